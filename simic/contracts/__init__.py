@@ -1,0 +1,1 @@
+"""The vocabulary all rooms share: no torch, no I/O."""

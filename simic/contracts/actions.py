@@ -1,0 +1,173 @@
+"""What a controller may decide: one operation and the factors that belong to it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from simic.contracts.base import Contract
+
+__all__ = [
+    "ALPHA_CURVES",
+    "ALPHA_SPEEDS",
+    "ALPHA_TARGETS",
+    "HEADS",
+    "HEAD_SIZES",
+    "OPS",
+    "RELEVANT_HEADS",
+    "TEMPOS",
+    "Action",
+    "ActionMasks",
+    "AlphaCurve",
+    "BehaviourLogProb",
+    "BlueprintName",
+    "Head",
+    "Op",
+]
+
+BlueprintName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+"""The name of a blueprint's file; the set of known names is open (entry point ``simic.blueprints``)."""
+
+
+class Op(str, Enum):
+    """The operation."""
+
+    WAIT = "WAIT"
+    """Change nothing this epoch."""
+    GERMINATE = "GERMINATE"
+    """Place a seed of a blueprint into an empty slot."""
+    SET_ALPHA_TARGET = "SET_ALPHA_TARGET"
+    """Let a held seed's alpha move to another target."""
+    ADVANCE = "ADVANCE"
+    """Begin to blend a seed that has trained in isolation."""
+    FOSSILIZE = "FOSSILIZE"
+    """Keep a held seed for good."""
+    PRUNE = "PRUNE"
+    """Remove a live seed."""
+
+
+class AlphaCurve(str, Enum):
+    """How alpha moves over a ramp."""
+
+    LINEAR = "LINEAR"
+    COSINE = "COSINE"
+    SIGMOID = "SIGMOID"
+
+
+class Head(str, Enum):
+    """The factors of an action, in the order in which they are sampled."""
+
+    OP = "op"
+    SLOT = "slot"
+    BLUEPRINT = "blueprint"
+    ALPHA_TARGET = "alpha_target"
+    ALPHA_SPEED = "alpha_speed"
+    ALPHA_CURVE = "alpha_curve"
+    TEMPO = "tempo"
+
+
+OPS: tuple[Op, ...] = tuple(Op)
+HEADS: tuple[Head, ...] = tuple(Head)
+ALPHA_TARGETS: tuple[float, ...] = (0.5, 0.7, 1.0)
+ALPHA_SPEEDS: tuple[int, ...] = (0, 3, 5, 8)
+"""Epochs of a ramp; 0 jumps at once."""
+ALPHA_CURVES: tuple[AlphaCurve, ...] = tuple(AlphaCurve)
+TEMPOS: tuple[int, ...] = (3, 5, 8)
+"""Epochs a seed trains in isolation at most, before the host blends it by itself."""
+
+HEAD_SIZES: dict[Head, int] = {
+    Head.OP: len(OPS),
+    Head.ALPHA_TARGET: len(ALPHA_TARGETS),
+    Head.ALPHA_SPEED: len(ALPHA_SPEEDS),
+    Head.ALPHA_CURVE: len(ALPHA_CURVES),
+    Head.TEMPO: len(TEMPOS),
+}
+"""Widths of the heads whose choices are fixed; slots and blueprints are open sets."""
+
+_RAMP = (Head.ALPHA_TARGET, Head.ALPHA_SPEED, Head.ALPHA_CURVE)
+RELEVANT_HEADS: dict[Op, tuple[Head, ...]] = {
+    Op.WAIT: (Head.OP,),
+    Op.GERMINATE: (Head.OP, Head.SLOT, Head.BLUEPRINT, Head.TEMPO),
+    Op.SET_ALPHA_TARGET: (Head.OP, Head.SLOT, *_RAMP),
+    Op.ADVANCE: (Head.OP, Head.SLOT, *_RAMP),
+    Op.FOSSILIZE: (Head.OP, Head.SLOT),
+    Op.PRUNE: (Head.OP, Head.SLOT),
+}
+"""Which factors mattered; all others are null in an action and take no part in loss, entropy or KL."""
+
+
+def _check_factors(owner: str, op: Op, factors: dict[Head, Any]) -> None:
+    """Exactly the relevant factors are present."""
+    expected = set(RELEVANT_HEADS[op])
+    found = {head for head, value in factors.items() if value is not None}
+    if found != expected:
+        names = sorted(head.value for head in found ^ expected)
+        raise ValueError(f"{owner} of {op.value}: factors {names} must be present exactly when relevant")
+
+
+def _is_known_target(value: float) -> float:
+    if value not in ALPHA_TARGETS:
+        raise ValueError(f"alpha target must be one of {ALPHA_TARGETS}, found {value}")
+    return value
+
+
+AlphaTarget = Annotated[float, AfterValidator(_is_known_target)]
+
+
+class Action(Contract):
+    """One factored decision; a factor that does not belong to the operation is null."""
+
+    op: Op
+    slot: Annotated[int, Field(ge=0, le=1023)] | None = None
+    """Index into the state's slots."""
+    blueprint: BlueprintName | None = None
+    alpha_target: AlphaTarget | None = None
+    alpha_speed: Literal[0, 3, 5, 8] | None = None
+    """Epochs."""
+    alpha_curve: AlphaCurve | None = None
+    tempo: Literal[3, 5, 8] | None = None
+    """Epochs."""
+
+    @model_validator(mode="after")
+    def _only_relevant(self) -> Action:
+        _check_factors("action", self.op, {head: getattr(self, head.value) for head in HEADS})
+        return self
+
+
+class ActionMasks(Contract):
+    """What was legal at the moment of the decision (the *available* masks)."""
+
+    op: Annotated[list[bool], Field(min_length=len(OPS), max_length=len(OPS))]
+    """In the order of ``OPS``."""
+    slot: Annotated[
+        list[Annotated[list[bool], Field(max_length=1024)]], Field(min_length=len(OPS), max_length=len(OPS))
+    ]
+    """[ops][slots]: may this operation address this slot."""
+    blueprint: Annotated[list[BlueprintName], Field(max_length=256)]
+    """Blueprints that could be germinated."""
+
+
+LogProb = Annotated[float, Field(le=1e-6, ge=-1e4, allow_inf_nan=False)]
+
+
+class BehaviourLogProb(Contract):
+    """Natural logarithms of the probabilities with which the acting controller chose."""
+
+    op: LogProb
+    slot: LogProb | None = None
+    blueprint: LogProb | None = None
+    alpha_target: LogProb | None = None
+    alpha_speed: LogProb | None = None
+    alpha_curve: LogProb | None = None
+    tempo: LogProb | None = None
+    joint: LogProb
+    """Sum over the relevant heads."""
+
+    @model_validator(mode="after")
+    def _sums_up(self) -> BehaviourLogProb:
+        total = sum(value for head in HEADS if (value := getattr(self, head.value)) is not None)
+        if abs(total - self.joint) > 1e-3 * (1.0 + abs(total)):
+            raise ValueError(f"joint log-probability {self.joint} is not the sum {total} over its heads")
+        return self

@@ -1,0 +1,166 @@
+"""The one configuration model: a run is a named, complete recipe."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from simic.contracts.base import Contract
+
+__all__ = [
+    "CollectConfig",
+    "CurateConfig",
+    "GateConfig",
+    "IngestConfig",
+    "NetworkConfig",
+    "RewardConfig",
+    "RunConfig",
+    "TrainConfig",
+    "TrialConfig",
+    "WorldConfig",
+]
+
+Positive = Annotated[int, Field(ge=1, le=10_000_000)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class WorldConfig(Contract):
+    """The hosts."""
+
+    set: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] = "benchmark"
+    horizon: Annotated[int, Field(ge=4, le=1000)] = 20
+    """Epochs of an episode."""
+    chunk: Annotated[int, Field(ge=1, le=1024)] = 64
+    """Hosts trained together."""
+    threads: Annotated[int, Field(ge=1, le=64)] = 1
+    """Threads of one ensemble; more than one slows tiny hosts down."""
+    workers: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Processes that grow chunks side by side; null means one per core."""
+
+
+class CollectConfig(Contract):
+    """Step 1: experience of our own."""
+
+    controller: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")] = "explore"
+    """Who acts while there is no champion."""
+    episodes: Annotated[int, Field(ge=0, le=10_000_000)] = 1200
+    """Before the first training; 0 uses what is on the bus."""
+    rounds: Annotated[int, Field(ge=0, le=1000)] = 4
+    """Rounds of own episodes after the first training."""
+    round_episodes: Positive = 200
+
+
+class IngestConfig(Contract):
+    """Bus to Parquet."""
+
+    batch_reports: Positive = 5000
+    max_report_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 262_144
+    max_depth: Annotated[int, Field(ge=4, le=100)] = 16
+
+
+class RewardConfig(Contract):
+    """Reward family ``basic``: progress minus rent; at most six constants."""
+
+    family: Literal["basic"] = "basic"
+    accuracy_scale: Annotated[float, Field(gt=0, le=10_000)] = 100.0
+    """Points per unit of validation accuracy."""
+    rent: Annotated[float, Field(ge=0, le=1000)] = 3.0
+    """Points that ``rent_parameters`` parameters cost over a whole episode."""
+    rent_parameters: Annotated[int, Field(ge=1)] = 1640
+    governor_penalty: Annotated[float, Field(ge=0, le=1000)] = 10.0
+    """Points a panic costs."""
+
+
+class CurateConfig(Contract):
+    """Rows to snapshot."""
+
+    reward: RewardConfig = RewardConfig()
+    gamma: Annotated[float, Field(ge=0.9, le=1.0)] = 0.99
+    """Discount per epoch; the learner takes it from the snapshot, so there is only this one."""
+    ttl_days: Annotated[float, Field(gt=0, le=3650)] = 365.0
+    memory_limit_mb: Annotated[int, Field(ge=64)] = 2048
+    threads: Annotated[int, Field(ge=1, le=64)] = 2
+
+
+class NetworkConfig(Contract):
+    """The learned controller's shape."""
+
+    hidden: Annotated[int, Field(ge=8, le=1024)] = 48
+    layers: Annotated[int, Field(ge=1, le=16)] = 2
+    """Rounds of message passing."""
+    exploration: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.02
+    """Uniform share mixed into every head while acting and learning."""
+
+
+class TrainConfig(Contract):
+    """Cloning, value fit, V-trace."""
+
+    network: NetworkConfig = NetworkConfig()
+    policy_lr: Annotated[float, Field(ge=1e-6, le=1e-2)] = 3e-4
+    value_lr: Annotated[float, Field(ge=1e-6, le=1e-2)] = 1e-3
+    min_lr: Annotated[float, Field(ge=0.0, le=1e-3)] = 1e-6
+    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 1e-4
+    warmup_updates: Annotated[int, Field(ge=0, le=100_000)] = 10
+    clip_norm: Annotated[float, Field(gt=0.0, le=100.0)] = 0.5
+    batch_sequences: Annotated[int, Field(ge=8, le=256)] = 32
+    """Episodes per update; a power of two."""
+    cloning_passes: Annotated[int, Field(ge=0, le=100)] = 3
+    value_passes: Annotated[int, Field(ge=0, le=100)] = 3
+    vtrace_passes: Annotated[int, Field(ge=0, le=100)] = 8
+    """Over the log, in the first training."""
+    round_passes: Annotated[int, Field(ge=1, le=100)] = 4
+    """Over a round's new episodes."""
+    max_passes: Annotated[int, Field(ge=1, le=100)] = 8
+    """V-trace passes any one episode may take part in during a run."""
+    rho_bar: Annotated[float, Field(ge=0.0)] = 1.0
+    c_bar: Annotated[float, Field(ge=0.0)] = 1.0
+    lambda_: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+    entropy_bonus: Annotated[float, Field(ge=0.0, le=1.0)] = 0.02
+    min_experiences: Positive = 1000
+    """Steps below which training refuses to start."""
+    min_commit_rate: Share = 0.02
+    """Fossilised seeds per episode under the policy below which training stops as collapsed."""
+    threads: Annotated[int, Field(ge=1, le=64)] = 1
+
+    @model_validator(mode="after")
+    def _batch_is_power_of_two(self) -> TrainConfig:
+        if self.batch_sequences & (self.batch_sequences - 1):
+            raise ValueError(f"train.batch_sequences must be a power of two, found {self.batch_sequences}")
+        if self.min_lr > min(self.policy_lr, self.value_lr):
+            raise ValueError(f"train.min_lr {self.min_lr} exceeds a learning rate")
+        return self
+
+
+class TrialConfig(Contract):
+    """Closed-loop trials on held-out hosts."""
+
+    hosts_per_family: Positive = 32
+    confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
+    bootstrap_samples: Annotated[int, Field(ge=200, le=1_000_000)] = 10_000
+
+
+class GateConfig(Contract):
+    """Bounds of the gate."""
+
+    min_episodes: Positive = 150
+    margin_over_baselines: Annotated[float, Field(ge=0.0)] = 0.0
+    """Lower bound of the paired difference to wait, random, heuristic and blind must exceed this; points."""
+    margin_over_champion: Annotated[float, Field(ge=0.0)] = 0.0
+    """Likewise to the champion."""
+    max_regression: Share = 0.05
+    """Relative loss of mean test accuracy against the champion, or against wait, that is still tolerated."""
+    min_mean_ratio: Share = 0.05
+    """Mean min(1, rho) in the last pass below which learning was too far off-policy."""
+
+
+class RunConfig(Contract):
+    """Everything a run needs to know, complete and frozen."""
+
+    world: WorldConfig = WorldConfig()
+    collect: CollectConfig = CollectConfig()
+    ingest: IngestConfig = IngestConfig()
+    curate: CurateConfig = CurateConfig()
+    train: TrainConfig = TrainConfig()
+    trial: TrialConfig = TrialConfig()
+    gate: GateConfig = GateConfig()

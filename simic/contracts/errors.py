@@ -1,0 +1,74 @@
+"""Every error Simic raises on purpose.
+
+::
+
+    SimicError                     exit 1
+    |-- ConfigError                exit 2   a setting, profile, flag or name is wrong
+    |-- GateRejected               exit 3   the candidate did not pass; the champion stays
+    |-- TransientError             exit 4   worth trying again: a lock, a bus or a store is busy or away
+    |-- ContractViolation          exit 1   bytes or rows do not keep a contract
+    |   `-- DatasetError                    a data set is unusable (one class, NaN, wrong shape)
+    |-- IntegrityError             exit 1   a digest or signature does not match what is stored
+    |-- IllegalAction              exit 1   a controller chose what its masks forbid
+    `-- TrainingFailure            exit 1   a non-finite loss, a collapsed policy, too little experience
+
+Messages say what was expected, what was found, which id, and what to do next.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigError",
+    "ContractViolation",
+    "DatasetError",
+    "GateRejected",
+    "IllegalAction",
+    "IntegrityError",
+    "SimicError",
+    "TrainingFailure",
+    "TransientError",
+]
+
+
+class SimicError(Exception):
+    """Root of the tree; ``exit_code`` is what the command line ends with."""
+
+    exit_code = 1
+
+
+class ConfigError(SimicError):
+    """A setting, profile, flag or name is wrong; nothing was done."""
+
+    exit_code = 2
+
+
+class GateRejected(SimicError):
+    """The candidate did not pass the gate; the champion is untouched."""
+
+    exit_code = 3
+
+
+class TransientError(SimicError):
+    """The same call may succeed later."""
+
+    exit_code = 4
+
+
+class ContractViolation(SimicError):
+    """Bytes or rows do not keep the contract they claim."""
+
+
+class DatasetError(ContractViolation):
+    """A data set cannot train a host."""
+
+
+class IntegrityError(SimicError):
+    """What is stored is not what was sealed."""
+
+
+class IllegalAction(SimicError):
+    """An action outside its masks reached the executor."""
+
+
+class TrainingFailure(SimicError):
+    """Learning stopped because going on would be dishonest."""

@@ -1,0 +1,257 @@
+"""What one stage hands to the next: a path, counts and digests, never rows.
+
+The chain of receipts is the lineage: each names the digests of what it read.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from simic.contracts.base import Contract, Count, Digest, Finite, UtcDatetime
+from simic.contracts.policy_update import PolicyUpdate, SemanticVersion
+
+__all__ = [
+    "CollectionReceipt",
+    "ControllerTrial",
+    "Criterion",
+    "Estimate",
+    "FileDigest",
+    "GateDecision",
+    "IngestReceipt",
+    "PolicyVersion",
+    "Provenance",
+    "PublicationReceipt",
+    "Receipt",
+    "SnapshotManifest",
+    "TrainingReport",
+    "TrialReport",
+    "ValidationReport",
+    "Verdict",
+]
+
+Text = Annotated[str, Field(max_length=4096)]
+
+
+class Provenance(NamedTuple):
+    """What every receipt says of the code and settings that made it."""
+
+    code_version: str
+    config_digest: str
+    seed: int
+
+
+class Receipt(Contract):
+    """Common to all receipts."""
+
+    schema_version: Literal[1] = 1
+    code_version: Text
+    config_digest: Digest
+    """Of the resolved configuration."""
+    seed: Count
+    started_at: UtcDatetime
+    finished_at: UtcDatetime
+
+
+class CollectionReceipt(Receipt):
+    """Episodes grown and reported to the bus."""
+
+    stage: Literal["collect"] = "collect"
+    controller: Text
+    policy_digest: Digest | None
+    set: Text
+    host_keys_digest: Digest
+    episodes: Count
+    reports: Count
+    reports_digest: Digest
+    """Over the report ids in order."""
+    governor_events: Count
+    actions: dict[str, Count]
+    """Decisions per operation."""
+    mean_return: Finite | None
+    test_accuracy: Finite | None
+
+
+class IngestReceipt(Receipt):
+    """Reports that became Parquet."""
+
+    stage: Literal["ingest"] = "ingest"
+    read: Count
+    landed: Count
+    duplicate: Count
+    quarantined: Count
+    reasons: dict[str, Count]
+    """Quarantined reports per reason."""
+    parts: list[Text]
+    """Ledger names of the parts this run committed."""
+    ledger_digest: Digest
+    """Of all committed parts, in ledger order."""
+    ledger_rows: Count
+
+
+class FileDigest(Contract):
+    """One file of a sealed directory."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+    sha256: Digest
+    size_bytes: Count
+
+
+class SnapshotManifest(Receipt):
+    """An immutable, content-addressed set of training rows."""
+
+    stage: Literal["curate"] = "curate"
+    digest: Digest
+    """Of files, SQL and curation config; wall-clock times take no part."""
+    path: Text
+    files: list[FileDigest]
+    sql_digest: Digest
+    ledger_digest: Digest
+    ledger_parts: list[Text]
+    reward_family: Text
+    gamma: Finite
+    rows_in: Count
+    rows_out: Count
+    rejected: dict[str, Count]
+    """Rows left out, per reason."""
+    episodes: dict[str, Count]
+    """Complete episodes per split: train, validation, test."""
+
+
+class TrainingReport(Receipt):
+    """A policy that learned."""
+
+    stage: Literal["train"] = "train"
+    digest: Digest
+    """Of the sealed policy."""
+    path: Text
+    snapshot_digest: Digest
+    start_digest: Digest | None
+    """The policy it started from, if any."""
+    updates: Count
+    episodes: Count
+    """Distinct training episodes seen."""
+    passes: Finite
+    """Mean replay passes per episode so far."""
+    metrics: dict[str, Finite]
+    """Final values of the training curves."""
+    curves_path: Text
+    """JSON lines, one record per logged update."""
+
+
+class Estimate(Contract):
+    """A paired mean difference with its percentile-bootstrap interval."""
+
+    mean: Finite
+    lower: Finite
+    upper: Finite
+    confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
+    n: Count
+
+
+class ControllerTrial(Contract):
+    """One controller over the held-out hosts."""
+
+    controller: Text
+    episodes: Count
+    mean_return: Finite
+    over_wait: Estimate | None
+    """Paired by host key; null for ``wait`` itself."""
+    test_accuracy: Finite
+    validation_accuracy: Finite
+    committed_parameters: Finite
+    illegal_actions: Count
+    governor_events: Count
+    by_family: dict[str, Estimate]
+    """Paired difference to ``wait`` within a family."""
+    returns: list[Finite]
+    """Per host, in the order of the report's host keys."""
+    test_accuracies: list[Finite]
+
+
+class TrialReport(Receipt):
+    """Every controller on the same hosts."""
+
+    stage: Literal["trials"] = "trials"
+    set: Text
+    host_keys: list[Count]
+    families: list[Text]
+    controllers: list[ControllerTrial]
+    plans_digest: Digest | None
+    """Of the searched fixed plans behind ``blind`` and ``oracle``."""
+
+
+class ValidationReport(Receipt):
+    """Evidence about one candidate."""
+
+    stage: Literal["validate"] = "validate"
+    policy_digest: Digest
+    champion_digest: Digest | None
+    snapshot_digest: Digest
+    trials: TrialReport
+    differences: dict[str, Estimate]
+    """Candidate minus each other controller, paired by host key."""
+    training_metrics: dict[str, Finite]
+    figures: dict[str, Text]
+    """PNG paths by name."""
+
+
+class Verdict(str, Enum):
+    """Anything but PASS rejects."""
+
+    PASS = "PASS"  # noqa: S105 - a verdict, not a password
+    FAIL = "FAIL"
+    MISSING = "MISSING"
+
+
+class Criterion(Contract):
+    """One line of a gate decision."""
+
+    name: Text
+    value: Finite | None
+    """Null when the evidence is missing or not finite."""
+    bound: Finite
+    comparison: Literal[">", ">=", "<", "<="]
+    verdict: Verdict
+    evidence: Text
+
+
+class GateDecision(Receipt):
+    """Every criterion; accepted only if each one passed."""
+
+    stage: Literal["gate"] = "gate"
+    policy_digest: Digest
+    champion_digest: Digest | None
+    accepted: bool
+    criteria: list[Criterion]
+    digest: Digest
+    """Over the criteria and the digests judged."""
+
+
+class PolicyVersion(Receipt):
+    """A version in the registry."""
+
+    stage: Literal["promote"] = "promote"
+    name: Text
+    number: Count
+    semantic_version: SemanticVersion
+    digest: Digest
+    reference: Text
+    aliases: list[Text]
+    previous: Count | None
+    """Number of the champion before, if any."""
+    snapshot_digest: Digest
+    gate_digest: Digest
+    mlflow_run_id: Text
+
+
+class PublicationReceipt(Receipt):
+    """An update on the bus, exactly once per version and target."""
+
+    stage: Literal["publish"] = "publish"
+    update: PolicyUpdate
+    event_id: Text
+    delivered: bool
+    """False when this version was already published."""
