@@ -1,0 +1,64 @@
+"""Reward family ``basic``: the accounting that trials and curation share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simic.numerics.rewards import basic_return, basic_rewards
+
+SCALES = {
+    "accuracy_scale": 100.0,
+    "rent": 3.0,
+    "rent_parameters_scale": 1640.0,
+    "horizon": 20,
+    "governor_penalty": 10.0,
+}
+
+
+def test_each_term_by_hand() -> None:
+    rewards = basic_rewards(
+        accuracy_before=[0.50, 0.50, 0.50],
+        accuracy_after=[0.53, 0.50, 0.40],
+        rent_parameters=[0, 1640, 820],
+        governor=[False, False, True],
+        **SCALES,
+    )
+    np.testing.assert_allclose(rewards, [3.0, -0.15, -10.0 - 0.075 - 10.0], rtol=0, atol=1e-12)
+    assert rewards.dtype == np.float64
+
+
+def test_l10_l20_the_undiscounted_return_telescopes() -> None:
+    """Return = scale (A_T - A_0) - rents - penalties, whatever happened in between."""
+    generator = np.random.default_rng(3)
+    accuracy = generator.random((21, 7))
+    parameters = generator.integers(0, 2000, (20, 7))
+    rewards = basic_rewards(
+        accuracy_before=accuracy[:-1],
+        accuracy_after=accuracy[1:],
+        rent_parameters=parameters,
+        governor=np.zeros((20, 7), dtype=bool),
+        **SCALES,
+    )
+    expected = 100.0 * (accuracy[-1] - accuracy[0]) - 3.0 * parameters.sum(axis=0) / 1640.0 / 20
+    np.testing.assert_allclose(basic_return(rewards), expected, rtol=0, atol=1e-10)
+
+
+def test_discounted_return() -> None:
+    np.testing.assert_allclose(basic_return([[1.0], [2.0], [4.0]], discount=0.5), [1.0 + 1.0 + 1.0])
+
+
+def test_an_unmeasured_accuracy_has_no_reward() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        basic_rewards(accuracy_before=[0.5], accuracy_after=[np.nan], rent_parameters=[0], governor=[False], **SCALES)
+
+
+def test_degenerate_scales_are_refused() -> None:
+    with pytest.raises(ValueError, match="positive"):
+        basic_rewards(
+            accuracy_before=[0.5],
+            accuracy_after=[0.5],
+            rent_parameters=[0],
+            governor=[False],
+            **{**SCALES, "horizon": 0},
+        )
