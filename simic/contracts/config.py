@@ -152,6 +152,8 @@ class GateConfig(Contract):
     """Relative loss of mean test accuracy against the champion, or against wait, that is still tolerated."""
     min_mean_ratio: Share = 0.05
     """Mean min(1, rho) in the last pass below which learning was too far off-policy."""
+    max_governor_rate: Share = 0.02
+    """Governor panics per episode of the candidate's trials that are still tolerated."""
 
 
 class RunConfig(Contract):

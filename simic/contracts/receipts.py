@@ -178,6 +178,7 @@ class TrialReport(Receipt):
     set: Text
     host_keys: list[Count]
     families: list[Text]
+    """Of each host, in the order of ``host_keys``."""
     controllers: list[ControllerTrial]
     plans_digest: Digest | None
     """Of the searched fixed plans behind ``blind`` and ``oracle``."""
@@ -196,6 +197,8 @@ class ValidationReport(Receipt):
     training_metrics: dict[str, Finite]
     figures: dict[str, Text]
     """PNG paths by name."""
+    probes: dict[str, Finite] = Field(default_factory=dict)
+    """Properties of the candidate measured beside the trials, such as ``determinism_mismatches``."""
 
 
 class Verdict(str, Enum):
