@@ -1,0 +1,56 @@
+"""One at a time, across processes, for as long as the holder lives."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from simic.contracts.errors import TransientError
+
+__all__ = ["exclusive"]
+
+POLL_S = 0.05
+
+
+@contextmanager
+def exclusive(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold the lock file at ``path`` or raise TransientError that names ``what`` and the holder's pid.
+
+    The lock is a ``flock``: the kernel releases it when the holder ends, however it ends, so there is
+    nothing stale to clean up. The file stays: removing it would let two holders lock two files of one name.
+    Two threads of one process exclude each other too.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _acquire(descriptor, path, what, wait_s)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, path: Path, what: str, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TransientError(_busy(descriptor, path, what, wait_s)) from None
+            time.sleep(POLL_S)
+        else:
+            return
+
+
+def _busy(descriptor: int, path: Path, what: str, wait_s: float) -> str:
+    pid = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+    holder = f"process {pid}" if pid.isdigit() else "another process"
+    waited = f" after waiting {wait_s:g} s" if wait_s > 0 else ""
+    return f"{what} is busy{waited}: {holder} holds {path}; try again when it has ended"

@@ -1,0 +1,103 @@
+"""Metrics and logs. The core emits one record; where it goes is the caller's choice and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from simic.contracts.errors import ConfigError
+
+__all__ = ["JsonLinesSink", "MetricSink", "NullSink", "TeeSink", "configure_logging", "read_metrics"]
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+class MetricSink(Protocol):
+    """Takes the metrics of one step; never raises for a value it cannot show."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record ``metrics`` at ``step``."""
+
+
+class NullSink:
+    """Forgets everything."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Do nothing."""
+
+
+class TeeSink:
+    """Hands every record to several sinks."""
+
+    def __init__(self, *sinks: MetricSink) -> None:
+        self._sinks = sinks
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record in every sink, in order."""
+        for sink in self._sinks:
+            sink.log(step, metrics)
+
+
+class JsonLinesSink:
+    """Appends ``{"step": n, "metrics": {...}}`` lines; a value that is not finite is written as null."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8", buffering=1)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write one line; it reaches the file at once, so a killed run keeps its curves."""
+        values = {name: (number if math.isfinite(number := float(x)) else None) for name, x in metrics.items()}
+        self._file.write(json.dumps({"step": step, "metrics": values}, allow_nan=False) + "\n")
+
+    def close(self) -> None:
+        """Close the file; further records raise."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_metrics(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
+    """The records of a JsonLinesSink in order; null comes back as NaN and a torn last line is left out."""
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if not line.endswith("\n"):
+                return
+            record = json.loads(line)
+            yield record["step"], {k: math.nan if v is None else v for k, v in record["metrics"].items()}
+
+
+class _StderrHandler(logging.Handler):
+    """Looks up ``sys.stderr`` per record, so that lines do not tear a live progress bar."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.stderr.write(self.format(record) + "\n")
+
+
+def configure_logging(level: str = "INFO") -> None:
+    """Send the ``simic`` logger to stderr in UTC; calling it again replaces what it set before."""
+    name = level.upper()
+    if name not in LEVELS:
+        raise ConfigError(f"log level {level!r} is not known; use one of {', '.join(LEVELS)}")
+    logger = logging.getLogger("simic")
+    for handler in [h for h in logger.handlers if isinstance(h, _StderrHandler)]:
+        logger.removeHandler(handler)
+    handler = _StderrHandler()
+    formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logger.addHandler(handler)
+    logger.setLevel(name)

@@ -1,0 +1,58 @@
+"""Jobs for worker processes, in a module of its own: a worker imports it by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from simic.contracts.errors import DatasetError
+from simic.runtime.parallel import THREAD_VARIABLES, run_jobs
+
+
+def first_waits_for_last(job: tuple[int, str]) -> int:
+    number, directory = job
+    while number == 0 and not Path(directory, "4").exists():
+        time.sleep(0.01)
+    Path(directory, str(number)).touch()
+    return number * number
+
+
+def refuse_three(job: int) -> int:
+    if job == 3:
+        raise DatasetError(f"job {job} is unusable")
+    return job
+
+
+def die_at_two(job: tuple[int, str]) -> int:
+    number, directory = job
+    if number == 2:
+        Path(directory, "dying").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def refuse_or_sleep(job: int) -> int:
+    if job == 0:
+        raise DatasetError("first")
+    time.sleep(60)
+    return job
+
+
+def look_around(_job: int) -> dict[str, object]:
+    return {
+        "threads": [os.environ.get(name) for name in THREAD_VARIABLES],
+        "torch": "torch" in sys.modules,
+        "pid": os.getpid(),
+    }
+
+
+def leave_pid_and_sleep(directory: str) -> None:
+    Path(directory, str(os.getpid())).touch()
+    time.sleep(120)
+
+
+if __name__ == "__main__":
+    run_jobs(leave_pid_and_sleep, [sys.argv[1]] * 2, 2)
