@@ -25,6 +25,7 @@ __all__ = [
     "Provenance",
     "PublicationReceipt",
     "Receipt",
+    "RunReceipt",
     "SnapshotManifest",
     "TrainingReport",
     "TrialReport",
@@ -258,3 +259,24 @@ class PublicationReceipt(Receipt):
     event_id: Text
     delivered: bool
     """False when this version was already published."""
+
+
+class RunReceipt(Receipt):
+    """The whole loop, in the order in which its stages ran."""
+
+    stage: Literal["run"] = "run"
+    token: Text
+    """Names the run; a run that was killed goes on under its token."""
+    profile: Text
+    is_resumed: bool
+    start_digest: Digest | None
+    """The champion it started from, if any."""
+    collections: list[CollectionReceipt]
+    ingests: list[IngestReceipt]
+    snapshots: list[SnapshotManifest]
+    trainings: list[TrainingReport]
+    validation: ValidationReport
+    decision: GateDecision
+    version: PolicyVersion | None
+    """Null when the gate rejected."""
+    publication: PublicationReceipt | None
