@@ -1,0 +1,1 @@
+"""Canonical bytes, digests, signing and verification."""
