@@ -1,0 +1,1 @@
+"""Transport: at-least-once delivery of lines between processes."""

@@ -1,0 +1,146 @@
+"""The embedded bus: a directory of files that move from ``incoming`` over ``claimed`` to ``done``.
+
+Layout: ``<root>/<topic>/{tmp,incoming,claimed,done}``. A producer writes into ``tmp`` and renames, so whatever
+lies in ``incoming`` is whole. One consumer at a time (its caller holds a lock) claims by renaming. Files that a
+person drops into ``incoming`` are taken too: ``*.jsonl`` or ``*.jsonl.zst``; copy them there under another
+name (such as ``*.tmp``, which is never read) and rename, or they may be taken half-written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import zstandard
+
+from simic.bus.lines import COMPRESSED_SUFFIX, PLAIN_SUFFIX, read_lines
+from simic.bus.protocol import Delivery, Line
+from simic.contracts.errors import ContractViolation, TransientError
+
+__all__ = ["SpoolBus"]
+
+_LOG = logging.getLogger(__name__)
+_TOPIC = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_FOLDERS = ("tmp", "incoming", "claimed", "done")
+_LEVEL = 3
+
+
+class SpoolBus:
+    """Bus on a directory; survives kill -9 of any party at any moment."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def put(self, topic: str, name: str, lines: Iterable[bytes]) -> str:
+        """Publishes lines as ``<name>-<digest>.jsonl.zst``; the same lines under one name are one delivery."""
+        if not _NAME.fullmatch(name):
+            raise ContractViolation(f"{name!r} is not a plain file name")
+        folder = self._folder(topic, "incoming")
+        unfinished = self._folder(topic, "tmp") / f"{name}.{os.getpid()}.tmp"
+        with _storage(f"put {name} on {topic}"):
+            digest = _write_lines(unfinished, lines)
+            source = f"{name}-{digest[:16]}{COMPRESSED_SUFFIX}"
+            unfinished.replace(folder / source)
+            _sync(folder)
+        return source
+
+    def claim(self, topic: str) -> Iterator[Delivery]:
+        """Own leftovers first, then new files, each in the order of their names."""
+        incoming, claimed = self._folder(topic, "incoming"), self._folder(topic, "claimed")
+        for name in _listing(claimed):
+            yield self._delivery(topic, claimed / name)
+        for name in _listing(incoming):
+            target = _free(claimed, name)
+            with _storage(f"claim {name} of {topic}"):
+                (incoming / name).rename(target)
+            yield self._delivery(topic, target)
+
+    def ack(self, delivery: Delivery) -> None:
+        """Moves the file to ``done``; acknowledging twice changes nothing."""
+        claimed, done = self._folder(delivery.topic, "claimed"), self._folder(delivery.topic, "done")
+        path = claimed / delivery.source
+        with _storage(f"acknowledge {delivery.source} of {delivery.topic}"):
+            if path.exists():
+                path.rename(_free(done, delivery.source))
+                _sync(done)
+                _sync(claimed)
+
+    def pending(self, topic: str) -> int:
+        """Files in ``incoming`` and ``claimed``."""
+        return sum(len(_listing(self._folder(topic, folder))) for folder in ("incoming", "claimed"))
+
+    def _folder(self, topic: str, folder: str) -> Path:
+        if not _TOPIC.fullmatch(topic) or ".." in topic:
+            raise ContractViolation(f"{topic!r} is not a topic")
+        path = self._root / topic / folder
+        with _storage(f"open the spool {self._root}"):
+            path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _delivery(self, topic: str, path: Path) -> Delivery:
+        opened: Callable[[int], Iterator[Line]] = partial(read_lines, path)
+        return Delivery(topic, path.name, opened)
+
+
+def _write_lines(path: Path, lines: Iterable[bytes]) -> str:
+    """Compresses lines into a synced file and returns the SHA-256 of what they hold."""
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        with zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).stream_writer(file, closefd=False) as writer:
+            for line in lines:
+                if b"\n" in line:
+                    raise ContractViolation(f"a line must not contain a line end: {line[:80]!r}")
+                record = line + b"\n"
+                digest.update(record)
+                writer.write(record)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def _listing(folder: Path) -> list[str]:
+    """Names of the readable files, sorted; whatever else lies there is left alone and mentioned."""
+    names = []
+    for entry in os.scandir(folder):
+        if entry.name.startswith(".") or entry.name.endswith(".tmp"):
+            continue
+        is_file = stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode)
+        if is_file and entry.name.endswith((PLAIN_SUFFIX, COMPRESSED_SUFFIX)):
+            names.append(entry.name)
+        else:
+            _LOG.warning("left alone: %s is not a %s or %s file", entry.path, PLAIN_SUFFIX, COMPRESSED_SUFFIX)
+    return sorted(names)
+
+
+def _free(folder: Path, name: str) -> Path:
+    """A path in ``folder`` that overwrites nothing: another file may have had this name before."""
+    path, number = folder / name, 1
+    while path.exists():
+        number += 1
+        stem, dot, suffix = name.partition(PLAIN_SUFFIX)
+        path = folder / f"{stem}~{number}{dot}{suffix}"
+    return path
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _storage(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TransientError(f"cannot {what}: {error.strerror or error}; check space and permissions") from error
