@@ -101,13 +101,13 @@ def _reverse_scan(decays: Tensor, deltas: Tensor) -> Tensor:
     are formed ahead of the deltas they meet, and with ``c_bar`` above 1 they can leave float32: hence float64.
     """
     steps = deltas.shape[0]
-    decay, total = decays.double(), deltas.double()
+    decay, total = decays.double(), deltas.to(torch.float64, copy=True)
     reach = 1
     while reach < steps:
-        # Rows that already reach the end are final; a fresh tensor, for the sum reads rows it also replaces.
-        longer = torch.addcmul(total[:-reach], decay[: steps - reach], total[reach:])
-        total = torch.cat((longer, total[-reach:]))
-        if 2 * reach < steps:
-            decay = decay[: steps - 2 * reach] * decay[reach : steps - reach]
+        # Rows from ``steps - reach`` on already reach the end and are final; their decays are never asked again.
+        open_rows = steps - reach
+        total[:open_rows] += decay[:open_rows] * total[reach:]
+        if open_rows > reach:
+            decay = decay[: open_rows - reach] * decay[reach:open_rows]
         reach *= 2
     return total.to(deltas.dtype)
