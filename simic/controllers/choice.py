@@ -1,0 +1,98 @@
+"""Drawing factored actions from probability tables: the one way in which any controller makes a choice.
+
+Shapes: N hosts, S slots of all hosts, M the most slots of one host, K blueprints, C choices of a head, A heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.actions import HEADS, Head
+from simic.contracts.batches import HEAD_INDEX, Decisions, relevance
+
+__all__ = ["Conditionals", "certain", "likeliest", "pad_slots", "sample", "uniform_over"]
+
+Array = NDArray[Any]
+Choose = Callable[[Head, NDArray[np.float64]], tuple[Array, Array]]
+"""From a head's table [N, C] to the choices [N] and their log-probabilities [N]."""
+
+
+class Conditionals(Protocol):
+    """A factored distribution, asked in the order in which an action is made; every row sums to 1."""
+
+    def ops(self) -> NDArray[np.float64]:
+        """[N, ops]"""
+
+    def slots(self, ops: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[N, M] given the operation; rows of operations without a slot are ignored."""
+
+    def factors(self, slots: NDArray[np.int64]) -> Mapping[Head, NDArray[np.float64]]:
+        """[N, C] per remaining head given the slot (0 where there is none)."""
+
+
+def sample(distribution: Conditionals, uniforms: NDArray[np.float64]) -> Decisions:
+    """Inverse CDF of ``uniforms`` [N, A]: the same numbers give the same actions, and their exact log-probabilities."""
+
+    def draw(head: Head, table: NDArray[np.float64]) -> tuple[Array, Array]:
+        cumulative = np.cumsum(table, axis=1)
+        level = uniforms[:, HEAD_INDEX[head], None] * cumulative[:, -1:]
+        last = table.shape[1] - 1 - np.argmax(table[:, ::-1] > 0.0, axis=1)
+        index = np.minimum((cumulative <= level).sum(axis=1), last)
+        with np.errstate(divide="ignore"):
+            return index, np.log(np.take_along_axis(table, index[:, None], axis=1)[:, 0])
+
+    return _decide(distribution, draw)
+
+
+def likeliest(distribution: Conditionals) -> Decisions:
+    """The most probable choice of every head in turn (the first of equals), made with certainty: log-probability 0."""
+
+    def pick(_: Head, table: NDArray[np.float64]) -> tuple[Array, Array]:
+        return np.argmax(table, axis=1), np.zeros(len(table))
+
+    return _decide(distribution, pick)
+
+
+def certain(actions: NDArray[np.int16]) -> Decisions:
+    """Actions [N, A] of a controller that leaves nothing to chance."""
+    relevant = relevance(actions[:, 0])
+    return Decisions(
+        np.where(relevant, actions, -1).astype(np.int16), np.where(relevant, 0.0, np.nan).astype(np.float32)
+    )
+
+
+def pad_slots(column: Array, slot_ptr: NDArray[np.int64]) -> Array:
+    """[S, ...] -> [N, M, ...]: a ragged slot column as a rectangle, False or 0 where there is no slot."""
+    lengths = np.diff(slot_ptr)
+    width = max(int(lengths.max(initial=0)), 1)
+    out = np.zeros((len(lengths), width, *column.shape[1:]), dtype=column.dtype)
+    out[np.arange(width) < lengths[:, None]] = column
+    return out
+
+
+def uniform_over(available: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """[N, C]: equal shares of what is available; zeros where nothing is."""
+    shares: NDArray[np.float64] = available / np.maximum(available.sum(axis=1, keepdims=True), 1)
+    return shares
+
+
+def _decide(distribution: Conditionals, choose: Choose) -> Decisions:
+    chosen: dict[Head, Array] = {}
+    log_probs: dict[Head, Array] = {}
+    chosen[Head.OP], log_probs[Head.OP] = choose(Head.OP, distribution.ops())
+    ops = chosen[Head.OP]
+    chosen[Head.SLOT], log_probs[Head.SLOT] = choose(Head.SLOT, distribution.slots(ops))
+    has_slot = relevance(ops)[:, HEAD_INDEX[Head.SLOT]]
+    slots = np.where(has_slot, chosen[Head.SLOT], 0)
+    for head, table in distribution.factors(slots).items():
+        chosen[head], log_probs[head] = choose(head, table)
+    relevant = relevance(ops)
+    actions = np.stack([chosen[head] for head in HEADS], axis=1)
+    logs = np.stack([log_probs[head] for head in HEADS], axis=1)
+    return Decisions(
+        np.where(relevant, actions, -1).astype(np.int16), np.where(relevant, logs, np.nan).astype(np.float32)
+    )

@@ -1,0 +1,220 @@
+"""The factored, masked distribution over actions that the network's outputs stand for.
+
+An action is made in the order op, slot | op, then blueprint, alpha target, speed, curve and tempo | slot. Every head is
+
+    pi(a) = (1 - e) softmax(logits over available)(a) + e / #available            (e = exploration)
+
+a smooth mixture: unlike a floor that clamps, it leaves no logit without a gradient, and acting and learning use the
+very same formula. Heads that do not belong to the operation (*relevant* masks) have log-probability 0, entropy 0 and
+KL 0, and send no gradient. Where nothing is available to an irrelevant head its table is meaningless but finite.
+
+Shapes: N graphs, S slots, M the most slots of one graph, K blueprints, C choices of a head, A heads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Head
+from simic.contracts.batches import HEAD_INDEX, Decisions, Masks
+from simic.controllers import choice
+from simic.controllers.network import NetworkOutput
+
+__all__ = [
+    "LogProb",
+    "MaskTensors",
+    "entropy",
+    "greedy",
+    "head_mean",
+    "kl",
+    "log_prob",
+    "relevant_heads",
+    "sample",
+]
+
+_IMPOSSIBLE = -1e30
+"""Stands for log 0: finite, so that 0 * log 0 and its gradient are 0."""
+
+_RELEVANT = torch.tensor([[head in RELEVANT_HEADS[op] for head in HEADS] for op in OPS])
+
+
+class MaskTensors(NamedTuple):
+    """What is available, as tensors."""
+
+    op: Tensor
+    """bool [N, ops]"""
+    slot: Tensor
+    """bool [S, ops]"""
+    blueprint: Tensor
+    """bool [N, K]"""
+
+    @staticmethod
+    def of(masks: Masks) -> MaskTensors:
+        """Copies of NumPy masks."""
+        return MaskTensors(torch.tensor(masks.op), torch.tensor(masks.slot), torch.tensor(masks.blueprint))
+
+
+class LogProb(NamedTuple):
+    """Natural logarithms."""
+
+    heads: Tensor
+    """[N, A]; 0 where irrelevant."""
+    joint: Tensor
+    """[N]: sum over the relevant heads."""
+
+
+def relevant_heads(actions: Tensor) -> Tensor:
+    """bool [N, A] for actions int [N, A]."""
+    return _RELEVANT.to(actions.device)[actions[:, 0].long()]
+
+
+def log_prob(
+    output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, actions: Tensor, exploration: float
+) -> LogProb:
+    """Of ``actions`` int [N, A] (-1 where irrelevant) under the mixture."""
+    relevant = relevant_heads(actions)
+    tables = _tables(output, slot_ptr, masks, actions, exploration)
+    chosen = [
+        table.gather(1, actions[:, HEAD_INDEX[head], None].long().clamp(min=0)).squeeze(1)
+        for head, table in tables.items()
+    ]
+    heads = torch.where(relevant, torch.stack(chosen, dim=1), 0.0)
+    return LogProb(heads, heads.sum(1))
+
+
+def entropy(output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, actions: Tensor, exploration: float) -> Tensor:
+    """[N, A] nats: of the op head, and of every head that is relevant to the *taken* action given that action's
+    operation and slot; 0 where irrelevant. Average with ``head_mean``, which ignores irrelevant entries."""
+    tables = _tables(output, slot_ptr, masks, actions, exploration)
+    entropies = [-(table.exp() * table).sum(1) for table in tables.values()]
+    return torch.where(relevant_heads(actions), torch.stack(entropies, dim=1), 0.0)
+
+
+def kl(
+    output: NetworkOutput,
+    other: NetworkOutput,
+    slot_ptr: Tensor,
+    masks: MaskTensors,
+    actions: Tensor,
+    exploration: float,
+) -> Tensor:
+    """[N, A] KL(output || other) of each head given the taken operation and slot; 0 where irrelevant.
+
+    The joint KL is the sum over heads, so a head that does not matter cannot inflate it.
+    """
+    ours = _tables(output, slot_ptr, masks, actions, exploration)
+    theirs = _tables(other, slot_ptr, masks, actions, exploration)
+    divergences = [(ours[head].exp() * (ours[head] - theirs[head])).sum(1) for head in HEADS]
+    return torch.where(relevant_heads(actions), torch.stack(divergences, dim=1), 0.0)
+
+
+def head_mean(values: Tensor, relevant: Tensor) -> Tensor:
+    """[A]: mean of ``values`` [N, A] over the rows where the head is ``relevant``; 0 without gradient if nowhere."""
+    return torch.where(relevant, values, 0.0).sum(0) / relevant.sum(0).clamp(min=1)
+
+
+def sample(
+    output: NetworkOutput,
+    slot_ptr: Tensor,
+    masks: MaskTensors,
+    uniforms: NDArray[np.float64],
+    exploration: float,
+) -> Decisions:
+    """By inverse CDF from the mixture; the log-probabilities reported are the mixture's."""
+    return choice.sample(_Mixture(output, slot_ptr, masks, exploration), uniforms)
+
+
+def greedy(output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors) -> Decisions:
+    """The likeliest choice of each head in turn, with log-probability 0: nothing was left to chance."""
+    return choice.likeliest(_Mixture(output, slot_ptr, masks, 0.0))
+
+
+class _Mixture:
+    """The distribution as probability tables for ``choice``."""
+
+    def __init__(self, output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, exploration: float) -> None:
+        self._output, self._slot_ptr, self._masks, self._exploration = output, slot_ptr, masks, exploration
+
+    def ops(self) -> NDArray[np.float64]:
+        return _probabilities(_mixture(self._output.op, self._masks.op, self._exploration))
+
+    def slots(self, ops: NDArray[np.int64]) -> NDArray[np.float64]:
+        chosen = torch.from_numpy(ops)
+        return _probabilities(_slot_table(self._output, self._slot_ptr, self._masks, chosen, self._exploration))
+
+    def factors(self, slots: NDArray[np.int64]) -> Mapping[Head, NDArray[np.float64]]:
+        chosen = torch.from_numpy(slots)
+        tables = _factor_tables(self._output, self._slot_ptr, self._masks, chosen, self._exploration)
+        return {head: _probabilities(table) for head, table in tables.items()}
+
+
+def _probabilities(table: Tensor) -> NDArray[np.float64]:
+    probabilities: NDArray[np.float64] = table.detach().double().exp().cpu().numpy()
+    return probabilities
+
+
+def _tables(
+    output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, actions: Tensor, exploration: float
+) -> dict[Head, Tensor]:
+    """Log-probabilities [N, C] of every head given the actions' operation and slot, in the order of ``HEADS``."""
+    taken = actions.long().clamp(min=0)
+    ops, slots = taken[:, HEAD_INDEX[Head.OP]], taken[:, HEAD_INDEX[Head.SLOT]]
+    return {
+        Head.OP: _mixture(output.op, masks.op, exploration),
+        Head.SLOT: _slot_table(output, slot_ptr, masks, ops, exploration),
+        **_factor_tables(output, slot_ptr, masks, slots, exploration),
+    }
+
+
+def _slot_table(output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, ops: Tensor, exploration: float) -> Tensor:
+    """[N, M]: the operation's pointer over the slots of each graph."""
+    lengths = slot_ptr.diff()
+    width = max(int(lengths.max()), 1) if len(lengths) else 1
+    place = torch.arange(width, device=slot_ptr.device)
+    exists = place < lengths.unsqueeze(1)
+    if not len(output.slot):
+        return torch.zeros(exists.shape, device=slot_ptr.device)
+    rows = (slot_ptr[:-1].unsqueeze(1) + place).clamp(max=len(output.slot) - 1)
+    column = ops.unsqueeze(1).expand_as(rows)
+    return _mixture(output.slot[rows, column], masks.slot[rows, column] & exists, exploration)
+
+
+def _factor_tables(
+    output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, slots: Tensor, exploration: float
+) -> dict[Head, Tensor]:
+    """[N, C] of the heads that hang on the chosen slot [N]."""
+    rows = slot_ptr[:-1] + slots
+    logits = {
+        Head.BLUEPRINT: output.blueprint,
+        Head.ALPHA_TARGET: output.target,
+        Head.ALPHA_SPEED: output.speed,
+        Head.ALPHA_CURVE: output.curve,
+        Head.TEMPO: output.tempo,
+    }
+    if len(output.slot):
+        rows = rows.clamp(max=len(output.slot) - 1)
+        logits = {head: values[rows] for head, values in logits.items()}
+    else:
+        logits = {head: values.new_zeros(len(rows), values.shape[1]) for head, values in logits.items()}
+    everything = {head: torch.ones_like(values, dtype=torch.bool) for head, values in logits.items()}
+    available = {**everything, Head.BLUEPRINT: masks.blueprint}
+    return {head: _mixture(values, available[head], exploration) for head, values in logits.items()}
+
+
+def _mixture(logits: Tensor, available: Tensor, exploration: float) -> Tensor:
+    """[N, C] log of the mixture; rows without anything available are treated as if all were."""
+    usable = available | ~available.any(1, keepdim=True)
+    policy = functional.log_softmax(logits.masked_fill(~usable, _IMPOSSIBLE), dim=1)
+    if exploration == 0.0:
+        return policy
+    uniform = math.log(exploration) - usable.sum(1, keepdim=True).to(logits.dtype).log()
+    floor = uniform.expand_as(logits).masked_fill(~usable, _IMPOSSIBLE)
+    return torch.logaddexp(policy + math.log1p(-exploration), floor)
