@@ -130,8 +130,8 @@ def _load_or_generate(directory: Path) -> bytes:
 
 def _create_once(path: Path, content: bytes, mode: int) -> None:
     """Creates a whole file or leaves the one that another process created first."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
+    partial = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()

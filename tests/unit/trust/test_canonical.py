@@ -1,0 +1,39 @@
+"""Equal values have equal bytes; what JSON cannot hold is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from simic.contracts.config import RewardConfig
+from simic.contracts.errors import ContractViolation
+from simic.trust.canonical import canonical_bytes, digest_of, file_sha256
+
+
+def test_key_order_and_spaces_do_not_matter() -> None:
+    assert (
+        canonical_bytes({"b": 1, "a": {"d": [1.5, None], "c": "ä"}}) == '{"a":{"c":"ä","d":[1.5,null]},"b":1}'.encode()
+    )
+    assert digest_of({"b": 1, "a": 2}) == digest_of({"a": 2, "b": 1})
+    assert digest_of({"a": 1}) == hashlib.sha256(b'{"a":1}').hexdigest()
+
+
+def test_a_contract_equals_its_plain_form() -> None:
+    assert canonical_bytes(RewardConfig()) == canonical_bytes(RewardConfig().model_dump(mode="json"))
+    assert canonical_bytes([RewardConfig()]) == canonical_bytes([RewardConfig().model_dump(mode="json")])
+
+
+@pytest.mark.parametrize(
+    "value", [{"x": float("nan")}, {"x": float("inf")}, [{"y": -float("inf")}], {1: "x"}, {"x": object()}, ["\ud800"]]
+)
+def test_values_without_a_canonical_form_are_refused(value: object) -> None:
+    with pytest.raises(ContractViolation, match="no canonical form"):
+        canonical_bytes(value)  # type: ignore[arg-type]
+
+
+def test_file_digest_is_that_of_its_bytes(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 9000
+    (tmp_path / "x").write_bytes(content)
+    assert file_sha256(tmp_path / "x") == hashlib.sha256(content).hexdigest()
