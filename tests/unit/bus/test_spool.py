@@ -1,0 +1,119 @@
+"""Whatever was put is delivered until acknowledged, once or more, and nothing overwrites anything."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from simic.bus.protocol import Delivery
+from simic.bus.spool import SpoolBus
+from simic.contracts.errors import ContractViolation, TransientError
+
+TOPIC = "tamiyo.field_reports"
+
+
+@pytest.fixture
+def bus(tmp_path: Path) -> SpoolBus:
+    return SpoolBus(tmp_path)
+
+
+def lines(delivery: Delivery) -> list[bytes]:
+    return [line.data for line in delivery.open(1000)]
+
+
+def test_round_trip_in_order_of_names(bus: SpoolBus) -> None:
+    bus.put(TOPIC, "b", [b"3"])
+    bus.put(TOPIC, "a", [b"1", b"2"])
+    assert bus.pending(TOPIC) == 2
+    got = []
+    for delivery in bus.claim(TOPIC):
+        got.append(lines(delivery))
+        bus.ack(delivery)
+    assert got == [[b"1", b"2"], [b"3"]]
+    assert bus.pending(TOPIC) == 0
+    assert list(bus.claim(TOPIC)) == []
+
+
+def test_unacknowledged_deliveries_come_first_and_under_the_same_name(bus: SpoolBus) -> None:
+    source = bus.put(TOPIC, "m", [b"old"])
+    assert [delivery.source for delivery in bus.claim(TOPIC)] == [source]
+    bus.put(TOPIC, "a", [b"new"])
+    again = list(SpoolBus(bus._root).claim(TOPIC))
+    assert [lines(delivery) for delivery in again] == [[b"old"], [b"new"]]
+    assert again[0].source == source
+
+
+def test_acknowledging_twice_is_harmless_and_nothing_in_done_is_overwritten(bus: SpoolBus, tmp_path: Path) -> None:
+    incoming = tmp_path / TOPIC / "incoming"
+    incoming.mkdir(parents=True)
+    for content in (b"first\n", b"second\n"):
+        (incoming / "mine.jsonl").write_bytes(content)
+        for delivery in bus.claim(TOPIC):
+            bus.ack(delivery)
+            bus.ack(delivery)
+    done = sorted((tmp_path / TOPIC / "done").iterdir())
+    assert [(path.name, path.read_bytes()) for path in done] == [
+        ("mine.jsonl", b"first\n"),
+        ("mine~2.jsonl", b"second\n"),
+    ]
+
+
+def test_a_new_file_does_not_overwrite_a_claimed_one_of_its_name(bus: SpoolBus, tmp_path: Path) -> None:
+    incoming = tmp_path / TOPIC / "incoming"
+    incoming.mkdir(parents=True)
+    (incoming / "mine.jsonl").write_bytes(b"first\n")
+    assert len(list(bus.claim(TOPIC))) == 1
+    (incoming / "mine.jsonl").write_bytes(b"second\n")
+    assert [lines(delivery) for delivery in bus.claim(TOPIC)] == [[b"first"], [b"second"]]
+
+
+def test_putting_the_same_again_is_one_delivery_and_other_lines_another(bus: SpoolBus) -> None:
+    assert bus.put(TOPIC, "a", [b"1"]) == bus.put(TOPIC, "a", [b"1"])
+    bus.put(TOPIC, "a", [b"2"])
+    assert bus.pending(TOPIC) == 2
+
+
+def test_unfinished_and_foreign_files_are_left_alone(
+    bus: SpoolBus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus.put(TOPIC, "a", [b"1"])
+    incoming = tmp_path / TOPIC / "incoming"
+    for name in ("x.jsonl.tmp", ".hidden.jsonl", "notes.txt"):
+        (incoming / name).write_bytes(b"half")
+    (incoming / "link.jsonl").symlink_to("/etc/hostname")
+    (incoming / "folder.jsonl").mkdir()
+    with caplog.at_level(logging.WARNING):
+        assert [lines(delivery) for delivery in bus.claim(TOPIC)] == [[b"1"]]
+    assert all(name in caplog.text for name in ("notes.txt", "link.jsonl", "folder.jsonl"))
+    assert len(list(incoming.iterdir())) == 5
+
+
+def test_a_producer_that_fails_midway_publishes_nothing(bus: SpoolBus) -> None:
+    def failing() -> object:
+        yield b"1"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        bus.put(TOPIC, "a", failing())  # type: ignore[arg-type]
+    assert bus.pending(TOPIC) == 0
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".x", "a\n"])
+def test_names_and_topics_cannot_leave_the_spool(bus: SpoolBus, name: str) -> None:
+    with pytest.raises(ContractViolation):
+        bus.put(TOPIC, name, [b"1"])
+    with pytest.raises(ContractViolation):
+        bus.put(name, "a", [b"1"])
+
+
+def test_line_ends_inside_a_line_are_refused(bus: SpoolBus) -> None:
+    with pytest.raises(ContractViolation, match="line end"):
+        bus.put(TOPIC, "a", [b"1\n2"])
+
+
+def test_a_store_that_is_away_is_transient(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(TransientError, match="spool"):
+        SpoolBus(tmp_path / "file").put(TOPIC, "a", [b"1"])
