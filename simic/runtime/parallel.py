@@ -25,7 +25,9 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 def worker_count(configured: int | None) -> int:
     """The configured number of processes, or one per core this process may use."""
-    return len(os.sched_getaffinity(0)) if configured is None else configured
+    if configured is not None:
+        return configured
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_jobs(

@@ -1,0 +1,67 @@
+# Everything a person does with a checkout. `make run` and `make test` set themselves up, once per change of
+# pyproject.toml or constraints.txt: a virtual environment, the tested set of packages, `simic init`.
+# VENV and ARGS can be given: make run ARGS="--seed 1", make test ARGS="tests/unit -k seeds".
+
+SHELL := bash
+.DEFAULT_GOAL := help
+VENV ?= .venv
+ARGS ?=
+BIN := $(VENV)/bin
+SHA := $(shell command -v sha256sum || echo 'shasum -a 256')
+STAMP := $(VENV)/.ready-$(shell { cat pyproject.toml constraints.txt; echo '$(CURDIR)'; } | $(SHA) | cut -c1-16)
+
+export DO_NOT_TRACK := 1
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export MLFLOW_DISABLE_TELEMETRY := true
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help setup run test lint format bench up down ui
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Set up the environment, if anything about it changed
+
+$(STAMP):
+	@set -e; mkdir -p "$(VENV)"; exec 9>"$(VENV)/.lock"; \
+	if command -v flock >/dev/null; then flock 9; fi; \
+	if test -e "$(STAMP)"; then exit 0; fi; \
+	for python in python3.11 python3 none; do \
+	  if "$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then break; fi; \
+	done; \
+	if test "$$python" = none; then echo "Simic needs Python 3.11 or 3.12, as python3.11 or python3" >&2; exit 1; fi; \
+	echo "Setting up $(VENV) with $$python (about two minutes, once)"; \
+	"$$python" -m venv "$(VENV)"; \
+	"$(BIN)/pip" install --quiet -c constraints.txt -e '.[dev]'; \
+	"$(BIN)/simic" init; \
+	rm -f "$(VENV)"/.ready-*; touch "$(STAMP)"
+
+run: $(STAMP) ## Collect, train, validate and promote: ARGS="--seed 1 --profile quick"
+	@"$(BIN)/simic" run $(ARGS)
+
+test: export OMP_NUM_THREADS := 1
+test: $(STAMP) ## Run the whole test suite
+	@"$(BIN)/pytest" $(ARGS)
+
+lint: $(STAMP) ## Check style, types and the arrows between rooms
+	@"$(BIN)/ruff" check .
+	@"$(BIN)/ruff" format --check .
+	@"$(BIN)/mypy" --strict simic flows tasks
+	@"$(BIN)/lint-imports" --no-logo
+
+format: $(STAMP) ## Format the code and mend what can be mended by itself
+	@"$(BIN)/ruff" check --fix-only --quiet .
+	@"$(BIN)/ruff" format .
+
+bench: export OMP_NUM_THREADS := 1
+bench: $(STAMP) ## Measure against named peers, in the same run
+	@set -e; for file in benchmarks/*.py; do echo "== $$file"; "$(BIN)/python" "$$file" $(ARGS); done
+
+up: $(STAMP) ## Start Prefect's server and worker and MLflow's UI on this machine
+	@"$(BIN)/simic" up $(ARGS)
+
+down: $(STAMP) ## Stop exactly those
+	@"$(BIN)/simic" down $(ARGS)
+
+ui: $(STAMP) ## Open MLflow's UI alone
+	@"$(BIN)/simic" ui $(ARGS)

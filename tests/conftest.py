@@ -1,0 +1,89 @@
+"""Every test starts clean: a home of its own, no network habits, one thread, the same examples each time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Read when the libraries load, so they are set before any test module is imported.
+os.environ.update(
+    {
+        "DO_NOT_TRACK": "1",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MPLBACKEND": "Agg",
+    }
+)
+for _name in ("SIMIC_HOME", "SIMIC_SIGNING_KEY", "MLFLOW_TRACKING_URI", "PREFECT_API_URL", "PREFECT_PROFILE"):
+    os.environ.pop(_name, None)
+
+settings.register_profile("simic", deadline=None, derandomize=True)
+settings.load_profile("simic")
+
+ALLOWED_SKIPS = ("needs a CUDA device",)
+"""Beginnings of the reasons for which a test may be skipped where CI is set: only what this machine cannot run."""
+
+_refused_skips: list[str] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fixtures that outlive a test write outside the checkout too."""
+    home = tmp_path_factory.mktemp("session-home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SIMIC_HOME", str(home))
+        patch.setenv("PREFECT_HOME", str(home / ".prefect"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """``SIMIC_HOME`` of this test; it does not exist yet."""
+    root = tmp_path / "home"
+    monkeypatch.setenv("SIMIC_HOME", str(root))
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _one_torch_thread() -> None:
+    if (torch := sys.modules.get("torch")) is not None and torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remember skipped tests without an allowed reason."""
+    _note_skip(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Remember skipped files without an allowed reason."""
+    _note_skip(report)
+
+
+def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if not reason.startswith(ALLOWED_SKIPS):
+            _refused_skips.append(f"{report.nodeid}: {reason}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Under CI a test that this machine could run may not be skipped."""
+    if _refused_skips and "CI" in os.environ and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what made the run fail although every test passed."""
+    if _refused_skips and "CI" in os.environ:
+        terminalreporter.section("skipped without an allowed reason", sep="!", red=True)
+        for line in _refused_skips:
+            terminalreporter.write_line(line)
