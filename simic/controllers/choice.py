@@ -6,15 +6,16 @@ Shapes: N hosts, S slots of all hosts, M the most slots of one host, K blueprint
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.actions import HEADS, Head
-from simic.contracts.batches import HEAD_INDEX, Decisions, relevance
+from simic.contracts.batches import HEAD_INDEX, Decisions, Masks, relevance
 
-__all__ = ["Conditionals", "certain", "likeliest", "pad_slots", "sample", "uniform_over"]
+__all__ = ["Conditionals", "Tables", "certain", "likeliest", "pad_slots", "sample", "uniform_over"]
 
 Array = NDArray[Any]
 Choose = Callable[[Head, NDArray[np.float64]], tuple[Array, Array]]
@@ -32,6 +33,32 @@ class Conditionals(Protocol):
 
     def factors(self, slots: NDArray[np.int64]) -> Mapping[Head, NDArray[np.float64]]:
         """[N, C] per remaining head given the slot (0 where there is none)."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A scripted distribution: given operations, uniform slots and blueprints, and fixed shares of the rest."""
+
+    op: NDArray[np.float64]
+    """[N, ops]; 0 for what is illegal."""
+    masks: Masks
+    slot_ptr: NDArray[np.int64]
+    shares: Mapping[Head, tuple[float, ...]]
+    """Of alpha target, speed, curve and tempo; each sums to 1."""
+
+    def ops(self) -> NDArray[np.float64]:
+        """As given."""
+        return self.op
+
+    def slots(self, ops: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Uniform over the slots the operation may address."""
+        legal = pad_slots(self.masks.slot, self.slot_ptr)
+        return uniform_over(np.take_along_axis(legal, ops[:, None, None], axis=2)[:, :, 0])
+
+    def factors(self, slots: NDArray[np.int64]) -> Mapping[Head, NDArray[np.float64]]:
+        """Uniform over legal blueprints; the rest alike for every host."""
+        tables = {head: np.tile(shares, (len(slots), 1)) for head, shares in self.shares.items()}
+        return {Head.BLUEPRINT: uniform_over(self.masks.blueprint), **tables}
 
 
 def sample(distribution: Conditionals, uniforms: NDArray[np.float64]) -> Decisions:

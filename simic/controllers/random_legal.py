@@ -1,0 +1,37 @@
+"""Uniform over legal operations, then over the legal choices of every factor."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, TEMPOS, Head
+from simic.contracts.batches import Decisions, Masks, Observations
+from simic.controllers.choice import Tables, sample, uniform_over
+from simic.controllers.request import Request
+
+__all__ = ["RandomController", "make"]
+
+_SIZES = {
+    Head.ALPHA_TARGET: len(ALPHA_TARGETS),
+    Head.ALPHA_SPEED: len(ALPHA_SPEEDS),
+    Head.ALPHA_CURVE: len(ALPHA_CURVES),
+    Head.TEMPO: len(TEMPOS),
+}
+_UNIFORM = {head: (1.0 / size,) * size for head, size in _SIZES.items()}
+
+
+class RandomController:
+    """The blind baseline; its log-probabilities are exact."""
+
+    name = "random"
+    policy_version: str | None = None
+
+    def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[np.float64]) -> Decisions:
+        """One legal action per host."""
+        return sample(Tables(uniform_over(masks.op), masks, observations.slot_ptr, _UNIFORM), uniforms)
+
+
+def make(_: Request) -> RandomController:
+    """Needs nothing."""
+    return RandomController()
