@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from simic.contracts.actions import OPS, Op
 from simic.contracts.batches import OP_INDEX, Masks, Observations
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.state import HardwareContext, HostGraph, LayerKind, LayerNode, SeedState, SystemState
+
+__all__ = ["BLUEPRINTS", "Scene", "make_scene"]
 
 BLUEPRINTS = ("bottleneck", "dense", "dropout", "gate", "heavy", "norm")
 
@@ -107,9 +107,3 @@ def make_scene(seed: int, hosts: int, *, slots: tuple[int, int] = (1, 4), layers
     states = [_state(rng, int(rng.integers(*slots)), int(rng.integers(*layers))) for _ in range(hosts)]
     observations = Observations.from_states(states, BLUEPRINTS)
     return Scene(states, observations, _masks(rng, observations), rng.random((hosts, 7)))
-
-
-@pytest.fixture
-def scene() -> Callable[..., Scene]:
-    """The maker of scenes: ``scene(seed, hosts)``."""
-    return make_scene

@@ -1,0 +1,1 @@
+"""Collection: grow hosts under a controller and report every decision to the bus."""

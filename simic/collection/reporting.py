@@ -1,0 +1,144 @@
+"""From one step of many hosts to one field report per host: pure, no clock, no files.
+
+Shapes: N hosts of the ensemble, R hosts that ran this step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.actions import RELEVANT_HEADS
+from simic.contracts.batches import action_of, log_prob_of, masks_of
+from simic.contracts.field_report import FieldReport, Outcome, StepMetrics
+from simic.contracts.state import HardwareContext, HostIdentity, SystemState
+from simic.hosts.ensemble import StepOutcome
+from simic.hosts.rollout import Step
+from simic.trust.canonical import digest_of
+
+__all__ = ["NOTICEABLE", "Source", "field_reports", "run_ids", "short_id"]
+
+NOTICEABLE = 0.005
+"""Change in validation accuracy from which an outcome is a success or a regression."""
+
+
+class Source(NamedTuple):
+    """What all reports of one ensemble share."""
+
+    controller: str
+    policy_version: str | None
+    hosts: Sequence[HostIdentity]
+    run_ids: Sequence[str]
+    hardware: HardwareContext
+    issued_at: datetime
+
+
+def short_id(text: str) -> str:
+    """First 32 hex characters of the SHA-256."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def run_ids(hosts: Sequence[HostIdentity], controller: str, policy_version: str | None, seed: int) -> list[str]:
+    """One per host; the same episode always has the same id, so collecting twice adds nothing."""
+    return [
+        digest_of(
+            {
+                "set": host.set,
+                "key": host.key,
+                "controller": controller,
+                "policy_version": policy_version,
+                "seed": seed,
+            }
+        )[:32]
+        for host in hosts
+    ]
+
+
+def field_reports(step: Step, source: Source) -> Iterator[tuple[int, FieldReport]]:
+    """Host index and report, for every host that ran this step, in the order of the hosts."""
+    rows = np.flatnonzero(step.live)
+    if not len(rows):
+        return
+    states = step.observations.take(rows).to_states(source.hardware)
+    finals = _final_states(step, rows, source.hardware)
+    metrics = _metrics(step.outcome, rows)
+    blueprints, slot_ptr = step.observations.blueprints, step.observations.slot_ptr
+    for row, state, measured in zip(rows.tolist(), states, metrics, strict=True):
+        run_id, outcome = source.run_ids[row], step.outcome
+        action = action_of(step.decisions.actions[row], blueprints)
+        seed_id = outcome.seed_ids[row]
+        yield (
+            row,
+            FieldReport(
+                report_id=short_id(f"{run_id}:{step.epoch}"),
+                run_id=run_id,
+                command_id=short_id(f"{run_id}:{step.epoch}:command"),
+                step=step.epoch,
+                controller=source.controller,
+                policy_version=source.policy_version,
+                host=source.hosts[row],
+                state=state,
+                available=masks_of(step.masks, row, slot_ptr, blueprints),
+                action=action,
+                relevant=list(RELEVANT_HEADS[action.op]),
+                log_prob_behaviour=log_prob_of(step.decisions.log_probs[row]),
+                outcome=_verdict(measured, outcome.governor[row] is not None),
+                metrics=measured,
+                terminated=row in finals,
+                truncated=False,
+                governor=outcome.governor[row],
+                seed_id=None if seed_id is None else f"{run_id}/{seed_id}",
+                blueprint_id=outcome.blueprint_ids[row],
+                mitigation=outcome.mitigation[row],
+                issued_at=source.issued_at,
+                final_state=finals.get(row),
+            ),
+        )
+
+
+def _final_states(step: Step, rows: NDArray[np.int64], hardware: HardwareContext) -> dict[int, SystemState]:
+    ended = rows[step.outcome.terminated[rows]]
+    if not len(ended):
+        return {}
+    states = step.after.take(ended).to_states(hardware, step.outcome.committed_validation_accuracy[ended])
+    return dict(zip(ended.tolist(), states, strict=True))
+
+
+def _metrics(outcome: StepOutcome, rows: NDArray[np.int64]) -> list[StepMetrics]:
+    columns = (
+        outcome.validation_accuracy_before,
+        outcome.validation_accuracy_after,
+        outcome.validation_loss_before,
+        outcome.validation_loss_after,
+        outcome.rent_parameters,
+        outcome.committed_parameters,
+        outcome.test_accuracy,
+    )
+    return [
+        StepMetrics(
+            validation_accuracy_before=before,
+            validation_accuracy_after=after,
+            validation_loss_before=loss_before,
+            validation_loss_after=loss_after,
+            rent_parameters=rent,
+            committed_parameters=committed,
+            test_accuracy=None if np.isnan(test) else test,
+        )
+        for before, after, loss_before, loss_after, rent, committed, test in zip(
+            *(column[rows].tolist() for column in columns), strict=True
+        )
+    ]
+
+
+def _verdict(metrics: StepMetrics, is_aborted: bool) -> Outcome:
+    if is_aborted:
+        return Outcome.ABORTED
+    change = metrics.validation_accuracy_after - metrics.validation_accuracy_before
+    if change >= NOTICEABLE:
+        return Outcome.SUCCESS
+    return Outcome.REGRESSION if change <= -NOTICEABLE else Outcome.NEUTRAL
