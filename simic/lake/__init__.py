@@ -1,0 +1,1 @@
+"""Parquet, ledgers and the DuckDB views over them."""
