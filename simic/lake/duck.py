@@ -1,0 +1,66 @@
+"""DuckDB connections: offline, bounded, and for people read-only and fenced in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from simic.contracts.errors import IntegrityError, TransientError
+
+__all__ = ["connect", "sandbox"]
+
+_OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+
+
+@contextmanager
+def connect(
+    database: Path | None = None, *, tmp: Path, memory_limit_mb: int, threads: int
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that never asks the network and spills to ``tmp``; in memory unless a file is named.
+
+    Both limits are always set: DuckDB's own defaults are most of the machine's memory and disk.
+    """
+    tmp.mkdir(parents=True, exist_ok=True)
+    with _opened(":memory:" if database is None else str(database), tmp, memory_limit_mb, threads) as connection:
+        yield connection
+
+
+@contextmanager
+def sandbox(
+    database: Path, *, readable: Sequence[Path], tmp: Path, memory_limit_mb: int = 1024, threads: int = 2
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A read-only connection for people's queries: files outside ``readable`` are refused, settings are locked."""
+    tmp.mkdir(parents=True, exist_ok=True)
+    with _opened(str(database), tmp, memory_limit_mb, threads, is_read_only=True) as connection:
+        connection.execute("SET allowed_directories = $paths", {"paths": [f"{path.absolute()}/" for path in readable]})
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        yield connection
+
+
+@contextmanager
+def _opened(
+    name: str, tmp: Path, memory_limit_mb: int, threads: int, *, is_read_only: bool = False
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    config: dict[str, str | bool | int | float | list[str]] = {
+        **_OFFLINE,
+        "memory_limit": f"{memory_limit_mb}MB",
+        "threads": str(threads),
+        "temp_directory": str(tmp),
+        "max_temp_directory_size": "64GB",
+    }
+    try:
+        connection = duckdb.connect(name, read_only=is_read_only, config=config)
+    except duckdb.IOException as error:
+        raise TransientError(f"cannot open {name}: {error}") from error
+    except duckdb.Error as error:
+        raise IntegrityError(f"{name} is not a DuckDB file: {error}") from error
+    try:
+        # The bar would be drawn on a person's terminal in the midst of ours.
+        connection.execute("SET enable_progress_bar = false")
+        yield connection
+    finally:
+        connection.close()

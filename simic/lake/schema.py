@@ -1,0 +1,89 @@
+"""Arrow schemas from contracts: one source of truth for columns.
+
+Nested contracts become structs, lists lists, enumerations strings, moments ``timestamp[us, UTC]``. Top-level
+columns that a contract requires are NOT NULL; what lies inside structs is nullable to Arrow, whatever the
+contract says, because the JSON reader refuses required children of an absent struct.
+"""
+
+from __future__ import annotations
+
+import types
+from datetime import datetime
+from enum import Enum
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pydantic import AwareDatetime, BaseModel
+
+from simic.contracts.errors import ContractViolation
+from simic.contracts.field_report import FieldReport
+
+__all__ = ["LANDED_SCHEMA", "LANDING_COLUMNS", "REPORT_SCHEMA", "arrow_schema", "arrow_type", "plain_annotation"]
+
+_SCALARS: dict[Any, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    datetime: pa.timestamp("us", tz="UTC"),
+    AwareDatetime: pa.timestamp("us", tz="UTC"),
+}
+
+
+def arrow_schema(model: type[BaseModel]) -> pa.Schema:
+    """One column per field of the contract, in its order."""
+    fields = []
+    for name, info in model.model_fields.items():
+        annotation, is_nullable = plain_annotation(info.annotation)
+        fields.append(pa.field(name, arrow_type(annotation), nullable=is_nullable))
+    return pa.schema(fields)
+
+
+def arrow_type(annotation: Any) -> pa.DataType:
+    """The Arrow type of an annotation without its constraints; raises ContractViolation where there is none."""
+    plain, _ = plain_annotation(annotation)
+    origin, arguments = get_origin(plain), get_args(plain)
+    if origin in (list, tuple) and arguments and len(set(arguments)) == 1:
+        return pa.list_(arrow_type(arguments[0]))
+    if origin is Literal and len({type(choice) for choice in arguments}) == 1:
+        return arrow_type(type(arguments[0]))
+    if plain in _SCALARS:
+        return _SCALARS[plain]
+    if isinstance(plain, type) and issubclass(plain, Enum):
+        return pa.string()
+    if isinstance(plain, type) and issubclass(plain, BaseModel):
+        return pa.struct([pa.field(name, arrow_type(info.annotation)) for name, info in plain.model_fields.items()])
+    raise ContractViolation(f"{annotation} has no Arrow type")
+
+
+def plain_annotation(annotation: Any) -> tuple[Any, bool]:
+    """The annotation without ``Annotated`` and ``None``, and whether None was there."""
+    if get_origin(annotation) is Annotated:
+        return plain_annotation(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        members = [member for member in get_args(annotation) if member is not type(None)]
+        if len(members) != 1:
+            raise ContractViolation(f"{annotation}: a column holds one type or null")
+        inner, _ = plain_annotation(members[0])
+        return inner, len(members) < len(get_args(annotation))
+    return annotation, False
+
+
+REPORT_SCHEMA = arrow_schema(FieldReport)
+"""The wire columns of a landed report."""
+
+LANDING_COLUMNS: dict[str, tuple[pa.Field, str]] = {
+    "content_digest": (
+        pa.field("content_digest", pa.string(), nullable=False),
+        "SHA-256 of the report's normal form without `issued_at`: equal for a report told twice.",
+    ),
+    "source": (pa.field("source", pa.string(), nullable=False), "The delivery it came in."),
+    "line": (pa.field("line", pa.int64(), nullable=False), "Its line in that delivery, from 1."),
+    "landed_at": (pa.field("landed_at", pa.timestamp("us", tz="UTC"), nullable=False), "When its batch was landed."),
+    "day": (pa.field("day", pa.date32(), nullable=False), "UTC day of `landed_at`; the partition."),
+}
+"""What landing adds to each report: the column and its meaning."""
+
+LANDED_SCHEMA = pa.schema([*REPORT_SCHEMA, *(field for field, _ in LANDING_COLUMNS.values())])
+"""The columns of a part."""
