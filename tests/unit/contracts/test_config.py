@@ -1,0 +1,75 @@
+"""One configuration model that refuses recipes which contradict themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from simic.contracts.config import CurateConfig, RewardConfig, RunConfig, TrainConfig
+
+
+def numbers(model: Any, prefix: str = "") -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in model:
+        if hasattr(value, "model_fields_set"):
+            found |= numbers(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float):
+            found[prefix + name] = value
+    return found
+
+
+def test_the_defaults_are_the_designs() -> None:
+    train = TrainConfig()
+    assert (train.policy_lr, train.value_lr, train.min_lr, train.clip_norm) == (3e-4, 1e-3, 1e-6, 0.5)
+    assert (train.batch_sequences, train.rho_bar, train.c_bar, train.warmup_updates) == (32, 1.0, 1.0, 10)
+    assert (train.min_experiences, CurateConfig().gamma) == (1000, 0.99)
+
+
+def test_c1_there_is_one_discount() -> None:
+    assert [name for name in numbers(RunConfig()) if "gamma" in name or "discount" in name] == ["curate.gamma"]
+
+
+def test_a_reward_has_at_most_six_constants() -> None:
+    assert len(numbers(RewardConfig())) <= 6
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"batch_sequences": 24},
+        {"batch_sequences": 4},
+        {"batch_sequences": 512},
+        {"policy_lr": 2e-2},
+        {"policy_lr": 0.0},
+        {"min_lr": 5e-4},
+        {"rho_bar": -1.0},
+        {"learning_rate": 1e-3},
+    ],
+)
+def test_d21_recipes_out_of_bounds_or_in_contradiction_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        TrainConfig(**wrong)
+
+
+def test_d7_zero_is_a_value() -> None:
+    assert TrainConfig(rho_bar=0.0, c_bar=0.0).rho_bar == 0.0
+
+
+@pytest.mark.parametrize("gamma", [0.89, 1.01])
+def test_the_discount_keeps_its_range(gamma: float) -> None:
+    with pytest.raises(ValidationError):
+        CurateConfig(gamma=gamma)
+
+
+@pytest.mark.parametrize("batch", [8, 16, 32, 64, 128, 256])
+def test_m17_what_is_asked_for_is_what_is_set(batch: int) -> None:
+    assert RunConfig.model_validate({"train": {"batch_sequences": batch}}).train.batch_sequences == batch
+
+
+def test_every_table_says_what_it_is_and_refuses_unknown_keys() -> None:
+    schema = RunConfig.model_json_schema()
+    for definition in (schema, *schema["$defs"].values()):
+        assert definition["additionalProperties"] is False
+        assert definition["description"]

@@ -1,0 +1,41 @@
+"""One tree, each branch with the exit code it promises."""
+
+from __future__ import annotations
+
+import pytest
+
+from simic.contracts import errors
+from simic.contracts.errors import DatasetError, SimicError
+
+CODES = {
+    "SimicError": 1,
+    "ConfigError": 2,
+    "GateRejected": 3,
+    "TransientError": 4,
+    "ContractViolation": 1,
+    "DatasetError": 1,
+    "IntegrityError": 1,
+    "IllegalAction": 1,
+    "TrainingFailure": 1,
+}
+
+
+def test_the_list_is_complete() -> None:
+    assert set(errors.__all__) == set(CODES)
+
+
+@pytest.mark.parametrize(("name", "code"), CODES.items())
+def test_exit_codes(name: str, code: int) -> None:
+    error = getattr(errors, name)
+    assert issubclass(error, SimicError)
+    assert error.exit_code == code
+
+
+def test_the_picture_in_the_docstring_is_the_tree() -> None:
+    assert errors.__doc__ is not None
+    for name, code in CODES.items():
+        assert name in errors.__doc__
+        if name != "DatasetError":
+            (line,) = [line for line in errors.__doc__.splitlines() if name in line]
+            assert f"exit {code}" in line
+    assert issubclass(DatasetError, errors.ContractViolation)

@@ -1,0 +1,91 @@
+"""One holder at a time, named to whoever must wait, and never a stale lock."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from simic.contracts.errors import TransientError
+from simic.runtime.locks import exclusive
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from simic.runtime.locks import exclusive
+with exclusive(Path(sys.argv[1]), "holding"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path / "lock"], stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_process_is_told_who_holds_it(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    with (
+        pytest.raises(TransientError, match=f"the nightly run is busy: process {holder.pid} holds .*lock; try again"),
+        exclusive(tmp_path / "lock", "the nightly run"),
+    ):
+        pytest.fail("two holders")
+
+
+def test_a_killed_holder_leaves_nothing_behind(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    holder.kill()
+    holder.wait()
+    with exclusive(tmp_path / "lock", "the nightly run"):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_waiting_ends_when_the_holder_does(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    entered = threading.Event()
+
+    def hold() -> None:
+        with exclusive(path, "first"):
+            entered.set()
+            time.sleep(0.3)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert entered.wait(10)
+    with exclusive(path, "second", wait_s=30):
+        assert not thread.is_alive() or path.read_text() == f"{os.getpid()}\n"
+    thread.join()
+
+
+def test_waiting_gives_up_at_its_deadline(tmp_path: Path) -> None:
+    started = time.monotonic()
+    with (
+        exclusive(tmp_path / "lock", "first"),
+        pytest.raises(TransientError, match=r"second is busy after waiting 0.2 s"),
+        exclusive(tmp_path / "lock", "second", wait_s=0.2),
+    ):
+        pytest.fail("two holders")
+    assert time.monotonic() - started >= 0.2
+
+
+def test_an_exception_inside_releases_it(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="inside"), exclusive(tmp_path / "lock", "first"):
+        raise ValueError("inside")
+    with exclusive(tmp_path / "lock", "second"):
+        pass
+
+
+def test_directories_are_made_and_the_file_stays_empty(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "down" / "lock"
+    with exclusive(path, "first"):
+        pass
+    assert path.read_bytes() == b""

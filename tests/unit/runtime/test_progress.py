@@ -1,0 +1,75 @@
+"""Bars for a terminal, lines for a file, nothing where nothing is wanted."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from simic.runtime import progress
+from simic.runtime.progress import NoProgress, RichProgress
+
+
+def lines(text: str) -> list[str]:
+    return [line.rpartition(" in ")[0] or line for line in text.splitlines()]
+
+
+def test_a_file_gets_a_first_and_a_last_line() -> None:
+    file = io.StringIO()
+    with RichProgress(Console(file=file)).task("collect", 10) as advance:
+        for _ in range(5):
+            advance(2)
+    assert lines(file.getvalue()) == ["collect: 0/10", "collect: 10/10"]
+
+
+def test_slow_work_says_so_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    file = io.StringIO()
+    with RichProgress(Console(file=file)).task("collect", 4) as advance:
+        advance(1)
+        advance(2)
+    assert lines(file.getvalue()) == ["collect: 0/4", "collect: 1/4, 0 s", "collect: 3/4, 0 s", "collect: 3/4"]
+
+
+def test_work_that_fails_still_says_how_far_it_came() -> None:
+    file = io.StringIO()
+    with pytest.raises(ValueError, match="broken"), RichProgress(Console(file=file)).task("train", 4) as advance:
+        advance(1)
+        raise ValueError("broken")
+    assert lines(file.getvalue())[-1] == "train: 1/4"
+
+
+def test_names_are_not_markup() -> None:
+    file = io.StringIO()
+    with RichProgress(Console(file=file)).task("[red]trials[/red]", 0):
+        pass
+    assert "[red]trials[/red]: 0/0" in file.getvalue()
+
+
+def test_a_terminal_gets_bars_one_below_the_other_and_nested_ones_together() -> None:
+    file = io.StringIO()
+    shown = RichProgress(Console(file=file, force_terminal=True, width=80))
+    with shown.task("outer", 2) as outer, shown.task("inner", 3) as inner:
+        inner(3)
+        outer(2)
+    with shown.task("later", 1) as advance:
+        advance(1)
+    text = file.getvalue()
+    assert "outer" in text
+    assert "3/3" in text
+    assert "later" in text.rpartition("outer")[2]
+
+
+def test_the_default_writes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    with RichProgress().task("collect", 1) as advance:
+        advance(1)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "collect: 1/1" in err
+
+
+def test_no_progress_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with NoProgress().task("collect", 1) as advance:
+        advance(1)
+    assert capsys.readouterr() == ("", "")

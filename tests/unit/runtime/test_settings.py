@@ -1,0 +1,167 @@
+"""Where things are kept, and recipes that refuse what they do not know."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simic.contracts.config import RunConfig
+from simic.contracts.errors import ConfigError
+from simic.runtime.settings import Home, config_digest, load_profile, profile_names, resolve_home
+
+
+def test_the_environment_names_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMIC_HOME", str(tmp_path / "elsewhere"))
+    assert resolve_home() == Home(tmp_path / "elsewhere")
+
+
+def test_a_relative_home_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SIMIC_HOME", "here")
+    assert resolve_home().root == tmp_path / "here"
+    assert resolve_home().tracking_uri == f"sqlite:///{tmp_path}/here/mlruns/mlflow.db"
+
+
+@pytest.mark.parametrize(
+    ("pyproject", "is_found"),
+    [('[project]\nname = "simic"\n', True), ('[project]\nname = "other"\n', False), ("not toml", False)],
+)
+def test_without_it_the_checkout_around_is_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pyproject: str, is_found: bool
+) -> None:
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text(pyproject)
+    monkeypatch.delenv("SIMIC_HOME")
+    monkeypatch.chdir(inner)
+    assert resolve_home().root == (tmp_path if is_found else inner)
+
+
+def test_an_empty_variable_counts_as_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMIC_HOME", "")
+    monkeypatch.chdir(tmp_path)
+    assert resolve_home().root == tmp_path
+
+
+def test_create_makes_every_directory_and_keeps_the_key_private(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.create()
+    home.create()
+    for path in (
+        home.spool, home.experience, home.ledger, home.quarantine, home.snapshots, home.policies,
+        home.receipts, home.runs, home.outbox, home.locks, home.tmp, home.artifacts, home.prefect,
+    ):  # fmt: skip
+        assert path.is_dir()
+        assert path.is_relative_to(home.root)
+    assert stat.S_IMODE(home.keys.stat().st_mode) == 0o700
+    assert os.path.commonpath([home.tmp, home.experience]) == str(home.data)
+
+
+def test_every_shipped_profile_is_a_complete_recipe() -> None:
+    assert profile_names() == ("default", "nightly", "quick")
+    for name in profile_names():
+        assert isinstance(load_profile(name), RunConfig)
+
+
+def test_default_is_the_defaults_and_nightly_grows_no_hosts() -> None:
+    assert load_profile("default") == RunConfig()
+    nightly = load_profile("nightly")
+    assert (nightly.collect.episodes, nightly.collect.rounds) == (0, 0)
+    assert nightly.train == RunConfig().train
+
+
+def test_quick_fits_together() -> None:
+    quick = load_profile("quick")
+    hosts = 5 * quick.trial.hosts_per_family
+    assert quick.gate.min_episodes <= hosts
+    steps = quick.collect.episodes * quick.world.horizon
+    assert quick.train.min_experiences <= 0.6 * steps, "four fifths of the hosts teach, give or take"
+
+
+def test_a_profile_may_be_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[train.network]\nhidden = 16\n[curate.reward]\nrent = 1.5\n")
+    config = load_profile(str(path))
+    assert (config.train.network.hidden, config.curate.reward.rent) == (16, 1.5)
+    assert config.train.network.layers == RunConfig().train.network.layers
+
+
+def test_overrides_win_over_the_profile_dotted_or_nested() -> None:
+    config = load_profile("quick", {"collect.episodes": 7, "train": {"vtrace_passes": 1}})
+    assert (config.collect.episodes, config.collect.rounds, config.train.vtrace_passes) == (7, 1, 1)
+    assert config.train.batch_sequences == load_profile("quick").train.batch_sequences
+
+
+def test_loading_twice_does_not_leak_overrides() -> None:
+    load_profile("quick", {"collect.episodes": 7})
+    assert load_profile("quick").collect.episodes == 60
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"train.polcy_lr": 1e-4}, "train.polcy_lr is not a setting; did you mean train.policy_lr?"),
+        ({"trian": {"policy_lr": 1e-4}}, "trian.policy_lr is not a setting; did you mean train.policy_lr?"),
+        ({"policy_lr": 1e-4}, "policy_lr is not a setting; did you mean train.policy_lr?"),
+        ({"curate.reward.famly": "basic"}, "curate.reward.famly is not a setting; did you mean curate.reward.family?"),
+        ({"gate.xyzzy": 1}, "gate.xyzzy is not a setting; known are gate.min_episodes"),
+        ({"xyzzy": 1}, "xyzzy is not a setting; known are world, collect"),
+    ],
+)
+def test_an_unknown_key_is_named_with_its_nearest_match(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_profile("default", overrides)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"train.policy_lr": 3}, "train.policy_lr: input should be less than or equal to 0.01, found 3"),
+        ({"train.policy_lr": "fast"}, "train.policy_lr: input should be a valid number"),
+        ({"train.policy_lr": float("nan")}, "train.policy_lr: input should be a finite number, found nan"),
+        ({"train": 3}, "train: input should be a valid dictionary or instance of TrainConfig, found 3"),
+        ({"train.policy_lr": {"x": 1}}, "train.policy_lr: input should be a valid number"),
+        ({"train.batch_sequences": 20}, "train.batch_sequences must be a power of two, found 20"),
+        ({"curate.reward.family": "shaped"}, "curate.reward.family: input should be 'basic', found 'shaped'"),
+    ],
+)
+def test_a_wrong_value_names_setting_expectation_and_finding(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_profile("default", overrides)
+    assert message in str(caught.value)
+
+
+def test_several_wrong_values_are_all_named() -> None:
+    with pytest.raises(ConfigError, match=r"world\.horizon.*train\.policy_lr"):
+        load_profile("default", {"world.horizon": 0, "train.policy_lr": 1})
+
+
+def test_d17_there_is_one_model_and_it_survives_a_round_trip() -> None:
+    config = load_profile("quick")
+    assert RunConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_an_unknown_profile_is_named_with_its_nearest_match() -> None:
+    with pytest.raises(ConfigError, match=r"qick is not a profile; did you mean quick; shipped are default, nightly"):
+        load_profile("qick")
+
+
+def test_a_profile_file_must_be_there_and_be_toml(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load_profile(str(tmp_path / "gone.toml"))
+    (tmp_path / "broken.toml").write_text("[train\n")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_profile(str(tmp_path / "broken.toml"))
+
+
+def test_the_digest_follows_the_values_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "same.toml"
+    path.write_text("[collect]\nepisodes = 1200\n")
+    assert config_digest(load_profile(str(path))) == config_digest(RunConfig())
+    assert config_digest(load_profile("default", {"train.policy_lr": 1e-4})) != config_digest(RunConfig())
+    assert len(config_digest(RunConfig())) == 64
