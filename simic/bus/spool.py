@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,7 @@ class SpoolBus:
         self._root = root
 
     def put(self, topic: str, name: str, lines: Iterable[bytes]) -> str:
-        """Publishes lines as ``<name>-<digest>.jsonl.zst``; the same lines under one name are one delivery."""
+        """Publishes lines as ``<name>-<digest>.jsonl.zst``; put again before it is claimed, it is one delivery."""
         if not _NAME.fullmatch(name):
             raise ContractViolation(f"{name!r} is not a plain file name")
         folder = self._folder(topic, "incoming")
@@ -54,11 +54,11 @@ class SpoolBus:
 
     def claim(self, topic: str) -> Iterator[Delivery]:
         """Own leftovers first, then new files, each in the order of their names."""
-        incoming, claimed = self._folder(topic, "incoming"), self._folder(topic, "claimed")
+        incoming, claimed, done = (self._folder(topic, folder) for folder in ("incoming", "claimed", "done"))
         for name in _listing(claimed):
             yield self._delivery(topic, claimed / name)
         for name in _listing(incoming):
-            target = _free(claimed, name)
+            target = claimed / _free_name(name, claimed, done)
             with _storage(f"claim {name} of {topic}"):
                 (incoming / name).rename(target)
             yield self._delivery(topic, target)
@@ -69,7 +69,7 @@ class SpoolBus:
         path = claimed / delivery.source
         with _storage(f"acknowledge {delivery.source} of {delivery.topic}"):
             if path.exists():
-                path.rename(_free(done, delivery.source))
+                path.rename(done / _free_name(delivery.source, done))
                 _sync(done)
                 _sync(claimed)
 
@@ -86,8 +86,12 @@ class SpoolBus:
         return path
 
     def _delivery(self, topic: str, path: Path) -> Delivery:
-        opened: Callable[[int], Iterator[Line]] = partial(read_lines, path)
-        return Delivery(topic, path.name, opened)
+        return Delivery(topic, path.name, partial(_read, path))
+
+
+def _read(path: Path, max_line_bytes: int) -> Iterator[Line]:
+    with _storage(f"read {path}"):
+        yield from read_lines(path, max_line_bytes)
 
 
 def _write_lines(path: Path, lines: Iterable[bytes]) -> str:
@@ -113,21 +117,21 @@ def _listing(folder: Path) -> list[str]:
         if entry.name.startswith(".") or entry.name.endswith(".tmp"):
             continue
         is_file = stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode)
-        if is_file and entry.name.endswith((PLAIN_SUFFIX, COMPRESSED_SUFFIX)):
+        if is_file and entry.name.endswith((PLAIN_SUFFIX, COMPRESSED_SUFFIX)) and os.access(entry.path, os.R_OK):
             names.append(entry.name)
         else:
-            _LOG.warning("left alone: %s is not a %s or %s file", entry.path, PLAIN_SUFFIX, COMPRESSED_SUFFIX)
+            _LOG.warning("left alone: %s is not a readable %s or %s", entry.path, PLAIN_SUFFIX, COMPRESSED_SUFFIX)
     return sorted(names)
 
 
-def _free(folder: Path, name: str) -> Path:
-    """A path in ``folder`` that overwrites nothing: another file may have had this name before."""
-    path, number = folder / name, 1
-    while path.exists():
+def _free_name(name: str, *folders: Path) -> str:
+    """A name that none of the folders holds: overwriting would lose a file, and a source names one delivery only."""
+    stem, dot, suffix = name.partition(PLAIN_SUFFIX)
+    free, number = name, 1
+    while any((folder / free).exists() for folder in folders):
         number += 1
-        stem, dot, suffix = name.partition(PLAIN_SUFFIX)
-        path = folder / f"{stem}~{number}{dot}{suffix}"
-    return path
+        free = f"{stem}~{number}{dot}{suffix}"
+    return free
 
 
 def _sync(folder: Path) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "delete_orphans",
     "file_digest",
     "ledger_digest",
+    "schema_digest",
     "sync_folder",
     "verify_part",
     "write_part",
@@ -133,6 +134,12 @@ def file_digest(path: Path) -> str:
     """SHA-256 of a file, in constant memory."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def schema_digest(schema: pa.Schema) -> str:
+    """SHA-256 over the names, types and nullability of the columns."""
+    text = "\n".join(f"{field.name} {field.type} {field.nullable}" for field in schema)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sync_folder(folder: Path) -> None:
