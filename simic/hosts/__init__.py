@@ -1,0 +1,1 @@
+"""The world: hosts that grow while they train, many at once and each on its own."""

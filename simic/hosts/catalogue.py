@@ -1,0 +1,67 @@
+"""Which blueprints and families exist: files of this room, then entry points; names need no torch."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simic.contracts.errors import ConfigError
+
+if TYPE_CHECKING:
+    from simic.hosts.protocols import Blueprint, HostFamily
+
+__all__ = ["blueprint_names", "family_names", "load_blueprint", "load_family"]
+
+_BLUEPRINTS = ("blueprints", "simic.blueprints", "BLUEPRINT")
+_FAMILIES = ("families", "simic.host_families", "FAMILY")
+
+
+def blueprint_names() -> tuple[str, ...]:
+    """Own blueprints in alphabetical order, then installed ones; the order is the index in actions."""
+    return _names(*_BLUEPRINTS[:2])
+
+
+def family_names() -> tuple[str, ...]:
+    """Own families in alphabetical order, then installed ones."""
+    return _names(*_FAMILIES[:2])
+
+
+def load_blueprint(name: str) -> Blueprint:
+    """The blueprint of that name; an unknown name is a ConfigError."""
+    blueprint: Blueprint = _load(name, *_BLUEPRINTS)
+    return blueprint
+
+
+def load_family(name: str) -> HostFamily:
+    """The family of that name; an unknown name is a ConfigError."""
+    family: HostFamily = _load(name, *_FAMILIES)
+    return family
+
+
+@cache
+def _own(folder: str) -> tuple[str, ...]:
+    files = (Path(__file__).parent / folder).glob("*.py")
+    return tuple(sorted(path.stem for path in files if not path.stem.startswith("_")))
+
+
+@cache
+def _installed(group: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group)}
+
+
+@cache
+def _names(folder: str, group: str) -> tuple[str, ...]:
+    own = _own(folder)
+    return own + tuple(sorted(set(_installed(group)) - set(own)))
+
+
+@cache
+def _load(name: str, folder: str, group: str, attribute: str) -> Any:
+    if name in _own(folder):
+        return getattr(import_module(f"simic.hosts.{folder}.{name}"), attribute)
+    if name in _installed(group):
+        return _installed(group)[name].load()
+    raise ConfigError(f"unknown name {name!r} in {folder}; known are {', '.join(_names(folder, group))}")

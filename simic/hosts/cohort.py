@@ -1,0 +1,123 @@
+"""The samples of N hosts, stacked, and the batches of an epoch. Test samples are built only when asked for.
+
+Shapes: N hosts, T steps, B batch, D width, n seeds of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from simic.contracts.errors import DatasetError
+from simic.contracts.state import HostIdentity
+from simic.hosts import counter_rng
+from simic.hosts.anatomy import BATCH, BLOCKS, CLASSES, HIDDEN, INPUTS, SAMPLES, STEPS, WIDTH
+from simic.hosts.catalogue import load_family
+from simic.hosts.counter_rng import Purpose
+from simic.hosts.data import POOL_SIZES, HostSamples, Part, epoch_order, host_samples
+from simic.hosts.evaluation import EvaluationSet
+from simic.hosts.growth import Growth
+from simic.hosts.protocols import HostRecipe
+from simic.hosts.training import EpochBatches
+
+__all__ = ["Cohort"]
+
+_VECTOR = 32
+"""Evaluation sets are padded to whole vector registers per host, see ``anatomy``."""
+_DRAWS = 8
+"""Uniform numbers a family may use."""
+
+
+class Cohort:
+    """What the hosts are and what they learn from."""
+
+    def __init__(self, hosts: Sequence[HostIdentity]) -> None:
+        self.keys: NDArray[np.int64] = np.array([host.key for host in hosts], dtype=np.int64)
+        draws = counter_rng.uniforms(counter_rng.streams(self.keys, Purpose.RECIPE), _DRAWS)
+        self.recipes = [
+            _checked(load_family(host.family).recipe(row), host) for host, row in zip(hosts, draws, strict=True)
+        ]
+        self.hidden: NDArray[np.int64] = np.array([recipe.hidden for recipe in self.recipes], dtype=np.int64)
+        self.is_linear: NDArray[np.bool_] = np.array([recipe.is_linear for recipe in self.recipes])
+        self._floor = torch.from_numpy(np.where(self.is_linear, -np.inf, 0.0).astype(np.float32))[:, None, None]
+        samples = self._samples(Part.TRAIN)
+        self._sizes = np.array([len(one.labels) for one in samples])
+        self._inputs, labels = _stack(samples, SAMPLES)
+        self._targets = torch.nn.functional.one_hot(labels, CLASSES).float()
+        self._gains = self._stacked_gains(samples, SAMPLES)
+        self.validation = self._evaluation_set(Part.VALIDATION)
+
+    def test(self) -> EvaluationSet:
+        """The samples of the final report."""
+        return self._evaluation_set(Part.TEST)
+
+    def batches(self, epoch: int) -> EpochBatches:
+        """The batches of an epoch, without noise."""
+        order = epoch_order(self.keys, self._sizes, epoch) + SAMPLES * np.arange(len(self.keys))[:, None]
+        rows = torch.from_numpy(order.reshape(len(self.keys), STEPS, BATCH).swapaxes(0, 1).reshape(-1).copy())
+        shape = (STEPS, len(self.keys), BATCH, -1)
+
+        def pick(values: Tensor) -> Tensor:
+            return values.view(-1, values.shape[2]).index_select(0, rows).view(shape)
+
+        gains = tuple(None if gain is None else pick(gain) for gain in self._gains)
+        return EpochBatches(pick(self._inputs), pick(self._targets), gains, self._floor, {})
+
+    def noise(self, growth: Growth, epoch: int) -> dict[tuple[int, int], Tensor]:
+        """Uniform numbers for the groups that want them, see ``EpochBatches.noise``."""
+        wanted = [
+            ((slot, index), group)
+            for slot, groups in enumerate(growth.groups)
+            for index, group in enumerate(groups)
+            if group.blueprint.is_noisy
+        ]
+        drawn = {}
+        for (slot, index), group in wanted:
+            stream = counter_rng.streams(self.keys[group.hosts.numpy()], Purpose.DROPOUT, epoch, slot)
+            draws = counter_rng.bits(stream, STEPS * BATCH * WIDTH) >> np.uint64(40)
+            values = torch.from_numpy(draws.astype(np.float32) * np.float32(2.0**-24))
+            drawn[slot, index] = values.view(-1, STEPS, BATCH, WIDTH).transpose(0, 1).contiguous()
+        return drawn
+
+    def _samples(self, part: Part) -> list[HostSamples]:
+        return [host_samples(int(key), recipe, part) for key, recipe in zip(self.keys, self.recipes, strict=True)]
+
+    def _stacked_gains(self, samples: Sequence[HostSamples], rows: int) -> tuple[Tensor | None, ...]:
+        """Per block [N, rows, 1]; 1 for hosts that scale nothing there, None if no host does."""
+        gains: list[Tensor | None] = []
+        for block in range(BLOCKS):
+            factor = np.ones((len(samples), rows, 1), dtype=np.float32)
+            for row, one, recipe in zip(factor, samples, self.recipes, strict=True):
+                if recipe.gain_block == block:
+                    row[: len(one.log_gain), 0] = np.exp(recipe.gain_spread * one.log_gain)
+            has_any = any(recipe.gain_block == block for recipe in self.recipes)
+            gains.append(torch.from_numpy(factor) if has_any else None)
+        return tuple(gains)
+
+    def _evaluation_set(self, part: Part) -> EvaluationSet:
+        samples, valid = self._samples(part), POOL_SIZES[part]
+        rows = -(-valid // _VECTOR) * _VECTOR
+        inputs, labels = _stack(samples, rows)
+        return EvaluationSet(inputs, labels[:, :valid], self._stacked_gains(samples, rows), self._floor, valid)
+
+
+def _stack(samples: Sequence[HostSamples], rows: int) -> tuple[Tensor, Tensor]:
+    inputs = np.zeros((len(samples), rows, INPUTS), dtype=np.float32)
+    labels = np.zeros((len(samples), rows), dtype=np.int64)
+    for index, one in enumerate(samples):
+        inputs[index, : len(one.labels)], labels[index, : len(one.labels)] = one.inputs, one.labels
+    return torch.from_numpy(inputs), torch.from_numpy(labels)
+
+
+def _checked(recipe: HostRecipe, host: HostIdentity) -> HostRecipe:
+    """Families are open, so their recipes are checked."""
+    if not (1 <= recipe.samples <= SAMPLES and all(1 <= units <= HIDDEN for units in recipe.hidden)):
+        raise DatasetError(
+            f"family {host.family}, host {host.key}: needs 1 to {SAMPLES} samples and 1 to {HIDDEN} hidden units, "
+            f"found {recipe.samples} and {recipe.hidden}"
+        )
+    return recipe

@@ -1,0 +1,40 @@
+"""``cap``: too few hidden units for labels that no linear readout can tell apart; wants additive capacity."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.hosts.data import Part, digit_pool
+from simic.hosts.protocols import HostRecipe, Pairs
+
+__all__ = ["FAMILY", "Cap"]
+
+
+@cache
+def _directions() -> NDArray[np.float64]:
+    """Principal directions of the training digits, scaled to unit deviation, [16, 16]."""
+    features = digit_pool(Part.TRAIN).features.astype(np.float64)
+    _, scale, rows = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
+    directions: NDArray[np.float64] = rows / scale[:, None] * np.sqrt(len(features))
+    return directions
+
+
+class Cap:
+    """Four classes: the signs of two products, each of a principal component of a and one of b."""
+
+    def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
+        """See ``HostFamily``."""
+        first = int(draws[0] * 2)
+
+        def labels(pairs: Pairs) -> NDArray[np.int64]:
+            u, v = (pairs.a @ _directions()[first : first + 2].T), (pairs.b @ _directions()[first : first + 2].T)
+            return ((u[:, 0] * v[:, 0] > 0) * 2 + (u[:, 1] * v[:, 1] > 0)).astype(np.int64)
+
+        hidden = (1 + int(draws[1] * 3), 1 + int(draws[2] * 3))
+        return HostRecipe(is_linear=True, hidden=hidden, labels=labels, classes=4)
+
+
+FAMILY = Cap()

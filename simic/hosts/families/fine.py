@@ -1,0 +1,26 @@
+"""``fine``: a healthy host with enough of everything; nothing pays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.hosts.protocols import HostRecipe, Pairs
+
+__all__ = ["FAMILY", "Fine"]
+
+
+def _first_digit(pairs: Pairs) -> NDArray[np.int64]:
+    return pairs.label_a
+
+
+class Fine:
+    """The label is a's, the blocks are wide, the samples many and clean."""
+
+    def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
+        """See ``HostFamily``."""
+        hidden = (12 + int(draws[0] * 5), 12 + int(draws[1] * 5))
+        return HostRecipe(is_linear=False, hidden=hidden, labels=_first_digit)
+
+
+FAMILY = Fine()

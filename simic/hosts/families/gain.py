@@ -1,0 +1,31 @@
+"""``gain``: the hidden state's scale varies wildly from sample to sample; wants a norm behind the culprit."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.hosts.protocols import HostRecipe, Pairs
+
+__all__ = ["FAMILY", "Gain"]
+
+
+def _first_digit(pairs: Pairs) -> NDArray[np.int64]:
+    return pairs.label_a
+
+
+class Gain:
+    """The label is a's; one block's output is multiplied by exp(s n), n normal per sample."""
+
+    def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
+        """See ``HostFamily``."""
+        return HostRecipe(
+            is_linear=False,
+            hidden=(12 + int(draws[0] * 5), 12 + int(draws[1] * 5)),
+            labels=_first_digit,
+            gain_block=int(draws[2] * 2),
+            gain_spread=0.7 + 0.4 * float(draws[3]),
+        )
+
+
+FAMILY = Gain()

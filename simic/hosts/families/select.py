@@ -1,0 +1,27 @@
+"""``select``: the selector says which digit counts; wants a multiplicative gate."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.hosts.protocols import HostRecipe, Pairs
+
+__all__ = ["FAMILY", "Select"]
+
+
+def _selected(pairs: Pairs) -> NDArray[np.int64]:
+    return np.where(pairs.selector, pairs.label_b, pairs.label_a)
+
+
+class Select:
+    """The label is b's when the selector is set, else a's; few hidden units behind a linear stem."""
+
+    def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
+        """See ``HostFamily``."""
+        return HostRecipe(
+            is_linear=True, hidden=(1 + int(draws[0] * 3), 1 + int(draws[1] * 3)), labels=_selected, samples=512
+        )
+
+
+FAMILY = Select()

@@ -1,0 +1,95 @@
+"""What must hold before a seed moves on: pure functions of evidence arrays, answering (passed, reason).
+
+All arrays broadcast together; missing evidence is NaN or -1 and never passes.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "BIRTH_TOLERANCE",
+    "CONTRIBUTION_AGE",
+    "MIN_CONTRIBUTION",
+    "MIN_HEALTH",
+    "GateResult",
+    "has_gradient",
+    "has_impact",
+    "has_reached_target",
+    "is_reset",
+    "is_sane",
+    "is_stable",
+]
+
+BIRTH_TOLERANCE: Final = 1e-5
+"""|out - h| at birth."""
+MIN_HEALTH: Final = 0.7
+"""Share of an epoch's steps with a finite gradient that is not zero."""
+MIN_CONTRIBUTION: Final = 0.0
+"""Validation accuracy with the seed minus without it."""
+CONTRIBUTION_AGE: Final = 1
+"""Epochs after which a contribution is stale."""
+
+
+class GateResult(NamedTuple):
+    """Elementwise verdicts; the reason is empty where passed."""
+
+    passed: NDArray[np.bool_]
+    reason: NDArray[np.str_]
+
+
+def _judge(*checks: tuple[ArrayLike, str]) -> GateResult:
+    """The first failed check gives the reason."""
+    failed = [~np.asarray(good, dtype=bool) for good, _ in checks]
+    reason = np.select(np.broadcast_arrays(*failed), [name for _, name in checks], default="")
+    return GateResult(np.asarray(reason == ""), np.asarray(reason, dtype=np.str_))
+
+
+def is_sane(*, is_known: ArrayLike, keeps_shape: ArrayLike, birth_deviation: ArrayLike) -> GateResult:
+    """G0: a known blueprint that keeps its input's shape and is an identity at birth."""
+    return _judge(
+        (is_known, "unknown blueprint"),
+        (keeps_shape, "shape changed"),
+        (np.asarray(birth_deviation) <= BIRTH_TOLERANCE, "not an identity at birth"),
+    )
+
+
+def has_gradient(*, parameters: ArrayLike, gradient_norm: ArrayLike) -> GateResult:
+    """G1: a probe gave a finite gradient that is not zero; a seed without parameters has nothing to probe."""
+    norm, none = np.asarray(gradient_norm), np.asarray(parameters) == 0
+    return _judge((none | np.isfinite(norm), "gradient not finite"), (none | (norm > 0), "gradient is zero"))
+
+
+def is_stable(
+    *, stage_epochs: ArrayLike, dwell: int, parameters: ArrayLike, is_finite: ArrayLike, gradient_health: ArrayLike
+) -> GateResult:
+    """G2: dwell served, parameters finite, gradient healthy."""
+    none = np.asarray(parameters) == 0
+    return _judge(
+        (np.asarray(stage_epochs) >= dwell, "dwell not served"),
+        (is_finite, "parameters not finite"),
+        (none | (np.asarray(gradient_health) >= MIN_HEALTH), "gradient unhealthy"),
+    )
+
+
+def has_reached_target(*, alpha: ArrayLike, alpha_target: ArrayLike) -> GateResult:
+    """G3: alpha rests exactly at its target."""
+    return _judge((np.asarray(alpha) == np.asarray(alpha_target), "alpha is on its way"))
+
+
+def has_impact(*, contribution: ArrayLike, contribution_epochs: ArrayLike) -> GateResult:
+    """G4: the contribution was measured, lately, and is not negative."""
+    age = np.asarray(contribution_epochs)
+    return _judge(
+        (np.isfinite(contribution) & (age >= 0), "contribution not measured"),
+        (age <= CONTRIBUTION_AGE, "contribution is stale"),
+        (np.asarray(contribution) >= MIN_CONTRIBUTION, "contribution is negative"),
+    )
+
+
+def is_reset(*, is_clear: ArrayLike) -> GateResult:
+    """G5: parameters and momentum equal those of a slot never used."""
+    return _judge((is_clear, "slot is not clean"))

@@ -1,0 +1,59 @@
+"""Host keys: which hosts a set holds and which of them may teach, tune or judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from simic.contracts.errors import ConfigError
+from simic.contracts.splits import Split, split_of
+from simic.contracts.state import HostIdentity
+
+__all__ = ["KEY_LIMIT", "SETS", "HostSet", "draw_keys", "host_set", "identify"]
+
+KEY_LIMIT = 2**31
+"""Keys are smaller than this."""
+
+
+class HostSet(NamedTuple):
+    """A world of hosts."""
+
+    families: tuple[str, ...]
+    """Key k belongs to family k modulo their number."""
+    seeds_max: int
+    """Seeds alive or committed at a time."""
+
+
+SETS: dict[str, HostSet] = {"benchmark": HostSet(("cap", "select", "gain", "noisy", "fine"), seeds_max=1)}
+
+
+def host_set(name: str) -> HostSet:
+    """The set of that name; an unknown name is a ConfigError."""
+    if name not in SETS:
+        raise ConfigError(f"unknown host set {name!r}; known are {', '.join(sorted(SETS))}")
+    return SETS[name]
+
+
+def identify(set_name: str, keys: Sequence[int]) -> tuple[HostIdentity, ...]:
+    """Who the hosts of these keys are."""
+    families = host_set(set_name).families
+    bad = [key for key in keys if not 0 <= key < KEY_LIMIT]
+    if bad:
+        raise ConfigError(f"host keys must lie in [0, {KEY_LIMIT}), found {bad[:5]}")
+    return tuple(HostIdentity(set=set_name, family=families[key % len(families)], key=key) for key in keys)
+
+
+def draw_keys(set_name: str, split: Split, count: int, start: int = 0) -> list[int]:
+    """The first ``count`` keys from ``start`` that lie in the split, ascending, families balanced to within one."""
+    families = len(host_set(set_name).families)
+    wanted = [count // families + (family < count % families) for family in range(families)]
+    keys: list[int] = []
+    key = start
+    while len(keys) < count:
+        if not 0 <= key < KEY_LIMIT:
+            raise ConfigError(f"set {set_name!r} holds fewer than {count} {split.value} keys from {start} on")
+        if wanted[key % families] and split_of(set_name, key) is split:
+            wanted[key % families] -= 1
+            keys.append(key)
+        key += 1
+    return keys

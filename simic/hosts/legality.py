@@ -1,0 +1,87 @@
+"""The one answer to *what is legal now*, for controllers, logs and the executor alike.
+
+Shapes: N hosts, S slots per host, K blueprints, A heads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, HEADS, OPS, TEMPOS, Head, Op
+from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Masks, relevance
+from simic.contracts.errors import IllegalAction
+from simic.contracts.lifecycle import SeedStage
+from simic.hosts import gates
+from simic.hosts.lifecycle import HOLDING_DWELL, TRAINING_DWELL, Slots
+
+__all__ = ["check_actions", "legal_masks"]
+
+
+def legal_masks(
+    slots: Slots, *, live: NDArray[np.bool_], seeds_max: int, is_finite: NDArray[np.bool_], sane: NDArray[np.bool_]
+) -> Masks:
+    """Masks that include the gates.
+
+    Args:
+        slots: all slots, [N, S].
+        live: [N], hosts whose episode goes on; the others may only wait.
+        seeds_max: budget of seeds alive or kept.
+        is_finite: [N, S], seeds whose parameters are finite.
+        sane: [K], blueprints that pass G0. They stay marked while no slot is free, so that a head over
+            blueprints always has something to choose from; ``op`` says whether one can be germinated.
+    """
+    has_room = slots.is_paying.sum(axis=1) < seeds_max
+    dwelt = slots["stage_epochs"] >= HOLDING_DWELL
+    stable = gates.is_stable(
+        stage_epochs=slots["stage_epochs"],
+        dwell=TRAINING_DWELL,
+        parameters=slots["parameters"],
+        is_finite=is_finite,
+        gradient_health=slots["gradient_health"],
+    )
+    impact = gates.has_impact(contribution=slots["contribution"], contribution_epochs=slots["contribution_epochs"])
+    holding = slots.is_in(SeedStage.HOLDING) & dwelt
+    legal = np.zeros((*slots["stage"].shape, len(OPS)), dtype=bool)
+    legal[..., OP_INDEX[Op.GERMINATE]] = slots.is_in(SeedStage.DORMANT) & has_room[:, None] & sane.any()
+    legal[..., OP_INDEX[Op.ADVANCE]] = slots.is_in(SeedStage.TRAINING) & stable.passed
+    legal[..., OP_INDEX[Op.SET_ALPHA_TARGET]] = holding
+    legal[..., OP_INDEX[Op.FOSSILIZE]] = holding & impact.passed
+    legal[..., OP_INDEX[Op.PRUNE]] = slots.is_alive
+    legal &= live[:, None, None]
+    op: NDArray[np.bool_] = np.any(legal, axis=1)
+    op[:, OP_INDEX[Op.WAIT]] = True
+    return Masks(op, legal.reshape(-1, len(OPS)), np.broadcast_to(sane, (len(live), len(sane))).copy())
+
+
+def check_actions(actions: NDArray[np.int16], masks: Masks, keys: NDArray[np.int64]) -> None:
+    """Raise IllegalAction for the first action [N, A] that its masks forbid."""
+    if actions.shape != (len(keys), len(HEADS)) or actions.dtype != np.int16:
+        raise IllegalAction(f"expected int16 {(len(keys), len(HEADS))}, found {actions.dtype} {actions.shape}")
+    slots = len(masks.slot) // len(keys)
+    sizes = {
+        Head.OP: len(OPS),
+        Head.SLOT: slots,
+        Head.BLUEPRINT: masks.blueprint.shape[1],
+        Head.ALPHA_TARGET: len(ALPHA_TARGETS),
+        Head.ALPHA_SPEED: len(ALPHA_SPEEDS),
+        Head.ALPHA_CURVE: len(ALPHA_CURVES),
+        Head.TEMPO: len(TEMPOS),
+    }
+    bound = np.array([sizes[head] for head in HEADS])
+    ops = np.clip(actions[:, 0], 0, len(OPS) - 1)
+    wanted = relevance(ops)
+    in_range = np.where(wanted, (actions >= 0) & (actions < bound), actions == -1).all(axis=1)
+    rows = np.arange(len(keys))
+    slot = np.clip(actions[:, HEAD_INDEX[Head.SLOT]], 0, slots - 1)
+    blueprint = np.clip(actions[:, HEAD_INDEX[Head.BLUEPRINT]], 0, bound[HEAD_INDEX[Head.BLUEPRINT]] - 1)
+    allowed = (
+        masks.op[rows, ops]
+        & (~wanted[:, HEAD_INDEX[Head.SLOT]] | masks.slot[rows * slots + slot, ops])
+        & (~wanted[:, HEAD_INDEX[Head.BLUEPRINT]] | masks.blueprint[rows, blueprint])
+    )
+    bad = np.flatnonzero(~(in_range & allowed))
+    if len(bad):
+        row = int(bad[0])
+        legal = [op.value for op, good in zip(OPS, masks.op[row].tolist(), strict=True) if good]
+        raise IllegalAction(f"host {keys[row]}: action {actions[row].tolist()} is not legal; operations are {legal}")

@@ -1,0 +1,141 @@
+"""Hosts as a controller sees them: columns of ``Observations``.
+
+Shapes: N hosts, S slots per host, L layers per host, H history epochs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from simic.contracts.batches import LAYER_COLUMNS, LAYER_KINDS, SLOT_COLUMNS, SYSTEM_COLUMNS, Observations
+from simic.contracts.state import HISTORY_EPOCHS, LayerKind
+from simic.hosts.anatomy import BLOCKS, CLASSES, CONNECTS, LAYERS, MONITORS, SLOTS, WIDTH
+from simic.hosts.cohort import Cohort
+from simic.hosts.lifecycle import Slots
+from simic.hosts.weights import HostWeights
+
+__all__ = ["Readings", "observe", "weight_norms"]
+
+
+class Readings(NamedTuple):
+    """What was last measured on N hosts; NaN until it was."""
+
+    train_loss: NDArray[np.float32]
+    """[N, H], the last column is now; likewise the other histories."""
+    train_accuracy: NDArray[np.float32]
+    """[N]"""
+    validation_loss: NDArray[np.float32]
+    """[N, H]"""
+    validation_accuracy: NDArray[np.float32]
+    """[N, H]"""
+    activation_spread: NDArray[np.float32]
+    """[N, L]"""
+    weight_norm: NDArray[np.float32]
+    """[N, L]"""
+    gradient_norm: NDArray[np.float32]
+    """[N, L]"""
+
+    @staticmethod
+    def empty(hosts: int) -> Readings:
+        """Nothing measured."""
+        shapes = {"train_accuracy": (hosts,), **dict.fromkeys(Readings._fields[4:], (hosts, LAYERS))}
+        return Readings(
+            *(np.full(shapes.get(name, (hosts, HISTORY_EPOCHS)), np.nan, dtype=np.float32) for name in Readings._fields)
+        )
+
+    def write(self, rows: NDArray[np.bool_], **values: NDArray[Any]) -> None:
+        """Overwrite the present values of the given hosts."""
+        for name, value in values.items():
+            column = getattr(self, name)
+            if name in ("train_loss", "validation_loss", "validation_accuracy"):
+                column[rows, -1] = value[rows]
+            else:
+                column[rows] = value[rows]
+
+    def shift(self, rows: NDArray[np.bool_]) -> None:
+        """Make room in the histories; the present repeats until it is overwritten."""
+        for history in (self.train_loss, self.validation_loss, self.validation_accuracy):
+            history[rows, :-1] = history[rows, 1:]
+
+
+def weight_norms(weights: HostWeights) -> NDArray[np.float64]:
+    """Norm of each layer's weights, [N, L]."""
+    hosts = len(weights.stem)
+    norms = [
+        torch.linalg.vector_norm(part.view(hosts, -1), dim=1).numpy().astype(np.float64) for part in weights.segments
+    ]
+    blocks = [np.sqrt(norms[1 + 2 * block] ** 2 + norms[2 + 2 * block] ** 2) for block in range(BLOCKS)]
+    return np.stack([norms[0], *blocks, norms[-1]], axis=1)
+
+
+def observe(
+    cohort: Cohort, slots: Slots, readings: Readings, epoch: NDArray[np.int32], horizon: int, seeds_max: int,
+    blueprints: tuple[str, ...],
+) -> Observations:  # fmt: skip
+    """Copies, so that what a controller was shown never changes under it."""
+    hosts = len(cohort.keys)
+    paying = slots.is_paying
+    system = {
+        "epoch": epoch,
+        "horizon": np.full(hosts, horizon),
+        "seeds_alive": paying.sum(axis=1),
+        "seeds_max": np.full(hosts, seeds_max),
+        "seed_parameters": (slots["parameters"] * paying).sum(axis=1),
+        "train_loss": readings.train_loss[:, -1],
+        "train_accuracy": readings.train_accuracy,
+        "validation_loss": readings.validation_loss[:, -1],
+        "validation_accuracy": readings.validation_accuracy[:, -1],
+    }
+    columns = {name: _absent_below_zero(slots[name], dtype) for name, dtype in SLOT_COLUMNS.items()}
+    return Observations(
+        system={name: np.array(system[name], dtype=dtype) for name, dtype in SYSTEM_COLUMNS.items()},
+        history={
+            "train_loss_history": readings.train_loss.copy(),
+            "validation_loss_history": readings.validation_loss.copy(),
+            "validation_accuracy_history": readings.validation_accuracy.copy(),
+        },
+        slots=columns,
+        slot_ptr=_pointers(hosts, SLOTS),
+        layers=_layers(cohort, readings),
+        layer_ptr=_pointers(hosts, LAYERS),
+        connects=np.tile(np.array(CONNECTS, dtype=np.int64).T, hosts),
+        connects_ptr=_pointers(hosts, len(CONNECTS)),
+        monitors=np.tile(np.array(MONITORS, dtype=np.int64).T, hosts),
+        monitors_ptr=_pointers(hosts, len(MONITORS)),
+        blueprints=blueprints,
+    )
+
+
+def _layers(cohort: Cohort, readings: Readings) -> dict[str, NDArray[Any]]:
+    hosts = len(cohort.keys)
+    kinds = [LAYER_KINDS.index(kind) for kind in (LayerKind.STEM, *[LayerKind.BLOCK] * BLOCKS, LayerKind.HEAD)]
+    hidden = np.full((hosts, LAYERS), np.nan)
+    hidden[:, 1 : 1 + BLOCKS] = cohort.hidden
+    is_linear = np.zeros((hosts, LAYERS), dtype=bool)
+    is_linear[:, 0], is_linear[:, -1] = cohort.is_linear, True
+    values: dict[str, ArrayLike] = {
+        "kind": np.tile(kinds, hosts),
+        "width": np.tile([WIDTH] * (1 + BLOCKS) + [CLASSES], hosts),
+        "hidden_width": hidden.reshape(-1),
+        "is_linear": is_linear.reshape(-1),
+        "activation_spread": readings.activation_spread.reshape(-1),
+        "weight_norm": readings.weight_norm.reshape(-1),
+        "gradient_norm": readings.gradient_norm.reshape(-1),
+    }
+    return {name: np.array(values[name], dtype=dtype) for name, dtype in LAYER_COLUMNS.items()}
+
+
+def _absent_below_zero(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    """Flat copy; integers that are optional on the wire turn from -1 to NaN."""
+    flat = values.reshape(-1).astype(dtype)
+    if values.dtype.kind == "i" and flat.dtype.kind == "f":
+        flat[flat < 0] = np.nan
+    return flat
+
+
+def _pointers(hosts: int, each: int) -> NDArray[np.int64]:
+    return np.arange(hosts + 1, dtype=np.int64) * each
