@@ -1,0 +1,1 @@
+"""Closed-loop trials, their statistics and the gate: reports in, a decision out."""

@@ -1,0 +1,206 @@
+"""The gate: a validation report in, a decision with every criterion out. Pure; anything not proven rejects.
+
+A criterion whose evidence is missing or not finite is MISSING, and MISSING rejects just as FAIL does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from enum import Enum
+from typing import Literal, NamedTuple
+
+from simic.contracts.config import GateConfig
+from simic.contracts.receipts import (
+    ControllerTrial,
+    Criterion,
+    Estimate,
+    GateDecision,
+    Provenance,
+    ValidationReport,
+    Verdict,
+)
+from simic.contracts.splits import Split, split_of
+from simic.trust.canonical import digest_of
+
+__all__ = [
+    "BASELINES",
+    "CANDIDATE",
+    "CHAMPION",
+    "COMMIT_RATE",
+    "DETERMINISM",
+    "MEAN_RATIO",
+    "REGRESSION_METRICS",
+    "Direction",
+    "decide",
+]
+
+CANDIDATE = "candidate"
+CHAMPION = "champion"
+BASELINES = ("wait", "random", "heuristic", "blind")
+"""Controllers a candidate has to beat, whoever the champion is."""
+COMMIT_RATE = "commit_rate"
+"""Training metric: seeds fossilised per episode under the policy."""
+MEAN_RATIO = "mean_ratio"
+"""Training metric: mean min(1, rho) in the last pass."""
+DETERMINISM = "determinism_mismatches"
+"""Probe: hosts whose return changed when they were grown again in other company."""
+
+
+class Direction(str, Enum):
+    """Which way a metric is better."""
+
+    HIGHER = "HIGHER"
+    LOWER = "LOWER"
+
+
+REGRESSION_METRICS: Mapping[str, Direction] = {
+    "test_accuracy": Direction.HIGHER,
+    "validation_accuracy": Direction.HIGHER,
+}
+"""Fields of a ``ControllerTrial`` that must not get worse by more than the tolerated share."""
+
+Comparison = Literal[">", ">=", "<", "<="]
+_HOLDS: Mapping[Comparison, Callable[[float, float], bool]] = {
+    ">": lambda value, bound: value > bound,
+    ">=": lambda value, bound: value >= bound,
+    "<": lambda value, bound: value < bound,
+    "<=": lambda value, bound: value <= bound,
+}
+
+
+class _Trials(NamedTuple):
+    """The rows of a report the criteria look at."""
+
+    candidate: ControllerTrial | None
+    champion: ControllerTrial | None
+    wait: ControllerTrial | None
+
+
+def decide(
+    report: ValidationReport, config: GateConfig, *, min_commit_rate: float, provenance: Provenance, now: datetime
+) -> GateDecision:
+    """Judge the candidate of ``report``; accepted only if every criterion passes.
+
+    ``min_commit_rate`` is the bound training itself stops at (fossilised seeds per episode).
+    """
+    rows = {trial.controller: trial for trial in report.trials.controllers}
+    trials = _Trials(rows.get(CANDIDATE), rows.get(CHAMPION), rows.get("wait"))
+    criteria = [
+        *_evidence_criteria(report, config, trials),
+        *_difference_criteria(report, config),
+        *_regression_criteria(report, config, trials),
+        *_safety_criteria(report, config, trials),
+        *_training_criteria(report.training_metrics, config, min_commit_rate),
+    ]
+    return GateDecision(
+        code_version=provenance.code_version,
+        config_digest=provenance.config_digest,
+        seed=provenance.seed,
+        started_at=now,
+        finished_at=now,
+        policy_digest=report.policy_digest,
+        champion_digest=report.champion_digest,
+        accepted=all(criterion.verdict is Verdict.PASS for criterion in criteria),
+        criteria=criteria,
+        digest=digest_of(
+            {
+                "policy": report.policy_digest,
+                "champion": report.champion_digest,
+                "snapshot": report.snapshot_digest,
+                "criteria": [criterion.model_dump(mode="json") for criterion in criteria],
+            }
+        ),
+    )
+
+
+def _criterion(name: str, value: float | None, comparison: Comparison, bound: float, evidence: str) -> Criterion:
+    if value is None or not math.isfinite(value):
+        found = "nothing" if value is None else str(value)
+        text = f"{evidence}; found {found}, so this is not proven"
+        return Criterion(
+            name=name, value=None, bound=bound, comparison=comparison, verdict=Verdict.MISSING, evidence=text
+        )
+    verdict = Verdict.PASS if _HOLDS[comparison](value, bound) else Verdict.FAIL
+    return Criterion(
+        name=name, value=float(value), bound=bound, comparison=comparison, verdict=verdict, evidence=evidence
+    )
+
+
+def _evidence_criteria(report: ValidationReport, config: GateConfig, trials: _Trials) -> Iterator[Criterion]:
+    """Enough episodes, on hosts that judge and never taught."""
+    keys = report.trials.host_keys
+    episodes = None if trials.candidate is None else float(min(trials.candidate.episodes, len(set(keys))))
+    evidence = f"distinct held-out hosts of set {report.trials.set} the candidate was tried on"
+    yield _criterion("episodes", episodes, ">=", config.min_episodes, evidence)
+    leaked = None if not keys else float(sum(split_of(report.trials.set, key) is not Split.TEST for key in keys))
+    yield _criterion("hosts_outside_test_split", leaked, "<=", 0.0, "hosts that training may have seen")
+
+
+def _difference_criteria(report: ValidationReport, config: GateConfig) -> Iterator[Criterion]:
+    """Lower confidence bounds of paired return differences, points."""
+    for name in BASELINES:
+        yield _difference(report, config, name, config.margin_over_baselines)
+    if report.champion_digest is not None:
+        yield _difference(report, config, CHAMPION, config.margin_over_champion)
+
+
+def _difference(report: ValidationReport, config: GateConfig, other: str, margin: float) -> Criterion:
+    name = f"return_over_{other}"
+    estimate: Estimate | None = report.differences.get(other)
+    if estimate is None:
+        return _criterion(name, None, ">", margin, f"no paired difference to {other} in the report")
+    evidence = (
+        f"lower bound of the paired difference to {other}: mean {estimate.mean:+.2f} "
+        f"[{estimate.lower:+.2f}, {estimate.upper:+.2f}] points at {estimate.confidence:.0%} over {estimate.n} hosts"
+    )
+    if estimate.n < config.min_episodes:
+        return _criterion(name, None, ">", margin, f"{evidence}; fewer than {config.min_episodes}")
+    # A mean that is not finite spoils the estimate, whatever its lower bound says.
+    value = estimate.lower if math.isfinite(estimate.mean) else None
+    return _criterion(name, value, ">", margin, evidence)
+
+
+def _regression_criteria(report: ValidationReport, config: GateConfig, trials: _Trials) -> Iterator[Criterion]:
+    """No metric worse than the champion's, or than never growing, by more than the tolerated share."""
+    name, reference = ("wait", trials.wait) if report.champion_digest is None else (CHAMPION, trials.champion)
+    for metric, direction in REGRESSION_METRICS.items():
+        before = None if reference is None else float(getattr(reference, metric))
+        after = None if trials.candidate is None else float(getattr(trials.candidate, metric))
+        evidence = f"relative loss of mean {metric}, where {direction.value} is better, against {name}"
+        if before is not None and after is not None:
+            evidence += f": {before:.4f} -> {after:.4f}"
+        value = _relative_loss(before, after, direction)
+        yield _criterion(f"{metric}_regression", value, "<=", config.max_regression, evidence)
+
+
+def _relative_loss(before: float | None, after: float | None, direction: Direction) -> float | None:
+    """Share of ``before`` that was lost; absent without a reference to measure against."""
+    if before is None or after is None or before == 0.0:
+        return None
+    loss = before - after if direction is Direction.HIGHER else after - before
+    return loss / abs(before)
+
+
+def _safety_criteria(report: ValidationReport, config: GateConfig, trials: _Trials) -> Iterator[Criterion]:
+    candidate = trials.candidate
+    illegal = None if candidate is None else float(candidate.illegal_actions)
+    yield _criterion("illegal_actions", illegal, "<=", 0.0, "actions of the candidate that its masks forbid")
+    panics = None
+    if candidate is not None and candidate.episodes:
+        panics = candidate.governor_events / candidate.episodes
+    evidence = "governor panics per episode of the candidate"
+    yield _criterion("governor_rate", panics, "<=", config.max_governor_rate, evidence)
+    evidence = "hosts whose return changed when the candidate grew them again in other company"
+    yield _criterion(DETERMINISM, report.probes.get(DETERMINISM), "<=", 0.0, evidence)
+
+
+def _training_criteria(metrics: Mapping[str, float], config: GateConfig, min_commit_rate: float) -> Iterator[Criterion]:
+    broken = sorted(name for name, value in metrics.items() if not math.isfinite(value))
+    evidence = f"training metrics that are not finite, of {len(metrics)}" + (f": {broken}" if broken else "")
+    yield _criterion("training_metrics_not_finite", float(len(broken)) if metrics else None, "<=", 0.0, evidence)
+    evidence = "seeds the policy fossilises per training episode; 0 is a policy that learned never to commit"
+    yield _criterion(COMMIT_RATE, metrics.get(COMMIT_RATE), ">=", min_commit_rate, evidence)
+    evidence = "mean min(1, rho) of the last pass; small means learning was too far off-policy"
+    yield _criterion(MEAN_RATIO, metrics.get(MEAN_RATIO), ">=", config.min_mean_ratio, evidence)

@@ -1,0 +1,133 @@
+"""Closed-loop trials: every controller grows the same hosts through the same code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
+from simic.contracts.controllers import ControllerSpec
+from simic.contracts.errors import ConfigError
+from simic.contracts.receipts import ControllerTrial, Estimate, Provenance, TrialReport
+from simic.contracts.state import HostIdentity
+from simic.runtime.clock import Clock
+from simic.runtime.parallel import run_jobs, worker_count
+from simic.runtime.seeds import derive
+from simic.validation.episodes import Episodes, TrialJob, chunked, grow, join
+from simic.validation.estimates import by_family, paired_estimate
+
+__all__ = ["WAIT", "Table", "render_table", "run_trials"]
+
+WAIT = "wait"
+OnDone = Callable[[Episodes], None]
+
+
+def run_trials(
+    specs: Mapping[str, ControllerSpec],
+    hosts: Sequence[HostIdentity],
+    world: WorldConfig,
+    config: TrialConfig,
+    reward: RewardConfig,
+    *,
+    provenance: Provenance,
+    clock: Clock,
+    on_done: OnDone | None = None,
+    plans_digest: str | None = None,
+) -> TrialReport:
+    """Grow ``hosts`` under every controller of ``specs`` (row name -> spec) and under ``wait``, paired by host.
+
+    ``on_done`` sees each finished chunk. ``plans_digest`` names the plan book behind ``blind`` and ``oracle``.
+    """
+    started_at = clock()
+    keys = [host.key for host in hosts]
+    if len(hosts) < 2 or len(set(keys)) != len(keys):
+        raise ConfigError(
+            f"trials need at least 2 hosts with distinct keys, found {len(hosts)} ({len(set(keys))} distinct)"
+        )
+    specs = {WAIT: ControllerSpec(name=WAIT), **specs}
+    results = _grow_all(specs, hosts, world, reward, derive(provenance.seed, "trials"), on_done)
+    families = [host.family for host in hosts]
+    return TrialReport(
+        code_version=provenance.code_version,
+        config_digest=provenance.config_digest,
+        seed=provenance.seed,
+        started_at=started_at,
+        finished_at=clock(),
+        set=world.set,
+        host_keys=keys,
+        families=families,
+        controllers=[
+            _trial(name, episodes, results[WAIT], families, config, provenance.seed)
+            for name, episodes in results.items()
+        ],
+        plans_digest=plans_digest,
+    )
+
+
+def _grow_all(
+    specs: Mapping[str, ControllerSpec],
+    hosts: Sequence[HostIdentity],
+    world: WorldConfig,
+    reward: RewardConfig,
+    seed: int,
+    on_done: OnDone | None,
+) -> dict[str, Episodes]:
+    """Arms are interleaved chunk by chunk, never one after the other; no result depends on the order."""
+    jobs = [
+        TrialJob(name, spec, chunk, world, reward, seed)
+        for chunk in chunked(hosts, world.chunk)
+        for name, spec in specs.items()
+    ]
+    done = run_jobs(grow, jobs, worker_count(world.workers), on_done)
+    return {
+        name: join([part for job, part in zip(jobs, done, strict=True) if job.controller == name]) for name in specs
+    }
+
+
+def _trial(
+    name: str, ours: Episodes, wait: Episodes, families: Sequence[str], config: TrialConfig, seed: int
+) -> ControllerTrial:
+    is_wait = name == WAIT
+    return ControllerTrial(
+        controller=name,
+        episodes=len(ours.returns),
+        mean_return=float(ours.returns.mean()),
+        over_wait=None if is_wait else paired_estimate(ours.returns, wait.returns, config, seed, families),
+        test_accuracy=float(ours.test_accuracy.mean()),
+        validation_accuracy=float(ours.validation_accuracy.mean()),
+        committed_parameters=float(ours.committed_parameters.mean()),
+        illegal_actions=0,  # the executor raises on the first one, so a finished trial has none
+        governor_events=int(ours.panicked.sum()),
+        by_family={} if is_wait else by_family(ours.returns, wait.returns, families, config, seed),
+        returns=ours.returns.tolist(),
+        test_accuracies=ours.test_accuracy.tolist(),
+    )
+
+
+class Table(NamedTuple):
+    """Text for a person; every row is as long as the header."""
+
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def render_table(report: TrialReport) -> Table:
+    """The proof table: best controller last column by column, accuracies in per cent, returns in points."""
+    families = list(dict.fromkeys(report.families))
+    header = ("controller", "return", "over wait", *families, "test accuracy", "parameters")
+    rows = [
+        (
+            trial.controller,
+            f"{trial.mean_return:.1f}",
+            "-" if trial.over_wait is None else _interval(trial.over_wait),
+            *(f"{trial.by_family[family].mean:+.1f}" if family in trial.by_family else "-" for family in families),
+            f"{100 * trial.test_accuracy:.1f} %",
+            f"{trial.committed_parameters:.0f}",
+        )
+        for trial in report.controllers
+    ]
+    return Table(header, rows)
+
+
+def _interval(estimate: Estimate) -> str:
+    return f"{estimate.mean:+.1f} [{estimate.lower:+.1f}, {estimate.upper:+.1f}]"

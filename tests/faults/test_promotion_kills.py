@@ -1,0 +1,177 @@
+"""kill -9 while a policy is recorded or promoted: the champion is the old one or the new one, and the books close."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.judged import evidence_of, judged, ticking
+from support.store import furnished_home
+
+from simic.contracts.receipts import PolicyVersion
+from simic.registry.catalogue import CHAMPION_REFERENCE, Registry
+from simic.registry.store import open_client
+from simic.runtime.settings import Home
+from simic.trust.keys import Keyring
+
+RECORD_STEPS = ("logged", "stored", "registered", "recorded")
+PROMOTE_STEPS = ("journalled", "tagged", "aliased", "verified", "closed")
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from simic.registry.catalogue import Registry
+from simic.runtime.settings import Home
+from simic.trust.keys import Keyring
+from support.judged import evidence_of, ticking
+
+place, path, digest, champion, fatal = sys.argv[1:]
+home = Home(Path(place))
+
+def die(step):
+    if step == fatal:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+registry = Registry(home, Keyring(home.keys), clock=ticking(), on_step=die)
+evidence = evidence_of(home, Path(path), digest, champion=champion)
+registry.promote(registry.record(evidence), evidence.gate)
+"""
+
+
+class Killed(BaseException):
+    """Stands in for a signal: nothing of ours catches it."""
+
+
+@pytest.fixture
+def place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return furnished_home(tmp_path / "place", tmp_path_factory)
+
+
+@pytest.fixture
+def keyring(place: Home) -> Keyring:
+    return Keyring(place.keys)
+
+
+@pytest.fixture
+def champion(place: Home, keyring: Keyring) -> PolicyVersion:
+    registry = Registry(place, keyring, clock=ticking())
+    evidence = judged(place, b"one")
+    return registry.promote(registry.record(evidence), evidence.gate)
+
+
+def check_settled(place: Home, champion: PolicyVersion, digest: str, *, was_moved: bool) -> None:
+    """A new process sees one of the two champions, whole, and no open books."""
+    registry = Registry(place, Keyring(place.keys), clock=ticking())
+    held = registry.champion()
+    assert held is not None
+    assert held.digest == (digest if was_moved else champion.digest)
+    registry.load(CHAMPION_REFERENCE, place.tmp / "loaded")
+    entries = _lines(place.ledger / "promotions.jsonl")
+    assert entries[-1]["phase"] != "open"
+    listed = [line["digest"] for line in _lines(place.ledger / "policies.jsonl")]
+    assert listed == ([champion.digest, digest] if was_moved else [champion.digest])
+
+
+def check_rerun(place: Home, champion: PolicyVersion, path: Path, digest: str) -> None:
+    """The same command again ends where an undisturbed one would have ended."""
+    registry = Registry(place, Keyring(place.keys), clock=ticking())
+    evidence = evidence_of(place, path, digest, champion=champion.digest)
+    version = registry.promote(registry.record(evidence), evidence.gate)
+    assert registry.champion() == version
+    assert (version.digest, version.number, version.previous) == (digest, 2, champion.number)
+    assert len(open_client(place.tracking_uri).search_model_versions("name='tamiyo'")) == 2
+    assert len(open_client(place.tracking_uri).search_runs(["1"])) == 2
+    assert [line["digest"] for line in _lines(place.ledger / "policies.jsonl")] == [champion.digest, digest]
+    assert len(_lines(place.ledger / "gates.jsonl")) == 2
+
+
+def _lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("fatal", [*RECORD_STEPS, *PROMOTE_STEPS])
+def test_a_promotion_cut_short_anywhere_is_settled_and_can_be_repeated(
+    place: Home, keyring: Keyring, champion: PolicyVersion, fatal: str
+) -> None:
+    def die(step: str) -> None:
+        if step == fatal:
+            raise Killed
+
+    evidence = judged(place, b"two", champion=champion.digest)
+    registry = Registry(place, keyring, clock=ticking(), on_step=die)
+    with pytest.raises(Killed):
+        registry.promote(registry.record(evidence), evidence.gate)
+    digest = evidence.training.digest
+    check_settled(place, champion, digest, was_moved=fatal in ("aliased", "verified", "closed"))
+    check_rerun(place, champion, Path(evidence.training.path), digest)
+
+
+@pytest.mark.parametrize("fatal", ["registered", "journalled", "aliased"])
+def test_kill_9_during_a_promotion(place: Home, champion: PolicyVersion, fatal: str) -> None:
+    evidence = judged(place, b"two", champion=champion.digest)
+    path, digest = evidence.training.path, evidence.training.digest
+    tests = Path(__file__).parents[1]
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD, str(place.root), path, digest, champion.digest, fatal],
+        env={**os.environ, "PYTHONPATH": str(tests)},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+    if fatal == "journalled":
+        assert _lines(place.ledger / "promotions.jsonl")[-1]["phase"] == "open"
+    check_settled(place, champion, digest, was_moved=fatal == "aliased")
+    check_rerun(place, champion, Path(path), digest)
+
+
+def test_a_promotion_that_was_cut_short_and_then_damaged_gives_the_title_back(
+    place: Home, keyring: Keyring, champion: PolicyVersion
+) -> None:
+    def die(step: str) -> None:
+        if step == "aliased":
+            raise Killed
+
+    evidence = judged(place, b"two", champion=champion.digest)
+    with pytest.raises(Killed):
+        registry = Registry(place, keyring, clock=ticking(), on_step=die)
+        registry.promote(registry.record(evidence), evidence.gate)
+    for weights in (place.artifacts / "models").rglob("weights.safetensors"):
+        if weights.read_bytes().startswith(b"two"):
+            weights.write_bytes(b"not what was sealed")
+    check_settled(place, champion, evidence.training.digest, was_moved=False)
+
+
+def test_the_list_of_policies_can_be_rebuilt_from_the_journal(
+    place: Home, keyring: Keyring, champion: PolicyVersion
+) -> None:
+    listed = place.ledger / "policies.jsonl"
+    before = listed.read_bytes()
+    listed.unlink()
+    Registry(place, keyring, clock=ticking())
+    assert listed.read_bytes() == before
+
+
+def test_opening_the_registry_leaves_a_promotion_in_progress_alone(
+    place: Home, keyring: Keyring, champion: PolicyVersion
+) -> None:
+    """Whoever holds the lock is at work on the open entry; a reader must not settle it under their feet."""
+    seen: list[str] = []
+
+    def look(step: str) -> None:
+        if step == "journalled":
+            held = Registry(place, keyring, clock=ticking()).champion()
+            assert held is not None
+            seen.append(held.digest)
+            assert _lines(place.ledger / "promotions.jsonl")[-1]["phase"] == "open"
+
+    evidence = judged(place, b"two", champion=champion.digest)
+    registry = Registry(place, keyring, clock=ticking(), on_step=look)
+    version = registry.promote(registry.record(evidence), evidence.gate)
+    assert seen == [champion.digest]
+    assert registry.champion() == version

@@ -1,0 +1,169 @@
+"""Publication: signed, and exactly once per version and target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from support.judged import NOW, SIGNER, receipt, ticking
+
+from simic.bus.codec import decode, unwrap
+from simic.bus.protocol import POLICY_UPDATES, Delivery
+from simic.bus.spool import SpoolBus
+from simic.contracts.envelope import EventEnvelope
+from simic.contracts.errors import ConfigError, IntegrityError, TransientError
+from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
+from simic.contracts.receipts import PolicyVersion, Provenance, PublicationReceipt
+from simic.publication.publish import EVENT_TYPE, publish
+from simic.runtime.settings import Home
+from simic.trust.keys import Keyring
+from simic.trust.updates import verify_update
+
+SUMMARY = ValidationSummary(
+    episodes=160, return_over_wait=6.0, lower_bound=5.0, confidence=0.95, gate_digest="a" * 64
+)  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "place")
+    home.create()
+    return home
+
+
+@pytest.fixture
+def bus(place: Home) -> SpoolBus:
+    return SpoolBus(place.spool)
+
+
+def version(number: int = 3, digest: str = "b" * 64) -> PolicyVersion:
+    return PolicyVersion(
+        **receipt(), name="tamiyo", number=number, semantic_version=f"1.0.{number}", digest=digest,
+        reference=f"models:/tamiyo/{number}", aliases=["champion"], previous=None, snapshot_digest="d" * 64,
+        gate_digest="a" * 64, mlflow_run_id="run",
+    )  # fmt: skip
+
+
+def send(
+    place: Home, bus: SpoolBus, targets: tuple[str, ...] = ("tamiyo",), of: PolicyVersion | None = None
+) -> PublicationReceipt:
+    return publish(
+        of or version(), SUMMARY, targets, bus=bus, signer=SIGNER, home=place,
+        provenance=Provenance("0.1.0+0", "c" * 64, 0), clock=ticking(),
+    )  # fmt: skip
+
+
+def received(bus: SpoolBus) -> list[EventEnvelope]:
+    """What a consumer would make of everything on the bus, each event once."""
+    events: dict[str, EventEnvelope] = {}
+    for delivery in bus.claim(POLICY_UPDATES):
+        for line in delivery.open(1 << 20):
+            event = decode(EventEnvelope, line.data)
+            events.setdefault(event.event_id, event)
+        bus.ack(delivery)
+    return list(events.values())
+
+
+class _DyingBus(SpoolBus):
+    """Puts, and then the process ends."""
+
+    def put(self, topic: str, name: str, lines: Iterable[bytes]) -> str:
+        super().put(topic, name, lines)
+        raise KeyboardInterrupt
+
+
+class _AbsentBus(SpoolBus):
+    """Nobody answers."""
+
+    def put(self, topic: str, name: str, lines: Iterable[bytes]) -> str:
+        raise TransientError(f"{topic} is away")
+
+    def claim(self, topic: str) -> Iterator[Delivery]:
+        raise TransientError(f"{topic} is away")
+
+
+def test_an_update_is_signed_and_points_at_the_registry(place: Home, bus: SpoolBus) -> None:
+    answer = send(place, bus)
+    (event,) = received(bus)
+    assert (event.event_id, event.type) == (answer.event_id, EVENT_TYPE)
+    update = unwrap(event, PolicyUpdate)
+    assert update == answer.update
+    assert (update.version, update.reference, update.targets) == ("1.0.3", "models:/tamiyo/3", ["tamiyo"])
+    assert update.validation == SUMMARY
+    assert update.issued_at > NOW
+    keyring = Keyring(place.keys)
+    keyring.trust(SIGNER.public_bytes)
+    verify_update(update, keyring)
+    with pytest.raises(IntegrityError):
+        verify_update(update.model_copy(update={"reference": "models:/tamiyo/4"}), keyring)
+
+
+def test_d24_payload_bytes_survive_json(place: Home, bus: SpoolBus) -> None:
+    send(place, bus)
+    (event,) = received(bus)
+    assert json.loads(event.model_dump_json())["payload"]
+    assert decode(EventEnvelope, event.model_dump_json().encode()) == event
+
+
+def test_d28_publishing_again_delivers_nothing(place: Home, bus: SpoolBus) -> None:
+    first = send(place, bus)
+    second = send(place, bus)
+    assert (first.delivered, second.delivered) == (True, False)
+    assert second.update == first.update
+    assert len(received(bus)) == 1
+    assert send(place, bus).delivered is False
+    assert bus.pending(POLICY_UPDATES) == 0
+
+
+def test_a_new_target_hears_of_it_and_the_old_one_does_not_again(place: Home, bus: SpoolBus) -> None:
+    send(place, bus, ("tamiyo", "lab"))
+    answer = send(place, bus, ("lab", "edge"))
+    assert answer.delivered
+    assert answer.update.targets == ["edge"]
+    assert sorted(t for event in received(bus) for t in unwrap(event, PolicyUpdate).targets) == [
+        "edge",
+        "lab",
+        "tamiyo",
+    ]
+
+
+def test_another_version_is_another_update(place: Home, bus: SpoolBus) -> None:
+    send(place, bus)
+    assert send(place, bus, of=version(4, "e" * 64)).delivered
+    assert len(received(bus)) == 2
+
+
+def test_a_crash_between_putting_and_marking_delivers_once(place: Home, bus: SpoolBus) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        send(place, _DyingBus(place.spool))
+    answer = send(place, bus)
+    assert answer.delivered
+    (event,) = received(bus)
+    assert event.event_id == answer.event_id
+    assert send(place, bus).delivered is False
+    assert received(bus) == []
+
+
+def test_a_crash_after_the_consumer_took_it_is_recognised_by_the_event_id(place: Home, bus: SpoolBus) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        send(place, _DyingBus(place.spool))
+    (before,) = received(bus)
+    send(place, bus)
+    (again,) = received(bus)
+    assert again == before
+
+
+def test_an_update_waits_in_the_outbox_while_the_bus_is_away(place: Home, bus: SpoolBus) -> None:
+    with pytest.raises(TransientError):
+        send(place, _AbsentBus(place.spool))
+    with pytest.raises(TransientError):
+        send(place, _AbsentBus(place.spool), of=version(4, "e" * 64))
+    assert send(place, bus, of=version(4, "e" * 64)).delivered
+    assert sorted(unwrap(event, PolicyUpdate).version for event in received(bus)) == ["1.0.3", "1.0.4"]
+
+
+def test_an_update_needs_a_target(place: Home, bus: SpoolBus) -> None:
+    with pytest.raises(ConfigError, match="target"):
+        send(place, bus, ())
