@@ -14,10 +14,10 @@ from simic.runtime.parallel import THREAD_VARIABLES, run_jobs
 
 def first_waits_for_last(job: tuple[int, str]) -> int:
     number, directory = job
-    while number == 0 and not Path(directory, "4").exists():
+    while number == 0 and not Path(directory, "29").exists():
         time.sleep(0.01)
     Path(directory, str(number)).touch()
-    return number * number
+    return number
 
 
 def refuse_three(job: int) -> int:
