@@ -1,0 +1,1 @@
+"""Snapshots as columns in memory, and whole sequences out of them."""
