@@ -10,21 +10,21 @@ from pydantic import ValidationError
 from simic.contracts.controllers import PlanBook
 from simic.contracts.errors import ConfigError, ContractViolation
 
-__all__ = ["load_plans", "plan_path"]
+__all__ = ["PLANS_DIRECTORY", "load_plans", "plan_path"]
 
-_DIRECTORY = Path(__file__).parent / "plans"
+PLANS_DIRECTORY = Path(__file__).parent / "plans"
 
 
-def plan_path(set_name: str, directory: Path = _DIRECTORY) -> Path:
+def plan_path(set_name: str) -> Path:
     """Where the book of a world lives."""
-    return directory / f"{set_name}.json"
+    return PLANS_DIRECTORY / f"{set_name}.json"
 
 
-def load_plans(set_name: str, directory: Path = _DIRECTORY) -> PlanBook:
+def load_plans(set_name: str) -> PlanBook:
     """The book of a world; ConfigError says how to make a missing one."""
-    path = plan_path(set_name, directory)
+    path = plan_path(set_name)
     if not path.is_file():
-        known = sorted(other.stem for other in directory.glob("*.json"))
+        known = sorted(other.stem for other in PLANS_DIRECTORY.glob("*.json"))
         raise ConfigError(
             f"no fixed plans for set {set_name!r} (known: {known}); run `simic plans search --set {set_name}`"
         )

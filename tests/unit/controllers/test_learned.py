@@ -1,0 +1,91 @@
+"""The learned controller: what it reports is what it did, and it can be recomputed from the wire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.scenes import BLUEPRINTS, make_scene
+
+from simic.contracts.actions import OPS
+from simic.contracts.batches import Observations, action_of, actions_to_rows, log_prob_of
+from simic.contracts.config import NetworkConfig
+from simic.contracts.controllers import ControllerSpec
+from simic.contracts.errors import ContractViolation, IntegrityError
+from simic.contracts.state import HardwareContext, SystemState
+from simic.controllers import heads
+from simic.controllers.catalogue import make
+from simic.controllers.features import encode
+from simic.controllers.learned import LearnedController
+from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
+from simic.controllers.store import LoadedPolicy, describe, save_policy
+
+CONFIG = NetworkConfig(hidden=16, layers=2, exploration=0.03)
+
+
+def make_policy(blueprints: tuple[str, ...] = BLUEPRINTS) -> LoadedPolicy:
+    network = PolicyNetwork(NetworkShape.of(CONFIG, blueprints))
+    network.set_normaliser(fit_normaliser(encode(make_scene(0, 80).observations), BLUEPRINTS))
+    with torch.no_grad():
+        for head in (network.op_head, network.slot_head):
+            head[-1].weight.mul_(150.0)
+    card = describe(
+        network, CONFIG, set_name="benchmark", snapshot_digest=None, code_version="0.1.0", config_digest="b" * 64
+    )
+    return LoadedPolicy(network.eval(), card)
+
+
+def test_high2_log_probs_can_be_recomputed_from_what_went_over_the_wire() -> None:
+    """HIGH-2: states, actions and log-probabilities survive JSON, and the stored row gives the behaviour back."""
+    scene, policy = make_scene(61, 200), make_policy()
+    controller = LearnedController(policy, policy_version=None, is_greedy=False)
+    decisions = controller.decide(scene.observations, scene.masks, scene.uniforms)
+    hardware = HardwareContext(device="cpu", threads=1)
+    lines = [state.model_dump_json() for state in scene.observations.to_states(hardware)]
+    actions = actions_to_rows([action_of(row, BLUEPRINTS) for row in decisions.actions], BLUEPRINTS)
+    stored = torch.tensor([log_prob_of(row).joint for row in decisions.log_probs])
+    observations = Observations.from_states([SystemState.model_validate_json(line) for line in lines], BLUEPRINTS)
+    batch = encode(observations)
+    with torch.no_grad():
+        output = policy.network(batch)
+    found = heads.log_prob(
+        output, batch.slot_ptr, heads.MaskTensors.of(scene.masks), torch.from_numpy(actions), CONFIG.exploration
+    )
+    assert len(np.unique(actions[:, 0])) == len(OPS)
+    assert float(stored.min()) < -5.0
+    assert (found.joint - stored).abs().max() < 1e-5
+
+
+def test_greedy_is_certain_and_sampling_follows_its_uniforms() -> None:
+    scene, policy = make_scene(62, 50), make_policy()
+    greedy = LearnedController(policy, policy_version="0" * 64, is_greedy=True)
+    first = greedy.decide(scene.observations, scene.masks, scene.uniforms)
+    assert set(first.log_probs[~np.isnan(first.log_probs)].tolist()) == {0.0}
+    assert np.array_equal(first.actions, greedy.decide(scene.observations, scene.masks, 1 - scene.uniforms).actions)
+    sampling = LearnedController(policy, policy_version=None, is_greedy=False)
+    rows = [sampling.decide(scene.observations, scene.masks, u).actions for u in (scene.uniforms, scene.uniforms / 2)]
+    assert not np.array_equal(*rows)
+
+
+def test_the_verifier_speaks_first_and_names_the_version(tmp_path: Path) -> None:
+    policy = make_policy()
+    save_policy(tmp_path / "policy", policy.network, policy.card)
+    spec = ControllerSpec(name="learned", policy_path=str(tmp_path / "policy"))
+    controller = make(spec, [], verify=lambda path: ("a" * 64) if path == tmp_path / "policy" else "")
+    assert controller.policy_version == "a" * 64
+
+    def refuse(_: Path) -> str:
+        raise IntegrityError("flipped byte")
+
+    (tmp_path / "policy" / "card.json").write_text("not even JSON")
+    with pytest.raises(IntegrityError):
+        make(spec, [], verify=refuse)
+
+
+def test_another_vocabulary_of_blueprints_is_refused() -> None:
+    scene, policy = make_scene(63, 3), make_policy()
+    renamed = Observations(**{**vars(scene.observations), "blueprints": (*BLUEPRINTS[1:], BLUEPRINTS[0])})
+    with pytest.raises(ContractViolation, match="policy knows blueprints"):
+        LearnedController(policy, policy_version=None, is_greedy=True).decide(renamed, scene.masks, scene.uniforms)

@@ -1,0 +1,200 @@
+"""The network: order of nodes is no information, value and policy are strangers, equal batches give equal bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from support.scenes import BLUEPRINTS, make_scene
+from torch import nn
+
+from simic.contracts.batches import Observations
+from simic.contracts.config import NetworkConfig
+from simic.contracts.errors import ContractViolation
+from simic.contracts.state import SystemState
+from simic.controllers.features import encode, feature_names
+from simic.controllers.graph import GraphBatch
+from simic.controllers.network import NetworkOutput, NetworkShape, Normaliser, PolicyNetwork, fit_normaliser
+
+SHAPE = NetworkShape.of(NetworkConfig(hidden=16, layers=2), BLUEPRINTS)
+
+
+def lively(seed: int = 1, shape: NetworkShape = SHAPE) -> PolicyNetwork:
+    """A network whose last layers say something."""
+    network = PolicyNetwork(shape, seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+    return network
+
+
+def batch_of(seed: int, hosts: int) -> GraphBatch:
+    return encode(make_scene(seed, hosts).observations)
+
+
+def renumbered(state: SystemState, slots: list[int], layers: list[int]) -> SystemState:
+    """The same host with its slots and layers listed in another order, and its edges too."""
+    slot_at, layer_at = {old: new for new, old in enumerate(slots)}, {old: new for new, old in enumerate(layers)}
+    graph = state.graph.model_copy(
+        update={
+            "layers": [state.graph.layers[old] for old in layers],
+            "connects": [(layer_at[a], layer_at[b]) for a, b in reversed(state.graph.connects)],
+            "monitors": [(slot_at[a], layer_at[b]) for a, b in reversed(state.graph.monitors)],
+        }
+    )
+    return state.model_copy(update={"slots": [state.slots[old] for old in slots], "graph": graph})
+
+
+def test_renumbering_nodes_only_renumbers_rows() -> None:
+    scene = make_scene(21, 30, slots=(2, 5), layers=(3, 6))
+    rng = np.random.default_rng(0)
+    orders = [rng.permutation(len(state.slots)).tolist() for state in scene.states]
+    changed = [
+        renumbered(state, order, rng.permutation(len(state.graph.layers)).tolist())
+        for state, order in zip(scene.states, orders, strict=True)
+    ]
+    network = lively()
+    with torch.no_grad():
+        before, after = (
+            network(encode(scene.observations)),
+            network(encode(Observations.from_states(changed, BLUEPRINTS))),
+        )
+    moved = torch.tensor(
+        [int(start) + old for start, order in zip(scene.observations.slot_ptr, orders, strict=False) for old in order]
+    )
+    assert not torch.equal(moved, torch.arange(len(moved)))
+    for name in NetworkOutput._fields:
+        expected = getattr(before, name)
+        expected = expected if name in ("op", "value") else expected[moved]
+        assert torch.allclose(getattr(after, name), expected, atol=2e-4, rtol=1e-4), name
+
+
+def test_a_host_does_not_see_its_neighbours_in_the_batch() -> None:
+    table = batch_of(22, 40)
+    network = lively()
+    with torch.no_grad():
+        together = network(table)
+        for row in (0, 17, 39):
+            alone = network(table.take(torch.tensor([row])))
+            own = slice(int(table.slot_ptr[row]), int(table.slot_ptr[row + 1]))
+            assert torch.allclose(alone.op[0], together.op[row], atol=1e-5, rtol=1e-5)
+            assert torch.allclose(alone.slot, together.slot[own], atol=1e-5, rtol=1e-5)
+            assert torch.allclose(alone.value[0], together.value[row], atol=1e-4, rtol=1e-5)
+
+
+def test_equal_batches_give_equal_bits_and_leave_the_global_generator_alone() -> None:
+    table = batch_of(23, 16)
+    state = torch.random.get_rng_state()
+    first, second, other = PolicyNetwork(SHAPE, 5), PolicyNetwork(SHAPE, 5), PolicyNetwork(SHAPE, 6)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    with torch.no_grad():
+        for a, b in zip(first(table), second(table), strict=True):
+            assert torch.equal(a, b)
+        assert not torch.equal(first(table).op, other(table).op)
+
+
+def test_value_learning_does_not_move_the_policy() -> None:
+    network, table = lively(), batch_of(24, 8)
+    network(table).value.square().sum().backward()
+    assert all(parameter.grad is None for parameter in network.policy_parameters())
+    assert all(parameter.grad is not None for parameter in network.value_parameters())
+    network.zero_grad(set_to_none=True)
+    output = network(table)
+    sum(getattr(output, name).square().sum() for name in NetworkOutput._fields if name != "value").backward()
+    assert all(parameter.grad is None for parameter in network.value_parameters())
+    everything = {id(p) for p in network.parameters()}
+    policy, value = ({id(p) for p in ps} for ps in (network.policy_parameters(), network.value_parameters()))
+    assert policy | value == everything
+    assert not policy & value
+
+
+def test_no_parameter_is_dead() -> None:
+    """L2 in kind: every parameter of a fresh network has a gradient somewhere."""
+    network, table = lively(), batch_of(25, 40)
+    output = network(table)
+    sum(tensor.square().sum() for tensor in output).backward()
+    dead = [name for name, p in network.named_parameters() if p.grad is None or not bool((p.grad != 0).any())]
+    assert dead == []
+
+
+def test_act_and_value_equal_forward() -> None:
+    network, table = lively(), batch_of(26, 9)
+    with torch.no_grad():
+        whole, act, value = network(table), network.act(table), network.value(table)
+    for name in NetworkOutput._fields:
+        assert torch.equal(value if name == "value" else getattr(act, name), getattr(whole, name))
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_m7_one_layer_norm_per_round_and_node_type(layers: int) -> None:
+    """M7: norms sit at the end of a round and nowhere else; what no head reads is not computed in the last one."""
+    network = PolicyNetwork(NetworkShape(16, layers, BLUEPRINTS))
+    names = sorted(name for name, module in network.named_modules() if isinstance(module, nn.LayerNorm))
+    expected = [
+        f"{encoder}.rounds.{number}.norms.{node}"
+        for encoder in ("policy_encoder", "value_encoder")
+        for number in range(layers)
+        for node in ("context", "layer", "slot")
+        if number < layers - 1 or node != "layer"
+    ]
+    assert names == sorted(expected)
+    assert not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
+
+
+def test_a_fresh_policy_has_no_opinion() -> None:
+    with torch.no_grad():
+        output = PolicyNetwork(SHAPE, 3)(batch_of(27, 50))
+    for name in NetworkOutput._fields:
+        bound = 1.0 if name == "value" else 0.1
+        assert float(getattr(output, name).abs().max()) < bound, name
+
+
+def test_normaliser_scales_what_is_present_and_leaves_absence_at_zero() -> None:
+    table = batch_of(28, 400)
+    network = PolicyNetwork(SHAPE)
+    network.set_normaliser(fit_normaliser(table, BLUEPRINTS))
+    names = feature_names(BLUEPRINTS)
+    for node, x in (("context", table.context_x), ("slot", table.slot_x), ("layer", table.layer_x)):
+        z = network.normalise[node](x)
+        for index, name in enumerate(names[node]):
+            flag = names[node].index(f"{name}_valid") if f"{name}_valid" in names[node] else None
+            present = x[:, flag] > 0 if flag is not None else torch.ones(len(x), dtype=torch.bool)
+            assert bool((z[~present, index] == 0).all()), name
+            values = z[present, index]
+            if len(values) > 50 and len(values.unique()) > 10:
+                assert abs(float(values.mean())) < 0.05, name
+                assert 0.8 < float(values.std()) < 1.1, name
+            if name.endswith("_valid") or "=" in name:
+                assert torch.equal(values, x[present, index]), name
+
+
+def test_normaliser_version_follows_its_numbers() -> None:
+    first, second = (fit_normaliser(batch_of(seed, 30), BLUEPRINTS) for seed in (1, 2))
+    assert first.version == fit_normaliser(batch_of(1, 30), BLUEPRINTS).version != second.version
+    network = PolicyNetwork(SHAPE)
+    network.set_normaliser(first)
+    assert network.normaliser().version == first.version
+    short = Normaliser({**first.mean, "slot": torch.zeros(3)}, first.deviation)
+    with pytest.raises(ContractViolation, match="slot"):
+        network.set_normaliser(short)
+
+
+def test_value_is_in_points_of_return() -> None:
+    network, table = lively(), batch_of(29, 5)
+    with torch.no_grad():
+        network.set_value_scale(0.0, 1.0)
+        raw = network.value(table)
+        network.set_value_scale(3.0, 7.0)
+        assert torch.allclose(network.value(table), 3.0 + 7.0 * raw, atol=1e-5)
+    with pytest.raises(ContractViolation):
+        network.set_value_scale(0.0, 0.0)
+
+
+def test_hosts_without_slots_have_a_value_and_operations() -> None:
+    table = encode(make_scene(30, 5, slots=(0, 1)).observations)
+    with torch.no_grad():
+        output = lively()(table)
+    assert output.op.shape == (5, 6)
+    assert output.slot.shape == (0, 6)
+    assert torch.isfinite(output.value).all()

@@ -1,0 +1,154 @@
+"""Scripted controllers: legal, exact about their chances, and using every slot."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from support.scenes import BLUEPRINTS, Scene, make_scene
+
+from simic.contracts.actions import OPS, RELEVANT_HEADS, Head, Op
+from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Masks, Observations
+from simic.contracts.state import SeedState, SystemState
+from simic.controllers.choice import pad_slots
+from simic.controllers.explore import ExploreController, operation_table
+from simic.controllers.heuristic import HURTS, KEEP, TIME_NEEDED, HeuristicController
+from simic.controllers.protocol import Controller
+from simic.controllers.random_legal import RandomController
+from simic.controllers.wait import WaitController
+
+CONTROLLERS: list[Controller] = [WaitController(), RandomController(), ExploreController(), HeuristicController()]
+
+
+def assert_legal(scene: Scene, actions: np.ndarray) -> None:
+    for host, (op, slot, blueprint, *_) in enumerate(actions.tolist()):
+        assert scene.masks.op[host, op]
+        if op != OP_INDEX[Op.WAIT]:
+            assert scene.masks.slot[scene.observations.slot_ptr[host] + slot, op]
+        if op == OP_INDEX[Op.GERMINATE]:
+            assert scene.masks.blueprint[host, blueprint]
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda controller: controller.name)
+def test_only_legal_actions_and_only_relevant_heads(controller: Controller) -> None:
+    for seed in range(10):
+        scene = make_scene(seed, 60, slots=(0, 4))
+        decisions = controller.decide(scene.observations, scene.masks, scene.uniforms)
+        assert_legal(scene, decisions.actions)
+        for row, logs in zip(decisions.actions.tolist(), decisions.log_probs, strict=True):
+            relevant = [HEAD_INDEX[head] for head in RELEVANT_HEADS[OPS[row[0]]]]
+            assert [i for i, value in enumerate(row) if value >= 0] == relevant
+            assert [i for i, value in enumerate(logs) if not np.isnan(value)] == relevant
+        again = controller.decide(scene.observations, scene.masks, scene.uniforms)
+        assert np.array_equal(again.actions, decisions.actions)
+
+
+def test_random_is_uniform_in_every_head() -> None:
+    scene = make_scene(1, 400)
+    decisions = RandomController().decide(scene.observations, scene.masks, scene.uniforms)
+    slots = pad_slots(scene.masks.slot, scene.observations.slot_ptr)
+    for host, (row, logs) in enumerate(zip(decisions.actions.tolist(), decisions.log_probs.tolist(), strict=True)):
+        op = row[0]
+        sizes = {
+            Head.OP: scene.masks.op[host].sum(), Head.SLOT: slots[host, :, op].sum(),
+            Head.BLUEPRINT: scene.masks.blueprint[host].sum(), Head.TEMPO: 3, Head.ALPHA_TARGET: 3,
+            Head.ALPHA_SPEED: 4, Head.ALPHA_CURVE: 3,
+        }  # fmt: skip
+        for head in RELEVANT_HEADS[OPS[op]]:
+            assert logs[HEAD_INDEX[head]] == pytest.approx(-math.log(sizes[head]), abs=1e-6)
+
+
+def test_explore_reports_the_probability_it_acted_with() -> None:
+    scene = make_scene(2, 500)
+    table = operation_table(scene.observations, scene.masks)
+    decisions = ExploreController().decide(scene.observations, scene.masks, scene.uniforms)
+    ops = decisions.actions[:, 0]
+    assert np.allclose(decisions.log_probs[:, 0], np.log(table[np.arange(500), ops]), atol=1e-6)
+    assert np.allclose(table.sum(1), 1.0)
+    assert (table[scene.masks.op] > 0).all()
+    assert (table[~scene.masks.op] == 0).all()
+    assert (table[:, OP_INDEX[Op.WAIT]] >= 0.05 - 1e-12).all()
+
+
+def test_explore_germinates_early_and_sometimes_never() -> None:
+    """Over a life in which germinating stays legal until it happens."""
+    epochs = np.arange(20)
+    base = make_scene(3, 1).observations.take(np.zeros(20, dtype=np.int64))
+    observations = Observations(
+        **{
+            **vars(base),
+            "system": {**base.system, "epoch": epochs.astype(np.int32), "horizon": np.full(20, 20, np.int32)},
+        }
+    )
+    op = np.zeros((20, 6), dtype=bool)
+    op[:, [OP_INDEX[Op.WAIT], OP_INDEX[Op.GERMINATE]]] = True
+    masks = Masks(op, np.ones((int(observations.slot_ptr[-1]), 6), dtype=bool), np.ones((20, 6), dtype=bool))
+    hazard = operation_table(observations, masks)[:, OP_INDEX[Op.GERMINATE]]
+    alive = np.cumprod(1 - hazard)
+    assert 0.15 < alive[-1] < 0.25
+    assert 1 - alive[8] > 0.7
+
+
+def host(seeds: list[SeedState], *, epoch: int, accuracies: list[float]) -> SystemState:
+    base = make_scene(0, 1, slots=(3, 4), layers=(4, 5)).states[0]
+    return base.model_copy(
+        update={"slots": seeds, "epoch": epoch, "horizon": 20, "validation_accuracy_history": accuracies}
+    )
+
+
+DORMANT = SeedState(stage="DORMANT", stage_epochs=0)
+
+
+def held(contribution: float | None) -> SeedState:
+    return SeedState(
+        stage="HOLDING", blueprint="gate", stage_epochs=1, contribution=contribution, contribution_epochs=0
+    )
+
+
+def decide(states: list[SystemState], legal: list[Op]) -> list[list[int]]:
+    observations = Observations.from_states(states, BLUEPRINTS)
+    slot = np.zeros((len(observations.slots["stage"]), 6), dtype=bool)
+    empty = observations.slots["stage"] == 0
+    for op in legal:
+        slot[:, OP_INDEX[op]] = empty if op is Op.GERMINATE else ~empty
+    op = np.add.reduceat(slot, observations.slot_ptr[:-1], axis=0) > 0
+    op[:, 0] = True
+    masks = Masks(op, slot, np.ones((len(states), len(BLUEPRINTS)), dtype=bool))
+    controller = HeuristicController()
+    return controller.decide(observations, masks, np.zeros((len(states), 7))).actions.tolist()
+
+
+FLAT, RISING = [0.5, 0.5, 0.5], [0.3, 0.4, 0.5]
+
+
+def test_drl06_heuristic_grows_on_a_plateau_in_every_slot() -> None:
+    """DRL-06: all slots and all blueprints have their turn; no growth while the host improves or time is short."""
+    states = [host([DORMANT] * 3, epoch=epoch, accuracies=FLAT) for epoch in range(20)]
+    rows = decide(states, [Op.GERMINATE])
+    growing = [row for epoch, row in enumerate(rows) if 20 - epoch >= TIME_NEEDED]
+    assert {row[0] for row in growing} == {OP_INDEX[Op.GERMINATE]}
+    assert {row[1] for row in growing} == {0, 1, 2}
+    assert len({row[2] for row in growing}) >= 5
+    assert all(row[0] == 0 for epoch, row in enumerate(rows) if 20 - epoch < TIME_NEEDED)
+    for accuracies in (RISING, [0.5], [0.5, 0.5]):
+        assert decide([host([DORMANT] * 3, epoch=5, accuracies=accuracies)], [Op.GERMINATE])[0][0] == 0
+
+
+def test_l17_heuristic_keeps_what_helps_and_prunes_what_hurts() -> None:
+    """L17: it reads the same contribution as everyone and does fossilise."""
+    legal = [Op.FOSSILIZE, Op.PRUNE, Op.SET_ALPHA_TARGET]
+    cases = [(KEEP, Op.FOSSILIZE), (0.2, Op.FOSSILIZE), (0.0, Op.WAIT), (HURTS - 1e-3, Op.PRUNE), (None, Op.WAIT)]
+    for contribution, expected in cases:
+        row = decide([host([DORMANT, DORMANT, held(contribution)], epoch=9, accuracies=FLAT)], legal)[0]
+        assert OPS[row[0]] is expected, contribution
+        assert row[1] == (-1 if expected is Op.WAIT else 2)
+
+
+def test_heuristic_advances_a_trained_seed_whatever_its_slot() -> None:
+    seed = SeedState(stage="TRAINING", blueprint="gate", stage_epochs=1)
+    for slot in range(3):
+        seeds = [DORMANT] * 3
+        seeds[slot] = seed
+        row = decide([host(seeds, epoch=4, accuracies=RISING)], [Op.ADVANCE, Op.PRUNE])[0]
+        assert (OPS[row[0]], row[1]) == (Op.ADVANCE, slot)
