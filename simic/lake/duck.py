@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]
 
 from simic.contracts.errors import IntegrityError, TransientError
 
-__all__ = ["connect", "sandbox"]
+__all__ = ["connect", "create_parquet_view", "sandbox"]
 
 _OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
@@ -39,6 +40,19 @@ def sandbox(
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         yield connection
+
+
+def create_parquet_view(
+    connection: duckdb.DuckDBPyConnection, name: str, paths: Sequence[Path], schema: pa.Schema
+) -> None:
+    """A relation ``name`` over Parquet files that all have ``schema``; without files, an empty table of that schema."""
+    if not paths:
+        connection.register("empty_rows", schema.empty_table())
+        connection.execute(f'CREATE TABLE "{name}" AS FROM empty_rows')
+        connection.unregister("empty_rows")
+        return
+    listed = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
+    connection.execute(f'CREATE VIEW "{name}" AS FROM read_parquet([{listed}], hive_partitioning = false)')
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Landed reports to immutable, content-addressed snapshots; the rules are the numbered SQL files beside this."""

@@ -1,0 +1,106 @@
+"""A snapshot on disk: ``<snapshots>/<first 16 of its digest>/``, complete and never changed.
+
+The digest is taken over the digests of the files and of the SQL. ``curation.json`` is one of the files and holds the
+settings that decide over rows, so they count too; times, paths and limits of memory or threads do not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from simic.contracts.config import CurateConfig
+from simic.contracts.errors import IntegrityError
+from simic.contracts.receipts import FileDigest, SnapshotManifest
+from simic.lake.parts import sync_folder
+from simic.trust.canonical import canonical_bytes, digest_of, file_sha256
+
+__all__ = [
+    "MANIFEST_NAME",
+    "SETTINGS_NAME",
+    "describe_files",
+    "publish",
+    "snapshot_digest",
+    "verify_snapshot",
+    "write_durably",
+    "write_settings",
+]
+
+MANIFEST_NAME = "manifest.json"
+SETTINGS_NAME = "curation.json"
+_LIMITS = {"memory_limit_mb", "threads"}
+
+
+def write_settings(directory: Path, config: CurateConfig, horizon: int) -> None:
+    """Writes the settings that decide over rows."""
+    settings = {"config": config.model_dump(mode="json", exclude=_LIMITS), "horizon": horizon}
+    (directory / SETTINGS_NAME).write_bytes(canonical_bytes(settings))
+
+
+def describe_files(directory: Path) -> list[FileDigest]:
+    """Every file but the manifest, sorted by name."""
+    return [
+        FileDigest(name=path.name, sha256=file_sha256(path), size_bytes=path.stat().st_size)
+        for path in sorted(directory.iterdir())
+        if path.name != MANIFEST_NAME
+    ]
+
+
+def snapshot_digest(files: Iterable[FileDigest], sql_digest: str) -> str:
+    """The snapshot's identity."""
+    return digest_of({"files": [file.model_dump(mode="json") for file in files], "sql_digest": sql_digest})
+
+
+def publish(built: Path, manifest: SnapshotManifest) -> SnapshotManifest:
+    """Moves a finished directory to its place, or returns the manifest of the identical snapshot already there."""
+    target = Path(manifest.path)
+    if target.exists():
+        existing = verify_snapshot(target)
+        if existing.digest != manifest.digest:
+            raise IntegrityError(f"{target} holds snapshot {existing.digest}, expected {manifest.digest}")
+        return existing
+    for file in manifest.files:
+        _sync_file(built / file.name)
+    write_durably(built / MANIFEST_NAME, canonical_bytes(manifest))
+    sync_folder(built)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    built.rename(target)
+    sync_folder(target.parent)
+    return manifest
+
+
+def verify_snapshot(path: Path) -> SnapshotManifest:
+    """The manifest of the snapshot at ``path``; raises IntegrityError unless all of it is as it was sealed."""
+    try:
+        manifest = SnapshotManifest.model_validate_json((path / MANIFEST_NAME).read_bytes())
+    except OSError as error:
+        raise IntegrityError(f"{path} is not a snapshot: cannot read {MANIFEST_NAME} ({error.strerror})") from error
+    except ValidationError as error:
+        raise IntegrityError(f"{path / MANIFEST_NAME} is not a manifest: {error.errors()[0]['msg']}") from error
+    expected = {file.name: file for file in manifest.files}
+    found = {file.name: file for file in describe_files(path)}
+    if differing := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
+        raise IntegrityError(
+            f"snapshot {path}: {differing} were changed, lost or added since it was sealed; "
+            f"delete the directory and run `simic curate` again"
+        )
+    if manifest.digest != snapshot_digest(manifest.files, manifest.sql_digest):
+        raise IntegrityError(f"snapshot {path}: its digest is not that of its files")
+    return manifest
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Writes and syncs a file."""
+    path.write_bytes(content)
+    _sync_file(path)
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

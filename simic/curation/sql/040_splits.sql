@@ -1,0 +1,27 @@
+-- Which hosts teach, tune and judge; a host's key decides, so its episodes never stand on two sides.
+-- grain:  one host
+-- key:    set, host_key
+-- inputs: told_once; $train_share, $test_share (per cent)
+WITH hosts AS (
+    SELECT DISTINCT
+        "set",
+        host_key
+    FROM told_once
+),
+
+buckets AS (
+    SELECT
+        *,
+        ('0x' || sha256("set" || ':' || host_key)[1:8])::UBIGINT % 100 AS bucket
+    FROM hosts
+)
+
+SELECT
+    "set",
+    host_key,
+    CASE
+        WHEN bucket < $train_share THEN 'train'
+        WHEN bucket >= 100 - $test_share THEN 'test'
+        ELSE 'validation'
+    END AS split
+FROM buckets
