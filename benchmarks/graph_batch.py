@@ -1,0 +1,97 @@
+"""Assembling a batch of host graphs: gather from the store's table against PyG's ``Batch.from_data_list``.
+
+Usage: python benchmarks/graph_batch.py [--json] [--repetitions N]
+Both start from features that are already encoded; 8-node graphs of real hosts; the batches are asserted identical.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, HeteroData
+
+from simic.contracts.config import WorldConfig
+from simic.controllers.features import encode
+from simic.controllers.graph import EDGE_TYPES, NODE_TYPES, GraphBatch
+from simic.hosts.ensemble import Ensemble
+from simic.hosts.keys import identify
+
+SIZES = {32: 300, 1600: 12}
+"""Graphs per batch and repetitions."""
+TABLE_GRAPHS = 4096
+
+
+def make_table() -> GraphBatch:
+    """The states of 64 benchmark hosts, repeated: what a store holds of a snapshot."""
+    observations = Ensemble(identify("benchmark", range(64)), WorldConfig()).observe()
+    table = encode(observations.take(np.arange(TABLE_GRAPHS) % len(observations)))
+    # Real states differ from row to row; so do these, or a wrong gather would go unnoticed.
+    generator = torch.Generator().manual_seed(0)
+    noise = [torch.randn(x.shape, generator=generator) for x in (table.context_x, table.slot_x, table.layer_x)]
+    return table._replace(context_x=noise[0], slot_x=noise[1], layer_x=noise[2])
+
+
+def assert_identical(ours: GraphBatch, theirs: Batch) -> None:
+    """Every feature, every edge and every offset."""
+    features = {"context": ours.context_x, "slot": ours.slot_x, "layer": ours.layer_x}
+    offsets = {"context": torch.arange(ours.graphs + 1), "slot": ours.slot_ptr, "layer": ours.layer_ptr}
+    for node in NODE_TYPES:
+        assert torch.equal(features[node], theirs[node].x), node
+        assert torch.equal(offsets[node], theirs[node].ptr), node
+    for edge in EDGE_TYPES:
+        assert torch.equal(ours.edges[edge], theirs[edge].edge_index), edge
+
+
+def measure(contenders: dict[str, Callable[[], object]], repetitions: int) -> dict[str, float]:
+    """Median microseconds per call; the contenders take turns, so that a busy machine slows all alike."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(repetitions):
+        for name, call in contenders.items():
+            start = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - start)
+    return {name: 1e6 * statistics.median(values) for name, values in times.items()}
+
+
+def compare(table: GraphBatch, rows: Tensor, repetitions: int) -> dict[str, float]:
+    """One batch both ways; the list of graphs is made outside the clock."""
+    graphs: list[HeteroData] = [table.to_hetero_data(row) for row in rows.tolist()]
+    assert all(graph.num_nodes == 8 for graph in graphs)
+    assert_identical(table.take(rows), Batch.from_data_list(graphs))
+    contenders = {"simic": lambda: table.take(rows), "pyg": lambda: Batch.from_data_list(graphs)}
+    measure(contenders, max(2, repetitions // 20))
+    return measure(contenders, repetitions)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--repetitions", type=int, help="calls per contender and size")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    table = make_table()
+    generator = torch.Generator().manual_seed(1)
+    results = []
+    for size, repetitions in SIZES.items():
+        rows = torch.randint(0, table.graphs, (size,), generator=generator)
+        medians_us = compare(table, rows, arguments.repetitions or repetitions)
+        results.append({"graphs": size, "median_us": medians_us, "ratio": medians_us["pyg"] / medians_us["simic"]})
+    if arguments.json:
+        print(json.dumps({"name": "graph_batch", "threads": 1, "sizes": results}))
+        return
+    print("Batches of 8-node host graphs, 1 thread, median of interleaved calls, identical batches")
+    print(f"{'graphs':>8}{'simic us':>12}{'PyG us':>12}{'speed-up':>10}")
+    for result in results:
+        medians = result["median_us"]
+        print(f"{result['graphs']:8}{medians['simic']:12.0f}{medians['pyg']:12.0f}{result['ratio']:9.0f}x")
+
+
+if __name__ == "__main__":
+    main()
