@@ -1,0 +1,148 @@
+"""The house itself: what is imported when, which arrows hold, whether the tested set of packages is whole."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("simic", "flows", "tasks")
+SOURCES = sorted(path.relative_to(ROOT).as_posix() for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
+HEAVY = ("torch", "torch_geometric", "mlflow", "prefect", "pandas", "sklearn", "matplotlib", "duckdb", "pyarrow")
+MAX_LINES = 500
+
+HELP = "import sys; sys.argv = ['simic', '--help']\nfrom simic.cli import main\ntry: main()\nexcept SystemExit: pass"
+
+INTRUDERS = {
+    "simic/contracts/intruder.py": "import torch",
+    "simic/bus/intruder.py": "import simic.trust.canonical",
+    "simic/lake/intruder.py": "import simic.curation",
+    "simic/numerics/intruder.py": "import simic.contracts.base",
+    "simic/validation/intruder.py": "import mlflow",
+    "simic/replay/intruder.py": "import duckdb",
+    "simic/app/intruder.py": "import prefect",
+    "tasks/intruder.py": "import flows",
+}
+
+
+@pytest.mark.parametrize("code", ["import simic", HELP], ids=["import", "help"])
+def test_import_and_help_load_nothing_heavy(code: str) -> None:
+    probe = f"{code}\nimport sys; sys.stderr.write(' '.join(name for name in {HEAVY!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
+def lint_imports(root: Path) -> tuple[int, str]:
+    """Exit code and report of the contracts in pyproject.toml over the packages in ``root``."""
+    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"]
+    done = subprocess.run(
+        [*command, "--config", ROOT / "pyproject.toml"],
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(root), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_the_arrows_hold() -> None:
+    code, report = lint_imports(ROOT)
+    assert code == 0, report
+
+
+def test_every_arrow_would_catch_an_intruder(tmp_path: Path) -> None:
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, line in INTRUDERS.items():
+        (tmp_path / name).write_text(line + "\n")
+    (tmp_path / "simic" / "attic").mkdir()
+    (tmp_path / "simic" / "attic" / "__init__.py").touch()
+    code, report = lint_imports(tmp_path)
+    assert code == 1
+    assert " 0 kept" in report, "each contract has an intruder of its own"
+    for name, line in INTRUDERS.items():
+        module = name.removesuffix(".py").replace("/", ".")
+        assert f"{module} -> {line.removeprefix('import ')}" in report
+    assert "- simic.attic" in report, "a room on no floor"
+
+
+def pinned() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+def needed(name: str, extras: frozenset[str]) -> dict[str, str]:
+    """Installed versions of everything that ``name`` with these extras requires, however far away."""
+    found: dict[str, str] = {}
+    todo = [(name, extras)]
+    done: set[tuple[str, frozenset[str]]] = set()
+    while todo:
+        name, extras = todo.pop()
+        if (name, extras) in done:
+            continue
+        done.add((name, extras))
+        for text in importlib.metadata.requires(name) or ():
+            requirement = Requirement(text)
+            marker = requirement.marker
+            if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras | {""}):
+                other = canonicalize_name(requirement.name)
+                found[other] = importlib.metadata.version(other).partition("+")[0]
+                todo.append((other, frozenset(requirement.extras)))
+    return found
+
+
+def test_the_tested_set_pins_all_that_is_needed_and_nothing_else() -> None:
+    found = needed("simic", frozenset({"dev", "redis"}))
+    assert found == pinned()
+
+
+def test_the_tested_set_names_no_local_builds_and_no_places() -> None:
+    text = (ROOT / "constraints.txt").read_text()
+    for line in text.splitlines():
+        assert line.startswith("#") or re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line), line
+
+
+def test_make_explains_every_target() -> None:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+    done = subprocess.run(["make"], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert targets is not None
+    assert {line.split()[1] for line in done.stdout.splitlines()} == set(targets[1].split())
+
+
+def test_cr07_no_file_grows_beyond_reading() -> None:
+    assert {name: size for name in SOURCES if (size := (ROOT / name).read_text().count("\n")) > MAX_LINES} == {}
+
+
+def test_h7_nothing_private_is_written_and_never_read() -> None:
+    assert {name: dead for name in SOURCES if (dead := written_only((ROOT / name).read_text()))} == {}
+
+
+def written_only(source: str) -> set[str]:
+    """Private names of a module that are assigned or defined and never used in it; what is decorated counts as used."""
+    written, read = set(), set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            (read if isinstance(node.ctx, ast.Load) else written).add(node.attr)
+        elif isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else written).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.decorator_list:
+            written.add(node.name)
+    return {name for name in written - read if name.startswith("_") and name.strip("_") and not name.endswith("__")}
+
+
+def test_the_search_for_dead_names_finds_them() -> None:
+    source = "_A = 1\n_B = _A\nclass C:\n    def _f(self): self._x = self._y = self._y\n"
+    assert written_only(source) == {"_B", "_f", "_x"}
