@@ -22,8 +22,8 @@ __all__ = ["CHECKS_TABLE", "Statement", "create_tables", "load_statements", "sql
 CHECKS_TABLE = "checks"
 _FILE = re.compile(r"(\d{3})_([a-z][a-z0-9_]*)(\.parquet)?\.sql")
 _PARAMETER = re.compile(r"\$([a-z_]+)")
-_ROW_GROUP = 32_768
-"""Rows."""
+_ROW_GROUP = 8192
+"""Rows; the writer holds one group in memory, and a nested row takes a few kB there."""
 
 
 class Statement(NamedTuple):
