@@ -70,6 +70,31 @@ def test_renumbering_nodes_only_renumbers_rows() -> None:
         assert torch.allclose(getattr(after, name), expected, atol=2e-4, rtol=1e-4), name
 
 
+def test_neighbours_are_averaged() -> None:
+    """A slot listed twice says nothing new: neither operation nor value moves."""
+    scene = make_scene(31, 10, slots=(1, 4))
+    doubled = [
+        state.model_copy(
+            update={
+                "slots": state.slots * 2,
+                "graph": state.graph.model_copy(
+                    update={
+                        "monitors": state.graph.monitors
+                        + [(slot + len(state.slots), layer) for slot, layer in state.graph.monitors]
+                    }
+                ),
+            }
+        )
+        for state in scene.states
+    ]
+    network = lively()
+    with torch.no_grad():
+        once = network(encode(scene.observations))
+        twice = network(encode(Observations.from_states(doubled, BLUEPRINTS)))
+    assert torch.allclose(once.op, twice.op, atol=1e-4)
+    assert torch.allclose(once.value, twice.value, atol=1e-3)
+
+
 def test_a_host_does_not_see_its_neighbours_in_the_batch() -> None:
     table = batch_of(22, 40)
     network = lively()

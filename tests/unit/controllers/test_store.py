@@ -71,6 +71,7 @@ def test_a_failed_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     real = store._write
 
     def full_disk(path: Path, content: bytes) -> None:
+        assert not (tmp_path / "policies" / "one").exists(), "a half-written policy has its name already"
         if path.name == CARD_NAME:
             raise OSError("no space left")
         real(path, content)
