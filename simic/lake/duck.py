@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from simic.contracts.errors import IntegrityError, TransientError
 
-__all__ = ["connect", "create_parquet_view", "sandbox"]
+__all__ = ["connect", "create_parquet_view", "create_table", "sandbox"]
 
 _OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
@@ -43,16 +43,31 @@ def sandbox(
 
 
 def create_parquet_view(
-    connection: duckdb.DuckDBPyConnection, name: str, paths: Sequence[Path], schema: pa.Schema
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    paths: Sequence[Path],
+    schema: pa.Schema,
+    *,
+    has_file_names: bool = False,
 ) -> None:
-    """A relation ``name`` over Parquet files that all have ``schema``; without files, an empty table of that schema."""
+    """A relation ``name`` over Parquet files of ``schema``; without files, an empty table of that schema.
+
+    ``has_file_names`` adds the column ``filename``.
+    """
     if not paths:
-        connection.register("empty_rows", schema.empty_table())
-        connection.execute(f'CREATE TABLE "{name}" AS FROM empty_rows')
-        connection.unregister("empty_rows")
+        names = [pa.field("filename", pa.string())] if has_file_names else []
+        create_table(connection, name, pa.schema([*schema, *names]).empty_table())
         return
     listed = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
-    connection.execute(f'CREATE VIEW "{name}" AS FROM read_parquet([{listed}], hive_partitioning = false)')
+    options = f"hive_partitioning = false, filename = {has_file_names}, union_by_name = true"
+    connection.execute(f'CREATE VIEW "{name}" AS FROM read_parquet([{listed}], {options})')
+
+
+def create_table(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    """A DuckDB table ``name`` that holds the rows of an Arrow table."""
+    connection.register("new_rows", table)
+    connection.execute(f'CREATE TABLE "{name}" AS FROM new_rows')
+    connection.unregister("new_rows")
 
 
 @contextmanager
@@ -75,6 +90,7 @@ def _opened(
     try:
         # The bar would be drawn on a person's terminal in the midst of ours.
         connection.execute("SET enable_progress_bar = false")
+        connection.execute("SET TimeZone = 'UTC'")
         yield connection
     finally:
         connection.close()

@@ -1,0 +1,34 @@
+-- Every promotion and rollback: which policy became champion when, and on what grounds.
+-- grain: one change of champion
+-- key: finished_at
+-- inputs: policy_versions
+-- column name: Registered model.
+-- column number: Its version there.
+-- column semantic_version: Major: contracts; minor: architecture or features; patch: weights.
+-- column policy: Digest of the sealed policy.
+-- column reference: How the registry names it.
+-- column aliases: What pointed at it when this line was written.
+-- column previous: Number of the champion before, if any.
+-- column snapshot: Digest of the snapshot it learned from.
+-- column gate: Digest of the decision that let it through.
+-- column mlflow_run_id: Its run in MLflow.
+-- column seed: Root seed of the run.
+-- column config_digest: Of the resolved configuration.
+-- column code_version: Of the code.
+-- column finished_at: When it was done.
+SELECT
+    name,
+    number,
+    semantic_version,
+    digest AS policy,
+    reference,
+    aliases,
+    previous,
+    snapshot_digest AS snapshot,
+    gate_digest AS gate,
+    mlflow_run_id,
+    seed,
+    config_digest,
+    code_version,
+    finished_at
+FROM policy_versions
