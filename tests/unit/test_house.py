@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,35 @@ def test_the_tested_set_names_no_local_builds_and_no_places() -> None:
     text = (ROOT / "constraints.txt").read_text()
     for line in text.splitlines():
         assert line.startswith("#") or re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line), line
+
+
+def test_what_is_imported_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
+    owners = importlib.metadata.packages_distributions()
+    foreign = {
+        name: sorted(tops)
+        for name in SOURCES
+        if (tops := {
+            top
+            for top in imported((ROOT / name).read_text())
+            if top not in sys.stdlib_module_names
+            and top not in PACKAGES
+            and not declared & {canonicalize_name(owner) for owner in owners.get(top, ())}
+        })
+    }  # fmt: skip
+    assert foreign == {}
+
+
+def imported(source: str) -> set[str]:
+    """Top-level names of all modules that a source imports, at whatever depth."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names.add(node.module.partition(".")[0])
+    return names
 
 
 def test_make_explains_every_target() -> None:

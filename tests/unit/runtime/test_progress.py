@@ -10,6 +10,8 @@ from rich.console import Console
 from simic.runtime import progress
 from simic.runtime.progress import NoProgress, RichProgress
 
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+
 
 def lines(text: str) -> list[str]:
     return [line.rpartition(" in ")[0] or line for line in text.splitlines()]
@@ -50,15 +52,20 @@ def test_names_are_not_markup() -> None:
 def test_a_terminal_gets_bars_one_below_the_other_and_nested_ones_together() -> None:
     file = io.StringIO()
     shown = RichProgress(Console(file=file, force_terminal=True, width=80))
-    with shown.task("outer", 2) as outer, shown.task("inner", 3) as inner:
-        inner(3)
+    with shown.task("outer", 2) as outer:
+        with shown.task("inner", 3) as inner:
+            inner(3)
         outer(2)
+    first = file.getvalue()
+    assert "outer" in first
+    assert "3/3" in first
+    assert first.count(HIDE_CURSOR) == first.count(SHOW_CURSOR) == 1
     with shown.task("later", 1) as advance:
         advance(1)
-    text = file.getvalue()
-    assert "outer" in text
-    assert "3/3" in text
-    assert "later" in text.rpartition("outer")[2]
+    second = file.getvalue().removeprefix(first)
+    assert "later" in second
+    assert "outer" not in second
+    assert second.count(HIDE_CURSOR) == second.count(SHOW_CURSOR) == 1
 
 
 def test_the_default_writes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
@@ -42,8 +43,10 @@ def test_without_it_the_checkout_around_is_the_home(
 
 
 def test_an_empty_variable_counts_as_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "simic"\n')
+    (tmp_path / "inner").mkdir()
     monkeypatch.setenv("SIMIC_HOME", "")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path / "inner")
     assert resolve_home().root == tmp_path
 
 
@@ -108,6 +111,8 @@ def test_loading_twice_does_not_leak_overrides() -> None:
         ({"trian": {"policy_lr": 1e-4}}, "trian.policy_lr is not a setting; did you mean train.policy_lr?"),
         ({"policy_lr": 1e-4}, "policy_lr is not a setting; did you mean train.policy_lr?"),
         ({"curate.reward.famly": "basic"}, "curate.reward.famly is not a setting; did you mean curate.reward.family?"),
+        ({"curate.threds": 1}, "curate.threds is not a setting; did you mean curate.threads?"),
+        ({"gamma": 0.99}, "gamma is not a setting; did you mean curate.gamma?"),
         ({"gate.xyzzy": 1}, "gate.xyzzy is not a setting; known are gate.min_episodes"),
         ({"xyzzy": 1}, "xyzzy is not a setting; known are world, collect"),
     ],
@@ -126,7 +131,6 @@ def test_an_unknown_key_is_named_with_its_nearest_match(overrides: dict[str, Any
         ({"train.policy_lr": float("nan")}, "train.policy_lr: input should be a finite number, found nan"),
         ({"train": 3}, "train: input should be a valid dictionary or instance of TrainConfig, found 3"),
         ({"train.policy_lr": {"x": 1}}, "train.policy_lr: input should be a valid number"),
-        ({"train.batch_sequences": 20}, "train.batch_sequences must be a power of two, found 20"),
         ({"curate.reward.family": "shaped"}, "curate.reward.family: input should be 'basic', found 'shaped'"),
     ],
 )
@@ -134,6 +138,11 @@ def test_a_wrong_value_names_setting_expectation_and_finding(overrides: dict[str
     with pytest.raises(ConfigError) as caught:
         load_profile("default", overrides)
     assert message in str(caught.value)
+
+
+def test_a_check_across_settings_speaks_for_itself() -> None:
+    with pytest.raises(ConfigError, match=r"train: train.batch_sequences must be a power of two, found 20$"):
+        load_profile("default", {"train.batch_sequences": 20})
 
 
 def test_several_wrong_values_are_all_named() -> None:
@@ -157,6 +166,13 @@ def test_a_profile_file_must_be_there_and_be_toml(tmp_path: Path) -> None:
     (tmp_path / "broken.toml").write_text("[train\n")
     with pytest.raises(ConfigError, match="not valid TOML"):
         load_profile(str(tmp_path / "broken.toml"))
+
+
+def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:
+    class Table(BaseModel):
+        values: dict[str, int]
+
+    assert config_digest(Table(values={"a": 1, "b": 2})) == config_digest(Table(values={"b": 2, "a": 1}))
 
 
 def test_the_digest_follows_the_values_and_nothing_else(tmp_path: Path) -> None:
