@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import ControllerTrial, Estimate, Provenance, TrialReport
+from simic.contracts.receipts import ControllerTrial, Provenance, TrialReport
 from simic.contracts.state import HostIdentity
 from simic.runtime.clock import Clock
 from simic.runtime.parallel import run_jobs, worker_count
 from simic.runtime.seeds import derive
 from simic.validation.episodes import Episodes, TrialJob, chunked, grow, join
 from simic.validation.estimates import by_family, paired_estimate
+from simic.validation.table import Table, render_table
 
-__all__ = ["WAIT", "Table", "render_table", "run_trials"]
+__all__ = ["WAIT", "Table", "render_table", "run_trials", "trial_seed"]
 
 WAIT = "wait"
 OnDone = Callable[[Episodes], None]
@@ -45,7 +45,7 @@ def run_trials(
             f"trials need at least 2 hosts with distinct keys, found {len(hosts)} ({len(set(keys))} distinct)"
         )
     specs = {WAIT: ControllerSpec(name=WAIT), **specs}
-    results = _grow_all(specs, hosts, world, reward, derive(provenance.seed, "trials"), on_done)
+    results = _grow_all(specs, hosts, world, reward, trial_seed(provenance), on_done)
     families = [host.family for host in hosts]
     return TrialReport(
         code_version=provenance.code_version,
@@ -62,6 +62,11 @@ def run_trials(
         ],
         plans_digest=plans_digest,
     )
+
+
+def trial_seed(provenance: Provenance) -> int:
+    """Of the randomness of controllers that use any."""
+    return derive(provenance.seed, "trials")
 
 
 def _grow_all(
@@ -102,32 +107,3 @@ def _trial(
         returns=ours.returns.tolist(),
         test_accuracies=ours.test_accuracy.tolist(),
     )
-
-
-class Table(NamedTuple):
-    """Text for a person; every row is as long as the header."""
-
-    header: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-
-
-def render_table(report: TrialReport) -> Table:
-    """The proof table: best controller last column by column, accuracies in per cent, returns in points."""
-    families = list(dict.fromkeys(report.families))
-    header = ("controller", "return", "over wait", *families, "test accuracy", "parameters")
-    rows = [
-        (
-            trial.controller,
-            f"{trial.mean_return:.1f}",
-            "-" if trial.over_wait is None else _interval(trial.over_wait),
-            *(f"{trial.by_family[family].mean:+.1f}" if family in trial.by_family else "-" for family in families),
-            f"{100 * trial.test_accuracy:.1f} %",
-            f"{trial.committed_parameters:.0f}",
-        )
-        for trial in report.controllers
-    ]
-    return Table(header, rows)
-
-
-def _interval(estimate: Estimate) -> str:
-    return f"{estimate.mean:+.1f} [{estimate.lower:+.1f}, {estimate.upper:+.1f}]"
