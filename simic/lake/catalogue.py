@@ -51,7 +51,9 @@ def build_catalogue(home: Home) -> Path:
         with connect(
             partial, tmp=home.tmp / "duckdb", memory_limit_mb=_MEMORY_LIMIT_MB, threads=_THREADS
         ) as connection:
+            connection.execute("BEGIN")  # one commit for all, so one fsync
             create_views(connection, home)
+            connection.execute("COMMIT")
         partial.replace(home.catalogue)
     except duckdb.IOException as error:
         raise IntegrityError(f"a file that a ledger lists cannot be read: {error}") from error

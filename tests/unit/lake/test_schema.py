@@ -1,0 +1,122 @@
+"""Columns are derived from the contract, and hold exactly what the contract read."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.reports import episode, episodes, plain
+
+from simic.contracts.base import Contract
+from simic.contracts.errors import ContractViolation
+from simic.contracts.field_report import FieldReport
+from simic.lake.columns import Landing, landed_table
+from simic.lake.schema import LANDED_SCHEMA, REPORT_SCHEMA, arrow_schema
+
+NOW = datetime(2026, 1, 6, tzinfo=UTC)
+
+
+def values(item: Any) -> Any:
+    """As Arrow gives values back."""
+    if isinstance(item, Enum):
+        return item.value
+    if isinstance(item, dict):
+        return {key: values(value) for key, value in item.items()}
+    if isinstance(item, (list, tuple)):
+        return [values(value) for value in item]
+    return item
+
+
+def landed(reports: list[FieldReport]) -> pa.Table:
+    rows = [Landing(report.model_dump_json().encode(), "d" * 64, "file", n) for n, report in enumerate(reports, 1)]
+    return landed_table(rows, NOW)
+
+
+def assert_equal(reports: list[FieldReport]) -> None:
+    table = landed(reports)
+    assert table.schema == LANDED_SCHEMA
+    assert table.select(REPORT_SCHEMA.names).to_pylist() == [values(report.model_dump()) for report in reports]
+
+
+def test_whole_episodes_read_alike_nulls_and_all() -> None:
+    assert_equal(episodes(range(4)) + episode(5, governor_at=3) + episode(6, truncate_at=0))
+
+
+def test_decisive_columns_are_not_null() -> None:
+    """D6: an experience without action or behaviour propensity cannot be stored."""
+    for name in ("report_id", "run_id", "step", "state", "action", "log_prob_behaviour", "available", "issued_at"):
+        assert not REPORT_SCHEMA.field(name).nullable
+    for name in ("final_state", "governor", "policy_version"):
+        assert REPORT_SCHEMA.field(name).nullable
+
+
+real = st.floats(allow_nan=False, allow_infinity=False)
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    loss=st.floats(0, allow_infinity=False, allow_nan=False),
+    contribution=real,
+    accuracy=st.floats(0, 1),
+    device=text,
+    mitigation=st.lists(text, max_size=3),
+    rent=st.integers(0, 2**53),
+    issued_at=st.datetimes(timezones=st.timezones() | st.just(UTC)),
+    history=st.lists(real, max_size=5),
+    edges=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=4),
+)
+def test_any_value_the_contract_takes_reads_alike_to_the_last_bit(**drawn: Any) -> None:
+    raw = plain(episode(1, truncate_at=0)[0])
+    try:
+        moment = drawn["issued_at"].astimezone(UTC)
+    except OverflowError:
+        return
+    raw["issued_at"] = moment.isoformat()
+    raw["metrics"].update(validation_loss_after=drawn["loss"], rent_parameters=drawn["rent"])
+    raw["metrics"].update(validation_accuracy_before=drawn["accuracy"])
+    raw["state"]["slots"][1].update(contribution=drawn["contribution"])
+    raw["state"]["hardware"]["device"] = drawn["device"]
+    raw["state"]["validation_loss_history"] = drawn["history"]
+    raw["state"]["graph"]["connects"] = drawn["edges"]
+    raw["mitigation"] = drawn["mitigation"]
+    assert_equal([FieldReport.model_validate_json(json.dumps(raw))])
+
+
+def test_coerced_values_are_stored_as_the_contract_reads_them() -> None:
+    raw = plain(episode(1, truncate_at=0)[0])
+    raw["step"], raw["metrics"]["rent_parameters"], raw["terminated"] = "0", 3.0, "false"
+    raw["issued_at"] = "2026-01-05T14:00:00+02:00"
+    report = FieldReport.model_validate_json(json.dumps(raw))
+    assert_equal([report])
+    assert landed([report]).column("issued_at")[0].as_py() == datetime(2026, 1, 5, 12, tzinfo=UTC)
+
+
+def test_bytes_that_are_not_in_normal_form_are_refused_rather_than_guessed() -> None:
+    data = episode(1)[0].model_dump_json().encode()
+    for spoiled in (data.replace(b'"step":0', b'"step":"0"'), data.replace(b'"step":0', b'"step":0,"extra":1')):
+        with pytest.raises(ContractViolation, match="not columns"):
+            landed_table([Landing(spoiled, "d" * 64, "file", 1)], NOW)
+
+
+def test_landing_columns_say_where_and_when() -> None:
+    row = landed(episode(1)).slice(3, 1).to_pylist()[0]
+    assert (row["source"], row["line"], row["landed_at"], row["day"]) == ("file", 4, NOW, NOW.date())
+
+
+def test_a_contract_without_an_arrow_form_is_refused() -> None:
+    class Odd(Contract):
+        either: int | str
+
+    class Worse(Contract):
+        thing: set[int]
+
+    for model in (Odd, Worse):
+        with pytest.raises(ContractViolation):
+            arrow_schema(model)
