@@ -1,0 +1,1 @@
+"""Order and schedule: no SQL, no tensors, no thresholds."""

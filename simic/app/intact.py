@@ -1,0 +1,35 @@
+"""Whether what a stored receipt speaks of still is as it was: a receipt proves nothing about the files by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simic.contracts.errors import IntegrityError
+from simic.contracts.receipts import IngestReceipt, Receipt, SnapshotManifest, TrainingReport, ValidationReport
+
+if TYPE_CHECKING:
+    from simic.app.policies import Policies
+    from simic.runtime.settings import Home
+
+__all__ = ["is_intact"]
+
+
+def is_intact(receipt: Receipt, home: Home, policies: Policies) -> bool:
+    """Digests of snapshots and policies are taken again; of parts and figures it is enough that they are there."""
+    try:
+        match receipt:
+            case SnapshotManifest():
+                from simic.curation.snapshot import verify_snapshot
+
+                return verify_snapshot(Path(receipt.path)).digest == receipt.digest
+            case TrainingReport():
+                return policies.check(Path(receipt.path), receipt.digest) == receipt.digest
+            case ValidationReport():
+                return all(Path(path).is_file() for path in receipt.figures.values())
+            case IngestReceipt():
+                return all((home.experience / part).is_file() for part in receipt.parts)
+            case _:
+                return True
+    except IntegrityError:
+        return False

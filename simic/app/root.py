@@ -1,0 +1,379 @@
+"""One method per verb: settings become live parts, parts do the work, receipts are kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from simic.app import named
+from simic.app.intact import is_intact
+from simic.app.journal import RunJournal
+from simic.app.lineage import content_of
+from simic.app.policies import CHAMPION, CHAMPION_REFERENCE, REFERENCE_PREFIX, Policies
+from simic.app.shelf import Shelf
+from simic.bus.protocol import FIELD_REPORTS
+from simic.contracts.config import RunConfig
+from simic.contracts.controllers import ControllerSpec, PlanBook
+from simic.contracts.errors import ConfigError
+from simic.contracts.receipts import (
+    CollectionReceipt,
+    GateDecision,
+    IngestReceipt,
+    PolicyVersion,
+    Provenance,
+    PublicationReceipt,
+    Receipt,
+    SnapshotManifest,
+    TrainingReport,
+    TrialReport,
+    ValidationReport,
+)
+from simic.contracts.splits import Split
+from simic.runtime.clock import Clock, utc_now
+from simic.runtime.code_version import code_version
+from simic.runtime.progress import NoProgress, Progress
+from simic.runtime.seeds import derive
+from simic.runtime.settings import Home, config_digest
+
+if TYPE_CHECKING:
+    from simic.bus.spool import SpoolBus
+    from simic.learning.train import StartPoint
+    from simic.registry.catalogue import Registry
+    from simic.trust.keys import Keyring, Signer
+    from simic.trust.seal import Seal
+
+__all__ = ["App"]
+
+R = TypeVar("R", bound=Receipt)
+
+TARGETS = ("tamiyo",)
+"""Controllers in production that are told of a new champion."""
+NOTHING = "nothing"
+"""A start from no policy."""
+KEY_STARTS = 2**30
+"""Collection starts drawing its hosts below this, half of all keys, so that there is room above any start."""
+
+
+class App:
+    """Everything a verb needs, made on first use: a verb that reads SQL loads neither torch nor MLflow."""
+
+    def __init__(
+        self,
+        home: Home,
+        config: RunConfig,
+        seed: int,
+        *,
+        clock: Clock = utc_now,
+        progress: Progress | None = None,
+        spool: Path | None = None,
+    ) -> None:
+        self.home, self.config, self.seed, self.clock = home, config, seed, clock
+        self.progress: Progress = progress or NoProgress()
+        self.shelf = Shelf(home.receipts)
+        self._spool = spool or home.spool
+        self.provenance = Provenance(code_version(), config_digest(config), seed)
+        home.create()
+
+    # -- parts ------------------------------------------------------------------------------------
+
+    @cached_property
+    def bus(self) -> SpoolBus:
+        """The spool."""
+        from simic.bus.spool import SpoolBus
+
+        return SpoolBus(self._spool)
+
+    @cached_property
+    def signer(self) -> Signer:
+        """This home's key, made on first use unless the environment names one."""
+        from simic.trust.keys import load_signer
+
+        return load_signer(self.home.keys, os.environ)
+
+    @cached_property
+    def keyring(self) -> Keyring:
+        """The keys this home trusts, its own among them."""
+        from simic.trust.keys import Keyring
+
+        return Keyring(self.home.keys)
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The catalogue of policies."""
+        from simic.registry.catalogue import Registry
+
+        return Registry(self.home, self.keyring, clock=self.clock)
+
+    @cached_property
+    def policies(self) -> Policies:
+        """Sealed policies at hand, and controllers made of them."""
+        return Policies(self.home, self.keyring, lambda: self.registry)
+
+    def run_journal(self) -> RunJournal:
+        """Runs begun and ended; hold the lock of the run while using it."""
+        from simic.lake.ledger import Ledger
+
+        return RunJournal(Ledger(self.home.ledger / "runs.jsonl"), self.clock)
+
+    def keep(self, receipt: R) -> R:
+        """Put a receipt on the shelf and hand it on."""
+        self.shelf.put(receipt, content=content_of(receipt))
+        return receipt
+
+    # -- verbs ------------------------------------------------------------------------------------
+
+    def init(self) -> dict[str, Any]:
+        """Directories, key and the registry's database; safe to repeat and to run side by side."""
+        from simic.registry.store import initialise
+
+        initialise(self.home)
+        return {"home": str(self.home.root), "key_id": self.signer.key_id, "tracking_uri": self.home.tracking_uri}
+
+    def collect(self, controller: str, host_keys: Sequence[int] | None = None) -> CollectionReceipt:
+        """Grow hosts under a named controller; without keys, training hosts of the profile's number."""
+        spec = self.policies.spec(controller, is_greedy=False)
+        if host_keys is None:
+            host_keys = self._training_keys(self.config.collect.episodes, controller, 0)
+        return self._collect(spec, host_keys)
+
+    def collect_round(self, number: int, policy: TrainingReport | None) -> CollectionReceipt:
+        """Round 0 explores; later rounds sample from the newest policy, on hosts of their own."""
+        config = self.config.collect
+        if policy is None:
+            keys = self._training_keys(config.episodes, "none", number)
+            return self._collect(self.policies.spec(config.controller, is_greedy=False), keys)
+        spec = self.policies.learned(Path(policy.path), is_greedy=False)
+        return self._collect(spec, self._training_keys(config.round_episodes, policy.digest, number))
+
+    def _training_keys(self, count: int, start_name: str, number: int) -> list[int]:
+        """Hosts that may teach; another policy or round draws from elsewhere."""
+        from simic.hosts.keys import draw_keys
+
+        start = derive(self.seed, "collect", start_name, number) % KEY_STARTS
+        return draw_keys(self.config.world.set, Split.TRAIN, count, start)
+
+    def _collect(self, spec: ControllerSpec, host_keys: Sequence[int]) -> CollectionReceipt:
+        from simic.collection.collect import collect
+        from simic.hosts.keys import identify
+
+        with self.progress.task("collect", len(host_keys)) as advance:
+            receipt = collect(
+                spec,
+                identify(self.config.world.set, host_keys),
+                self.config.world,
+                self._spool,
+                seed=self.seed,
+                provenance=self.provenance,
+                clock=self.clock,
+                on_progress=advance,
+                reward=self.config.curate.reward,
+            )
+        return self.keep(receipt)
+
+    def ingest(self) -> IngestReceipt:
+        """Land what waits on the bus; refuse what is malformed, with its reason."""
+        from simic.hosts.catalogue import blueprint_names
+        from simic.ingestion.ingest import ingest
+
+        with self.progress.task("ingest", self.bus.pending(FIELD_REPORTS)) as advance:
+            receipt = ingest(
+                self.bus,
+                self.home,
+                self.config.ingest,
+                frozenset(blueprint_names()),
+                provenance=self.provenance,
+                clock=self.clock,
+                on_progress=advance,
+            )
+        return self.keep(receipt)
+
+    def curate(self) -> SnapshotManifest:
+        """Seal a snapshot of all landed experience."""
+        from simic.curation.run import curate
+
+        receipt = curate(
+            self.home, self.config.curate, self.config.world.horizon, provenance=self.provenance, clock=self.clock
+        )
+        return self.keep(receipt)
+
+    def train(self, snapshot: SnapshotManifest, start: StartPoint | None) -> TrainingReport:
+        """Learn from a snapshot, from nothing or from a policy."""
+        from simic.learning.train import train
+        from simic.runtime.telemetry import NullSink
+
+        with self.progress.task("train", 100) as advance:
+            receipt = train(
+                snapshot,
+                self.config.train,
+                start=start,
+                out_root=self.home.policies,
+                signer=self.signer,
+                verify=self.policies.check,
+                sink=NullSink(),
+                seed=self.seed,
+                provenance=self.provenance,
+                clock=self.clock,
+                on_progress=advance,
+            )
+        return self.keep(receipt)
+
+    def train_round(
+        self, snapshot: SnapshotManifest, previous: TrainingReport | None, champion: str | None
+    ) -> TrainingReport:
+        """The first training of a run starts from the champion, if there was one; later ones go on with their own."""
+        from simic.learning.train import StartPoint
+
+        if previous is not None:
+            return self.train(snapshot, StartPoint(Path(previous.path), is_continuation=True))
+        if champion is not None:
+            return self.train(snapshot, StartPoint(self.policies.fetch_champion(champion), is_continuation=False))
+        return self.train(snapshot, None)
+
+    def start_point(self, name: str) -> StartPoint | None:
+        """``champion`` (nothing, where there is none), ``nothing``, or a sealed policy's directory."""
+        from simic.learning.train import StartPoint
+
+        if name == NOTHING or (name == CHAMPION and self.champion_digest() is None):
+            return None
+        path = self.policies.fetch(CHAMPION_REFERENCE) if name == CHAMPION else Path(name)
+        self.policies.check(path)
+        return StartPoint(path, is_continuation=False)
+
+    def champion_digest(self) -> str | None:
+        """Of the present champion."""
+        champion = self.policies.champion()
+        return None if champion is None else champion.digest
+
+    def validate(self, training: TrainingReport, champion: str | None) -> ValidationReport:
+        """Closed-loop trials of a policy on held-out hosts, against every baseline and the champion."""
+        from simic.validation.report import episodes_planned, validate
+
+        planned = episodes_planned(self.config.world, self.config.trial, has_champion=champion is not None)
+        with self.progress.task("validate", planned) as advance:
+            report = validate(
+                training,
+                None if champion is None else self.policies.fetch_champion(champion),
+                self.config,
+                keyring=self.home.keys,
+                figures=self.home.runs / training.digest[:16] / "figures",
+                provenance=self.provenance,
+                clock=self.clock,
+                on_done=lambda episodes: advance(len(episodes.returns)),
+            )
+        return self.keep(report)
+
+    def decide(self, report: ValidationReport) -> GateDecision:
+        """The gate: pure, and closed where evidence is missing."""
+        from simic.validation.gate import decide
+
+        decision = decide(
+            report,
+            self.config.gate,
+            min_commit_rate=self.config.train.min_commit_rate,
+            provenance=self.provenance,
+            now=self.clock(),
+        )
+        return self.keep(decision)
+
+    def record(self, report: ValidationReport, decision: GateDecision) -> PolicyVersion:
+        """A judged candidate and all its evidence, into the registry; accepted or not."""
+        from simic.registry.recording import Evidence
+
+        hint = f"what policy {report.policy_digest[:12]} was made from is not on the shelf of this home"
+        training = self.shelf.find(TrainingReport, lambda found: found.digest == report.policy_digest, hint)
+        snapshot = self.shelf.find(SnapshotManifest, lambda found: found.digest == report.snapshot_digest, hint)
+        return self.registry.record(Evidence(training, report, decision, snapshot, self.config))
+
+    def promote(self, candidate: PolicyVersion, decision: GateDecision) -> PolicyVersion:
+        """The candidate becomes the champion; the alias moves last."""
+        return self.keep(self.registry.promote(candidate, decision))
+
+    def publish(self, version: PolicyVersion) -> PublicationReceipt:
+        """Tell production: a signed update on the bus, once per version and target."""
+        from simic.publication.publish import publish
+
+        receipt = publish(
+            version,
+            self.registry.summary(version),
+            TARGETS,
+            bus=self.bus,
+            signer=self.signer,
+            home=self.home,
+            provenance=self.provenance,
+            clock=self.clock,
+        )
+        return self.keep(receipt)
+
+    def rollback(self, reason: str) -> PolicyVersion:
+        """The champion before this one is the champion again."""
+        return self.keep(self.registry.rollback(reason))
+
+    def publish_champion(self) -> PublicationReceipt:
+        """Likewise, for the champion as it stands."""
+        champion = self.policies.champion()
+        if champion is None:
+            raise ConfigError("there is no champion to publish: `simic run` or `simic promote` makes one")
+        return self.publish(champion)
+
+    def trials(self, controllers: Sequence[str], host_keys: Sequence[int] | None = None) -> TrialReport:
+        """Several controllers on the same hosts, paired; without keys, test hosts of the profile's number."""
+        from simic.hosts.keys import draw_keys, host_set, identify
+        from simic.validation.trials import run_trials
+
+        world = self.config.world
+        if host_keys is None:
+            count = self.config.trial.hosts_per_family * len(host_set(world.set).families)
+            host_keys = draw_keys(world.set, Split.TEST, count)
+        specs = {name: self.policies.spec(name, is_greedy=True) for name in controllers}
+        with self.progress.task("trials", len(host_keys) * len({*specs, "wait"})) as advance:
+            report = run_trials(
+                specs,
+                identify(world.set, host_keys),
+                world,
+                self.config.trial,
+                self.config.curate.reward,
+                provenance=self.provenance,
+                clock=self.clock,
+                on_done=lambda episodes: advance(len(episodes.returns)),
+            )
+        return self.keep(report)
+
+    def search_plans(self) -> PlanBook:
+        """The best fixed plans on training hosts."""
+        from simic.validation.search import search_plans
+
+        return search_plans(self.config.world, self.config.curate.reward)
+
+    def sql(self, query: str) -> list[dict[str, Any]]:
+        """Rows of a read-only query over the views."""
+        from simic.lake import catalogue
+
+        return catalogue.query(self.home, query)
+
+    def verify(self, reference: str) -> Seal:
+        """The seal of a registered policy or of a directory, every byte checked; IntegrityError otherwise."""
+        if not reference.startswith(REFERENCE_PREFIX):
+            return self.policies.seal(Path(reference))
+        with TemporaryDirectory(dir=self.home.tmp) as folder:
+            path = self.registry.load(reference, Path(folder) / "policy")
+            return self.policies.seal(path, self.registry.find(reference).digest)
+
+    def is_intact(self, receipt: Receipt) -> bool:
+        """Whether what a stored receipt speaks of is still whole."""
+        return is_intact(receipt, self.home, self.policies)
+
+    def snapshot_at(self, path: Path | None) -> SnapshotManifest:
+        """By directory or receipt; else the newest."""
+        return named.snapshot_at(self.shelf, path)
+
+    def training_at(self, path: Path | None) -> TrainingReport:
+        """By sealed directory or receipt; else the newest."""
+        return named.training_at(self.shelf, self.policies, path)
+
+    def validation_at(self, path: Path | None) -> ValidationReport:
+        """By receipt; else the newest."""
+        return named.validation_at(self.shelf, path)

@@ -1,0 +1,94 @@
+"""Where the program meets its user: output, errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from pydantic import BaseModel
+from rich.console import Console
+from rich.text import Text
+
+from simic.contracts.errors import ConfigError, SimicError
+
+__all__ = ["DEBUG_VARIABLE", "EXIT_CODES", "emit", "errors_become_exit_codes", "parse_overrides", "stderr", "stdout"]
+
+DEBUG_VARIABLE = "SIMIC_DEBUG"
+"""Set to show tracebacks instead of one-line messages."""
+
+EXIT_CODES = (
+    "Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 rejected by the gate (the champion stays), "
+    "4 transient (a lock, bus or store is busy: try again)."
+)
+
+INTERRUPTED = 130
+
+
+def stdout() -> Console:
+    """For results; made on demand so that redirected streams are respected."""
+    return Console(soft_wrap=True, highlight=False)
+
+
+def stderr() -> Console:
+    """For progress, remarks and errors."""
+    return Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def emit(
+    result: BaseModel | Mapping[str, Any] | Sequence[Any], as_json: bool, human: Callable[[Console], None]
+) -> None:
+    """Either the result as JSON and nothing else, or its rendering for people, on stdout."""
+    if not as_json:
+        human(stdout())
+        return
+    text = result.model_dump_json(indent=2) if isinstance(result, BaseModel) else json.dumps(result, indent=2)
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
+    """``section.key=value`` pairs as a flat mapping; values are JSON, or text where they are not."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise ConfigError(f"--override expects section.key=value, found {pair!r}")
+        try:
+            found[name.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name.strip()] = value
+    return found
+
+
+def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """An error nobody foresaw: one clear line, and how to see more."""
+    if os.environ.get(DEBUG_VARIABLE):
+        sys.__excepthook__(kind, error, trace)
+        return
+    origin = trace
+    while origin is not None and origin.tb_next is not None:
+        origin = origin.tb_next
+    where = f" ({origin.tb_frame.f_code.co_filename}:{origin.tb_lineno})" if origin is not None else ""
+    stderr().print(Text.assemble(("failed", "bold red"), f": {kind.__name__}: {error}{where}"))
+    stderr().print("`simic --debug ...` shows the traceback.")
+
+
+@contextmanager
+def errors_become_exit_codes() -> Iterator[None]:
+    """Every error of the tree ends the process with its own code and one message on stderr."""
+    sys.excepthook = _report_bug
+    try:
+        yield
+    except SimicError as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            stderr().print_exception()
+        stderr().print(Text.assemble((type(error).__name__, "bold red"), f": {error}"))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        stderr().print("interrupted")
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,96 @@
+"""The verb that does everything: ``simic run``."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from simic.cli.edge import EXIT_CODES, emit, parse_overrides, stderr
+from simic.cli.options import AsJson, Overrides, ProfileName, Seed, show_progress
+from simic.contracts.errors import ConfigError, GateRejected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from simic.contracts.receipts import RunReceipt
+    from simic.runtime.settings import Home
+
+__all__ = ["add_to"]
+
+FLOW_GROUP, FLOW_NAME = "simic.flows", "retrain"
+QUIET = {"PREFECT_LOGGING_LEVEL": "WARNING", "PREFECT_LOGGING_SERVER_LEVEL": "ERROR"}
+"""In process, the progress bars tell the story."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command("run", epilog=EXIT_CODES)(run)
+
+
+def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = None, as_json: AsJson = False) -> None:
+    """Collect, ingest, curate, train, rounds of own episodes, validate, gate, promote, publish.
+
+    The first run starts from nothing; later ones start from the champion and replace it only if they are better.
+    A run that was killed goes on at its last good stage when the same command is given again.
+    """
+    from simic.runtime.settings import load_profile, resolve_home
+
+    overrides = parse_overrides(override or ())
+    load_profile(profile, overrides)
+    home = resolve_home()
+    receipt: RunReceipt = _load_flow(home)(profile=profile, seed=seed, overrides=overrides, progress=show_progress())
+    emit(receipt, as_json, lambda console: _show(console, receipt, home))
+    if not receipt.decision.accepted:
+        raise GateRejected(_why(receipt))
+
+
+def _load_flow(home: Home) -> Callable[..., Any]:
+    """The flow's entry point, loaded after its environment is set: Prefect reads its settings at import."""
+    from simic.cli.services.stack import environment_for_flows
+
+    home.create()
+    os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    environment = environment_for_flows(home)
+    os.environ.clear()
+    os.environ.update(environment)
+    found = entry_points(group=FLOW_GROUP, name=FLOW_NAME)
+    if not found:
+        raise ConfigError(f"no entry point {FLOW_NAME} in group {FLOW_GROUP}: install Simic with `pip install -e .`")
+    loaded: Callable[..., Any] = next(iter(found)).load()
+    return loaded
+
+
+def _why(receipt: RunReceipt) -> str:
+    failed = [line for line in receipt.decision.criteria if line.verdict.value != "PASS"]
+    names = "; ".join(
+        f"{line.name} is {'missing' if line.value is None else f'{line.value:.4g}'}, "
+        f"needs {line.comparison} {line.bound:.4g}"
+        for line in failed
+    )
+    return f"the gate rejected policy {receipt.decision.policy_digest[:12]}: {names}. The champion is untouched"
+
+
+def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
+    from simic.cli.render import decision_table, proof_table
+
+    console.print(proof_table(receipt.validation))
+    console.print(decision_table(receipt.decision))
+    if receipt.version is not None:
+        console.print(
+            f"Promoted: models:/{receipt.version.name}@champion is version {receipt.version.semantic_version} "
+            f"({receipt.version.digest[:12]})",
+            highlight=False,
+        )
+    else:
+        console.print("Rejected: the champion is untouched.")
+    console.print(f"Policy: {receipt.trainings[-1].path}")
+    for name, path in sorted(receipt.validation.figures.items()):
+        console.print(f"Figure {name}: {path}")
+    console.print(
+        "Look closer: `make ui` or `simic ui` opens MLflow; `simic sql 'SELECT * FROM gates'`.", highlight=False
+    )
+    stderr().print(f"home: {home.root}")

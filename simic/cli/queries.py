@@ -1,0 +1,95 @@
+"""Verbs that look and change nothing, and the search for fixed plans."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simic.cli.edge import EXIT_CODES, emit
+from simic.cli.hostkeys import parse_host_keys
+from simic.cli.options import AsJson, Overrides, ProfileName, Seed, open_app
+from simic.cli.render import rows_table, trial_table
+
+__all__ = ["add_to"]
+
+TRIAL_CONTROLLERS = "wait,random,heuristic,blind,oracle,champion"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    plans = typer.Typer(help="Fixed plans behind the controllers blind and oracle.", no_args_is_help=True)
+    plans.command("search", epilog=EXIT_CODES)(search)
+    app.command("trials", epilog=EXIT_CODES)(trials)
+    app.command("sql", epilog=EXIT_CODES)(sql)
+    app.command("schema", epilog=EXIT_CODES)(schema)
+    app.add_typer(plans, name="plans")
+
+
+def trials(
+    controllers: Annotated[
+        str, typer.Option(help="Names, comma-separated; wait is always among them. champion needs one in the registry.")
+    ] = TRIAL_CONTROLLERS,
+    host_keys: Annotated[
+        str | None,
+        typer.Option(help="A:B (without B), A,B,C or a mix; default: test hosts, as the profile says."),
+    ] = None,
+    world_set: Annotated[str | None, typer.Option("--set", help="The set of hosts; default: the profile's.")] = None,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Grow the same hosts under several controllers and compare them, paired by host."""
+    keys = None if host_keys is None else parse_host_keys(host_keys)
+    app = open_app(profile, seed, override, {} if world_set is None else {"world.set": world_set})
+    names = [name.strip() for name in controllers.split(",") if name.strip()]
+    report = app.trials(names, keys)
+    emit(report, as_json, lambda console: console.print(trial_table(report)))
+
+
+def sql(
+    query: Annotated[str, typer.Argument(help="One SELECT over the views.")],
+    as_json: AsJson = False,
+) -> None:
+    """Ask the views reports, steps, episodes, decisions, rewards, snapshots, policies, gates and quarantine."""
+    rows = open_app().sql(query)
+    emit(rows, as_json, lambda console: console.print(rows_table(rows)))
+
+
+def schema(
+    name: Annotated[str | None, typer.Argument(help="Name of a contract; without one, all names.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Columns and views, as in docs/schema.md.")] = False,
+) -> None:
+    """Print the JSON schema of a contract."""
+    from simic.app.schemas import contract_names, schema_of
+
+    if markdown:
+        from simic.lake.schema_doc import render
+
+        sys.stdout.write(render())
+    elif name is None:
+        sys.stdout.write("\n".join(contract_names()) + "\n")
+    else:
+        sys.stdout.write(json.dumps(schema_of(name), indent=2) + "\n")
+
+
+def search(
+    out: Annotated[Path | None, typer.Option(help="Where to write the plan book; default: print it.")] = None,
+    world_set: Annotated[str | None, typer.Option("--set", help="The set of hosts; default: the profile's.")] = None,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try every fixed plan on training hosts; keep the best for all and the best per family."""
+    extra = {} if world_set is None else {"world.set": world_set}
+    book = open_app(profile, seed, override, extra).search_plans()
+    if out is not None:
+        from simic.validation.search import write_book
+
+        write_book(book, out)
+    emit(book, as_json or out is None, lambda console: console.print(f"wrote {out}"))

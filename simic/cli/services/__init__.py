@@ -1,0 +1,1 @@
+"""Long-running parts on this machine: Prefect server and worker, MLflow UI. Loopback only."""

@@ -1,0 +1,100 @@
+"""One verb per stage; each takes what is named, or else the newest receipt of the stage before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simic.cli.edge import EXIT_CODES, emit
+from simic.cli.hostkeys import parse_host_keys
+from simic.cli.options import AsJson, Overrides, ProfileName, Seed, open_app
+from simic.cli.render import receipt_lines
+
+__all__ = ["add_to"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    for verb in (collect, ingest, curate, train, validate):
+        app.command(verb.__name__, epilog=EXIT_CODES)(verb)
+
+
+def collect(
+    controller: Annotated[
+        str,
+        typer.Option(help="wait, random, explore, heuristic, blind, oracle, champion, or a sealed policy's directory."),
+    ] = "explore",
+    host_keys: Annotated[
+        str | None,
+        typer.Option(help="A:B (without B), A,B,C or a mix, of any split; default: training hosts."),
+    ] = None,
+    world_set: Annotated[str | None, typer.Option("--set", help="The set of hosts; default: the profile's.")] = None,
+    spool: Annotated[Path | None, typer.Option(help="Directory of the bus; default: data/spool of the home.")] = None,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Grow hosts under a controller and report every decision to the bus."""
+    extra = {} if world_set is None else {"world.set": world_set}
+    keys = None if host_keys is None else parse_host_keys(host_keys)
+    app = open_app(profile, seed, override, extra, spool)
+    receipt = app.collect(controller, keys)
+    emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
+
+
+def ingest(
+    spool: Annotated[Path | None, typer.Option(help="Directory of the bus; default: data/spool of the home.")] = None,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Land what waits on the bus as Parquet; refuse what is malformed, with its reason."""
+    receipt = open_app(profile, seed, override, spool=spool).ingest()
+    emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
+
+
+def curate(
+    profile: ProfileName = "default", seed: Seed = 0, override: Overrides = None, as_json: AsJson = False
+) -> None:
+    """Turn landed experience into an immutable snapshot."""
+    receipt = open_app(profile, seed, override).curate()
+    emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
+
+
+def train(
+    snapshot: Annotated[
+        Path | None, typer.Option(help="Snapshot directory or curate receipt; default: the newest.")
+    ] = None,
+    start: Annotated[
+        str, typer.Option(help="champion, nothing, or a sealed policy's directory; champion falls back to nothing.")
+    ] = "champion",
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a policy from a snapshot."""
+    app = open_app(profile, seed, override)
+    receipt = app.train(app.snapshot_at(snapshot), app.start_point(start))
+    emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
+
+
+def validate(
+    policy: Annotated[
+        Path | None, typer.Option(help="Sealed policy directory or train receipt; default: the newest.")
+    ] = None,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try a policy on held-out hosts against every baseline and the champion."""
+    from simic.cli.render import proof_table
+
+    app = open_app(profile, seed, override)
+    receipt = app.validate(app.training_at(policy), app.champion_digest())
+    emit(receipt, as_json, lambda console: console.print(proof_table(receipt)))

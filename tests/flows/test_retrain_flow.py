@@ -1,0 +1,157 @@
+"""The flow under real Prefect, its registry and its gate; only the long stages are stood in for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import stand_in
+from support.stand_in import StandInApp, UnrecordedApp, calls
+
+import tasks.session
+from flows.retrain import run
+from simic.contracts.errors import TrainingFailure, TransientError
+from simic.contracts.receipts import RunReceipt
+from simic.runtime.locks import exclusive
+from simic.runtime.settings import Home, load_profile
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+CHILD = """
+import tasks.session
+from support.stand_in import UnrecordedApp
+tasks.session.App = UnrecordedApp
+from flows.retrain import run
+run(profile="quick", seed=0)
+"""
+FIRST_RUN = ["collect", "ingest", "curate", "train", "collect", "ingest", "curate", "train", "validate"]
+WHOLE_RUN = [*FIRST_RUN, "record", "promote", "publish"]
+
+
+@pytest.fixture(autouse=True)
+def _stood_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks.session, "App", UnrecordedApp)
+
+
+def _stages(lines: list[str]) -> list[str]:
+    return [line.split()[0] for line in lines]
+
+
+def _run(seed: int = 0) -> RunReceipt:
+    return run(profile="quick", seed=seed)
+
+
+def _killed_at(place: str, environment: dict[str, str]) -> None:
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD], env={**environment, stand_in.KILL: place}, capture_output=True, text=True
+    )
+    assert child.returncode == -9, child.stderr
+
+
+def test_from_nothing_to_a_champion_to_the_next_and_to_a_rejection(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the real gate, registry and publication."""
+    monkeypatch.setattr(tasks.session, "App", StandInApp)
+    first = _run()
+    asked = calls(home)
+    assert _stages(asked) == FIRST_RUN
+    assert asked[0] == "collect 0 explore"
+    assert asked[3].endswith("from nothing")
+    assert asked[4] == f"collect 1 {first.trainings[0].digest[:6]}", "own episodes are grown by the newest policy"
+    assert asked[7].endswith(f"from {first.trainings[0].digest[:6]}"), (
+        "a round goes on with the policy of the one before"
+    )
+    assert asked[8] == f"validate {first.trainings[1].digest[:6]} against nobody"
+    assert first.decision.accepted
+    assert first.version is not None
+    assert first.version.aliases == ["candidate", "champion"]
+    assert first.publication is not None
+    assert first.publication.delivered
+    assert (len(first.collections), len(first.ingests), len(first.snapshots)) == (2, 2, 2)
+
+    second = _run()
+    later = calls(home)[len(asked) :]
+    assert _stages(later) == FIRST_RUN[1:], "with a champion nothing is collected before training"
+    assert later[2].endswith(f"from {first.version.digest[:6]}")
+    assert later[-1].endswith(f"against {first.version.digest[:6]}")
+    assert second.token != first.token
+    assert second.start_digest == first.version.digest
+    assert second.version is not None
+
+    monkeypatch.setenv(stand_in.REJECT, "1")
+    third = _run()
+    assert not third.decision.accepted
+    assert third.version is None
+    assert third.publication is None
+    registry = StandInApp(Home(home), load_profile("quick"), 0).registry
+    present = registry.champion()
+    assert present is not None
+    assert present.digest == second.version.digest, "a rejection leaves the champion alone"
+    assert registry.find("models:/tamiyo@candidate").digest == third.decision.policy_digest
+
+
+@pytest.mark.parametrize("place", ["train 2", "publish 1"])
+def test_after_kill_9_the_same_command_goes_on_at_the_last_good_stage(
+    home: Path, child_environment: dict[str, str], place: str
+) -> None:
+    _killed_at(place, child_environment)
+    before = calls(home)
+
+    receipt = _run()
+
+    assert receipt.is_resumed
+    again = calls(home)[len(before) :]
+    assert _stages(again) == WHOLE_RUN[len(before) - 1 :], "nothing before the kill is done again"
+    assert again[0] == before[-1]
+    assert not _run().is_resumed, "a run that ended is followed by a new one"
+
+
+def test_a_stage_whose_files_were_damaged_is_done_again_with_all_that_follows(
+    home: Path, child_environment: dict[str, str]
+) -> None:
+    _killed_at("validate 1", child_environment)
+    before = calls(home)
+    for weights in (home / "data" / "policies").glob("*/weights.safetensors"):
+        weights.write_bytes(b"\0" + weights.read_bytes()[1:])
+    receipt = _run()
+    again = calls(home)[len(before) :]
+    assert _stages(again) == [
+        "train",
+        "collect",
+        "ingest",
+        "curate",
+        "train",
+        "validate",
+        "record",
+        "promote",
+        "publish",
+    ]
+    assert receipt.decision.accepted
+
+
+def test_a_verdict_of_its_own_ends_a_run_and_is_not_tried_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(stand_in.FAIL, "train 1")
+    with pytest.raises(TrainingFailure, match="never commits"):
+        _run()
+    assert _stages(calls(home)) == FIRST_RUN[:4]
+    monkeypatch.delenv(stand_in.FAIL)
+    assert not _run().is_resumed
+
+
+def test_what_is_transient_is_tried_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(stand_in.STUMBLE, "ingest 1")
+    monkeypatch.setattr("tasks.stages.ingest.retry_delay_seconds", [0.0, 0.0])
+    receipt = _run()
+    assert _stages(calls(home))[:4] == ["collect", "ingest", "ingest", "curate"]
+    assert receipt.decision.accepted
+
+
+def test_one_run_at_a_time_and_the_other_is_named(home: Path) -> None:
+    with (
+        exclusive(Home(home).locks / "run", "a run of the flow"),
+        pytest.raises(TransientError, match=str(os.getpid())),
+    ):
+        _run()
+    assert calls(home) == []

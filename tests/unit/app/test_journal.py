@@ -1,0 +1,46 @@
+"""Which run a command continues."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from simic.app.journal import RunEvent, RunIdentity, RunJournal
+from simic.lake.ledger import Ledger
+
+SAME = RunIdentity(profile="quick", seed=0, config_digest="0" * 64, code_version="0.1.0+abc")
+CHAMPION = "1" * 64
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> RunJournal:
+    return RunJournal(Ledger(tmp_path / "runs.jsonl"), lambda: datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def test_an_unfinished_run_goes_on_with_its_token_and_its_champion(journal: RunJournal) -> None:
+    first = journal.open(SAME, CHAMPION)
+    again = journal.open(SAME, None)
+    assert first.event is RunEvent.OPENED
+    assert again.event is RunEvent.RESUMED
+    assert (again.token, again.start_digest) == (first.token, CHAMPION)
+
+
+def test_a_run_that_ended_is_followed_by_a_new_one(journal: RunJournal) -> None:
+    first = journal.open(SAME, None)
+    journal.close(first, "rejected")
+    assert journal.open(SAME, None).token != first.token
+
+
+@pytest.mark.parametrize(
+    "change", [{"profile": "default"}, {"seed": 1}, {"config_digest": "2" * 64}, {"code_version": "0.1.0+def"}]
+)
+def test_another_run_is_no_continuation_and_ends_the_claim_of_the_older(
+    journal: RunJournal, change: dict[str, object]
+) -> None:
+    first = journal.open(SAME, None)
+    other = journal.open(SAME.model_copy(update=change), None)
+    assert other.event is RunEvent.OPENED
+    assert other.token != first.token
+    assert journal.open(SAME, None).event is RunEvent.OPENED
