@@ -81,7 +81,10 @@ QUARANTINE_SCHEMA = arrow_schema(QuarantineEntry)
 
 
 def write_quarantine(entries: Sequence[QuarantineEntry], *, directory: Path, tmp: Path) -> Path | None:
-    """Writes entries durably into one file named by their ids; None if there are none."""
+    """Writes entries durably into one file named by their ids; None if there are none.
+
+    A file of that name stays as it is: it holds the same refusals, seen earlier.
+    """
     if not entries:
         return None
     rows = [{**entry.model_dump(), "reason": entry.reason.value} for entry in entries]
@@ -89,6 +92,8 @@ def write_quarantine(entries: Sequence[QuarantineEntry], *, directory: Path, tmp
     digest = hashlib.sha256("".join(entry.quarantine_id for entry in entries).encode()).hexdigest()
     name = f"refused-{digest[:16]}.parquet"
     try:
+        if (directory / name).exists():
+            return directory / name
         directory.mkdir(parents=True, exist_ok=True)
         tmp.mkdir(parents=True, exist_ok=True)
         with (tmp / name).open("wb") as file:

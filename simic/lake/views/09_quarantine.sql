@@ -10,7 +10,7 @@
 -- column report_id: If it could be read.
 -- column size_bytes: Of what was read of the line.
 -- column raw_sha256: Of what was read of the line.
--- column raw: Its first 16 KiB as text, other bytes as \xNN; empty for duplicates.
+-- column raw: Its first 16 KiB as text; if they are not UTF-8, escaped as \xNN. Empty for duplicates.
 -- column seen_at: When it was first refused.
 SELECT
     quarantine_id,
@@ -21,7 +21,7 @@ SELECT
     report_id,
     size_bytes,
     raw_sha256,
-    raw::VARCHAR AS raw,
+    coalesce(try(decode(raw)), raw::VARCHAR) AS raw,
     seen_at
 FROM refused
 QUALIFY row_number() OVER (PARTITION BY quarantine_id ORDER BY seen_at, reason) = 1
