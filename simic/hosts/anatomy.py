@@ -53,4 +53,4 @@ STEPS: Final = SAMPLES // BATCH
 LEARNING_RATE: Final = 0.05
 MOMENTUM: Final = 0.9
 CLIP_NORM: Final = 5.0
-"""Of a host's own gradient, and of each seed's."""
+"""Of a host's gradient together with the seeds it feels; of an incubating seed's by itself."""

@@ -93,7 +93,7 @@ class Cohort:
             factor = np.ones((len(samples), rows, 1), dtype=np.float32)
             for row, one, recipe in zip(factor, samples, self.recipes, strict=True):
                 if recipe.gain_block == block:
-                    row[: len(one.log_gain), 0] = np.exp(recipe.gain_spread * one.log_gain)
+                    row[: len(one.log_gain), 0] = np.exp(recipe.gain_level + recipe.gain_spread * one.log_gain)
             has_any = any(recipe.gain_block == block for recipe in self.recipes)
             gains.append(torch.from_numpy(factor) if has_any else None)
         return tuple(gains)

@@ -107,6 +107,7 @@ class Ensemble:
         self._readings = Readings.empty(n)
         with _threads(world.threads):
             first = self._evaluate(self._cohort.validation, self._slots["alpha"])
+        self._birth_loss = first.loss
         self._write_evaluation(np.ones(n, dtype=bool), first)
 
     def __len__(self) -> int:
@@ -241,7 +242,7 @@ class Ensemble:
     def _judge(self, record: TrainingRecord, measured: Measurement, live: Flags) -> list[GovernorEvent | None]:
         hosts_finite, self._seed_is_finite = _finite(self._weights, self._momentum, self._seeds)
         is_finite = hosts_finite & (self._seed_is_finite | ~self._slots.is_paying).all(axis=1)
-        evidence = governor.Evidence(record.loss, measured.loss, is_finite, CLASSES)
+        evidence = governor.Evidence(record.loss, measured.loss, is_finite, self._birth_loss, CLASSES)
         return [event if lives else None for event, lives in zip(governor.judge(evidence), live.tolist(), strict=True)]
 
     def _record(self, rows: Flags, record: TrainingRecord, measured: Measurement) -> None:

@@ -12,7 +12,7 @@ from simic.contracts.field_report import GovernorEvent, GovernorKind
 __all__ = ["DIVERGENCE_FACTOR", "MITIGATION", "Evidence", "judge"]
 
 DIVERGENCE_FACTOR: Final = 3.0
-"""A mean training loss of this many times the loss of a uniform guess is divergence."""
+"""A mean training loss this many times as large as at birth, or as that of a uniform guess, is divergence."""
 MITIGATION: Final = ("rolled back to the last snapshot", "pruned live seeds", "ended the episode")
 
 
@@ -23,18 +23,20 @@ class Evidence(NamedTuple):
     validation_loss: NDArray[np.float64]
     is_finite: NDArray[np.bool_]
     """Parameters and momenta, those of the host's live seeds included."""
+    birth_loss: NDArray[np.float64]
+    """Validation loss before the first epoch."""
     classes: int
 
 
 def judge(evidence: Evidence) -> list[GovernorEvent | None]:
     """One event per host that must be stopped."""
-    bound = DIVERGENCE_FACTOR * float(np.log(evidence.classes))
+    bound = DIVERGENCE_FACTOR * np.maximum(evidence.birth_loss, np.log(evidence.classes))
     finite = evidence.is_finite & np.isfinite(evidence.train_loss) & np.isfinite(evidence.validation_loss)
     diverged = finite & (evidence.train_loss > bound)
     events: list[GovernorEvent | None] = [None] * len(finite)
     for row in np.flatnonzero(~finite).tolist():
         events[row] = GovernorEvent(kind=GovernorKind.NON_FINITE, message="a loss or a parameter is not finite")
     for row in np.flatnonzero(diverged).tolist():
-        message = f"training loss {evidence.train_loss[row]:.3g} exceeds {bound:.3g}"
+        message = f"training loss {evidence.train_loss[row]:.3g} exceeds {bound[row]:.3g}"
         events[row] = GovernorEvent(kind=GovernorKind.DIVERGENCE, message=message)
     return events

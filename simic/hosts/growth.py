@@ -70,6 +70,8 @@ class Group:
     """int64 rows written."""
     scale: Tensor
     """[rows, 1, 1]: alpha."""
+    is_felt: NDArray[np.bool_]
+    """[n]: the host feels the seed."""
     passenger: Tensor | None
     """int64: the seed each extra row passes through."""
 
@@ -123,7 +125,7 @@ def gather(store: SeedStore, roles: Roles, blueprints: Sequence[Blueprint], *, i
         if in_training:
             torch.index_select(store.momentum[:, slot, :width], 0, chosen, out=momentum.view_as(mine))
         rows = _rows(paths, slot, members, is_felt[:, slot], roles.alpha[:, slot])
-        groups[slot].append(Group(slot, blueprints[index], chosen, mine, *rows))
+        groups[slot].append(Group(slot, blueprints[index], chosen, mine, *rows[:3], is_felt[members, slot], rows[3]))
     return Growth(paths, tuple(tuple(group) for group in groups), *flat)
 
 

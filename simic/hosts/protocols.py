@@ -63,8 +63,10 @@ class HostRecipe(NamedTuple):
     classes: int = 10
     gain_block: int | None = None
     """Index of the block whose output is scaled per sample."""
+    gain_level: float = 0.0
+    """Mean of the logarithm of that scale."""
     gain_spread: float = 0.0
-    """Standard deviation of the logarithm of that scale."""
+    """Its standard deviation."""
 
 
 class HostFamily(Protocol):

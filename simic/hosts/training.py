@@ -3,8 +3,8 @@
 The trunk's backward pass is written out so that every product is one ``bmm`` over the stacked hosts. Seeds join
 through ``Group``; extra rows (seeds learning in isolation) receive gradients like any other row but pass none to
 weights or to the host they branched from. Hosts meet only in ``bmm`` and elementwise operations, so no host's
-bits depend on its neighbours. Optimiser: SGD with momentum; a host's gradient and each seed's are clipped by
-their own norms.
+bits depend on its neighbours. Optimiser: SGD with momentum; a host is clipped together with the seeds it feels,
+a seed that learns in isolation on its own.
 Shapes: T steps, N hosts, R rows, B batch, D width, S slots, n seeds of a group.
 """
 
@@ -145,11 +145,14 @@ class _Run:
         self.weights, self.momentum, self.growth, self.hosts = weights, momentum, growth, hosts
         self.gradient = HostWeights.zeros(hosts)
         self.seed_gradient = torch.zeros_like(growth.parameters)
-        groups = [group for slot in growth.groups for group in slot]
-        cuts = torch.split(self.seed_gradient, [group.parameters.numel() for group in groups])
-        self.seed_cuts = {id(g): cut.view_as(g.parameters) for g, cut in zip(groups, cuts, strict=True)}
-        for group in groups:
+        self.groups = [group for slot in growth.groups for group in slot]
+        cuts = torch.split(self.seed_gradient, [group.parameters.numel() for group in self.groups])
+        self.seed_cuts = {id(g): cut.view_as(g.parameters) for g, cut in zip(self.groups, cuts, strict=True)}
+        self.is_felt = np.zeros((hosts, SLOTS), dtype=bool)
+        for group in self.groups:
             group.parameters.requires_grad_(group.blueprint.parameters > 0)
+            self.is_felt[group.hosts.numpy(), group.slot] = group.is_felt
+        self.seed_norms = np.zeros((hosts, SLOTS))
         self.layer_sums = np.zeros((hosts, LAYERS))
         self.seed_sums = np.zeros((hosts, SLOTS))
         self.seed_good = np.zeros((hosts, SLOTS))
@@ -188,25 +191,29 @@ class _Run:
         below, *own = torch.autograd.grad(change, wanted, above)
         g.index_copy_(0, group.target, above + below)
         if own:
-            norm = torch.linalg.vector_norm(own[0], dim=1).numpy()
-            torch.mul(own[0], _shrinkage(norm), out=self.seed_cuts[id(group)])
+            self.seed_cuts[id(group)].copy_(own[0])
+            norm = torch.linalg.vector_norm(own[0], dim=1).numpy().astype(np.float64)
             rows = group.hosts.numpy()
+            self.seed_norms[rows, group.slot] = norm
             self.seed_sums[rows, group.slot] += norm
             self.seed_good[rows, group.slot] += np.isfinite(norm) & (norm > 0)
 
     def descend(self) -> None:
-        """Clip per host, then SGD with momentum; products and sums stay apart, as fused ones round differently."""
+        """Clip, then SGD with momentum; products and sums stay apart, as fused ones round differently."""
         norms = [
             torch.linalg.vector_norm(part.view(self.hosts, -1), dim=1).numpy().astype(np.float64)
             for part in self.gradient.segments
         ]
         squares = [norm * norm for norm in norms]
-        total = squares[0]
-        for square in squares[1:]:
-            total = total + square
-        factor = _shrinkage(np.sqrt(total).astype(np.float32)).unsqueeze(2)
+        total = sum(squares[1:], squares[0])
+        for slot in range(SLOTS):
+            total = total + np.where(self.is_felt[:, slot], self.seed_norms[:, slot] ** 2, 0.0)
+        shared = _shrinkage(np.sqrt(total))
         for part in self.gradient.segments:
-            part.mul_(factor)
+            part.mul_(_column(shared).unsqueeze(2))
+        own = np.where(self.is_felt, shared[:, None], _shrinkage(self.seed_norms))
+        for group in self.groups:
+            self.seed_cuts[id(group)].mul_(_column(own[group.hosts.numpy(), group.slot]))
         for gradient, velocity, value in (
             (self.gradient.flat, self.momentum.flat, self.weights.flat),
             (self.seed_gradient, self.growth.momentum, self.growth.parameters),
@@ -233,7 +240,7 @@ class _Run:
     def seed_means(self, steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean gradient norm and health per seed, [N, S]; ends the use of the leaves."""
         has_seed = np.zeros((self.hosts, SLOTS), dtype=bool)
-        for group in (group for slot in self.growth.groups for group in slot):
+        for group in self.groups:
             has_seed[group.hosts.numpy(), group.slot] = group.blueprint.parameters > 0
             group.parameters.requires_grad_(False)
         return np.where(has_seed, self.seed_sums / steps, np.nan), np.where(has_seed, self.seed_good / steps, np.nan)
@@ -246,6 +253,10 @@ def _mean_per_host(values: Tensor) -> NDArray[np.float64]:
     return means
 
 
-def _shrinkage(norm: NDArray[np.float32]) -> Tensor:
-    """Factor that brings a norm [n] down to the clip norm, [n, 1]; NaN stays NaN."""
-    return torch.from_numpy(np.float32(CLIP_NORM) / np.maximum(norm, np.float32(CLIP_NORM)))[:, None]
+def _shrinkage(norm: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Factor that brings a norm down to the clip norm; NaN stays NaN."""
+    return CLIP_NORM / np.maximum(norm, CLIP_NORM)
+
+
+def _column(factor: NDArray[np.float64]) -> Tensor:
+    return torch.from_numpy(factor.astype(np.float32))[:, None]

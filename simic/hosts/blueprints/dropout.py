@@ -6,7 +6,7 @@ from torch import Tensor, where, zeros_like
 
 __all__ = ["BLUEPRINT", "Dropout"]
 
-_RATE = 0.5
+_RATE = 0.6
 
 
 class Dropout:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from torch import Tensor, bmm, cat, split, zeros_like
+from torch.nn.functional import layer_norm
 
 from simic.hosts.anatomy import WIDTH
 
 __all__ = ["BLUEPRINT", "Gate"]
 
 _UNITS = 4
+_STEEPNESS = 2.0
 _SIZES = [WIDTH * _UNITS, _UNITS * WIDTH, _UNITS, WIDTH]
 
 
 class Gate:
-    """delta = h (2 sigmoid(relu(h D + d) U + u) - 1): each feature is scaled by 0 to 2, at birth by 1."""
+    """delta = h (2 sigmoid(2 (relu(LN(h) D + d) U + u)) - 1): each feature is scaled by 0 to 2, at birth by 1.
+
+    The gate looks at the normalised state, so how far it opens does not depend on the scale of h.
+    """
 
     parameters = sum(_SIZES)
     is_noisy = False
@@ -26,9 +31,9 @@ class Gate:
     def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
         """See ``Blueprint``."""
         down, up, down_bias, up_bias = split(parameters, _SIZES, dim=1)
-        hidden = (bmm(h, down.view(-1, WIDTH, _UNITS)) + down_bias.unsqueeze(1)).relu()
-        opening = (bmm(hidden, up.view(-1, _UNITS, WIDTH)) + up_bias.unsqueeze(1)).sigmoid()
-        return h * (opening * 2.0 - 1.0)
+        hidden = (bmm(layer_norm(h, (WIDTH,)), down.view(-1, WIDTH, _UNITS)) + down_bias.unsqueeze(1)).relu()
+        logit = bmm(hidden, up.view(-1, _UNITS, WIDTH)) + up_bias.unsqueeze(1)
+        return h * ((logit * _STEEPNESS).sigmoid() * 2.0 - 1.0)
 
 
 BLUEPRINT = Gate()

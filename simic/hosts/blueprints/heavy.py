@@ -10,6 +10,7 @@ from simic.hosts.anatomy import WIDTH
 __all__ = ["BLUEPRINT", "Heavy"]
 
 _UNITS = 32
+_BIRTH_SCALE = 1.5 * (2.0 / WIDTH) ** 0.5
 _SIZES = [WIDTH * _UNITS, _UNITS * WIDTH, _UNITS, WIDTH, WIDTH, WIDTH]
 
 
@@ -21,7 +22,7 @@ class Heavy:
 
     def birth(self, normals: Tensor, /) -> Tensor:
         """See ``Blueprint``: D is random, everything else is zero."""
-        down = normals[:, : _SIZES[0]] * (2.0 / WIDTH) ** 0.5
+        down = normals[:, : _SIZES[0]] * _BIRTH_SCALE
         return cat([down, zeros_like(normals[:, _SIZES[0] :])], dim=1)
 
     def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:

@@ -1,32 +1,37 @@
-"""``norm``: moves each feature towards its layer-normalised value."""
+"""``norm``: takes out how much the state's size varies from sample to sample."""
 
 from __future__ import annotations
 
 from torch import Tensor, split, zeros_like
-from torch.nn.functional import layer_norm
 
 from simic.hosts.anatomy import WIDTH
 
 __all__ = ["BLUEPRINT", "Norm"]
 
-_PACE = 4.0
-"""Scales the blending weights, so that a norm can form within a few epochs."""
+_PACE = 0.35
+"""Of the exponents, so that a step of the optimiser cannot throw them past 1."""
+_SMALL = 1e-6
 
 
 class Norm:
-    """delta = g (LN(h) - h) + b, per feature; g = 1 is a full layer norm (Ba et al. 2016, arXiv:1607.06450)."""
+    """delta = h (r ** -w - 1) + b with r the root mean square of h over its features.
+
+    Per feature, w = 0 is an identity and w = 1 a full RMS norm (Zhang, Sennrich 2019, arXiv:1910.07467); anything
+    between shrinks the spread of ln |h| by that share. Learning an exponent stays stable however large h is.
+    """
 
     parameters = 2 * WIDTH
     is_noisy = False
 
     def birth(self, normals: Tensor, /) -> Tensor:
-        """See ``Blueprint``."""
+        """See ``Blueprint``: all zero."""
         return zeros_like(normals)
 
     def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
         """See ``Blueprint``."""
         weight, bias = split(parameters.unsqueeze(1), WIDTH, dim=2)
-        return (layer_norm(h, (WIDTH,)) - h) * (weight * _PACE) + bias
+        log_size = ((h * h).mean(dim=2, keepdim=True) + _SMALL).log() * 0.5
+        return h * ((log_size * (weight * -_PACE)).exp() - 1.0) + bias
 
 
 BLUEPRINT = Norm()

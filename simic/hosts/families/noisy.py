@@ -15,7 +15,7 @@ def _first_digit(pairs: Pairs) -> NDArray[np.int64]:
 
 
 class Noisy:
-    """The label is a's; 90-149 samples, 30-40 per cent of them wrong."""
+    """The label is a's; 120-179 samples, 30-40 per cent of them wrong."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
         """See ``HostFamily``."""
@@ -23,7 +23,7 @@ class Noisy:
             is_linear=False,
             hidden=(12 + int(draws[0] * 5), 12 + int(draws[1] * 5)),
             labels=_first_digit,
-            samples=90 + int(draws[2] * 60),
+            samples=120 + int(draws[2] * 60),
             label_noise=0.3 + 0.1 * float(draws[3]),
         )
 
