@@ -18,7 +18,7 @@ from simic.controllers.catalogue import make
 from simic.controllers.protocol import Controller
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.rollout import Step, rollout
-from simic.numerics.rewards import basic_return, basic_rewards
+from simic.numerics.rewards import basic_rewards
 from simic.trust.keys import Keyring
 from simic.trust.seal import verify
 
@@ -84,7 +84,7 @@ def steps_of(controller: Controller, job: TrialJob) -> Iterator[Step]:
 
 def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardConfig) -> Episodes:
     """Returns and final measurements of ``hosts`` episodes."""
-    rewards: list[NDArray[np.float64]] = []
+    returns = np.zeros(hosts)
     final = {name: np.full(hosts, np.nan) for name in ("validation_accuracy", "test_accuracy")}
     committed = np.zeros(hosts, dtype=np.int64)
     panicked = np.zeros(hosts, dtype=np.bool_)
@@ -105,14 +105,12 @@ def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardC
             horizon=world.horizon,
             governor_penalty=reward.governor_penalty,
         )
-        rewards.append(r_t)
+        returns += r_t  # step by step, so that a sum has the same bits in any company
         panicked |= live & panic
         final["validation_accuracy"][ended] = outcome.committed_validation_accuracy[ended]
         final["test_accuracy"][ended] = outcome.test_accuracy[ended]
         committed[ended] = outcome.committed_parameters[ended]
-    return Episodes(
-        basic_return(np.stack(rewards)), final["validation_accuracy"], final["test_accuracy"], committed, panicked
-    )
+    return Episodes(returns, final["validation_accuracy"], final["test_accuracy"], committed, panicked)
 
 
 def join(parts: Sequence[Episodes]) -> Episodes:

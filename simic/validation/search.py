@@ -2,8 +2,8 @@
 
 Successive halving (Jamieson and Talwalkar 2016, arXiv:1502.07943) over plans with at most one seed, on hosts of the
 training split alone. Every rung grows new hosts and keeps the plans with the best mean difference to never growing
-so far, so that a plan's luck on early hosts does not carry it through. The differences in the book are measured on
-hosts that selected nothing.
+so far; the hosts of the last rung alone choose among those left, never growing always among them. The differences in
+the book are measured on hosts that selected nothing.
 """
 
 from __future__ import annotations
@@ -80,6 +80,13 @@ class _Scores:
         self._sum[plan, family] += differences.sum()
         self._count[plan, family] += len(differences)
 
+    def plus(self, other: _Scores) -> _Scores:
+        """Both together."""
+        total = _Scores(*self._sum.shape)
+        total._sum = self._sum + other._sum
+        total._count = self._count + other._count
+        return total
+
     def best(self, plans: Iterable[int], families: Sequence[int], keep: int) -> list[int]:
         """The best ``keep`` plans by the mean over ``families``; equals go by index, so simpler plans first."""
         return sorted(plans, key=lambda plan: (-self.mean(plan, families), plan))[:keep]
@@ -116,11 +123,14 @@ def search_plans(
     everywhere = range(len(search.families))
     groups: list[Sequence[int]] = [[family] for family in everywhere] + [everywhere]
     survivors = [list(range(len(search.plans)))] * len(groups)
-    scores = search.new_scores()
+    scores = latest = search.new_scores()
     for rung in settings.rungs:
         survivors = [scores.best(own, group, rung.plans) for own, group in zip(survivors, groups, strict=True)]
-        search.play(scores, _pairs(survivors, groups), rung.hosts)
-    winners = [scores.best(own, group, 1)[0] for own, group in zip(survivors, groups, strict=True)]
+        latest = search.new_scores()
+        search.play(latest, _pairs(survivors, groups), rung.hosts)
+        scores = scores.plus(latest)
+    # By the last hosts alone: whoever came so far was helped by luck on the earlier ones.
+    winners = [latest.best({*own, _NEVER}, group, 1)[0] for own, group in zip(survivors, groups, strict=True)]
     fresh = search.new_scores()
     search.play(fresh, _pairs([[winner] for winner in winners], groups), settings.confirm_hosts)
     *own, blind = winners

@@ -1,0 +1,127 @@
+"""Returns of finished episodes, against a literal sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from simic.contracts.actions import HEADS, Op
+from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations
+from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
+from simic.contracts.errors import ConfigError, IllegalAction
+from simic.contracts.field_report import GovernorEvent, GovernorKind
+from simic.hosts.ensemble import StepOutcome
+from simic.hosts.keys import identify
+from simic.hosts.rollout import Step
+from simic.validation.episodes import Episodes, TrialJob, build, chunked, grow, grow_with, join, score, steps_of
+
+WORLD = WorldConfig(horizon=8, workers=1)
+REWARD = RewardConfig()
+PLAN = Plan(seeds=[PlannedSeed(epoch=0, slot=1, blueprint="gate")])
+PANIC = GovernorEvent(kind=GovernorKind.DIVERGENCE, message="by hand")
+
+
+def job(keys: Sequence[int], spec: ControllerSpec, world: WorldConfig = WORLD) -> TrialJob:
+    return TrialJob(spec.name, spec, identify("benchmark", keys), world, REWARD, seed=3)
+
+
+def outcome(after: Sequence[float], *, end: Sequence[bool], live: Sequence[bool], panic: Sequence[bool]) -> StepOutcome:
+    """Two hosts; accuracy before is always one half, 820 parameters pay rent."""
+    n = len(after)
+    return StepOutcome(
+        validation_accuracy_before=np.full(n, 0.5, np.float32),
+        validation_accuracy_after=np.full(n, 0.99, np.float32),
+        validation_loss_before=np.ones(n, np.float32),
+        validation_loss_after=np.ones(n, np.float32),
+        rent_parameters=np.full(n, 820),
+        committed_parameters=np.arange(n) * 100,
+        terminated=np.array(end),
+        live=np.array(live),
+        governor=[PANIC if bad else None for bad in panic],
+        mitigation=[[] for _ in range(n)],
+        seed_ids=[None] * n,
+        blueprint_ids=[None] * n,
+        committed_validation_accuracy=np.where(end, after, np.nan).astype(np.float32),
+        test_accuracy=np.where(end, 0.25, np.nan).astype(np.float32),
+    )
+
+
+def step(epoch: int, result: StepOutcome) -> Step:
+    nothing: Any = None
+    return Step(epoch, result.live, nothing, nothing, nothing, result, nothing)
+
+
+def test_a_panic_pays_its_penalty_and_ends_the_account() -> None:
+    """The first host panics in the first of two steps; its frozen row in the second one counts for nothing."""
+    steps = [
+        step(0, outcome([0.4, 0.0], end=[True, False], live=[True, True], panic=[True, False])),
+        step(1, outcome([0.9, 0.75], end=[True, True], live=[False, True], panic=[False, False])),
+    ]
+    episodes = score(steps, 2, WorldConfig(horizon=10), REWARD)
+    rent = 3.0 * 820 / 1640 / 10
+    first, second = 100 * (0.4 - 0.5) - rent - 10.0, 100 * (0.99 - 0.5) + 100 * (0.75 - 0.5) - 2 * rent
+    assert episodes.returns == pytest.approx([first, second], abs=1e-4)
+    assert episodes.panicked.tolist() == [True, False]
+    assert episodes.validation_accuracy == pytest.approx([0.4, 0.75])
+    assert episodes.test_accuracy == pytest.approx([0.25, 0.25])
+    assert episodes.committed_parameters.tolist() == [0, 100]
+
+
+def test_return_is_what_was_kept_minus_where_it_began_minus_rents() -> None:
+    work = job(range(5), ControllerSpec(name="schedule", plan=PLAN))
+    steps = list(steps_of(build(work.spec, work.hosts), work))
+    literal = []
+    for host in range(5):
+        begun = float(steps[0].outcome.validation_accuracy_before[host])
+        kept = float(steps[-1].outcome.committed_validation_accuracy[host])
+        rents = sum(3.0 * float(s.outcome.rent_parameters[host]) / 1640 / WORLD.horizon for s in steps)
+        literal.append(100.0 * (kept - begun) - rents)
+    assert grow(work).returns == pytest.approx(literal, abs=1e-9)
+    assert max(float(s.outcome.rent_parameters[0]) for s in steps) > 0
+
+
+def test_a_host_does_not_notice_its_company() -> None:
+    spec = ControllerSpec(name="random")
+    together = grow(job([3, 14, 25, 36], spec))
+    alone = join([grow(job([key], spec)) for key in (3, 14, 25, 36)])
+    backwards = grow(job([36, 25, 14, 3], spec))
+    for one, other, reverse in zip(together, alone, backwards, strict=True):
+        assert one.tolist() == other.tolist() == reverse.tolist()[::-1]
+
+
+def test_an_action_outside_its_masks_ends_the_trial() -> None:
+    class Rogue:
+        name, policy_version = "rogue", None
+
+        def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[Any]) -> Decisions:
+            actions = np.full((len(observations), len(HEADS)), -1, dtype=np.int16)
+            actions[:, :2] = OP_INDEX[Op.FOSSILIZE], 0
+            return Decisions(actions, np.zeros(actions.shape, dtype=np.float32))
+
+    with pytest.raises(IllegalAction):
+        grow_with(Rogue(), job([0, 1], ControllerSpec(name="wait")))
+
+
+def test_a_policy_needs_a_keyring() -> None:
+    spec = ControllerSpec(name="learned", policy_path="anywhere")
+    with pytest.raises(ConfigError, match="keyring_path"):
+        build(spec, identify("benchmark", [0]))
+
+
+def test_chunks_keep_order_and_lose_nobody() -> None:
+    hosts = identify("benchmark", range(7))
+    chunks = list(chunked(hosts, 3))
+    assert [len(chunk) for chunk in chunks] == [3, 3, 1]
+    assert tuple(host for chunk in chunks for host in chunk) == hosts
+
+
+def test_joined_episodes_stand_in_order() -> None:
+    part = Episodes(np.array([1.0]), np.array([0.5]), np.array([0.4]), np.array([7]), np.array([False]))
+    both = join([part, part._replace(returns=np.array([2.0]))])
+    assert both.returns.tolist() == [1.0, 2.0]
+    assert both.committed_parameters.tolist() == [7, 7]

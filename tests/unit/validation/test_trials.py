@@ -1,0 +1,105 @@
+"""Closed-loop trials: paired by host, whoever is tried with whom."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
+from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
+from simic.contracts.errors import ConfigError
+from simic.contracts.receipts import ControllerTrial, Provenance, TrialReport
+from simic.hosts.keys import identify
+from simic.validation.trials import render_table, run_trials
+
+WORLD = WorldConfig(horizon=6, chunk=4, workers=1)
+CONFIG = TrialConfig(bootstrap_samples=400)
+KEYS = list(range(10))
+SPECS = {
+    "random": ControllerSpec(name="random"),
+    "gates": ControllerSpec(
+        name="schedule", plan=Plan(seeds=[PlannedSeed(epoch=0, slot=1, blueprint="gate", alpha_speed=0)])
+    ),
+}
+
+
+def run(specs: dict[str, ControllerSpec] = SPECS, world: WorldConfig = WORLD, keys: list[int] = KEYS) -> TrialReport:
+    return run_trials(
+        specs, identify("benchmark", keys), world, CONFIG, RewardConfig(),
+        provenance=Provenance("0.1.0+0", "c" * 64, 0), clock=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def report() -> TrialReport:
+    return run()
+
+
+def row(report: TrialReport, name: str) -> ControllerTrial:
+    return next(trial for trial in report.controllers if trial.controller == name)
+
+
+def test_waiting_is_always_tried_and_is_the_measure_of_the_others(report: TrialReport) -> None:
+    assert [trial.controller for trial in report.controllers] == ["wait", "random", "gates"]
+    wait = row(report, "wait")
+    assert wait.over_wait is None
+    assert wait.by_family == {}
+    assert wait.committed_parameters == 0
+    for name in ("random", "gates"):
+        trial = row(report, name)
+        difference = np.array(trial.returns) - np.array(wait.returns)
+        assert trial.over_wait is not None
+        assert trial.over_wait.mean == pytest.approx(difference.mean(), abs=1e-12)
+        assert trial.over_wait.lower <= trial.over_wait.mean <= trial.over_wait.upper
+        assert trial.over_wait.n == len(KEYS)
+
+
+def test_families_are_differences_of_their_own_hosts(report: TrialReport) -> None:
+    wait, gates = row(report, "wait"), row(report, "gates")
+    assert report.families == [host.family for host in identify("benchmark", KEYS)]
+    assert set(gates.by_family) == set(report.families)
+    for family, estimate in gates.by_family.items():
+        rows = [index for index, name in enumerate(report.families) if name == family]
+        expected = np.mean([gates.returns[index] - wait.returns[index] for index in rows])
+        assert (estimate.mean, estimate.n) == (pytest.approx(expected, abs=1e-12), 2)
+
+
+def test_drl03_neither_order_nor_company_changes_a_result(report: TrialReport) -> None:
+    reverse = run(dict(reversed(SPECS.items())), WORLD.model_copy(update={"chunk": 64}))
+    for name in ("wait", "random", "gates"):
+        assert row(report, name) == row(reverse, name)
+
+
+def test_processes_change_no_result() -> None:
+    short = WORLD.model_copy(update={"horizon": 4})
+    apart = run({}, short.model_copy(update={"workers": 2, "chunk": 2}), KEYS[:4])
+    assert row(apart, "wait") == row(run({}, short, KEYS[:4]), "wait")
+
+
+def test_numbers_are_means_over_the_hosts(report: TrialReport) -> None:
+    gates = row(report, "gates")
+    assert gates.episodes == len(gates.returns) == len(gates.test_accuracies) == len(KEYS)
+    assert gates.mean_return == pytest.approx(np.mean(gates.returns))
+    assert gates.test_accuracy == pytest.approx(np.mean(gates.test_accuracies))
+    assert gates.committed_parameters > 0
+    assert gates.illegal_actions == 0
+
+
+@pytest.mark.parametrize("keys", [[1], [1, 1, 2]], ids=["one host", "a host twice"])
+def test_hosts_that_are_no_sample_are_refused(keys: list[int]) -> None:
+    with pytest.raises(ConfigError, match="distinct"):
+        run(keys=keys)
+
+
+def test_the_proof_table_shows_every_controller(report: TrialReport) -> None:
+    table = render_table(report)
+    assert table.header[:3] == ("controller", "return", "over wait")
+    assert table.header[3:8] == ("cap", "select", "gain", "noisy", "fine")
+    assert [cells[0] for cells in table.rows] == ["wait", "random", "gates"]
+    assert all(len(cells) == len(table.header) for cells in table.rows)
+    assert table.rows[0][2] == "-"
+    over = row(report, "gates").over_wait
+    assert over is not None
+    assert table.rows[2][2] == f"{over.mean:+.1f} [{over.lower:+.1f}, {over.upper:+.1f}]"
