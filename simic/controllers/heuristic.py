@@ -21,15 +21,15 @@ from simic.controllers.request import Request
 
 __all__ = ["HURTS", "KEEP", "PLATEAU", "TIME_NEEDED", "WINDOW", "HeuristicController", "make"]
 
-KEEP = 0.005
+KEEP = 0.01
 """Contribution, share of validation samples, from which a held seed is kept."""
-HURTS = -0.005
+HURTS = -0.02
 """Contribution below which a held seed is removed."""
-PLATEAU = 0.01
+PLATEAU = 0.02
 """Gain in validation accuracy over the window that still counts as none."""
 WINDOW = 2
 """Epochs; a shorter history is no plateau."""
-TIME_NEEDED = 6
+TIME_NEEDED = 8
 """Epochs a seed needs to train, blend and prove itself."""
 
 _FACTORS = {
