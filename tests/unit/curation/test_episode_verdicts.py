@@ -1,0 +1,112 @@
+"""Only whole episodes teach; the others are counted by reason, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from support.homes import NOW, curate_all, drop, ingest_all
+from support.reports import episode, episodes, plain
+
+from simic.contracts.errors import ContractViolation
+from simic.contracts.receipts import SnapshotManifest
+from simic.runtime.settings import Home
+
+Rows = list[dict[str, Any]]
+
+
+def rows_of(key: int = 50, **arguments: Any) -> Rows:
+    return [plain(report) for report in episode(key, **arguments)]
+
+
+def edited(change: Callable[[Rows], object], **arguments: Any) -> Rows:
+    rows = rows_of(**arguments)
+    change(rows)
+    return rows
+
+
+def end_at(rows: Rows, step: int) -> None:
+    rows[step].update(terminated=True, final_state=rows[-1]["final_state"])
+
+
+BROKEN: dict[str, tuple[Rows, str]] = {
+    "a gap": (edited(lambda rows: rows.pop(7)), "gap"),
+    "no beginning": (edited(lambda rows: rows.pop(0)), "gap"),
+    "no end": (edited(lambda rows: rows.pop()), "unfinished"),
+    "one step twice": (
+        edited(lambda rows: rows.append({**rows[4], "report_id": "f" * 32})),
+        "overlap",
+    ),
+    "an end in the middle": (edited(lambda rows: end_at(rows, 5)), "ends_twice"),
+    "another horizon": (rows_of(horizon=12), "other_horizon"),
+    "accuracy that jumps between steps": (
+        edited(lambda rows: rows[6]["metrics"].update(validation_accuracy_after=0.123)),
+        "broken_chain",
+    ),
+    "accuracy before that is not the state's": (
+        edited(lambda rows: rows[6]["metrics"].update(validation_accuracy_before=0.123)),
+        "broken_chain",
+    ),
+    "two hosts in one run": (edited(lambda rows: rows[6]["host"].update(key=51)), "mixed_identity"),
+    "two policies in one run": (edited(lambda rows: rows[6].update(policy_version="a" * 64)), "mixed_identity"),
+    "too old": (rows_of(issued_at=NOW - timedelta(days=365, minutes=1)), "expired"),
+    "half too old": (rows_of(issued_at=NOW - timedelta(days=365, seconds=10)), "expired"),
+}
+
+
+def curated(home: Home, *rows: dict[str, Any]) -> SnapshotManifest:
+    drop(home, "rows", [*episodes(range(3)), *rows])
+    ingest_all(home)
+    return curate_all(home)
+
+
+@pytest.mark.parametrize(("rows", "reason"), BROKEN.values(), ids=BROKEN.keys())
+def test_unusable_episodes_are_rejected_whole_and_counted(tmp_path: Path, rows: Rows, reason: str) -> None:
+    manifest = curated(Home(tmp_path), *rows)
+    assert manifest.rejected == {reason: len(rows)}
+    assert (manifest.rows_in, manifest.rows_out) == (60 + len(rows), 60)
+    assert sum(manifest.episodes.values()) == 3
+    listed = pq.read_table(Path(manifest.path) / "rejected.parquet").to_pylist()
+    assert [(row["report_id"], row["reason"]) for row in sorted(listed, key=lambda row: row["report_id"])] == [
+        (report_id, reason) for report_id in sorted(row["report_id"] for row in rows)
+    ]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        rows_of(governor_at=0),
+        rows_of(governor_at=9),
+        rows_of(truncate_at=4),
+        rows_of(issued_at=NOW - timedelta(days=364)),
+        edited(lambda rows: rows[-1]["metrics"].update(validation_accuracy_after=0.123)),
+    ],
+    ids=["panic at once", "panic", "truncated", "old", "committed network differs"],
+)
+def test_whole_episodes_of_every_kind_stay(tmp_path: Path, rows: Rows) -> None:
+    manifest = curated(Home(tmp_path), *rows)
+    assert (manifest.rejected, manifest.rows_out) == ({}, 60 + len(rows))
+
+
+def test_ttl_is_counted_from_the_clock_that_was_given(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    drop(home, "rows", [*episode(0, issued_at=NOW - timedelta(days=9)), *episode(1, issued_at=NOW)])
+    ingest_all(home)
+    assert curate_all(home, ttl_days=10).rejected == {}
+    assert curate_all(home, ttl_days=8).rejected == {"expired": 20}
+
+
+def test_nothing_usable_is_a_snapshot_that_says_why_nothing_landed_is_none(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with pytest.raises(ContractViolation, match="nothing has landed"):
+        curate_all(home)
+    drop(home, "rows", rows_of()[:-1])
+    ingest_all(home)
+    manifest = curate_all(home)
+    assert (manifest.rows_out, manifest.rejected) == (0, {"unfinished": 19})
+    assert manifest.episodes == {"train": 0, "validation": 0, "test": 0}
+    assert pq.read_table(Path(manifest.path) / "steps.parquet").num_rows == 0
