@@ -12,7 +12,7 @@ import pytest
 from simic.contracts.errors import ContractViolation, IntegrityError
 from simic.trust.canonical import canonical_bytes
 from simic.trust.keys import Keyring, Signer
-from simic.trust.seal import seal, verify
+from simic.trust.seal import Seal, seal, verify
 
 SIGNER = Signer(b"k" * 32)
 
@@ -136,3 +136,13 @@ def test_a_crash_while_sealing_can_be_repeated(sealed: Path) -> None:
         verify(sealed, ring(sealed))
     seal(sealed, SIGNER)
     verify(sealed, ring(sealed))
+
+
+def test_a_digest_that_is_not_of_the_files_is_refused_even_if_signed(sealed: Path) -> None:
+    """Whoever holds a trusted key still cannot pass one policy off under another's digest."""
+    claimed = Seal.model_validate_json((sealed / "manifest.json").read_bytes()).model_copy(update={"digest": "0" * 64})
+    signed = canonical_bytes(claimed.model_dump(mode="json", exclude={"signature"}))
+    forged = claimed.model_copy(update={"signature": SIGNER.sign(signed)})
+    (sealed / "manifest.json").write_bytes(canonical_bytes(forged))
+    with pytest.raises(IntegrityError, match="not that of its file list"):
+        verify(sealed, ring(sealed))
