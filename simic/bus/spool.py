@@ -44,7 +44,7 @@ class SpoolBus:
         if not _NAME.fullmatch(name):
             raise ContractViolation(f"{name!r} is not a plain file name")
         folder = self._folder(topic, "incoming")
-        unfinished = self._folder(topic, "tmp") / f"{name}.{os.getpid()}.tmp"
+        unfinished = self._folder(topic, "tmp") / f"{name}.{os.urandom(6).hex()}.tmp"
         with _storage(f"put {name} on {topic}"):
             digest = _write_lines(unfinished, lines)
             source = f"{name}-{digest[:16]}{COMPRESSED_SUFFIX}"

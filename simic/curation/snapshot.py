@@ -73,7 +73,10 @@ def publish(built: Path, manifest: SnapshotManifest) -> SnapshotManifest:
 
 
 def verify_snapshot(path: Path) -> SnapshotManifest:
-    """The manifest of the snapshot at ``path``; raises IntegrityError unless all of it is as it was sealed."""
+    """The manifest of the snapshot at ``path``; raises IntegrityError unless all of it is as it was sealed.
+
+    The returned ``path`` is where the snapshot lies now, should its home have moved since.
+    """
     try:
         manifest = SnapshotManifest.model_validate_json((path / MANIFEST_NAME).read_bytes())
     except OSError as error:
@@ -89,7 +92,7 @@ def verify_snapshot(path: Path) -> SnapshotManifest:
         )
     if manifest.digest != snapshot_digest(manifest.files, manifest.sql_digest):
         raise IntegrityError(f"snapshot {path}: its digest is not that of its files")
-    return manifest
+    return manifest.model_copy(update={"path": str(path)})
 
 
 def write_durably(path: Path, content: bytes) -> None:

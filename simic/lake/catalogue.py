@@ -7,7 +7,7 @@ before every query, so nobody ever waits for a writer and nothing in it can be s
 from __future__ import annotations
 
 import itertools
-import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,20 +45,16 @@ _THREADS = 2
 def build_catalogue(home: Home) -> Path:
     """Rebuilds the catalogue and returns its path; raises IntegrityError where a ledger or a manifest is damaged."""
     home.tmp.mkdir(parents=True, exist_ok=True)
-    partial = home.tmp / f"catalogue-{os.getpid()}.duckdb"
-    partial.unlink(missing_ok=True)
     try:
-        with connect(
-            partial, tmp=home.tmp / "duckdb", memory_limit_mb=_MEMORY_LIMIT_MB, threads=_THREADS
-        ) as connection:
-            connection.execute("BEGIN")  # one commit for all, so one fsync
-            create_views(connection, home)
-            connection.execute("COMMIT")
-        partial.replace(home.catalogue)
+        with tempfile.TemporaryDirectory(prefix="catalogue-", dir=home.tmp) as folder:
+            built = Path(folder) / home.catalogue.name
+            with connect(built, tmp=Path(folder), memory_limit_mb=_MEMORY_LIMIT_MB, threads=_THREADS) as connection:
+                connection.execute("BEGIN")  # one commit for all, so one fsync
+                create_views(connection, home)
+                connection.execute("COMMIT")
+            built.replace(home.catalogue)
     except duckdb.IOException as error:
         raise IntegrityError(f"a file that a ledger lists cannot be read: {error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
     return home.catalogue
 
 
@@ -77,7 +73,10 @@ def query(home: Home, sql: str, limit: int | None = None) -> list[dict[str, Any]
     """
     path = build_catalogue(home)
     folders = [home.experience, home.snapshots, home.quarantine]
-    with sandbox(path, readable=folders, tmp=home.tmp / "duckdb") as connection:
+    with (
+        tempfile.TemporaryDirectory(prefix="query-", dir=home.tmp) as tmp,
+        sandbox(path, readable=folders, tmp=Path(tmp)) as connection,
+    ):
         try:
             _refuse_other_than_select(connection, sql)
             cursor = connection.execute(sql)
@@ -135,7 +134,9 @@ def _create_relations(connection: duckdb.DuckDBPyConnection, home: Home) -> None
 
 def _create_snapshots(connection: duckdb.DuckDBPyConnection, snapshots: Path) -> None:
     manifests = {
-        path.with_name("steps.parquet"): _parse(path, path.read_bytes(), SnapshotManifest)
+        path.with_name("steps.parquet"): _parse(path, path.read_bytes(), SnapshotManifest).model_copy(
+            update={"path": str(path.parent)}  # where it lies now, should the home have moved
+        )
         for path in sorted(snapshots.glob("*/manifest.json"))
     }
     create_table(connection, "manifests", _table(list(manifests.values()), SnapshotManifest))

@@ -127,6 +127,16 @@ def test_a_manifest_with_another_digest_is_noticed(tmp_path: Path) -> None:
         verify_snapshot(Path(manifest.path))
 
 
+def test_a_moved_home_still_verifies_and_says_where_it_is(tmp_path: Path) -> None:
+    home = Home(tmp_path / "old")
+    land(home, episode(1))
+    manifest = curate_all(home)
+    home.root.rename(tmp_path / "new")
+    moved = curate_all(Home(tmp_path / "new"))
+    assert moved.path == manifest.path.replace("/old/", "/new/")
+    assert moved.finished_at == manifest.finished_at
+
+
 def test_a_damaged_part_stops_the_stage(tmp_path: Path) -> None:
     home = Home(tmp_path)
     land(home, episode(1))

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.reports import BLUEPRINTS, EPOCH_ZERO, episode, line, plain
 
 from simic.bus.protocol import Defect, Line
@@ -146,3 +148,20 @@ def test_content_digest_is_of_what_was_told_not_of_when() -> None:
 def test_input_is_not_repeated_in_messages() -> None:
     result = check(spoiled(lambda r: r.update(policy_version="s3cret-value")))
     assert isinstance(result, Refused) and "s3cret" not in result.message
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_no_bytes_whatever_break_the_check(data: st.DataObject) -> None:
+    """A report with a stretch of it replaced by anything is accepted or refused, never an exception."""
+    whole = line(REPORT)
+    start = data.draw(st.integers(0, len(whole)))
+    stop = data.draw(st.integers(start, min(len(whole), start + 40)))
+    filling = data.draw(
+        st.binary(max_size=20) | st.sampled_from([b"NaN", b"1e999", b"-1", b"null", b"[[", b'"\\u0000"', b"{}"])
+    )
+    result = check((whole[:start] + filling + whole[stop:]).replace(b"\n", b" "))
+    if isinstance(result, Accepted):
+        assert check(result.data) == result
+    else:
+        assert result.message

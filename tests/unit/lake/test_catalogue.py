@@ -189,7 +189,14 @@ def test_new_rows_show_at_once_and_unlisted_parts_never(tmp_path: Path) -> None:
     (part.with_name("part-abc-0123456789abcdef.parquet")).unlink()
     land(home, episode(1), name="more")
     assert query(home, "SELECT count(*) AS n FROM steps") == [{"n": 40}]
-    assert not list(home.tmp.glob("*.duckdb"))
+    assert sorted(path.name for path in home.tmp.iterdir()) == ["ingest"]
+
+
+def test_bytes_that_are_no_text_are_shown_escaped(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    drop(home, "bad", [b"\xff{"])
+    ingest_all(home)
+    assert query(home, "SELECT raw, size_bytes FROM quarantine") == [{"raw": "\\xFF{", "size_bytes": 2}]
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
