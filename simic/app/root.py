@@ -41,7 +41,7 @@ from simic.runtime.settings import Home, config_digest
 
 if TYPE_CHECKING:
     from simic.bus.spool import SpoolBus
-    from simic.learning.train import StartPoint
+    from simic.learning.start import StartPoint
     from simic.registry.catalogue import Registry
     from simic.trust.keys import Keyring, Signer
     from simic.trust.seal import Seal
@@ -225,7 +225,7 @@ class App:
         self, snapshot: SnapshotManifest, previous: TrainingReport | None, champion: str | None
     ) -> TrainingReport:
         """The first training of a run starts from the champion, if there was one; later ones go on with their own."""
-        from simic.learning.train import StartPoint
+        from simic.learning.start import StartPoint
 
         if previous is not None:
             return self.train(snapshot, StartPoint(Path(previous.path), is_continuation=True))
@@ -235,7 +235,7 @@ class App:
 
     def start_point(self, name: str) -> StartPoint | None:
         """``champion`` (nothing, where there is none), ``nothing``, or a sealed policy's directory."""
-        from simic.learning.train import StartPoint
+        from simic.learning.start import StartPoint
 
         if name == NOTHING or (name == CHAMPION and self.champion_digest() is None):
             return None

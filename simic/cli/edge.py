@@ -27,11 +27,12 @@ EXIT_CODES = (
 )
 
 INTERRUPTED = 130
+PLAIN_WIDTH = 140
 
 
 def stdout() -> Console:
-    """For results; made on demand so that redirected streams are respected."""
-    return Console(soft_wrap=True, highlight=False)
+    """For results; made on demand so that redirected streams are respected, and wide where nobody's screen is."""
+    return Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 def stderr() -> Console:

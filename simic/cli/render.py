@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +23,8 @@ def trial_table(report: TrialReport, title: str | None = None) -> Table:
     """Every controller on the same hosts, paired by host."""
     text = render_table(report)
     title = title or f"{len(report.host_keys)} hosts of set {report.set}, paired by host"
-    table = Table(*text.header, title=title, title_justify="left", highlight=False)
+    table = Table(*text.header, title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     for row in text.rows:
@@ -40,7 +42,17 @@ def proof_table(report: ValidationReport) -> Table:
 def decision_table(decision: GateDecision) -> Table:
     """Every criterion with value, bound and verdict."""
     outcome = "accepted" if decision.accepted else "rejected"
-    table = Table("criterion", "value", "bound", "verdict", "evidence", title=f"Gate: {outcome}", title_justify="left")
+    table = Table(
+        "criterion",
+        "value",
+        "bound",
+        "verdict",
+        "evidence",
+        title=f"Gate: {outcome}",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     for line in decision.criteria:
         table.add_row(
             line.name,
@@ -67,7 +79,7 @@ def receipt_lines(receipt: Receipt) -> Table:
 
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """The answer to a query."""
-    table = Table(*(rows[0] if rows else ()), highlight=False)
+    table = Table(*(rows[0] if rows else ()), box=SIMPLE_HEAD)
     for row in rows:
         table.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
     return table

@@ -1,0 +1,120 @@
+"""Names that others rely on: verbs, options, views and one function; changing one breaks somebody's script."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+
+from simic.cli.main import app
+from simic.contracts.errors import ConfigError
+from simic.lake.views import load_views
+from simic.runtime.settings import Home, resolve_home
+
+ROOT = Path(__file__).parents[3]
+LOCKED = {
+    "collect": {"--controller", "--host-keys", "--set", "--spool", "--seed", "--json"},
+    "trials": {"--controllers", "--host-keys", "--set", "--json"},
+    "run": {"--seed", "--profile", "--json"},
+    "ingest": {"--spool", "--json"},
+    "curate": {"--json"},
+    "train": {"--json"},
+    "validate": {"--json"},
+    "promote": {"--json"},
+    "publish": {"--json"},
+    "sql": {"--json"},
+    "verify": {"--json"},
+    "schema": set(),
+    "init": {"--json"},
+    "up": {"--json"},
+    "down": {"--json"},
+    "ui": set(),
+}
+ARGUMENTS = {"sql": "query", "verify": "reference", "schema": "name"}
+VIEWS = {"reports", "steps", "episodes", "decisions", "rewards", "snapshots", "policies", "gates", "quarantine"}
+
+
+@pytest.mark.parametrize("verb", LOCKED)
+def test_verbs_and_their_options(verb: str) -> None:
+    group = typer.main.get_command(app)
+    command = group.commands[verb]  # type: ignore[attr-defined]
+    options = {name for parameter in command.params for name in parameter.opts}
+    assert options >= LOCKED[verb]
+    if verb in ARGUMENTS:
+        assert ARGUMENTS[verb] in {parameter.name for parameter in command.params}
+
+
+def test_every_verb_documents_the_exit_codes() -> None:
+    group = typer.main.get_command(app)
+    for name in LOCKED:
+        epilog = group.commands[name].epilog  # type: ignore[attr-defined]
+        assert all(f"{code} " in epilog for code in range(5)), name
+
+
+def test_vtrace_keeps_its_signature_and_the_names_of_its_result() -> None:
+    from simic.numerics.vtrace import vtrace
+
+    parameters = inspect.signature(vtrace).parameters
+    assert list(parameters) == [
+        "log_prob_target", "log_prob_behaviour", "rewards", "discounts", "values", "next_values", "is_cut",
+        "rho_bar", "c_bar", "pg_rho_bar", "lambda_",
+    ]  # fmt: skip
+    assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in parameters.values())
+    defaults = {name: parameter.default for name, parameter in parameters.items()}
+    assert (defaults["rho_bar"], defaults["c_bar"], defaults["pg_rho_bar"], defaults["lambda_"]) == (1.0, 1.0, 1.0, 1.0)
+
+
+def test_views_and_the_entry_point_of_the_flow() -> None:
+    assert {view.name for view in load_views()} >= VIEWS
+    assert [point.value for point in entry_points(group="simic.flows", name="retrain")] == ["flows.retrain:run"]
+
+
+def test_simic_home_puts_everything_somewhere_else(home: Path) -> None:
+    assert resolve_home() == Home(home)
+    assert resolve_home().data == home / "data"
+    assert resolve_home().mlruns == home / "mlruns"
+
+
+def _simic(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [Path(sys.executable).with_name("simic"), *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_an_unknown_key_of_a_profile_is_named_with_its_nearest_match_and_nothing_is_done(
+    tmp_path: Path, home: Path
+) -> None:
+    profile = tmp_path / "mine.toml"
+    profile.write_text("[train]\nbatch_seqences = 16\n")
+    done = _simic("run", "--profile", str(profile))
+    assert done.returncode == ConfigError.exit_code == 2
+    assert "train.batch_seqences" in done.stderr
+    assert "train.batch_sequences" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert not home.exists()
+
+
+def test_wrong_usage_is_exit_2_and_so_is_an_option_nobody_knows() -> None:
+    assert _simic("collect", "--controler", "wait").returncode == 2
+    assert _simic("nonsense").returncode == 2
+
+
+def test_numbers_of_the_locked_function_are_arrays_of_time_by_batch() -> None:
+    import torch
+
+    from simic.numerics.vtrace import vtrace
+
+    zeros = torch.zeros(2, 1)
+    found = vtrace(
+        log_prob_target=zeros, log_prob_behaviour=zeros, rewards=torch.ones(2, 1), discounts=zeros, values=zeros,
+        next_values=zeros, is_cut=zeros.bool(),
+    )  # fmt: skip
+    np.testing.assert_allclose(found.vs.numpy(), np.ones((2, 1)))
+    np.testing.assert_allclose(found.pg_advantages.numpy(), np.ones((2, 1)))

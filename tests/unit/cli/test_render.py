@@ -1,0 +1,42 @@
+"""Tables for people."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console, RenderableType
+from support.judged import decision, trials
+
+from simic.cli.render import decision_table, receipt_lines, rows_table, trial_table
+
+
+def _text(table: RenderableType, width: int = 140) -> str:
+    sink = io.StringIO()
+    Console(file=sink, width=width, highlight=False).print(table)
+    return sink.getvalue()
+
+
+def test_the_proof_shows_every_controller_with_its_interval() -> None:
+    lines = _text(trial_table(trials())).splitlines()
+    for name in ("wait", "blind", "candidate"):
+        assert sum(line.split()[:1] == [name] for line in lines) == 1
+    assert any("blind" in line and "+4.0 [+3.0, +5.0]" in line for line in lines)
+
+
+def test_the_gate_shows_value_bound_and_verdict_of_every_criterion() -> None:
+    text = _text(decision_table(decision("1" * 64, accepted=False)))
+    assert "Gate: rejected" in text
+    assert any(line.split()[:5] == ["return_over_wait", "-5", ">", "0", "FAIL"] for line in text.splitlines())
+    assert any(line.split()[:5] == ["episodes", "160", ">=", "150", "PASS"] for line in text.splitlines())
+
+
+def test_a_receipt_is_shown_without_what_all_have_in_common() -> None:
+    text = _text(receipt_lines(decision("1" * 64)))
+    assert "policy digest" in text
+    assert "code version" not in text
+    assert "took" in text
+
+
+def test_markup_in_data_is_only_text() -> None:
+    assert "[bold]x[/bold]" in _text(rows_table([{"a": "[bold]x[/bold]", "b": None}]))
+    assert _text(rows_table([])).strip() == ""
