@@ -144,7 +144,7 @@ def test_an_unknown_blueprint_is_named() -> None:
         ("layers", lambda t: t | {"width": t["width"][:-1]}, r"layers.width: expected int32 \[8\], found int32 \(7,\)"),
         ("history", lambda t: t | {"train_loss_history": np.zeros((2, 4), np.float32)}, "history train_loss_history"),
         ("connects", lambda edges: edges[:, 1:], r"edges \(2, 5\) do not match"),
-        ("monitors_ptr", lambda ptr: ptr[:-1], r"do not match their offsets for 2 hosts"),
+        ("monitors_ptr", lambda ptr: np.append(ptr, ptr[-1]), r"do not match their offsets for 2 hosts"),
     ],
 )
 def test_columns_that_do_not_fit_together_are_refused(field: str, spoil: Any, message: str) -> None:
