@@ -73,7 +73,7 @@ class App:
     ) -> None:
         self.home, self.config, self.seed, self.clock = home, config, seed, clock
         self.progress: Progress = progress or NoProgress()
-        self.shelf = Shelf(home.receipts)
+        self.shelf = Shelf(home.receipts, clock)
         self._spool = spool or home.spool
         self.provenance = Provenance(code_version(), config_digest(config), seed)
         home.create()
@@ -321,7 +321,9 @@ class App:
 
     def trials(self, controllers: Sequence[str], host_keys: Sequence[int] | None = None) -> TrialReport:
         """Several controllers on the same hosts, paired; without keys, test hosts of the profile's number."""
+        from simic.controllers.plans import load_plans
         from simic.hosts.keys import draw_keys, host_set, identify
+        from simic.trust.canonical import digest_of
         from simic.validation.trials import run_trials
 
         world = self.config.world
@@ -339,6 +341,7 @@ class App:
                 provenance=self.provenance,
                 clock=self.clock,
                 on_done=lambda episodes: advance(len(episodes.returns)),
+                plans_digest=digest_of(load_plans(world.set)) if {"blind", "oracle"} & set(controllers) else None,
             )
         return self.keep(report)
 

@@ -1,4 +1,4 @@
-"""Where receipts are kept: one JSON file each, found again by stage and time."""
+"""Where receipts are kept: one JSON file each, found again by stage and by when they came in."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from simic.contracts.errors import ConfigError, ContractViolation
 from simic.contracts.receipts import Receipt
+from simic.runtime.clock import Clock
 
 __all__ = ["Shelf"]
 
@@ -18,16 +19,21 @@ R = TypeVar("R", bound=Receipt)
 
 
 class Shelf:
-    """Receipts under one directory, a folder per stage; file names sort by the time they were finished."""
+    """Receipts under one directory, a folder per stage.
 
-    def __init__(self, directory: Path) -> None:
+    File names sort by the moment of shelving: a stage that finds its work already done returns the receipt of
+    long ago, and is still the last thing that was asked for.
+    """
+
+    def __init__(self, directory: Path, clock: Clock) -> None:
         self._directory = directory
+        self._clock = clock
 
     def put(self, receipt: Receipt, *, content: str) -> Path:
         """Write atomically; ``content`` is a digest that tells receipts of one moment apart."""
         folder = self._directory / self._stage(type(receipt))
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{receipt.finished_at:%Y%m%dT%H%M%S%fZ}-{content[:12]}.json"
+        path = folder / f"{self._clock():%Y%m%dT%H%M%S%fZ}-{content[:12]}.json"
         temporary = path.with_suffix(".tmp")
         with temporary.open("w", encoding="utf-8") as sink:
             sink.write(receipt.model_dump_json(indent=2))

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 FLOW_GROUP, FLOW_NAME = "simic.flows", "retrain"
-QUIET = {"PREFECT_LOGGING_LEVEL": "WARNING", "PREFECT_LOGGING_SERVER_LEVEL": "ERROR"}
-"""In process, the progress bars tell the story."""
+QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"}
+"""In process, progress bars and our own messages tell the story; the run's log still has everything."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -51,8 +51,10 @@ def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = 
 def _load_flow(home: Home) -> Callable[..., Any]:
     """The flow's entry point, loaded after its environment is set: Prefect reads its settings at import."""
     from simic.cli.services.stack import environment_for_flows
+    from simic.runtime.telemetry import configure_logging
 
     home.create()
+    configure_logging("WARNING")
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
     environment = environment_for_flows(home)
     os.environ.clear()

@@ -56,5 +56,7 @@ for room in (loop, stages, registrar, queries, system):
 
 def main() -> None:
     """Entry point of the console script."""
+    # The command underneath is called, since calling the app would put Typer's own hook before ours.
+    command = typer.main.get_command(app)
     with errors_become_exit_codes():
-        app()
+        command(prog_name="simic")

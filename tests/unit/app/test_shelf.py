@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support.judged import NOW, decision, estimate, trials
+from support.judged import NOW, decision, estimate, ticking, trials
 
 from simic.app.lineage import content_of
 from simic.app.shelf import Shelf
@@ -15,21 +15,18 @@ from simic.contracts.errors import ConfigError, ContractViolation
 from simic.contracts.receipts import GateDecision, TrialReport
 
 
-def _later(receipt: GateDecision, minutes: int) -> GateDecision:
-    return receipt.model_copy(update={"finished_at": NOW + timedelta(minutes=minutes)})
-
-
-def test_the_newest_is_the_one_finished_last_not_the_one_written_last(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
-    late, early = _later(decision("1" * 64), 9), _later(decision("2" * 64), 3)
-    for receipt in (late, early):
+def test_the_newest_is_the_one_asked_for_last_even_if_its_work_was_done_long_ago(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, ticking())
+    new, old = decision("1" * 64), decision("2" * 64)
+    old = old.model_copy(update={"finished_at": NOW - timedelta(days=9)})
+    for receipt in (new, old):
         shelf.put(receipt, content=receipt.digest)
-    assert shelf.newest(GateDecision, "") == late
-    assert shelf.find(GateDecision, lambda found: found.policy_digest == "2" * 64, "") == early
+    assert shelf.newest(GateDecision, "") == old
+    assert shelf.find(GateDecision, lambda found: found.policy_digest == "1" * 64, "") == new
 
 
 def test_receipts_of_one_moment_do_not_overwrite_each_other(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
+    shelf = Shelf(tmp_path, lambda: NOW)
     for receipt in (decision("1" * 64), decision("2" * 64)):
         shelf.put(receipt, content=receipt.digest)
     assert len(list(tmp_path.rglob("*.json"))) == 2
@@ -38,11 +35,11 @@ def test_receipts_of_one_moment_do_not_overwrite_each_other(tmp_path: Path) -> N
 
 def test_nothing_found_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="run `simic trials`"):
-        Shelf(tmp_path).newest(TrialReport, "run `simic trials`")
+        Shelf(tmp_path, ticking()).newest(TrialReport, "run `simic trials`")
 
 
 def test_a_receipt_of_another_kind_or_a_torn_one_is_refused(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
+    shelf = Shelf(tmp_path, ticking())
     path = shelf.put(trials(), content="0" * 64)
     with pytest.raises(ContractViolation, match="GateDecision"):
         shelf.read(GateDecision, path)
