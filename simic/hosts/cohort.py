@@ -44,10 +44,10 @@ class Cohort:
         self.hidden: NDArray[np.int64] = np.array([recipe.hidden for recipe in self.recipes], dtype=np.int64)
         self.is_linear: NDArray[np.bool_] = np.array([recipe.is_linear for recipe in self.recipes])
         self._floor = torch.from_numpy(np.where(self.is_linear, -np.inf, 0.0).astype(np.float32))[:, None, None]
+        self._passing = torch.from_numpy(self.is_linear.astype(np.float32))[:, None, None]
         samples = self._samples(Part.TRAIN)
         self._sizes = np.array([len(one.labels) for one in samples])
-        self._inputs, labels = _stack(samples, SAMPLES)
-        self._targets = torch.nn.functional.one_hot(labels, CLASSES).float()
+        self._inputs, self._labels = _stack(samples, SAMPLES)
         self._gains = self._stacked_gains(samples, SAMPLES)
         self.validation = self._evaluation_set(Part.VALIDATION)
 
@@ -65,19 +65,22 @@ class Cohort:
             return values.view(-1, values.shape[2]).index_select(0, rows).view(shape)
 
         gains = tuple(None if gain is None else pick(gain) for gain in self._gains)
-        return EpochBatches(pick(self._inputs), pick(self._targets), gains, self._floor, {})
+        labels = self._labels.view(-1).index_select(0, rows).view(STEPS, len(self.keys), 1, BATCH)
+        targets = (labels == torch.arange(CLASSES)[:, None]).float()
+        return EpochBatches(pick(self._inputs), targets, gains, self._floor, self._passing, {})
 
     def noise(self, growth: Growth, epoch: int) -> dict[tuple[int, int], Tensor]:
         """Uniform numbers for the groups that want them, see ``EpochBatches.noise``."""
         wanted = [
             ((slot, index), group)
-            for slot, groups in enumerate(growth.groups)
-            for index, group in enumerate(groups)
+            for slot, bed in enumerate(growth.beds)
+            if bed is not None
+            for index, group in enumerate(bed.groups)
             if group.blueprint.is_noisy
         ]
         drawn = {}
         for (slot, index), group in wanted:
-            stream = counter_rng.streams(self.keys[group.hosts.numpy()], Purpose.DROPOUT, epoch, slot)
+            stream = counter_rng.streams(self.keys[group.hosts], Purpose.DROPOUT, epoch, slot)
             draws = counter_rng.bits(stream, STEPS * BATCH * WIDTH) >> np.uint64(40)
             values = torch.from_numpy(draws.astype(np.float32) * np.float32(2.0**-24))
             drawn[slot, index] = values.view(-1, STEPS, BATCH, WIDTH).transpose(0, 1).contiguous()
@@ -102,7 +105,7 @@ class Cohort:
         samples, valid = self._samples(part), POOL_SIZES[part]
         rows = -(-valid // _VECTOR) * _VECTOR
         inputs, labels = _stack(samples, rows)
-        return EvaluationSet(inputs, labels[:, :valid], self._stacked_gains(samples, rows), self._floor, valid)
+        return EvaluationSet(inputs, labels, self._stacked_gains(samples, rows), self._floor, valid)
 
 
 def _stack(samples: Sequence[HostSamples], rows: int) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.hosts.anatomy import LAYERS, SLOTS
-from simic.hosts.growth import Growth, Paths
+from simic.hosts.growth import Growth
 from simic.hosts.weights import HostWeights
 
 __all__ = ["EvaluationSet", "Measurement", "evaluate"]
@@ -29,7 +29,7 @@ class EvaluationSet(NamedTuple):
     inputs: Tensor
     """[N, B, 34]"""
     labels: Tensor
-    """int64 [N, valid]"""
+    """int64 [N, B]"""
     gains: tuple[Tensor | None, ...]
     """Per block: [N, B, 1], or None where no host has one."""
     floor: Tensor
@@ -60,38 +60,36 @@ def evaluate(weights: HostWeights, growth: Growth, data: EvaluationSet) -> Measu
     risk = np.full((hosts, SLOTS), np.nan)
     with torch.no_grad():
         x = torch.maximum(torch.bmm(data.inputs, weights.stem), data.floor)
-        for slot in range(SLOTS):
+        for slot, bed in enumerate(growth.beds):
             if slot:
-                rows = paths.hosts[: paths.counts[slot]]
-                unit = torch.bmm(x, _per_row(weights.down[slot - 1], paths, rows)).relu_()
-                x = torch.baddbmm(x, unit, _per_row(weights.up[slot - 1], paths, rows))
+                unit = torch.bmm(x, paths.per_row(weights.down[slot - 1], slot)).relu_()
+                x = torch.baddbmm(x, unit, paths.per_row(weights.up[slot - 1], slot))
                 gain = data.gains[slot - 1]
                 if gain is not None:
-                    x.mul_(_per_row(gain, paths, rows))
+                    x.mul_(paths.per_row(gain, slot))
             spread[:, slot] = _spread(x[:hosts], data.valid)
-            if paths.counts[slot + 1] > paths.counts[slot]:
+            if len(paths.starts[slot]):
                 x = torch.cat([x, x.index_select(0, paths.starts[slot])])
-            for group in growth.groups[slot]:
-                h, change = group.apply(x, None, in_training=False)
-                seeds = len(group.hosts)
-                risk[group.hosts.numpy(), slot] = _ratio(change[:seeds], h[:seeds], data.valid)
-        logits = torch.bmm(x, _per_row(weights.head, paths, paths.hosts))
-        spread[:, -1] = _spread(logits[:hosts], data.valid)
-        loss, accuracy = _score(logits[:, : data.valid], _per_row(data.labels, paths, paths.hosts))
+            if bed is not None:
+                h, change = bed.apply(x, [None] * len(bed.groups), in_training=False)
+                ratio = _ratio(change, h, data.valid)
+                is_host = bed.target.numpy() < hosts
+                risk[bed.target.numpy()[is_host], slot] = ratio[is_host]
+        logits = torch.bmm(paths.per_row(weights.head, SLOTS), x.transpose(1, 2))
+        spread[:, -1] = _spread(logits[:hosts].transpose(1, 2), data.valid)
+        loss, accuracy = _score(logits, paths.per_row(data.labels, SLOTS), data.valid)
     without = np.full((hosts, SLOTS), np.nan)
     for slot, start in enumerate(paths.starts):
         without[start.numpy(), slot] = accuracy[paths.counts[slot] : paths.counts[slot + 1]]
     return Measurement(loss[:hosts], accuracy[:hosts], without, spread, risk)
 
 
-def _per_row(values: Tensor, paths: Paths, rows: Tensor) -> Tensor:
-    return values if len(rows) == paths.counts[0] else values.index_select(0, rows)
-
-
-def _score(logits: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean loss and accuracy per row of logits [R, B, 10]."""
-    likelihood = logits.log_softmax(dim=2).gather(2, labels.unsqueeze(2)).squeeze(2)
-    hits = logits.argmax(dim=2) == labels
+def _score(logits: Tensor, labels: Tensor, valid: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean loss and accuracy per row of logits [R, 10, B]; a tie for the largest logit is a miss."""
+    index = labels.unsqueeze(1)
+    likelihood = logits.log_softmax(dim=1).gather(1, index)[:, 0, :valid]
+    others = logits.scatter(1, index, -torch.inf).amax(dim=1)
+    hits = (logits.gather(1, index)[:, 0] > others)[:, :valid]
     return -likelihood.numpy().mean(axis=1, dtype=np.float64), hits.numpy().mean(axis=1, dtype=np.float64)
 
 

@@ -6,6 +6,7 @@ group per slot and blueprint, and scattered back when the epoch is over.
 A *row* is one path through the network. Rows 0 .. N-1 are the hosts themselves. Extra rows branch off in front
 of a slot: in training, a seed that learns in isolation runs its own blended network there; in evaluation, the
 network without that slot's seed does. Rows keep their order and only grow, so every layer works on a prefix.
+Where an extra row meets another slot with a seed that its host feels, it passes through that seed as well.
 Shapes: N hosts, S slots, R rows, n seeds of a group, P parameters, B samples, D width.
 """
 
@@ -23,7 +24,7 @@ from torch import Tensor
 from simic.hosts.protocols import Blueprint
 from simic.hosts.weights import SeedStore
 
-__all__ = ["Group", "Growth", "Paths", "Roles", "gather", "scatter"]
+__all__ = ["Bed", "Group", "Growth", "Paths", "Roles", "gather", "scatter"]
 
 Ints = NDArray[np.int64]
 
@@ -44,47 +45,61 @@ class Paths(NamedTuple):
     hosts: Tensor
     """int64 [R]: whose weights a row uses."""
     counts: tuple[int, ...]
-    """[S + 1]: rows before the first slot (N), then behind each slot."""
+    """[S + 1]: rows in front of the first slot (N), then behind each slot."""
     starts: tuple[Tensor, ...]
     """Per slot, int64: the host rows its extra rows copy."""
 
-    @property
-    def has_branches(self) -> bool:
-        """Whether there is any row but the hosts' own."""
-        return self.counts[-1] > self.counts[0]
+    def per_row(self, values: Tensor, slot: int) -> Tensor:
+        """Host values [N, ...] for the rows in front of a slot; ``slot`` S means all."""
+        count = self.counts[slot]
+        return values if count == self.counts[0] else values.index_select(0, self.hosts[:count])
 
 
 @dataclass
 class Group:
     """Seeds of one blueprint in one slot."""
 
-    slot: int
     blueprint: Blueprint
-    hosts: Tensor
-    """int64 [n]"""
+    hosts: Ints
+    """[n]"""
+    is_felt: NDArray[np.bool_]
+    """[n]: the host feels the seed; the others learn in isolation."""
     parameters: Tensor
     """[n, P], a leaf in training."""
+    passenger: Tensor | None
+    """int64: the seed of each extra row that passes through, behind the seeds' own rows."""
+
+    def change(self, h: Tensor, noise: Tensor | None) -> Tensor:
+        """Delta of each row of h [n + passengers, B, D]; passengers teach the seed nothing."""
+        parameters = self.parameters
+        if self.passenger is not None:
+            parameters = torch.cat([parameters, parameters.detach().index_select(0, self.passenger)])
+            noise = None if noise is None else torch.cat([noise, noise.index_select(0, self.passenger)])
+        return self.blueprint.delta(parameters, h, noise)
+
+
+@dataclass
+class Bed:
+    """All groups of one slot, their rows one behind the other."""
+
+    groups: tuple[Group, ...]
+    sizes: list[int]
+    """Rows per group."""
     source: Tensor
-    """int64 rows read: one per seed, then extra rows that pass through a blended seed."""
+    """int64 rows read."""
     target: Tensor
     """int64 rows written."""
     scale: Tensor
     """[rows, 1, 1]: alpha."""
-    is_felt: NDArray[np.bool_]
-    """[n]: the host feels the seed."""
-    passenger: Tensor | None
-    """int64: the seed each extra row passes through."""
 
-    def apply(self, x: Tensor, noise: Tensor | None, *, in_training: bool) -> tuple[Tensor, Tensor]:
+    def apply(self, x: Tensor, noise: Sequence[Tensor | None], *, in_training: bool) -> tuple[Tensor, Tensor]:
         """Write h + alpha delta into the target rows of ``x`` [R, B, D]; returns (h, alpha delta)."""
         h = x.index_select(0, self.source)
         with torch.set_grad_enabled(in_training):
             h.requires_grad_(in_training)
-            parameters = self.parameters
-            if self.passenger is not None:
-                parameters = torch.cat([parameters, parameters.detach().index_select(0, self.passenger)])
-                noise = None if noise is None else torch.cat([noise, noise.index_select(0, self.passenger)])
-            change = self.blueprint.delta(parameters, h, noise) * self.scale
+            parts = torch.split(h, self.sizes)
+            deltas = [group.change(part, drawn) for group, part, drawn in zip(self.groups, parts, noise, strict=True)]
+            change = torch.cat(deltas) * self.scale
         x.index_copy_(0, self.target, h.detach() + change.detach())
         return h, change
 
@@ -93,12 +108,16 @@ class Growth(NamedTuple):
     """Everything that is grown, for one pass or one epoch."""
 
     paths: Paths
-    groups: tuple[tuple[Group, ...], ...]
-    """Per slot."""
+    beds: tuple[Bed | None, ...]
+    """Per slot; None where nothing grows."""
     parameters: Tensor
-    """Flat memory of all groups' parameters."""
+    """Flat memory of all groups' parameters, slot by slot."""
     momentum: Tensor
     """Likewise."""
+
+    def groups(self) -> list[tuple[int, Group]]:
+        """(slot, group) in the order of the flat memory."""
+        return [(slot, group) for slot, bed in enumerate(self.beds) if bed is not None for group in bed.groups]
 
 
 def gather(store: SeedStore, roles: Roles, blueprints: Sequence[Blueprint], *, in_training: bool) -> Growth:
@@ -106,37 +125,39 @@ def gather(store: SeedStore, roles: Roles, blueprints: Sequence[Blueprint], *, i
     hosts, slots = roles.alpha.shape
     is_felt = roles.alpha > 0
     takes_part = is_felt | roles.is_incubating if in_training else is_felt
-    branching = roles.is_incubating if in_training else is_felt
-    paths = _paths(hosts, branching)
+    paths = _paths(hosts, roles.is_incubating if in_training else is_felt)
     cells = [
         (slot, index, np.flatnonzero(takes_part[:, slot] & (roles.blueprint[:, slot] == index)))
         for slot in range(slots)
         for index in np.unique(roles.blueprint[takes_part[:, slot], slot]).tolist()
     ]
     sizes = [len(members) * blueprints[index].parameters for _, index, members in cells]
-    flat = torch.empty(sum(sizes)), torch.empty(sum(sizes))
-    groups: list[list[Group]] = [[] for _ in range(slots)]
-    for (slot, index, members), mine, momentum in zip(
-        cells, torch.split(flat[0], sizes), torch.split(flat[1], sizes), strict=True
-    ):
-        chosen, width = torch.from_numpy(members), blueprints[index].parameters
+    flat, momentum = torch.empty(sum(sizes)), torch.empty(sum(sizes) if in_training else 0)
+    planted: list[list[Group]] = [[] for _ in range(slots)]
+    rows: list[list[tuple[Ints, Ints, NDArray[np.float32]]]] = [[] for _ in range(slots)]
+    for (slot, index, members), mine in zip(cells, torch.split(flat, sizes), strict=True):
+        width = blueprints[index].parameters
         mine = mine.view(len(members), width)
-        torch.index_select(store.parameters[:, slot, :width], 0, chosen, out=mine)
-        if in_training:
-            torch.index_select(store.momentum[:, slot, :width], 0, chosen, out=momentum.view_as(mine))
-        rows = _rows(paths, slot, members, is_felt[:, slot], roles.alpha[:, slot])
-        groups[slot].append(Group(slot, blueprints[index], chosen, mine, *rows[:3], is_felt[members, slot], rows[3]))
-    return Growth(paths, tuple(tuple(group) for group in groups), *flat)
+        torch.index_select(store.parameters[:, slot, :width], 0, torch.from_numpy(members), out=mine)
+        source, target, scale, passenger = _route(paths, slot, members, is_felt[:, slot], roles.alpha[:, slot])
+        planted[slot].append(Group(blueprints[index], members, is_felt[members, slot], mine, passenger))
+        rows[slot].append((source, target, scale))
+    growth = Growth(paths, tuple(map(_bed, planted, rows)), flat, momentum)
+    if in_training:
+        for (slot, group), mine in zip(growth.groups(), torch.split(momentum, sizes), strict=True):
+            values = store.momentum[torch.from_numpy(group.hosts), slot, : group.blueprint.parameters]
+            mine.copy_(values.view(-1))
+    return growth
 
 
 def scatter(growth: Growth, store: SeedStore) -> None:
     """Put trained seeds back where they came from."""
-    groups = [group for slot in growth.groups for group in slot]
-    sizes = [group.parameters.numel() for group in groups]
-    for group, momentum in zip(groups, torch.split(growth.momentum, sizes), strict=True):
-        width = group.blueprint.parameters
-        store.parameters[:, group.slot, :width].index_copy_(0, group.hosts, group.parameters.detach())
-        store.momentum[:, group.slot, :width].index_copy_(0, group.hosts, momentum.view_as(group.parameters))
+    groups = growth.groups()
+    cuts = torch.split(growth.momentum, [group.parameters.numel() for _, group in groups])
+    for (slot, group), momentum in zip(groups, cuts, strict=True):
+        hosts, width = torch.from_numpy(group.hosts), group.blueprint.parameters
+        store.parameters[:, slot, :width].index_copy_(0, hosts, group.parameters.detach())
+        store.momentum[:, slot, :width].index_copy_(0, hosts, momentum.view_as(group.parameters))
 
 
 def _paths(hosts: int, branching: NDArray[np.bool_]) -> Paths:
@@ -146,10 +167,23 @@ def _paths(hosts: int, branching: NDArray[np.bool_]) -> Paths:
     return Paths(torch.from_numpy(rows), tuple(counts.tolist()), tuple(torch.from_numpy(start) for start in starts))
 
 
-def _rows(
+def _bed(groups: Sequence[Group], rows: Sequence[tuple[Ints, Ints, NDArray[np.float32]]]) -> Bed | None:
+    if not groups:
+        return None
+    source, target, scale = (np.concatenate(column) for column in zip(*rows, strict=True))
+    return Bed(
+        tuple(groups),
+        [len(one[0]) for one in rows],
+        torch.from_numpy(source),
+        torch.from_numpy(target),
+        torch.from_numpy(scale)[:, None, None],
+    )
+
+
+def _route(
     paths: Paths, slot: int, members: Ints, is_felt: NDArray[np.bool_], alpha: NDArray[np.float32]
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Source, target, scale and passenger of one group."""
+) -> tuple[Ints, Ints, NDArray[np.float32], Tensor | None]:
+    """Source rows, target rows, scales and passengers of one group."""
     started = paths.starts[slot].numpy()
     own = np.where(is_felt[members], members, paths.counts[slot] + np.searchsorted(started, members))
     own_scale = np.where(is_felt[members], alpha[members], np.float32(1.0))
@@ -157,10 +191,9 @@ def _rows(
     seats = np.minimum(np.searchsorted(members, earlier), len(members) - 1)
     riding = np.flatnonzero((members[seats] == earlier) & is_felt[earlier])
     seats, riding = seats[riding], riding + paths.counts[0]
-    scale = np.concatenate([own_scale, alpha[members[seats]]]).astype(np.float32)
     return (
-        torch.from_numpy(np.concatenate([members, riding])),
-        torch.from_numpy(np.concatenate([own, riding])),
-        torch.from_numpy(scale)[:, None, None],
+        np.concatenate([members, riding]),
+        np.concatenate([own, riding]),
+        np.concatenate([own_scale, alpha[members[seats]]]).astype(np.float32),
         torch.from_numpy(seats) if len(seats) else None,
     )

@@ -25,7 +25,7 @@ __all__ = ["SEGMENTS", "HostWeights", "SeedStore", "birth_of_hosts"]
 SEGMENTS: tuple[tuple[int, int], ...] = (
     (INPUTS, WIDTH),
     *((WIDTH, HIDDEN), (HIDDEN, WIDTH)) * BLOCKS,
-    (WIDTH, CLASSES),
+    (CLASSES, WIDTH),
 )
 """Stem, then down and up of each block, then head."""
 
@@ -47,7 +47,7 @@ class HostWeights(NamedTuple):
     up: tuple[Tensor, ...]
     """[N, M, D] per block."""
     head: Tensor
-    """[N, D, 10]"""
+    """[N, 10, D]"""
 
     @staticmethod
     def zeros(hosts: int) -> HostWeights:
