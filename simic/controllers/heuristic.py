@@ -1,9 +1,11 @@
 """The rules a careful engineer would write down: grow on a plateau, keep what helps, remove what hurts.
 
 In order, per host: fossilise a held seed whose contribution is at least ``KEEP``; prune a held seed whose
-contribution is below ``HURTS``; advance a seed that has trained; on a plateau (validation accuracy rose by less than
-``PLATEAU`` over ``WINDOW`` epochs) germinate while at least ``TIME_NEEDED`` epochs remain; else wait. Which blueprint
-and slot comes next rotates with the epoch, so that every slot and every blueprint has its turn and no memory is needed.
+contribution is below ``HURTS``, or that has not earned its keep after ``PATIENCE`` epochs, and any blended seed while
+validation accuracy falls by ``FALLS``; advance a seed that has trained; on a plateau (validation accuracy rose by less
+than ``PLATEAU`` over ``WINDOW`` epochs) germinate while at least ``TIME_NEEDED`` epochs remain; else wait. Which
+blueprint and slot comes next rotates with the epoch, so that every slot and every blueprint has its turn and no memory
+is needed.
 """
 
 from __future__ import annotations
@@ -19,12 +21,26 @@ from simic.contracts.lifecycle import SeedStage
 from simic.controllers.choice import certain
 from simic.controllers.request import Request
 
-__all__ = ["HURTS", "KEEP", "PLATEAU", "TIME_NEEDED", "WINDOW", "HeuristicController", "make"]
+__all__ = [
+    "FALLS",
+    "HURTS",
+    "KEEP",
+    "PATIENCE",
+    "PLATEAU",
+    "TIME_NEEDED",
+    "WINDOW",
+    "HeuristicController",
+    "make",
+]
 
 KEEP = 0.01
 """Contribution, share of validation samples, from which a held seed is kept."""
 HURTS = -0.02
 """Contribution below which a held seed is removed."""
+PATIENCE = 3
+"""Epochs a held seed has to reach ``KEEP``."""
+FALLS = 0.05
+"""Loss of validation accuracy over the window that a blended seed is blamed for."""
 PLATEAU = 0.02
 """Gain in validation accuracy over the window that still counts as none."""
 WINDOW = 2
@@ -51,29 +67,25 @@ class HeuristicController:
         actions = np.zeros((len(observations), len(HEADS)), dtype=np.int16)
         for head, index in _FACTORS.items():
             actions[:, HEAD_INDEX[head]] = index
-        plateau = _has_plateau(observations)
-        for host in range(len(observations)):
-            actions[host, :3] = _choose(observations, masks, host, bool(plateau[host]))
+        history = observations.history["validation_accuracy_history"]
+        gains = (history[:, -1] - history[:, -1 - WINDOW]).tolist()
+        for host, gain in enumerate(gains):
+            actions[host, :3] = _choose(observations, masks, host, gain)
         return certain(actions)
 
 
-def _has_plateau(observations: Observations) -> NDArray[np.bool_]:
-    """[N]"""
-    history = observations.history["validation_accuracy_history"]
-    gain = history[:, -1] - history[:, -1 - WINDOW]
-    plateau: NDArray[np.bool_] = np.isfinite(gain) & (gain < PLATEAU)
-    return plateau
-
-
-def _choose(observations: Observations, masks: Masks, host: int, is_plateau: bool) -> tuple[int, int, int]:
-    """Operation, slot and blueprint index of one host."""
+def _choose(observations: Observations, masks: Masks, host: int, gain: float) -> tuple[int, int, int]:
+    """Operation, slot and blueprint index of one host; ``gain`` in validation accuracy is NaN when it is too young."""
     own = slice(observations.slot_ptr[host], observations.slot_ptr[host + 1])
     legal = masks.slot[own]
-    contribution = observations.slots["contribution"][own]
-    is_held = observations.slots["stage"][own] == STAGE_INDEX[SeedStage.HOLDING]
+    contribution, stage = observations.slots["contribution"][own], observations.slots["stage"][own]
+    is_held = stage == STAGE_INDEX[SeedStage.HOLDING]
+    is_blended = is_held | (stage == STAGE_INDEX[SeedStage.BLENDING])
+    is_overdue = observations.slots["stage_epochs"][own] > PATIENCE
     wanted = (
         (Op.FOSSILIZE, contribution >= KEEP),
-        (Op.PRUNE, is_held & (contribution < HURTS)),
+        (Op.PRUNE, is_held & ((contribution < HURTS) | is_overdue)),
+        (Op.PRUNE, is_blended & (gain <= -FALLS)),
         (Op.ADVANCE, np.ones(len(legal), dtype=bool)),
     )
     for op, condition in wanted:
@@ -83,7 +95,7 @@ def _choose(observations: Observations, masks: Masks, host: int, is_plateau: boo
     epoch, horizon = int(observations.system["epoch"][host]), int(observations.system["horizon"][host])
     slots = np.flatnonzero(legal[:, OP_INDEX[Op.GERMINATE]])
     blueprints = np.flatnonzero(masks.blueprint[host])
-    if is_plateau and len(slots) and len(blueprints) and horizon - epoch >= TIME_NEEDED:
+    if gain < PLATEAU and len(slots) and len(blueprints) and horizon - epoch >= TIME_NEEDED:
         slot = slots[epoch % len(slots)]
         blueprint = blueprints[epoch // len(slots) % len(blueprints)]
         return OP_INDEX[Op.GERMINATE], int(slot), int(blueprint)

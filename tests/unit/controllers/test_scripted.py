@@ -13,7 +13,7 @@ from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Masks, Observations
 from simic.contracts.state import SeedState, SystemState
 from simic.controllers.choice import pad_slots
 from simic.controllers.explore import ExploreController, operation_table
-from simic.controllers.heuristic import HURTS, KEEP, TIME_NEEDED, HeuristicController
+from simic.controllers.heuristic import FALLS, HURTS, KEEP, PATIENCE, TIME_NEEDED, HeuristicController
 from simic.controllers.protocol import Controller
 from simic.controllers.random_legal import RandomController
 from simic.controllers.wait import WaitController
@@ -143,6 +143,20 @@ def test_l17_heuristic_keeps_what_helps_and_prunes_what_hurts() -> None:
         row = decide([host([DORMANT, DORMANT, held(contribution)], epoch=9, accuracies=FLAT)], legal)[0]
         assert OPS[row[0]] is expected, contribution
         assert row[1] == (-1 if expected is Op.WAIT else 2)
+
+
+def test_heuristic_gives_up_on_a_seed_that_proves_nothing_or_drags_its_host_down() -> None:
+    late = held(0.0).model_copy(update={"stage_epochs": PATIENCE + 1})
+    blending = SeedState(stage="BLENDING", blueprint="dropout", stage_epochs=1, alpha=0.5, contribution=0.0)
+    falling = [0.6, 0.6, 0.6 - 1.1 * FALLS]
+    for seed, accuracies, expected in (
+        (held(0.0), FLAT, Op.WAIT),
+        (late, FLAT, Op.PRUNE),
+        (blending, FLAT, Op.WAIT),
+        (blending, falling, Op.PRUNE),
+    ):
+        row = decide([host([DORMANT, seed, DORMANT], epoch=9, accuracies=accuracies)], [Op.PRUNE])[0]
+        assert OPS[row[0]] is expected, (seed, accuracies)
 
 
 def test_heuristic_advances_a_trained_seed_whatever_its_slot() -> None:
