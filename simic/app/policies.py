@@ -84,7 +84,7 @@ class Policies:
         if name == CHAMPION or name.startswith(REFERENCE_PREFIX):
             reference = CHAMPION_REFERENCE if name == CHAMPION else name
             return self.learned(self.fetch(reference), is_greedy=is_greedy)
-        if "/" in name or Path(name).is_dir():
+        if "/" in name:  # a bare word is never a directory, or one in the wrong place would hide a controller
             self.check(Path(name))
             return self.learned(Path(name).absolute(), is_greedy=is_greedy)
         from simic.controllers.catalogue import controller_names

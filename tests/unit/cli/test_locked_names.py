@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -13,11 +11,9 @@ import pytest
 import typer
 
 from simic.cli.main import app
-from simic.contracts.errors import ConfigError
 from simic.lake.views import load_views
 from simic.runtime.settings import Home, resolve_home
 
-ROOT = Path(__file__).parents[3]
 LOCKED = {
     "collect": {"--controller", "--host-keys", "--set", "--spool", "--seed", "--json"},
     "trials": {"--controllers", "--host-keys", "--set", "--json"},
@@ -79,31 +75,6 @@ def test_simic_home_puts_everything_somewhere_else(home: Path) -> None:
     assert resolve_home() == Home(home)
     assert resolve_home().data == home / "data"
     assert resolve_home().mlruns == home / "mlruns"
-
-
-def _simic(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [Path(sys.executable).with_name("simic"), *arguments], capture_output=True, text=True, check=False
-    )
-
-
-def test_an_unknown_key_of_a_profile_is_named_with_its_nearest_match_and_nothing_is_done(
-    tmp_path: Path, home: Path
-) -> None:
-    profile = tmp_path / "mine.toml"
-    profile.write_text("[train]\nbatch_seqences = 16\n")
-    done = _simic("run", "--profile", str(profile))
-    assert done.returncode == ConfigError.exit_code == 2
-    assert "train.batch_seqences" in done.stderr
-    assert "train.batch_sequences" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-    assert not home.exists()
-
-
-def test_wrong_usage_is_exit_2_and_so_is_an_option_nobody_knows() -> None:
-    assert _simic("collect", "--controler", "wait").returncode == 2
-    assert _simic("nonsense").returncode == 2
 
 
 def test_numbers_of_the_locked_function_are_arrays_of_time_by_batch() -> None:

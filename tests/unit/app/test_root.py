@@ -1,0 +1,113 @@
+"""What the composition root asks of the rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.judged import NOW, evidence_of, sealed_policy
+
+from simic.app import App
+from simic.contracts.controllers import ControllerSpec
+from simic.contracts.errors import ConfigError, IntegrityError
+from simic.contracts.receipts import CollectionReceipt, TrainingReport
+from simic.contracts.splits import Split, split_of
+from simic.contracts.state import HostIdentity
+from simic.runtime.settings import Home, load_profile
+from simic.trust.keys import Signer
+
+SIGNER = Signer(b"s" * 32)
+
+
+class _Asked(list[tuple[ControllerSpec, list[int]]]):
+    """Stands in for the room that grows hosts."""
+
+    def __call__(
+        self, spec: ControllerSpec, hosts: Sequence[HostIdentity], *_: Any, **options: Any
+    ) -> CollectionReceipt:
+        self.append((spec, [host.key for host in hosts]))
+        return CollectionReceipt(
+            **options["provenance"]._asdict(), started_at=NOW, finished_at=NOW, controller=spec.name,
+            policy_digest=None, set="benchmark", host_keys_digest="0" * 64, episodes=len(hosts), reports=0,
+            reports_digest=f"{len(self):064d}", governor_events=0, actions={}, mean_return=None, test_accuracy=None,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> _Asked:
+    stand_in = _Asked()
+    monkeypatch.setattr("simic.collection.collect.collect", stand_in)
+    return stand_in
+
+
+@pytest.fixture
+def app(home: Path) -> App:
+    return App(Home(home), load_profile("quick"), 0)
+
+
+def _trained(app: App, weights: bytes) -> TrainingReport:
+    app.keyring.trust(SIGNER.public_bytes)
+    path, digest = sealed_policy(app.home, weights)
+    return evidence_of(app.home, path, digest).training
+
+
+def test_own_episodes_are_sampled_on_training_hosts_of_their_own(app: App, asked: _Asked) -> None:
+    policy, other = _trained(app, b"one"), _trained(app, b"two")
+    app.collect_round(0, None)
+    app.collect_round(1, policy)
+    app.collect_round(1, policy)
+    app.collect_round(2, policy)
+    app.collect_round(1, other)
+    (first, explored), (own, keys), (_, again), (_, later), (_, others) = asked
+    assert first.name == app.config.collect.controller
+    assert len(explored) == app.config.collect.episodes
+    assert (own.name, own.policy_path, own.is_greedy) == ("learned", policy.path, False)
+    assert keys == again, "the same round of the same run grows the same hosts"
+    assert len(keys) == app.config.collect.round_episodes
+    assert not set(keys) & (set(explored) | set(later) | set(others))
+    for drawn in (explored, keys, later, others):
+        assert {split_of("benchmark", key) for key in drawn} == {Split.TRAIN}
+
+
+def test_named_hosts_may_be_of_any_split(app: App, asked: _Asked) -> None:
+    app.collect("wait", range(40))
+    assert asked[0][1] == list(range(40))
+    assert len({split_of("benchmark", key) for key in asked[0][1]}) == 3
+
+
+@pytest.mark.parametrize("name", ["herustic", "learned", "schedule"])
+def test_a_controller_that_cannot_be_named_is_answered_with_those_that_can(app: App, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"heuristic.*champion|champion.*heuristic"):
+        app.collect(name, [0])
+
+
+def test_a_sealed_directory_is_a_controller_until_a_byte_is_flipped(app: App, asked: _Asked) -> None:
+    path = Path(_trained(app, b"one").path)
+    app.collect(str(path), [0])
+    assert asked[0][0].policy_path == str(path)
+    (path / "weights.safetensors").write_bytes(b"two" * 64)
+    with pytest.raises(IntegrityError):
+        app.collect(str(path), [0])
+    with pytest.raises(IntegrityError):
+        app.verify(str(path))
+
+
+def test_receipts_prove_nothing_about_files(app: App, asked: _Asked) -> None:
+    report = _trained(app, b"one")
+    assert app.is_intact(report)
+    assert app.is_intact(app.collect("wait", [0]))
+    weights = Path(report.path) / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    assert not app.is_intact(report)
+    weights.unlink()
+    assert not app.is_intact(report)
+
+
+def test_without_a_registry_there_is_no_champion_and_looking_makes_none(app: App) -> None:
+    assert app.champion_digest() is None
+    assert app.start_point("champion") is None
+    assert not (app.home.mlruns / "mlflow.db").exists()
+    with pytest.raises(ConfigError, match="no champion"):
+        app.publish_champion()

@@ -1,0 +1,66 @@
+"""The console script as a person meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from simic.contracts.errors import ConfigError
+
+
+def _simic(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [Path(sys.executable).with_name("simic"), *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_an_unknown_key_of_a_profile_is_named_with_its_nearest_match_and_nothing_is_done(
+    tmp_path: Path, home: Path
+) -> None:
+    profile = tmp_path / "mine.toml"
+    profile.write_text("[train]\nbatch_seqences = 16\n")
+    done = _simic("run", "--profile", str(profile))
+    assert done.returncode == ConfigError.exit_code == 2
+    assert "train.batch_seqences" in done.stderr
+    assert "train.batch_sequences" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert not home.exists()
+
+
+def test_wrong_usage_is_exit_2_and_so_is_an_option_nobody_knows() -> None:
+    assert _simic("collect", "--controler", "wait").returncode == 2
+    assert _simic("nonsense").returncode == 2
+
+
+def test_an_error_nobody_foresaw_is_one_line_unless_asked_for_more(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    home = ("--home", str(tmp_path / "file" / "home"))
+    done = _simic(*home, "sql", "SELECT 1")
+    assert done.returncode == 1
+    assert "NotADirectoryError" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "--debug" in done.stderr
+    assert "Traceback" in _simic(*home, "--debug", "sql", "SELECT 1").stderr
+
+
+def test_sql_prints_nothing_but_a_list_of_row_objects(home: Path) -> None:
+    done = _simic("sql", "SELECT 1 AS a, NULL AS b FROM (SELECT count(*) FROM quarantine)", "--json")
+    assert json.loads(done.stdout) == [{"a": 1, "b": None}]
+    assert done.stderr == ""
+
+
+def test_schema_is_printed_by_name_and_mistakes_are_answered() -> None:
+    assert json.loads(_simic("schema", "FieldReport").stdout)["title"] == "FieldReport"
+    assert "FieldReport" in _simic("schema").stdout.split()
+    done = _simic("schema", "FieldRepot")
+    assert done.returncode == 2
+    assert "FieldReport" in done.stderr
+
+
+def test_a_stage_without_what_it_needs_says_which_verb_comes_first() -> None:
+    done = _simic("train")
+    assert done.returncode == 2
+    assert "simic curate" in done.stderr
