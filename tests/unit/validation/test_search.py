@@ -109,6 +109,13 @@ def test_where_growing_hurts_never_growing_wins(pretend: Callable[[Worth], list[
     assert book.blind_over_wait == 0.0
 
 
+def test_plans_that_were_only_lucky_lose_to_never_growing(pretend: Callable[[Worth], list[HostIdentity]]) -> None:
+    """Enough of 145 slightly harmful plans look good on three hosts to push never growing out of the field."""
+    pretend(lambda plan, _family: -1.5 if plan.seeds else 0.0)
+    book = search_plans(WORLD, RewardConfig(), SearchSettings(rungs=(Rung(1_000, 3), Rung(20, 80)), confirm_hosts=2))
+    assert all(plan == Plan(seeds=[]) for plan in (book.blind, *book.by_family.values()))
+
+
 def test_only_training_hosts_are_used_and_the_last_ones_selected_nothing(
     pretend: Callable[[Worth], list[HostIdentity]],
 ) -> None:
