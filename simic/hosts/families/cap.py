@@ -12,6 +12,9 @@ from simic.hosts.protocols import HostRecipe, Pairs
 
 __all__ = ["FAMILY", "Cap"]
 
+_COMPONENTS = ((0, 2), (2, 3))
+"""Pairs of principal components that make labels a wide layer can learn from 512 samples."""
+
 
 @cache
 def _directions() -> NDArray[np.float64]:
@@ -27,10 +30,10 @@ class Cap:
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
         """See ``HostFamily``."""
-        first = int(draws[0] * 2)
+        chosen = _COMPONENTS[int(draws[0] * len(_COMPONENTS))]
 
         def labels(pairs: Pairs) -> NDArray[np.int64]:
-            u, v = (pairs.a @ _directions()[first : first + 2].T), (pairs.b @ _directions()[first : first + 2].T)
+            u, v = (digit @ _directions()[list(chosen)].T for digit in (pairs.a, pairs.b))
             return ((u[:, 0] * v[:, 0] > 0) * 2 + (u[:, 1] * v[:, 1] > 0)).astype(np.int64)
 
         hidden = (1 + int(draws[1] * 3), 1 + int(draws[2] * 3))

@@ -15,7 +15,7 @@ def _first_digit(pairs: Pairs) -> NDArray[np.int64]:
 
 
 class Gain:
-    """The label is a's; one block's output is multiplied by exp(2.2 + s n), n normal per sample."""
+    """The label is a's; one block's output is multiplied by exp(2.4 + s n), n normal per sample."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
         """See ``HostFamily``."""
@@ -24,7 +24,7 @@ class Gain:
             hidden=(12 + int(draws[0] * 5), 12 + int(draws[1] * 5)),
             labels=_first_digit,
             gain_block=int(draws[2] * 2),
-            gain_level=2.2,
+            gain_level=2.4,
             gain_spread=0.7 + 0.4 * float(draws[3]),
         )
 
