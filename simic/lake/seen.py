@@ -47,6 +47,8 @@ class SeenReports:
 
     def find(self, report_ids: Sequence[str]) -> dict[str, Landed]:
         """Those of the given ids that have landed, and where."""
+        if not self._parts:
+            return {}
         self._connection.register("batch", pa.table({"report_id": pa.array(report_ids, pa.string())}))
         try:
             hits = self._connection.execute(

@@ -136,14 +136,15 @@ def test_torn_files_give_what_they_still_hold(home: Home) -> None:
     assert sorted(landed_ids(home)) == sorted(expected)
 
 
-def test_a_redelivered_batch_is_dropped_without_a_trace_in_the_quarantine(home: Home) -> None:
+@pytest.mark.parametrize("batch", [5000, 21], ids=["same batch", "other batches"])
+def test_a_redelivered_batch_is_dropped_without_a_trace_in_the_quarantine(home: Home, batch: int) -> None:
     """As after a crash between ledger line and acknowledgement."""
     drop(home, "a", [*episode(1), b"{", episode(1)[4]])
     ingest_all(home)
     before = quarantined(home)
     done = home.spool / TOPIC / "done" / "a.jsonl"
     done.rename(home.spool / TOPIC / "claimed" / "a.jsonl")
-    receipt = ingest_all(home, clock=FixedClock(NOW + timedelta(hours=1)))
+    receipt = ingest_all(home, clock=FixedClock(NOW + timedelta(hours=1)), batch_reports=batch)
     assert (receipt.read, receipt.landed, receipt.duplicate, receipt.quarantined) == (22, 0, 21, 1)
     assert quarantined(home) == before == [(21, "malformed_json"), (22, "duplicate")]
     assert query(home, "SELECT min(seen_at) AS t FROM quarantine")[0]["t"] < (NOW + timedelta(hours=1)).isoformat()
