@@ -24,7 +24,7 @@ from simic.hosts.growth import Growth
 from simic.hosts.protocols import HostRecipe
 from simic.hosts.training import EpochBatches
 
-__all__ = ["Cohort"]
+__all__ = ["Cohort", "epoch_noise"]
 
 _VECTOR = 32
 """Evaluation sets are padded to whole vector registers per host, see ``anatomy``."""
@@ -80,10 +80,8 @@ class Cohort:
         ]
         drawn = {}
         for (slot, index), group in wanted:
-            stream = counter_rng.streams(self.keys[group.hosts], Purpose.DROPOUT, epoch, slot)
-            draws = counter_rng.bits(stream, STEPS * BATCH * WIDTH) >> np.uint64(40)
-            values = torch.from_numpy(draws.astype(np.float32) * np.float32(2.0**-24))
-            drawn[slot, index] = values.view(-1, STEPS, BATCH, WIDTH).transpose(0, 1).contiguous()
+            values = epoch_noise(self.keys[group.hosts], slot, epoch)
+            drawn[slot, index] = torch.from_numpy(values.swapaxes(0, 1).copy())
         return drawn
 
     def _samples(self, part: Part) -> list[HostSamples]:
@@ -106,6 +104,13 @@ class Cohort:
         rows = -(-valid // _VECTOR) * _VECTOR
         inputs, labels = _stack(samples, rows)
         return EvaluationSet(inputs, labels, self._stacked_gains(samples, rows), self._floor, valid)
+
+
+def epoch_noise(keys: NDArray[np.int64], slot: int, epoch: int) -> NDArray[np.float32]:
+    """Uniform numbers in [0, 1) for the seeds in a slot, [n, T, B, D]."""
+    draws = counter_rng.bits(counter_rng.streams(keys, Purpose.DROPOUT, epoch, slot), SAMPLES * WIDTH)
+    values = (draws >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+    return values.reshape(-1, STEPS, BATCH, WIDTH)
 
 
 def _stack(samples: Sequence[HostSamples], rows: int) -> tuple[Tensor, Tensor]:

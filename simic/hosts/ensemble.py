@@ -36,7 +36,7 @@ from simic.hosts.lifecycle import Slots
 from simic.hosts.observing import Readings, observe, weight_norms
 from simic.hosts.protocols import Blueprint
 from simic.hosts.training import EpochBatches, TrainingRecord, probe_seeds, train_epoch
-from simic.hosts.weights import HostWeights, SeedStore, birth_of_hosts
+from simic.hosts.weights import HostWeights, SeedStore, birth_of_hosts, birth_of_seed
 
 __all__ = ["Ensemble", "StepOutcome"]
 
@@ -191,15 +191,13 @@ class Ensemble:
         )
 
     def _act(self, actions: NDArray[np.int16]) -> None:
-        born = executor.apply_actions(self._slots, actions, self._sizes)
-        self._germinations += born
-        for host, slot in np.argwhere(born).tolist():
-            index = int(self._slots["blueprint"][host, slot])
-            width = int(self._sizes[index])
-            number = int(self._germinations[host, slot])
-            stream = counter_rng.streams(self._cohort.keys[host], Purpose.BIRTH, slot, number)
-            normals = torch.from_numpy(counter_rng.normals(stream, width))
-            self._seeds.parameters[host, slot, :width] = self._blueprints[index].birth(normals)[0]
+        germinated = executor.apply_actions(self._slots, actions, self._sizes)
+        self._germinations += germinated
+        for host, slot in np.argwhere(germinated).tolist():
+            blueprint = self._blueprints[int(self._slots["blueprint"][host, slot])]
+            key, number = int(self._cohort.keys[host]), int(self._germinations[host, slot])
+            born = birth_of_seed(key, slot, number, blueprint)
+            self._seeds.parameters[host, slot, : len(born)] = born
             self._seeds.momentum[host, slot] = 0.0
 
     def _addressed(self, actions: NDArray[np.int16]) -> tuple[list[str | None], list[str | None]]:

@@ -19,8 +19,9 @@ from torch import Tensor
 from simic.hosts import counter_rng
 from simic.hosts.anatomy import BLOCKS, CLASSES, HIDDEN, INPUTS, SLOTS, WIDTH
 from simic.hosts.counter_rng import Purpose
+from simic.hosts.protocols import Blueprint
 
-__all__ = ["SEGMENTS", "HostWeights", "SeedStore", "birth_of_hosts"]
+__all__ = ["SEGMENTS", "HostWeights", "SeedStore", "birth_of_hosts", "birth_of_seed"]
 
 SEGMENTS: tuple[tuple[int, int], ...] = (
     (INPUTS, WIDTH),
@@ -110,3 +111,9 @@ def birth_of_hosts(keys: NDArray[np.int64], hidden: NDArray[np.int64]) -> HostWe
         weights.down[block].masked_fill_(is_dead[:, None, :], 0.0)
         weights.up[block].masked_fill_(is_dead[:, :, None], 0.0)
     return weights
+
+
+def birth_of_seed(key: int, slot: int, number: int, blueprint: Blueprint) -> Tensor:
+    """Parameters [P] of the ``number``-th seed a host's slot ever held."""
+    stream = counter_rng.streams(key, Purpose.BIRTH, slot, number)
+    return blueprint.birth(torch.from_numpy(counter_rng.normals(stream, blueprint.parameters)))[0]
