@@ -65,7 +65,7 @@ def create_tables(
 
 
 def write_outputs(connection: duckdb.DuckDBPyConnection, statements: list[Statement], directory: Path) -> None:
-    """Writes every output; on one thread, because row groups fill in thread order."""
+    """Writes every output; on one thread, so that no byte that is hashed depends on how threads share the work."""
     connection.execute("SET threads = 1")
     for statement in statements:
         if statement.is_output:
