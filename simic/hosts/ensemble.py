@@ -140,7 +140,8 @@ class Ensemble:
         live = ~self._finished
         accuracy, loss = (column[:, -1].copy() for column in self._present())
         snapshot = self._snapshot()
-        with _threads(self.world.threads):
+        # A diverging host may overflow; the governor, not a warning, deals with what comes of it.
+        with _threads(self.world.threads), np.errstate(over="ignore", invalid="ignore"):
             self._act(actions)
             seed_ids, blueprint_ids = self._addressed(actions)
             rent = self._parameters(self._slots.is_paying)

@@ -1,0 +1,116 @@
+"""A host's history is a function of its own key and actions, bit for bit, whoever trains beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from support.grown import ensemble, random_actions, waits
+
+from simic.contracts.batches import STAGE_INDEX
+from simic.contracts.lifecycle import SeedStage
+from simic.hosts import counter_rng
+from simic.hosts.counter_rng import Purpose
+from simic.hosts.ensemble import Ensemble
+from simic.hosts.keys import SETS, HostSet
+
+HORIZON = 10
+KEYS = list(range(100, 164))
+History = dict[int, list[bytes]]
+
+
+def _uniforms(grown: Ensemble, epoch: int) -> NDArray[np.float64]:
+    keys = np.array([host.key for host in grown.identities])
+    return counter_rng.uniforms(counter_rng.streams(keys, Purpose.CONTROLLER, 5, epoch), 7)
+
+
+def _bits(grown: Ensemble, host: int) -> list[bytes]:
+    """Everything host ``host`` is and shows."""
+    observed = grown.observe().take(np.array([host]))
+    columns = [
+        *observed.system.values(),
+        *observed.history.values(),
+        *observed.slots.values(),
+        *observed.layers.values(),
+    ]
+    tensors = [*grown._weights.segments, *grown._momentum.segments, *grown._seeds]
+    return [column.tobytes() for column in columns] + [tensor[host].numpy().tobytes() for tensor in tensors]
+
+
+def _history(keys: Sequence[int], world_set: str = "benchmark") -> tuple[History, set[tuple[int, int]]]:
+    """Bits after every step, by key, under random legal actions; also which (stage, blueprint) were seen."""
+    grown = ensemble(keys, HORIZON, world_set)
+    history: History = {key: [] for key in keys}
+    seen: set[tuple[int, int]] = set()
+    for epoch in range(HORIZON):
+        outcome = grown.step(random_actions(grown.masks(), _uniforms(grown, epoch)))
+        slots = grown.observe().slots
+        seen |= set(zip(slots["stage"].tolist(), slots["blueprint"].tolist(), strict=True))
+        for row, key in enumerate(keys):
+            history[key] += _bits(grown, row) + [c[row].tobytes() for c in outcome if isinstance(c, np.ndarray)]
+    return history, seen
+
+
+@pytest.fixture(scope="module")
+def together() -> tuple[History, set[tuple[int, int]]]:
+    """All 64 hosts side by side."""
+    return _history(KEYS)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 33, 64])
+def test_bits_do_not_depend_on_neighbours_or_position(
+    together: tuple[History, set[tuple[int, int]]], count: int
+) -> None:
+    chosen = np.random.default_rng(count).permutation(KEYS)[:count].tolist()
+    alone, _ = _history(chosen)
+    for key in chosen:
+        assert alone[key] == together[0][key], f"host {key} differs among {count}"
+
+
+def test_the_histories_compared_exercise_every_blueprint_and_pruning(
+    together: tuple[History, set[tuple[int, int]]],
+) -> None:
+    trained = {blueprint for stage, blueprint in together[1] if stage == STAGE_INDEX[SeedStage.TRAINING]}
+    kept = {blueprint for stage, blueprint in together[1] if stage == STAGE_INDEX[SeedStage.FOSSILIZED]}
+    assert trained == set(range(6))
+    assert len(kept) >= 3
+    stages = {stage for stage, _ in together[1]}
+    assert stages >= {STAGE_INDEX[stage] for stage in (SeedStage.EMBARGOED, SeedStage.RESETTING, SeedStage.BLENDING)}
+
+
+def test_bits_do_not_depend_on_neighbours_when_hosts_hold_several_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SETS, "crowded", HostSet(SETS["benchmark"].families, seeds_max=3))
+    together, _ = _history(KEYS[:12], "crowded")
+    for chosen in (KEYS[4:5], KEYS[11:2:-2]):
+        alone, _ = _history(chosen, "crowded")
+        for key in chosen:
+            assert alone[key] == together[key]
+
+
+def test_bits_do_not_depend_on_the_number_of_threads() -> None:
+    one, two = ensemble(KEYS[:3]), ensemble(KEYS[:3])
+    two.world = two.world.model_copy(update={"threads": 2})
+    for epoch in range(2):
+        actions = random_actions(one.masks(), _uniforms(one, epoch), patience=0.0)
+        one.step(actions)
+        two.step(actions)
+        assert all(_bits(one, row) == _bits(two, row) for row in range(3))
+    assert torch.get_num_threads() == 1, "the process keeps its own setting"
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, 1e30])
+def test_l4_a_diverged_host_harms_no_neighbour(poison: float) -> None:
+    healthy, sick = ensemble(KEYS[:5], 4), ensemble(KEYS[:5], 4)
+    for epoch in range(4):
+        actions = random_actions(healthy.masks(), _uniforms(healthy, epoch))
+        healthy.step(actions)
+        if epoch == 1:
+            sick._weights.stem[2] = poison
+        mine = actions if epoch <= 1 else np.where(np.arange(5)[:, None] == 2, waits(5), actions)
+        outcome = sick.step(mine)
+        assert [event is not None for event in outcome.governor] == [epoch == 1 and row == 2 for row in range(5)]
+        for row in (0, 1, 3, 4):
+            assert _bits(sick, row) == _bits(healthy, row)
