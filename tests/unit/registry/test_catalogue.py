@@ -174,13 +174,17 @@ def test_pd4_a_flipped_byte_in_the_registered_weights_is_refused(registry: Regis
 
 def test_a_policy_swapped_for_another_sealed_one_is_refused(registry: Registry, place: Home) -> None:
     """Both are whole and signed; the registry promised one of them."""
-    crown(registry, judged(place, b"one"))
+    evidence = judged(place, b"one")
+    version = registry.record(evidence)
     impostor, _ = sealed_policy(place, b"two")
     (weights,) = stored_files(place)
     for path in impostor.iterdir():
         (weights.parent / path.name).write_bytes(path.read_bytes())
     with pytest.raises(IntegrityError, match="expected digest"):
-        registry.load(CHAMPION_REFERENCE, place.tmp / "loaded")
+        registry.promote(version, evidence.gate)
+    with pytest.raises(IntegrityError, match="expected digest"):
+        registry.load(version.reference, place.tmp / "loaded")
+    assert registry.champion() is None
 
 
 def test_files_that_are_gone_are_an_integrity_error(registry: Registry, place: Home) -> None:
