@@ -97,7 +97,7 @@ class TrainConfig(Contract):
     """Cloning, value fit, V-trace."""
 
     network: NetworkConfig = NetworkConfig()
-    policy_lr: Annotated[float, Field(ge=1e-6, le=1e-2)] = 3e-4
+    policy_lr: Annotated[float, Field(ge=1e-6, le=1e-2)] = 4e-3
     value_lr: Annotated[float, Field(ge=1e-6, le=1e-2)] = 1e-3
     min_lr: Annotated[float, Field(ge=0.0, le=1e-3)] = 1e-6
     weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 1e-4
@@ -116,7 +116,11 @@ class TrainConfig(Contract):
     rho_bar: Annotated[float, Field(ge=0.0)] = 1.0
     c_bar: Annotated[float, Field(ge=0.0)] = 1.0
     lambda_: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
-    entropy_bonus: Annotated[float, Field(ge=0.0, le=1.0)] = 0.02
+    entropy_bonus: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """Weight of the entropy of each head, averaged over the steps at which it mattered."""
+    cloning_weight: Annotated[float, Field(ge=0.0, le=10.0)] = 0.03
+    """Weight, during V-trace, of the log-likelihood of the behaviour's own actions: it holds the policy near what was
+    tried, so that a head keeps its spread until the advantages have told its choices apart."""
     min_experiences: Positive = 1000
     """Steps below which training refuses to start."""
     min_commit_rate: Share = 0.02

@@ -70,9 +70,11 @@ class Sequences(NamedTuple):
 class GraphStore:
     """Whole episodes of one split; features are encoded once, batches are gathered."""
 
-    def __init__(self, sequences: Sequences, steps: Steps, masks: Masks, table: GraphBatch, gamma: float) -> None:
+    def __init__(
+        self, sequences: Sequences, steps: Steps, masks: Masks, table: GraphBatch, blueprints: tuple[str, ...]
+    ) -> None:
         """``table`` holds N + E graphs: all states, then the final state of each sequence."""
-        self.sequences, self.steps, self.table, self.gamma = sequences, steps, table, gamma
+        self.sequences, self.steps, self.table, self.blueprints = sequences, steps, table, blueprints
         self._masks = MaskTensors.of(masks)
         if table.graphs != len(steps.rewards) + len(self):
             raise ContractViolation(f"{table.graphs} graphs for {len(steps.rewards)} steps and {len(self)} sequences")
@@ -95,7 +97,7 @@ class GraphStore:
         slot_ptr = observations.slot_ptr[: table.num_rows + 1]
         masks = masks_of(column(table, "available"), slot_ptr, blueprints)
         steps = _steps(table, last, blueprints, manifest.gamma)
-        return GraphStore(sequences, steps, masks, encode(observations), manifest.gamma)
+        return GraphStore(sequences, steps, masks, encode(observations), blueprints)
 
     def __len__(self) -> int:
         return len(self.sequences.run_ids)
@@ -104,6 +106,14 @@ class GraphStore:
     def step_count(self) -> int:
         """N"""
         return len(self.steps.rewards)
+
+    @property
+    def set_name(self) -> str:
+        """The world of all episodes; ContractViolation if there is not exactly one."""
+        names = sorted(set(self.sequences.sets))
+        if len(names) != 1:
+            raise ContractViolation(f"a policy is trained for one world, the episodes come from {names}")
+        return names[0]
 
     @property
     def size_bytes(self) -> int:

@@ -1,0 +1,1 @@
+"""From a snapshot to a policy: cloning, value fit, V-trace with bounded replay."""

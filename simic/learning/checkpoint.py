@@ -1,0 +1,103 @@
+"""What a training needs beside the weights to go on: moments, counters and pass counts. No pickle, no clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from simic.contracts.base import Contract, Count, Digest
+from simic.contracts.errors import ContractViolation
+from simic.controllers.network import PolicyNetwork
+from simic.trust.canonical import canonical_bytes
+
+__all__ = ["LearnerState", "SamplerState", "read_state", "write_state"]
+
+STATE_NAME = "learner.json"
+MOMENTS_NAME = "learner.safetensors"
+_MAX_STATE_BYTES = 256 * 1024 * 1024
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_STEP = "step"
+
+
+class SamplerState(Contract):
+    """See ``PassSampler``."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)]
+    passes: Count
+    counts: dict[str, Count]
+    """V-trace passes per run id."""
+
+
+class LearnerState(Contract):
+    """Counters of a training; the optimiser's moments lie beside it."""
+
+    schema_version: Literal[1] = 1
+    updates: Count
+    """Optimiser steps so far."""
+    rounds: Count
+    """Trainings so far, the first included."""
+    advantage_scale: Annotated[float, Field(gt=0)]
+    """Points."""
+    snapshots: list[Digest]
+    """Every snapshot learned from, in order."""
+    sampler: SamplerState
+
+
+def write_state(directory: Path, state: LearnerState, network: PolicyNetwork, optimizer: torch.optim.Optimizer) -> None:
+    """Into a policy directory that is not sealed yet."""
+    (directory / MOMENTS_NAME).write_bytes(save(_moments(network, optimizer)))
+    (directory / STATE_NAME).write_bytes(canonical_bytes(state))
+
+
+def read_state(directory: Path, network: PolicyNetwork, optimizer: torch.optim.Optimizer) -> LearnerState:
+    """Restores the optimiser and returns the counters; anything that does not fit raises ContractViolation."""
+    try:
+        state = LearnerState.model_validate_json(_read(directory / STATE_NAME))
+        moments = load(_read(directory / MOMENTS_NAME))
+    except (ValidationError, SafetensorError) as error:
+        raise ContractViolation(f"learner state in {directory} is malformed: {error}") from error
+    _restore(directory, moments, network, optimizer)
+    return state
+
+
+def _moments(network: PolicyNetwork, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """``<parameter>.<moment>`` of every parameter that was ever stepped."""
+    out: dict[str, Tensor] = {}
+    for name, parameter in sorted(network.named_parameters()):
+        for kind, value in optimizer.state.get(parameter, {}).items():
+            out[f"{name}.{kind}"] = value.detach().cpu().contiguous()
+    return out
+
+
+def _restore(
+    directory: Path, moments: dict[str, Tensor], network: PolicyNetwork, optimizer: torch.optim.Optimizer
+) -> None:
+    left = set(moments)
+    for name, parameter in network.named_parameters():
+        keys = {kind: f"{name}.{kind}" for kind in (*_MOMENTS, _STEP)}
+        found = left & set(keys.values())
+        if not found:
+            continue
+        if found != set(keys.values()):
+            raise ContractViolation(f"learner state in {directory}: moments of {name} are incomplete")
+        state: dict[str, Any] = {kind: moments[key].clone() for kind, key in keys.items()}
+        if any(state[kind].shape != parameter.shape for kind in _MOMENTS) or state[_STEP].dim() != 0:
+            raise ContractViolation(f"learner state in {directory}: moments of {name} have another shape")
+        optimizer.state[parameter] = state
+        left -= found
+    if left:
+        raise ContractViolation(f"learner state in {directory}: unknown moments {sorted(left)[:5]}")
+
+
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        raise ContractViolation(f"{path} is missing: a continuation needs the learner state of its last round")
+    if path.stat().st_size > _MAX_STATE_BYTES:
+        raise ContractViolation(f"{path} is larger than {_MAX_STATE_BYTES} bytes")
+    return path.read_bytes()

@@ -1,0 +1,173 @@
+"""One training from its start to its last update: what it holds, which phases it runs, what it has to report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.config import TrainConfig
+from simic.contracts.errors import ConfigError, ContractViolation, TrainingFailure
+from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
+from simic.controllers.store import load_policy
+from simic.learning.checkpoint import LearnerState, SamplerState, read_state
+from simic.learning.learner import Learner
+from simic.learning.losses import Targets
+from simic.learning.phases import Record, cloning, fitted_scale, round_rows, value_fit, vtrace_passes
+from simic.learning.rates import Schedule
+from simic.learning.start import StartPoint
+from simic.replay.sampler import PassSampler
+from simic.replay.store import GraphStore
+from simic.runtime.seeds import derive
+
+__all__ = ["Session"]
+
+OLD_SHARE = 1.0
+"""In a round, earlier episodes per pass, as a share of the new ones, at most."""
+FINAL_SHARE = 0.1
+"""Of the learning rates at which a training begins, the share at which it ends."""
+ROUND_SHARE = 0.5
+"""Share of the peak learning rates at which a round begins: 200 episodes deserve smaller steps than 1,200."""
+LEAST_VALUE_SCALE = 1e-3
+"""Points; returns that do not vary at all still need a scale."""
+_UNBOUNDED = 1 << 30
+
+
+class Session:
+    """Made by ``begin`` and run once; afterwards it holds the trained network and its figures."""
+
+    def __init__(self, store: GraphStore, config: TrainConfig, learner: Learner, seed: int) -> None:
+        self.store, self.config, self.learner = store, config, learner
+        self._seed = seed
+        self._sampler = self._new_sampler("vtrace", config.max_passes)
+        self._cloning_passes, self._value_passes = 0, config.value_passes
+        self._plan: list[NDArray[np.int64]] = [np.arange(len(store)) for _ in range(config.vtrace_passes)]
+        self._round, self._advantage_scale = 0, 0.0
+        self._snapshots: list[str] = []
+        self._vtrace: list[dict[str, float]] = []
+
+    @staticmethod
+    def begin(store: GraphStore, config: TrainConfig, start: StartPoint | None, seed: int) -> Session:
+        """Fresh, from another policy's weights, or where the last round ended."""
+        if start is None:
+            session = Session(store, config, Learner(_fresh_network(store, config, seed), config), seed)
+            session._cloning_passes = config.cloning_passes
+            return session
+        learner = Learner(_started_network(store, config, start), config)
+        session = Session(store, config, learner, seed)
+        if start.is_continuation:
+            session._go_on(read_state(start.path, learner.network, learner.optimizer))
+        return session
+
+    def run(self) -> Iterator[Record]:
+        """All phases; one record per update."""
+        if not self._plan:
+            raise TrainingFailure("no episode has a V-trace pass left: collect new ones or raise train.max_passes")
+        yield from cloning(self.learner, self.store, self._uncounted("cloning"), self.config, self._cloning_passes)
+        yield from value_fit(self.learner, self.store, self._uncounted("value_fit"), self.config, self._value_passes)
+        if not self._round:
+            self._advantage_scale = fitted_scale(self.learner, self.store, self.config.batch_sequences)
+        config = self.config
+        schedule, targets = self._schedule(), Targets.of(config, self._advantage_scale)
+        for record in vtrace_passes(
+            self.learner,
+            self.store,
+            self._sampler,
+            self._plan,
+            schedule,
+            targets,
+            min_commit_rate=config.min_commit_rate,
+        ):
+            self._vtrace.append(record.metrics)
+            yield record
+
+    @property
+    def planned_updates(self) -> int:
+        """Of the whole session."""
+        supervised = (self._cloning_passes + self._value_passes) * self._updates_of(len(self.store))
+        return supervised + self._vtrace_updates
+
+    @property
+    def episodes_seen(self) -> int:
+        """Distinct training episodes this run has learned from by V-trace."""
+        return int((self._counts > 0).sum())
+
+    @property
+    def mean_passes(self) -> float:
+        """V-trace passes per episode seen."""
+        return float(self._counts.sum() / max(1, self.episodes_seen))
+
+    @property
+    def final_metrics(self) -> dict[str, float]:
+        """Means over the last pass."""
+        last = self._vtrace[-self._updates_of(len(self._plan[-1])) :]
+        return {
+            **{name: float(np.mean([metrics[name] for metrics in last])) for name in last[0]},
+            "advantage_scale": self._advantage_scale,
+        }
+
+    def state(self, snapshot_digest: str) -> LearnerState:
+        """For the checkpoint."""
+        return LearnerState(
+            updates=self.learner.updates,
+            rounds=self._round + 1,
+            advantage_scale=self._advantage_scale,
+            snapshots=[*self._snapshots, snapshot_digest],
+            sampler=SamplerState(**self._sampler.get_state()),
+        )
+
+    def _go_on(self, state: LearnerState) -> None:
+        self._sampler.set_state(state.sampler.model_dump())
+        self._round, self._snapshots = state.rounds, state.snapshots
+        self._advantage_scale, self.learner.updates = state.advantage_scale, state.updates
+        self._value_passes = 0
+        seed = derive(self._seed, "round", self._round)
+        self._plan = round_rows(self.store, self._sampler, self.config.round_passes, OLD_SHARE, seed)
+
+    def _schedule(self) -> Schedule:
+        """The first training falls from the peak to ``FINAL_SHARE``; rounds stay below it and fall once more."""
+        if self._round:
+            return Schedule(0, self._vtrace_updates, ROUND_SHARE, ROUND_SHARE * FINAL_SHARE)
+        return Schedule(self.config.warmup_updates, self._vtrace_updates, 1.0, FINAL_SHARE)
+
+    def _uncounted(self, phase: str) -> PassSampler:
+        """Supervised passes do not wear an episode out."""
+        return self._new_sampler(phase, _UNBOUNDED)
+
+    def _new_sampler(self, name: str, max_passes: int) -> PassSampler:
+        return PassSampler(
+            seed=derive(self._seed, name), batch_sequences=self.config.batch_sequences, max_passes=max_passes
+        )
+
+    @property
+    def _counts(self) -> NDArray[np.int64]:
+        return self._sampler.passes_of(self.store.sequences.run_ids)
+
+    @property
+    def _vtrace_updates(self) -> int:
+        return sum(self._updates_of(len(rows)) for rows in self._plan)
+
+    def _updates_of(self, episodes: int) -> int:
+        return -(-episodes // self.config.batch_sequences)
+
+
+def _fresh_network(store: GraphStore, config: TrainConfig, seed: int) -> PolicyNetwork:
+    """Untrained, with the snapshot's own feature statistics and value scale."""
+    network = PolicyNetwork(NetworkShape.of(config.network, store.blueprints), seed=derive(seed, "network"))
+    network.set_normaliser(fit_normaliser(store.table, store.blueprints))
+    returns = store.steps.returns.double()
+    network.set_value_scale(float(returns.mean()), max(LEAST_VALUE_SCALE, float(returns.std(correction=0))))
+    return network
+
+
+def _started_network(store: GraphStore, config: TrainConfig, start: StartPoint) -> PolicyNetwork:
+    network, card = load_policy(start.path)
+    if network.shape.blueprints != store.blueprints:
+        raise ContractViolation(
+            f"policy {start.path} knows blueprints {network.shape.blueprints}, the hosts offer {store.blueprints}: "
+            "train a policy from nothing"
+        )
+    if card.network != config.network:
+        raise ConfigError(f"train.network is {config.network!r}, the policy to start from has {card.network!r}")
+    return network.train()

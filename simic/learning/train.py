@@ -1,0 +1,107 @@
+"""From a snapshot to a sealed policy: the same snapshot, start and seed give the same digest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from simic.contracts.config import TrainConfig
+from simic.contracts.errors import ContractViolation, TrainingFailure
+from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
+from simic.hosts.catalogue import blueprint_names
+from simic.learning.output import Workshop
+from simic.learning.session import Session
+from simic.learning.start import StartPoint
+from simic.replay.manifest import read_manifest
+from simic.replay.store import GraphStore
+from simic.runtime.clock import Clock
+from simic.runtime.telemetry import MetricSink, TeeSink
+from simic.trust.keys import Signer
+
+__all__ = ["train"]
+
+PROGRESS_TOTAL = 100
+"""``on_progress`` is told per cent."""
+
+
+def train(
+    snapshot: SnapshotManifest,
+    config: TrainConfig,
+    *,
+    start: StartPoint | None,
+    out_root: Path,
+    signer: Signer,
+    verify: Callable[[Path], str],
+    sink: MetricSink,
+    seed: int,
+    provenance: Provenance,
+    clock: Clock,
+    on_progress: Callable[[int], None] | None,
+) -> TrainingReport:
+    """Learns from the training split of ``snapshot`` and seals the policy at ``out_root/<digest>``.
+
+    ``verify`` returns the digest of the sealed policy to start from, or raises; nothing is read from one before that.
+    ``sink`` hears every update and changes nothing. ``on_progress`` is told in all 100, in steps of whole per cents.
+    Raises TrainingFailure for too little experience, a loss that is not finite, or a policy that stops growing.
+    """
+    started_at = clock()
+    store = _load(snapshot, config)
+    start_digest = None if start is None else verify(start.path)
+    is_continuation = start is not None and start.is_continuation
+    workshop = Workshop(out_root, snapshot.digest, start_digest, seed, is_continuation=is_continuation)
+    with _threads(config.threads):
+        session = Session.begin(store, config, start, seed)
+        with workshop.open_curves() as curves:
+            _run(session, TeeSink(curves, sink), on_progress)
+        sealed = workshop.seal(session, signer, snapshot, store.set_name, provenance)
+    return TrainingReport(
+        **provenance._asdict(),
+        started_at=started_at,
+        finished_at=clock(),
+        digest=sealed.digest,
+        path=str(sealed.path),
+        snapshot_digest=snapshot.digest,
+        start_digest=start_digest,
+        updates=session.learner.updates,
+        episodes=session.episodes_seen,
+        passes=session.mean_passes,
+        metrics=session.final_metrics,
+        curves_path=str(sealed.curves),
+    )
+
+
+def _load(snapshot: SnapshotManifest, config: TrainConfig) -> GraphStore:
+    path = Path(snapshot.path)
+    if (found := read_manifest(path)).digest != snapshot.digest or found.files != snapshot.files:
+        raise ContractViolation(f"{path} holds snapshot {found.digest}, the receipt speaks of {snapshot.digest}")
+    store = GraphStore.load(path, blueprints=blueprint_names())
+    if store.step_count < config.min_experiences:
+        raise TrainingFailure(
+            f"snapshot {snapshot.digest[:12]} holds {store.step_count} training steps, fewer than "
+            f"train.min_experiences {config.min_experiences}: collect more episodes"
+        )
+    return store
+
+
+def _run(session: Session, sink: MetricSink, on_progress: Callable[[int], None] | None) -> None:
+    planned, told = max(1, session.planned_updates), 0
+    for done, record in enumerate(session.run(), start=1):
+        sink.log(record.update, record.metrics)
+        percent = min(PROGRESS_TOTAL, PROGRESS_TOTAL * done // planned)
+        if on_progress is not None and percent > told:
+            on_progress(percent - told)
+        told = percent
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Torch's thread count, given back afterwards: results depend on it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
