@@ -17,10 +17,12 @@ from simic.runtime.telemetry import JsonLinesSink, NullSink, TeeSink, configure_
 
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
+    """The ``simic`` logger by itself, whatever other tests hung on to it."""
     logger = logging.getLogger("simic")
-    handlers, level = list(logger.handlers), logger.level
+    before = list(logger.handlers), logger.level, logger.propagate
+    logger.handlers[:], logger.propagate = [], False
     yield logger
-    logger.handlers[:], logger.level = handlers, level
+    logger.handlers[:], logger.level, logger.propagate = before
 
 
 def test_lines_are_there_at_once_and_read_back_in_order(tmp_path: Path) -> None:
