@@ -6,6 +6,7 @@ Everything here can be done twice: times are those of the receipts, so a repeate
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -34,6 +35,7 @@ __all__ = [
     "version_tags",
 ]
 
+_LOG = logging.getLogger(__name__)
 _BATCH = 900
 """MLflow takes at most 1,000 metrics a call."""
 _ARCHITECTURE = ("architecture", "network", "feature_version", "blueprints")
@@ -183,7 +185,7 @@ def _curves(path: Path, moment: int) -> tuple[list[Metric], dict[str, int]]:
 
     metrics: list[Metric] = []
     broken: dict[str, int] = {}
-    for step, values in read_metrics(path):
+    for step, values in read_metrics(path) if path.is_file() else ():
         for name, value in values.items():
             key = name if name.startswith(_TRAIN_PREFIX) else f"{_TRAIN_PREFIX}{name}"
             if math.isfinite(value):
@@ -222,9 +224,14 @@ def _log_files(client: MlflowClient, run_id: str, evidence: Evidence) -> None:
     }
     for name, receipt in receipts.items():
         client.log_text(run_id, receipt.model_dump_json(indent=2), f"receipts/{name}.json")
-    client.log_artifact(run_id, evidence.training.curves_path, "curves")
-    for path in evidence.validation.figures.values():
-        client.log_artifact(run_id, path, "figures")
+    for folder, path in [
+        ("curves", evidence.training.curves_path),
+        *(("figures", path) for path in evidence.validation.figures.values()),
+    ]:
+        if Path(path).is_file():
+            client.log_artifact(run_id, path, folder)
+        else:  # a picture less is no reason to lose the judgement
+            _LOG.warning("policy %s is recorded without %s: it is gone", evidence.training.digest[:12], path)
 
 
 def _note(evidence: Evidence) -> str:

@@ -55,7 +55,7 @@ _IDLE_HEIGHT = 0.12
 
 def paired_differences(report: TrialReport, path: Path) -> Path:
     """Return over never growing, by family and over all hosts, one mark and interval per controller."""
-    groups = [*dict.fromkeys(report.families), "all hosts"]
+    groups = [*sorted(set(report.families)), "all hosts"]
     trials = sorted(
         (trial for trial in report.controllers if trial.over_wait is not None),
         key=lambda trial: _order(trial.controller),

@@ -18,7 +18,7 @@ class Table(NamedTuple):
 
 def render_table(report: TrialReport) -> Table:
     """One row per controller, in the report's order; returns in points, families as differences to waiting."""
-    families = list(dict.fromkeys(report.families))
+    families = sorted(set(report.families))
     header = ("controller", "return", "over wait", *families, "test accuracy", "parameters")
     rows = [
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ def test_a_run_shows_parameters_curves_numbers_files_and_data(registry: Registry
     client = open_client(place.tracking_uri)
     run = client.get_run(version.mlflow_run_id)
     assert run.info.status == "FINISHED"
-    assert run.data.params["train.policy_lr"] == "0.0003"
+    assert run.data.params["train.policy_lr"] == str(evidence.config.train.policy_lr)
     assert run.data.tags["gate"] == "accepted"
     assert run.data.tags["snapshot_digest"] == "d" * 64
     assert run.data.tags["not_finite.train/policy_loss"] == "first at step 3"
@@ -272,6 +273,21 @@ def test_initialising_twice_keeps_the_database(place: Home, keyring: Keyring) ->
     registry.record(judged(place))
     initialise(place)
     assert len(open_client(place.tracking_uri).search_runs(["1"])) == 1
+
+
+def test_a_picture_that_is_gone_does_not_lose_the_judgement(registry: Registry, place: Home) -> None:
+    evidence = judged(place)
+    Path(evidence.training.curves_path).unlink()
+    Path(evidence.validation.figures["paired_differences"]).unlink()
+    assert registry.record(evidence).digest == evidence.training.digest
+
+
+def test_two_who_initialise_at_once_make_one_database(tmp_path: Path) -> None:
+    home = Home(tmp_path / "fresh")
+    home.create()
+    with ThreadPoolExecutor(2) as pool:
+        assert set(pool.map(initialise, [home, home])) == {"1"}
+    assert len(open_client(home.tracking_uri).search_experiments(filter_string="name = 'simic'")) == 1
 
 
 def test_what_a_killed_initialisation_left_is_replaced(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_hosts_that_are_no_sample_are_refused(keys: list[int]) -> None:
 def test_the_proof_table_shows_every_controller(report: TrialReport) -> None:
     table = render_table(report)
     assert table.header[:3] == ("controller", "return", "over wait")
-    assert table.header[3:8] == ("cap", "select", "gain", "noisy", "fine")
+    assert table.header[3:8] == ("cap", "fine", "gain", "noisy", "select")
     assert [cells[0] for cells in table.rows] == ["wait", "random", "gates"]
     assert all(len(cells) == len(table.header) for cells in table.rows)
     assert table.rows[0][2] == "-"
