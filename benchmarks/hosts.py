@@ -96,6 +96,16 @@ def grow(name: str, values: Tensor) -> nn.Module:
     return seed
 
 
+def flatten(name: str, seed: nn.Module) -> list[Tensor]:
+    """A seed's parameters in the order of the ensemble's."""
+    if name == "norm":
+        return [seed.exponent, seed.bias]
+    if name == "dropout":
+        return []
+    parts = [seed.down.weight.T.reshape(-1), seed.up.weight.T.reshape(-1), seed.down.bias, seed.up.bias]
+    return [*parts, seed.norm.weight - 1.0, seed.norm.bias] if name == "heavy" else parts
+
+
 class ReferenceHost(nn.Module):
     """One host, written the usual way."""
 

@@ -47,8 +47,8 @@ def streams(keys: ArrayLike, purpose: Purpose, *words: int) -> NDArray[np.uint64
     """One stream per key, uint64 [N], told apart by purpose and further words (epoch, slot, ...)."""
     state = _mix(np.atleast_1d(np.asarray(keys, dtype=np.uint64)) + _GOLDEN)
     for word in (int(purpose), *words):
-        offset = _mix(np.array([word], dtype=np.uint64) + _GOLDEN)
-        state = _mix((state ^ offset) + _GOLDEN)
+        # The word goes in as it is: hashed like the key, it would make (key a, word b) equal (key b, word a).
+        state = _mix((state ^ np.array([word], dtype=np.uint64)) + _GOLDEN)
     return state
 
 

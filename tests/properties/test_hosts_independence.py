@@ -30,12 +30,8 @@ def _uniforms(grown: Ensemble, epoch: int) -> NDArray[np.float64]:
 def _bits(grown: Ensemble, host: int) -> list[bytes]:
     """Everything host ``host`` is and shows."""
     observed = grown.observe().take(np.array([host]))
-    columns = [
-        *observed.system.values(),
-        *observed.history.values(),
-        *observed.slots.values(),
-        *observed.layers.values(),
-    ]
+    tables = (observed.system, observed.history, observed.slots, observed.layers)
+    columns = [column for table in tables for column in table.values()]
     tensors = [*grown._weights.segments, *grown._momentum.segments, *grown._seeds]
     return [column.tobytes() for column in columns] + [tensor[host].numpy().tobytes() for tensor in tensors]
 
@@ -91,13 +87,12 @@ def test_bits_do_not_depend_on_neighbours_when_hosts_hold_several_seeds(monkeypa
 
 
 def test_bits_do_not_depend_on_the_number_of_threads() -> None:
-    one, two = ensemble(KEYS[:3]), ensemble(KEYS[:3])
+    one, two = ensemble(KEYS[:2]), ensemble(KEYS[:2])
     two.world = two.world.model_copy(update={"threads": 2})
-    for epoch in range(2):
-        actions = random_actions(one.masks(), _uniforms(one, epoch), patience=0.0)
-        one.step(actions)
-        two.step(actions)
-        assert all(_bits(one, row) == _bits(two, row) for row in range(3))
+    actions = random_actions(one.masks(), _uniforms(one, 0), patience=0.0)
+    one.step(actions)
+    two.step(actions)
+    assert all(_bits(one, row) == _bits(two, row) for row in range(2))
     assert torch.get_num_threads() == 1, "the process keeps its own setting"
 
 

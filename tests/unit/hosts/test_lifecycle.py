@@ -25,9 +25,11 @@ def _slots_in(stage: SeedStage) -> Slots:
     return slots
 
 
-@pytest.mark.parametrize(
-    "row", TRANSITIONS, ids=lambda row: f"{row.source.value}-{row.trigger.value}-{row.target.value}"
-)
+def _name(row: Transition) -> str:
+    return f"{row.source.value}-{row.trigger.value}-{row.target.value}"
+
+
+@pytest.mark.parametrize("row", TRANSITIONS, ids=_name)
 def test_med_1_every_row_of_the_table_is_a_move(row: Transition) -> None:
     slots = _slots_in(row.source)
     slots.move(ONE, row.trigger, row.op)

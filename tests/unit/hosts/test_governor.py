@@ -1,0 +1,151 @@
+"""A host that blows up is stopped in the same step, and what is left of it is finite."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from support.grown import action, ensemble, prove, random_actions, stage_of, step_with, waits
+
+from simic.contracts.actions import Op
+from simic.contracts.batches import Decisions, Masks, Observations
+from simic.contracts.field_report import GovernorKind
+from simic.contracts.lifecycle import SeedStage
+from simic.contracts.state import HardwareContext
+from simic.hosts.ensemble import Ensemble, StepOutcome
+from simic.hosts.governor import DIVERGENCE_FACTOR, Evidence, judge
+from simic.hosts.rollout import rollout
+from simic.hosts.training import EpochBatches
+
+LN10 = float(np.log(10))
+
+
+def _judge(train: float, validation: float = 1.0, *, finite: bool = True, birth: float = 2.0) -> GovernorKind | None:
+    arrays = (np.array([train]), np.array([validation]), np.array([finite]), np.array([birth]))
+    (event,) = judge(Evidence(*arrays, classes=10))
+    return None if event is None else event.kind
+
+
+def test_judgement() -> None:
+    assert _judge(1.0) is None
+    assert _judge(DIVERGENCE_FACTOR * LN10 - 0.01) is None
+    assert _judge(DIVERGENCE_FACTOR * LN10 + 0.01) is GovernorKind.DIVERGENCE
+    assert _judge(20.0, birth=8.0) is None, "a host that was born with a large loss is not diverging"
+    assert _judge(25.0, birth=8.0) is GovernorKind.DIVERGENCE
+    for evidence in ((np.nan, 1.0), (np.inf, 1.0), (1.0, np.nan), (1.0, np.inf)):
+        assert _judge(*evidence) is GovernorKind.NON_FINITE
+    assert _judge(1.0, finite=False) is GovernorKind.NON_FINITE
+
+
+def _assert_stopped(grown: Ensemble, outcome: StepOutcome, kept: torch.Tensor) -> None:
+    assert outcome.governor[0] is not None
+    assert len(outcome.mitigation[0]) == 3
+    assert outcome.terminated.tolist() == [True, False]
+    assert outcome.mitigation[1] == []
+    assert outcome.governor[1] is None
+    for name in (
+        "validation_accuracy_after",
+        "validation_loss_after",
+        "test_accuracy",
+        "committed_validation_accuracy",
+    ):
+        assert np.isfinite(getattr(outcome, name)[0]), name
+    assert torch.equal(grown._weights.stem[0], kept), "the weights are those of the last good epoch"
+    observed = grown.observe()
+    assert all(np.isfinite(observed.system[name][0]) for name in ("validation_loss", "validation_accuracy"))
+    assert not np.isinf(observed.slots["risk"]).any()
+    assert not grown._slots.is_alive[0].any()
+    assert grown.masks().op[0].sum() == 1
+    states = observed.to_states(HardwareContext(device="cpu", threads=1))
+    assert states[0].epoch == int(observed.system["epoch"][0])
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 5, 7])
+@pytest.mark.parametrize(
+    ("poison", "kind"),
+    [
+        (float("nan"), GovernorKind.NON_FINITE),
+        (float("inf"), GovernorKind.NON_FINITE),
+        (1e5, GovernorKind.DIVERGENCE),
+    ],
+)
+def test_l4_a_panic_ends_the_episode_in_the_same_step(epoch: int, poison: float, kind: GovernorKind) -> None:
+    grown = ensemble([1, 3], horizon=9)
+    for _ in range(epoch):
+        grown.step(waits(2))
+    kept = grown._weights.stem[0].clone()
+    _poison_training(grown, poison)
+    outcome = grown.step(waits(2))
+    _assert_stopped(grown, outcome, kept)
+    assert outcome.governor[0] is not None
+    assert outcome.governor[0].kind is kind
+    rest = [grown.step(waits(2)) for _ in range(9 - epoch - 1)]
+    assert all(not outcome.live[0] and outcome.governor[0] is None for outcome in rest)
+    assert rest[-1].terminated.tolist() == [False, True]
+    assert grown.observe().system["epoch"].tolist() == [epoch + 1, 9]
+
+
+def _poison_training(grown: Ensemble, poison: float) -> None:
+    """Host 0's next epoch sees broken samples in one of its steps."""
+    original = grown._cohort.batches
+
+    def broken(epoch: int) -> EpochBatches:
+        batches = original(epoch)
+        batches.inputs[3, 0] *= poison
+        grown._cohort.batches = original  # type: ignore[method-assign]
+        return batches
+
+    grown._cohort.batches = broken  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("stage", [SeedStage.TRAINING, SeedStage.HOLDING])
+def test_a_seed_that_blows_up_stops_its_host_and_is_pruned(stage: SeedStage) -> None:
+    grown = ensemble([1, 3])
+    step_with(grown, action(Op.GERMINATE, slot=1))
+    if stage is SeedStage.HOLDING:
+        step_with(grown, action(Op.ADVANCE, slot=1))
+    assert stage_of(grown, slot=1) is stage
+    kept = grown._weights.stem[0].clone()
+    grown._seeds.parameters[0, 1, 0] = np.nan
+    outcome = grown.step(waits(2))
+    _assert_stopped(grown, outcome, kept)
+    assert stage_of(grown, slot=1) is SeedStage.PRUNED
+    assert outcome.committed_parameters.tolist() == [0, 0]
+    assert outcome.rent_parameters.tolist() == [220, 0], "it was alive during the epoch"
+
+
+def test_the_seed_kept_for_good_survives_a_panic() -> None:
+    grown = ensemble([1, 3])
+    step_with(grown, action(Op.GERMINATE))
+    step_with(grown, action(Op.ADVANCE))
+    step_with(grown)
+    prove(grown)
+    step_with(grown, action(Op.FOSSILIZE))
+    seed = grown._seeds.parameters[0, 0].clone()
+    accuracy = grown.observe().system["validation_accuracy"][0]
+    _poison_training(grown, float("nan"))
+    outcome = grown.step(waits(2))
+    assert outcome.governor[0] is not None
+    assert torch.equal(grown._seeds.parameters[0, 0], seed)
+    assert stage_of(grown) is SeedStage.FOSSILIZED
+    assert outcome.validation_accuracy_after[0] == accuracy, "what is kept is the network before the panic"
+
+
+def test_waiting_hosts_never_panic() -> None:
+    keys = list(range(2, 152, 5))
+    grown = ensemble(keys, horizon=6)
+    outcomes = [grown.step(waits(len(keys))) for _ in range(6)]
+    assert not any(event for outcome in outcomes for event in outcome.governor)
+
+
+def test_a_rollout_goes_on_until_the_last_host_is_done() -> None:
+    grown = ensemble([1, 3], horizon=5)
+    _poison_training(grown, float("nan"))
+
+    def decide(_observations: Observations, masks: Masks, uniforms: NDArray[np.float64]) -> Decisions:
+        actions = random_actions(masks, uniforms)
+        return Decisions(actions, np.where(actions < 0, np.nan, 0.0).astype(np.float32))
+
+    live = [step.live.tolist() for step in rollout(grown, decide, seed=0)]
+    assert live == [[True, True]] + [[False, True]] * 4

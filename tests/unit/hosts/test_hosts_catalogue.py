@@ -1,0 +1,48 @@
+"""Names come from files and entry points, and cost no torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from simic.contracts.errors import ConfigError
+from simic.hosts import catalogue
+
+
+def test_names_are_known_without_torch() -> None:
+    program = (
+        "import sys; from simic.hosts.catalogue import blueprint_names, family_names;"
+        "print(*blueprint_names(), *family_names()); assert 'torch' not in sys.modules"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == [
+        *("bottleneck", "dense", "dropout", "gate", "heavy", "norm"),
+        *("cap", "fine", "gain", "noisy", "select"),
+    ]
+
+
+@pytest.mark.parametrize("load", [catalogue.load_blueprint, catalogue.load_family])
+def test_cr_1_an_unknown_name_raises_and_lists_what_is_known(load) -> None:
+    with pytest.raises(ConfigError, match=r"unknown name 'nrom'.*(norm|noisy)"):
+        load("nrom")
+
+
+def test_installed_blueprints_come_behind_and_cannot_shadow(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = {
+        name: EntryPoint(name, "simic.hosts.blueprints.gate:BLUEPRINT", "simic.blueprints")
+        for name in ("another", "norm")
+    }
+    monkeypatch.setattr(catalogue, "_installed", lambda group: points if group == "simic.blueprints" else {})
+    catalogue._names.cache_clear()
+    catalogue._load.cache_clear()
+    try:
+        assert catalogue.blueprint_names() == ("bottleneck", "dense", "dropout", "gate", "heavy", "norm", "another")
+        assert type(catalogue.load_blueprint("another")).__name__ == "Gate"
+        assert type(catalogue.load_blueprint("norm")).__name__ == "Norm"
+    finally:
+        monkeypatch.undo()
+        catalogue._names.cache_clear()
+        catalogue._load.cache_clear()
