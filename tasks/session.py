@@ -127,6 +127,7 @@ class Session:
         receipt = stage(self.app, self.token, number, *inputs)
         if not self.app.is_intact(receipt):
             _LOG.warning("%s: what the stored receipt speaks of is damaged or gone: doing it again", stage.name)
+            self.app.set_aside(receipt)
             receipt = stage.with_options(refresh_cache=True)(self.app, self.token, number, *inputs)
         self._receipts.append(receipt)
         return receipt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import IngestReceipt, Receipt, SnapshotManifest, TrainingReport, ValidationReport
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
     from simic.app.policies import Policies
     from simic.runtime.settings import Home
 
-__all__ = ["is_intact"]
+__all__ = ["is_intact", "set_aside"]
+
+DAMAGED = "damaged"
+"""Folder of a home for directories that are no longer what their digest says."""
 
 
 def is_intact(receipt: Receipt, home: Home, policies: Policies) -> bool:
@@ -33,3 +37,11 @@ def is_intact(receipt: Receipt, home: Home, policies: Policies) -> bool:
                 return True
     except IntegrityError:
         return False
+
+
+def set_aside(receipt: Receipt, home: Home) -> None:
+    """Make room for the same work again: stages keep what already stands at a digest's place, damaged or not."""
+    if isinstance(receipt, SnapshotManifest | TrainingReport) and (path := Path(receipt.path)).is_dir():
+        folder = home.data / DAMAGED
+        folder.mkdir(parents=True, exist_ok=True)
+        path.rename(folder / f"{path.name}-{uuid4().hex[:8]}")

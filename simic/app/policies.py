@@ -52,7 +52,7 @@ class Policies:
     def fetch(self, reference: str) -> Path:
         """A verified local copy of a registered policy."""
         version = self._registry().find(reference)
-        path = self._home.policies / f"fetched-{version.digest[:16]}"
+        path = self._home.policies / version.digest
         if not path.is_dir() or not self._is_whole(path, version.digest):
             unfinished = self._home.tmp / f"policy-{uuid4().hex}"
             self._registry().load(reference, unfinished)

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simic.app import named
-from simic.app.intact import is_intact
+from simic.app.intact import is_intact, set_aside
 from simic.app.journal import RunJournal
 from simic.app.lineage import content_of
 from simic.app.policies import CHAMPION, CHAMPION_REFERENCE, REFERENCE_PREFIX, Policies
@@ -368,6 +368,10 @@ class App:
     def is_intact(self, receipt: Receipt) -> bool:
         """Whether what a stored receipt speaks of is still whole."""
         return is_intact(receipt, self.home, self.policies)
+
+    def set_aside(self, receipt: Receipt) -> None:
+        """Put damaged files out of the way of doing the same again."""
+        set_aside(receipt, self.home)
 
     def snapshot_at(self, path: Path | None) -> SnapshotManifest:
         """By directory or receipt; else the newest."""

@@ -103,6 +103,9 @@ def test_receipts_prove_nothing_about_files(app: App, asked: _Asked) -> None:
     assert not app.is_intact(report)
     weights.unlink()
     assert not app.is_intact(report)
+    app.set_aside(report)
+    assert not Path(report.path).exists(), "a stage done again keeps what stands at the place of its digest"
+    assert len(list((app.home.data / "damaged").iterdir())) == 1
 
 
 def test_without_a_registry_there_is_no_champion_and_looking_makes_none(app: App) -> None:

@@ -1,0 +1,146 @@
+"""`simic run` for real, small: killed while it trains, given again, and looked at from every side afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.tiny import write_tiny_profile
+
+SIMIC = Path(sys.executable).with_name("simic")
+PREFECT = Path(sys.executable).with_name("prefect")
+START_TIMEOUT_S = 240.0
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_profile(tmp_path_factory.mktemp("profile") / "tiny.toml")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("loop")
+
+
+def _simic(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "SIMIC_HOME": str(root)}
+    return subprocess.run([SIMIC, *arguments], env=environment, capture_output=True, text=True, check=False)
+
+
+def _rows(root: Path, query: str) -> list[dict[str, Any]]:
+    done = _simic(root, "sql", query, "--json")
+    assert done.returncode == 0, done.stderr
+    return list(json.loads(done.stdout))
+
+
+def _receipts(root: Path, stage: str) -> list[Path]:
+    return sorted((root / "data" / "receipts" / stage).glob("*.json"))
+
+
+def _kill_while_it_trains(root: Path, profile: Path) -> None:
+    """SIGKILL to the whole group once the snapshot is sealed and the first updates are on disk."""
+    process = subprocess.Popen(
+        [SIMIC, "run", "--profile", str(profile)],
+        env={**os.environ, "SIMIC_HOME": str(root)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    deadline = time.monotonic() + START_TIMEOUT_S
+    try:
+        while not list((root / "data" / "policies").rglob("*")):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline, "training did not begin"
+            time.sleep(0.02)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def run(root: Path, profile: Path) -> dict[str, Any]:
+    """The receipt of a run that was killed in its first training and then given again."""
+    _kill_while_it_trains(root, profile)
+    assert (len(_receipts(root, "ingest")), len(_receipts(root, "curate")), len(_receipts(root, "train"))) == (1, 1, 0)
+    done = _simic(root, "run", "--profile", str(profile), "--json")
+    assert done.returncode == 3, done.stderr
+    receipt: dict[str, Any] = json.loads(done.stdout)
+    reason = done.stderr.splitlines()[-1]
+    assert reason.startswith("GateRejected: "), done.stderr
+    assert "episodes is 10, needs >= 150" in reason
+    return receipt
+
+
+def test_after_the_kill_nothing_before_training_was_done_again(root: Path, run: dict[str, Any]) -> None:
+    assert run["is_resumed"]
+    assert len(_receipts(root, "collect")) == len(_receipts(root, "ingest")) == 2, "one each for the log and the round"
+    assert len(_receipts(root, "train")) == 2
+    assert [receipt["landed"] for receipt in run["ingests"]] == [400, 200]
+
+
+def test_every_receipt_names_what_it_was_made_from(run: dict[str, Any]) -> None:
+    first, second = run["trainings"]
+    assert first["start_digest"] is None
+    assert second["start_digest"] == first["digest"]
+    assert [snapshot["digest"] for snapshot in run["snapshots"]] == [
+        first["snapshot_digest"],
+        second["snapshot_digest"],
+    ]
+    assert [snapshot["ledger_digest"] for snapshot in run["snapshots"]] == [
+        receipt["ledger_digest"] for receipt in run["ingests"]
+    ]
+    assert run["collections"][1]["policy_digest"] == first["digest"]
+    assert run["validation"]["policy_digest"] == run["decision"]["policy_digest"] == second["digest"]
+    assert run["validation"]["snapshot_digest"] == second["snapshot_digest"]
+    assert {receipt["config_digest"] for receipt in [*run["ingests"], *run["trainings"], run["decision"]]} == {
+        run["config_digest"]
+    }
+
+
+def test_a_rejected_policy_is_on_record_with_its_evidence_and_no_champion_was_made(
+    root: Path, run: dict[str, Any]
+) -> None:
+    assert run["version"] is None
+    assert not run["decision"]["accepted"]
+    done = _simic(root, "verify", "models:/tamiyo@candidate", "--json")
+    assert json.loads(done.stdout)["digest"] == run["trainings"][1]["digest"], done.stderr
+    assert _simic(root, "verify", "models:/tamiyo@champion").returncode == 2
+    assert _simic(root, "publish").returncode == 2
+    assert all(Path(figure).read_bytes().startswith(b"\x89PNG") for figure in run["validation"]["figures"].values())
+
+
+def test_the_views_hold_what_happened(root: Path, run: dict[str, Any]) -> None:
+    counts = "SELECT (SELECT count(*) FROM reports) AS reports, (SELECT count(*) FROM gates) AS criteria"
+    (row,) = _rows(root, counts)
+    assert row["reports"] == 600
+    assert row["criteria"] >= len(run["decision"]["criteria"]) or row["criteria"] == 1
+
+
+def test_a_flipped_byte_in_the_registered_weights_is_refused(root: Path, run: dict[str, Any]) -> None:
+    (stored,) = (root / "mlruns" / "artifacts").rglob("weights.safetensors")
+    whole = stored.read_bytes()
+    stored.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    try:
+        done = _simic(root, "verify", "models:/tamiyo@candidate")
+    finally:
+        stored.write_bytes(whole)
+    assert done.returncode == 1
+    assert "IntegrityError" in done.stderr
+
+
+def test_stages_stand_alone_and_repeat_themselves_exactly(root: Path, profile: Path, run: dict[str, Any]) -> None:
+    common = ("--profile", str(profile), "--json")
+    snapshot = json.loads(_simic(root, "curate", *common).stdout)
+    assert snapshot["digest"] == run["snapshots"][1]["digest"]
+    first = Path(run["snapshots"][0]["path"])
+    trained = json.loads(_simic(root, "train", "--snapshot", str(first), "--start", "nothing", *common).stdout)
+    weights = [Path(report["path"]) / "weights.safetensors" for report in (trained, run["trainings"][0])]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
