@@ -118,7 +118,7 @@ class TrainConfig(Contract):
     lambda_: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
     entropy_bonus: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Weight of the entropy of each head, averaged over the steps at which it mattered."""
-    cloning_weight: Annotated[float, Field(ge=0.0, le=10.0)] = 0.03
+    cloning_weight: Annotated[float, Field(ge=0.0, le=10.0)] = 0.05
     """Weight, during V-trace, of the log-likelihood of the behaviour's own actions: it holds the policy near what was
     tried, so that a head keeps its spread until the advantages have told its choices apart."""
     min_experiences: Positive = 1000

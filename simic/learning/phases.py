@@ -22,7 +22,7 @@ from simic.replay.sampler import PassSampler
 from simic.replay.store import GraphStore
 from simic.runtime.seeds import generator
 
-__all__ = ["Record", "cloning", "fitted_scale", "round_rows", "value_fit", "vtrace_passes"]
+__all__ = ["Record", "check_commitment", "cloning", "fitted_scale", "round_rows", "value_fit", "vtrace_passes"]
 
 Rows = NDArray[np.int64]
 
@@ -88,7 +88,7 @@ def vtrace_passes(
             seen.append(metrics)
             position += 1
             yield Record(learner.updates, "vtrace", metrics)
-        _check_commitment(seen, min_commit_rate)
+        check_commitment(seen, min_commit_rate)
 
 
 @torch.no_grad()
@@ -120,7 +120,7 @@ def round_rows(store: GraphStore, sampler: PassSampler, passes: int, old_share: 
         limit = len(available) if not len(new) else min(len(available), int(old_share * len(new)))
         old = np.sort(generator(seed, "old", index).permutation(available)[:limit])
         left[old] -= 1
-        rows = np.concatenate([new, old])
+        rows = np.concatenate([new[left[new] > index], old])
         if len(rows):
             out.append(rows.astype(np.int64))
     return out
@@ -143,7 +143,7 @@ def _supervised(
             yield Record(learner.updates, phase, metrics)
 
 
-def _check_commitment(seen: list[dict[str, float]], least: float) -> None:
+def check_commitment(seen: list[dict[str, float]], least: float) -> None:
     """Without a single state in which a seed could be kept there is nothing to judge by; the gate judges then."""
     if not any(metrics["fossilize_legal"] for metrics in seen):
         return

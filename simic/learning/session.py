@@ -50,6 +50,10 @@ class Session:
     @staticmethod
     def begin(store: GraphStore, config: TrainConfig, start: StartPoint | None, seed: int) -> Session:
         """Fresh, from another policy's weights, or where the last round ended."""
+        if config.vtrace_passes > config.max_passes:
+            raise ConfigError(
+                f"train.vtrace_passes {config.vtrace_passes} exceeds train.max_passes {config.max_passes}"
+            )
         if start is None:
             session = Session(store, config, Learner(_fresh_network(store, config, seed), config), seed)
             session._cloning_passes = config.cloning_passes

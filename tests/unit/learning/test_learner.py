@@ -1,0 +1,129 @@
+"""One update, in its one order."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from simic.contracts.config import TrainConfig
+from simic.contracts.errors import TrainingFailure
+from simic.learning.learner import Learner
+from simic.learning.losses import Loss
+from simic.learning.rates import Schedule, apply_rates
+
+FLAT = Schedule.constant(0, 1.0)
+
+
+class TwoNumbers(nn.Module):
+    """A policy of one number and a value of one number."""
+
+    def __init__(self, policy: float = 1.0, value: float = 2.0) -> None:
+        super().__init__()
+        self.policy, self.value = nn.Parameter(torch.tensor(policy)), nn.Parameter(torch.tensor(value))
+
+    def policy_parameters(self) -> list[nn.Parameter]:
+        return [self.policy]
+
+    def value_parameters(self) -> list[nn.Parameter]:
+        return [self.value]
+
+
+def learner(**changes: Any) -> Learner:
+    config = TrainConfig(**{"policy_lr": 1e-2, "value_lr": 1e-3, **changes})
+    return Learner(TwoNumbers(), config)  # type: ignore[arg-type]
+
+
+def loss(total: Tensor) -> Loss:
+    return Loss(total, {"seen": total.detach()})
+
+
+class _FailsBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(_context: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(_context: Any, *_gradients: Tensor) -> Tensor:
+        raise RuntimeError("injected")
+
+
+def test_d1_an_update_is_the_exact_adamw_step() -> None:
+    """First step of AdamW: p (1 - lr wd) - lr g / (|g| + eps), g after the clip."""
+    one = learner(weight_decay=0.1, clip_norm=0.5)
+    network = one.network
+    metrics = one.update(loss(3.0 * network.policy - 0.2 * network.value), FLAT, 0)
+    assert network.policy.item() == pytest.approx(1.0 * (1 - 1e-2 * 0.1) - 1e-2 * 0.5 / (0.5 + 1e-8), rel=1e-6)
+    assert network.value.item() == pytest.approx(2.0 * (1 - 1e-3 * 0.1) + 1e-3 * 0.2 / (0.2 + 1e-8), rel=1e-6)
+    assert metrics["grad_norm_policy"] == pytest.approx(3.0)
+    assert metrics["grad_norm_value"] == pytest.approx(0.2)
+    assert one.updates == 1
+
+
+def test_m19_a_huge_gradient_in_one_group_does_not_shrink_the_other() -> None:
+    calm, wild = learner(), learner()
+    calm.update(loss(1.0 * calm.network.policy + 0.1 * calm.network.value), FLAT, 0)
+    wild.update(loss(1e6 * wild.network.policy + 0.1 * wild.network.value), FLAT, 0)
+    assert torch.equal(calm.network.value, wild.network.value)
+
+
+def test_a_group_without_gradient_is_left_alone() -> None:
+    """The value fit moves no policy, not even by weight decay."""
+    one = learner(weight_decay=1.0)
+    metrics = one.update(loss(one.network.value.square()), FLAT, 0)
+    assert one.network.policy.item() == 1.0
+    assert one.network.value.item() != 2.0
+    assert "grad_norm_policy" not in metrics
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_d10_a_loss_that_is_not_finite_stops_and_changes_nothing(bad: float) -> None:
+    one = learner()
+    before = copy.deepcopy(one.network.state_dict())
+    with pytest.raises(TrainingFailure, match="loss is"):
+        one.update(loss(one.network.policy * bad), FLAT, 0)
+    assert all(torch.equal(before[name], value) for name, value in one.network.state_dict().items())
+    assert one.updates == 0
+
+
+def test_d10_a_gradient_that_is_not_finite_stops_and_changes_nothing() -> None:
+    """sqrt at 0: a finite loss with an infinite gradient."""
+    one = learner()
+    before = copy.deepcopy(one.network.state_dict())
+    with pytest.raises(TrainingFailure, match="grad_norm_policy is"):
+        one.update(loss((one.network.policy - 1.0).sqrt() + one.network.value), FLAT, 0)
+    assert all(torch.equal(before[name], value) for name, value in one.network.state_dict().items())
+    assert all(parameter.grad is None for parameter in one.network.parameters())
+
+
+def test_d2_no_gradient_survives_a_failed_update() -> None:
+    """A failure half way through backward; the next step equals a step that never saw it."""
+    clean, failed = learner(), learner()
+    broken = failed.network.value * 5.0 + _FailsBackward.apply(failed.network.policy * 7.0)
+    with pytest.raises(RuntimeError, match="injected"):
+        failed.update(loss(broken), FLAT, 0)
+    for one in (clean, failed):
+        one.update(loss(one.network.policy.square() + one.network.value.square()), FLAT, 0)
+    for name, value in clean.network.state_dict().items():
+        assert torch.equal(value, failed.network.state_dict()[name])
+
+
+def test_warm_up_and_cosine_by_hand() -> None:
+    schedule = Schedule(warmup=3, length=13, first=1.0, last=0.2)
+    assert [schedule.share(update) for update in range(3)] == pytest.approx([0.25, 0.5, 0.75])
+    assert schedule.share(3) == pytest.approx(1.0)
+    assert schedule.share(8) == pytest.approx(0.6)
+    assert schedule.share(13) == schedule.share(500) == pytest.approx(0.2)
+    shares = [schedule.share(update) for update in range(3, 14)]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_rates_are_shares_of_each_groups_own_peak_and_never_below_the_least() -> None:
+    one = learner(min_lr=5e-4)
+    assert apply_rates(one.optimizer, 0.8, 5e-4) == {"lr_policy": pytest.approx(8e-3), "lr_value": pytest.approx(8e-4)}
+    assert apply_rates(one.optimizer, 0.01, 5e-4) == {"lr_policy": 5e-4, "lr_value": 5e-4}
+    assert apply_rates(one.optimizer, 1.0, 5e-4)["lr_policy"] == 1e-2

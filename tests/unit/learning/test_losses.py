@@ -1,0 +1,193 @@
+"""What the losses see, and what they must not see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.learning import bandit_episodes
+from support.reports import BLUEPRINTS, episode
+from support.snapshots import write_snapshot
+from torch import Tensor
+
+from simic.contracts.actions import HEADS, Op
+from simic.contracts.batches import OP_INDEX
+from simic.contracts.config import NetworkConfig, TrainConfig
+from simic.controllers import heads
+from simic.controllers.network import NetworkShape, PolicyNetwork
+from simic.hosts.catalogue import blueprint_names
+from simic.learning.losses import Loss, Targets, cloning_loss, explained_variance, value_fit_loss, vtrace_loss
+from simic.replay.batch import SequenceBatch
+from simic.replay.store import GraphStore
+
+TARGETS = Targets.of(TrainConfig(entropy_bonus=0.01), advantage_scale=5.0)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> GraphStore:
+    """Twelve episodes, three of them truncated."""
+    path = tmp_path_factory.mktemp("snapshot") / "s"
+    reports = [r for key in range(12) for r in episode(key, truncate_at=4 + key if key % 4 == 0 else None)]
+    write_snapshot(path, reports, split="train")
+    return GraphStore.load(path, blueprints=BLUEPRINTS)
+
+
+@pytest.fixture
+def network() -> PolicyNetwork:
+    network = PolicyNetwork(NetworkShape(hidden=16, layers=1, blueprints=BLUEPRINTS), seed=3)
+    network.set_value_scale(10.0, 8.0)
+    return network
+
+
+def gradients(network: PolicyNetwork, total: Tensor) -> dict[str, Tensor]:
+    network.zero_grad()
+    total.backward()
+    return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in network.named_parameters()}
+
+
+LOSSES: list[Callable[[PolicyNetwork, SequenceBatch], Loss]] = [
+    lambda network, batch: cloning_loss(network, batch, 0.02),
+    value_fit_loss,
+    lambda network, batch: vtrace_loss(network, batch, TARGETS),
+]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_order_within_a_batch_does_not_matter(store: GraphStore, network: PolicyNetwork, loss: Any) -> None:
+    ids = np.array([3, 7, 1, 10, 4])
+    forwards, backwards = (loss(network, store.batch(rows)) for rows in (ids, ids[::-1].copy()))
+    torch.testing.assert_close(forwards.total, backwards.total, rtol=1e-5, atol=1e-5)
+    for name, value in forwards.metrics.items():
+        torch.testing.assert_close(value, backwards.metrics[name], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["policy_loss", "value_loss"])
+def test_d5_h3_sequences_neither_leak_nor_count_their_padding(
+    store: GraphStore, network: PolicyNetwork, name: str
+) -> None:
+    """A batch's loss is the mean over steps of what its sequences give alone, however much padding stands between."""
+    lengths = store.sequences.lengths
+    ids = np.array([int(lengths.argmin()), int(lengths.argmax()), int(np.argsort(lengths)[1])])
+    whole = vtrace_loss(network, store.batch(ids), TARGETS).metrics[name]
+    alone = [vtrace_loss(network, store.batch(ids[i : i + 1]), TARGETS).metrics[name] for i in range(3)]
+    expected = sum(float(x) * int(lengths[i]) for x, i in zip(alone, ids, strict=True)) / int(lengths[ids].sum())
+    assert float(whole) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_d8_each_group_learns_from_its_own_loss_alone(store: GraphStore, network: PolicyNetwork) -> None:
+    """The policy's gradient does not reach the value's parameters, nor the other way round."""
+    batch = store.batch(np.arange(6))
+    together = gradients(network, vtrace_loss(network, batch, TARGETS).total)
+    cloned = gradients(network, cloning_loss(network, batch, 0.02).total)
+    fitted = gradients(network, value_fit_loss(network, batch).total)
+    for name in together:
+        is_value = name.startswith("value")
+        assert together[name].abs().sum() > 0 or "normalise" in name or "norms" in name
+        assert not (cloned[name].any() if is_value else fitted[name].any()), name
+
+
+def test_h6_heads_that_never_mattered_get_no_gradient(store: GraphStore, network: PolicyNetwork) -> None:
+    """Only waiting in the batch: neither loss, entropy nor cloning touches slots and their factors."""
+    batch = store.batch(np.arange(4))
+    calm = torch.where((batch.actions[:, :1] == OP_INDEX[Op.WAIT]).expand_as(batch.actions), batch.actions, -1)
+    calm[:, 0] = OP_INDEX[Op.WAIT]
+    changed = SequenceBatch(**{**batch.__dict__, "actions": calm})
+    found = gradients(network, vtrace_loss(network, changed, TARGETS).total)
+    assert not any(found[name].any() for name in found if name.startswith("slot_head"))
+    assert found["op_head.2.weight"].any()
+    metrics = vtrace_loss(network, changed, TARGETS).metrics
+    assert [float(metrics[f"entropy_{head.value}"]) for head in HEADS[1:]] == [0.0] * 6
+
+
+def test_h1_entropies_are_per_head_and_those_of_a_uniform_policy(store: GraphStore, network: PolicyNetwork) -> None:
+    """An untrained policy is uniform over what is available: entropy is ln of the count."""
+    metrics = vtrace_loss(network, store.batch(np.arange(12)), TARGETS).metrics
+    assert float(metrics["entropy_blueprint"]) == pytest.approx(np.log(len(BLUEPRINTS)), abs=0.02)
+    assert float(metrics["entropy_tempo"]) == pytest.approx(np.log(3), abs=0.02)
+    assert float(metrics["entropy_alpha_speed"]) == pytest.approx(np.log(4), abs=0.02)
+
+
+def test_l1_a_saturated_policy_still_learns(store: GraphStore, network: PolicyNetwork) -> None:
+    """Even when one operation has all the mass, every loss still moves its logit."""
+    with torch.no_grad():
+        network.op_head[2].bias[OP_INDEX[Op.WAIT]] = 15.0
+    batch = store.batch(np.arange(12))
+    for loss in (LOSSES[0], LOSSES[2]):
+        found = gradients(network, loss(network, batch).total)["op_head.2.bias"]
+        assert float(found[OP_INDEX[Op.GERMINATE]].abs()) > 1e-9
+
+
+def test_l15_points_or_any_other_unit_give_the_same_gradient(store: GraphStore, network: PolicyNetwork) -> None:
+    """One fixed scale: rewards, value scale and advantage scale times 8 change nothing."""
+    batch = store.batch(np.arange(6))
+    plain = gradients(network, vtrace_loss(network, batch, TARGETS).total)
+    network.set_value_scale(80.0, 64.0)
+    scaled = SequenceBatch(**{**batch.__dict__, "rewards": batch.rewards * 8, "returns": batch.returns * 8})
+    found = gradients(network, vtrace_loss(network, scaled, TARGETS._replace(advantage_scale=40.0)).total)
+    for name, gradient in plain.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_cloning_a_perfect_copy_costs_the_behaviours_entropy(tmp_path: Path) -> None:
+    """The gap is 0 when the policy's log-probabilities are those of the log."""
+    write_snapshot(tmp_path / "s", bandit_episodes(range(60)), split="train")
+    store = GraphStore.load(tmp_path / "s", blueprints=blueprint_names())
+    network = PolicyNetwork(NetworkShape.of(NetworkConfig(hidden=16, layers=1), store.blueprints), seed=0)
+    with torch.no_grad():
+        network.op_head[2].bias[OP_INDEX[Op.GERMINATE]] = float(np.log(2.0))
+        for head in (network.op_head, network.slot_head):
+            head[2].weight.zero_()
+    batch = store.batch(np.arange(60))
+    result = cloning_loss(network, batch, exploration=0.0)
+    assert float(result.metrics["cloning_gap"]) == pytest.approx(0.0, abs=1e-5)
+    ratios = vtrace_loss(network, batch, TARGETS._replace(exploration=0.0)).metrics
+    assert float(ratios["mean_ratio"]) == pytest.approx(1.0, abs=1e-5)
+    assert float(ratios["effective_sample_share"]) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_simic001_far_off_policy_is_finite_and_counted(store: GraphStore, network: PolicyNetwork) -> None:
+    batch = store.batch(np.arange(6))
+    far = SequenceBatch(**{**batch.__dict__, "log_prob_behaviour": batch.log_prob_behaviour - 50.0 * batch.valid})
+    result = vtrace_loss(network, far, TARGETS)
+    assert torch.isfinite(result.total)
+    assert all(torch.isfinite(value) for value in result.metrics.values())
+    assert float(result.metrics["clamp_count"]) == float(batch.valid.sum())
+
+
+def test_explained_variance_by_hand() -> None:
+    targets = torch.tensor([[1.0, 3.0], [5.0, 99.0]])
+    valid = torch.tensor([[True, True], [True, False]])
+    assert float(explained_variance(targets, targets, valid)) == 1.0
+    assert float(explained_variance(torch.zeros(2, 2), targets, valid)) == pytest.approx(0.0)
+    assert float(explained_variance(torch.zeros(2, 2), torch.full((2, 2), 7.0), valid)) == 0.0
+
+
+def test_value_fit_bootstraps_a_truncated_episode_from_its_final_state(
+    store: GraphStore, network: PolicyNetwork
+) -> None:
+    """With the constant value v and the same weights, a truncated return ends in gamma^k v, a terminated one in 0."""
+    with torch.no_grad():
+        network.value_head[2].weight.zero_()
+        network.value_head[2].bias.zero_()
+    truncated = int(store.sequences.lengths.argmin())
+    batch = store.batch(np.array([truncated]))
+    length = int(store.sequences.lengths[truncated])
+    expected = batch.returns[:, 0] + 10.0 * 0.99 ** torch.arange(length, 0, -1)
+    loss = torch.nn.functional.smooth_l1_loss(torch.full((length,), 10.0 / 8.0), expected / 8.0)
+    assert value_fit_loss(network, batch).total.item() == pytest.approx(float(loss), rel=1e-4)
+
+
+def test_high2_stored_log_probabilities_are_recomputed_exactly(store: GraphStore, network: PolicyNetwork) -> None:
+    """What the policy said when it sampled equals what the learner computes for the same rows."""
+    batch = store.batch(np.arange(12))
+    output = network.act(batch.steps)
+    uniforms = np.random.default_rng(0).random((len(batch.actions), len(HEADS)))
+    decisions = heads.sample(output, batch.steps.slot_ptr, batch.masks, uniforms, 0.02)
+    again = heads.log_prob(
+        output, batch.steps.slot_ptr, batch.masks, torch.from_numpy(decisions.actions.astype(np.int64)), 0.02
+    )
+    np.testing.assert_allclose(again.heads.detach().numpy(), np.nan_to_num(decisions.log_probs), atol=1e-5)

@@ -1,0 +1,341 @@
+"""The whole learner: it learns what can be learned, twice the same, goes on where it stopped, and refuses the rest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.learning import HORIZON, KINDS, RETURNS, bandit_episodes
+from support.reports import episode
+from support.snapshots import write_snapshot
+
+from simic.contracts.actions import Op
+from simic.contracts.batches import OP_INDEX
+from simic.contracts.config import NetworkConfig, TrainConfig
+from simic.contracts.errors import ConfigError, ContractViolation, IntegrityError, TrainingFailure
+from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
+from simic.controllers import heads
+from simic.controllers.store import load_policy
+from simic.hosts.catalogue import blueprint_names
+from simic.learning.start import StartPoint
+from simic.learning.train import train
+from simic.replay.store import GraphStore
+from simic.runtime.telemetry import NullSink, read_metrics
+from simic.trust.keys import Keyring, load_signer
+from simic.trust.seal import verify as verify_seal
+
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
+PROVENANCE = Provenance("test", "0" * 64, 0)
+SMALL = TrainConfig(
+    network=NetworkConfig(hidden=16, layers=1),
+    batch_sequences=16,
+    cloning_passes=2,
+    value_passes=2,
+    vtrace_passes=6,
+    round_passes=2,
+    min_experiences=100,
+    min_commit_rate=0.0,
+)
+EPISODES = 240
+
+
+class RecordingSink:
+    """Remembers what it hears."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[int, dict[str, float]]] = []
+
+    def log(self, step: int, metrics: Any) -> None:
+        self.records.append((step, dict(metrics)))
+
+
+def run(root: Path, snapshot: SnapshotManifest, config: TrainConfig = SMALL, **changes: Any) -> TrainingReport:
+    arguments = {
+        "start": None,
+        "out_root": root / "policies",
+        "signer": load_signer(root / "keys", {}),
+        "verify": lambda path: verify_seal(path, Keyring(root / "keys")).digest,
+        "sink": NullSink(),
+        "seed": 0,
+        "provenance": PROVENANCE,
+        "clock": lambda: NOW,
+        "on_progress": None,
+    }
+    return train(snapshot, config, **{**arguments, **changes})
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("learning")
+
+
+@pytest.fixture(scope="module")
+def first_snapshot(root: Path) -> SnapshotManifest:
+    return write_snapshot(root / "first", bandit_episodes(range(EPISODES)), split="train")
+
+
+@pytest.fixture(scope="module")
+def second_snapshot(root: Path) -> SnapshotManifest:
+    """The first one and sixty episodes more."""
+    return write_snapshot(root / "second", bandit_episodes(range(EPISODES + 60)), split="train")
+
+
+@pytest.fixture(scope="module")
+def trained(root: Path, first_snapshot: SnapshotManifest) -> TrainingReport:
+    return run(root, first_snapshot)
+
+
+@pytest.fixture(scope="module")
+def continued(root: Path, trained: TrainingReport, second_snapshot: SnapshotManifest) -> TrainingReport:
+    return run(root, second_snapshot, start=StartPoint(Path(trained.path), is_continuation=True))
+
+
+def choices(path: Path, snapshot: SnapshotManifest) -> dict[str, set[str]]:
+    """What the greedy policy does in the first state, by kind of host."""
+    network = load_policy(path).network
+    store = GraphStore.load(Path(snapshot.path), blueprints=blueprint_names())
+    batch = store.batch(np.arange(len(store)))
+    decisions = heads.greedy(network.act(batch.steps), batch.steps.slot_ptr, batch.masks).actions
+    found: dict[str, set[str]] = {kind: set() for kind in KINDS}
+    for row in np.flatnonzero(batch.time.numpy() == 0):
+        kind = KINDS[store.sequences.host_keys[batch.place[row]] % 3]
+        op, blueprint = decisions[row][0], decisions[row][2]
+        found[kind].add(blueprint_names()[blueprint] if op == OP_INDEX[Op.GERMINATE] else "wait")
+    return found
+
+
+def test_the_right_choice_is_learned_for_every_kind_of_host(
+    trained: TrainingReport, first_snapshot: SnapshotManifest
+) -> None:
+    best = {kind: {max(RETURNS, key=lambda key: (key[0] == kind, RETURNS[key]))[1]} for kind in KINDS}
+    assert best == {"linear": {"gate"}, "curved": {"norm"}, "healthy": {"wait"}}
+    assert choices(Path(trained.path), first_snapshot) == best
+
+
+def test_same_snapshot_and_seed_same_digest_other_seed_another(
+    root: Path, tmp_path: Path, trained: TrainingReport, first_snapshot: SnapshotManifest
+) -> None:
+    again = run(tmp_path, first_snapshot)
+    assert again.digest == trained.digest
+    assert again.metrics == trained.metrics
+    assert Path(again.curves_path).read_bytes() == Path(trained.curves_path).read_bytes()
+    assert run(tmp_path, first_snapshot, seed=1).digest != trained.digest
+
+
+def test_l7_who_listens_changes_nothing(
+    tmp_path: Path, trained: TrainingReport, first_snapshot: SnapshotManifest
+) -> None:
+    sink, told = RecordingSink(), []
+    heard = run(tmp_path, first_snapshot, sink=sink, on_progress=told.append)
+    assert heard.digest == trained.digest
+    assert sum(told) == 100
+    assert min(told) > 0
+    assert [step for step, _ in sink.records] == list(range(1, trained.updates + 1))
+    assert sink.records == list(read_metrics(Path(heard.curves_path)))
+
+
+def test_the_thread_count_is_given_back(tmp_path: Path, first_snapshot: SnapshotManifest) -> None:
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(TrainingFailure):
+            run(tmp_path, first_snapshot, SMALL.model_copy(update={"min_commit_rate": 1.0, "vtrace_passes": 0}))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_the_report_tells_what_was_done(trained: TrainingReport, first_snapshot: SnapshotManifest) -> None:
+    updates = (SMALL.cloning_passes + SMALL.value_passes + SMALL.vtrace_passes) * EPISODES // SMALL.batch_sequences
+    assert (trained.updates, trained.episodes, trained.passes) == (updates, EPISODES, float(SMALL.vtrace_passes))
+    assert trained.snapshot_digest == first_snapshot.digest
+    assert trained.start_digest is None
+    expected = """policy_loss value_loss mean_ratio commit_rate explained_variance advantage_sd clamp_count entropy_op
+        grad_norm_policy grad_norm_value lr_policy effective_sample_share mean_log_ratio"""
+    assert set(expected.split()) <= set(trained.metrics)
+    assert trained.metrics["explained_variance"] > 0.2
+
+
+def test_l8_passes_move_the_policy_off_the_behaviour(trained: TrainingReport) -> None:
+    """The first ratios are near 1, the last are not: truncation has something to do."""
+    records = [m for _, m in read_metrics(Path(trained.curves_path)) if "mean_ratio" in m]
+    assert records[0]["mean_ratio"] > 0.95
+    assert trained.metrics["mean_ratio"] < 0.9
+    assert trained.metrics["clamp_count"] == 0.0
+
+
+def test_the_policy_is_sealed_complete_and_without_pickle(root: Path, trained: TrainingReport) -> None:
+    path = Path(trained.path)
+    assert verify_seal(path, Keyring(root / "keys"), trained.digest).digest == path.name == trained.digest
+    names = {file.name for file in path.iterdir()}
+    assert names == {"weights.safetensors", "card.json", "learner.safetensors", "learner.json", "manifest.json"}
+    assert [entry.name for entry in path.parent.iterdir() if entry.name.startswith(".")] == []
+    card = json.loads((path / "card.json").read_text())
+    assert card["snapshot_digest"] == trained.snapshot_digest
+    assert card["set"] == "benchmark"
+
+
+def test_c5_the_normaliser_is_the_first_snapshots_and_stays(
+    trained: TrainingReport, continued: TrainingReport, first_snapshot: SnapshotManifest
+) -> None:
+    store = GraphStore.load(Path(first_snapshot.path), blueprints=blueprint_names())
+    policies = [load_policy(Path(report.path)) for report in (trained, continued)]
+    assert policies[0].card.normaliser_version == policies[1].card.normaliser_version
+    accuracy = policies[0].card.features["context"].index("validation_accuracy")
+    mean = policies[0].network.normaliser().mean["context"][accuracy]
+    assert float(mean) == pytest.approx(float(store.table.context_x[:, accuracy].mean()), rel=1e-4)
+
+
+def test_a_round_goes_on(trained: TrainingReport, continued: TrainingReport) -> None:
+    """New episodes in each pass, worn-in ones as far as they may; counters and moments go on."""
+    state, later = (json.loads((Path(r.path) / "learner.json").read_text()) for r in (trained, continued))
+    assert continued.start_digest == trained.digest
+    assert continued.episodes == EPISODES + 60
+    assert later["snapshots"] == [trained.snapshot_digest, continued.snapshot_digest]
+    assert (state["rounds"], later["rounds"]) == (1, 2)
+    assert later["advantage_scale"] == state["advantage_scale"]
+    assert continued.updates == later["updates"] > state["updates"] == trained.updates
+    counts, after = state["sampler"]["counts"], later["sampler"]["counts"]
+    assert set(counts.values()) == {6}
+    new = set(after) - set(counts)
+    assert {after[run_id] for run_id in new} == {2}
+    assert sum(after[run_id] - 6 for run_id in counts) == 2 * len(new)
+    assert max(after.values()) <= SMALL.max_passes
+
+
+def test_a_rounds_curves_begin_with_those_of_the_rounds_before(
+    trained: TrainingReport, continued: TrainingReport
+) -> None:
+    before, after = (list(read_metrics(Path(r.curves_path))) for r in (trained, continued))
+    assert after[: len(before)] == before
+    assert [step for step, _ in after] == list(range(1, continued.updates + 1))
+    assert all("cloning_gap" not in metrics for _, metrics in after[len(before) :])
+
+
+def test_a_round_takes_smaller_steps(trained: TrainingReport, continued: TrainingReport) -> None:
+    before, after = (list(read_metrics(Path(r.curves_path))) for r in (trained, continued))
+    rates = [metrics["lr_policy"] for _, metrics in after[len(before) :]]
+    assert rates == sorted(rates, reverse=True)
+    assert max(rates) < max(m.get("lr_policy", 0.0) for _, m in before)
+
+
+def test_a_champion_gives_its_weights_and_nothing_else(
+    root: Path, tmp_path: Path, continued: TrainingReport, second_snapshot: SnapshotManifest
+) -> None:
+    """Fresh counts, no cloning, all episodes; the statistics its weights were made for."""
+    start = StartPoint(Path(continued.path), is_continuation=False)
+    report = run(root, second_snapshot, start=start, out_root=tmp_path / "policies")
+    assert report.start_digest == continued.digest
+    assert (report.episodes, report.passes) == (EPISODES + 60, float(SMALL.vtrace_passes))
+    curves = [metrics for _, metrics in read_metrics(Path(report.curves_path))]
+    assert not any("cloning_gap" in metrics for metrics in curves)
+    assert "value_fit_loss" in curves[0]
+    assert (
+        load_policy(Path(report.path)).card.normaliser_version
+        == load_policy(Path(continued.path)).card.normaliser_version
+    )
+    assert choices(Path(report.path), second_snapshot) == {"linear": {"gate"}, "curved": {"norm"}, "healthy": {"wait"}}
+
+
+def test_nothing_is_read_from_a_policy_that_does_not_verify(
+    root: Path, tmp_path: Path, trained: TrainingReport, second_snapshot: SnapshotManifest
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(trained.path, copy)
+    content = bytearray((copy / "weights.safetensors").read_bytes())
+    content[-1] ^= 1
+    (copy / "weights.safetensors").write_bytes(bytes(content))
+    with pytest.raises(IntegrityError):
+        run(root, second_snapshot, start=StartPoint(copy, is_continuation=True), out_root=tmp_path / "policies")
+
+
+def test_only_the_training_split_teaches(tmp_path: Path) -> None:
+    snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(EPISODES)))
+    store = GraphStore.load(Path(snapshot.path), blueprints=blueprint_names())
+    report = run(tmp_path, snapshot, SMALL.model_copy(update={"vtrace_passes": 1}))
+    assert report.episodes == len(store) < EPISODES
+    counted = json.loads((Path(report.path) / "learner.json").read_text())["sampler"]["counts"]
+    assert set(counted) == set(store.sequences.run_ids)
+
+
+def test_too_little_experience_is_refused(tmp_path: Path) -> None:
+    snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(10)), split="train")
+    with pytest.raises(TrainingFailure, match=rf"{10 * HORIZON} training steps, fewer than train.min_experiences 100"):
+        run(tmp_path, snapshot)
+    assert not (tmp_path / "policies").exists()
+
+
+def test_a_policy_that_stops_committing_is_an_error_and_leaves_no_policy(tmp_path: Path) -> None:
+    """Episodes in which growing could be kept, and a bound that nothing can meet."""
+    reports = [report for key in range(20) for report in episode(key)]
+    snapshot = write_snapshot(
+        tmp_path / "s", [], split="train", change=lambda _: _renamed_rows(reports, {"mlp": "gate", "attention": "dense",
+                                                                                    "relu": "heavy"})
+    )  # fmt: skip
+    config = SMALL.model_copy(update={"min_commit_rate": 1.0, "vtrace_passes": 1})
+    with pytest.raises(TrainingFailure, match="collapsed"):
+        run(tmp_path, snapshot, config)
+    assert [path for path in (tmp_path / "policies").iterdir() if not path.name.startswith(".")] == []
+
+
+def _renamed_rows(reports: list[Any], names: dict[str, str]) -> list[dict[str, Any]]:
+    from support.snapshots import rows_of
+
+    text = json.dumps(rows_of(reports, 0.99, "train"))
+    for old, new in names.items():
+        text = text.replace(f'"{old}"', f'"{new}"')
+    rows: list[dict[str, Any]] = json.loads(text)
+    return rows
+
+
+def test_a_receipt_of_another_snapshot_is_refused(
+    tmp_path: Path, first_snapshot: SnapshotManifest, second_snapshot: SnapshotManifest
+) -> None:
+    with pytest.raises(ContractViolation, match="receipt speaks of"):
+        run(tmp_path, first_snapshot.model_copy(update={"path": second_snapshot.path}))
+
+
+def test_without_passes_left_there_is_nothing_to_learn(
+    root: Path, tmp_path: Path, trained: TrainingReport, first_snapshot: SnapshotManifest
+) -> None:
+    config = SMALL.model_copy(update={"max_passes": 6})
+    start = StartPoint(Path(trained.path), is_continuation=True)
+    with pytest.raises(TrainingFailure, match="no episode has a V-trace pass left"):
+        run(root, first_snapshot, config, start=start, out_root=tmp_path / "policies")
+
+
+def test_more_passes_than_allowed_are_refused_before_any_work(tmp_path: Path, first_snapshot: SnapshotManifest) -> None:
+    with pytest.raises(ConfigError, match=r"exceeds train\.max_passes"):
+        run(tmp_path, first_snapshot, SMALL.model_copy(update={"max_passes": 5}))
+
+
+def test_another_architecture_cannot_go_on(
+    root: Path, tmp_path: Path, trained: TrainingReport, second_snapshot: SnapshotManifest
+) -> None:
+    config = SMALL.model_copy(update={"network": NetworkConfig(hidden=24, layers=1)})
+    with pytest.raises(ConfigError, match=r"train\.network"):
+        run(root, second_snapshot, config, start=StartPoint(Path(trained.path), True), out_root=tmp_path / "policies")
+
+
+def test_l18_a_killed_training_leaves_no_policy_and_the_next_one_the_same_digest(
+    root: Path, tmp_path: Path, trained: TrainingReport, first_snapshot: SnapshotManifest
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    class KillingSink:
+        def log(self, step: int, metrics: Any) -> None:
+            if step == 20:
+                raise Killed
+
+    with pytest.raises(Killed):
+        run(root, first_snapshot, sink=KillingSink(), out_root=tmp_path / "policies")
+    left = list((tmp_path / "policies").iterdir())
+    assert [path.name[0] for path in left] == ["."]
+    assert run(root, first_snapshot, out_root=tmp_path / "policies").digest == trained.digest
+    assert [path.name for path in (tmp_path / "policies").iterdir()] == [trained.digest]
