@@ -84,8 +84,10 @@ def check_rerun(place: Home, champion: PolicyVersion, path: Path, digest: str) -
     version = registry.promote(registry.record(evidence), evidence.gate)
     assert registry.champion() == version
     assert (version.digest, version.number, version.previous) == (digest, 2, champion.number)
-    assert len(open_client(place.tracking_uri).search_model_versions("name='tamiyo'")) == 2
-    assert len(open_client(place.tracking_uri).search_runs(["1"])) == 2
+    client = open_client(place.tracking_uri)
+    assert len(client.search_model_versions("name='tamiyo'")) == 2
+    assert len(client.search_runs(["1"])) == 2
+    assert len(client.search_logged_models(["1"])) == 2
     assert [line["digest"] for line in _lines(place.ledger / "policies.jsonl")] == [champion.digest, digest]
     assert len(_lines(place.ledger / "gates.jsonl")) == 2
 

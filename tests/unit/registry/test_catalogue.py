@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.judged import SIGNER, decision, evidence_of, judged, sealed_policy, ticking
 
+from simic.contracts.config import GateConfig, RunConfig
 from simic.contracts.errors import ConfigError, GateRejected, IntegrityError
 from simic.contracts.receipts import PolicyVersion
 from simic.registry.catalogue import CHAMPION_REFERENCE, Registry
@@ -259,6 +260,18 @@ def test_a_new_judgement_replaces_the_old_one_on_the_same_version(registry: Regi
     version = crown(registry, again)
     assert version.number == rejected.number
     assert version.gate_digest == decision(version.digest).digest
+
+
+def test_a_judgement_under_other_settings_leaves_the_parameters_of_the_run_alone(
+    registry: Registry, place: Home
+) -> None:
+    """MLflow refuses to change a parameter; the receipts say under which settings each judgement was made."""
+    evidence = judged(place)
+    version = registry.record(evidence)
+    stricter = RunConfig(gate=GateConfig(margin_over_baselines=1.0))
+    registry.record(evidence._replace(config=stricter))
+    run = open_client(place.tracking_uri).get_run(version.mlflow_run_id)
+    assert run.data.params["gate.margin_over_baselines"] == "0.0"
 
 
 def test_what_a_consumer_wants_to_know_comes_back_from_the_registry(registry: Registry, place: Home) -> None:
