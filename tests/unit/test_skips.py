@@ -20,7 +20,8 @@ def run_pytest(directory: Path, **files: str) -> subprocess.CompletedProcess[str
     shutil.copy(CONFTEST, directory / "conftest.py")
     for name, body in files.items():
         (directory / f"{name}.py").write_text(body)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", directory, directory]
+    (directory / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", directory]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")} | {"CI": "true"}
     return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
 

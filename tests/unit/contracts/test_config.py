@@ -21,11 +21,10 @@ def numbers(model: Any, prefix: str = "") -> dict[str, float]:
 
 
 def test_the_defaults_are_the_designs() -> None:
-    """But for the policy's learning rate, which was measured together with ``cloning_weight``."""
     train = TrainConfig()
-    assert (train.policy_lr, train.value_lr, train.min_lr, train.clip_norm) == (4e-3, 1e-3, 1e-6, 0.5)
-    assert (train.batch_sequences, train.rho_bar, train.c_bar, train.warmup_updates) == (32, 1.0, 1.0, 10)
-    assert (train.min_experiences, CurateConfig().gamma) == (1000, 0.99)
+    assert (train.value_lr, train.min_lr, train.clip_norm, train.warmup_updates) == (1e-3, 1e-6, 0.5, 10)
+    assert (train.batch_sequences, train.rho_bar, train.c_bar, train.min_experiences) == (32, 1.0, 1.0, 1000)
+    assert CurateConfig().gamma == 0.99
 
 
 def test_c1_there_is_one_discount() -> None:
