@@ -30,7 +30,7 @@ class Outbox:
             _write(self._pending / _name(envelope), encode(envelope))
 
     def flush(self, bus: Bus, topic: str) -> list[EventEnvelope]:
-        """Put every pending event on the bus, then mark it; returns those, oldest id first."""
+        """Put every pending event on the bus, then mark it; returns those, in the order of creation."""
         flushed = []
         for envelope in _read_all(self._pending):
             bus.put(topic, envelope.event_id, [encode(envelope)])
@@ -42,7 +42,7 @@ class Outbox:
 
     def delivered(self) -> Iterator[EventEnvelope]:
         """Everything ever delivered from here, in the order of creation."""
-        return iter(sorted(_read_all(self._done), key=lambda envelope: (envelope.created_at, envelope.event_id)))
+        return iter(_read_all(self._done))
 
 
 def _name(envelope: EventEnvelope) -> str:
@@ -50,7 +50,9 @@ def _name(envelope: EventEnvelope) -> str:
 
 
 def _read_all(folder: Path) -> list[EventEnvelope]:
-    return [decode(EventEnvelope, path.read_bytes()) for path in sorted(folder.glob("*.json"))]
+    """In the order of creation."""
+    found = [decode(EventEnvelope, path.read_bytes()) for path in folder.glob("*.json")]
+    return sorted(found, key=lambda envelope: (envelope.created_at, envelope.event_id))
 
 
 def _write(path: Path, data: bytes) -> None:

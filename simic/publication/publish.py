@@ -1,8 +1,9 @@
-"""Publish a champion: one signed ``PolicyUpdate`` on the bus, exactly once per version and target."""
+"""Publish a champion: one signed ``PolicyUpdate`` on the bus, once for every time it becomes news to a target."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 
 from simic.bus.codec import envelop, unwrap
 from simic.bus.protocol import POLICY_UPDATES, Bus
@@ -37,23 +38,27 @@ def publish(
 ) -> PublicationReceipt:
     """Tell ``targets`` of ``version``, which the registry holds and the gate let through.
 
-    Updates that an earlier, killed call left in the outbox go out first. Targets that already have this
-    version get nothing; when none is left, the receipt repeats the last update with ``delivered`` false.
+    Updates that an earlier, killed call left in the outbox go out first. Targets whose newest update of this
+    policy names this version get nothing; when none is left, the receipt repeats that update with ``delivered``
+    false. A version that a target left for another, as after a rollback, is news to it again.
     """
     if not targets:
         raise ConfigError(f"publishing {version.name} {version.semantic_version}: name at least one target")
     started_at = clock()
     outbox = Outbox(home.outbox)
     with exclusive(home.locks / "publish", "publishing policies", LOCK_WAIT_S):
-        sent = [event for event in outbox.flush(bus, POLICY_UPDATES) if _concerns(event, version)]
-        known = [event for event in outbox.delivered() if _concerns(event, version)]
-        reached = {target for event in known for target in unwrap(event, PolicyUpdate).targets}
-        missing = [target for target in dict.fromkeys(targets) if target not in reached]
+        sent = {event.event_id for event in outbox.flush(bus, POLICY_UPDATES)}
+        heard = _newest_by_target(outbox.delivered(), version.name)
+        missing = [
+            target for target in dict.fromkeys(targets) if target not in heard or not _concerns(heard[target], version)
+        ]
         if missing:
-            update = _update(version, validation, missing, signer, clock)
-            outbox.add(envelop(update, type_=EVENT_TYPE, source=SOURCE, created_at=update.issued_at))
-            sent = outbox.flush(bus, POLICY_UPDATES)
-        event = sent[-1] if sent else _latest(known)
+            update = _update(version, validation, missing, signer, _moment_after(heard.values(), clock()))
+            event = envelop(update, type_=EVENT_TYPE, source=SOURCE, created_at=update.issued_at)
+            outbox.add(event)
+            sent |= {event.event_id for event in outbox.flush(bus, POLICY_UPDATES)}
+        else:
+            event = max((heard[target] for target in targets), key=lambda event: event.created_at)
     return PublicationReceipt(
         code_version=provenance.code_version,
         config_digest=provenance.config_digest,
@@ -62,12 +67,12 @@ def publish(
         finished_at=clock(),
         update=unwrap(event, PolicyUpdate),
         event_id=event.event_id,
-        delivered=bool(sent),
+        delivered=event.event_id in sent,
     )
 
 
 def _update(
-    version: PolicyVersion, validation: ValidationSummary, targets: list[str], signer: Signer, clock: Clock
+    version: PolicyVersion, validation: ValidationSummary, targets: list[str], signer: Signer, moment: datetime
 ) -> PolicyUpdate:
     return sign_update(
         PolicyUpdate(
@@ -77,7 +82,7 @@ def _update(
             reference=version.reference,
             targets=targets,
             validation=validation,
-            issued_at=clock(),
+            issued_at=moment,
             key_id=signer.key_id,
         ),
         signer,
@@ -93,5 +98,19 @@ def _concerns(event: EventEnvelope, version: PolicyVersion) -> bool:
     )
 
 
-def _latest(events: Iterable[EventEnvelope]) -> EventEnvelope:
-    return max(events, key=lambda event: (event.created_at, event.event_id))
+def _newest_by_target(events: Iterable[EventEnvelope], name: str) -> dict[str, EventEnvelope]:
+    """What each target was told last of the policy ``name``; ``events`` in the order of creation."""
+    newest = {}
+    for event in events:
+        update = unwrap(event, PolicyUpdate)
+        if update.policy_name == name:
+            newest.update(dict.fromkeys(update.targets, event))
+    return newest
+
+
+def _moment_after(events: Iterable[EventEnvelope], now: datetime) -> datetime:
+    """``now``, or just after the last of ``events``: a clock set back must not make new updates look old.
+
+    It also keeps the ids of two updates about one version apart, since an id is that of the content.
+    """
+    return max([now, *(event.created_at + timedelta(microseconds=1) for event in events)])

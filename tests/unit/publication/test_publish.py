@@ -135,6 +135,34 @@ def test_another_version_is_another_update(place: Home, bus: SpoolBus) -> None:
     assert len(received(bus)) == 2
 
 
+def test_going_back_to_an_earlier_version_is_news_again(place: Home, bus: SpoolBus) -> None:
+    """The clock stands still between the calls, as coarse or corrected clocks do."""
+    former, later = version(), version(4, "e" * 64)
+    answers = [send(place, bus, of=of) for of in (former, later, former, former)]
+    assert [answer.delivered for answer in answers] == [True, True, True, False]
+    assert answers[3].event_id == answers[2].event_id
+    events = sorted(received(bus), key=lambda event: event.created_at)
+    assert [unwrap(event, PolicyUpdate).version for event in events] == ["1.0.3", "1.0.4", "1.0.3"]
+    assert [event.event_id for event in events] == [answer.event_id for answer in answers[:3]]
+
+
+def test_a_crash_while_going_back_delivers_once(place: Home, bus: SpoolBus) -> None:
+    former, later = version(), version(4, "e" * 64)
+    send(place, bus, of=former)
+    send(place, bus, of=later)
+    with pytest.raises(KeyboardInterrupt):
+        send(place, _DyingBus(place.spool), of=former)
+    assert [send(place, bus, of=former).delivered for _ in range(2)] == [True, False]
+    assert len(received(bus)) == 3
+
+
+def test_only_the_target_that_left_a_version_hears_of_it_again(place: Home, bus: SpoolBus) -> None:
+    former, later = version(), version(4, "e" * 64)
+    send(place, bus, ("tamiyo", "lab"), of=former)
+    send(place, bus, ("tamiyo",), of=later)
+    assert send(place, bus, ("tamiyo", "lab"), of=former).update.targets == ["tamiyo"]
+
+
 def test_a_crash_between_putting_and_marking_delivers_once(place: Home, bus: SpoolBus) -> None:
     with pytest.raises(KeyboardInterrupt):
         send(place, _DyingBus(place.spool))
