@@ -13,8 +13,9 @@ import logging
 import os
 import re
 import stat
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,8 @@ _TOPIC = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _FOLDERS = ("tmp", "incoming", "claimed", "done")
 _LEVEL = 3
+ABANDONED_S = 24 * 3600.0
+"""Age of a producer's unfinished file from which on its producer is taken for dead."""
 
 
 class SpoolBus:
@@ -54,6 +57,7 @@ class SpoolBus:
 
     def claim(self, topic: str) -> Iterator[Delivery]:
         """Own leftovers first, then new files, each in the order of their names."""
+        _sweep(self._folder(topic, "tmp"))
         incoming, claimed, done = (self._folder(topic, folder) for folder in ("incoming", "claimed", "done"))
         for name in _listing(claimed):
             yield self._delivery(topic, claimed / name)
@@ -112,16 +116,31 @@ def _write_lines(path: Path, lines: Iterable[bytes]) -> str:
 
 def _listing(folder: Path) -> list[str]:
     """Names of the readable files, sorted; whatever else lies there is left alone and mentioned."""
-    names = []
-    for entry in os.scandir(folder):
-        if entry.name.startswith(".") or entry.name.endswith(".tmp"):
-            continue
+    with _storage(f"list {folder}"):
+        return sorted(entry.name for entry in os.scandir(folder) if _is_delivery(entry))
+
+
+def _is_delivery(entry: os.DirEntry[str]) -> bool:
+    if entry.name.startswith(".") or entry.name.endswith(".tmp"):
+        return False
+    try:
         is_file = stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode)
-        if is_file and entry.name.endswith((PLAIN_SUFFIX, COMPRESSED_SUFFIX)) and os.access(entry.path, os.R_OK):
-            names.append(entry.name)
-        else:
-            _LOG.warning("left alone: %s is not a readable %s or %s", entry.path, PLAIN_SUFFIX, COMPRESSED_SUFFIX)
-    return sorted(names)
+    except FileNotFoundError:
+        return False  # moved on by its consumer while we were looking
+    if is_file and entry.name.endswith((PLAIN_SUFFIX, COMPRESSED_SUFFIX)) and os.access(entry.path, os.R_OK):
+        return True
+    _LOG.warning("left alone: %s is not a readable %s or %s", entry.path, PLAIN_SUFFIX, COMPRESSED_SUFFIX)
+    return False
+
+
+def _sweep(folder: Path) -> None:
+    """Removes what killed producers left unfinished; no producer writes a file for as long as a day."""
+    oldest = time.time() - ABANDONED_S
+    with _storage(f"tidy {folder}"):
+        for path in folder.glob("*.tmp"):
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
 
 
 def _free_name(name: str, *folders: Path) -> str:

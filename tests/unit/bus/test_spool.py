@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -117,3 +119,40 @@ def test_a_store_that_is_away_is_transient(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(TransientError, match="spool"):
         SpoolBus(tmp_path / "file").put(TOPIC, "a", [b"1"])
+
+
+def test_a_file_that_vanishes_while_it_is_looked_at_is_none(
+    bus: SpoolBus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer claims while somebody else counts what waits."""
+    claimed = tmp_path / TOPIC / "incoming" / bus.put(TOPIC, "a", [b"1"])
+    bus.put(TOPIC, "b", [b"2"])
+    real = os.scandir
+
+    def slow(folder: Path) -> list[os.DirEntry[str]]:
+        entries = list(real(folder))
+        claimed.unlink(missing_ok=True)
+        return entries
+
+    monkeypatch.setattr(os, "scandir", slow)
+    assert bus.pending(TOPIC) == 1
+
+
+def test_a_folder_that_cannot_be_listed_is_transient(bus: SpoolBus, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "scandir", away)
+    with pytest.raises(TransientError, match=r"list .*Input/output error"):
+        bus.pending(TOPIC)
+
+
+def test_what_killed_producers_left_is_removed_after_a_day(bus: SpoolBus, tmp_path: Path) -> None:
+    bus.put(TOPIC, "a", [b"1"])
+    folder = tmp_path / TOPIC / "tmp"
+    hour, now = 3600.0, time.time()
+    for name, age in (("dead", 25 * hour), ("slow", 23 * hour)):
+        (folder / f"{name}.0a.tmp").write_bytes(b"half")
+        os.utime(folder / f"{name}.0a.tmp", (now - age, now - age))
+    assert len(list(bus.claim(TOPIC))) == 1
+    assert [path.name for path in folder.iterdir()] == ["slow.0a.tmp"]
