@@ -119,7 +119,10 @@ def start(
 
 
 def stop(directory: Path, record: ServiceRecord, timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """Ask the service's group to end, insist after the timeout, and forget it."""
+    """Ask the service's group to end, insist after the timeout, and forget it.
+
+    A group is only ever signalled while its leader lives: afterwards its number may be somebody else's.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not is_alive(record):
             break
@@ -128,6 +131,4 @@ def stop(directory: Path, record: ServiceRecord, timeout_s: float = STOP_TIMEOUT
         deadline = time.monotonic() + timeout_s
         while is_alive(record) and time.monotonic() < deadline:
             time.sleep(POLL_S)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(record.pid, signal.SIGKILL)
     _path(directory, record.name).unlink(missing_ok=True)

@@ -62,6 +62,19 @@ def test_a_service_that_ignores_the_request_is_killed_after_the_timeout(tmp_path
     assert not is_alive(record)
 
 
+def test_a_group_is_not_signalled_once_its_leader_is_gone(
+    tmp_path: Path, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may be another's by then."""
+    signalled: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda _group, number: signalled.append(number))
+    gone = ServiceRecord(name="sleeper", pid=other.pid, identity="boot:1", url=None, log="", command=[])
+    (tmp_path / "sleeper.json").write_text(gone.model_dump_json())
+    stop(tmp_path, gone)
+    assert signalled == []
+    assert not (tmp_path / "sleeper.json").exists()
+
+
 def test_a_process_that_inherited_the_number_is_left_alone(tmp_path: Path, other: subprocess.Popen[bytes]) -> None:
     directory = tmp_path / ".run"
     directory.mkdir()
