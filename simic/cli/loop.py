@@ -37,6 +37,7 @@ def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = 
     The first run starts from nothing; later ones start from the champion and replace it only if they are better.
     A run that was killed goes on at its last good stage when the same command is given again.
     """
+    from simic.app.verdict import rejection
     from simic.runtime.settings import load_profile, resolve_home
 
     overrides = parse_overrides(override or ())
@@ -45,7 +46,7 @@ def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = 
     receipt: RunReceipt = _load_flow(home)(profile=profile, seed=seed, overrides=overrides, progress=show_progress())
     emit(receipt, as_json, lambda console: _show(console, receipt, home))
     if not receipt.decision.accepted:
-        raise GateRejected(_why(receipt))
+        raise GateRejected(rejection(receipt.decision))
 
 
 def _load_flow(home: Home) -> Callable[..., Any]:
@@ -64,16 +65,6 @@ def _load_flow(home: Home) -> Callable[..., Any]:
         raise ConfigError(f"no entry point {FLOW_NAME} in group {FLOW_GROUP}: install Simic with `pip install -e .`")
     loaded: Callable[..., Any] = next(iter(found)).load()
     return loaded
-
-
-def _why(receipt: RunReceipt) -> str:
-    failed = [line for line in receipt.decision.criteria if line.verdict.value != "PASS"]
-    names = "; ".join(
-        f"{line.name} is {'missing' if line.value is None else f'{line.value:.4g}'}, "
-        f"needs {line.comparison} {line.bound:.4g}"
-        for line in failed
-    )
-    return f"the gate rejected policy {receipt.decision.policy_digest[:12]}: {names}. The champion is untouched"
 
 
 def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
