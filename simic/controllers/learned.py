@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from simic.contracts.batches import Decisions, Masks, Observations
 from simic.contracts.errors import ConfigError, ContractViolation
 from simic.controllers import heads
 from simic.controllers.features import encode
+from simic.controllers.graph import GraphBatch
+from simic.controllers.network import NetworkOutput
 from simic.controllers.request import Request
 from simic.controllers.store import LoadedPolicy, load_policy
 
@@ -19,13 +22,17 @@ __all__ = ["LearnedController", "make"]
 
 
 class LearnedController:
-    """Acts with a policy; a sampled action is reported with the log-probability of the mixture it was drawn from."""
+    """Acts with a policy; a sampled action is reported with the log-probability of the mixture it was drawn from.
+
+    A host's decision does not depend on the hosts it is decided with: the same bits alone and among thousands.
+    """
 
     name = "learned"
 
     def __init__(self, policy: LoadedPolicy, *, policy_version: str | None, is_greedy: bool) -> None:
         self.policy_version = policy_version
-        self._network, self._card = policy
+        # Products of different batch sizes round differently; in float64 the difference vanishes below float32.
+        self._network, self._card = copy.deepcopy(policy.network).double(), policy.card
         self._is_greedy = is_greedy
 
     def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[np.float64]) -> Decisions:
@@ -35,10 +42,16 @@ class LearnedController:
             raise ContractViolation(f"policy knows blueprints {vocabulary}, the hosts offer {observations.blueprints}")
         batch, available = encode(observations), heads.MaskTensors.of(masks)
         with torch.inference_mode():
-            output = self._network.act(batch)
+            output = self._act(batch)
             if self._is_greedy:
                 return heads.greedy(output, batch.slot_ptr, available)
             return heads.sample(output, batch.slot_ptr, available, uniforms, self._card.network.exploration)
+
+    def _act(self, batch: GraphBatch) -> NetworkOutput:
+        """Logits rounded to float32, held as float64 so that the distribution's own rounding stays below it too."""
+        context, slot, layer = (x.double() for x in (batch.context_x, batch.slot_x, batch.layer_x))
+        output = self._network.act(batch._replace(context_x=context, slot_x=slot, layer_x=layer))
+        return NetworkOutput(*(logits.float().double() for logits in output))
 
 
 def make(request: Request) -> LearnedController:

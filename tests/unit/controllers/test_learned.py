@@ -25,14 +25,16 @@ from simic.controllers.store import LoadedPolicy, describe, save_policy
 CONFIG = NetworkConfig(hidden=16, layers=2, exploration=0.03)
 
 
-def make_policy(blueprints: tuple[str, ...] = BLUEPRINTS) -> LoadedPolicy:
-    network = PolicyNetwork(NetworkShape.of(CONFIG, blueprints))
+def make_policy(
+    blueprints: tuple[str, ...] = BLUEPRINTS, seed: int = 0, config: NetworkConfig = CONFIG
+) -> LoadedPolicy:
+    network = PolicyNetwork(NetworkShape.of(config, blueprints), seed)
     network.set_normaliser(fit_normaliser(encode(make_scene(0, 80).observations), BLUEPRINTS))
     with torch.no_grad():
         for head in (network.op_head, network.slot_head):
             head[-1].weight.mul_(150.0)
     card = describe(
-        network, CONFIG, set_name="benchmark", snapshot_digest=None, code_version="0.1.0", config_digest="b" * 64
+        network, config, set_name="benchmark", snapshot_digest=None, code_version="0.1.0", config_digest="b" * 64
     )
     return LoadedPolicy(network.eval(), card)
 
@@ -56,6 +58,21 @@ def test_high2_log_probs_can_be_recomputed_from_what_went_over_the_wire() -> Non
     assert len(np.unique(actions[:, 0])) == len(OPS)
     assert float(stored.min()) < -5.0
     assert (found.joint - stored).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(("seed", "is_greedy"), [(0, False), (1, False), (2, False), (3, True)])
+def test_a_host_is_decided_alike_alone_permuted_and_among_others(seed: int, is_greedy: bool) -> None:
+    """Bit for bit, with the network's real width: float32 products of other batch sizes differ in the last digits."""
+    config = NetworkConfig(exploration=0.05)
+    scene, policy = make_scene(100 + seed, 64), make_policy(seed=seed, config=config)
+    controller = LearnedController(policy, policy_version=None, is_greedy=is_greedy)
+    together = controller.decide(scene.observations, scene.masks, scene.uniforms)
+    order = np.random.default_rng(seed).permutation(64)
+    for rows in (*np.arange(0, 64, 5)[:, None], np.arange(5), order[:5], order[:31], order):
+        masks = scene.masks.take(rows, scene.observations.slot_ptr)
+        found = controller.decide(scene.observations.take(rows), masks, scene.uniforms[rows])
+        assert np.array_equal(found.actions, together.actions[rows])
+        assert found.log_probs.tobytes() == together.log_probs[rows].tobytes()
 
 
 def test_greedy_is_certain_and_sampling_follows_its_uniforms() -> None:
