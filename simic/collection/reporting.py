@@ -17,6 +17,7 @@ from simic.contracts.actions import RELEVANT_HEADS
 from simic.contracts.batches import action_of, log_prob_of, masks_of
 from simic.contracts.field_report import FieldReport, Outcome, StepMetrics
 from simic.contracts.state import HardwareContext, HostIdentity, SystemState
+from simic.hosts.catalogue import world_digest
 from simic.hosts.ensemble import StepOutcome
 from simic.hosts.rollout import Step
 from simic.trust.canonical import digest_of
@@ -43,20 +44,21 @@ def short_id(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def run_ids(hosts: Sequence[HostIdentity], controller: str, policy_version: str | None, seed: int) -> list[str]:
-    """One per host; the same episode always has the same id, so collecting twice adds nothing."""
-    return [
-        digest_of(
-            {
-                "set": host.set,
-                "key": host.key,
-                "controller": controller,
-                "policy_version": policy_version,
-                "seed": seed,
-            }
-        )[:32]
-        for host in hosts
-    ]
+def run_ids(
+    hosts: Sequence[HostIdentity], controller: str, policy_version: str | None, seed: int, horizon: int
+) -> list[str]:
+    """One per host; the same episode always has the same id, so collecting twice adds nothing.
+
+    The world's version is part of it: what changed hosts do is another episode, not a contradiction of the old one.
+    """
+    shared = {
+        "controller": controller,
+        "policy_version": policy_version,
+        "seed": seed,
+        "horizon": horizon,
+        "world": world_digest(),
+    }
+    return [digest_of({"set": host.set, "key": host.key, **shared})[:32] for host in hosts]
 
 
 def field_reports(step: Step, source: Source) -> Iterator[tuple[int, FieldReport]]:

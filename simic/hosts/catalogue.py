@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -9,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simic.contracts.errors import ConfigError
+from simic.runtime.code_version import tree_digest
 
 if TYPE_CHECKING:
     from simic.hosts.protocols import Blueprint, HostFamily
 
-__all__ = ["blueprint_names", "family_names", "load_blueprint", "load_family"]
+__all__ = ["blueprint_names", "family_names", "load_blueprint", "load_family", "world_digest"]
 
 _BLUEPRINTS = ("blueprints", "simic.blueprints", "BLUEPRINT")
 _FAMILIES = ("families", "simic.host_families", "FAMILY")
@@ -39,6 +41,18 @@ def load_family(name: str) -> HostFamily:
     """The family of that name; an unknown name is a ConfigError."""
     family: HostFamily = _load(name, *_FAMILIES)
     return family
+
+
+@cache
+def world_digest() -> str:
+    """SHA-256 over this room's sources and the installed plug-ins: hosts grown under another one are others."""
+    package = Path(__file__).parent
+    plugged = sorted(
+        f"{group}:{name}:{point.value}:{'' if point.dist is None else point.dist.version}"
+        for _, group, _ in (_BLUEPRINTS, _FAMILIES)
+        for name, point in _installed(group).items()
+    )
+    return hashlib.sha256("\n".join([tree_digest(package.parent, (package.name,)), *plugged]).encode()).hexdigest()
 
 
 @cache

@@ -35,12 +35,14 @@ BASE = datetime(2026, 3, 1, tzinfo=UTC)
 NETWORK = NetworkConfig(hidden=8, layers=1, exploration=0.05)
 
 
-def run(root: Path, name: str = "random", *, chunk: int = 3, workers: int = 1, **spec: object) -> CollectionReceipt:
+def run(
+    root: Path, name: str = "random", *, chunk: int = 3, workers: int = 1, horizon: int = 4, **spec: object
+) -> CollectionReceipt:
     ticks = iter(BASE + timedelta(seconds=second) for second in range(100))
     return collect(
         ControllerSpec(name=name, **spec),
         HOSTS,
-        WorldConfig(horizon=4, chunk=chunk, workers=workers),
+        WorldConfig(horizon=horizon, chunk=chunk, workers=workers),
         root,
         seed=7,
         provenance=Provenance("0.1.0+test", "c" * 64, 7),
@@ -86,6 +88,14 @@ def test_collecting_twice_is_one_delivery(tmp_path: Path) -> None:
     assert SpoolBus(tmp_path).pending(FIELD_REPORTS) == 2
     run(tmp_path, "wait")
     assert SpoolBus(tmp_path).pending(FIELD_REPORTS) == 4
+
+
+def test_another_horizon_is_another_delivery_of_other_reports(tmp_path: Path) -> None:
+    """What a shorter episode reports at the same step differs at its end, so the two must not share names."""
+    run(tmp_path, "wait")
+    run(tmp_path, "wait", horizon=5)
+    reports = reports_in(tmp_path)
+    assert len(reports) == len({report.report_id for report in reports}) == 20 + 25
 
 
 def test_progress_counts_episodes(tmp_path: Path) -> None:

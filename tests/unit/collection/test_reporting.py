@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from simic.collection import reporting
 from simic.collection.reporting import NOTICEABLE, Source, field_reports, run_ids, short_id
 from simic.contracts.batches import action_of, actions_to_rows
 from simic.contracts.config import WorldConfig
@@ -17,6 +18,7 @@ from simic.contracts.controllers import ControllerSpec
 from simic.contracts.field_report import FieldReport, GovernorEvent, Outcome
 from simic.contracts.state import HardwareContext, HostIdentity
 from simic.controllers.catalogue import make
+from simic.hosts.catalogue import world_digest
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.keys import identify
 from simic.hosts.rollout import Step, rollout
@@ -34,9 +36,8 @@ def steps() -> tuple[Step, ...]:
 
 
 def source(hosts: Sequence[HostIdentity] = HOSTS) -> Source:
-    return Source(
-        "random", None, hosts, run_ids(hosts, "random", None, 1), HardwareContext(device="cpu", threads=1), ISSUED_AT
-    )
+    ids = run_ids(hosts, "random", None, 1, WORLD.horizon)
+    return Source("random", None, hosts, ids, HardwareContext(device="cpu", threads=1), ISSUED_AT)
 
 
 def reports_of(step: Step) -> list[FieldReport]:
@@ -78,14 +79,23 @@ def test_metrics_chain_and_only_the_last_report_has_an_end() -> None:
 def test_ids_follow_from_what_they_name() -> None:
     reports = [report for step in steps() for report in reports_of(step)]
     assert len({report.report_id for report in reports}) == len({report.command_id for report in reports}) == 12
-    expected = digest_of({"set": "benchmark", "key": 3, "controller": "random", "policy_version": None, "seed": 1})[:32]
+    named = {"set": "benchmark", "key": 3, "controller": "random", "policy_version": None, "seed": 1, "horizon": 4}
+    expected = digest_of({**named, "world": world_digest()})[:32]
     assert reports[0].run_id == expected
     assert reports[3].report_id == short_id(f"{expected}:1")
     assert reports[3].command_id == short_id(f"{expected}:1:command")
     others = [
-        run_ids(HOSTS, "explore", None, 1), run_ids(HOSTS, "random", "a" * 64, 1), run_ids(HOSTS, "random", None, 2),
+        run_ids(HOSTS, "explore", None, 1, 4), run_ids(HOSTS, "random", "a" * 64, 1, 4),
+        run_ids(HOSTS, "random", None, 2, 4), run_ids(HOSTS, "random", None, 1, 5),
     ]  # fmt: skip
-    assert len({run_id for ids in [*others, run_ids(HOSTS, "random", None, 1)] for run_id in ids}) == 12
+    assert len({run_id for ids in [*others, run_ids(HOSTS, "random", None, 1, 4)] for run_id in ids}) == 15
+
+
+def test_changed_hosts_live_other_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same keys in another version of the world must not contradict what the lake holds of them."""
+    before = run_ids(HOSTS, "random", None, 1, 4)
+    monkeypatch.setattr(reporting, "world_digest", lambda: "f" * 64)
+    assert not set(before) & set(run_ids(HOSTS, "random", None, 1, 4))
 
 
 def test_reports_survive_the_wire() -> None:

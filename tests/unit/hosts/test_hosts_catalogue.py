@@ -24,6 +24,28 @@ def test_names_are_known_without_torch() -> None:
     ]
 
 
+def test_the_world_digest_is_that_of_the_sources_and_costs_no_torch() -> None:
+    program = (
+        "import sys; from simic.hosts.catalogue import world_digest; print(world_digest());"
+        "assert 'torch' not in sys.modules"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == catalogue.world_digest()
+    assert len(catalogue.world_digest()) == 64
+
+
+@pytest.mark.parametrize("seen", ["code", "plug-in"])
+def test_another_source_or_plug_in_is_another_world(seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = catalogue.world_digest.__wrapped__()
+    if seen == "code":
+        monkeypatch.setattr(catalogue, "tree_digest", lambda root, packages: f"{root.name}/{packages}")
+    else:
+        point = EntryPoint("another", "elsewhere:BLUEPRINT", "simic.blueprints")
+        monkeypatch.setattr(catalogue, "_installed", lambda group: {"another": point} if group in point.group else {})
+    assert catalogue.world_digest.__wrapped__() != here
+    assert catalogue.world_digest() == here
+
+
 @pytest.mark.parametrize("load", [catalogue.load_blueprint, catalogue.load_family])
 def test_cr_1_an_unknown_name_raises_and_lists_what_is_known(load) -> None:
     with pytest.raises(ConfigError, match=r"unknown name 'nrom'.*(norm|noisy)"):
