@@ -74,3 +74,18 @@ def test_incubating_then_blending(reference: ModuleType, name: str, slot: int) -
     assert measured.accuracy[0] == pytest.approx(accuracy, abs=3.1 / 450)
     assert measured.accuracy_without[0, slot] == pytest.approx(without, abs=3.1 / 450)
     assert np.isnan(measured.accuracy_without[0, [other for other in range(3) if other != slot]]).all()
+
+
+def test_a_host_is_clipped_together_with_the_seed_it_feels(reference: ModuleType) -> None:
+    """Gradients of the gain family exceed the clip norm in most steps."""
+    grown, host = ensemble([2], horizon=4), reference.ReferenceHost(2)
+    host.germinate(0, "heavy")
+    rows = (action(Op.GERMINATE, blueprint=4), action(Op.ADVANCE))
+    for epoch, row in enumerate(rows):
+        grown.step(row[None])
+        host.train_epoch(epoch, reference.Role(0, "heavy", float(epoch), is_incubating=not epoch))
+    layers = grown.observe().layers["gradient_norm"]
+    assert np.sqrt((layers**2).sum()) > 5
+    moved = torch.linalg.vector_norm(grown._weights.stem[0] - ensemble([2])._weights.stem[0])
+    assert moved > 0.5
+    torch.testing.assert_close(grown._weights.stem[0], host.stem.detach(), rtol=0.02, atol=0.01)

@@ -194,6 +194,20 @@ def test_actions_of_the_wrong_shape_or_type_are_refused() -> None:
             grown.step(actions)
 
 
+@pytest.mark.parametrize(("contribution", "age"), [(-0.01, 0), (float("nan"), 0), (0.1, 2), (0.1, -1)])
+def test_g4_a_seed_without_fresh_proof_cannot_be_kept(contribution: float, age: int) -> None:
+    grown = ensemble([1])
+    step_with(grown, action(Op.GERMINATE))
+    step_with(grown, action(Op.ADVANCE))
+    step_with(grown)
+    prove(grown)
+    assert grown.masks().op[0, OP_INDEX[Op.FOSSILIZE]]
+    grown._slots["contribution"][0, 0], grown._slots["contribution_epochs"][0, 0] = contribution, age
+    assert not grown.masks().op[0, OP_INDEX[Op.FOSSILIZE]]
+    with pytest.raises(IllegalAction, match="host 1"):
+        step_with(grown, action(Op.FOSSILIZE))
+
+
 def test_rent_is_paid_while_alive_or_kept_and_not_in_the_epoch_of_a_prune() -> None:
     grown = ensemble([1, 2], horizon=8)
     plan = [

@@ -132,3 +132,12 @@ def test_a_family_with_an_impossible_recipe_is_refused(
     monkeypatch.setattr("simic.hosts.cohort.load_family", lambda _: Broken())
     with pytest.raises(DatasetError, match="host 4"):
         Cohort(identify("benchmark", [4]))
+
+
+def test_evaluation_sets_fill_whole_vectors_and_count_only_real_samples() -> None:
+    cohort = Cohort(identify("benchmark", [2, 4]))
+    for part, samples in ((Part.VALIDATION, cohort.validation), (Part.TEST, cohort.test())):
+        assert samples.inputs.shape[1] % 32 == 0
+        assert samples.valid == POOL_SIZES[part]
+        assert not samples.inputs[:, samples.valid :].any()
+        assert samples.inputs[:, : samples.valid].any(dim=2).all()
