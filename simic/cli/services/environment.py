@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simic.trust.keys import SIGNING_KEY_VARIABLE
+
 if TYPE_CHECKING:
     from simic.runtime.settings import Home
 
@@ -19,6 +21,7 @@ __all__ = [
     "mlflow_environment",
     "prefect_environment",
     "prefect_profiles",
+    "with_signing_key",
     "write_prefect_profile",
 ]
 
@@ -51,7 +54,7 @@ def write_prefect_profile(home: Home, api_url: str | None) -> None:
 
 def _common(base: Mapping[str, str]) -> dict[str, str]:
     return {
-        **base,
+        **{name: value for name, value in base.items() if name != SIGNING_KEY_VARIABLE},
         "DO_NOT_TRACK": "1",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -63,7 +66,7 @@ def prefect_environment(home: Home, api_url: str | None, base: Mapping[str, str]
 
     Results are JSON, since Prefect's default serialiser is a pickle. Leases live in files, since those in
     memory keep a deployment's slot after a crash of the server. A profile is always named, or one left by a
-    server that died would be believed.
+    server that died would be believed. The signing key is left out: servers and their tools sign nothing.
     """
     settings = {
         **_common(os.environ if base is None else base),
@@ -82,6 +85,12 @@ def prefect_environment(home: Home, api_url: str | None, base: Mapping[str, str]
         return settings | {"PREFECT_PROFILE": "ephemeral", "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true"}
     settings.pop("PREFECT_PROFILE", None)
     return settings | {"PREFECT_API_URL": api_url}
+
+
+def with_signing_key(settings: dict[str, str], base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """For processes in which stages run, which are the only ones that sign."""
+    source = os.environ if base is None else base
+    return settings | {name: source[name] for name in (SIGNING_KEY_VARIABLE,) if name in source}
 
 
 def mlflow_environment(home: Home, base: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from simic.cli.services.environment import (
     ask,
     mlflow_environment,
     prefect_environment,
+    with_signing_key,
     write_prefect_profile,
 )
 from simic.cli.services.processes import ServiceRecord, is_alive, read_record, start, stop
@@ -191,7 +191,8 @@ def _worker_up(home: Home, api: str, say: Say) -> None:
         "--name",
         f"simic-{uuid.uuid4().hex[:8]}",
     )
-    start(_directory(home), WORKER, _prefect("worker", "start", "--pool", POOL, *flags), environment, root, None)
+    command = _prefect("worker", "start", "--pool", POOL, *flags)
+    start(_directory(home), WORKER, command, with_signing_key(environment), root, None)
 
 
 def _await_all(home: Home, api: str) -> None:
@@ -223,4 +224,4 @@ def down(home: Home, say: Say) -> list[ServiceRecord]:
 
 def environment_for_flows(home: Home) -> dict[str, str]:
     """What an in-process run needs, on top of the present environment."""
-    return prefect_environment(home, healthy_api(home), os.environ)
+    return with_signing_key(prefect_environment(home, healthy_api(home)))

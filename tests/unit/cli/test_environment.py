@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from simic.cli.services.environment import answers, ask, prefect_environment, prefect_profiles, write_prefect_profile
+from simic.cli.services import stack
+from simic.cli.services.environment import (
+    answers,
+    ask,
+    mlflow_environment,
+    prefect_environment,
+    prefect_profiles,
+    write_prefect_profile,
+)
 from simic.runtime.settings import Home
 
 
@@ -30,6 +38,29 @@ def test_without_a_server_of_ours_nobody_elses_is_used(tmp_path: Path) -> None:
     served = prefect_environment(Home(tmp_path), "http://127.0.0.1:4200/api", stale)
     assert served["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
     assert "PREFECT_PROFILE" not in served
+
+
+def test_only_what_runs_stages_is_handed_the_signing_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMIC_SIGNING_KEY", "secret")
+    home = Home(tmp_path)
+    handed: dict[str, bool] = {}
+
+    def started(_folder: Path, name: str, _command: object, environment: dict[str, str], *_: object) -> None:
+        handed[name] = environment.get("SIMIC_SIGNING_KEY") == "secret"
+
+    def ran(what: str, _command: object, environment: dict[str, str], _cwd: Path) -> None:
+        handed[what] = "SIMIC_SIGNING_KEY" in environment
+
+    monkeypatch.setattr(stack, "start", started)
+    monkeypatch.setattr(stack, "_run", ran)
+    monkeypatch.setattr(stack, "project_root", lambda: tmp_path)
+    stack._worker_up(home, "http://127.0.0.1:1/api", lambda _: None)
+    assert handed.pop("prefect-worker")
+    assert len(handed) == 3
+    assert not any(handed.values()), handed
+    assert "SIMIC_SIGNING_KEY" not in prefect_environment(home, "http://127.0.0.1:1/api")
+    assert "SIMIC_SIGNING_KEY" not in mlflow_environment(home)
+    assert stack.environment_for_flows(home)["SIMIC_SIGNING_KEY"] == "secret"
 
 
 def test_the_profile_names_the_server_while_it_runs(tmp_path: Path) -> None:
