@@ -15,7 +15,7 @@ from prefect.tasks import Task
 from simic.app import App
 from simic.app.journal import RunEntry, RunEvent, RunIdentity
 from simic.app.verdict import rejection
-from simic.contracts.errors import SimicError, TransientError
+from simic.contracts.errors import TransientError
 from simic.contracts.receipts import (
     CollectionReceipt,
     GateDecision,
@@ -68,7 +68,7 @@ class Session:
 
     def collect(self, number: int, policy: TrainingReport | None) -> CollectionReceipt:
         """Experience of our own."""
-        return self._call(stages.collect, number, policy)
+        return self._call(stages.collect, number, policy, self._entry.number)
 
     def ingest(self, number: int, collected: CollectionReceipt | None) -> IngestReceipt:
         """Bus to Parquet."""
@@ -168,8 +168,9 @@ class Session:
 def open_session(profile: str, seed: int, overrides: Mapping[str, Any]) -> Iterator[Session]:
     """Hold the lock of the run, find out whether it continues one that was killed, and close it by its verdict.
 
-    A run ends by itself when it finishes or when an error of ours says that it cannot succeed; what is
-    transient, a kill, a cancellation or a bug leaves it open, and the same command goes on with it.
+    A run ends by itself when it finishes or fails, be it by a bug or out of time: going on with it would only
+    repeat the end, on receipts that grow stale. What is transient, a kill or a cancellation leaves it open, and
+    the same command goes on with it.
     """
     app = App(resolve_home(), load_profile(profile, overrides), seed, progress=_PROGRESS.get())
     with exclusive(app.home.locks / "run", "a run of the flow"):
@@ -180,7 +181,7 @@ def open_session(profile: str, seed: int, overrides: Mapping[str, Any]) -> Itera
             yield Session(app, entry)
         except TransientError:
             raise
-        except SimicError as error:
+        except Exception as error:
             journal.close(entry, f"{type(error).__name__}: {error}")
             raise
         journal.close(entry, "finished")

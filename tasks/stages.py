@@ -21,9 +21,15 @@ __all__ = ["collect", "curate", "decide", "ingest", "promote", "publish", "recor
 
 
 @task(**stage_options("collect", timeout_h=12))
-def collect(app: App, token: str, number: int, policy: TrainingReport | None) -> CollectionReceipt:  # noqa: ARG001
+def collect(
+    app: App,
+    token: str,  # noqa: ARG001
+    number: int,
+    policy: TrainingReport | None,
+    earlier_runs: int,
+) -> CollectionReceipt:
     """Grow hosts under the newest policy, or under the profile's controller while there is none."""
-    return app.collect_round(number, policy)
+    return app.collect_round(number, policy, earlier_runs)
 
 
 @task(**stage_options("ingest", timeout_h=6))

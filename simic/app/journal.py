@@ -39,6 +39,8 @@ class RunEntry(Contract):
     token: str
     event: RunEvent
     identity: RunIdentity
+    number: Count = 0
+    """How many runs this home had begun before; a resumed run keeps it."""
     start_digest: Digest | None
     """The champion when the run was opened; a resumed run keeps it."""
     outcome: str | None = None
@@ -59,13 +61,15 @@ class RunJournal:
 
         An older unfinished run is never taken up again: experience and champion have moved on since.
         """
-        last = self._last()
+        entries = [RunEntry.model_validate(line) for line in self._ledger.read()]
+        last = entries[-1] if entries else None
         if last is not None and last.event is not RunEvent.CLOSED and last.identity == identity:
             return self._append(last.model_copy(update={"event": RunEvent.RESUMED}))
         opened = RunEntry(
             token=uuid.uuid4().hex[:12],
             event=RunEvent.OPENED,
             identity=identity,
+            number=sum(entry.event is RunEvent.OPENED for entry in entries),
             start_digest=champion,
             pid=os.getpid(),
             at=self._clock(),
@@ -75,10 +79,6 @@ class RunJournal:
     def close(self, entry: RunEntry, outcome: str) -> None:
         """The run ended by itself, well or badly; the next one begins anew."""
         self._append(entry.model_copy(update={"event": RunEvent.CLOSED, "outcome": outcome}))
-
-    def _last(self) -> RunEntry | None:
-        lines = list(self._ledger.read())
-        return RunEntry.model_validate(lines[-1]) if lines else None
 
     def _append(self, entry: RunEntry) -> RunEntry:
         stamped = entry.model_copy(update={"pid": os.getpid(), "at": self._clock()})

@@ -56,6 +56,8 @@ NOTHING = "nothing"
 """A start from no policy."""
 KEY_STARTS = 2**30
 """Collection starts drawing its hosts below this, half of all keys, so that there is room above any start."""
+KEY_STRIDE = 2**20 + 7
+"""From the start of one collection to that of the next of its kind: more keys than any collection draws from."""
 
 
 class App:
@@ -134,26 +136,35 @@ class App:
         return {"home": str(self.home.root), "key_id": self.signer.key_id, "tracking_uri": self.home.tracking_uri}
 
     def collect(self, controller: str, host_keys: Sequence[int] | None = None) -> CollectionReceipt:
-        """Grow hosts under a named controller; without keys, training hosts of the profile's number."""
+        """Grow hosts under a named controller; without keys, the profile's number of training hosts, others each time.
+
+        Which ones depends on how many collections this home holds, so that hosts grown before are not grown again.
+        """
         spec = self.policies.spec(controller, is_greedy=False)
         if host_keys is None:
-            host_keys = self._training_keys(self.config.collect.episodes, controller, 0)
+            host_keys = self._training_keys(
+                self.config.collect.episodes, controller, 0, self.shelf.count(CollectionReceipt)
+            )
         return self._collect(spec, host_keys)
 
-    def collect_round(self, number: int, policy: TrainingReport | None) -> CollectionReceipt:
-        """Round 0 explores; later rounds sample from the newest policy, on hosts of their own."""
+    def collect_round(self, number: int, policy: TrainingReport | None, earlier_runs: int = 0) -> CollectionReceipt:
+        """Round 0 explores; later rounds sample from the newest policy, on hosts of their own.
+
+        ``earlier_runs`` of this home may have begun the same way: a run after them draws other hosts.
+        """
         config = self.config.collect
         if policy is None:
-            keys = self._training_keys(config.episodes, "none", number)
+            keys = self._training_keys(config.episodes, "none", number, earlier_runs)
             return self._collect(self.policies.spec(config.controller, is_greedy=False), keys)
         spec = self.policies.learned(Path(policy.path), is_greedy=False)
-        return self._collect(spec, self._training_keys(config.round_episodes, policy.digest, number))
+        keys = self._training_keys(config.round_episodes, policy.digest, number, earlier_runs)
+        return self._collect(spec, keys)
 
-    def _training_keys(self, count: int, start_name: str, number: int) -> list[int]:
-        """Hosts that may teach; another policy or round draws from elsewhere."""
+    def _training_keys(self, count: int, start_name: str, number: int, earlier: int) -> list[int]:
+        """Hosts that may teach; another policy or round, or one of these again, draws from elsewhere."""
         from simic.hosts.keys import draw_keys
 
-        start = derive(self.seed, "collect", start_name, number) % KEY_STARTS
+        start = (derive(self.seed, "collect", start_name, number) + earlier * KEY_STRIDE) % KEY_STARTS
         return draw_keys(self.config.world.set, Split.TRAIN, count, start)
 
     def _collect(self, spec: ControllerSpec, host_keys: Sequence[int]) -> CollectionReceipt:

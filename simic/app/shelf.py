@@ -54,6 +54,10 @@ class Shelf:
                 return receipt
         raise ConfigError(f"no {self._stage(kind)} receipt under {self._directory} fits: {hint}")
 
+    def count(self, kind: type[Receipt]) -> int:
+        """How many receipts of a kind there are."""
+        return len(self._paths(kind))
+
     def read(self, kind: type[R], path: Path) -> R:
         """One receipt by its path."""
         try:

@@ -28,7 +28,9 @@ def collect(
     ] = "explore",
     host_keys: Annotated[
         str | None,
-        typer.Option(help="A:B (without B), A,B,C or a mix, of any split; default: training hosts."),
+        typer.Option(
+            help="A:B (without B), A,B,C or a mix, of any split; default: training hosts, others after each collection."
+        ),
     ] = None,
     world_set: Annotated[str | None, typer.Option("--set", help="The set of hosts; default: the profile's.")] = None,
     spool: Annotated[Path | None, typer.Option(help="Directory of the bus; default: data/spool of the home.")] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from flows.retrain import run
 run(profile="quick", seed=0)
 """
 FIRST_RUN = ["collect", "ingest", "curate", "train", "collect", "ingest", "curate", "train", "validate"]
+RECEIPTS = "data/receipts"
 WHOLE_RUN = [*FIRST_RUN, "record", "promote", "publish"]
 
 
@@ -138,6 +140,33 @@ def test_a_verdict_of_its_own_ends_a_run_and_is_not_tried_again(home: Path, monk
     assert _stages(calls(home)) == FIRST_RUN[:4]
     monkeypatch.delenv(stand_in.FAIL)
     assert not _run().is_resumed
+
+
+def test_a_bug_ends_a_run_too_and_the_next_one_begins_anew_on_other_hosts(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(stand_in.BREAK, "train 1")
+    with pytest.raises(KeyError, match="a bug"):
+        _run()
+    monkeypatch.delenv(stand_in.BREAK)
+    begun = calls(home)
+
+    receipt = _run()
+
+    assert not receipt.is_resumed
+    assert _stages(calls(home)[len(begun) :]) == WHOLE_RUN, "no receipt of the broken run is taken up"
+    grown = [json.loads(path.read_text())["host_keys_digest"] for path in (home / RECEIPTS).glob("collect/*.json")]
+    assert len(grown) == len(set(grown)) == 3
+
+
+def test_what_is_transient_leaves_the_run_open(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.stages.train.retries", 0)
+    monkeypatch.setenv(stand_in.STUMBLE, "train 1")
+    with pytest.raises(TransientError, match="busy"):
+        _run()
+    begun = calls(home)
+    assert _run().is_resumed
+    assert _stages(calls(home)[len(begun) :]) == WHOLE_RUN[3:]
 
 
 def test_what_is_transient_is_tried_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,8 +32,9 @@ from simic.registry.recording import Evidence
 from simic.trust.canonical import digest_of
 from simic.trust.seal import seal
 
-KILL, FAIL, STUMBLE, REJECT = (f"STAND_IN_{what}" for what in ("KILL", "FAIL", "STUMBLE", "REJECT"))
-"""Environment: the call (such as ``train 1``) at which to be killed, to fail, or to stumble once; whether to reject."""
+KILL, FAIL, BREAK, STUMBLE, REJECT = (f"STAND_IN_{what}" for what in ("KILL", "FAIL", "BREAK", "STUMBLE", "REJECT"))
+"""Environment: the call (such as ``train 1``) at which to be killed, to fail, to meet a bug, or to stumble; whether to
+reject."""
 
 
 def calls(home: Path) -> list[str]:
@@ -49,13 +50,13 @@ class StandInApp(App):
         super().__init__(*arguments, **options)
         self.provenance = self.provenance._replace(code_version="0.1.0+000000000000")
 
-    def collect_round(self, number: int, policy: TrainingReport | None) -> CollectionReceipt:
+    def collect_round(self, number: int, policy: TrainingReport | None, earlier_runs: int = 0) -> CollectionReceipt:
         self._ask(f"collect {number} {policy.digest[:6] if policy else 'explore'}")
         digest = policy.digest if policy else None
         return self.keep(
             CollectionReceipt(
                 **self._common(), controller="explore", policy_digest=digest, set="benchmark",
-                host_keys_digest=digest_of([number]), episodes=1, reports=20,
+                host_keys_digest=digest_of([earlier_runs, number]), episodes=1, reports=20,
                 reports_digest=digest_of(["reports", number, digest]), governor_events=0, actions={"WAIT": 20},
                 mean_return=1.0, test_accuracy=0.5,
             )
@@ -131,6 +132,8 @@ class StandInApp(App):
             os.kill(os.getpid(), signal.SIGKILL)
         if os.environ.get(FAIL) == stage:
             raise TrainingFailure("a policy that never commits")
+        if os.environ.get(BREAK) == stage:
+            raise KeyError("a bug")
         if os.environ.get(STUMBLE) == stage:
             raise TransientError("the disk is busy")
 

@@ -24,13 +24,22 @@ def test_an_unfinished_run_goes_on_with_its_token_and_its_champion(journal: RunJ
     again = journal.open(SAME, None)
     assert first.event is RunEvent.OPENED
     assert again.event is RunEvent.RESUMED
-    assert (again.token, again.start_digest) == (first.token, CHAMPION)
+    assert (again.token, again.start_digest, again.number) == (first.token, CHAMPION, 0)
 
 
 def test_a_run_that_ended_is_followed_by_a_new_one(journal: RunJournal) -> None:
     first = journal.open(SAME, None)
     journal.close(first, "rejected")
     assert journal.open(SAME, None).token != first.token
+
+
+def test_runs_are_numbered_in_the_order_in_which_they_began(journal: RunJournal) -> None:
+    first = journal.open(SAME, None)
+    assert (first.number, journal.open(SAME, None).number) == (0, 0), "resumed"
+    journal.close(first, "rejected")
+    second = journal.open(SAME, None)
+    assert (second.number, journal.open(SAME, None).number) == (1, 1)
+    assert journal.open(SAME.model_copy(update={"seed": 1}), None).number == 2
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,27 @@ def test_own_episodes_are_sampled_on_training_hosts_of_their_own(app: App, asked
         assert {split_of("benchmark", key) for key in drawn} == {Split.TRAIN}
 
 
+def test_a_later_run_that_begins_the_same_way_grows_other_hosts(app: App, asked: _Asked, tmp_path: Path) -> None:
+    policy = _trained(app, b"one")
+    for earlier_runs in (0, 1, 2):
+        app.collect_round(0, None, earlier_runs)
+        app.collect_round(1, policy, earlier_runs)
+    drawn = [key for _, keys in asked for key in keys]
+    assert len(drawn) == len(set(drawn))
+    fresh = App(Home(tmp_path / "fresh"), app.config, app.seed)
+    fresh.collect_round(0, None, 0)
+    assert asked[-1] == asked[0], "a fresh home with the same seed grows the same"
+
+
+def test_collecting_again_by_hand_grows_other_hosts(app: App, asked: _Asked, tmp_path: Path) -> None:
+    for _ in range(3):
+        app.collect("wait")
+    drawn = [key for _, keys in asked for key in keys]
+    assert len(drawn) == len(set(drawn)) == 3 * app.config.collect.episodes
+    App(Home(tmp_path / "fresh"), app.config, app.seed).collect("wait")
+    assert asked[-1] == asked[0]
+
+
 def test_named_hosts_may_be_of_any_split(app: App, asked: _Asked) -> None:
     app.collect("wait", range(40))
     assert asked[0][1] == list(range(40))
