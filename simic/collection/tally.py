@@ -18,6 +18,9 @@ from simic.numerics.rewards import basic_return, basic_rewards
 
 __all__ = ["ChunkSummary", "Tally"]
 
+_NOT_CONTENT = {"issued_at"}
+"""Collecting the same again happens at another moment and is still the same."""
+
 
 class ChunkSummary(NamedTuple):
     """Plain data, small enough to travel between processes."""
@@ -32,7 +35,7 @@ class ChunkSummary(NamedTuple):
     test_accuracies: list[float]
     """Per host."""
     report_digests: list[str]
-    """Per host: SHA-256 over its report ids in step order."""
+    """Per host: SHA-256 over the lines of its reports in step order, but for the moment of issue."""
 
 
 class Tally:
@@ -55,7 +58,7 @@ class Tally:
         self._governor[at] = report.governor is not None
         if metrics.test_accuracy is not None:
             self._test[host] = metrics.test_accuracy
-        self._digests[host].update(report.report_id.encode())
+        self._digests[host].update(report.model_dump_json(exclude=_NOT_CONTENT).encode() + b"\n")
         self._actions[report.action.op.value] += 1
 
     def returns(self, reward: RewardConfig) -> NDArray[np.float64]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
+from datetime import timedelta
 
 import pytest
 from support.reports import episode
 
 from simic.collection.tally import Tally
 from simic.contracts.config import RewardConfig
+from simic.contracts.field_report import FieldReport
 
 REWARD = RewardConfig(accuracy_scale=100.0, rent=3.0, rent_parameters=1640, governor_penalty=10.0)
 
@@ -31,10 +32,20 @@ def test_return_is_progress_minus_rent_minus_penalty() -> None:
     assert summary.policy_version == "f" * 64
 
 
-def test_digests_name_the_reports_of_each_host_in_step_order() -> None:
-    reports = episode(4)
+def digest_of_host(reports: list[FieldReport]) -> str:
     tally = Tally(1, 20)
     for report in reports:
         tally.note(0, report)
-    expected = hashlib.sha256("".join(report.report_id for report in reports).encode()).hexdigest()
-    assert tally.summary(None, REWARD).report_digests == [expected]
+    (digest,) = tally.summary(None, REWARD).report_digests
+    return digest
+
+
+def test_digests_follow_the_content_and_its_order_and_not_the_moment() -> None:
+    reports = episode(4)
+    later = [report.model_copy(update={"issued_at": report.issued_at + timedelta(days=1)}) for report in reports]
+    assert digest_of_host(reports) == digest_of_host(later)
+    loss = reports[7].metrics.validation_loss_after + 1e-6
+    metrics = reports[7].metrics.model_copy(update={"validation_loss_after": loss})
+    changed = [*reports[:7], reports[7].model_copy(update={"metrics": metrics}), *reports[8:]]
+    assert [report.report_id for report in changed] == [report.report_id for report in reports]
+    assert len({digest_of_host(one) for one in (reports, changed, reports[::-1], reports[:-1])}) == 4
