@@ -30,7 +30,6 @@ __all__ = ["SpoolBus"]
 _LOG = logging.getLogger(__name__)
 _TOPIC = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-_FOLDERS = ("tmp", "incoming", "claimed", "done")
 _LEVEL = 3
 ABANDONED_S = 24 * 3600.0
 """Age of a producer's unfinished file from which on its producer is taken for dead."""
