@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ from simic.cli.edge import EXIT_CODES, emit
 from simic.cli.hostkeys import parse_host_keys
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, open_app
 from simic.cli.render import rows_table, trial_table
+from simic.contracts.errors import ConfigError
 
 __all__ = ["add_to"]
 
@@ -63,18 +63,21 @@ def sql(
 def schema(
     name: Annotated[str | None, typer.Argument(help="Name of a contract; without one, all names.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Columns and views, as in docs/schema.md.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the JSON schema of a contract."""
     from simic.app.schemas import contract_names, schema_of
 
+    if markdown and as_json:
+        raise ConfigError("--markdown and --json exclude each other")
     if markdown:
         from simic.lake.schema_doc import render
 
         sys.stdout.write(render())
     elif name is None:
-        sys.stdout.write("\n".join(contract_names()) + "\n")
+        emit(contract_names(), as_json, lambda console: console.print("\n".join(contract_names())))
     else:
-        sys.stdout.write(json.dumps(schema_of(name), indent=2) + "\n")
+        emit(schema_of(name), True, lambda _: None)
 
 
 def search(

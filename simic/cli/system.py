@@ -78,20 +78,28 @@ def down(as_json: AsJson = False) -> None:
     emit(_facts(records), as_json, lambda console: console.print(f"stopped {len(records)} services"))
 
 
-def ui(mlflow_port: MlflowPort = 5000) -> None:
-    """Show where the MLflow UI is; start it in the foreground if it does not run."""
+def ui(mlflow_port: MlflowPort = 5000, as_json: AsJson = False) -> None:
+    """Show where the MLflow UI is; start it in the foreground if it does not run.
+
+    With --json it only tells where the UI is or would be, and whether it runs; nothing is started.
+    """
     from simic.cli.services import stack
     from simic.cli.services.environment import mlflow_environment
     from simic.runtime.settings import resolve_home
 
     home = resolve_home()
     known = [record for record in stack.running(home) if record.url is not None]
-    if any(record.name == stack.MLFLOW for record in known):
+    found = next((_page(record) for record in known if record.name == stack.MLFLOW), None)
+    address = found or f"http://{stack.HOST}:{mlflow_port}{UI_SUFFIX}"
+    if as_json:
+        emit({"url": address, "is_running": found is not None}, as_json, lambda _: None)
+        return
+    if found is not None:
         for record in known:
             _say(f"{record.name}: {_page(record)}")
         return
     open_app().init()
-    _say(f"MLflow UI: http://{stack.HOST}:{mlflow_port}{UI_SUFFIX} (Ctrl-C stops it)")
+    _say(f"MLflow UI: {address} (Ctrl-C stops it)")
     command = stack.mlflow_command(home, mlflow_port)
     code = subprocess.call(command, env=mlflow_environment(home, os.environ), cwd=home.root)  # noqa: S603
     if code not in (0, -2, 130):

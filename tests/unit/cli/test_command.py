@@ -55,9 +55,21 @@ def test_sql_prints_nothing_but_a_list_of_row_objects(home: Path) -> None:
 def test_schema_is_printed_by_name_and_mistakes_are_answered() -> None:
     assert json.loads(_simic("schema", "FieldReport").stdout)["title"] == "FieldReport"
     assert "FieldReport" in _simic("schema").stdout.split()
+    as_json = _simic("schema", "FieldReport", "--json").stdout
+    assert as_json == _simic("schema", "FieldReport").stdout
+    assert json.loads(_simic("schema", "--json").stdout) == _simic("schema").stdout.split()
+    assert _simic("schema", "--markdown", "--json").returncode == 2
     done = _simic("schema", "FieldRepot")
     assert done.returncode == 2
     assert "FieldReport" in done.stderr
+
+
+def test_ui_tells_in_json_where_it_would_be_and_starts_nothing(home: Path) -> None:
+    done = _simic("ui", "--mlflow-port", "5999", "--json")
+    assert done.returncode == 0
+    found = json.loads(done.stdout)
+    assert found == {"url": "http://127.0.0.1:5999/?workflowType=machine_learning", "is_running": False}
+    assert not (home / "mlruns").exists()
 
 
 def test_a_stage_without_what_it_needs_says_which_verb_comes_first() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,23 +16,13 @@ from simic.cli.main import app
 from simic.lake.views import load_views
 from simic.runtime.settings import Home, resolve_home
 
-LOCKED = {
-    "collect": {"--controller", "--host-keys", "--set", "--spool", "--seed", "--json"},
-    "trials": {"--controllers", "--host-keys", "--set", "--json"},
-    "run": {"--seed", "--profile", "--json"},
-    "ingest": {"--spool", "--json"},
-    "curate": {"--json"},
-    "train": {"--json"},
-    "validate": {"--json"},
-    "promote": {"--json"},
-    "publish": {"--json"},
-    "sql": {"--json"},
-    "verify": {"--json"},
-    "schema": set(),
-    "init": {"--json"},
-    "up": {"--json"},
-    "down": {"--json"},
-    "ui": set(),
+LOCKED: dict[str, set[str]] = {
+    "collect": {"--controller", "--host-keys", "--set", "--spool", "--seed"},
+    "trials": {"--controllers", "--host-keys", "--set"},
+    "run": {"--seed", "--profile"},
+    "ingest": {"--spool"},
+    **{verb: set() for verb in ("curate", "train", "validate", "promote", "publish", "sql", "verify", "schema")},
+    **{verb: set() for verb in ("init", "up", "down", "ui")},
 }
 ARGUMENTS = {"sql": "query", "verify": "reference", "schema": "name"}
 VIEWS = {"reports", "steps", "episodes", "decisions", "rewards", "snapshots", "policies", "gates", "quarantine"}
@@ -44,6 +36,23 @@ def test_verbs_and_their_options(verb: str) -> None:
     assert options >= LOCKED[verb]
     if verb in ARGUMENTS:
         assert ARGUMENTS[verb] in {parameter.name for parameter in command.params}
+
+
+def _commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
+def test_every_verb_can_answer_in_json() -> None:
+    found = dict(_commands(typer.main.get_command(app)))
+    assert set(found) >= {*LOCKED, "plans search"}
+    silent = [
+        verb for verb, command in found.items() if "--json" not in {name for p in command.params for name in p.opts}
+    ]
+    assert silent == []
 
 
 def test_every_verb_documents_the_exit_codes() -> None:
