@@ -36,7 +36,7 @@ $(STAMP):
 	"$(BIN)/simic" init; \
 	rm -f "$(VENV)"/.ready-*; touch "$(STAMP)"
 
-run: $(STAMP) ## Collect, train, validate and promote: ARGS="--seed 1 --profile quick"
+run: $(STAMP) ## Collect, train, validate and promote: ARGS="--seed 1 --profile quick"; a rejection is exit 3 of simic run, 2 of make
 	@"$(BIN)/simic" run $(ARGS)
 
 test: export OMP_NUM_THREADS := 1
