@@ -50,6 +50,8 @@ class Registry:
         """Put a judged candidate on record, accepted or not, and point the alias ``candidate`` at it.
 
         Doing it again for the same policy adds no version; a new judgement replaces the tags of the old one.
+        Only a version that was champion keeps the evidence that let it through when a later judgement rejects it:
+        production and a rollback rest on that evidence. The rejection is on its run and in the ledger of gates.
         """
         digest = evidence.training.digest
         if {evidence.validation.policy_digest, evidence.gate.policy_digest} != {digest}:
@@ -67,7 +69,7 @@ class Registry:
             version = self._models.by_digest(digest)
             if version is None:
                 version = self._models.register(model_id, run_id, lineage_of(policy), tags)
-            else:
+            elif evidence.gate.accepted or not self._promotions.was_promoted(version.number):
                 self._models.tag(version.number, tags)
             self._on_step("registered")
             self._models.set_alias(CANDIDATE, version.number)

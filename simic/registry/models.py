@@ -59,7 +59,10 @@ class Models:
 
     def get(self, number: int) -> Registered:
         """A version by its number."""
-        return next(version for version in self.all() if version.number == number)
+        found = next((version for version in self.all() if version.number == number), None)
+        if found is None:
+            raise IntegrityError(f"the registry has no version {number} of {self.name}, which it refers to")
+        return found
 
     def _search(self, query: str) -> list[Registered]:
         found = self._client.search_model_versions(query, max_results=_MAX_VERSIONS)

@@ -80,6 +80,13 @@ class Promotions:
         """Nothing to recover."""
         return self._journal.open_entry() is None and not self._unlisted()
 
+    def was_promoted(self, number: int) -> bool:
+        """Whether the gate ever let this version through to the title."""
+        return any(
+            (entry.operation, entry.phase, entry.target) == (Operation.PROMOTE, Phase.DONE, number)
+            for entry in self._journal.entries()
+        )
+
     def list_missing(self) -> list[PolicyVersion]:
         """Append what the list lacks; returns those. Line i of the list is the journal's i-th finished entry."""
         versions = [self._listing(entry) for entry in self._unlisted()]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.judged import SIGNER, decision, evidence_of, judged, sealed_policy, ticking
+from support.judged import SIGNER, decision, estimate, evidence_of, judged, sealed_policy, ticking
 
 from simic.contracts.config import GateConfig, RunConfig
 from simic.contracts.errors import ConfigError, GateRejected, IntegrityError
@@ -260,6 +261,37 @@ def test_a_new_judgement_replaces_the_old_one_on_the_same_version(registry: Regi
     version = crown(registry, again)
     assert version.number == rejected.number
     assert version.gate_digest == decision(version.digest).digest
+
+
+def test_a_champion_that_is_judged_again_and_rejected_keeps_what_let_it_through(
+    registry: Registry, place: Home
+) -> None:
+    evidence = judged(place, b"one")
+    first = crown(registry, evidence)
+    summary = registry.summary(first)
+    against_itself = evidence_of(
+        place, Path(evidence.training.path), first.digest, accepted=False, champion=first.digest
+    )
+    validation = against_itself.validation.model_copy(update={"differences": {"wait": estimate(-9.0)}})
+    again = registry.record(against_itself._replace(validation=validation))
+    assert (again.number, again.gate_digest) == (first.number, evidence.gate.digest)
+    assert registry.summary(again) == summary
+    client = open_client(place.tracking_uri)
+    assert client.get_model_version("tamiyo", str(first.number)).tags["gate"] == "accepted"
+    assert client.get_run(first.mlflow_run_id).data.tags["gate"] == "rejected"
+    assert [line["accepted"] for line in ledger(place, "gates.jsonl")] == [True, False]
+    crown(registry, judged(place, b"two", champion=first.digest))
+    assert registry.rollback("worse in production").gate_digest == evidence.gate.digest
+
+
+def test_an_alias_without_its_version_is_an_integrity_error(registry: Registry, place: Home) -> None:
+    crown(registry, judged(place))
+    with sqlite3.connect(place.mlruns / "mlflow.db") as database:
+        database.execute("DELETE FROM model_version_tags")
+        database.execute("DELETE FROM model_versions")
+    database.close()
+    with pytest.raises(IntegrityError, match="no version 1 of tamiyo"):
+        registry.champion()
 
 
 def test_a_judgement_under_other_settings_leaves_the_parameters_of_the_run_alone(
