@@ -148,6 +148,8 @@ class GateConfig(Contract):
     """Bounds of the gate."""
 
     min_episodes: Positive = 150
+    min_confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
+    """Of the intervals whose lower bounds are judged."""
     margin_over_baselines: Annotated[float, Field(ge=0.0)] = 0.0
     """Lower bound of the paired difference to wait, random, heuristic and blind must exceed this; points."""
     margin_over_champion: Annotated[float, Field(ge=0.0)] = 0.0

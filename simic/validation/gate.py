@@ -6,7 +6,7 @@ A criterion whose evidence is missing or not finite is MISSING, and MISSING reje
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Literal, NamedTuple
@@ -88,6 +88,7 @@ def decide(
     rows = {trial.controller: trial for trial in report.trials.controllers}
     trials = _Trials(rows.get(CANDIDATE), rows.get(CHAMPION), rows.get("wait"))
     criteria = [
+        _configuration_criterion(report, provenance.config_digest),
         *_evidence_criteria(report, config, trials),
         *_difference_criteria(report, config),
         *_regression_criteria(report, config, trials),
@@ -128,6 +129,17 @@ def _criterion(name: str, value: float | None, comparison: Comparison, bound: fl
     )
 
 
+def _configuration_criterion(report: ValidationReport, judging: str) -> Criterion:
+    """Bounds belong to the evidence they were set for: other trials need not mean what these bounds assume."""
+    made = (report.config_digest, report.trials.config_digest)
+    evidence = f"receipts made under another configuration than {judging[:12]}, which judges: {_short(made)}"
+    return _criterion("other_configuration", float(sum(digest != judging for digest in made)), "<=", 0.0, evidence)
+
+
+def _short(digests: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(digest[:12] for digest in digests))
+
+
 def _evidence_criteria(report: ValidationReport, config: GateConfig, trials: _Trials) -> Iterator[Criterion]:
     """Enough episodes, on hosts that judge and never taught."""
     keys = report.trials.host_keys
@@ -140,10 +152,16 @@ def _evidence_criteria(report: ValidationReport, config: GateConfig, trials: _Tr
 
 def _difference_criteria(report: ValidationReport, config: GateConfig) -> Iterator[Criterion]:
     """Lower confidence bounds of paired return differences, points."""
-    for name in BASELINES:
-        yield _difference(report, config, name, config.margin_over_baselines)
+    margins = dict.fromkeys(BASELINES, config.margin_over_baselines)
     if report.champion_digest is not None:
-        yield _difference(report, config, CHAMPION, config.margin_over_champion)
+        margins[CHAMPION] = config.margin_over_champion
+    for name, margin in margins.items():
+        yield _difference(report, config, name, margin)
+    levels = [report.differences[name].confidence for name in margins if name in report.differences]
+    # The least of them, unless one is not even a number: that one spoils them all.
+    confidence = min(levels) if levels and all(map(math.isfinite, levels)) else None
+    evidence = "least confidence of the intervals whose lower bounds are judged"
+    yield _criterion("confidence", confidence, ">=", config.min_confidence, evidence)
 
 
 def _difference(report: ValidationReport, config: GateConfig, other: str, margin: float) -> Criterion:

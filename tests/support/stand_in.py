@@ -83,7 +83,8 @@ class StandInApp(App):
         start = previous.digest if previous else champion
         self._ask(f"train {snapshot.digest[:6]} from {start[:6] if start else 'nothing'}")
         report = self._evidence(len(calls(self.home.root))).training
-        return self.keep(report.model_copy(update={"snapshot_digest": snapshot.digest, "start_digest": start}))
+        own = {"snapshot_digest": snapshot.digest, "start_digest": start, **self._settings()}
+        return self.keep(report.model_copy(update=own))
 
     def validate(self, training: TrainingReport, champion: str | None) -> ValidationReport:
         self._ask(f"validate {training.digest[:6]} against {champion[:6] if champion else 'nobody'}")
@@ -94,10 +95,12 @@ class StandInApp(App):
         shifted = estimate.model_copy(update={"mean": margin, "lower": margin - 1, "upper": margin + 1})
         rows = [row.model_copy(update={"episodes": 20}) for row in found.validation.trials.controllers]
         named = [rows[0].model_copy(update={"controller": "champion", "over_wait": shifted})] if champion else []
-        trials = found.validation.trials.model_copy(update={"controllers": [*rows, *named], "host_keys": HELD_OUT})
+        tried = {"controllers": [*rows, *named], "host_keys": HELD_OUT, **self._settings()}
+        trials = found.validation.trials.model_copy(update=tried)
         return self.keep(
             found.validation.model_copy(
                 update={
+                    **self._settings(),
                     "snapshot_digest": training.snapshot_digest,
                     "differences": dict.fromkeys(rivals, shifted),
                     "trials": trials,
@@ -109,6 +112,9 @@ class StandInApp(App):
 
     def is_intact(self, receipt: object) -> bool:
         return True if isinstance(receipt, SnapshotManifest) else super().is_intact(receipt)  # type: ignore[arg-type]
+
+    def _settings(self) -> dict[str, str]:
+        return {"config_digest": self.provenance.config_digest}
 
     def _common(self) -> dict[str, Any]:
         return {**self.provenance._asdict(), "started_at": self.clock(), "finished_at": self.clock()}

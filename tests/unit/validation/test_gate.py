@@ -36,8 +36,10 @@ CONFIG = GateConfig()
 HEALTHY = {"commit_rate": 0.8, "mean_ratio": 0.6, "policy_loss": -0.1}
 
 
-def estimate(mean: float, half_width: float = 1.0, n: int = N) -> Estimate:
-    return Estimate.model_construct(mean=mean, lower=mean - half_width, upper=mean + half_width, confidence=0.95, n=n)
+def estimate(mean: float, half_width: float = 1.0, n: int = N, confidence: float = 0.95) -> Estimate:
+    return Estimate.model_construct(
+        mean=mean, lower=mean - half_width, upper=mean + half_width, confidence=confidence, n=n
+    )
 
 
 def trial(name: str, mean: float = 5.0, **changes: Any) -> ControllerTrial:
@@ -69,7 +71,7 @@ def report(
         "trials": trials, "differences": differences, "training_metrics": HEALTHY, "figures": {},
         "probes": {"determinism_mismatches": 0.0},
     }  # fmt: skip
-    return ValidationReport.model_construct(**RECEIPT, **{**fields, **changes})
+    return ValidationReport.model_construct(**{**RECEIPT, **fields, **changes})
 
 
 def judge(evidence: ValidationReport, config: GateConfig = CONFIG) -> GateDecision:
@@ -106,7 +108,13 @@ BAD_EVIDENCE: list[tuple[str, dict[str, Any], set[str], Verdict]] = [
          Verdict.MISSING)
         for name in BASELINES
     ),
-    ("nothing compared", {"differences": {}}, {f"return_over_{name}" for name in BASELINES}, Verdict.MISSING),
+    ("nothing compared", {"differences": {}}, {"confidence", *(f"return_over_{name}" for name in BASELINES)},
+     Verdict.MISSING),
+    ("narrow intervals", {"differences": {**DIFFERENCES, "blind": estimate(4.0, confidence=0.8)}}, {"confidence"},
+     Verdict.FAIL),
+    ("confidence unknown", {"differences": {**DIFFERENCES, "blind": estimate(4.0, confidence=math.nan)}},
+     {"confidence"}, Verdict.MISSING),
+    ("made under other settings", {"config_digest": "f" * 64}, {"other_configuration"}, Verdict.FAIL),
     ("interval reaches zero", {"differences": {**DIFFERENCES, "blind": estimate(1.0, 1.0)}}, {"return_over_blind"},
      Verdict.FAIL),
     ("NaN mean", {"differences": {**DIFFERENCES, "wait": estimate(math.nan)}}, {"return_over_wait"}, Verdict.MISSING),
@@ -144,6 +152,17 @@ def test_d27_gate_fails_closed(changes: dict[str, Any], expected: set[str], verd
     assert not decision.accepted
     assert failing(decision) == expected
     assert verdict in {verdicts(decision)[name] for name in expected}
+
+
+def test_trials_made_under_other_settings_do_not_count() -> None:
+    evidence = report()
+    trials = evidence.trials.model_copy(update={"config_digest": "f" * 64})
+    assert failing(judge(evidence.model_copy(update={"trials": trials}))) == {"other_configuration"}
+
+
+def test_the_opponent_that_is_not_judged_may_be_less_certain() -> None:
+    """The oracle only marks how much there is to gain."""
+    assert judge(report(differences={**DIFFERENCES, "oracle": estimate(-9.0, confidence=0.6)})).accepted
 
 
 def test_a_missing_value_is_null_and_never_zero() -> None:
@@ -206,7 +225,7 @@ def test_d25_direction_of_a_metric_is_data(monkeypatch: pytest.MonkeyPatch) -> N
 def test_digest_follows_evidence_and_not_the_clock() -> None:
     first = judge(report())
     later = decide(
-        report(), CONFIG, min_commit_rate=0.02, provenance=Provenance("0.1.0+1", "e" * 64, 1),
+        report(), CONFIG, min_commit_rate=0.02, provenance=Provenance("0.1.0+1", "c" * 64, 1),
         now=datetime(2027, 1, 1, tzinfo=UTC),
     )  # fmt: skip
     assert first.digest == later.digest
