@@ -291,12 +291,20 @@ class App:
         return self.keep(decision)
 
     def record(self, report: ValidationReport, decision: GateDecision) -> PolicyVersion:
-        """A judged candidate and all its evidence, into the registry; accepted or not."""
+        """A judged candidate and all its evidence, into the registry; accepted or not.
+
+        The parameters on record are this app's, so it must run under the settings the policy was trained with.
+        """
         from simic.registry.recording import Evidence
 
         hint = f"what policy {report.policy_digest[:12]} was made from is not on the shelf of this home"
         training = self.shelf.find(TrainingReport, lambda found: found.digest == report.policy_digest, hint)
         snapshot = self.shelf.find(SnapshotManifest, lambda found: found.digest == report.snapshot_digest, hint)
+        if training.config_digest != self.provenance.config_digest:
+            raise ConfigError(
+                f"policy {training.digest[:12]} was trained under configuration {training.config_digest[:12]}, but "
+                f"this is {self.provenance.config_digest[:12]}: name the profile and overrides it was trained with"
+            )
         return self.registry.record(Evidence(training, report, decision, snapshot, self.config))
 
     def promote(self, candidate: PolicyVersion, decision: GateDecision) -> PolicyVersion:

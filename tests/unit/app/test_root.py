@@ -135,3 +135,17 @@ def test_without_a_registry_there_is_no_champion_and_looking_makes_none(app: App
     assert not (app.home.mlruns / "mlflow.db").exists()
     with pytest.raises(ConfigError, match="no champion"):
         app.publish_champion()
+
+
+def test_a_policy_is_not_recorded_under_settings_it_was_not_trained_with(app: App) -> None:
+    app.keyring.trust(SIGNER.public_bytes)
+    path, digest = sealed_policy(app.home, b"one")
+    evidence = evidence_of(app.home, path, digest)
+    app.keep(evidence.training)
+    app.keep(evidence.snapshot)
+    with pytest.raises(ConfigError, match=f"{'c' * 12}.*{app.provenance.config_digest[:12]}"):
+        app.record(evidence.validation, evidence.gate)
+    assert not (app.home.mlruns / "mlflow.db").exists()
+    own = evidence.training.model_copy(update={"config_digest": app.provenance.config_digest})
+    app.keep(own)
+    assert app.record(evidence.validation, evidence.gate).digest == digest
