@@ -172,6 +172,11 @@ def _started_network(store: GraphStore, config: TrainConfig, start: StartPoint) 
             f"policy {start.path} knows blueprints {network.shape.blueprints}, the hosts offer {store.blueprints}: "
             "train a policy from nothing"
         )
+    if card.set != store.set_name:
+        raise ContractViolation(
+            f"policy {start.path} was trained for the world {card.set!r}, the snapshot is of {store.set_name!r}: "
+            "train a policy from nothing"
+        )
     if card.network != config.network:
         raise ConfigError(f"train.network is {config.network!r}, the policy to start from has {card.network!r}")
     return network.train()

@@ -43,12 +43,12 @@ def train(
 ) -> TrainingReport:
     """Learns from the training split of ``snapshot`` and seals the policy at ``out_root/<digest>``.
 
-    ``verify`` returns the digest of the sealed policy to start from, or raises; nothing is read from one before that.
+    ``verify`` returns the digest of a sealed policy or raises IntegrityError; none is read or kept before that.
     ``sink`` hears every update and changes nothing. ``on_progress`` is told in all 100, in steps of whole per cents.
     Raises TrainingFailure for too little experience, a loss that is not finite, or a policy that stops growing.
     """
     started_at = clock()
-    store = _load(snapshot, config)
+    store, set_name = _load(snapshot, config)
     start_digest = None if start is None else verify(start.path)
     is_continuation = start is not None and start.is_continuation
     workshop = Workshop(out_root, snapshot.digest, start_digest, seed, is_continuation=is_continuation)
@@ -56,7 +56,7 @@ def train(
         session = Session.begin(store, config, start, seed)
         with workshop.open_curves() as curves:
             _run(session, TeeSink(curves, sink), on_progress)
-        sealed = workshop.seal(session, signer, snapshot, store.set_name, provenance)
+        sealed = workshop.seal(session, signer, verify, snapshot, set_name, provenance)
     return TrainingReport(
         **provenance._asdict(),
         started_at=started_at,
@@ -73,7 +73,8 @@ def train(
     )
 
 
-def _load(snapshot: SnapshotManifest, config: TrainConfig) -> GraphStore:
+def _load(snapshot: SnapshotManifest, config: TrainConfig) -> tuple[GraphStore, str]:
+    """Episodes and the one world they come from; what cannot be trained on is refused here, before the work."""
     path = Path(snapshot.path)
     if (found := read_manifest(path)).digest != snapshot.digest or found.files != snapshot.files:
         raise ContractViolation(f"{path} holds snapshot {found.digest}, the receipt speaks of {snapshot.digest}")
@@ -83,7 +84,7 @@ def _load(snapshot: SnapshotManifest, config: TrainConfig) -> GraphStore:
             f"snapshot {snapshot.digest[:12]} holds {store.step_count} training steps, fewer than "
             f"train.min_experiences {config.min_experiences}: collect more episodes"
         )
-    return store
+    return store, store.set_name
 
 
 def _run(session: Session, sink: MetricSink, on_progress: Callable[[int], None] | None) -> None:

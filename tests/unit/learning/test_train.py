@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,20 @@ def test_same_snapshot_and_seed_same_digest_other_seed_another(
     assert again.metrics == trained.metrics
     assert Path(again.curves_path).read_bytes() == Path(trained.curves_path).read_bytes()
     assert run(tmp_path, first_snapshot, seed=1).digest != trained.digest
+
+
+def test_a_damaged_policy_gives_way_to_the_same_one_whole(tmp_path: Path, first_snapshot: SnapshotManifest) -> None:
+    config = SMALL.model_copy(update={"cloning_passes": 0, "value_passes": 0, "vtrace_passes": 1})
+    first = run(tmp_path, first_snapshot, config)
+    weights = Path(first.path) / "weights.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    again = run(tmp_path, first_snapshot, config)
+    assert (again.digest, again.path) == (first.digest, first.path)
+    assert weights.read_bytes() == whole
+    assert [path.name for path in (tmp_path / "policies").iterdir()] == [first.digest]
+    (kept,) = (tmp_path / "damaged").iterdir()
+    assert (kept / weights.name).read_bytes() != whole
 
 
 def test_l7_who_listens_changes_nothing(
@@ -268,6 +283,34 @@ def test_too_little_experience_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainingFailure, match=rf"{10 * HORIZON} training steps, fewer than train.min_experiences 100"):
         run(tmp_path, snapshot)
     assert not (tmp_path / "policies").exists()
+
+
+def in_set(name: str, share: int) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    """Every ``share``-th host lives in another world."""
+
+    def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**row, "set": name if row["host_key"] % share == 0 else row["set"]} for row in rows]
+
+    return change
+
+
+def test_two_worlds_at_once_are_refused_before_any_work(tmp_path: Path) -> None:
+    snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(60)), split="train", change=in_set("other", 2))
+    sink = RecordingSink()
+    with pytest.raises(ContractViolation, match="trained for one world"):
+        run(tmp_path, snapshot, sink=sink)
+    assert sink.records == []
+    assert not (tmp_path / "policies").exists()
+
+
+@pytest.mark.parametrize("is_continuation", [True, False])
+def test_a_policy_of_another_world_cannot_go_on(
+    root: Path, tmp_path: Path, trained: TrainingReport, is_continuation: bool
+) -> None:
+    snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(60)), split="train", change=in_set("other", 1))
+    start = StartPoint(Path(trained.path), is_continuation)
+    with pytest.raises(ContractViolation, match="world 'benchmark', the snapshot is of 'other'"):
+        run(root, snapshot, start=start, out_root=tmp_path / "policies")
 
 
 def test_a_policy_that_stops_committing_is_an_error_and_leaves_no_policy(tmp_path: Path) -> None:
