@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import IngestReceipt, Receipt, SnapshotManifest, TrainingReport, ValidationReport
+from simic.runtime import aside
 
 if TYPE_CHECKING:
     from simic.app.policies import Policies
     from simic.runtime.settings import Home
 
 __all__ = ["is_intact", "set_aside"]
-
-DAMAGED = "damaged"
-"""Folder of a home for directories that are no longer what their digest says."""
 
 
 def is_intact(receipt: Receipt, home: Home, policies: Policies) -> bool:
@@ -39,9 +36,7 @@ def is_intact(receipt: Receipt, home: Home, policies: Policies) -> bool:
         return False
 
 
-def set_aside(receipt: Receipt, home: Home) -> None:
-    """Make room for the same work again: stages keep what already stands at a digest's place, damaged or not."""
+def set_aside(receipt: Receipt) -> None:
+    """Put the damaged files of a receipt where nobody takes them for whole."""
     if isinstance(receipt, SnapshotManifest | TrainingReport) and (path := Path(receipt.path)).is_dir():
-        folder = home.data / DAMAGED
-        folder.mkdir(parents=True, exist_ok=True)
-        path.rename(folder / f"{path.name}-{uuid4().hex[:8]}")
+        aside.set_aside(path)

@@ -35,6 +35,7 @@ from simic.contracts.receipts import (
 from simic.contracts.splits import Split
 from simic.runtime.clock import Clock, utc_now
 from simic.runtime.code_version import code_version
+from simic.runtime.locks import exclusive
 from simic.runtime.progress import NoProgress, Progress
 from simic.runtime.seeds import derive
 from simic.runtime.settings import Home, config_digest
@@ -212,11 +213,11 @@ class App:
         return self.keep(receipt)
 
     def train(self, snapshot: SnapshotManifest, start: StartPoint | None) -> TrainingReport:
-        """Learn from a snapshot, from nothing or from a policy."""
+        """Learn from a snapshot, from nothing or from a policy; one at a time, for equal ones share a folder."""
         from simic.learning.train import train
         from simic.runtime.telemetry import NullSink
 
-        with self.progress.task("train", 100) as advance:
+        with exclusive(self.home.locks / "train", "training"), self.progress.task("train", 100) as advance:
             receipt = train(
                 snapshot,
                 self.config.train,
@@ -390,7 +391,7 @@ class App:
 
     def set_aside(self, receipt: Receipt) -> None:
         """Put damaged files out of the way of doing the same again."""
-        set_aside(receipt, self.home)
+        set_aside(receipt)
 
     def snapshot_at(self, path: Path | None) -> SnapshotManifest:
         """By directory or receipt; else the newest."""

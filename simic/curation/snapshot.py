@@ -6,6 +6,7 @@ settings that decide over rows, so they count too; times, paths and limits of me
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ from simic.contracts.config import CurateConfig
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import FileDigest, SnapshotManifest
 from simic.lake.parts import sync_folder
+from simic.runtime.aside import set_aside
 from simic.trust.canonical import canonical_bytes, digest_of, file_sha256
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "write_settings",
 ]
 
+_LOG = logging.getLogger(__name__)
 MANIFEST_NAME = "manifest.json"
 SETTINGS_NAME = "curation.json"
 _LIMITS = {"memory_limit_mb", "threads"}
@@ -55,13 +58,16 @@ def snapshot_digest(files: Iterable[FileDigest], sql_digest: str) -> str:
 
 
 def publish(built: Path, manifest: SnapshotManifest) -> SnapshotManifest:
-    """Moves a finished directory to its place, or returns the manifest of the identical snapshot already there."""
+    """Moves a finished directory to its place, or returns the manifest of the identical snapshot already there.
+
+    A damaged one that stands there is set aside, for what was just built is what it was.
+    """
     target = Path(manifest.path)
     if target.exists():
-        existing = verify_snapshot(target)
-        if existing.digest != manifest.digest:
-            raise IntegrityError(f"{target} holds snapshot {existing.digest}, expected {manifest.digest}")
-        return existing
+        try:
+            return _identical(target, manifest.digest)
+        except IntegrityError as error:
+            _LOG.warning("%s; set aside as %s", error, set_aside(target))
     for file in manifest.files:
         _sync_file(built / file.name)
     write_durably(built / MANIFEST_NAME, canonical_bytes(manifest))
@@ -70,6 +76,13 @@ def publish(built: Path, manifest: SnapshotManifest) -> SnapshotManifest:
     built.rename(target)
     sync_folder(target.parent)
     return manifest
+
+
+def _identical(path: Path, digest: str) -> SnapshotManifest:
+    existing = verify_snapshot(path)
+    if existing.digest != digest:
+        raise IntegrityError(f"{path} holds snapshot {existing.digest}, expected {digest}")
+    return existing
 
 
 def verify_snapshot(path: Path) -> SnapshotManifest:
@@ -87,8 +100,7 @@ def verify_snapshot(path: Path) -> SnapshotManifest:
     found = {file.name: file for file in describe_files(path)}
     if differing := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
         raise IntegrityError(
-            f"snapshot {path}: {differing} were changed, lost or added since it was sealed; "
-            f"delete the directory and run `simic curate` again"
+            f"snapshot {path}: {differing} were changed, lost or added since it was sealed; run `simic curate` again"
         )
     if manifest.digest != snapshot_digest(manifest.files, manifest.sql_digest):
         raise IntegrityError(f"snapshot {path}: its digest is not that of its files")

@@ -11,10 +11,11 @@ from support.judged import NOW, evidence_of, sealed_policy
 
 from simic.app import App
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.errors import ConfigError, IntegrityError
+from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.contracts.receipts import CollectionReceipt, TrainingReport
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
+from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home, load_profile
 from simic.trust.keys import Signer
 
@@ -125,8 +126,15 @@ def test_receipts_prove_nothing_about_files(app: App, asked: _Asked) -> None:
     weights.unlink()
     assert not app.is_intact(report)
     app.set_aside(report)
-    assert not Path(report.path).exists(), "a stage done again keeps what stands at the place of its digest"
+    assert not Path(report.path).exists()
     assert len(list((app.home.data / "damaged").iterdir())) == 1
+
+
+def test_one_training_at_a_time(app: App) -> None:
+    policy = _trained(app, b"one")
+    snapshot = evidence_of(app.home, Path(policy.path), policy.digest).snapshot
+    with exclusive(app.home.locks / "train", "training"), pytest.raises(TransientError, match="training is busy"):
+        app.train(snapshot, None)
 
 
 def test_without_a_registry_there_is_no_champion_and_looking_makes_none(app: App) -> None:

@@ -106,15 +106,23 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS.keys())
-def test_changes_are_noticed(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
+def test_changes_are_noticed_and_a_fresh_snapshot_takes_the_place_of_the_damaged(
+    tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
     home = Home(tmp_path)
     land(home, episode(1))
-    path = Path(curate_all(home).path)
+    manifest = curate_all(home)
+    path = Path(manifest.path)
     spoil(path)
     with pytest.raises(IntegrityError):
         verify_snapshot(path)
-    with pytest.raises(IntegrityError):
-        curate_all(home)
+    damaged = {file.name: file.read_bytes() for file in path.iterdir()}
+    again = curate_all(home)
+    assert (again.digest, again.path) == (manifest.digest, manifest.path)
+    assert verify_snapshot(path) == again
+    assert [entry.name for entry in home.snapshots.iterdir()] == [path.name]
+    (kept,) = (home.data / "damaged").iterdir()
+    assert {file.name: file.read_bytes() for file in kept.iterdir()} == damaged, "nothing is deleted unseen"
 
 
 def test_a_manifest_with_another_digest_is_noticed(tmp_path: Path) -> None:
