@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import Provenance, SnapshotManifest
 from simic.controllers.store import describe, save_policy
 from simic.learning.checkpoint import write_state
 from simic.learning.session import Session
+from simic.runtime.aside import set_aside
 from simic.runtime.telemetry import JsonLinesSink
 from simic.trust.keys import Signer
 from simic.trust.seal import seal
 
 __all__ = ["SealedPolicy", "Workshop"]
 
+_LOG = logging.getLogger(__name__)
 CURVES_FOLDER = "curves"
 """Beside the policies, for curves take no part in a policy's digest."""
 
@@ -49,9 +54,15 @@ class Workshop:
         return JsonLinesSink(self._curves)
 
     def seal(
-        self, session: Session, signer: Signer, snapshot: SnapshotManifest, set_name: str, provenance: Provenance
+        self,
+        session: Session,
+        signer: Signer,
+        verify: Callable[[Path], str],
+        snapshot: SnapshotManifest,
+        set_name: str,
+        provenance: Provenance,
     ) -> SealedPolicy:
-        """The policy at ``<root>/<digest>``; one that is there already stays, for it has the same bytes."""
+        """The policy at ``<root>/<digest>``; one that is there already and whole stays, for it has the same bytes."""
         network, folder = session.learner.network, self._folder / "policy"
         card = describe(
             network.eval(),
@@ -67,6 +78,8 @@ class Workshop:
         target, curves = self._root / digest, self._curves_of(digest)
         curves.parent.mkdir(parents=True, exist_ok=True)
         self._curves.replace(curves)
+        if target.exists() and not _is_whole(target, digest, verify):
+            _LOG.warning("policy %s was damaged and is set aside as %s", target, set_aside(target))
         if not target.exists():
             folder.rename(target)
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -74,3 +87,10 @@ class Workshop:
 
     def _curves_of(self, digest: str) -> Path:
         return self._root.with_name(CURVES_FOLDER) / f"{digest}.jsonl"
+
+
+def _is_whole(path: Path, digest: str, verify: Callable[[Path], str]) -> bool:
+    try:
+        return verify(path) == digest
+    except IntegrityError:
+        return False
