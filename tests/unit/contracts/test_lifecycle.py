@@ -10,6 +10,34 @@ from simic.contracts.lifecycle import ALIVE_STAGES, TRANSITIONS, Gate, SeedStage
 S = SeedStage
 
 
+TABLE = """
+DORMANT     GERMINATED  ACTION    GERMINATE         G0
+GERMINATED  TRAINING    EPOCH     -                 G1
+TRAINING    BLENDING    ACTION    ADVANCE           G2
+TRAINING    BLENDING    EPOCH     -                 G2
+BLENDING    HOLDING     EPOCH     -                 G3
+HOLDING     BLENDING    ACTION    SET_ALPHA_TARGET  -
+HOLDING     FOSSILIZED  ACTION    FOSSILIZE         G4
+GERMINATED  PRUNED      ACTION    PRUNE             -
+GERMINATED  PRUNED      GOVERNOR  -                 -
+TRAINING    PRUNED      ACTION    PRUNE             -
+TRAINING    PRUNED      GOVERNOR  -                 -
+BLENDING    PRUNED      ACTION    PRUNE             -
+BLENDING    PRUNED      GOVERNOR  -                 -
+HOLDING     PRUNED      ACTION    PRUNE             -
+HOLDING     PRUNED      GOVERNOR  -                 -
+PRUNED      EMBARGOED   EPOCH     -                 -
+EMBARGOED   RESETTING   EPOCH     -                 -
+RESETTING   DORMANT     EPOCH     -                 G5
+"""
+"""Source, target, trigger, operation and gate, as designed: written out, so that no row changes unseen."""
+
+
+def test_the_table_is_the_designed_one() -> None:
+    rows = [["-" if part is None else part.value for part in row] for row in TRANSITIONS]
+    assert rows == [line.split() for line in TABLE.split("\n") if line]
+
+
 def reachable(start: SeedStage) -> set[SeedStage]:
     found, open_stages = {start}, [start]
     while open_stages:

@@ -90,6 +90,22 @@ def test_pruning_frees_the_budget_at_once_and_the_slot_after_an_embargo() -> Non
     assert stages == [S.EMBARGOED, S.EMBARGOED, S.RESETTING, S.DORMANT, S.DORMANT]
 
 
+@pytest.mark.parametrize("stage", [S.GERMINATED, S.BLENDING])
+def test_a_seed_can_be_pruned_before_it_trains_and_while_it_blends(stage: S, monkeypatch: pytest.MonkeyPatch) -> None:
+    grown = ensemble([1])
+    if stage is S.GERMINATED:
+        monkeypatch.setattr("simic.hosts.ensemble.probe_seeds", lambda *_: np.zeros((1, 3)))
+    step_with(grown, action(Op.GERMINATE))
+    if stage is S.BLENDING:
+        step_with(grown, action(Op.ADVANCE, alpha_speed=3))
+    assert stage_of(grown) is stage
+    assert grown.masks().slot[0, OP_INDEX[Op.PRUNE]]
+    outcome = step_with(grown, action(Op.PRUNE))
+    assert stage_of(grown) is S.EMBARGOED
+    assert _slot(grown, "alpha") == 0.0
+    assert (outcome.rent_parameters[0], outcome.governor[0]) == (0, None)
+
+
 @pytest.mark.parametrize("blueprint", range(6))
 def test_g5_a_reset_slot_equals_one_never_used(blueprint: int) -> None:
     grown = ensemble([1])

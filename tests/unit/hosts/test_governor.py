@@ -11,7 +11,7 @@ from support.grown import action, ensemble, prove, random_actions, stage_of, ste
 from simic.contracts.actions import Op
 from simic.contracts.batches import Decisions, Masks, Observations
 from simic.contracts.field_report import GovernorKind
-from simic.contracts.lifecycle import SeedStage
+from simic.contracts.lifecycle import ALIVE_STAGES, SeedStage
 from simic.contracts.state import HardwareContext
 from simic.hosts.ensemble import Ensemble, StepOutcome
 from simic.hosts.governor import DIVERGENCE_FACTOR, Evidence, judge
@@ -99,12 +99,14 @@ def _poison_training(grown: Ensemble, poison: float) -> None:
     grown._cohort.batches = broken  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("stage", [SeedStage.TRAINING, SeedStage.HOLDING])
-def test_a_seed_that_blows_up_stops_its_host_and_is_pruned(stage: SeedStage) -> None:
+@pytest.mark.parametrize("stage", sorted(ALIVE_STAGES))
+def test_a_seed_that_blows_up_stops_its_host_and_is_pruned(stage: SeedStage, monkeypatch: pytest.MonkeyPatch) -> None:
     grown = ensemble([1, 3])
+    if stage is SeedStage.GERMINATED:
+        monkeypatch.setattr("simic.hosts.ensemble.probe_seeds", lambda *_: np.zeros((2, 3)))
     step_with(grown, action(Op.GERMINATE, slot=1))
-    if stage is SeedStage.HOLDING:
-        step_with(grown, action(Op.ADVANCE, slot=1))
+    if stage in (SeedStage.BLENDING, SeedStage.HOLDING):
+        step_with(grown, action(Op.ADVANCE, slot=1, alpha_speed=0 if stage is SeedStage.HOLDING else 3))
     assert stage_of(grown, slot=1) is stage
     kept = grown._weights.stem[0].clone()
     grown._seeds.parameters[0, 1, 0] = np.nan
