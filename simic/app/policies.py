@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, IntegrityError
+from simic.runtime.locks import exclusive
 
 if TYPE_CHECKING:
     from simic.contracts.receipts import PolicyVersion
@@ -23,6 +24,7 @@ __all__ = ["CHAMPION", "CHAMPION_REFERENCE", "REFERENCE_PREFIX", "Policies"]
 CHAMPION = "champion"
 CHAMPION_REFERENCE = "models:/tamiyo@champion"
 REFERENCE_PREFIX = "models:/"
+FETCH_WAIT_S = 60.0
 
 
 class Policies:
@@ -53,12 +55,18 @@ class Policies:
         """A verified local copy of a registered policy."""
         version = self._registry().find(reference)
         path = self._home.policies / version.digest
-        if not path.is_dir() or not self._is_whole(path, version.digest):
-            unfinished = self._home.tmp / f"policy-{uuid4().hex}"
-            self._registry().load(reference, unfinished)
-            shutil.rmtree(path, ignore_errors=True)
-            unfinished.rename(path)
+        if not self._is_whole(path, version.digest):
+            what = f"fetching policy {version.digest[:12]}"
+            with exclusive(self._home.locks / "policies", what, FETCH_WAIT_S):
+                if not self._is_whole(path, version.digest):  # whoever held the lock may have fetched it
+                    self._replace(path, version.reference)
         return path
+
+    def _replace(self, path: Path, reference: str) -> None:
+        unfinished = self._home.tmp / f"policy-{uuid4().hex}"
+        self._registry().load(reference, unfinished)
+        shutil.rmtree(path, ignore_errors=True)
+        unfinished.rename(path)
 
     def fetch_champion(self, digest: str) -> Path:
         """The champion, if it still is the one of this digest."""
