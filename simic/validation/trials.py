@@ -101,7 +101,7 @@ def _trial(
         test_accuracy=float(ours.test_accuracy.mean()),
         validation_accuracy=float(ours.validation_accuracy.mean()),
         committed_parameters=float(ours.committed_parameters.mean()),
-        illegal_actions=0,  # the executor raises on the first one, so a finished trial has none
+        illegal_actions=int(ours.illegal_actions.sum()),
         governor_events=int(ours.panicked.sum()),
         by_family={} if is_wait else by_family(ours.returns, wait.returns, families, config, seed),
         returns=ours.returns.tolist(),

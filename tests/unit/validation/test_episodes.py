@@ -13,7 +13,7 @@ from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
-from simic.contracts.errors import ConfigError, IllegalAction
+from simic.contracts.errors import ConfigError
 from simic.contracts.field_report import GovernorEvent, GovernorKind
 from simic.hosts.ensemble import StepOutcome
 from simic.hosts.keys import identify
@@ -94,7 +94,7 @@ def test_a_host_does_not_notice_its_company() -> None:
         assert one.tolist() == other.tolist() == reverse.tolist()[::-1]
 
 
-def test_an_action_outside_its_masks_ends_the_trial() -> None:
+def test_an_action_outside_its_masks_is_counted_and_waited_out() -> None:
     class Rogue:
         name, policy_version = "rogue", None
 
@@ -103,8 +103,11 @@ def test_an_action_outside_its_masks_ends_the_trial() -> None:
             actions[:, :2] = OP_INDEX[Op.FOSSILIZE], 0
             return Decisions(actions, np.zeros(actions.shape, dtype=np.float32))
 
-    with pytest.raises(IllegalAction):
-        grow_with(Rogue(), job([0, 1], ControllerSpec(name="wait")))
+    asked = job([0, 1], ControllerSpec(name="wait"))
+    rogue, waiting = grow_with(Rogue(), asked), grow(asked)
+    assert rogue.illegal_actions.tolist() == [asked.world.horizon] * 2
+    assert waiting.illegal_actions.tolist() == [0, 0]
+    assert rogue.returns.tolist() == waiting.returns.tolist()
 
 
 def test_a_policy_needs_a_keyring() -> None:
@@ -121,7 +124,7 @@ def test_chunks_keep_order_and_lose_nobody() -> None:
 
 
 def test_joined_episodes_stand_in_order() -> None:
-    part = Episodes(np.array([1.0]), np.array([0.5]), np.array([0.4]), np.array([7]), np.array([False]))
+    part = Episodes(np.array([1.0]), np.array([0.5]), np.array([0.4]), np.array([7]), np.array([False]), np.array([2]))
     both = join([part, part._replace(returns=np.array([2.0]))])
     assert both.returns.tolist() == [1.0, 2.0]
     assert both.committed_parameters.tolist() == [7, 7]
