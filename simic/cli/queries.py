@@ -11,7 +11,7 @@ import typer
 from simic.cli.edge import EXIT_CODES, emit
 from simic.cli.hostkeys import parse_host_keys
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, open_app
-from simic.cli.render import rows_table, trial_table
+from simic.cli.render import family_table, rows_table, trial_table
 from simic.contracts.errors import ConfigError
 
 __all__ = ["add_to"]
@@ -48,7 +48,7 @@ def trials(
     app = open_app(profile, seed, override, {} if world_set is None else {"world.set": world_set})
     names = [name.strip() for name in controllers.split(",") if name.strip()]
     report = app.trials(names, keys)
-    emit(report, as_json, lambda console: console.print(trial_table(report)))
+    emit(report, as_json, lambda console: console.print(trial_table(report), family_table(report)))
 
 
 def sql(

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from simic.contracts.receipts import GateDecision, Receipt, TrialReport, ValidationReport, Verdict
-from simic.validation.table import render_table
+from simic.validation import table as proof
 
-__all__ = ["decision_table", "proof_table", "receipt_lines", "rows_table", "trial_table"]
+__all__ = ["decision_table", "family_table", "proof_table", "receipt_lines", "rows_table", "trial_table"]
 
 COMMON = frozenset({"schema_version", "code_version", "config_digest", "seed", "started_at", "finished_at", "stage"})
 MOST_ITEMS = 8
@@ -21,11 +21,21 @@ VERDICT_STYLES = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.MISSI
 
 def trial_table(report: TrialReport, title: str | None = None) -> Table:
     """Every controller on the same hosts, paired by host."""
-    text = render_table(report)
     title = title or f"{len(report.host_keys)} hosts of set {report.set}, paired by host"
+    return _numbers_table(proof.render_table(report), title, names=1)
+
+
+def family_table(report: TrialReport) -> Table:
+    """The same within each family."""
+    return _numbers_table(proof.render_families(report), "By family, paired by host", names=2)
+
+
+def _numbers_table(text: proof.Table, title: str, names: int) -> Table:
+    """``names`` columns of names, then numbers."""
     table = Table(*text.header, title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.columns[0].no_wrap = True
-    for column in table.columns[1:]:
+    for column in table.columns[:names]:
+        column.no_wrap = True
+    for column in table.columns[names:]:
         column.justify = "right"
     for row in text.rows:
         table.add_row(*row)

@@ -18,6 +18,7 @@ __all__ = [
     "ControllerTrial",
     "Criterion",
     "Estimate",
+    "FamilyTrial",
     "FileDigest",
     "GateDecision",
     "IngestReceipt",
@@ -152,6 +153,18 @@ class Estimate(Contract):
     n: Count
 
 
+class FamilyTrial(Contract):
+    """One controller over the hosts of one family; means over them."""
+
+    episodes: Count
+    mean_return: Finite
+    over_wait: Estimate | None
+    """Paired by host key; null for ``wait`` itself, and where there are fewer than two hosts."""
+    test_accuracy: Finite
+    validation_accuracy: Finite
+    committed_parameters: Finite
+
+
 class ControllerTrial(Contract):
     """One controller over the held-out hosts."""
 
@@ -164,9 +177,10 @@ class ControllerTrial(Contract):
     validation_accuracy: Finite
     committed_parameters: Finite
     illegal_actions: Count
+    """Decisions that the masks forbid; the host waited instead."""
     governor_events: Count
-    by_family: dict[str, Estimate]
-    """Paired difference to ``wait`` within a family."""
+    by_family: dict[str, FamilyTrial]
+    """The same for every family that was tried."""
     returns: list[Finite]
     """Per host, in the order of the report's host keys."""
     test_accuracies: list[Finite]

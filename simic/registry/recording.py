@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simic.contracts.config import RunConfig
-from simic.contracts.receipts import GateDecision, SnapshotManifest, TrainingReport, TrialReport, ValidationReport
+from simic.contracts.receipts import (
+    ControllerTrial,
+    FamilyTrial,
+    GateDecision,
+    SnapshotManifest,
+    TrainingReport,
+    TrialReport,
+    ValidationReport,
+)
 from simic.registry.versions import Lineage
 from simic.runtime.telemetry import read_metrics
 from simic.trust.canonical import digest_of
@@ -138,16 +146,25 @@ def lineage_of(policy: Path) -> Lineage:
 
 
 def trial_metrics(report: TrialReport) -> dict[str, float]:
-    """``trial/<number>_<controller>``."""
+    """``trial/<number>_<controller>``, and ``trial/<family>/<number>_<controller>`` within a family."""
     metrics: dict[str, float] = {}
     for trial in report.controllers:
-        metrics[f"trial/return_{trial.controller}"] = trial.mean_return
-        metrics[f"trial/test_accuracy_{trial.controller}"] = trial.test_accuracy
-        metrics[f"trial/parameters_{trial.controller}"] = trial.committed_parameters
-        if trial.over_wait is not None:
-            metrics[f"trial/over_wait_{trial.controller}"] = trial.over_wait.mean
-            metrics[f"trial/over_wait_lower_{trial.controller}"] = trial.over_wait.lower
+        metrics |= _numbers("trial", trial.controller, trial)
+        for family, own in trial.by_family.items():
+            metrics |= _numbers(f"trial/{family}", trial.controller, own)
     return metrics
+
+
+def _numbers(prefix: str, controller: str, trial: ControllerTrial | FamilyTrial) -> dict[str, float]:
+    numbers = {
+        f"{prefix}/return_{controller}": trial.mean_return,
+        f"{prefix}/test_accuracy_{controller}": trial.test_accuracy,
+        f"{prefix}/parameters_{controller}": trial.committed_parameters,
+    }
+    if trial.over_wait is not None:
+        numbers[f"{prefix}/over_wait_{controller}"] = trial.over_wait.mean
+        numbers[f"{prefix}/over_wait_lower_{controller}"] = trial.over_wait.lower
+    return numbers
 
 
 def gate_metrics(gate: GateDecision) -> dict[str, float]:

@@ -12,7 +12,7 @@ from simic.contracts.receipts import Estimate
 from simic.numerics.intervals import paired_bootstrap
 from simic.runtime.seeds import derive
 
-__all__ = ["by_family", "paired_estimate"]
+__all__ = ["paired_estimate"]
 
 
 def paired_estimate(
@@ -33,16 +33,3 @@ def paired_estimate(
         confidence=config.confidence,
         n=len(differences),
     )
-
-
-def by_family(
-    ours: ArrayLike, theirs: ArrayLike, families: Sequence[str], config: TrialConfig, seed: int
-) -> dict[str, Estimate]:
-    """The same within each family that has at least two hosts."""
-    labels = np.asarray(families)
-    ours_all, theirs_all = np.asarray(ours), np.asarray(theirs)
-    return {
-        family: paired_estimate(ours_all[rows], theirs_all[rows], config, seed)
-        for family in dict.fromkeys(families)
-        if (rows := np.flatnonzero(labels == family)).size >= 2
-    }

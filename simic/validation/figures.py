@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -49,13 +49,14 @@ _OP_MARKER = {
     Op.FOSSILIZE: "s",
     Op.PRUNE: "X",
 }
+_ALL_HOSTS = "all hosts"
 _IDLE_HEIGHT = 0.12
 """Height of a lane at alpha 0, so that a seed in isolation can still be seen."""
 
 
 def paired_differences(report: TrialReport, path: Path) -> Path:
     """Return over never growing, by family and over all hosts, one mark and interval per controller."""
-    groups = [*sorted(set(report.families)), "all hosts"]
+    groups = [*sorted(set(report.families)), _ALL_HOSTS]
     trials = sorted(
         (trial for trial in report.controllers if trial.over_wait is not None),
         key=lambda trial: _order(trial.controller),
@@ -131,8 +132,9 @@ def _order(controller: str) -> tuple[int, str]:
 
 
 def _estimate(trial: ControllerTrial, group: str) -> Estimate | None:
-    by_family: Mapping[str, Estimate] = trial.by_family
-    return by_family.get(group) if group in by_family else (trial.over_wait if group == "all hosts" else None)
+    if group == _ALL_HOSTS:
+        return trial.over_wait
+    return trial.by_family[group].over_wait if group in trial.by_family else None
 
 
 def _whisker(axes: Axes, estimate: Estimate, row: float, colour: str, marker: str) -> None:

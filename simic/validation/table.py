@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from simic.contracts.receipts import Estimate, TrialReport
+from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, TrialReport
 
-__all__ = ["Table", "render_table"]
+__all__ = ["Table", "render_families", "render_table"]
 
 
 class Table(NamedTuple):
@@ -24,15 +24,34 @@ def render_table(report: TrialReport) -> Table:
         (
             trial.controller,
             f"{trial.mean_return:.1f}",
-            "-" if trial.over_wait is None else _interval(trial.over_wait),
-            *(f"{trial.by_family[family].mean:+.1f}" if family in trial.by_family else "-" for family in families),
-            f"{100 * trial.test_accuracy:.1f} %",
-            f"{trial.committed_parameters:.0f}",
+            _interval(trial.over_wait),
+            *(_difference(trial.by_family.get(family)) for family in families),
+            *_kept(trial),
         )
         for trial in report.controllers
     ]
     return Table(header, rows)
 
 
-def _interval(estimate: Estimate) -> str:
-    return f"{estimate.mean:+.1f} [{estimate.lower:+.1f}, {estimate.upper:+.1f}]"
+def render_families(report: TrialReport) -> Table:
+    """One row per family and controller: the same numbers, over the hosts of that family alone."""
+    header = ("family", "controller", "hosts", "return", "over wait", "test accuracy", "parameters")
+    rows: list[tuple[str, ...]] = [
+        (family, trial.controller, str(own.episodes), f"{own.mean_return:.1f}", _interval(own.over_wait), *_kept(own))
+        for family in sorted(set(report.families))
+        for trial in report.controllers
+        if (own := trial.by_family.get(family)) is not None
+    ]
+    return Table(header, rows)
+
+
+def _kept(trial: ControllerTrial | FamilyTrial) -> tuple[str, str]:
+    return f"{100 * trial.test_accuracy:.1f} %", f"{trial.committed_parameters:.0f}"
+
+
+def _difference(trial: FamilyTrial | None) -> str:
+    return "-" if trial is None or trial.over_wait is None else f"{trial.over_wait.mean:+.1f}"
+
+
+def _interval(estimate: Estimate | None) -> str:
+    return "-" if estimate is None else f"{estimate.mean:+.1f} [{estimate.lower:+.1f}, {estimate.upper:+.1f}]"

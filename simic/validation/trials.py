@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import ControllerTrial, Provenance, TrialReport
+from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, Provenance, TrialReport
 from simic.contracts.state import HostIdentity
 from simic.runtime.clock import Clock
 from simic.runtime.parallel import run_jobs, worker_count
 from simic.runtime.seeds import derive
 from simic.validation.episodes import Episodes, TrialJob, chunked, grow, join
-from simic.validation.estimates import by_family, paired_estimate
-from simic.validation.table import Table, render_table
+from simic.validation.estimates import paired_estimate
+from simic.validation.table import Table, render_families, render_table
 
-__all__ = ["WAIT", "Table", "render_table", "run_trials", "trial_seed"]
+__all__ = ["WAIT", "Table", "render_families", "render_table", "run_trials", "trial_seed"]
 
 WAIT = "wait"
 OnDone = Callable[[Episodes], None]
@@ -103,7 +105,29 @@ def _trial(
         committed_parameters=float(ours.committed_parameters.mean()),
         illegal_actions=int(ours.illegal_actions.sum()),
         governor_events=int(ours.panicked.sum()),
-        by_family={} if is_wait else by_family(ours.returns, wait.returns, families, config, seed),
+        by_family=_by_family(ours, None if is_wait else wait, families, config, seed),
         returns=ours.returns.tolist(),
         test_accuracies=ours.test_accuracy.tolist(),
     )
+
+
+def _by_family(
+    ours: Episodes, wait: Episodes | None, families: Sequence[str], config: TrialConfig, seed: int
+) -> dict[str, FamilyTrial]:
+    """Each family by itself, in the order of the hosts; without ``wait`` there is nothing to compare with."""
+    labels = np.asarray(families)
+    trials = {}
+    for family in dict.fromkeys(families):
+        rows = np.flatnonzero(labels == family)
+        over_wait: Estimate | None = None
+        if wait is not None and rows.size >= 2:
+            over_wait = paired_estimate(ours.returns[rows], wait.returns[rows], config, seed)
+        trials[family] = FamilyTrial(
+            episodes=rows.size,
+            mean_return=float(ours.returns[rows].mean()),
+            over_wait=over_wait,
+            test_accuracy=float(ours.test_accuracy[rows].mean()),
+            validation_accuracy=float(ours.validation_accuracy[rows].mean()),
+            committed_parameters=float(ours.committed_parameters[rows].mean()),
+        )
+    return trials

@@ -13,6 +13,7 @@ from simic.contracts.receipts import (
     ControllerTrial,
     Criterion,
     Estimate,
+    FamilyTrial,
     FileDigest,
     GateDecision,
     SnapshotManifest,
@@ -73,13 +74,20 @@ def estimate(mean: float, half_width: float = 1.0, n: int = 160) -> Estimate:
     return Estimate(mean=mean, lower=mean - half_width, upper=mean + half_width, confidence=0.95, n=n)
 
 
+def family_trial(over_wait: Estimate | None) -> FamilyTrial:
+    return FamilyTrial(
+        episodes=2, mean_return=3.0, over_wait=over_wait, test_accuracy=0.6, validation_accuracy=0.65,
+        committed_parameters=100.0,
+    )  # fmt: skip
+
+
 def trials(names: tuple[str, ...] = ("wait", "blind", "candidate")) -> TrialReport:
     rows = [
         ControllerTrial(
             controller=name, episodes=2, mean_return=5.0, over_wait=None if name == "wait" else estimate(4.0),
             test_accuracy=0.7, validation_accuracy=0.7, committed_parameters=200.0, illegal_actions=0,
-            governor_events=0, by_family={} if name == "wait" else {"cap": estimate(4.0)}, returns=[4.0, 6.0],
-            test_accuracies=[0.7, 0.7],
+            governor_events=0, returns=[4.0, 6.0], test_accuracies=[0.7, 0.7],
+            by_family={"cap": family_trial(None if name == "wait" else estimate(4.0))},
         )
         for name in names
     ]  # fmt: skip

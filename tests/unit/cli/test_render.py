@@ -7,7 +7,7 @@ import io
 from rich.console import Console, RenderableType
 from support.judged import decision, trials
 
-from simic.cli.render import decision_table, receipt_lines, rows_table, trial_table
+from simic.cli.render import decision_table, family_table, receipt_lines, rows_table, trial_table
 
 
 def _text(table: RenderableType, width: int = 140) -> str:
@@ -21,6 +21,12 @@ def test_the_proof_shows_every_controller_with_its_interval() -> None:
     for name in ("wait", "blind", "candidate"):
         assert sum(line.split()[:1] == [name] for line in lines) == 1
     assert any("blind" in line and "+4.0 [+3.0, +5.0]" in line for line in lines)
+
+
+def test_every_controller_has_its_numbers_within_a_family() -> None:
+    lines = [line.split() for line in _text(family_table(trials())).splitlines()]
+    assert ["cap", "wait", "2", "3.0", "-", "60.0", "%", "100"] in lines
+    assert ["cap", "blind", "2", "3.0", "+4.0", "[+3.0,", "+5.0]", "60.0", "%", "100"] in lines
 
 
 def test_the_gate_shows_value_bound_and_verdict_of_every_criterion() -> None:

@@ -93,6 +93,8 @@ def test_a_run_shows_parameters_curves_numbers_files_and_data(registry: Registry
     assert run.data.tags["snapshot_digest"] == "d" * 64
     assert run.data.tags["not_finite.train/policy_loss"] == "first at step 3"
     assert run.data.metrics["trial/over_wait_candidate"] == 4.0
+    assert run.data.metrics["trial/cap/over_wait_candidate"] == 4.0
+    assert run.data.metrics["trial/cap/parameters_wait"] == 100.0
     assert run.data.metrics["gate/return_over_wait"] == 5.0
     curve = client.get_metric_history(version.mlflow_run_id, "train/policy_loss")
     assert [(point.step, point.value) for point in curve] == [(0, 1.0), (1, 0.5), (2, pytest.approx(1 / 3))]

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from simic.contracts.config import TrialConfig
-from simic.validation.estimates import by_family, paired_estimate
+from simic.validation.estimates import paired_estimate
 
 FAMILIES = [name for name in ("cap", "select", "gain", "noisy", "fine") for _ in range(32)]
 CONFIG = TrialConfig(bootstrap_samples=500)
@@ -69,9 +69,3 @@ def test_keeping_the_mix_of_families_leaves_their_differences_out_of_the_interva
     kept = paired_estimate(ours, 0 * ours, CONFIG, 0, FAMILIES)
     assert kept.mean == mixed.mean
     assert kept.upper - kept.lower < 0.5 * (mixed.upper - mixed.lower)
-
-
-def test_a_family_of_one_host_has_no_interval() -> None:
-    estimates = by_family([1.0, 2.0, 3.0], [0.0, 0.0, 0.0], ["cap", "cap", "fine"], CONFIG, 0)
-    assert {name: estimate.n for name, estimate in estimates.items()} == {"cap": 2}
-    assert estimates["cap"].mean == 1.5

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from support.judged import estimate, trials
+from support.judged import estimate, family_trial, trials
 
 from simic.contracts.actions import Op
 from simic.contracts.config import RewardConfig, WorldConfig
@@ -77,7 +77,10 @@ def test_differences_are_drawn_with_and_without_a_champion(tmp_path: Path) -> No
 
 def test_a_family_without_an_interval_is_left_out(tmp_path: Path) -> None:
     report = trials()
-    rows = [row.model_copy(update={"by_family": {"cap": estimate(1.0)}}) for row in report.controllers]
+    rows = [
+        row.model_copy(update={"by_family": {"cap": family_trial(estimate(1.0)), "select": family_trial(None)}})
+        for row in report.controllers
+    ]
     paired_differences(report.model_copy(update={"controllers": rows}), tmp_path / "some.png")
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from simic.contracts.actions import Op
+from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
-from simic.contracts.errors import ConfigError
+from simic.contracts.errors import ConfigError, IllegalAction
 from simic.contracts.receipts import ControllerTrial, Provenance, TrialReport
+from simic.controllers.wait import WaitController
 from simic.hosts.keys import identify
-from simic.validation.trials import render_table, run_trials
+from simic.validation.trials import render_families, render_table, run_trials
 
 WORLD = WorldConfig(horizon=6, chunk=4, workers=1)
 CONFIG = TrialConfig(bootstrap_samples=400)
@@ -45,7 +50,7 @@ def test_waiting_is_always_tried_and_is_the_measure_of_the_others(report: TrialR
     assert [trial.controller for trial in report.controllers] == ["wait", "random", "gates"]
     wait = row(report, "wait")
     assert wait.over_wait is None
-    assert wait.by_family == {}
+    assert all(trial.over_wait is None for trial in wait.by_family.values())
     assert wait.committed_parameters == 0
     for name in ("random", "gates"):
         trial = row(report, name)
@@ -60,10 +65,66 @@ def test_families_are_differences_of_their_own_hosts(report: TrialReport) -> Non
     wait, gates = row(report, "wait"), row(report, "gates")
     assert report.families == [host.family for host in identify("benchmark", KEYS)]
     assert set(gates.by_family) == set(report.families)
-    for family, estimate in gates.by_family.items():
+    for family, trial in gates.by_family.items():
         rows = [index for index, name in enumerate(report.families) if name == family]
         expected = np.mean([gates.returns[index] - wait.returns[index] for index in rows])
-        assert (estimate.mean, estimate.n) == (pytest.approx(expected, abs=1e-12), 2)
+        assert trial.over_wait is not None
+        assert (trial.over_wait.mean, trial.over_wait.n) == (pytest.approx(expected, abs=1e-12), 2)
+
+
+@pytest.mark.parametrize("name", ["wait", "random", "gates"])
+def test_every_controller_has_every_number_within_every_family(report: TrialReport, name: str) -> None:
+    whole = row(report, name)
+    assert list(whole.by_family) == list(dict.fromkeys(report.families))
+    for family, trial in whole.by_family.items():
+        rows = [index for index, found in enumerate(report.families) if found == family]
+        assert trial.episodes == len(rows)
+        assert trial.mean_return == pytest.approx(np.mean([whole.returns[index] for index in rows]))
+        assert trial.test_accuracy == pytest.approx(np.mean([whole.test_accuracies[index] for index in rows]))
+    for number in ("mean_return", "test_accuracy", "validation_accuracy", "committed_parameters"):
+        parts = [getattr(trial, number) * trial.episodes for trial in whole.by_family.values()]
+        assert sum(parts) / whole.episodes == pytest.approx(getattr(whole, number))
+
+
+def test_a_family_of_one_host_has_numbers_but_no_interval() -> None:
+    short = run({"random": SPECS["random"]}, WORLD.model_copy(update={"horizon": 2}), KEYS[:6])
+    lone = row(short, "random").by_family[short.families[1]]
+    assert (lone.episodes, lone.over_wait) == (1, None)
+    assert row(short, "random").by_family[short.families[0]].over_wait is not None
+    table = render_families(short)
+    assert len(table.rows) == 2 * 5
+    assert all(len(cells) == len(table.header) for cells in table.rows)
+    assert {cells[4] for cells in table.rows if cells[1] == "wait" or cells[2] == "1"} == {"-"}
+
+
+class _Trespasser(WaitController):
+    """Keeps what is not there on every other host."""
+
+    def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[Any]) -> Decisions:
+        decisions = super().decide(observations, masks, uniforms)
+        decisions.actions[::2, :2] = OP_INDEX[Op.FOSSILIZE], 0
+        return decisions
+
+
+def test_an_illegal_action_is_counted_and_the_host_waits_instead(
+    report: TrialReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simic.validation.episodes.make", lambda *_, **__: _Trespasser())
+    found = run({"candidate": ControllerSpec(name="wait")}, WORLD.model_copy(update={"horizon": 3}), KEYS[:4])
+    trial = row(found, "candidate")
+    assert trial.illegal_actions == 3 * 2
+    assert trial.committed_parameters == 0
+
+
+def test_what_is_no_action_at_all_ends_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shapeless(WaitController):
+        def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[Any]) -> Decisions:
+            decisions = super().decide(observations, masks, uniforms)
+            return Decisions(decisions.actions[:, :3], decisions.log_probs)
+
+    monkeypatch.setattr("simic.validation.episodes.make", lambda *_, **__: Shapeless())
+    with pytest.raises(IllegalAction, match="int16"):
+        run({}, keys=KEYS[:2])
 
 
 def test_drl03_neither_order_nor_company_changes_a_result(report: TrialReport) -> None:
