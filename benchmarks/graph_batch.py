@@ -1,7 +1,8 @@
 """Assembling a batch of host graphs: gather from the store's table against PyG's ``Batch.from_data_list``.
 
-Usage: python benchmarks/graph_batch.py [--json] [--repetitions N]
+Usage: python benchmarks/graph_batch.py [--json] [--out FILE] [--check] [--repetitions N]
 Both start from features that are already encoded; 8-node graphs of real hosts; the batches are asserted identical.
+``--check`` exits 1 if any size stays below the target ratio.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +29,8 @@ from simic.hosts.keys import identify
 SIZES = {32: 300, 1600: 12}
 """Graphs per batch and repetitions."""
 TABLE_GRAPHS = 4096
+TARGET = 10.0
+"""The ratio to reach at every size."""
 
 
 def make_table() -> GraphBatch:
@@ -70,28 +75,37 @@ def compare(table: GraphBatch, rows: Tensor, repetitions: int) -> dict[str, floa
     return measure(contenders, repetitions)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser.add_argument("--check", action="store_true", help=f"exit 1 below {TARGET:g}x")
     parser.add_argument("--repetitions", type=int, help="calls per contender and size")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     table = make_table()
     generator = torch.Generator().manual_seed(1)
-    results = []
+    results: list[dict[str, Any]] = []
     for size, repetitions in SIZES.items():
         rows = torch.randint(0, table.graphs, (size,), generator=generator)
         medians_us = compare(table, rows, arguments.repetitions or repetitions)
         results.append({"graphs": size, "median_us": medians_us, "ratio": medians_us["pyg"] / medians_us["simic"]})
-    if arguments.json:
-        print(json.dumps({"name": "graph_batch", "threads": 1, "sizes": results}))
-        return
-    print("Batches of 8-node host graphs, 1 thread, median of interleaved calls, identical batches")
-    print(f"{'graphs':>8}{'simic us':>12}{'PyG us':>12}{'speed-up':>10}")
+    text = json.dumps({"name": "graph_batch", "threads": 1, "target_ratio": TARGET, "sizes": results})
+    if arguments.out is not None:
+        arguments.out.write_text(text + "\n", "utf-8")
+    print(text if arguments.json else table_of(results))
+    return int(arguments.check and min(result["ratio"] for result in results) < TARGET)
+
+
+def table_of(results: list[dict[str, Any]]) -> str:
+    """For people."""
+    lines = ["Batches of 8-node host graphs, 1 thread, median of interleaved calls, identical batches"]
+    lines.append(f"{'graphs':>8}{'simic us':>12}{'PyG us':>12}{'speed-up':>10}")
     for result in results:
         medians = result["median_us"]
-        print(f"{result['graphs']:8}{medians['simic']:12.0f}{medians['pyg']:12.0f}{result['ratio']:9.0f}x")
+        lines.append(f"{result['graphs']:8}{medians['simic']:12.0f}{medians['pyg']:12.0f}{result['ratio']:9.0f}x")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

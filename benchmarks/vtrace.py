@@ -1,7 +1,8 @@
 """V-trace on one CPU thread: Simic against TorchRL's ``vtrace_advantage_estimate``, same result asserted.
 
-Usage: python benchmarks/vtrace.py [--json] [--repetitions N]
+Usage: python benchmarks/vtrace.py [--json] [--out FILE] [--check] [--repetitions N]
 T time, B batch. Both get their own native layout, prepared outside the clock; repetitions are interleaved.
+``--check`` exits 1 below the target ratio.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -19,6 +21,8 @@ from torch import Tensor
 from simic.numerics.vtrace import vtrace
 
 STEPS, BATCH, GAMMA = 150, 32, 0.99
+TARGET = 5.0
+"""The ratio to reach."""
 
 
 def make_case() -> tuple[dict[str, Tensor], Tensor]:
@@ -55,9 +59,11 @@ def measure(contenders: dict[str, Callable[[], object]], repetitions: int) -> di
     return times
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser.add_argument("--check", action="store_true", help=f"exit 1 below {TARGET:g}x")
     parser.add_argument("--repetitions", type=int, default=400)
     arguments = parser.parse_args()
     with warnings.catch_warnings():
@@ -86,15 +92,22 @@ def main() -> None:
     times = measure(contenders, arguments.repetitions)
     medians_us = {name: 1e6 * statistics.median(values) for name, values in times.items()}
     ratio = medians_us["torchrl"] / medians_us["simic"]
-    if arguments.json:
-        result = {"name": "vtrace", "T": STEPS, "B": BATCH, "threads": 1, "median_us": medians_us, "ratio": ratio}
-        print(json.dumps(result))
-        return
-    print(f"V-trace, T={STEPS} B={BATCH}, 1 thread, median of {arguments.repetitions} interleaved calls, same result")
-    print(f"{'':10}{'us/call':>10}{'speed-up':>10}")
+    sizes = {"T": STEPS, "B": BATCH, "threads": 1, "target_ratio": TARGET}
+    text = json.dumps({"name": "vtrace", **sizes, "median_us": medians_us, "ratio": ratio})
+    if arguments.out is not None:
+        arguments.out.write_text(text + "\n", "utf-8")
+    print(text if arguments.json else table_of(medians_us, arguments.repetitions))
+    return int(arguments.check and ratio < TARGET)
+
+
+def table_of(medians_us: dict[str, float], repetitions: int) -> str:
+    """For people."""
+    head = f"V-trace, T={STEPS} B={BATCH}, 1 thread, median of {repetitions} interleaved calls, same result"
+    lines = [head, f"{'':10}{'us/call':>10}{'speed-up':>10}"]
     for name, median in medians_us.items():
-        print(f"{name:10}{median:10.0f}{medians_us['torchrl'] / median:9.1f}x")
+        lines.append(f"{name:10}{median:10.0f}{medians_us['torchrl'] / median:9.1f}x")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())
