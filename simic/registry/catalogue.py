@@ -37,7 +37,7 @@ class Registry:
 
     def __init__(self, home: Home, keyring: Keyring, *, clock: Clock, on_step: OnStep = _ignore) -> None:
         """``on_step`` is told every durable step of recording and of moving the champion."""
-        self._home, self._keyring, self._clock, self._on_step = home, keyring, clock, on_step
+        self._home, self._keyring, self._on_step = home, keyring, on_step
         with store_errors("opening the registry"):
             self._experiment = initialise(home)
             self._client = open_client(home.tracking_uri)
