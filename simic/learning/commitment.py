@@ -45,4 +45,4 @@ def _at_least_once(probabilities: Tensor, batch: SequenceBatch, op: Op) -> tuple
     column = OP_INDEX[op]
     never = batch.to_time_major(torch.log1p(-probabilities[:, column].clamp(max=1.0 - 1e-6))).sum(0).exp()
     ever_legal = batch.to_time_major(batch.masks.op[:, column].to(never.dtype)).amax(0)
-    return ((1.0 - never) * ever_legal).sum() / ever_legal.sum().clamp(min=1.0), ever_legal.mean()
+    return (1.0 - never).sum() / ever_legal.sum().clamp(min=1.0), ever_legal.mean()

@@ -64,6 +64,18 @@ def test_d1_an_update_is_the_exact_adamw_step() -> None:
     assert one.updates == 1
 
 
+def test_d12_the_clip_is_what_the_moments_remember() -> None:
+    """Second step by hand: the first gradient counts as 0.5, not as the 3 it was before the clip."""
+    one = learner(weight_decay=0.0, clip_norm=0.5)
+    network = one.network
+    for factor in (3.0, 0.2):
+        one.update(loss(factor * network.policy), FLAT, 0)
+    first = 1.0 - 1e-2 * 0.5 / (0.5 + 1e-8)
+    mean = (0.1 * 0.9 * 0.5 + 0.1 * 0.2) / (1 - 0.9**2)
+    square = (0.001 * 0.999 * 0.25 + 0.001 * 0.04) / (1 - 0.999**2)
+    assert network.policy.item() == pytest.approx(first - 1e-2 * mean / (square**0.5 + 1e-8), rel=1e-6)
+
+
 def test_m19_a_huge_gradient_in_one_group_does_not_shrink_the_other() -> None:
     calm, wild = learner(), learner()
     calm.update(loss(1.0 * calm.network.policy + 0.1 * calm.network.value), FLAT, 0)

@@ -90,6 +90,39 @@ def test_d8_each_group_learns_from_its_own_loss_alone(store: GraphStore, network
         assert not (cloned[name].any() if is_value else fitted[name].any()), name
 
 
+def test_the_total_is_the_weighted_sum_of_its_parts(store: GraphStore, network: PolicyNetwork) -> None:
+    weights = TARGETS._replace(entropy_bonus=0.3, cloning_weight=0.7)
+    total, metrics = vtrace_loss(network, store.batch(np.arange(12)), weights)
+    found = metrics["policy_loss"] + metrics["value_loss"] - 0.3 * metrics["entropy"] + 0.7 * metrics["cloning_loss"]
+    torch.testing.assert_close(total.detach(), found)
+    entropies = sum(metrics[f"entropy_{head.value}"] for head in HEADS)
+    torch.testing.assert_close(metrics["entropy"], entropies)
+
+
+def test_h4_the_advantage_reads_each_steps_own_successor(store: GraphStore, network: PolicyNetwork) -> None:
+    """On-policy with lambda 0 and gamma g: advantage = r + g V(s') - V(s), so its mean can be summed by hand."""
+    batch = store.batch(np.arange(12))
+    with torch.no_grad():
+        network.value_head[2].weight.mul_(300.0)
+        values = network.value(batch.with_finals)
+        output = network.act(batch.steps)
+        joint = heads.log_prob(output, batch.steps.slot_ptr, batch.masks, batch.actions, 0.02).joint
+    on_policy = SequenceBatch(**{**batch.__dict__, "log_prob_behaviour": batch.to_time_major(joint)})
+    metrics = vtrace_loss(network, on_policy, TARGETS._replace(lambda_=0.0)).metrics
+    count, total, row = len(batch.actions), 0.0, 0
+    for place, length in enumerate(batch.valid.sum(0).tolist()):
+        for step in range(length):
+            after = values[count + place] if step == length - 1 else values[row + 1]
+            # With lambda 0 the target of the step after is its own one-step target.
+            target = after
+            if step < length - 1:
+                later = values[count + place] if step == length - 2 else values[row + 2]
+                target = batch.rewards[step + 1, place] + batch.discounts[step + 1, place] * later
+            total += float(batch.rewards[step, place] + batch.discounts[step, place] * target - values[row])
+            row += 1
+    assert float(metrics["advantage_mean"]) == pytest.approx(total / count, rel=1e-3, abs=1e-4)
+
+
 def test_h6_heads_that_never_mattered_get_no_gradient(store: GraphStore, network: PolicyNetwork) -> None:
     """Only waiting in the batch: neither loss, entropy nor cloning touches slots and their factors."""
     batch = store.batch(np.arange(4))
