@@ -89,7 +89,7 @@ class NetworkConfig(Contract):
     hidden: Annotated[int, Field(ge=8, le=1024)] = 48
     layers: Annotated[int, Field(ge=1, le=16)] = 2
     """Rounds of message passing."""
-    exploration: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.02
+    exploration: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.01
     """Uniform share mixed into every head while acting and learning."""
 
 

@@ -218,7 +218,7 @@ def _training_criteria(metrics: Mapping[str, float], config: GateConfig, min_com
     broken = sorted(name for name, value in metrics.items() if not math.isfinite(value))
     evidence = f"training metrics that are not finite, of {len(metrics)}" + (f": {broken}" if broken else "")
     yield _criterion("training_metrics_not_finite", float(len(broken)) if metrics else None, "<=", 0.0, evidence)
-    evidence = "seeds the policy fossilises per training episode; 0 is a policy that learned never to commit"
+    evidence = "chance, in the states of its experience, to germinate and to fossilise at least once; 0 never commits"
     yield _criterion(COMMIT_RATE, metrics.get(COMMIT_RATE), ">=", min_commit_rate, evidence)
     evidence = "mean min(1, rho) of the last pass; small means learning was too far off-policy"
     yield _criterion(MEAN_RATIO, metrics.get(MEAN_RATIO), ">=", config.min_mean_ratio, evidence)

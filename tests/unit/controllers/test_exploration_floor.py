@@ -66,7 +66,7 @@ def as_policy(observations: Observations, rows: NDArray[np.int64]) -> NetworkOut
 
 def test_l5_an_expert_keeps_its_return_under_the_shipped_exploration() -> None:
     """L5: a perfect policy drawn from through the exact sampler keeps at least 95 % of its gain over never growing."""
-    keys = [key for key in draw_keys("benchmark", Split.TRAIN, 200, 50_000) if key % 5 == 1]
+    keys = [key for key in draw_keys("benchmark", Split.TRAIN, 600, 50_000) if key % 5 == 1]
     hosts = identify("benchmark", keys)
     assert {host.family for host in hosts} == {"select"}
 
