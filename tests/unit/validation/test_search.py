@@ -163,3 +163,8 @@ def test_the_shipped_book_holds_no_test_host_and_a_plan_for_each_family() -> Non
     assert {split_of("benchmark", key) for key in book.host_keys} == {Split.TRAIN}
     assert set(book.by_family) == {"cap", "select", "gain", "noisy", "fine"}
     assert 0 < book.blind_over_wait < np.mean(list(book.family_over_wait.values()))
+
+
+def test_the_shipped_plans_were_searched_on_the_shipped_hosts() -> None:
+    """A change in the hosts makes another world; then `simic plans search --set benchmark --out ...` has to follow."""
+    assert load_plans("benchmark").world_digest == search_module._world_digest(WorldConfig(), RewardConfig())
