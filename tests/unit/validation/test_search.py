@@ -58,7 +58,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[Worth], list[HostIdent
                 for plan, host in zip(job.plans, job.trial.hosts, strict=True)
             ]
             nothing = np.zeros(len(returns))
-            return Episodes(np.array(returns), nothing, nothing, nothing.astype(np.int64), nothing.astype(np.bool_))
+            none = nothing.astype(np.int64)
+            return Episodes(np.array(returns), nothing, nothing, none, nothing.astype(np.bool_), none)
 
         monkeypatch.setattr(search_module, "_grow_planned", play)
         return grown
