@@ -126,7 +126,10 @@ def test_same_snapshot_and_seed_same_digest_other_seed_another(
     assert again.digest == trained.digest
     assert again.metrics == trained.metrics
     assert Path(again.curves_path).read_bytes() == Path(trained.curves_path).read_bytes()
-    assert run(tmp_path, first_snapshot, seed=1).digest != trained.digest
+    other = run(tmp_path, first_snapshot, seed=1)
+    assert other.digest != trained.digest
+    seeds = [json.loads((Path(r.path) / "learner.json").read_text())["sampler"]["seed"] for r in (trained, other)]
+    assert seeds[0] != seeds[1]
 
 
 def test_a_damaged_policy_gives_way_to_the_same_one_whole(tmp_path: Path, first_snapshot: SnapshotManifest) -> None:
