@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from prefect import flow
-from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 
-from simic.contracts.errors import TransientError
+from flows.ephemeral import require_api
 from simic.contracts.receipts import RunReceipt
 from simic.runtime.progress import NoProgress, Progress
 from tasks.session import open_session, shown_on
@@ -47,18 +46,7 @@ def run(
     *, profile: str, seed: int, overrides: Mapping[str, Any] | None = None, progress: Progress | None = None
 ) -> RunReceipt:
     """The same flow in this process, for the command line; returns the receipt of the whole."""
-    _require_api()
+    require_api()
     with shown_on(progress or NoProgress()):
         # A flow that returns a state hands its caller the state's data.
         return cast("RunReceipt", simic(profile=profile, seed=seed, overrides=dict(overrides or {})))
-
-
-def _require_api() -> None:
-    """Prefect serves itself where no server is named; that it could not do so is no verdict on the run."""
-    try:
-        with get_client(sync_client=True) as client:
-            problem = client.api_healthcheck()
-    except RuntimeError as error:
-        problem = error
-    if problem is not None:
-        raise TransientError(f"Prefect's API does not answer: {problem}; try again, or start one with `simic up`")
