@@ -81,20 +81,20 @@ class Policies:
         except IntegrityError:
             return False
 
-    def learned(self, path: Path, *, is_greedy: bool) -> ControllerSpec:
+    def learned(self, path: Path, *, is_decisive: bool) -> ControllerSpec:
         """The controller that acts with a sealed policy."""
         return ControllerSpec(
-            name="learned", policy_path=str(path), keyring_path=str(self._home.keys), is_greedy=is_greedy
+            name="learned", policy_path=str(path), keyring_path=str(self._home.keys), is_decisive=is_decisive
         )
 
-    def spec(self, name: str, *, is_greedy: bool) -> ControllerSpec:
+    def spec(self, name: str, *, is_decisive: bool) -> ControllerSpec:
         """A controller by name, or ``champion``, a reference of the registry, or a sealed policy's directory."""
         if name == CHAMPION or name.startswith(REFERENCE_PREFIX):
             reference = CHAMPION_REFERENCE if name == CHAMPION else name
-            return self.learned(self.fetch(reference), is_greedy=is_greedy)
+            return self.learned(self.fetch(reference), is_decisive=is_decisive)
         if "/" in name:  # a bare word is never a directory, or one in the wrong place would hide a controller
             self.check(Path(name))
-            return self.learned(Path(name).absolute(), is_greedy=is_greedy)
+            return self.learned(Path(name).absolute(), is_decisive=is_decisive)
         from simic.controllers.catalogue import controller_names
 
         if name not in controller_names() or name in ("learned", "schedule"):

@@ -141,7 +141,7 @@ class App:
 
         Which ones depends on how many collections this home holds, so that hosts grown before are not grown again.
         """
-        spec = self.policies.spec(controller, is_greedy=False)
+        spec = self.policies.spec(controller, is_decisive=False)
         if host_keys is None:
             host_keys = self._training_keys(
                 self.config.collect.episodes, controller, 0, self.shelf.count(CollectionReceipt)
@@ -156,8 +156,8 @@ class App:
         config = self.config.collect
         if policy is None:
             keys = self._training_keys(config.episodes, "none", number, earlier_runs)
-            return self._collect(self.policies.spec(config.controller, is_greedy=False), keys)
-        spec = self.policies.learned(Path(policy.path), is_greedy=False)
+            return self._collect(self.policies.spec(config.controller, is_decisive=False), keys)
+        spec = self.policies.learned(Path(policy.path), is_decisive=False)
         keys = self._training_keys(config.round_episodes, policy.digest, number, earlier_runs)
         return self._collect(spec, keys)
 
@@ -350,7 +350,7 @@ class App:
         if host_keys is None:
             count = self.config.trial.hosts_per_family * len(host_set(world.set).families)
             host_keys = draw_keys(world.set, Split.TEST, count)
-        specs = {name: self.policies.spec(name, is_greedy=True) for name in controllers}
+        specs = {name: self.policies.spec(name, is_decisive=True) for name in controllers}
         with self.progress.task("trials", len(host_keys) * len({*specs, "wait"})) as advance:
             report = run_trials(
                 specs,

@@ -54,7 +54,7 @@ class ControllerSpec(Contract):
     """Sealed policy directory of ``learned``."""
     keyring_path: str | None = None
     """Directory of trusted public keys, against which the policy is verified."""
-    is_greedy: bool = True
-    """``learned`` takes the likeliest action, or samples."""
+    is_decisive: bool = True
+    """``learned`` draws only the operation and takes the likeliest of the rest; otherwise it explores in every head."""
     plan: Plan | None = None
     """The plan of ``schedule``."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from simic.contracts.actions import HEADS, Head
 from simic.contracts.batches import HEAD_INDEX, Decisions, Masks, relevance
 
-__all__ = ["Conditionals", "Tables", "certain", "likeliest", "pad_slots", "sample", "uniform_over"]
+__all__ = ["Conditionals", "Tables", "certain", "decisive", "pad_slots", "sample", "uniform_over"]
 
 Array = NDArray[Any]
 Choose = Callable[[Head, NDArray[np.float64]], tuple[Array, Array]]
@@ -63,25 +63,24 @@ class Tables:
 
 def sample(distribution: Conditionals, uniforms: NDArray[np.float64]) -> Decisions:
     """Inverse CDF of ``uniforms`` [N, A]: the same numbers give the same actions, and their exact log-probabilities."""
-
-    def draw(head: Head, table: NDArray[np.float64]) -> tuple[Array, Array]:
-        cumulative = np.cumsum(table, axis=1)
-        level = uniforms[:, HEAD_INDEX[head], None] * cumulative[:, -1:]
-        last = table.shape[1] - 1 - np.argmax(table[:, ::-1] > 0.0, axis=1)
-        index = np.minimum((cumulative <= level).sum(axis=1), last)
-        with np.errstate(divide="ignore"):
-            return index, np.log(np.take_along_axis(table, index[:, None], axis=1)[:, 0])
-
-    return _decide(distribution, draw)
+    return _decide(distribution, _drawing(uniforms))
 
 
-def likeliest(distribution: Conditionals) -> Decisions:
-    """The most probable choice of every head in turn (the first of equals), made with certainty: log-probability 0."""
+def decisive(distribution: Conditionals, uniforms: NDArray[np.float64]) -> Decisions:
+    """The operation drawn as by ``sample``, and with certainty the likeliest choice of every head that hangs on it.
 
-    def pick(_: Head, table: NDArray[np.float64]) -> tuple[Array, Array]:
+    Whether to act now is a rate: a policy that would keep a seed with probability 0.4 in every epoch keeps it soon
+    when drawn from, and never when only its likeliest operation counts. What to do then is a choice, which noise
+    only harms.
+    """
+    draw = _drawing(uniforms)
+
+    def choose(head: Head, table: NDArray[np.float64]) -> tuple[Array, Array]:
+        if head is Head.OP:
+            return draw(head, table)
         return np.argmax(table, axis=1), np.zeros(len(table))
 
-    return _decide(distribution, pick)
+    return _decide(distribution, choose)
 
 
 def certain(actions: NDArray[np.int16]) -> Decisions:
@@ -105,6 +104,18 @@ def uniform_over(available: NDArray[np.bool_]) -> NDArray[np.float64]:
     """[N, C]: equal shares of what is available; zeros where nothing is."""
     shares: NDArray[np.float64] = available / np.maximum(available.sum(axis=1, keepdims=True), 1)
     return shares
+
+
+def _drawing(uniforms: NDArray[np.float64]) -> Choose:
+    def draw(head: Head, table: NDArray[np.float64]) -> tuple[Array, Array]:
+        cumulative = np.cumsum(table, axis=1)
+        level = uniforms[:, HEAD_INDEX[head], None] * cumulative[:, -1:]
+        last = table.shape[1] - 1 - np.argmax(table[:, ::-1] > 0.0, axis=1)
+        index = np.minimum((cumulative <= level).sum(axis=1), last)
+        with np.errstate(divide="ignore"):
+            return index, np.log(np.take_along_axis(table, index[:, None], axis=1)[:, 0])
+
+    return draw
 
 
 def _decide(distribution: Conditionals, choose: Choose) -> Decisions:

@@ -31,8 +31,8 @@ from simic.controllers.network import NetworkOutput
 __all__ = [
     "LogProb",
     "MaskTensors",
+    "decisive",
     "entropy",
-    "greedy",
     "head_mean",
     "kl",
     "log_prob",
@@ -132,9 +132,9 @@ def sample(
     return choice.sample(_Mixture(output, slot_ptr, masks, exploration), uniforms)
 
 
-def greedy(output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors) -> Decisions:
-    """The likeliest choice of each head in turn, with log-probability 0: nothing was left to chance."""
-    return choice.likeliest(_Mixture(output, slot_ptr, masks, 0.0))
+def decisive(output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, uniforms: NDArray[np.float64]) -> Decisions:
+    """Without exploration: the operation drawn, the likeliest choice of every other head; see ``choice.decisive``."""
+    return choice.decisive(_Mixture(output, slot_ptr, masks, 0.0), uniforms)
 
 
 class _Mixture:

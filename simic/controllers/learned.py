@@ -1,4 +1,4 @@
-"""The learned controller: encode, one forward pass, then the likeliest action or a draw from the mixture."""
+"""The learned controller: encode, one forward pass, then a decisive action or a draw from the mixture."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class LearnedController:
 
     name = "learned"
 
-    def __init__(self, policy: LoadedPolicy, *, policy_version: str | None, is_greedy: bool) -> None:
+    def __init__(self, policy: LoadedPolicy, *, policy_version: str | None, is_decisive: bool) -> None:
         self.policy_version = policy_version
         # Products of different batch sizes round differently; in float64 the difference vanishes below float32.
         self._network, self._card = copy.deepcopy(policy.network).double(), policy.card
-        self._is_greedy = is_greedy
+        self._is_decisive = is_decisive
 
     def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[np.float64]) -> Decisions:
         """One action per host."""
@@ -43,8 +43,8 @@ class LearnedController:
         batch, available = encode(observations), heads.MaskTensors.of(masks)
         with torch.inference_mode():
             output = self._act(batch)
-            if self._is_greedy:
-                return heads.greedy(output, batch.slot_ptr, available)
+            if self._is_decisive:
+                return heads.decisive(output, batch.slot_ptr, available, uniforms)
             return heads.sample(output, batch.slot_ptr, available, uniforms, self._card.network.exploration)
 
     def _act(self, batch: GraphBatch) -> NetworkOutput:
@@ -63,4 +63,4 @@ def make(request: Request) -> LearnedController:
         raise ConfigError("controller 'learned' needs a verifier: no policy is loaded before its seal was checked")
     path = Path(spec.policy_path)
     version = request.verify(path)
-    return LearnedController(load_policy(path), policy_version=version, is_greedy=spec.is_greedy)
+    return LearnedController(load_policy(path), policy_version=version, is_decisive=spec.is_decisive)

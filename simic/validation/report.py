@@ -103,7 +103,7 @@ def validate(
 
 
 def _learned(policy: Path, keyring: Path) -> ControllerSpec:
-    return ControllerSpec(name="learned", policy_path=str(policy), keyring_path=str(keyring), is_greedy=True)
+    return ControllerSpec(name="learned", policy_path=str(policy), keyring_path=str(keyring), is_decisive=True)
 
 
 def _differences(trials: TrialReport, config: TrialConfig, seed: int) -> dict[str, Estimate]:

@@ -64,7 +64,7 @@ def test_own_episodes_are_sampled_on_training_hosts_of_their_own(app: App, asked
     (first, explored), (own, keys), (_, again), (_, later), (_, others) = asked
     assert first.name == app.config.collect.controller
     assert len(explored) == app.config.collect.episodes
-    assert (own.name, own.policy_path, own.is_greedy) == ("learned", policy.path, False)
+    assert (own.name, own.policy_path, own.is_decisive) == ("learned", policy.path, False)
     assert keys == again, "the same round of the same run grows the same hosts"
     assert len(keys) == app.config.collect.round_episodes
     assert not set(keys) & (set(explored) | set(later) | set(others))

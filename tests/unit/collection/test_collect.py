@@ -155,7 +155,7 @@ def sealed_policy(directory: Path) -> tuple[Path, Path]:
 def test_high2_a_learned_policy_reports_what_it_did(tmp_path: Path) -> None:
     """HIGH-2: from the bus alone, the policy's own log-probabilities come back to 1e-5; its digest is the version."""
     policy, keys = sealed_policy(tmp_path)
-    receipt = run(tmp_path / "bus", "learned", policy_path=str(policy), keyring_path=str(keys), is_greedy=False)
+    receipt = run(tmp_path / "bus", "learned", policy_path=str(policy), keyring_path=str(keys), is_decisive=False)
     reports = reports_in(tmp_path / "bus")
     assert {report.policy_version for report in reports} == {receipt.policy_digest}
     assert receipt.policy_digest is not None

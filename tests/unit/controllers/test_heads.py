@@ -233,16 +233,18 @@ def test_sampling_frequencies_follow_the_probabilities() -> None:
     assert statistic < freedom + 4.0 * math.sqrt(2 * freedom)
 
 
-def test_greedy_takes_the_best_of_every_head_and_leaves_nothing_to_chance() -> None:
+def test_decisive_draws_the_operation_and_takes_the_best_of_the_rest() -> None:
     scene = make_scene(50, 80)
     output = random_output(scene)
     pointer, masks = parts(scene)
-    decisions = heads.greedy(output, pointer, masks)
-    relevant = heads.relevant_heads(torch.from_numpy(decisions.actions)).numpy()
-    assert (decisions.log_probs[relevant] == 0).all()
+    decisions = heads.decisive(output, pointer, masks, scene.uniforms)
+    drawn_alike = heads.sample(output, pointer, masks, scene.uniforms, 0.0)
+    assert np.array_equal(decisions.actions[:, 0], drawn_alike.actions[:, 0])
+    assert np.array_equal(decisions.log_probs[:, 0], drawn_alike.log_probs[:, 0])
+    relevant = heads.relevant_heads(torch.from_numpy(decisions.actions)).numpy()[:, 1:]
+    assert (decisions.log_probs[:, 1:][relevant] == 0).all()
     for host, row in enumerate(decisions.actions.tolist()):
-        op = np.where(scene.masks.op[host], output.op[host].numpy(), -np.inf).argmax()
-        assert row[0] == op
+        op = row[0]
         own = slice(*scene.observations.slot_ptr[host : host + 2])
         if op != OP_INDEX[Op.WAIT]:
             assert row[1] == np.where(scene.masks.slot[own, op], output.slot[own, op].numpy(), -np.inf).argmax()
@@ -260,7 +262,7 @@ def test_masks_are_never_broken(seed: int, scale: float, exploration: float) -> 
     for uniforms in (scene.uniforms, extremes):
         for decisions in (
             heads.sample(output, pointer, masks, uniforms, exploration),
-            heads.greedy(output, pointer, masks),
+            heads.decisive(output, pointer, masks, uniforms),
         ):
             for host, (op, slot, blueprint, *_) in enumerate(decisions.actions.tolist()):
                 assert scene.masks.op[host, op]

@@ -42,7 +42,7 @@ def make_policy(
 def test_high2_log_probs_can_be_recomputed_from_what_went_over_the_wire() -> None:
     """HIGH-2: states, actions and log-probabilities survive JSON, and the stored row gives the behaviour back."""
     scene, policy = make_scene(61, 200), make_policy()
-    controller = LearnedController(policy, policy_version=None, is_greedy=False)
+    controller = LearnedController(policy, policy_version=None, is_decisive=False)
     decisions = controller.decide(scene.observations, scene.masks, scene.uniforms)
     hardware = HardwareContext(device="cpu", threads=1)
     lines = [state.model_dump_json() for state in scene.observations.to_states(hardware)]
@@ -60,12 +60,12 @@ def test_high2_log_probs_can_be_recomputed_from_what_went_over_the_wire() -> Non
     assert (found.joint - stored).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize(("seed", "is_greedy"), [(0, False), (1, False), (2, False), (3, True)])
-def test_a_host_is_decided_alike_alone_permuted_and_among_others(seed: int, is_greedy: bool) -> None:
+@pytest.mark.parametrize(("seed", "is_decisive"), [(0, False), (1, False), (2, False), (3, True)])
+def test_a_host_is_decided_alike_alone_permuted_and_among_others(seed: int, is_decisive: bool) -> None:
     """Bit for bit, with the network's real width: float32 products of other batch sizes differ in the last digits."""
     config = NetworkConfig(exploration=0.05)
     scene, policy = make_scene(100 + seed, 64), make_policy(seed=seed, config=config)
-    controller = LearnedController(policy, policy_version=None, is_greedy=is_greedy)
+    controller = LearnedController(policy, policy_version=None, is_decisive=is_decisive)
     together = controller.decide(scene.observations, scene.masks, scene.uniforms)
     order = np.random.default_rng(seed).permutation(64)
     for rows in (*np.arange(0, 64, 5)[:, None], np.arange(5), order[:5], order[:31], order):
@@ -75,13 +75,17 @@ def test_a_host_is_decided_alike_alone_permuted_and_among_others(seed: int, is_g
         assert found.log_probs.tobytes() == together.log_probs[rows].tobytes()
 
 
-def test_greedy_is_certain_and_sampling_follows_its_uniforms() -> None:
+def test_a_decisive_policy_leaves_only_the_operation_to_chance() -> None:
     scene, policy = make_scene(62, 50), make_policy()
-    greedy = LearnedController(policy, policy_version="0" * 64, is_greedy=True)
-    first = greedy.decide(scene.observations, scene.masks, scene.uniforms)
-    assert set(first.log_probs[~np.isnan(first.log_probs)].tolist()) == {0.0}
-    assert np.array_equal(first.actions, greedy.decide(scene.observations, scene.masks, 1 - scene.uniforms).actions)
-    sampling = LearnedController(policy, policy_version=None, is_greedy=False)
+    decisive = LearnedController(policy, policy_version="0" * 64, is_decisive=True)
+    first = decisive.decide(scene.observations, scene.masks, scene.uniforms)
+    factors = first.log_probs[:, 1:]
+    assert set(factors[~np.isnan(factors)].tolist()) == {0.0}
+    same_operation = scene.uniforms.copy()
+    same_operation[:, 1:] = 1 - same_operation[:, 1:]
+    again = decisive.decide(scene.observations, scene.masks, same_operation)
+    assert np.array_equal(first.actions, again.actions)
+    sampling = LearnedController(policy, policy_version=None, is_decisive=False)
     rows = [sampling.decide(scene.observations, scene.masks, u).actions for u in (scene.uniforms, scene.uniforms / 2)]
     assert not np.array_equal(*rows)
 
@@ -105,4 +109,4 @@ def test_another_vocabulary_of_blueprints_is_refused() -> None:
     scene, policy = make_scene(63, 3), make_policy()
     renamed = Observations(**{**vars(scene.observations), "blueprints": (*BLUEPRINTS[1:], BLUEPRINTS[0])})
     with pytest.raises(ContractViolation, match="policy knows blueprints"):
-        LearnedController(policy, policy_version=None, is_greedy=True).decide(renamed, scene.masks, scene.uniforms)
+        LearnedController(policy, policy_version=None, is_decisive=True).decide(renamed, scene.masks, scene.uniforms)

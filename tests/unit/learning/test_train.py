@@ -16,7 +16,7 @@ from support.learning import HORIZON, KINDS, RETURNS, bandit_episodes
 from support.reports import episode
 from support.snapshots import write_snapshot
 
-from simic.contracts.actions import Op
+from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import ConfigError, ContractViolation, IntegrityError, TrainingFailure
@@ -98,11 +98,12 @@ def continued(root: Path, trained: TrainingReport, second_snapshot: SnapshotMani
 
 
 def choices(path: Path, snapshot: SnapshotManifest) -> dict[str, set[str]]:
-    """What the greedy policy does in the first state, by kind of host."""
+    """What the policy most likely does in the first state, by kind of host."""
     network = load_policy(path).network
     store = GraphStore.load(Path(snapshot.path), blueprints=blueprint_names())
     batch = store.batch(np.arange(len(store)))
-    decisions = heads.greedy(network.act(batch.steps), batch.steps.slot_ptr, batch.masks).actions
+    middle = np.full((len(batch.time), len(HEADS)), 0.5)
+    decisions = heads.decisive(network.act(batch.steps), batch.steps.slot_ptr, batch.masks, middle).actions
     found: dict[str, set[str]] = {kind: set() for kind in KINDS}
     for row in np.flatnonzero(batch.time.numpy() == 0):
         kind = KINDS[store.sequences.host_keys[batch.place[row]] % 3]
