@@ -46,9 +46,9 @@ class CollectConfig(Contract):
     """Who acts while there is no champion."""
     episodes: Annotated[int, Field(ge=0, le=10_000_000)] = 1200
     """Before the first training; 0 uses what is on the bus."""
-    rounds: Annotated[int, Field(ge=0, le=1000)] = 6
+    rounds: Annotated[int, Field(ge=0, le=1000)] = 4
     """Rounds of own episodes after the first training."""
-    round_episodes: Positive = 300
+    round_episodes: Positive = 200
 
 
 class IngestConfig(Contract):
