@@ -44,7 +44,7 @@ class CollectConfig(Contract):
 
     controller: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")] = "explore"
     """Who acts while there is no champion."""
-    episodes: Annotated[int, Field(ge=0, le=10_000_000)] = 1200
+    episodes: Annotated[int, Field(ge=0, le=10_000_000)] = 2000
     """Before the first training; 0 uses what is on the bus."""
     rounds: Annotated[int, Field(ge=0, le=1000)] = 4
     """Rounds of own episodes after the first training."""
@@ -118,7 +118,7 @@ class TrainConfig(Contract):
     lambda_: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
     entropy_bonus: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Weight of the entropy of each head, averaged over the steps at which it mattered."""
-    cloning_weight: Annotated[float, Field(ge=0.0, le=10.0)] = 0.05
+    cloning_weight: Annotated[float, Field(ge=0.0, le=10.0)] = 0.03
     """Weight, during V-trace, of the log-likelihood of the behaviour's own actions: it holds the policy near what was
     tried, so that a head keeps its spread until the advantages have told its choices apart."""
     min_experiences: Positive = 1000
