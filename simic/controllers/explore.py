@@ -1,8 +1,10 @@
 """The behaviour behind the first log: random, but shaped so that whole lives of seeds are seen.
 
-A uniformly random controller prunes what it planted before anything can be learned from it. This one germinates
-mostly early, advances and fossilises soon, prunes seldom and otherwise waits; it is Markov, every legal choice keeps a
-positive probability, and the probabilities are exact. Rates are per epoch, given that the operation is legal.
+A uniformly random controller prunes what it planted before anything can be learned from it. This one looks before it
+grows: it seldom germinates before a host has trained at all, for then hosts look alike and nothing could be learned
+about which of them wants what; then it germinates mostly early, advances and fossilises soon, prunes seldom and
+otherwise waits. It is Markov, every legal choice keeps a positive probability, and the probabilities are exact. Rates
+are per epoch, given that the operation is legal.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from simic.controllers.request import Request
 
 __all__ = ["ExploreController", "make", "operation_table"]
 
-_GERMINATE_RATES = ((0.2, 0.25), (0.45, 0.08), (1.0, 0.01))
-"""(share of the horizon up to which it holds, rate): about one episode in five stays without growth."""
-_RATES = {Op.SET_ALPHA_TARGET: 0.03, Op.ADVANCE: 0.6, Op.FOSSILIZE: 0.6, Op.PRUNE: 0.03}
+_GERMINATE_RATES = ((0.05, 0.05), (0.25, 0.3), (0.45, 0.1), (1.0, 0.01))
+"""(share of the horizon up to which it holds, rate): about one episode in seven stays without growth."""
+_RATES = {Op.SET_ALPHA_TARGET: 0.02, Op.ADVANCE: 0.7, Op.FOSSILIZE: 0.7, Op.PRUNE: 0.01}
 _MOST_ACTION = 0.95
 """Rates of several slots may add up; WAIT keeps at least the rest."""
 _SHARES: dict[Head, tuple[float, ...]] = {
-    Head.ALPHA_TARGET: (0.15, 0.15, 0.7),
+    Head.ALPHA_TARGET: (0.1, 0.1, 0.8),
     Head.ALPHA_SPEED: (0.45, 0.35, 0.13, 0.07),
     Head.ALPHA_CURVE: (0.5, 0.25, 0.25),
     Head.TEMPO: (1 / 3, 1 / 3, 1 / 3),

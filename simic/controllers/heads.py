@@ -33,6 +33,7 @@ __all__ = [
     "MaskTensors",
     "decisive",
     "entropy",
+    "equal_noise_sum",
     "head_mean",
     "kl",
     "log_prob",
@@ -119,6 +120,16 @@ def kl(
 def head_mean(values: Tensor, relevant: Tensor) -> Tensor:
     """[A]: mean of ``values`` [N, A] over the rows where the head is ``relevant``; 0 without gradient if nowhere."""
     return torch.where(relevant, values, 0.0).sum(0) / relevant.sum(0).clamp(min=1)
+
+
+def equal_noise_sum(values: Tensor, relevant: Tensor) -> Tensor:
+    """[]: sum over heads of ``values`` [N, A], each head's own sum over its k relevant rows divided by sqrt(N k).
+
+    A mean over all N rows would leave a head that matters once an episode with next to no gradient, and one over its k
+    rows with sqrt(N / k) times the noise of the rest; halfway, noise of one size per row has one size in every head.
+    """
+    rows = torch.where(relevant, values, 0.0).sum(0)
+    return (rows / (len(values) * relevant.sum(0).clamp(min=1)).sqrt()).sum()
 
 
 def sample(

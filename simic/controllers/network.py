@@ -1,4 +1,9 @@
-"""The learned controller's network: two separate hetero graph encoders, one to act and one to value.
+"""The learned controller's network: two hetero graph encoders, one shaped by acting and one by valuing.
+
+The heads that act read both. What predicts the return, such as how fast a host learns, is plain to the value encoder
+long before the few and noisy advantages could have taught it to the policy's own; but no gradient of the policy
+reaches the value encoder, and none of the value reaches the policy's parameters (Cobbe et al. 2021, section 2, on why
+the two must not compete for one trunk).
 
 Messages pass between layer, slot and context nodes (mean over neighbours, one matrix per relation, summed over
 relations), as in Hamilton et al. 2017 (GraphSAGE) and Schlichtkrull et al. 2018 (R-GCN). Each round ends in one
@@ -192,8 +197,8 @@ class PolicyNetwork(nn.Module):
         with torch.random.fork_rng(devices=[]):
             self.normalise = nn.ModuleDict({node: _InputNormaliser(names[node]) for node in NODE_TYPES})
             self.policy_encoder = _Encoder(names, hidden, shape.layers)
-            self.op_head = _head(2 * hidden, hidden, len(OPS))
-            self.slot_head = _head(hidden, hidden, sum(_SLOT_OUTPUTS) + len(shape.blueprints))
+            self.op_head = _head(2 * hidden + 2 * small, hidden, len(OPS))
+            self.slot_head = _head(hidden + 2 * small, hidden, sum(_SLOT_OUTPUTS) + len(shape.blueprints))
             self.value_encoder = _Encoder(names, small, shape.layers)
             self.value_head = _head(2 * small, small, 1)
         self.register_buffer("value_mean", torch.zeros(()))
@@ -204,15 +209,19 @@ class PolicyNetwork(nn.Module):
     def forward(self, batch: GraphBatch) -> NetworkOutput:
         """Logits and value."""
         x = self._inputs(batch)
-        return self._logits(batch, x)._replace(value=self._value(batch, x))
+        valued = self.value_encoder(x, batch.edges)
+        return self._logits(batch, x, valued)._replace(value=self._value(batch, valued))
 
     def act(self, batch: GraphBatch) -> NetworkOutput:
-        """Logits only; the value encoder does not run."""
-        return self._logits(batch, self._inputs(batch))
+        """Logits only."""
+        x = self._inputs(batch)
+        with torch.no_grad():
+            valued = self.value_encoder(x, batch.edges)
+        return self._logits(batch, x, valued)
 
     def value(self, batch: GraphBatch) -> Tensor:
         """Values [N] only; the policy encoder does not run."""
-        return self._value(batch, self._inputs(batch))
+        return self._value(batch, self.value_encoder(self._inputs(batch), batch.edges))
 
     def policy_parameters(self) -> list[nn.Parameter]:
         """Parameters that move the policy; disjoint from ``value_parameters``."""
@@ -255,16 +264,17 @@ class PolicyNetwork(nn.Module):
         tables = {"context": batch.context_x, "slot": batch.slot_x, "layer": batch.layer_x}
         return {node: module(tables[node]) for node, module in self.normalise.items()}
 
-    def _logits(self, batch: GraphBatch, x: dict[str, Tensor]) -> NetworkOutput:
-        h = self.policy_encoder(x, batch.edges)
-        op = self.op_head(_summary(batch, h))
+    def _logits(self, batch: GraphBatch, x: dict[str, Tensor], valued: dict[str, Tensor]) -> NetworkOutput:
+        """``valued``: node states of the value encoder, read without a gradient to it."""
+        own, read = self.policy_encoder(x, batch.edges), {node: state.detach() for node, state in valued.items()}
+        op = self.op_head(torch.cat([_summary(batch, own), _summary(batch, read)], dim=1))
+        slots = torch.cat([own["slot"], read["slot"], read["context"][owners(batch.slot_ptr)]], dim=1)
         sizes = [*_SLOT_OUTPUTS, len(self.shape.blueprints)]
-        slot, tempo, target, speed, curve, blueprint = self.slot_head(h["slot"]).split(sizes, dim=1)
+        slot, tempo, target, speed, curve, blueprint = self.slot_head(slots).split(sizes, dim=1)
         return NetworkOutput(op, slot, blueprint, tempo, target, speed, curve, op.new_zeros(len(op)))
 
-    def _value(self, batch: GraphBatch, x: dict[str, Tensor]) -> Tensor:
-        h = self.value_encoder(x, batch.edges)
-        value: Tensor = self.value_head(_summary(batch, h)).squeeze(1)
+    def _value(self, batch: GraphBatch, valued: dict[str, Tensor]) -> Tensor:
+        value: Tensor = self.value_head(_summary(batch, valued)).squeeze(1)
         return self.value_mean + self.value_scale * value
 
     @torch.no_grad()

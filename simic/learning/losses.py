@@ -80,7 +80,7 @@ def value_fit_loss(network: PolicyNetwork, batch: SequenceBatch) -> Loss:
 def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: Targets) -> Loss:
     """Actor-critic on V-trace (Espeholt et al. 2018, section 4.2) that stays near the behaviour (Rolnick et al. 2019).
 
-    Policy: ``-adv log pi`` with the advantage in units of ``advantage_scale``. Value: Huber distance to ``vs`` in units
+    Policy: ``-adv log pi`` with the advantage in units of ``advantage_scale``, its heads brought to equal noise. Value: Huber distance to ``vs`` in units
     of the network's fixed value scale. Entropy and cloning (``-log pi`` of the behaviour's own action, whose mean is
     KL(behaviour || policy) up to a constant) are summed over heads, each head averaged over the steps at which it
     mattered: choosing a blueprint, once an episode, weighs as much as choosing an operation at every step, and a head
@@ -95,9 +95,9 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: Targets) 
     result = _correct(
         batch, joint, own, following, rho_bar=targets.rho_bar, c_bar=targets.c_bar, lambda_=targets.lambda_
     )
-    advantages = result.pg_advantages / targets.advantage_scale
+    advantages = (result.pg_advantages / targets.advantage_scale)[batch.time, batch.place]
     parts = {
-        "policy_loss": -(advantages * joint)[batch.valid].mean(),
+        "policy_loss": -heads.equal_noise_sum(advantages.unsqueeze(1) * log_prob.heads, relevant),
         "value_loss": _huber(own, result.vs, batch.valid, network.value_scale),
         "entropy": entropies.sum(),
         "cloning_loss": -heads.head_mean(log_prob.heads, relevant).sum(),

@@ -119,7 +119,8 @@ def test_equal_batches_give_equal_bits_and_leave_the_global_generator_alone() ->
         assert not torch.equal(first(table).op, other(table).op)
 
 
-def test_value_learning_does_not_move_the_policy() -> None:
+def test_no_gradient_crosses_between_policy_and_value() -> None:
+    """The policy reads the value encoder and yet leaves it alone."""
     network, table = lively(), batch_of(24, 8)
     network(table).value.square().sum().backward()
     assert all(parameter.grad is None for parameter in network.policy_parameters())
@@ -132,6 +133,12 @@ def test_value_learning_does_not_move_the_policy() -> None:
     policy, value = ({id(p) for p in ps} for ps in (network.policy_parameters(), network.value_parameters()))
     assert policy | value == everything
     assert not policy & value
+    before = network.act(table)
+    with torch.no_grad():
+        for parameter in network.value_encoder.parameters():
+            parameter.add_(0.1)
+    assert not torch.equal(network.act(table).op, before.op)
+    assert not torch.equal(network.act(table).slot, before.slot)
 
 
 def test_no_parameter_is_dead() -> None:

@@ -14,13 +14,14 @@ from support.reports import BLUEPRINTS, episode
 from support.snapshots import write_snapshot
 from torch import Tensor
 
-from simic.contracts.actions import HEADS, Op
+from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.hosts.catalogue import blueprint_names
 from simic.learning.losses import Loss, Targets, cloning_loss, explained_variance, value_fit_loss, vtrace_loss
+from simic.numerics.vtrace import vtrace
 from simic.replay.batch import SequenceBatch
 from simic.replay.store import GraphStore
 
@@ -65,7 +66,7 @@ def test_order_within_a_batch_does_not_matter(store: GraphStore, network: Policy
         torch.testing.assert_close(value, backwards.metrics[name], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["policy_loss", "value_loss"])
+@pytest.mark.parametrize("name", ["advantage_mean", "value_loss"])
 def test_d5_h3_sequences_neither_leak_nor_count_their_padding(
     store: GraphStore, network: PolicyNetwork, name: str
 ) -> None:
@@ -76,6 +77,35 @@ def test_d5_h3_sequences_neither_leak_nor_count_their_padding(
     alone = [vtrace_loss(network, store.batch(ids[i : i + 1]), TARGETS).metrics[name] for i in range(3)]
     expected = sum(float(x) * int(lengths[i]) for x, i in zip(alone, ids, strict=True)) / int(lengths[ids].sum())
     assert float(whole) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_the_policy_loss_brings_every_head_to_equal_noise(store: GraphStore, network: PolicyNetwork) -> None:
+    """-adv log pi, entry by entry: a head's sum over its k relevant of N steps, divided by sqrt(N k)."""
+    batch = store.batch(np.arange(12))
+    with torch.no_grad():
+        log_prob = heads.log_prob(
+            network.act(batch.steps), batch.steps.slot_ptr, batch.masks, batch.actions, TARGETS.exploration
+        )
+        own, following = batch.successors(network.value(batch.with_finals))
+        advantages = vtrace(
+            log_prob_target=batch.to_time_major(log_prob.joint),
+            log_prob_behaviour=batch.log_prob_behaviour,
+            rewards=batch.rewards,
+            discounts=batch.discounts,
+            values=own,
+            next_values=following,
+            is_cut=batch.is_cut,
+        ).pg_advantages
+    expected, steps = 0.0, len(batch.actions)
+    for index, head in enumerate(HEADS):
+        rows = [row for row in range(steps) if head in RELEVANT_HEADS[OPS[int(batch.actions[row, 0])]]]
+        products = [
+            float(advantages[batch.time[row], batch.place[row]]) / 5.0 * float(log_prob.heads[row, index])
+            for row in rows
+        ]
+        expected -= sum(products) / (steps * max(1, len(rows))) ** 0.5
+    found = vtrace_loss(network, batch, TARGETS).metrics["policy_loss"]
+    assert float(found) == pytest.approx(expected, rel=1e-4)
 
 
 def test_d8_each_group_learns_from_its_own_loss_alone(store: GraphStore, network: PolicyNetwork) -> None:

@@ -246,14 +246,13 @@ def test_a_round_takes_smaller_steps(trained: TrainingReport, continued: Trainin
 def test_a_champion_gives_its_weights_and_nothing_else(
     root: Path, tmp_path: Path, continued: TrainingReport, second_snapshot: SnapshotManifest
 ) -> None:
-    """Fresh counts, no cloning, all episodes; the statistics its weights were made for."""
+    """Fresh counts, no supervised phase, all episodes; the statistics its weights were made for."""
     start = StartPoint(Path(continued.path), is_continuation=False)
     report = run(root, second_snapshot, start=start, out_root=tmp_path / "policies")
     assert report.start_digest == continued.digest
     assert (report.episodes, report.passes) == (EPISODES + 60, float(SMALL.vtrace_passes))
     curves = [metrics for _, metrics in read_metrics(Path(report.curves_path))]
-    assert not any("cloning_gap" in metrics for metrics in curves)
-    assert "value_fit_loss" in curves[0]
+    assert not any("cloning_gap" in metrics or "value_fit_loss" in metrics for metrics in curves)
     assert (
         load_policy(Path(report.path)).card.normaliser_version
         == load_policy(Path(continued.path)).card.normaliser_version
