@@ -1,6 +1,5 @@
 """Reports per second and core: the whole way from spool to committed Parquet, and its column step against a peer.
 
-Usage: python benchmarks/ingest.py [--json] [--episodes N]
 The peer for the column step is ``pydantic -> model_dump -> pyarrow.Table.from_pylist``; the same table is asserted.
 Times are those of the process, not of the wall, because the spool's disk and the neighbours are not ours.
 """
@@ -31,9 +30,15 @@ from simic.runtime.clock import utc_now
 from simic.runtime.settings import Home
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
+TARGET = 1.0
+"""Columns at least as fast as the peer's."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser.add_argument("--check", action="store_true", help=f"exit 1 below {TARGET:g}x")
     parser.add_argument("--episodes", type=int, default=1000)
     arguments = parser.parse_args()
     # Lines only: the collector would walk over reports held here again and again, and no real ingest holds them.
@@ -56,7 +61,11 @@ def main() -> None:
         "columns_per_s": round(len(reports) / ours_s),
         "columns_over_from_pylist": round(peer_s / ours_s, 2),
     }
-    print(json.dumps(result) if arguments.json else "\n".join(f"{name}: {value}" for name, value in result.items()))
+    text = json.dumps({"name": "ingest", "target_ratio": TARGET, **result})
+    if arguments.out is not None:
+        arguments.out.write_text(text + "\n", "utf-8")
+    print(text if arguments.json else "\n".join(f"{name}: {value}" for name, value in result.items()))
+    return int(arguments.check and result["columns_over_from_pylist"] < TARGET)
 
 
 def columns_of(reports: list[FieldReport]) -> tuple[float, float]:
@@ -82,4 +91,4 @@ def values(item: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())
