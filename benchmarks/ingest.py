@@ -29,7 +29,6 @@ from simic.lake.schema import REPORT_SCHEMA
 from simic.runtime.clock import utc_now
 from simic.runtime.settings import Home
 
-
 TARGET = 1.0
 """Columns at least as fast as the peer's."""
 
