@@ -80,11 +80,11 @@ def value_fit_loss(network: PolicyNetwork, batch: SequenceBatch) -> Loss:
 def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: Targets) -> Loss:
     """Actor-critic on V-trace (Espeholt et al. 2018, section 4.2) that stays near the behaviour (Rolnick et al. 2019).
 
-    Policy: ``-adv log pi`` with the advantage in units of ``advantage_scale``, its heads brought to equal noise. Value: Huber distance to ``vs`` in units
-    of the network's fixed value scale. Entropy and cloning (``-log pi`` of the behaviour's own action, whose mean is
-    KL(behaviour || policy) up to a constant) are summed over heads, each head averaged over the steps at which it
-    mattered: choosing a blueprint, once an episode, weighs as much as choosing an operation at every step, and a head
-    that did not matter weighs nothing.
+    Policy: ``-adv log pi`` with the advantage in units of ``advantage_scale``, its heads brought to equal noise.
+    Value: Huber distance to ``vs`` in units of the network's fixed value scale. Entropy and cloning (``-log pi`` of the
+    behaviour's own action, whose mean is KL(behaviour || policy) up to a constant) are summed over heads, each head
+    averaged over the steps at which it mattered: choosing a blueprint, once an episode, weighs as much as choosing an
+    operation at every step, and a head that did not matter weighs nothing.
     """
     output, ptr = network.act(batch.steps), batch.steps.slot_ptr
     log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, targets.exploration)

@@ -27,8 +27,9 @@ OLD_SHARE = 1.0
 """In a round, earlier episodes per pass, as a share of the new ones, at most."""
 FINAL_SHARE = 0.1
 """Of the learning rates at which a training begins, the share at which it ends."""
-ROUND_SHARE = 0.5
-"""Share of the peak learning rates at which a round begins: 200 episodes deserve smaller steps than 1,200."""
+TRAINED_SHARE = 0.5
+"""Share of the peak learning rates at which the training of an already trained policy begins, a round's or a
+champion's: there is less to learn and something to lose."""
 LEAST_VALUE_SCALE = 1e-3
 """Points; returns that do not vary at all still need a scale."""
 _UNBOUNDED = 1 << 30
@@ -44,6 +45,7 @@ class Session:
         self._value_passes, self._cloning_passes = 0, 0
         self._plan: list[NDArray[np.int64]] = [np.arange(len(store)) for _ in range(config.vtrace_passes)]
         self._round, self._advantage_scale = 0, 0.0
+        self._first_share, self._warmup = 1.0, config.warmup_updates
         self._snapshots: list[str] = []
         self._vtrace: list[dict[str, float]] = []
 
@@ -60,6 +62,7 @@ class Session:
             return session
         learner = Learner(_started_network(store, config, start), config)
         session = Session(store, config, learner, seed)
+        session._first_share = TRAINED_SHARE
         if start.is_continuation:
             session._go_on(read_state(start.path, learner.network, learner.optimizer))
         return session
@@ -127,16 +130,14 @@ class Session:
 
     def _go_on(self, state: LearnerState) -> None:
         self._sampler.set_state(state.sampler.model_dump())
-        self._round, self._snapshots = state.rounds, state.snapshots
+        self._round, self._snapshots, self._warmup = state.rounds, state.snapshots, 0
         self._advantage_scale, self.learner.updates = state.advantage_scale, state.updates
         seed = derive(self._seed, "round", self._round)
         self._plan = round_rows(self.store, self._sampler, self.config.round_passes, OLD_SHARE, seed)
 
     def _schedule(self) -> Schedule:
-        """The first training falls from the peak to ``FINAL_SHARE``; rounds stay below it and fall once more."""
-        if self._round:
-            return Schedule(0, self._vtrace_updates, ROUND_SHARE, ROUND_SHARE * FINAL_SHARE)
-        return Schedule(self.config.warmup_updates, self._vtrace_updates, 1.0, FINAL_SHARE)
+        """From the first share of the peak to ``FINAL_SHARE`` of that; an optimiser that goes on needs no warm-up."""
+        return Schedule(self._warmup, self._vtrace_updates, self._first_share, self._first_share * FINAL_SHARE)
 
     def _uncounted(self, phase: str) -> PassSampler:
         """Supervised passes do not wear an episode out."""
