@@ -46,7 +46,7 @@ class CollectConfig(Contract):
     """Who acts while there is no champion."""
     episodes: Annotated[int, Field(ge=0, le=10_000_000)] = 2000
     """Before the first training; 0 uses what is on the bus."""
-    rounds: Annotated[int, Field(ge=0, le=1000)] = 4
+    rounds: Annotated[int, Field(ge=0, le=1000)] = 8
     """Rounds of own episodes after the first training."""
     round_episodes: Positive = 200
 

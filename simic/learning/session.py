@@ -42,7 +42,7 @@ class Session:
         self.store, self.config, self.learner = store, config, learner
         self._seed = seed
         self._sampler = self._new_sampler("vtrace", config.max_passes)
-        self._value_passes, self._cloning_passes = 0, 0
+        self._cloning_passes, self._value_passes = 0, 0
         self._plan: list[NDArray[np.int64]] = [np.arange(len(store)) for _ in range(config.vtrace_passes)]
         self._round, self._advantage_scale = 0, 0.0
         self._first_share, self._warmup = 1.0, config.warmup_updates
@@ -58,7 +58,7 @@ class Session:
             )
         if start is None:
             session = Session(store, config, Learner(_fresh_network(store, config, seed), config), seed)
-            session._value_passes, session._cloning_passes = config.value_passes, config.cloning_passes
+            session._cloning_passes, session._value_passes = config.cloning_passes, config.value_passes
             return session
         learner = Learner(_started_network(store, config, start), config)
         session = Session(store, config, learner, seed)
@@ -70,13 +70,13 @@ class Session:
     def run(self) -> Iterator[Record]:
         """All phases; one record per update.
 
-        The value is fitted first, for the policy reads its encoder; and only where training begins from nothing, for
-        fitting a trained policy's value to an old log anew would move what that policy reads, and so the policy.
+        The supervised ones only where training begins from nothing: fitting a trained policy's value to an old log anew
+        would move what that policy reads, and so the policy.
         """
         if not self._plan:
             raise TrainingFailure("no episode has a V-trace pass left: collect new ones or raise train.max_passes")
-        yield from value_fit(self.learner, self.store, self._uncounted("value_fit"), self.config, self._value_passes)
         yield from cloning(self.learner, self.store, self._uncounted("cloning"), self.config, self._cloning_passes)
+        yield from value_fit(self.learner, self.store, self._uncounted("value_fit"), self.config, self._value_passes)
         if not self._round:
             self._advantage_scale = fitted_scale(self.learner, self.store, self.config.batch_sequences)
         config = self.config
@@ -96,7 +96,7 @@ class Session:
     @property
     def planned_updates(self) -> int:
         """Of the whole session."""
-        supervised = (self._value_passes + self._cloning_passes) * self._updates_of(len(self.store))
+        supervised = (self._cloning_passes + self._value_passes) * self._updates_of(len(self.store))
         return supervised + self._vtrace_updates
 
     @property
