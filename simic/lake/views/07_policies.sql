@@ -7,7 +7,7 @@
 -- column semantic_version: Major: contracts; minor: architecture or features; patch: weights.
 -- column policy: Digest of the sealed policy.
 -- column reference: How the registry names it.
--- column aliases: What pointed at it when this line was written.
+-- column is_live: Whether it is the champion now: no later change of champion is known.
 -- column previous: Number of the champion before, if any.
 -- column snapshot: Digest of the snapshot it learned from.
 -- column gate: Digest of the decision that let it through.
@@ -22,7 +22,7 @@ SELECT
     semantic_version,
     digest AS policy,
     reference,
-    aliases,
+    row_number() OVER (ORDER BY finished_at DESC) = 1 AS is_live,
     previous,
     snapshot_digest AS snapshot,
     gate_digest AS gate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -126,9 +127,24 @@ def test_gates_and_policies_come_from_their_ledgers(tmp_path: Path) -> None:
         {"position": 2, "criterion": "accuracy", "value": None, "verdict": "MISSING", "accepted": False},
     ]
     joined = query(
-        home, "SELECT p.name, p.aliases, count(*) AS n FROM policies p JOIN gates g USING (gate) GROUP BY ALL"
+        home, "SELECT p.name, p.is_live, count(*) AS n FROM policies p JOIN gates g USING (gate) GROUP BY ALL"
     )
-    assert joined == [{"name": "tamiyo", "aliases": ["champion"], "n": 2}]
+    assert joined == [{"name": "tamiyo", "is_live": True, "n": 2}]
+
+
+def test_one_policy_is_live_also_after_a_rollback(tmp_path: Path) -> None:
+    """The answer to "which policy is live?": of all changes of champion, the last one."""
+    home = Home(tmp_path)
+    for hour, number in enumerate((1, 2, 1)):
+        moment = NOW + timedelta(hours=hour)
+        version = PolicyVersion(
+            **{**RECEIPT, "finished_at": moment}, name="tamiyo", number=number, semantic_version=f"1.0.{number - 1}",
+            digest=str(number) * 64, reference=f"models:/tamiyo/{number}", aliases=["champion"], previous=None,
+            snapshot_digest="d" * 64, gate_digest="b" * 64, mlflow_run_id="r",
+        )  # fmt: skip
+        Ledger(home.ledger / "policies.jsonl").append(version.model_dump(mode="json"))
+    rows = query(home, "SELECT number, is_live FROM policies ORDER BY finished_at")
+    assert [(row["number"], row["is_live"]) for row in rows] == [(1, False), (2, False), (1, True)]
 
 
 @pytest.mark.parametrize(
