@@ -10,7 +10,10 @@ from simic.contracts.actions import BlueprintName
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.config import NetworkConfig
 
-__all__ = ["PolicyCard"]
+__all__ = ["ARCHITECTURE", "PolicyCard"]
+
+ARCHITECTURE = "hetero-sage-2"
+"""Of the policies this code makes and reads; another name takes no weights from this one."""
 
 Text = Annotated[str, Field(max_length=4096)]
 Version = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
@@ -21,7 +24,7 @@ class PolicyCard(Contract):
     """Architecture, inputs and origin of a policy; no wall-clock time, so equal policies have equal cards."""
 
     schema_version: Literal[1] = 1
-    architecture: Literal["hetero-sage-1"] = "hetero-sage-1"
+    architecture: Text = ARCHITECTURE
     network: NetworkConfig
     """Width, rounds, and the exploration mixed in while acting."""
     parameters: Count

@@ -19,8 +19,10 @@ from simic.controllers.request import Request
 
 __all__ = ["ExploreController", "make", "operation_table"]
 
-_GERMINATE_RATES = ((0.05, 0.05), (0.25, 0.3), (0.45, 0.1), (1.0, 0.01))
-"""(share of the horizon up to which it holds, rate): about one episode in seven stays without growth."""
+_FIRST_RATE = 0.05
+"""Of germinating in epoch 0, before anything was seen."""
+_GERMINATE_RATES = ((0.25, 0.3), (0.45, 0.1), (1.0, 0.01))
+"""(share of the horizon up to which it holds, rate): over 20 epochs, one episode in seven stays without growth."""
 _RATES = {Op.SET_ALPHA_TARGET: 0.02, Op.ADVANCE: 0.7, Op.FOSSILIZE: 0.7, Op.PRUNE: 0.01}
 _MOST_ACTION = 0.95
 """Rates of several slots may add up; WAIT keeps at least the rest."""
@@ -46,10 +48,11 @@ class ExploreController:
 
 def operation_table(observations: Observations, masks: Masks) -> NDArray[np.float64]:
     """Probabilities [N, ops]."""
-    elapsed = observations.system["epoch"] / observations.system["horizon"]
-    bands = [elapsed < end for end, _ in _GERMINATE_RATES]
+    epoch = observations.system["epoch"]
+    elapsed = epoch / observations.system["horizon"]
+    bands = [epoch == 0, *(elapsed < end for end, _ in _GERMINATE_RATES)]
     rates = np.zeros((len(observations), len(OPS)))
-    rates[:, OP_INDEX[Op.GERMINATE]] = np.select(bands, [rate for _, rate in _GERMINATE_RATES], 0.01)
+    rates[:, OP_INDEX[Op.GERMINATE]] = np.select(bands, [_FIRST_RATE, *(rate for _, rate in _GERMINATE_RATES)], 0.01)
     for op, rate in _RATES.items():
         rates[:, OP_INDEX[op]] = rate
     rates *= masks.op

@@ -3,7 +3,8 @@
 The heads that act read both. What predicts the return, such as how fast a host learns, is plain to the value encoder
 long before the few and noisy advantages could have taught it to the policy's own; but no gradient of the policy
 reaches the value encoder, and none of the value reaches the policy's parameters (Cobbe et al. 2021, section 2, on why
-the two must not compete for one trunk).
+the two must not compete for one trunk). What the value learns does move what the policy says; acting and learning use
+the same numbers, so every log-probability is exact.
 
 Messages pass between layer, slot and context nodes (mean over neighbours, one matrix per relation, summed over
 relations), as in Hamilton et al. 2017 (GraphSAGE) and Schlichtkrull et al. 2018 (R-GCN). Each round ends in one
@@ -224,12 +225,12 @@ class PolicyNetwork(nn.Module):
         return self._value(batch, self.value_encoder(self._inputs(batch), batch.edges))
 
     def policy_parameters(self) -> list[nn.Parameter]:
-        """Parameters that move the policy; disjoint from ``value_parameters``."""
+        """Parameters that the policy's losses train; disjoint from ``value_parameters``."""
         parts = (self.policy_encoder, self.op_head, self.slot_head)
         return [parameter for part in parts for parameter in part.parameters()]
 
     def value_parameters(self) -> list[nn.Parameter]:
-        """Parameters that move the value only."""
+        """Parameters that the value's losses train; the policy reads their encoder without training it."""
         return [parameter for part in (self.value_encoder, self.value_head) for parameter in part.parameters()]
 
     def set_normaliser(self, normaliser: Normaliser) -> None:

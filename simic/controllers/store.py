@@ -20,7 +20,7 @@ from torch import Tensor
 
 from simic.contracts.config import NetworkConfig
 from simic.contracts.errors import ConfigError, ContractViolation
-from simic.controllers.card import PolicyCard
+from simic.controllers.card import ARCHITECTURE, PolicyCard
 from simic.controllers.features import FEATURE_VERSION, feature_names
 from simic.controllers.network import NetworkShape, PolicyNetwork
 
@@ -90,6 +90,11 @@ def load_policy(directory: Path) -> LoadedPolicy:
         card = PolicyCard.model_validate_json(card_bytes)
     except ValidationError as error:
         raise ContractViolation(f"policy card {directory / CARD_NAME} is malformed: {error}") from error
+    if card.architecture != ARCHITECTURE:
+        raise ContractViolation(
+            f"policy {directory} is of architecture {card.architecture}, this code makes {ARCHITECTURE}; "
+            "train a policy with this code"
+        )
     if card.feature_version != FEATURE_VERSION:
         raise ContractViolation(
             f"policy {directory} reads features {card.feature_version}, this code makes {FEATURE_VERSION}; "

@@ -1,7 +1,7 @@
 """What is minimised, and what is worth knowing about it.
 
-Shapes: T time, B sequences, M valid steps, A heads. Rewards and values are points; every loss is a mean over valid
-steps. Losses keep their graph; everything in ``metrics`` is detached.
+Shapes: T time, B sequences, M valid steps, A heads. Rewards and values are points; a loss is a mean over valid steps,
+the policy's a sum of heads brought to equal noise. Losses keep their graph; everything in ``metrics`` is detached.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Targets(NamedTuple):
     cloning_weight: float
     exploration: float
     advantage_scale: float
-    """Points: deviation of the returns around the value when it was fitted."""
+    """Points: deviation of the log's returns around the value with which V-trace began."""
 
     @staticmethod
     def of(config: TrainConfig, advantage_scale: float) -> Targets:

@@ -93,7 +93,7 @@ def vtrace_passes(
 
 @torch.no_grad()
 def fitted_scale(learner: Learner, store: GraphStore, batch_sequences: int) -> float:
-    """Points: deviation of return to go around the fitted value, over the whole store; at least 1 % of the value scale.
+    """Points: deviation of return to go around the present value, over all steps; at least 1 % of the value scale.
 
     Advantages are divided by this one number from then on, whatever a batch or a later round looks like.
     """

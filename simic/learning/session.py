@@ -71,7 +71,8 @@ class Session:
         """All phases; one record per update.
 
         The supervised ones only where training begins from nothing: fitting a trained policy's value to an old log anew
-        would move what that policy reads, and so the policy.
+        would move what that policy reads, and so the policy. A fresh one is cloned first and moved by the value fit a
+        little; the other order trained no better.
         """
         if not self._plan:
             raise TrainingFailure("no episode has a V-trace pass left: collect new ones or raise train.max_passes")

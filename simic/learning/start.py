@@ -14,4 +14,5 @@ class StartPoint(NamedTuple):
     path: Path
     is_continuation: bool
     """True: the next round of the run that made it; optimiser, learning rates and pass counts go on. False: weights,
-    feature statistics and value scale only; everything else begins anew."""
+    feature statistics and value scale only; optimiser and counts begin anew, the supervised phases are skipped, and
+    the steps are as small as a round's."""

@@ -61,7 +61,7 @@ def sealed_policy(home: Home, weights: bytes, *, hidden: int = 48, schema_versio
     (directory / "weights.safetensors").write_bytes(weights * 64)
     card = {
         "schema_version": schema_version,
-        "architecture": "hetero-sage-1",
+        "architecture": "hetero-sage-2",
         "network": {"hidden": hidden, "layers": 2, "exploration": 0.02},
         "feature_version": "0123456789abcdef",
         "blueprints": ["gate", "norm"],

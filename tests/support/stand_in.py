@@ -180,6 +180,6 @@ def _held_out(count: int) -> Sequence[int]:
 
 HELD_OUT = _held_out(20)
 CARD = (
-    '{"schema_version": 1, "architecture": "hetero-sage-1", "network": {"hidden": 48, "layers": 2, '
+    '{"schema_version": 1, "architecture": "hetero-sage-2", "network": {"hidden": 48, "layers": 2, '
     '"exploration": 0.02}, "feature_version": "0123456789abcdef", "blueprints": ["gate", "norm"]}'
 )

@@ -22,7 +22,7 @@ SELECT
     semantic_version,
     digest AS policy,
     reference,
-    row_number() OVER (ORDER BY finished_at DESC) = 1 AS is_live,
+    row_number() OVER (PARTITION BY name ORDER BY finished_at DESC, number DESC) = 1 AS is_live,
     previous,
     snapshot_digest AS snapshot,
     gate_digest AS gate,

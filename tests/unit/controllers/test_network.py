@@ -1,4 +1,4 @@
-"""The network: order of nodes is no information, value and policy are strangers, equal batches give equal bits."""
+"""The network: node order is no information, no gradient crosses from value to policy, equal batches give equal bits."""
 
 from __future__ import annotations
 
@@ -133,12 +133,17 @@ def test_no_gradient_crosses_between_policy_and_value() -> None:
     policy, value = ({id(p) for p in ps} for ps in (network.policy_parameters(), network.value_parameters()))
     assert policy | value == everything
     assert not policy & value
-    before = network.act(table)
+
+
+@pytest.mark.parametrize("node", ["context", "slot"])
+def test_the_policy_reads_both_states_of_the_value_encoder(node: str) -> None:
+    network, table = lively(), batch_of(24, 8)
     with torch.no_grad():
-        for parameter in network.value_encoder.parameters():
-            parameter.add_(0.1)
-    assert not torch.equal(network.act(table).op, before.op)
-    assert not torch.equal(network.act(table).slot, before.slot)
+        before = network.act(table)
+        network.value_encoder.rounds[-1].norms[node].bias[3] += 1.0
+        after = network.act(table)
+    for name in ("op", "slot", "blueprint"):
+        assert not torch.equal(getattr(after, name), getattr(before, name)), name
 
 
 def test_no_parameter_is_dead() -> None:

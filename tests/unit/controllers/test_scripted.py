@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from support.scenes import BLUEPRINTS, Scene, make_scene
 
 from simic.contracts.actions import OPS, RELEVANT_HEADS, Head, Op
@@ -71,24 +72,29 @@ def test_explore_reports_the_probability_it_acted_with() -> None:
     assert (table[:, OP_INDEX[Op.WAIT]] >= 0.05 - 1e-12).all()
 
 
-def test_explore_looks_first_then_germinates_early_and_sometimes_never() -> None:
-    """Over a life in which germinating stays legal until it happens."""
-    epochs = np.arange(20)
-    base = make_scene(3, 1).observations.take(np.zeros(20, dtype=np.int64))
-    observations = Observations(
-        **{
-            **vars(base),
-            "system": {**base.system, "epoch": epochs.astype(np.int32), "horizon": np.full(20, 20, np.int32)},
-        }
-    )
-    op = np.zeros((20, 6), dtype=bool)
+def germination_hazard(horizon: int) -> NDArray[np.float64]:
+    """Of the exploring behaviour, by epoch, while germinating is legal."""
+    base = make_scene(3, 1).observations.take(np.zeros(horizon, dtype=np.int64))
+    system = {"epoch": np.arange(horizon, dtype=np.int32), "horizon": np.full(horizon, horizon, np.int32)}
+    observations = Observations(**{**vars(base), "system": {**base.system, **system}})
+    op = np.zeros((horizon, 6), dtype=bool)
     op[:, [OP_INDEX[Op.WAIT], OP_INDEX[Op.GERMINATE]]] = True
-    masks = Masks(op, np.ones((int(observations.slot_ptr[-1]), 6), dtype=bool), np.ones((20, 6), dtype=bool))
-    hazard = operation_table(observations, masks)[:, OP_INDEX[Op.GERMINATE]]
-    alive = np.cumprod(1 - hazard)
-    assert 0.0 < hazard[0] < 0.1 < hazard[1]
+    masks = Masks(op, np.ones((int(observations.slot_ptr[-1]), 6), dtype=bool), np.ones((horizon, 6), dtype=bool))
+    return operation_table(observations, masks)[:, OP_INDEX[Op.GERMINATE]]
+
+
+def test_explore_germinates_early_and_sometimes_never() -> None:
+    """Over a life in which germinating stays legal until it happens."""
+    alive = np.cumprod(1 - germination_hazard(20))
     assert 0.1 < alive[-1] < 0.2
     assert 1 - alive[8] > 0.7
+
+
+@pytest.mark.parametrize("horizon", [8, 20, 40])
+def test_explore_looks_before_it_grows(horizon: int) -> None:
+    """It waits out epoch 0, in which nothing was seen yet, however long the episode; and only that."""
+    hazard = germination_hazard(horizon)
+    assert 0.0 < hazard[0] < 0.1 < hazard[1]
 
 
 def host(seeds: list[SeedState], *, epoch: int, accuracies: list[float]) -> SystemState:

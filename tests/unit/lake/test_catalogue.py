@@ -133,18 +133,18 @@ def test_gates_and_policies_come_from_their_ledgers(tmp_path: Path) -> None:
 
 
 def test_one_policy_is_live_also_after_a_rollback(tmp_path: Path) -> None:
-    """The answer to "which policy is live?": of all changes of champion, the last one."""
+    """The answer to "which policy is live?": of all changes of a model's champion, the last one."""
     home = Home(tmp_path)
-    for hour, number in enumerate((1, 2, 1)):
+    for hour, (name, number) in enumerate((("tamiyo", 1), ("tamiyo", 2), ("tamiyo", 1), ("karn", 1))):
         moment = NOW + timedelta(hours=hour)
         version = PolicyVersion(
-            **{**RECEIPT, "finished_at": moment}, name="tamiyo", number=number, semantic_version=f"1.0.{number - 1}",
-            digest=str(number) * 64, reference=f"models:/tamiyo/{number}", aliases=["champion"], previous=None,
+            **{**RECEIPT, "finished_at": moment}, name=name, number=number, semantic_version=f"1.0.{number - 1}",
+            digest=str(number) * 64, reference=f"models:/{name}/{number}", aliases=["champion"], previous=None,
             snapshot_digest="d" * 64, gate_digest="b" * 64, mlflow_run_id="r",
         )  # fmt: skip
         Ledger(home.ledger / "policies.jsonl").append(version.model_dump(mode="json"))
     rows = query(home, "SELECT number, is_live FROM policies ORDER BY finished_at")
-    assert [(row["number"], row["is_live"]) for row in rows] == [(1, False), (2, False), (1, True)]
+    assert [(row["number"], row["is_live"]) for row in rows] == [(1, False), (2, False), (1, True), (1, True)]
 
 
 @pytest.mark.parametrize(

@@ -252,8 +252,10 @@ def test_a_champion_gives_its_weights_and_nothing_else(
     assert report.start_digest == continued.digest
     assert (report.episodes, report.passes) == (EPISODES + 60, float(SMALL.vtrace_passes))
     curves = [metrics for _, metrics in read_metrics(Path(report.curves_path))]
-    peak = max(metrics["lr_policy"] for _, metrics in read_metrics(Path(continued.curves_path)))
-    assert max(metrics["lr_policy"] for metrics in curves) == pytest.approx(peak / 2)
+    for name in ("lr_policy", "lr_value"):
+        peak = max(metrics.get(name, 0.0) for _, metrics in read_metrics(Path(continued.curves_path)))
+        assert max(metrics[name] for metrics in curves) == pytest.approx(peak / 2)
+        assert curves[0][name] < curves[1][name], "a new optimiser warms up"
     assert not any("cloning_gap" in metrics or "value_fit_loss" in metrics for metrics in curves)
     assert (
         load_policy(Path(report.path)).card.normaliser_version
