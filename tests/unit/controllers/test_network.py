@@ -1,4 +1,4 @@
-"""The network: node order is no information, no gradient crosses from value to policy, equal batches give equal bits."""
+"""The network: node order tells nothing, no gradient crosses from value to policy, equal batches give equal bits."""
 
 from __future__ import annotations
 
