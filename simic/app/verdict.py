@@ -15,4 +15,4 @@ def rejection(decision: GateDecision) -> str:
         f"needs {line.comparison} {line.bound:.4g}"
         for line in failed
     )
-    return f"the gate rejected policy {decision.policy_digest[:12]}: {reasons}. The champion is untouched"
+    return f"the gate rejected policy {decision.policy_digest[:12]}: {reasons}. What was live stays live"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,14 +17,23 @@ from rich.text import Text
 
 from simic.contracts.errors import ConfigError, SimicError
 
-__all__ = ["DEBUG_VARIABLE", "EXIT_CODES", "emit", "errors_become_exit_codes", "parse_overrides", "stderr", "stdout"]
+__all__ = [
+    "DEBUG_VARIABLE",
+    "EXIT_CODES",
+    "emit",
+    "errors_become_exit_codes",
+    "leave_on_interrupt",
+    "parse_overrides",
+    "stderr",
+    "stdout",
+]
 
 DEBUG_VARIABLE = "SIMIC_DEBUG"
 """Set to show tracebacks instead of one-line messages."""
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 rejected by the gate (the champion stays), "
-    "4 transient (a lock, bus or store is busy: try again)."
+    "4 transient (a lock, bus or store is busy: try again), 130 interrupted."
 )
 
 INTERRUPTED = 130
@@ -77,6 +87,20 @@ def _report_bug(kind: type[BaseException], error: BaseException, trace: Tracebac
     where = f" ({origin.tb_frame.f_code.co_filename}:{origin.tb_lineno})" if origin is not None else ""
     stderr().print(Text.assemble(("failed", "bold red"), f": {kind.__name__}: {error}{where}"))
     stderr().print("`simic --debug ...` shows the traceback.")
+
+
+def leave_on_interrupt(message: str) -> None:
+    """From now on Ctrl-C ends this process at once, as a kill would, with ``message`` on stderr.
+
+    For work that survives a kill and whose libraries do not take an interrupt well: Prefect would go on for minutes
+    trying to tell a server that the same Ctrl-C has ended.
+    """
+
+    def leave(_signal: int, _frame: object) -> None:
+        os.write(sys.stderr.fileno(), f"\n{message}\n".encode())
+        os._exit(INTERRUPTED)
+
+    signal.signal(signal.SIGINT, leave)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from simic.cli.edge import EXIT_CODES, emit, parse_overrides, stderr
+from simic.cli.edge import EXIT_CODES, emit, leave_on_interrupt, parse_overrides, stderr
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, show_progress
 from simic.contracts.errors import ConfigError, GateRejected
 
@@ -43,6 +43,7 @@ def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = 
     overrides = parse_overrides(override or ())
     load_profile(profile, overrides)
     home = resolve_home()
+    leave_on_interrupt("interrupted; the same command goes on after the last finished stage")
     receipt: RunReceipt = _load_flow(home)(profile=profile, seed=seed, overrides=overrides, progress=show_progress())
     emit(receipt, as_json, lambda console: _show(console, receipt, home))
     if not receipt.decision.accepted:
@@ -79,11 +80,11 @@ def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
             highlight=False,
         )
     else:
-        console.print("Rejected: the champion is untouched.")
+        console.print("Rejected: what was live stays live.")
     console.print(f"Policy: {receipt.trainings[-1].path}")
     for name, path in sorted(receipt.validation.figures.items()):
         console.print(f"Figure {name}: {path}")
     console.print(
-        "Look closer: `make ui` or `simic ui` opens MLflow; `simic sql 'SELECT * FROM gates'`.", highlight=False
+        "Look closer: `make ui` or `simic ui` opens MLflow; `simic sql 'SELECT * FROM policies'`.", highlight=False
     )
     stderr().print(f"home: {home.root}")

@@ -47,6 +47,8 @@ def trials(
     keys = None if host_keys is None else parse_host_keys(host_keys)
     app = open_app(profile, seed, override, {} if world_set is None else {"world.set": world_set})
     names = [name.strip() for name in controllers.split(",") if name.strip()]
+    if not names:
+        raise ConfigError(f"--controllers names none; for example {TRIAL_CONTROLLERS}")
     report = app.trials(names, keys)
     emit(report, as_json, lambda console: console.print(trial_table(report), family_table(report)))
 
@@ -57,7 +59,7 @@ def sql(
 ) -> None:
     """Ask the views reports, steps, episodes, decisions, rewards, snapshots, policies, gates and quarantine."""
     rows = open_app().sql(query)
-    emit(rows, as_json, lambda console: console.print(rows_table(rows)))
+    emit(rows, as_json, lambda console: console.print(rows_table(rows) if rows else "no rows"))
 
 
 def schema(

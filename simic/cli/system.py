@@ -48,7 +48,7 @@ def init(as_json: AsJson = False) -> None:
     with exclusive(app.home.locks / "prefect", "creating the Prefect database", wait_s=300):
         if not (app.home.prefect / "prefect.db").exists():
             create_prefect_database(app.home)
-    emit(facts, as_json, lambda console: console.print(f"ready: {facts['home']}, key {facts['key_id']}"))
+    emit(facts, as_json, lambda console: console.print(f"ready: {facts['home']}, signing key {facts['key_id']}"))
 
 
 def up(port: Port = 4200, mlflow_port: MlflowPort = 5000, as_json: AsJson = False) -> None:

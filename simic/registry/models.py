@@ -134,7 +134,8 @@ class Models:
         found = self.by_alias(match["alias"]) if match["alias"] else known.get(int(match["number"]))
         if found is None:
             names = ", ".join(f"{number} ({version.semantic_version})" for number, version in known.items())
-            raise ConfigError(f"{reference} does not exist; versions are {names or 'none yet'}")
+            hint = "; no policy was promoted yet" if match["alias"] == CHAMPION else ""
+            raise ConfigError(f"{reference} does not exist{hint}; versions are {names or 'none yet'}")
         return found
 
     def fetch(self, version: Registered, into: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -83,7 +84,11 @@ def _in_processes(
 
 
 def _follow(lifeline: Connection) -> None:
-    """End this worker as soon as the other end of the lifeline closes, which the parent's death does too."""
+    """End this worker as soon as the other end of the lifeline closes, which the parent's death does too.
+
+    Ctrl-C reaches workers as well; what to do about it is the parent's affair.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def follow() -> None:
         wait([lifeline])

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -49,6 +50,12 @@ _OP_MARKER = {
     Op.FOSSILIZE: "s",
     Op.PRUNE: "X",
 }
+_CURVES = (
+    "cloning_gap", "value_fit_explained_variance", "explained_variance", "value_loss", "policy_loss", "advantage_sd",
+    "entropy_op", "entropy_slot", "entropy_blueprint", "mean_ratio", "effective_sample_share", "commit_rate",
+)  # fmt: skip
+"""Of the series a training logs, in the order in which one asks; the curves in MLflow have them all."""
+_SMOOTHING = 20
 _ALL_HOSTS = "all hosts"
 _IDLE_HEIGHT = 0.12
 """Height of a lane at alpha 0, so that a seed in isolation can still be seen."""
@@ -103,27 +110,48 @@ def action_timeline(tracks: Sequence[Track], horizon: int, path: Path, title: st
 
 
 def learning_curves(curves: Path, path: Path) -> Path:
-    """Every logged series in a panel of its own."""
+    """What tells a healthy training from a sick one, a panel each: every update, and over it a running mean."""
     series: dict[str, tuple[list[int], list[float]]] = {}
     for step, metrics in read_metrics(curves):
         for name, value in metrics.items():
             steps, values = series.setdefault(name.removeprefix("train/"), ([], []))
             steps.append(step)
             values.append(value)
-    names = sorted(series)
+    names = [name for name in _CURVES if name in series] or sorted(series)
     columns = min(4, max(1, len(names)))
     rows = max(1, math.ceil(len(names) / columns))
     figure = _figure(3.1 * columns, 2.0 * rows)
     panels = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for panel, name in zip(panels, names, strict=False):
         steps, values = series[name]
-        panel.plot(steps, values, color=_BLUE, linewidth=1.0, marker="." if len(steps) < 20 else "")
+        for part in _unbroken(steps):
+            panel.plot(steps[part], values[part], color=_SKY, linewidth=0.6, alpha=0.6)
+            panel.plot(steps[part], _running_mean(values[part]), color=_BLUE, linewidth=1.2, marker=_dot(part))
         panel.set_title(name.replace("_", " "), fontsize=9, loc="left")
         _tidy(panel)
     for panel in panels[len(names) :]:
         panel.set_axis_off()
-    figure.supxlabel("update", fontsize=9)
+    figure.suptitle("Training, by update", x=0.01, ha="left", fontsize=11)
     return _save(figure, None, path)
+
+
+def _unbroken(steps: Sequence[int]) -> list[slice]:
+    """Stretches of consecutive updates; a phase that logs nothing leaves a gap, not a line across it."""
+    ends = [index for index in range(1, len(steps)) if steps[index] != steps[index - 1] + 1]
+    return [slice(start, end) for start, end in zip([0, *ends], [*ends, len(steps)], strict=True)]
+
+
+def _running_mean(values: Sequence[float]) -> list[float]:
+    """Over at most ``_SMOOTHING`` updates up to each."""
+    sums = np.cumsum([0.0, *values])
+    ends = np.arange(1, len(sums))
+    starts = np.maximum(ends - _SMOOTHING, 0)
+    means: list[float] = ((sums[ends] - sums[starts]) / (ends - starts)).tolist()
+    return means
+
+
+def _dot(part: slice) -> str:
+    return "." if part.stop - part.start < 5 else ""
 
 
 def _order(controller: str) -> tuple[int, str]:
@@ -153,10 +181,7 @@ def _draw_accuracy(axes: Axes, track: Track) -> None:
     )  # fmt: skip
     axes.margins(y=0.2)
     axes.set_ylabel("val. %", fontsize=8)
-    axes.text(
-        0.005, 0.93, f"{track.host.family}, host {track.host.key}", transform=axes.transAxes, fontsize=9,
-        fontweight="bold", va="top",
-    )  # fmt: skip
+    axes.set_title(f"{track.host.family}, host {track.host.key}", fontsize=9, fontweight="bold", loc="left", pad=2)
     _tidy(axes)
     axes.tick_params(bottom=False, labelsize=7)
 

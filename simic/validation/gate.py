@@ -132,7 +132,7 @@ def _criterion(name: str, value: float | None, comparison: Comparison, bound: fl
 def _configuration_criterion(report: ValidationReport, judging: str) -> Criterion:
     """Bounds belong to the evidence they were set for: other trials need not mean what these bounds assume."""
     made = (report.config_digest, report.trials.config_digest)
-    evidence = f"receipts made under another configuration than {judging[:12]}, which judges: {_short(made)}"
+    evidence = f"receipts made under another configuration than the judging one, {judging[:12]}; theirs: {_short(made)}"
     return _criterion("other_configuration", float(sum(digest != judging for digest in made)), "<=", 0.0, evidence)
 
 

@@ -17,6 +17,7 @@ from support.tiny import write_tiny_profile
 SIMIC = Path(sys.executable).with_name("simic")
 PREFECT = Path(sys.executable).with_name("prefect")
 START_TIMEOUT_S = 240.0
+INTERRUPT_TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,27 @@ def run(root: Path, profile: Path) -> dict[str, Any]:
     assert reason.startswith("GateRejected: "), done.stderr
     assert "episodes is 10, needs >= 150" in reason
     return receipt
+
+
+def test_ctrl_c_ends_a_run_at_once_and_says_how_to_go_on(tmp_path: Path, profile: Path) -> None:
+    process = subprocess.Popen(
+        [SIMIC, "run", "--profile", str(profile)],
+        env={**os.environ, "SIMIC_HOME": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        while "collect: 0/" not in process.stderr.readline():
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=INTERRUPT_TIMEOUT_S)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert errors.strip() == "interrupted; the same command goes on after the last finished stage"
 
 
 def test_after_the_kill_nothing_before_training_was_done_again(root: Path, run: dict[str, Any]) -> None:

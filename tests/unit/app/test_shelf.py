@@ -60,4 +60,4 @@ def test_a_rejection_names_what_did_not_pass_and_only_that() -> None:
     text = rejection(decision("1" * 64, accepted=False))
     assert "return_over_wait is -5, needs > 0" in text
     assert "episodes" not in text
-    assert "champion is untouched" in text
+    assert "stays live" in text
