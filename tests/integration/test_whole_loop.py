@@ -45,9 +45,9 @@ def _receipts(root: Path, stage: str) -> list[Path]:
     return sorted((root / "data" / "receipts" / stage).glob("*.json"))
 
 
-def _kill_while_it_trains(root: Path, profile: Path) -> None:
-    """SIGKILL to the whole group once the snapshot is sealed and the first updates are on disk."""
-    process = subprocess.Popen(
+def _start(root: Path, profile: Path) -> subprocess.Popen[str]:
+    """A run in a process group of its own."""
+    return subprocess.Popen(
         [SIMIC, "run", "--profile", str(profile)],
         env={**os.environ, "SIMIC_HOME": str(root)},
         stdout=subprocess.DEVNULL,
@@ -55,6 +55,11 @@ def _kill_while_it_trains(root: Path, profile: Path) -> None:
         start_new_session=True,
         text=True,
     )
+
+
+def _kill_while_it_trains(root: Path, profile: Path) -> None:
+    """SIGKILL to the whole group once the snapshot is sealed and the first updates are on disk."""
+    process = _start(root, profile)
     deadline = time.monotonic() + START_TIMEOUT_S
     try:
         while not list((root / "data" / "policies").rglob("*")):
@@ -81,14 +86,7 @@ def run(root: Path, profile: Path) -> dict[str, Any]:
 
 
 def test_ctrl_c_ends_a_run_at_once_and_says_how_to_go_on(tmp_path: Path, profile: Path) -> None:
-    process = subprocess.Popen(
-        [SIMIC, "run", "--profile", str(profile)],
-        env={**os.environ, "SIMIC_HOME": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        text=True,
-    )
+    process = _start(tmp_path, profile)
     try:
         assert process.stderr is not None
         while "collect: 0/" not in process.stderr.readline():
