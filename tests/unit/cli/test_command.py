@@ -52,6 +52,18 @@ def test_sql_prints_nothing_but_a_list_of_row_objects(home: Path) -> None:
     assert done.stderr == ""
 
 
+def test_a_query_without_rows_says_so_to_people(home: Path) -> None:
+    done = _simic("sql", "SELECT * FROM policies")
+    assert (done.returncode, done.stdout) == (0, "no rows\n")
+    assert home.is_dir()
+
+
+def test_trials_of_nobody_are_a_usage_error() -> None:
+    done = _simic("trials", "--controllers", " , ")
+    assert done.returncode == 2
+    assert "--controllers names none" in done.stderr
+
+
 def test_schema_is_printed_by_name_and_mistakes_are_answered() -> None:
     assert json.loads(_simic("schema", "FieldReport").stdout)["title"] == "FieldReport"
     assert "FieldReport" in _simic("schema").stdout.split()

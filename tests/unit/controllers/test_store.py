@@ -100,6 +100,7 @@ def edit_weights(directory: Path, without: str = "", **changes: torch.Tensor) ->
 
 FAULTS: list[tuple[str, Callable[[Path], object]]] = [
     ("is malformed", lambda path: edit_card(path, surprise=1)),
+    ("architecture another", lambda path: edit_card(path, architecture="another")),
     ("features 0000000000000000", lambda path: edit_card(path, feature_version="0" * 16)),
     ("disagree about \\['parameters'\\]", lambda path: edit_card(path, parameters=7)),
     ("disagree about \\['normaliser_version'\\]", lambda path: edit_card(path, normaliser_version="0" * 16)),

@@ -15,7 +15,13 @@ from simic.contracts.lifecycle import SeedStage
 from simic.hosts.keys import identify
 from simic.runtime.telemetry import JsonLinesSink
 from simic.validation.episodes import TrialJob, build, score, steps_of
-from simic.validation.figures import action_timeline, learning_curves, paired_differences
+from simic.validation.figures import (
+    _running_mean,
+    _unbroken,
+    action_timeline,
+    learning_curves,
+    paired_differences,
+)
 from simic.validation.tracks import Track, tracks_of
 
 WORLD = WorldConfig(horizon=10, workers=1)
@@ -87,6 +93,15 @@ def test_a_family_without_an_interval_is_left_out(tmp_path: Path) -> None:
 def test_equal_evidence_gives_equal_bytes(tmp_path: Path) -> None:
     first, second = (paired_differences(trials(), tmp_path / f"{name}.png") for name in "ab")
     assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_phase_that_logs_nothing_leaves_a_gap_and_means_look_back_only() -> None:
+    """[3, 4] and [9]: no line in between; and the mean of 1, 2, .. 30 at its end is that of the last twenty."""
+    assert _unbroken([3, 4, 9]) == [slice(0, 2), slice(2, 3)]
+    assert _unbroken([]) == [slice(0, 0)]
+    means = _running_mean([float(value) for value in range(1, 31)])
+    assert means[:2] == [1.0, 1.5]
+    assert means[-1] == pytest.approx(sum(range(11, 31)) / 20)
 
 
 def test_curves_with_holes_are_drawn(tmp_path: Path) -> None:
