@@ -14,11 +14,13 @@ from simic.runtime.code_version import tree_digest
 
 if TYPE_CHECKING:
     from simic.hosts.protocols import Blueprint, HostFamily
+    from simic.hosts.trunk import Trunk
 
-__all__ = ["blueprint_names", "family_names", "load_blueprint", "load_family", "world_digest"]
+__all__ = ["blueprint_names", "family_names", "load_blueprint", "load_family", "load_trunk", "world_digest"]
 
 _BLUEPRINTS = ("blueprints", "simic.blueprints", "BLUEPRINT")
 _FAMILIES = ("families", "simic.host_families", "FAMILY")
+_TRUNKS = ("trunks", "simic.host_trunks", "TRUNK")
 
 
 def blueprint_names() -> tuple[str, ...]:
@@ -43,13 +45,19 @@ def load_family(name: str) -> HostFamily:
     return family
 
 
+def load_trunk(name: str) -> type[Trunk]:
+    """The kind of stacked hosts of that name; an unknown name is a ConfigError."""
+    trunk: type[Trunk] = _load(name, *_TRUNKS)
+    return trunk
+
+
 @cache
 def world_digest() -> str:
     """SHA-256 over this room's sources and the installed plug-ins: hosts grown under another one are others."""
     package = Path(__file__).parent
     plugged = sorted(
         f"{group}:{name}:{point.value}:{'' if point.dist is None else point.dist.version}"
-        for _, group, _ in (_BLUEPRINTS, _FAMILIES)
+        for _, group, _ in (_BLUEPRINTS, _FAMILIES, _TRUNKS)
         for name, point in _installed(group).items()
     )
     return hashlib.sha256("\n".join([tree_digest(package.parent, (package.name,)), *plugged]).encode()).hexdigest()

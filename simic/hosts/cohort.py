@@ -1,6 +1,6 @@
-"""The samples of N hosts, stacked, and the batches of an epoch. Test samples are built only when asked for.
+"""The samples of N stacked hosts, and the batches of an epoch. Test samples are built only when asked for.
 
-Shapes: N hosts, T steps, B batch, D width, n seeds of a group.
+Shapes: N hosts, T steps, B batch, D features, n seeds of a group.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from torch import Tensor
 from simic.contracts.errors import DatasetError
 from simic.contracts.state import HostIdentity
 from simic.hosts import counter_rng
-from simic.hosts.anatomy import BATCH, BLOCKS, CLASSES, HIDDEN, INPUTS, SAMPLES, STEPS, WIDTH
+from simic.hosts.anatomy import BATCH, BLOCKS, HIDDEN, SAMPLES, STEPS
 from simic.hosts.catalogue import load_family
 from simic.hosts.counter_rng import Purpose
-from simic.hosts.data import POOL_SIZES, HostSamples, Part, epoch_order, host_samples
+from simic.hosts.data import POOL_SIZES, HostSamples, epoch_order, host_samples
 from simic.hosts.evaluation import EvaluationSet
 from simic.hosts.growth import Growth
-from simic.hosts.protocols import HostRecipe
+from simic.hosts.protocols import HostRecipe, Part, Site
 from simic.hosts.training import EpochBatches
+from simic.hosts.trunk import Trunk
 
-__all__ = ["Cohort", "epoch_noise"]
+__all__ = ["Cohort", "epoch_noise", "recipes_of"]
 
 _VECTOR = 32
 """Evaluation sets are padded to whole vector registers per host, see ``anatomy``."""
@@ -32,42 +33,42 @@ _DRAWS = 8
 """Uniform numbers a family may use."""
 
 
-class Cohort:
-    """What the hosts are and what they learn from."""
+def recipes_of(hosts: Sequence[HostIdentity]) -> list[HostRecipe]:
+    """What the hosts are, from their families and keys alone."""
+    keys = np.array([host.key for host in hosts], dtype=np.int64)
+    draws = counter_rng.uniforms(counter_rng.streams(keys, Purpose.RECIPE), _DRAWS)
+    return [_checked(load_family(host.family).recipe(row), host) for host, row in zip(hosts, draws, strict=True)]
 
-    def __init__(self, hosts: Sequence[HostIdentity]) -> None:
-        self.keys: NDArray[np.int64] = np.array([host.key for host in hosts], dtype=np.int64)
-        draws = counter_rng.uniforms(counter_rng.streams(self.keys, Purpose.RECIPE), _DRAWS)
-        self.recipes = [
-            _checked(load_family(host.family).recipe(row), host) for host, row in zip(hosts, draws, strict=True)
-        ]
-        self.hidden: NDArray[np.int64] = np.array([recipe.hidden for recipe in self.recipes], dtype=np.int64)
-        self.is_linear: NDArray[np.bool_] = np.array([recipe.is_linear for recipe in self.recipes])
-        self._floor = torch.from_numpy(np.where(self.is_linear, -np.inf, 0.0).astype(np.float32))[:, None, None]
-        self._passing = torch.from_numpy(self.is_linear.astype(np.float32))[:, None, None]
+
+class Cohort:
+    """What the hosts learn from and are measured on."""
+
+    def __init__(self, keys: NDArray[np.int64], recipes: Sequence[HostRecipe], trunk: Trunk) -> None:
+        self.keys, self.recipes, self._trunk = keys, recipes, trunk
         samples = self._samples(Part.TRAIN)
         self._sizes = np.array([len(one.labels) for one in samples])
         self._inputs, self._labels = _stack(samples, SAMPLES)
         self._gains = self._stacked_gains(samples, SAMPLES)
         self.validation = self._evaluation_set(Part.VALIDATION)
 
-    def test(self) -> EvaluationSet:
-        """The samples of the final report."""
-        return self._evaluation_set(Part.TEST)
+    def evaluation_set(self, part: Part) -> EvaluationSet:
+        """The samples of a part that nobody trains on."""
+        return self.validation if part is Part.VALIDATION else self._evaluation_set(part)
 
     def batches(self, epoch: int) -> EpochBatches:
         """The batches of an epoch, without noise."""
-        order = epoch_order(self.keys, self._sizes, epoch) + SAMPLES * np.arange(len(self.keys))[:, None]
-        rows = torch.from_numpy(order.reshape(len(self.keys), STEPS, BATCH).swapaxes(0, 1).reshape(-1).copy())
-        shape = (STEPS, len(self.keys), BATCH, -1)
+        hosts = len(self.keys)
+        order = epoch_order(self.keys, self._sizes, epoch) + SAMPLES * np.arange(hosts)[:, None]
+        rows = torch.from_numpy(order.reshape(hosts, STEPS, BATCH).swapaxes(0, 1).reshape(-1).copy())
 
         def pick(values: Tensor) -> Tensor:
-            return values.view(-1, values.shape[2]).index_select(0, rows).view(shape)
+            flat = values.view(-1, *values.shape[2:]).index_select(0, rows)
+            return flat.view(STEPS, hosts, BATCH, *values.shape[2:])
 
         gains = tuple(None if gain is None else pick(gain) for gain in self._gains)
-        labels = self._labels.view(-1).index_select(0, rows).view(STEPS, len(self.keys), 1, BATCH)
-        targets = (labels == torch.arange(CLASSES)[:, None]).float()
-        return EpochBatches(pick(self._inputs), targets, gains, self._floor, self._passing, {})
+        labels = self._labels.view(-1).index_select(0, rows).view(STEPS, hosts, 1, BATCH)
+        targets = (labels == torch.arange(self._trunk.anatomy.classes)[:, None]).float()
+        return EpochBatches(pick(self._inputs), targets, gains, {})
 
     def noise(self, growth: Growth, epoch: int) -> dict[tuple[int, int], Tensor]:
         """Uniform numbers for the groups that want them, see ``EpochBatches.noise``."""
@@ -80,12 +81,13 @@ class Cohort:
         ]
         drawn = {}
         for (slot, index), group in wanted:
-            values = epoch_noise(self.keys[group.hosts], slot, epoch)
+            values = epoch_noise(self.keys[group.hosts], slot, epoch, self._trunk.anatomy.sites[slot])
             drawn[slot, index] = torch.from_numpy(values.swapaxes(0, 1).copy())
         return drawn
 
     def _samples(self, part: Part) -> list[HostSamples]:
-        return [host_samples(int(key), recipe, part) for key, recipe in zip(self.keys, self.recipes, strict=True)]
+        inputs = self._trunk.inputs
+        return [host_samples(int(key), one, part, inputs) for key, one in zip(self.keys, self.recipes, strict=True)]
 
     def _stacked_gains(self, samples: Sequence[HostSamples], rows: int) -> tuple[Tensor | None, ...]:
         """Per block [N, rows, 1]; 1 for hosts that scale nothing there, None if no host does."""
@@ -93,9 +95,9 @@ class Cohort:
         for block in range(BLOCKS):
             factor = np.ones((len(samples), rows, 1), dtype=np.float32)
             for row, one, recipe in zip(factor, samples, self.recipes, strict=True):
-                if recipe.gain_block == block:
+                if block in recipe.gain_blocks:
                     row[: len(one.log_gain), 0] = np.exp(recipe.gain_level + recipe.gain_spread * one.log_gain)
-            has_any = any(recipe.gain_block == block for recipe in self.recipes)
+            has_any = any(block in recipe.gain_blocks for recipe in self.recipes)
             gains.append(torch.from_numpy(factor) if has_any else None)
         return tuple(gains)
 
@@ -103,18 +105,18 @@ class Cohort:
         samples, valid = self._samples(part), POOL_SIZES[part]
         rows = -(-valid // _VECTOR) * _VECTOR
         inputs, labels = _stack(samples, rows)
-        return EvaluationSet(inputs, labels, self._stacked_gains(samples, rows), self._floor, valid)
+        return EvaluationSet(inputs, labels, self._stacked_gains(samples, rows), valid)
 
 
-def epoch_noise(keys: NDArray[np.int64], slot: int, epoch: int) -> NDArray[np.float32]:
+def epoch_noise(keys: NDArray[np.int64], slot: int, epoch: int, site: Site) -> NDArray[np.float32]:
     """Uniform numbers in [0, 1) for the seeds in a slot, [n, T, B, D]."""
-    draws = counter_rng.bits(counter_rng.streams(keys, Purpose.DROPOUT, epoch, slot), SAMPLES * WIDTH)
+    draws = counter_rng.bits(counter_rng.streams(keys, Purpose.DROPOUT, epoch, slot), SAMPLES * site.width)
     values = (draws >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
-    return values.reshape(-1, STEPS, BATCH, WIDTH)
+    return values.reshape(-1, STEPS, BATCH, site.width)
 
 
 def _stack(samples: Sequence[HostSamples], rows: int) -> tuple[Tensor, Tensor]:
-    inputs = np.zeros((len(samples), rows, INPUTS), dtype=np.float32)
+    inputs = np.zeros((len(samples), rows, *samples[0].inputs.shape[1:]), dtype=np.float32)
     labels = np.zeros((len(samples), rows), dtype=np.int64)
     for index, one in enumerate(samples):
         inputs[index, : len(one.labels)], labels[index, : len(one.labels)] = one.inputs, one.labels

@@ -8,7 +8,7 @@ Shapes: n samples, N hosts.
 
 from __future__ import annotations
 
-from enum import IntEnum
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -18,19 +18,11 @@ from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
 from simic.contracts.errors import DatasetError
 from simic.hosts import counter_rng
-from simic.hosts.anatomy import DIGIT, INPUTS, SAMPLES
+from simic.hosts.anatomy import DIGIT, SAMPLES
 from simic.hosts.counter_rng import Purpose
-from simic.hosts.protocols import HostRecipe, Pairs
+from simic.hosts.protocols import HostRecipe, Pairs, Part
 
-__all__ = ["POOL_SIZES", "DigitPool", "HostSamples", "Part", "digit_pool", "epoch_order", "host_samples"]
-
-
-class Part(IntEnum):
-    """Which digits; hosts, controllers and rewards never see ``TEST`` before an episode is over."""
-
-    TRAIN = 0
-    VALIDATION = 1
-    TEST = 2
+__all__ = ["POOL_SIZES", "DigitPool", "HostSamples", "digit_pool", "epoch_order", "host_samples"]
 
 
 POOL_SIZES: dict[Part, int] = {Part.TRAIN: 900, Part.VALIDATION: 450, Part.TEST: 447}
@@ -49,7 +41,7 @@ class HostSamples(NamedTuple):
     """One host's samples of one part."""
 
     inputs: NDArray[np.float32]
-    """[n, 34]: digit a, digit b, selector as -1 or 1, one."""
+    """[n, ...], as the trunk shows them to its hosts."""
     labels: NDArray[np.int64]
     """[n]"""
     log_gain: NDArray[np.float32]
@@ -74,7 +66,9 @@ def digit_pool(part: Part) -> DigitPool:
     return _pools()[part]
 
 
-def host_samples(key: int, recipe: HostRecipe, part: Part) -> HostSamples:
+def host_samples(
+    key: int, recipe: HostRecipe, part: Part, inputs: Callable[[Pairs], NDArray[np.float32]]
+) -> HostSamples:
     """The samples of one host; training samples carry the recipe's label noise, the others are clean."""
     pool, size = digit_pool(part), POOL_SIZES[part]
     first = np.arange(size)
@@ -86,14 +80,11 @@ def host_samples(key: int, recipe: HostRecipe, part: Part) -> HostSamples:
         second = first[second % count]
     selector = counter_rng.integers(counter_rng.streams(key, Purpose.SELECTOR, part), count, 2)[0] == 1
     pairs = Pairs(pool.features[first], pool.features[second], pool.labels[first], pool.labels[second], selector)
-    inputs = np.zeros((count, INPUTS), dtype=np.float32)
-    inputs[:, :DIGIT], inputs[:, DIGIT : 2 * DIGIT] = pairs.a, pairs.b
-    inputs[:, 2 * DIGIT], inputs[:, 2 * DIGIT + 1] = np.where(selector, 1.0, -1.0), 1.0
     labels = recipe.labels(pairs)
     if part is Part.TRAIN:
         labels = _noisy(key, labels, recipe)
     gain = counter_rng.normals(counter_rng.streams(key, Purpose.GAIN, part), count)[0]
-    return HostSamples(inputs, labels, gain)
+    return HostSamples(inputs(pairs), labels, gain)
 
 
 def _noisy(key: int, labels: NDArray[np.int64], recipe: HostRecipe) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,21 +22,15 @@ from simic.contracts.errors import ConfigError
 from simic.contracts.field_report import GovernorEvent
 from simic.contracts.lifecycle import SeedStage, Trigger
 from simic.contracts.state import HostIdentity
-from simic.hosts import counter_rng, executor, gates, governor
-from simic.hosts.anatomy import CLASSES, SLOTS, WIDTH
-from simic.hosts.catalogue import blueprint_names, load_blueprint
-from simic.hosts.cohort import Cohort
-from simic.hosts.counter_rng import Purpose
+from simic.hosts import executor, governor
+from simic.hosts.assembly import assemble, offered, seed_sizes
+from simic.hosts.catalogue import blueprint_names
 from simic.hosts.counterfactual import fold_contributions
-from simic.hosts.evaluation import EvaluationSet, Measurement, evaluate
-from simic.hosts.growth import Roles, gather, scatter
 from simic.hosts.keys import host_set
 from simic.hosts.legality import check_actions, legal_masks
 from simic.hosts.lifecycle import Slots
-from simic.hosts.observing import Readings, observe, weight_norms
-from simic.hosts.protocols import Blueprint
-from simic.hosts.training import EpochBatches, TrainingRecord, probe_seeds, train_epoch
-from simic.hosts.weights import HostWeights, SeedStore, birth_of_hosts, birth_of_seed
+from simic.hosts.observing import Readings, observe
+from simic.hosts.protocols import HostBatch, Measurement, Part, Roles, TrainingRecord
 
 __all__ = ["Ensemble", "StepOutcome"]
 
@@ -73,14 +67,6 @@ class StepOutcome(NamedTuple):
     """[N], on the last step."""
 
 
-class _Snapshot(NamedTuple):
-    """The last good state, on the CPU; there is never more than one."""
-
-    weights: HostWeights
-    momentum: HostWeights
-    seeds: SeedStore
-
-
 class Ensemble:
     """Batched hosts; host i's history depends on its own key and actions alone, bit for bit."""
 
@@ -90,23 +76,21 @@ class Ensemble:
         self.identities = tuple(hosts)
         self.world = world
         self.blueprints = blueprint_names()
-        self._blueprints: list[Blueprint] = [load_blueprint(name) for name in self.blueprints]
-        self._sizes = np.array([blueprint.parameters for blueprint in self._blueprints], dtype=np.int32)
-        self._sane = np.array([_is_sane(blueprint) for blueprint in self._blueprints])
-        self._seeds_max = host_set(world.set).seeds_max
-        self._cohort = Cohort(hosts)
-        n = len(hosts)
-        self._weights = birth_of_hosts(self._cohort.keys, self._cohort.hidden)
-        self._momentum = HostWeights.zeros(n)
-        self._seeds = SeedStore.zeros(n, max(1, int(self._sizes.max())))
-        self._slots = Slots(n, SLOTS)
-        self._germinations = np.zeros((n, SLOTS), dtype=np.int64)
-        self._seed_is_finite = np.ones((n, SLOTS), dtype=bool)
-        self._epoch = np.zeros(n, dtype=np.int32)
-        self._finished = np.zeros(n, dtype=bool)
-        self._readings = Readings.empty(n)
+        chosen = host_set(world.set)
+        self._seeds_max = chosen.seeds_max
+        self._keys: NDArray[np.int64] = np.array([host.key for host in hosts], dtype=np.int64)
         with _threads(world.threads):
-            first = self._evaluate(self._cohort.validation, self._slots["alpha"])
+            self._hosts: HostBatch = assemble(hosts, chosen)
+            self._sane = offered(self._hosts, chosen)
+            self._sizes = seed_sizes(self._hosts)
+            n, slots = len(hosts), len(self._hosts.anatomy.sites)
+            self._slots = Slots(n, slots)
+            self._germinations = np.zeros((n, slots), dtype=np.int64)
+            self._seed_is_finite = np.ones((n, slots), dtype=bool)
+            self._epoch = np.zeros(n, dtype=np.int32)
+            self._finished = np.zeros(n, dtype=bool)
+            self._readings = Readings.empty(n, len(self._hosts.anatomy.kinds))
+            first = self._evaluate(Part.VALIDATION, self._slots["alpha"])
         self._birth_loss = first.loss
         self._write_evaluation(np.ones(n, dtype=bool), first)
 
@@ -121,7 +105,7 @@ class Ensemble:
     def observe(self) -> Observations:
         """What a controller may know now."""
         return observe(
-            self._cohort, self._slots, self._readings, self._epoch, self.world.horizon, self._seeds_max, self.blueprints
+            self._hosts, self._slots, self._readings, self._epoch, self.world.horizon, self._seeds_max, self.blueprints
         )
 
     def masks(self) -> Masks:
@@ -136,17 +120,17 @@ class Ensemble:
 
     def step(self, actions: NDArray[np.int16]) -> StepOutcome:
         """Act, train one epoch and measure; illegal ``actions`` [N, A] raise IllegalAction and change nothing."""
-        check_actions(actions, self.masks(), self._cohort.keys)
+        check_actions(actions, self.masks(), self._keys)
         live = ~self._finished
         accuracy, loss = (column[:, -1].copy() for column in self._present())
-        snapshot = self._snapshot()
+        snapshot = self._hosts.snapshot()
         # A diverging host may overflow; the governor, not a warning, deals with what comes of it.
         with _threads(self.world.threads), np.errstate(over="ignore", invalid="ignore"):
             self._act(actions)
             seed_ids, blueprint_ids = self._addressed(actions)
             rent = self._parameters(self._slots.is_paying)
             record = self._train(live)
-            measured = self._evaluate(self._cohort.validation, self._slots["alpha"])
+            measured = self._evaluate(Part.VALIDATION, self._slots["alpha"])
             events = self._judge(record, measured, live)
             is_bad = np.array([event is not None for event in events])
             self._record(live & ~is_bad, record, measured)
@@ -183,23 +167,12 @@ class Ensemble:
         total: NDArray[np.int64] = (self._slots["parameters"] * where).sum(axis=1, dtype=np.int64)
         return total
 
-    def _snapshot(self) -> _Snapshot:
-        n = len(self)
-        return _Snapshot(
-            HostWeights.view_of(self._weights.flat.clone(), n),
-            HostWeights.view_of(self._momentum.flat.clone(), n),
-            SeedStore(self._seeds.parameters.clone(), self._seeds.momentum.clone()),
-        )
-
     def _act(self, actions: NDArray[np.int16]) -> None:
         germinated = executor.apply_actions(self._slots, actions, self._sizes)
         self._germinations += germinated
         for host, slot in np.argwhere(germinated).tolist():
-            blueprint = self._blueprints[int(self._slots["blueprint"][host, slot])]
-            key, number = int(self._cohort.keys[host]), int(self._germinations[host, slot])
-            born = birth_of_seed(key, slot, number, blueprint)
-            self._seeds.parameters[host, slot, : len(born)] = born
-            self._seeds.momentum[host, slot] = 0.0
+            number, blueprint = int(self._germinations[host, slot]), int(self._slots["blueprint"][host, slot])
+            self._hosts.germinate(host, slot, number, blueprint)
 
     def _addressed(self, actions: NDArray[np.int16]) -> tuple[list[str | None], list[str | None]]:
         seed_ids: list[str | None] = [None] * len(self)
@@ -216,32 +189,22 @@ class Ensemble:
         return Roles(self._slots["blueprint"], alpha, waiting & live[:, None])
 
     def _train(self, live: Flags) -> TrainingRecord:
-        batches = self._cohort.batches(int(self._epoch[live].max(initial=0)))
-        self._probe(live, batches)
+        epoch = int(self._epoch[live].max(initial=0))
+        if (self._slots.is_in(SeedStage.GERMINATED) & live[:, None]).any():
+            roles = self._roles(live, SeedStage.GERMINATED)._replace(alpha=np.zeros_like(self._slots["alpha"]))
+            executor.pass_probe(self._slots, self._hosts.probe(roles, epoch), live)
         executor.move_alpha(self._slots, live)
-        growth = gather(self._seeds, self._roles(live, SeedStage.TRAINING), self._blueprints, in_training=True)
-        batches = batches._replace(noise=self._cohort.noise(growth, int(self._epoch[live].max(initial=0))))
-        record = train_epoch(self._weights, self._momentum, growth, batches)
-        scatter(growth, self._seeds)
-        return record
+        return self._hosts.train(self._roles(live, SeedStage.TRAINING), epoch)
 
-    def _probe(self, live: Flags, batches: EpochBatches) -> None:
-        if not (self._slots.is_in(SeedStage.GERMINATED) & live[:, None]).any():
-            return
-        roles = self._roles(live, SeedStage.GERMINATED)
-        growth = gather(
-            self._seeds, roles._replace(alpha=np.zeros_like(roles.alpha)), self._blueprints, in_training=True
-        )
-        executor.pass_probe(self._slots, probe_seeds(self._weights, growth, batches), live)
-
-    def _evaluate(self, data: EvaluationSet, alpha: NDArray[np.float32]) -> Measurement:
-        roles = Roles(self._slots["blueprint"], alpha, np.zeros_like(self._finished[:, None] & (alpha > 0)))
-        return evaluate(self._weights, gather(self._seeds, roles, self._blueprints, in_training=False), data)
+    def _evaluate(self, part: Part, alpha: NDArray[np.float32], *, leave_one_out: bool = True) -> Measurement:
+        roles = Roles(self._slots["blueprint"], alpha, np.zeros(alpha.shape, dtype=bool))
+        return self._hosts.evaluate(part, roles, leave_one_out=leave_one_out)
 
     def _judge(self, record: TrainingRecord, measured: Measurement, live: Flags) -> list[GovernorEvent | None]:
-        hosts_finite, self._seed_is_finite = _finite(self._weights, self._momentum, self._seeds)
+        hosts_finite, self._seed_is_finite = self._hosts.is_finite()
         is_finite = hosts_finite & (self._seed_is_finite | ~self._slots.is_paying).all(axis=1)
-        evidence = governor.Evidence(record.loss, measured.loss, is_finite, self._birth_loss, CLASSES)
+        classes = self._hosts.anatomy.classes
+        evidence = governor.Evidence(record.loss, measured.loss, is_finite, self._birth_loss, classes)
         return [event if lives else None for event, lives in zip(governor.judge(evidence), live.tolist(), strict=True)]
 
     def _record(self, rows: Flags, record: TrainingRecord, measured: Measurement) -> None:
@@ -254,9 +217,9 @@ class Ensemble:
         self._slots["gradient_health"][rows] = record.seed_health[rows]
         self._write_evaluation(rows, measured)
         fold_contributions(self._slots, measured.accuracy, measured.accuracy_without, rows)
-        entered = executor.end_epoch(self._slots, rows, self._seed_is_finite, self._seeds.is_clear())
+        entered = executor.end_epoch(self._slots, rows, self._seed_is_finite, self._hosts.is_clear())
         if entered.any():
-            self._seeds.clear(entered)
+            self._hosts.clear(entered)
 
     def _write_evaluation(self, rows: Flags, measured: Measurement) -> None:
         self._readings.write(
@@ -264,19 +227,15 @@ class Ensemble:
             validation_loss=measured.loss,
             validation_accuracy=measured.accuracy,
             activation_spread=measured.spread,
-            weight_norm=weight_norms(self._weights),
+            weight_norm=self._hosts.weight_norms(),
         )
         self._slots["risk"][rows] = measured.risk[rows]
 
-    def _roll_back(self, frozen: Flags, is_bad: Flags, snapshot: _Snapshot) -> None:
+    def _roll_back(self, frozen: Flags, is_bad: Flags, snapshot: Any) -> None:
         """Undo the epoch of stopped and of finished hosts; prune the live seeds of the former."""
         if not frozen.any():
             return
-        rows = torch.from_numpy(np.flatnonzero(frozen))
-        self._weights.restore(snapshot.weights, rows)
-        self._momentum.restore(snapshot.momentum, rows)
-        for mine, theirs in zip(self._seeds, snapshot.seeds, strict=True):
-            mine[rows] = theirs[rows]
+        self._hosts.restore(snapshot, frozen)
         alive = self._slots.is_alive & is_bad[:, None]
         if alive.any():
             self._slots.move(alive, Trigger.GOVERNOR)
@@ -287,42 +246,17 @@ class Ensemble:
         if not terminated.any():
             return None, None
         kept = np.where(self._slots.is_in(SeedStage.FOSSILIZED), self._slots["alpha"], np.float32(0.0))
-        committed = self._evaluate(self._cohort.validation, kept)
+        committed = self._evaluate(Part.VALIDATION, kept, leave_one_out=False)
         if is_bad.any():
             self._readings.shift(is_bad)
             self._write_evaluation(is_bad, committed)
-        return committed, self._evaluate(self._cohort.test(), kept)
+        return committed, self._evaluate(Part.TEST, kept, leave_one_out=False)
 
 
 def _only(rows: Flags, measured: Measurement | None) -> NDArray[np.float32]:
     if measured is None:
         return np.full(len(rows), np.nan, dtype=np.float32)
     return np.where(rows, measured.accuracy, np.nan).astype(np.float32)
-
-
-def _finite(weights: HostWeights, momentum: HostWeights, seeds: SeedStore) -> tuple[Flags, Flags]:
-    """Which hosts [N] and seeds [N, S] are finite; looked at one by one only if a grand total is not."""
-    hosts, slots = seeds.parameters.shape[:2]
-    host_good, seed_good = np.ones(hosts, dtype=bool), np.ones((hosts, slots), dtype=bool)
-    for kind in (weights, momentum):
-        if not torch.isfinite(kind.flat.sum()):
-            for part in kind.segments:
-                host_good &= part.isfinite().view(hosts, -1).all(dim=1).numpy()
-    for store in seeds:
-        if not torch.isfinite(store.sum()):
-            seed_good &= store.isfinite().all(dim=2).numpy()
-    return host_good, seed_good
-
-
-def _is_sane(blueprint: Blueprint) -> bool:
-    """Judge G0 on a seed at birth."""
-    draws = counter_rng.normals(counter_rng.streams([0, 1], Purpose.SANITY), max(blueprint.parameters, 32 * WIDTH))
-    values = torch.from_numpy(draws)
-    h = values[:, : 32 * WIDTH].reshape(2, 32, WIDTH)
-    with torch.no_grad():
-        delta = blueprint.delta(blueprint.birth(values[:, : blueprint.parameters]), h, None)
-    verdict = gates.is_sane(is_known=True, keeps_shape=delta.shape == h.shape, birth_deviation=float(delta.abs().max()))
-    return bool(verdict.passed)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Validation of all hosts, fused with leave-one-out counterfactuals.
 
 Rows share every layer in front of the slot at which they differ; only hosts with an active seed branch at all.
-Nothing here changes a host. Shapes: N hosts, R rows, B samples (padded), D width, S slots, L layers.
+Nothing here changes a host. Shapes: N hosts, R rows, B samples (padded), D features, S slots, L layers, C classes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.hosts.anatomy import LAYERS, SLOTS
-from simic.hosts.growth import Growth
+from simic.hosts.growth import Growth, Paths
+from simic.hosts.protocols import Measurement
+from simic.hosts.trunk import Trunk, per_row, scaled
 from simic.hosts.weights import HostWeights
 
-__all__ = ["EvaluationSet", "Measurement", "evaluate"]
+__all__ = ["EvaluationSet", "evaluate", "measure_logits", "ratio_of", "spread_of"]
 
 _SMALL = 1e-6
 """Keeps the logarithm of a silent layer finite."""
@@ -27,82 +28,87 @@ class EvaluationSet(NamedTuple):
     """One part's samples of N hosts, padded with zero rows to a multiple of 32."""
 
     inputs: Tensor
-    """[N, B, 34]"""
+    """[N, B, ...]"""
     labels: Tensor
     """int64 [N, B]"""
     gains: tuple[Tensor | None, ...]
     """Per block: [N, B, 1], or None where no host has one."""
-    floor: Tensor
-    """[N, 1, 1]"""
     valid: int
     """Samples that count."""
 
 
-class Measurement(NamedTuple):
-    """What a pass over an evaluation set shows."""
-
-    loss: NDArray[np.float64]
-    """[N]"""
-    accuracy: NDArray[np.float64]
-    """[N]"""
-    accuracy_without: NDArray[np.float64]
-    """[N, S]: with that slot's seed off; NaN where there is none to switch off."""
-    spread: NDArray[np.float64]
-    """[N, L]: standard deviation over samples of ln |layer output|, in front of the slot."""
-    risk: NDArray[np.float64]
-    """[N, S]: |alpha delta| / |h|, at most 1; NaN where nothing is added."""
-
-
-def evaluate(weights: HostWeights, growth: Growth, data: EvaluationSet) -> Measurement:
+def evaluate(trunk: Trunk, weights: HostWeights, growth: Growth, data: EvaluationSet) -> Measurement:
     """Loss and accuracy of every row in one pass; ``growth`` was gathered for evaluation."""
-    hosts, paths = len(weights.stem), growth.paths
-    spread = np.empty((hosts, LAYERS))
-    risk = np.full((hosts, SLOTS), np.nan)
+    paths, slots = growth.paths, len(growth.beds)
+    hosts = paths.counts[0]
+    spread = np.empty((hosts, len(trunk.anatomy.kinds)))
+    risk = np.full((hosts, slots), np.nan)
     with torch.no_grad():
-        x = torch.maximum(torch.bmm(data.inputs, weights.stem), data.floor)
+        parts = per_row(trunk, weights, paths)
+        x = trunk.stem(parts, data.inputs)
         for slot, bed in enumerate(growth.beds):
             if slot:
-                unit = torch.bmm(x, paths.per_row(weights.down[slot - 1], slot)).relu_()
-                x = torch.baddbmm(x, unit, paths.per_row(weights.up[slot - 1], slot))
-                gain = data.gains[slot - 1]
-                if gain is not None:
-                    x.mul_(paths.per_row(gain, slot))
-            spread[:, slot] = _spread(x[:hosts], data.valid)
+                x = scaled(trunk.block(slot - 1, parts, x), data.gains[slot - 1], paths, slot)
+            spread[:, slot] = spread_of(x[:hosts], data.valid)
             if len(paths.starts[slot]):
                 x = torch.cat([x, x.index_select(0, paths.starts[slot])])
             if bed is not None:
                 h, change = bed.apply(x, [None] * len(bed.groups), in_training=False)
-                ratio = _ratio(change, h, data.valid)
+                ratio = ratio_of(change, h, data.valid)
                 is_host = bed.target.numpy() < hosts
                 risk[bed.target.numpy()[is_host], slot] = ratio[is_host]
-        logits = torch.bmm(paths.per_row(weights.head, SLOTS), x.transpose(1, 2))
-        spread[:, -1] = _spread(logits[:hosts].transpose(1, 2), data.valid)
-        loss, accuracy = _score(logits, paths.per_row(data.labels, SLOTS), data.valid)
-    without = np.full((hosts, SLOTS), np.nan)
-    for slot, start in enumerate(paths.starts):
-        without[start.numpy(), slot] = accuracy[paths.counts[slot] : paths.counts[slot + 1]]
-    return Measurement(loss[:hosts], accuracy[:hosts], without, spread, risk)
+        logits = trunk.logits(parts, x)
+        spread[:, -1] = spread_of(logits[:hosts].transpose(1, 2), data.valid)
+        return measure_logits(logits, paths.per_row(data.labels, slots), data.valid, paths, spread, risk)
 
 
-def _score(logits: Tensor, labels: Tensor, valid: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean loss and accuracy per row of logits [R, 10, B]; a tie for the largest logit is a miss."""
+def measure_logits(
+    logits: Tensor, labels: Tensor, valid: int, paths: Paths, spread: NDArray[np.float64], risk: NDArray[np.float64]
+) -> Measurement:
+    """Score the rows' logits [R, C, B] against labels [R, B]; a tie for the largest logit is a miss."""
+    hosts, slots = paths.counts[0], len(paths.starts)
     index = labels.unsqueeze(1)
-    likelihood = logits.log_softmax(dim=1).gather(1, index)[:, 0, :valid]
+    likelihood = logits[:hosts].log_softmax(dim=1).gather(1, index[:hosts])[:, 0, :valid]
     others = logits.scatter(1, index, -torch.inf).amax(dim=1)
-    hits = (logits.gather(1, index)[:, 0] > others)[:, :valid]
-    return -likelihood.numpy().mean(axis=1, dtype=np.float64), hits.numpy().mean(axis=1, dtype=np.float64)
+    hits = (logits.gather(1, index)[:, 0] > others)[:, :valid].numpy()
+    accuracy = hits.mean(axis=1, dtype=np.float64)
+    without, error = np.full((2, hosts, slots), np.nan)
+    for slot, start in enumerate(paths.starts):
+        members, rows = start.numpy(), slice(paths.counts[slot], paths.counts[slot + 1])
+        without[members, slot] = accuracy[rows]
+        error[members, slot] = (hits[members].astype(np.int8) - hits[rows]).std(axis=1) / np.sqrt(valid)
+    return Measurement(
+        loss=-likelihood.numpy().mean(axis=1, dtype=np.float64),
+        accuracy=accuracy[:hosts],
+        accuracy_without=without,
+        error_without=error,
+        spread=spread,
+        risk=risk,
+        largest_share=_largest_share(logits[:hosts, :, :valid]),
+    )
 
 
-def _spread(x: Tensor, valid: int) -> NDArray[np.float64]:
-    """Deviation over samples of ln |x|, x [N, B, D]."""
-    sizes = torch.linalg.vector_norm(x, dim=2).add_(_SMALL).log_()[:, :valid].numpy().astype(np.float64)
+def _largest_share(logits: Tensor) -> NDArray[np.float64]:
+    """Share of samples whose largest logit is the commonest class's; logits [N, C, B]."""
+    chosen = logits.argmax(dim=1).numpy()
+    counts = [(chosen == label).sum(axis=1) for label in range(logits.shape[1])]
+    share: NDArray[np.float64] = np.max(counts, axis=0) / chosen.shape[1]
+    return share
+
+
+def spread_of(x: Tensor, valid: int) -> NDArray[np.float64]:
+    """Deviation over samples of ln |x|, x [N, B, *space, D]."""
+    flat = x if x.dim() == 3 else x.flatten(2)
+    sizes = torch.linalg.vector_norm(flat, dim=2).add_(_SMALL).log_()[:, :valid].numpy().astype(np.float64)
     return np.asarray(sizes.std(axis=1))
 
 
-def _ratio(change: Tensor, h: Tensor, valid: int) -> NDArray[np.float64]:
-    """|change| / |h| per seed over all its samples, at most 1; [n, B, D] each."""
+def ratio_of(change: Tensor, h: Tensor, valid: int) -> NDArray[np.float64]:
+    """|change| / |h| per seed over all its samples, at most 1; [n, B, *space, D] each."""
     above, below = (
-        np.sqrt(np.square(torch.linalg.vector_norm(x, dim=2)[:, :valid].numpy().astype(np.float64)).sum(axis=1))
+        np.sqrt(
+            np.square(torch.linalg.vector_norm(x.flatten(2), dim=2)[:, :valid].numpy().astype(np.float64)).sum(axis=1)
+        )
         for x in (change, h)
     )
     ratio: NDArray[np.float64] = np.minimum(above / np.maximum(below, _SMALL), 1.0)

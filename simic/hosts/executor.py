@@ -30,7 +30,7 @@ def addressed(actions: NDArray[np.int16], slots: int) -> NDArray[np.bool_]:
 
 
 def apply_actions(slots: Slots, actions: NDArray[np.int16], sizes: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Move the slots as told; ``sizes`` [K] are parameters per blueprint. Returns where seeds germinated, [N, S]."""
+    """Move the slots as told; ``sizes`` [S, K] are parameters. Returns where seeds germinated, [N, S]."""
     named = addressed(actions, slots["stage"].shape[1])
     chosen: dict[Op, NDArray[np.bool_]] = {}
     for op in (Op.GERMINATE, Op.ADVANCE, Op.SET_ALPHA_TARGET, Op.FOSSILIZE, Op.PRUNE):
@@ -38,10 +38,10 @@ def apply_actions(slots: Slots, actions: NDArray[np.int16], sizes: NDArray[np.in
         if chosen[op].any():
             slots.move(chosen[op], Trigger.ACTION, op)
     born = chosen[Op.GERMINATE]
-    rows = np.nonzero(born)[0]
+    rows, places = np.nonzero(born)
     slots["blueprint"][born] = actions[rows, HEAD_INDEX[Head.BLUEPRINT]]
     slots["tempo"][born] = _TEMPOS[actions[rows, HEAD_INDEX[Head.TEMPO]]]
-    slots["parameters"][born] = sizes[actions[rows, HEAD_INDEX[Head.BLUEPRINT]]]
+    slots["parameters"][born] = sizes[places, actions[rows, HEAD_INDEX[Head.BLUEPRINT]]]
     slots["age_epochs"][born] = 0
     ramped = chosen[Op.ADVANCE] | chosen[Op.SET_ALPHA_TARGET]
     factors = actions[np.nonzero(ramped)[0]]

@@ -7,7 +7,7 @@ A *row* is one path through the network. Rows 0 .. N-1 are the hosts themselves.
 of a slot: in training, a seed that learns in isolation runs its own blended network there; in evaluation, the
 network without that slot's seed does. Rows keep their order and only grow, so every layer works on a prefix.
 Where an extra row meets another slot with a seed that its host feels, it passes through that seed as well.
-Shapes: N hosts, S slots, R rows, n seeds of a group, P parameters, B samples, D width.
+Shapes: N hosts, S slots, R rows, n seeds of a group, P parameters, B samples, D features of a position.
 """
 
 from __future__ import annotations
@@ -21,22 +21,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.hosts.protocols import Blueprint
+from simic.hosts.operators import change_of
+from simic.hosts.protocols import Blueprint, Roles, Site
 from simic.hosts.weights import SeedStore
 
-__all__ = ["Bed", "Group", "Growth", "Paths", "Roles", "gather", "scatter"]
+__all__ = ["Bed", "Group", "Growth", "Paths", "gather", "scatter"]
 
 Ints = NDArray[np.int64]
-
-
-class Roles(NamedTuple):
-    """Which seeds do what, [N, S] each."""
-
-    blueprint: NDArray[np.int16]
-    alpha: NDArray[np.float32]
-    """0 where the seed has no effect on its host."""
-    is_incubating: NDArray[np.bool_]
-    """Learns beside its host, which does not feel it."""
 
 
 class Paths(NamedTuple):
@@ -70,12 +61,12 @@ class Group:
     """int64: the seed of each extra row that passes through, behind the seeds' own rows."""
 
     def change(self, h: Tensor, noise: Tensor | None) -> Tensor:
-        """Delta of each row of h [n + passengers, B, D]; passengers teach the seed nothing."""
+        """Change of each row of h [n + passengers, B, *space, D] at alpha 1; passengers teach the seed nothing."""
         parameters = self.parameters
         if self.passenger is not None:
             parameters = torch.cat([parameters, parameters.detach().index_select(0, self.passenger)])
             noise = None if noise is None else torch.cat([noise, noise.index_select(0, self.passenger)])
-        return self.blueprint.delta(parameters, h, noise)
+        return change_of(self.blueprint.operator, h, self.blueprint.delta(parameters, h, noise))
 
 
 @dataclass
@@ -90,16 +81,20 @@ class Bed:
     target: Tensor
     """int64 rows written."""
     scale: Tensor
-    """[rows, 1, 1]: alpha."""
+    """[rows]: alpha."""
+
+    def change(self, h: Tensor, noise: Sequence[Tensor | None]) -> Tensor:
+        """What the rows ``h`` [rows, B, *space, D] gain: alpha times the change at alpha 1."""
+        parts = torch.split(h, self.sizes)
+        changes = [group.change(part, drawn) for group, part, drawn in zip(self.groups, parts, noise, strict=True)]
+        return torch.cat(changes) * self.scale.view(-1, *[1] * (h.dim() - 1))
 
     def apply(self, x: Tensor, noise: Sequence[Tensor | None], *, in_training: bool) -> tuple[Tensor, Tensor]:
-        """Write h + alpha delta into the target rows of ``x`` [R, B, D]; returns (h, alpha delta)."""
+        """Write h + change into the target rows of ``x`` [R, B, *space, D]; returns (h, change)."""
         h = x.index_select(0, self.source)
         with torch.set_grad_enabled(in_training):
             h.requires_grad_(in_training)
-            parts = torch.split(h, self.sizes)
-            deltas = [group.change(part, drawn) for group, part, drawn in zip(self.groups, parts, noise, strict=True)]
-            change = torch.cat(deltas) * self.scale
+            change = self.change(h, noise)
         x.index_copy_(0, self.target, h.detach() + change.detach())
         return h, change
 
@@ -120,23 +115,31 @@ class Growth(NamedTuple):
         return [(slot, group) for slot, bed in enumerate(self.beds) if bed is not None for group in bed.groups]
 
 
-def gather(store: SeedStore, roles: Roles, blueprints: Sequence[Blueprint], *, in_training: bool) -> Growth:
-    """Pack the seeds that take part."""
+def gather(
+    store: SeedStore,
+    roles: Roles,
+    blueprints: Sequence[Blueprint],
+    sites: Sequence[Site],
+    *,
+    in_training: bool,
+    leave_one_out: bool = True,
+) -> Growth:
+    """Pack the seeds that take part; in evaluation, extra rows leave out one seed each, if they are wanted."""
     hosts, slots = roles.alpha.shape
     is_felt = roles.alpha > 0
     takes_part = is_felt | roles.is_incubating if in_training else is_felt
-    paths = _paths(hosts, roles.is_incubating if in_training else is_felt)
+    paths = _paths(hosts, roles.is_incubating if in_training else is_felt & leave_one_out)
     cells = [
         (slot, index, np.flatnonzero(takes_part[:, slot] & (roles.blueprint[:, slot] == index)))
         for slot in range(slots)
         for index in np.unique(roles.blueprint[takes_part[:, slot], slot]).tolist()
     ]
-    sizes = [len(members) * blueprints[index].parameters for _, index, members in cells]
+    widths = [blueprints[index].parameters(sites[slot]) for slot, index, _ in cells]
+    sizes = [len(members) * width for (_, _, members), width in zip(cells, widths, strict=True)]
     flat, momentum = torch.empty(sum(sizes)), torch.empty(sum(sizes) if in_training else 0)
     planted: list[list[Group]] = [[] for _ in range(slots)]
     rows: list[list[tuple[Ints, Ints, NDArray[np.float32]]]] = [[] for _ in range(slots)]
-    for (slot, index, members), mine in zip(cells, torch.split(flat, sizes), strict=True):
-        width = blueprints[index].parameters
+    for (slot, index, members), width, mine in zip(cells, widths, torch.split(flat, sizes), strict=True):
         mine = mine.view(len(members), width)
         torch.index_select(store.parameters[:, slot, :width], 0, torch.from_numpy(members), out=mine)
         source, target, scale, passenger = _route(paths, slot, members, is_felt[:, slot], roles.alpha[:, slot])
@@ -145,7 +148,7 @@ def gather(store: SeedStore, roles: Roles, blueprints: Sequence[Blueprint], *, i
     growth = Growth(paths, tuple(map(_bed, planted, rows)), flat, momentum)
     if in_training:
         for (slot, group), mine in zip(growth.groups(), torch.split(momentum, sizes), strict=True):
-            values = store.momentum[torch.from_numpy(group.hosts), slot, : group.blueprint.parameters]
+            values = store.momentum[torch.from_numpy(group.hosts), slot, : group.parameters.shape[1]]
             mine.copy_(values.view(-1))
     return growth
 
@@ -155,7 +158,7 @@ def scatter(growth: Growth, store: SeedStore) -> None:
     groups = growth.groups()
     cuts = torch.split(growth.momentum, [group.parameters.numel() for _, group in groups])
     for (slot, group), momentum in zip(groups, cuts, strict=True):
-        hosts, width = torch.from_numpy(group.hosts), group.blueprint.parameters
+        hosts, width = torch.from_numpy(group.hosts), group.parameters.shape[1]
         store.parameters[:, slot, :width].index_copy_(0, hosts, group.parameters.detach())
         store.momentum[:, slot, :width].index_copy_(0, hosts, momentum.view_as(group.parameters))
 
@@ -176,7 +179,7 @@ def _bed(groups: Sequence[Group], rows: Sequence[tuple[Ints, Ints, NDArray[np.fl
         [len(one[0]) for one in rows],
         torch.from_numpy(source),
         torch.from_numpy(target),
-        torch.from_numpy(scale)[:, None, None],
+        torch.from_numpy(scale),
     )
 
 

@@ -9,10 +9,14 @@ from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
 
-__all__ = ["KEY_LIMIT", "SETS", "HostSet", "draw_keys", "host_set", "identify"]
+__all__ = ["KEY_LIMIT", "SETS", "STANDARD", "HostSet", "draw_keys", "host_set", "identify"]
 
 KEY_LIMIT = 2**31
 """Keys are smaller than this."""
+
+
+STANDARD = ("norm", "gate", "bottleneck", "dense", "heavy", "dropout")
+"""The blueprints that the shipped sets offer."""
 
 
 class HostSet(NamedTuple):
@@ -22,9 +26,17 @@ class HostSet(NamedTuple):
     """Key k belongs to family k modulo their number."""
     seeds_max: int
     """Seeds alive or committed at a time."""
+    kind: str = "mlp"
+    """What the hosts are made of: a file in ``trunks``."""
+    blueprints: tuple[str, ...] = STANDARD
+    """What may grow."""
 
 
-SETS: dict[str, HostSet] = {"benchmark": HostSet(("cap", "select", "gain", "noisy", "fine"), seeds_max=1)}
+_FIVE = ("cap", "select", "gain", "noisy", "fine")
+SETS: dict[str, HostSet] = {
+    "benchmark": HostSet(_FIVE, seeds_max=1),
+    "compound": HostSet((*_FIVE, "both"), seeds_max=3),
+}
 
 
 def host_set(name: str) -> HostSet:

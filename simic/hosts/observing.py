@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from simic.contracts.batches import LAYER_COLUMNS, LAYER_KINDS, SLOT_COLUMNS, SYSTEM_COLUMNS, Observations
-from simic.contracts.state import HISTORY_EPOCHS, LayerKind
-from simic.hosts.anatomy import BLOCKS, CLASSES, CONNECTS, LAYERS, MONITORS, SLOTS, WIDTH
-from simic.hosts.cohort import Cohort
+from simic.contracts.state import HISTORY_EPOCHS
 from simic.hosts.lifecycle import Slots
-from simic.hosts.weights import HostWeights
+from simic.hosts.protocols import Anatomy, HostBatch
 
-__all__ = ["Readings", "observe", "weight_norms"]
+__all__ = ["Readings", "observe"]
 
 
 class Readings(NamedTuple):
@@ -40,9 +37,9 @@ class Readings(NamedTuple):
     """[N, L]"""
 
     @staticmethod
-    def empty(hosts: int) -> Readings:
+    def empty(hosts: int, layers: int) -> Readings:
         """Nothing measured."""
-        shapes = {"train_accuracy": (hosts,), **dict.fromkeys(Readings._fields[4:], (hosts, LAYERS))}
+        shapes = {"train_accuracy": (hosts,), **dict.fromkeys(Readings._fields[4:], (hosts, layers))}
         return Readings(
             *(np.full(shapes.get(name, (hosts, HISTORY_EPOCHS)), np.nan, dtype=np.float32) for name in Readings._fields)
         )
@@ -62,22 +59,15 @@ class Readings(NamedTuple):
             history[rows, :-1] = history[rows, 1:]
 
 
-def weight_norms(weights: HostWeights) -> NDArray[np.float64]:
-    """Norm of each layer's weights, [N, L]."""
-    hosts = len(weights.stem)
-    norms = [
-        torch.linalg.vector_norm(part.view(hosts, -1), dim=1).numpy().astype(np.float64) for part in weights.segments
-    ]
-    blocks = [np.sqrt(norms[1 + 2 * block] ** 2 + norms[2 + 2 * block] ** 2) for block in range(BLOCKS)]
-    return np.stack([norms[0], *blocks, norms[-1]], axis=1)
-
-
 def observe(
-    cohort: Cohort, slots: Slots, readings: Readings, epoch: NDArray[np.int32], horizon: int, seeds_max: int,
+    batch: HostBatch, slots: Slots, readings: Readings, epoch: NDArray[np.int32], horizon: int, seeds_max: int,
     blueprints: tuple[str, ...],
 ) -> Observations:  # fmt: skip
     """Copies, so that what a controller was shown never changes under it."""
-    hosts = len(cohort.keys)
+    anatomy, hosts = batch.anatomy, len(epoch)
+    connects, monitors = (
+        np.array(edges, dtype=np.int64).reshape(-1, 2) for edges in (anatomy.connects, anatomy.monitors)
+    )
     paying = slots.is_paying
     system = {
         "epoch": epoch,
@@ -99,29 +89,23 @@ def observe(
             "validation_accuracy_history": readings.validation_accuracy.copy(),
         },
         slots=columns,
-        slot_ptr=_pointers(hosts, SLOTS),
-        layers=_layers(cohort, readings),
-        layer_ptr=_pointers(hosts, LAYERS),
-        connects=np.tile(np.array(CONNECTS, dtype=np.int64).T, hosts),
-        connects_ptr=_pointers(hosts, len(CONNECTS)),
-        monitors=np.tile(np.array(MONITORS, dtype=np.int64).T, hosts),
-        monitors_ptr=_pointers(hosts, len(MONITORS)),
+        slot_ptr=_pointers(hosts, len(anatomy.sites)),
+        layers=_layers(anatomy, batch.layers(), readings),
+        layer_ptr=_pointers(hosts, len(anatomy.kinds)),
+        connects=np.tile(connects.T, hosts),
+        connects_ptr=_pointers(hosts, len(connects)),
+        monitors=np.tile(monitors.T, hosts),
+        monitors_ptr=_pointers(hosts, len(monitors)),
         blueprints=blueprints,
     )
 
 
-def _layers(cohort: Cohort, readings: Readings) -> dict[str, NDArray[Any]]:
-    hosts = len(cohort.keys)
-    kinds = [LAYER_KINDS.index(kind) for kind in (LayerKind.STEM, *[LayerKind.BLOCK] * BLOCKS, LayerKind.HEAD)]
-    hidden = np.full((hosts, LAYERS), np.nan)
-    hidden[:, 1 : 1 + BLOCKS] = cohort.hidden
-    is_linear = np.zeros((hosts, LAYERS), dtype=bool)
-    is_linear[:, 0], is_linear[:, -1] = cohort.is_linear, True
+def _layers(anatomy: Anatomy, fixed: dict[str, NDArray[Any]], readings: Readings) -> dict[str, NDArray[Any]]:
+    hosts = len(readings.train_accuracy)
     values: dict[str, ArrayLike] = {
-        "kind": np.tile(kinds, hosts),
-        "width": np.tile([WIDTH] * (1 + BLOCKS) + [CLASSES], hosts),
-        "hidden_width": hidden.reshape(-1),
-        "is_linear": is_linear.reshape(-1),
+        "kind": np.tile([LAYER_KINDS.index(kind) for kind in anatomy.kinds], hosts),
+        "width": np.tile(anatomy.widths, hosts),
+        **{name: column.reshape(-1) for name, column in fixed.items()},
         "activation_spread": readings.activation_spread.reshape(-1),
         "weight_norm": readings.weight_norm.reshape(-1),
         "gradient_norm": readings.gradient_norm.reshape(-1),

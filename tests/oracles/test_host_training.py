@@ -10,10 +10,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from support.grown import action, ensemble, waits
+from support.grown import action, ensemble, stack, waits
 
 from simic.contracts.actions import Op
 from simic.hosts.catalogue import blueprint_names
+from simic.hosts.keys import STANDARD
+from simic.hosts.protocols import Part
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +47,18 @@ def test_two_epochs_of_every_family(reference: ModuleType, key: int) -> None:
         assert system["validation_loss"][0] == pytest.approx(loss, rel=5e-3)
         assert system["validation_accuracy"][0] == pytest.approx(accuracy, abs=2.1 / 450)
         if not epoch:
-            _close(grown._weights.stem[0], host.stem)
-            _close(grown._weights.head[0], host.head)
-            for ours, theirs in zip(grown._weights.down + grown._weights.up, [*host.down, *host.up], strict=True):
+            _close(stack(grown).weights.parts[0][0], host.stem)
+            _close(stack(grown).weights.parts[-1][0], host.head)
+            for ours, theirs in zip(
+                (*stack(grown).weights.parts[1:-1:2], *stack(grown).weights.parts[2:-1:2]),
+                [*host.down, *host.up],
+                strict=True,
+            ):
                 _close(ours[0], theirs)
 
 
 @pytest.mark.parametrize("slot", range(3))
-@pytest.mark.parametrize("name", blueprint_names())
+@pytest.mark.parametrize("name", STANDARD)
 def test_incubating_then_blending(reference: ModuleType, name: str, slot: int) -> None:
     key = 4
     grown, host = ensemble([key], horizon=4), reference.ReferenceHost(key)
@@ -64,12 +70,12 @@ def test_incubating_then_blending(reference: ModuleType, name: str, slot: int) -
         role = reference.Role(slot, name, alpha, is_incubating=not epoch)
         train_loss = host.train_epoch(epoch, role)
         assert grown.observe().system["train_loss"][0] == pytest.approx(train_loss, rel=2e-3)
-        ours = grown._seeds.parameters[0, slot]
+        ours = stack(grown).seeds.parameters[0, slot]
         theirs = [value.detach() for value in reference.flatten(name, host.seeds[str(slot)])]
         if theirs and not epoch:
             _close(ours[: sum(map(len, theirs))], torch.cat(theirs))
     loss, accuracy, without = host.evaluate(role)
-    measured = grown._evaluate(grown._cohort.validation, grown._slots["alpha"])
+    measured = grown._evaluate(Part.VALIDATION, grown._slots["alpha"])
     assert measured.loss[0] == pytest.approx(loss, rel=5e-3)
     assert measured.accuracy[0] == pytest.approx(accuracy, abs=3.1 / 450)
     assert measured.accuracy_without[0, slot] == pytest.approx(without, abs=3.1 / 450)
@@ -86,6 +92,6 @@ def test_a_host_is_clipped_together_with_the_seed_it_feels(reference: ModuleType
         host.train_epoch(epoch, reference.Role(0, "heavy", float(epoch), is_incubating=not epoch))
     layers = grown.observe().layers["gradient_norm"]
     assert np.sqrt((layers**2).sum()) > 5
-    moved = torch.linalg.vector_norm(grown._weights.stem[0] - ensemble([2])._weights.stem[0])
+    moved = torch.linalg.vector_norm(stack(grown).weights.parts[0][0] - stack(ensemble([2])).weights.parts[0][0])
     assert moved > 0.5
-    torch.testing.assert_close(grown._weights.stem[0], host.stem.detach(), rtol=0.02, atol=0.01)
+    torch.testing.assert_close(stack(grown).weights.parts[0][0], host.stem.detach(), rtol=0.02, atol=0.01)

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from support.grown import ensemble, random_actions, waits
+from support.grown import ensemble, random_actions, stack, waits
 
 from simic.contracts.batches import STAGE_INDEX
 from simic.contracts.lifecycle import SeedStage
 from simic.hosts import counter_rng
+from simic.hosts.catalogue import blueprint_names
 from simic.hosts.counter_rng import Purpose
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import SETS, HostSet
+from simic.hosts.keys import SETS, STANDARD, HostSet
 
 HORIZON = 10
 KEYS = list(range(100, 164))
@@ -32,7 +33,7 @@ def _bits(grown: Ensemble, host: int) -> list[bytes]:
     observed = grown.observe().take(np.array([host]))
     tables = (observed.system, observed.history, observed.slots, observed.layers)
     columns = [column for table in tables for column in table.values()]
-    tensors = [*grown._weights.segments, *grown._momentum.segments, *grown._seeds]
+    tensors = [*stack(grown).weights.parts, *stack(grown).momentum.parts, *stack(grown).seeds]
     return [column.tobytes() for column in columns] + [tensor[host].numpy().tobytes() for tensor in tensors]
 
 
@@ -71,7 +72,7 @@ def test_the_histories_compared_exercise_every_blueprint_and_pruning(
 ) -> None:
     trained = {blueprint for stage, blueprint in together[1] if stage == STAGE_INDEX[SeedStage.TRAINING]}
     kept = {blueprint for stage, blueprint in together[1] if stage == STAGE_INDEX[SeedStage.FOSSILIZED]}
-    assert trained == set(range(6))
+    assert trained == set(map(blueprint_names().index, STANDARD))
     assert len(kept) >= 3
     stages = {stage for stage, _ in together[1]}
     assert stages >= {STAGE_INDEX[stage] for stage in (SeedStage.EMBARGOED, SeedStage.RESETTING, SeedStage.BLENDING)}
@@ -103,7 +104,7 @@ def test_l4_a_diverged_host_harms_no_neighbour(poison: float) -> None:
         actions = random_actions(healthy.masks(), _uniforms(healthy, epoch))
         healthy.step(actions)
         if epoch == 1:
-            sick._weights.stem[2] = poison
+            stack(sick).weights.parts[0][2] = poison
         mine = actions if epoch <= 1 else np.where(np.arange(5)[:, None] == 2, waits(5), actions)
         outcome = sick.step(mine)
         assert [event is not None for event in outcome.governor] == [epoch == 1 and row == 2 for row in range(5)]

@@ -11,8 +11,9 @@ from support.grown import ensemble, random_actions
 from simic.contracts.actions import HEADS, OPS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.errors import IllegalAction
+from simic.hosts.catalogue import blueprint_names
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import SETS, HostSet
+from simic.hosts.keys import SETS, STANDARD, HostSet
 from simic.hosts.legality import check_actions
 
 
@@ -32,6 +33,9 @@ def test_drl_8_an_action_the_masks_allow_is_never_refused(
         assert np.isfinite(outcome.validation_accuracy_after).all()
         assert ((slots["alpha"] >= 0) & (slots["alpha"] <= 1)).all()
         assert ((slots["alpha"] > 0) <= slots.is_paying).all()
+
+
+OFFERED = [name in STANDARD for name in blueprint_names()]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,7 @@ def test_drl_8_check_and_masks_agree_on_any_row(middle: Ensemble, data: st.DataO
     is_legal = 0 <= op < len(OPS) and bool(masks.op[host, op])
     wants_slot, grows, ramps = op > 0, op == OP_INDEX[Op.GERMINATE], op in (OP_INDEX[Op.ADVANCE], 2)
     is_legal &= (0 <= slot < 3 and bool(masks.slot[host * 3 + slot, op])) if is_legal and wants_slot else slot == -1
-    is_legal &= 0 <= blueprint < 6 if grows else blueprint == -1
+    is_legal &= 0 <= blueprint < len(OFFERED) and bool(OFFERED[blueprint]) if grows else blueprint == -1
     is_legal &= 0 <= tempo < 3 if grows else tempo == -1
     for factor, size in ((target, 3), (speed, 4), (curve, 3)):
         is_legal &= 0 <= factor < size if ramps else factor == -1

@@ -15,8 +15,9 @@ from simic.contracts.config import WorldConfig
 from simic.contracts.lifecycle import SeedStage
 from simic.hosts.ensemble import Ensemble, StepOutcome
 from simic.hosts.keys import identify
+from simic.hosts.stacked import StackedHosts
 
-__all__ = ["action", "ensemble", "prove", "random_actions", "stage_of", "state_digest", "step_with", "waits"]
+__all__ = ["action", "ensemble", "prove", "random_actions", "stack", "stage_of", "state_digest", "step_with", "waits"]
 
 SIZES = {Head.ALPHA_TARGET: 3, Head.ALPHA_SPEED: 4, Head.ALPHA_CURVE: 3, Head.TEMPO: 3}
 
@@ -24,6 +25,13 @@ SIZES = {Head.ALPHA_TARGET: 3, Head.ALPHA_SPEED: 4, Head.ALPHA_CURVE: 3, Head.TE
 def ensemble(keys: Sequence[int], horizon: int = 20, world_set: str = "benchmark") -> Ensemble:
     """Real hosts."""
     return Ensemble(identify(world_set, keys), WorldConfig(set=world_set, horizon=horizon))
+
+
+def stack(grown: Ensemble) -> StackedHosts:
+    """The stacked hosts of an ensemble."""
+    hosts = grown._hosts
+    assert isinstance(hosts, StackedHosts)
+    return hosts
 
 
 def waits(hosts: int) -> NDArray[np.int16]:
@@ -92,6 +100,6 @@ def _bytes_of(value: Any) -> bytes:
 
 def state_digest(grown: Ensemble) -> str:
     """SHA-256 over everything an ensemble carries from step to step."""
-    parts = [grown._weights.flat, grown._momentum.flat, *grown._seeds, *grown._readings]
+    parts = [stack(grown).weights.flat, stack(grown).momentum.flat, *stack(grown).seeds, *grown._readings]
     parts += [*grown._slots.columns.values(), grown._epoch, grown._finished, grown._germinations]
     return hashlib.sha256(b"".join(_bytes_of(part) for part in parts)).hexdigest()

@@ -11,10 +11,11 @@ from simic.contracts.actions import OPS, Op
 from simic.contracts.batches import OP_INDEX, Masks, Observations
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.state import HardwareContext, HostGraph, LayerKind, LayerNode, SeedState, SystemState
+from simic.hosts.catalogue import blueprint_names
 
 __all__ = ["BLUEPRINTS", "Scene", "make_scene"]
 
-BLUEPRINTS = ("bottleneck", "dense", "dropout", "gate", "heavy", "norm")
+BLUEPRINTS = blueprint_names()
 
 
 class Scene(NamedTuple):

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from torch import Tensor, bmm, cat, split, zeros_like
+from torch import Tensor
 
-from simic.hosts.anatomy import WIDTH
+from simic.hosts.blueprints._layers import adapter, adapter_birth, adapter_sizes
+from simic.hosts.protocols import Blueprint, Site
 
 __all__ = ["BLUEPRINT", "Bottleneck"]
 
-_UNITS = 4
-_SIZES = [WIDTH * _UNITS, _UNITS * WIDTH, _UNITS, WIDTH]
+
+def _units(width: int) -> int:
+    return max(4, width // 6)
 
 
-class Bottleneck:
-    """delta = relu(h D + d) U + u with 4 hidden units."""
+class Bottleneck(Blueprint):
+    """delta = relu(h D + d) U + u with a sixth as many hidden units as features, at least four."""
 
-    parameters = sum(_SIZES)
-    is_noisy = False
+    def parameters(self, site: Site, /) -> int:
+        """See ``Blueprint``."""
+        return sum(adapter_sizes(site.width, _units(site.width)))
 
-    def birth(self, normals: Tensor, /) -> Tensor:
+    def birth(self, normals: Tensor, site: Site, /) -> Tensor:
         """See ``Blueprint``: D is random, U and the biases are zero."""
-        down = normals[:, : _SIZES[0]] * (2.0 / WIDTH) ** 0.5
-        return cat([down, zeros_like(normals[:, _SIZES[0] :])], dim=1)
+        return adapter_birth(normals, site.width, _units(site.width))
 
     def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
         """See ``Blueprint``."""
-        down, up, down_bias, up_bias = split(parameters, _SIZES, dim=1)
-        hidden = (bmm(h, down.view(-1, WIDTH, _UNITS)) + down_bias.unsqueeze(1)).relu()
-        return bmm(hidden, up.view(-1, _UNITS, WIDTH)) + up_bias.unsqueeze(1)
+        return adapter(parameters, h, _units(h.shape[-1]))
 
 
 BLUEPRINT = Bottleneck()

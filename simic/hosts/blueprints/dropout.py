@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from torch import Tensor, where, zeros_like
 
+from simic.hosts.protocols import Blueprint, Operator, Site
+
 __all__ = ["BLUEPRINT", "Dropout"]
 
 _RATE = 0.6
 
 
-class Dropout:
-    """delta = h (keep / (1 - p) - 1) while training, 0 in evaluation (Srivastava et al. 2014)."""
+class Dropout(Blueprint):
+    """h times keep / (1 - p) while training (Srivastava et al. 2014); on a map, whole channels are dropped."""
 
-    parameters = 0
+    operator = Operator.MULTIPLY
     is_noisy = True
 
-    def birth(self, normals: Tensor, /) -> Tensor:
+    def parameters(self, _site: Site, /) -> int:
+        """See ``Blueprint``."""
+        return 0
+
+    def birth(self, normals: Tensor, _site: Site, /) -> Tensor:
         """See ``Blueprint``."""
         return normals
 
@@ -23,7 +29,8 @@ class Dropout:
         """See ``Blueprint``."""
         if noise is None:
             return zeros_like(h)
-        return where(noise < _RATE, -h, h * (_RATE / (1.0 - _RATE)))
+        kept = where(noise < _RATE, -1.0, _RATE / (1.0 - _RATE))
+        return kept.view(*h.shape[:2], *[1] * (h.dim() - 3), h.shape[-1]).expand_as(h)
 
 
 BLUEPRINT = Dropout()

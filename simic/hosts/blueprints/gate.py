@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from torch import Tensor, bmm, cat, split, zeros_like
+from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from simic.hosts.anatomy import WIDTH
+from simic.hosts.blueprints._layers import adapter, adapter_birth, adapter_sizes
+from simic.hosts.protocols import Blueprint, Operator, Site
 
 __all__ = ["BLUEPRINT", "Gate"]
 
-_UNITS = 4
 _STEEPNESS = 2.0
-_SIZES = [WIDTH * _UNITS, _UNITS * WIDTH, _UNITS, WIDTH]
 
 
-class Gate:
-    """delta = h (2 sigmoid(2 (relu(LN(h) D + d) U + u)) - 1): each feature is scaled by 0 to 2, at birth by 1.
+def _units(width: int) -> int:
+    return max(4, width // 6)
 
-    The gate looks at the normalised state, so how far it opens does not depend on the scale of h.
+
+class Gate(Blueprint):
+    """Each feature is scaled by 0 to 2, at birth by 1: delta = 2 (relu(LN(s) D + d) U + u) under the gate operator.
+
+    The gate looks at the normalised state, so how far it opens does not depend on the scale of h. On a map, s is the
+    mean over positions, so whole channels are scaled: squeeze and excitation (Hu et al. 2018, arXiv:1709.01507).
     """
 
-    parameters = sum(_SIZES)
-    is_noisy = False
+    operator = Operator.GATE
 
-    def birth(self, normals: Tensor, /) -> Tensor:
+    def parameters(self, site: Site, /) -> int:
+        """See ``Blueprint``."""
+        return sum(adapter_sizes(site.width, _units(site.width)))
+
+    def birth(self, normals: Tensor, site: Site, /) -> Tensor:
         """See ``Blueprint``: D is random, U and the biases are zero."""
-        down = normals[:, : _SIZES[0]] * (2.0 / WIDTH) ** 0.5
-        return cat([down, zeros_like(normals[:, _SIZES[0] :])], dim=1)
+        return adapter_birth(normals, site.width, _units(site.width))
 
     def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
         """See ``Blueprint``."""
-        down, up, down_bias, up_bias = split(parameters, _SIZES, dim=1)
-        hidden = (bmm(layer_norm(h, (WIDTH,)), down.view(-1, WIDTH, _UNITS)) + down_bias.unsqueeze(1)).relu()
-        logit = bmm(hidden, up.view(-1, _UNITS, WIDTH)) + up_bias.unsqueeze(1)
-        return h * ((logit * _STEEPNESS).sigmoid() * 2.0 - 1.0)
+        width = h.shape[-1]
+        squeezed = h if h.dim() == 3 else h.flatten(2, -2).mean(dim=2)
+        logit = adapter(parameters, layer_norm(squeezed, (width,)), _units(width)) * _STEEPNESS
+        return logit.view(*h.shape[:2], *[1] * (h.dim() - 3), width).expand_as(h)
 
 
 BLUEPRINT = Gate()

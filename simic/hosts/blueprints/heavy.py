@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from torch import Tensor, bmm, cat, split, zeros_like
+from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from simic.hosts.anatomy import WIDTH
+from simic.hosts.blueprints._layers import adapter, adapter_birth, adapter_sizes, per_seed
+from simic.hosts.protocols import Blueprint, Site
 
 __all__ = ["BLUEPRINT", "Heavy"]
 
-_UNITS = 32
-_BIRTH_SCALE = 1.5 * (2.0 / WIDTH) ** 0.5
-_SIZES = [WIDTH * _UNITS, _UNITS * WIDTH, _UNITS, WIDTH, WIDTH, WIDTH]
+_BIRTH_SCALE = 1.5
 
 
-class Heavy:
-    """delta = relu(((1 + g) LN(h) + b) D + d) U + u with 32 hidden units."""
+def _units(width: int) -> int:
+    return width * 4 // 3
 
-    parameters = sum(_SIZES)
-    is_noisy = False
 
-    def birth(self, normals: Tensor, /) -> Tensor:
+class Heavy(Blueprint):
+    """delta = relu(((1 + g) LN(h) + b) D + d) U + u with a third more hidden units than features."""
+
+    def parameters(self, site: Site, /) -> int:
+        """See ``Blueprint``."""
+        return sum(adapter_sizes(site.width, _units(site.width))) + 2 * site.width
+
+    def birth(self, normals: Tensor, site: Site, /) -> Tensor:
         """See ``Blueprint``: D is random, everything else is zero."""
-        down = normals[:, : _SIZES[0]] * _BIRTH_SCALE
-        return cat([down, zeros_like(normals[:, _SIZES[0] :])], dim=1)
+        return adapter_birth(normals, site.width, _units(site.width), _BIRTH_SCALE)
 
     def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
         """See ``Blueprint``."""
-        down, up, down_bias, up_bias, scale, shift = split(parameters, _SIZES, dim=1)
-        normal = layer_norm(h, (WIDTH,)) * (scale.unsqueeze(1) + 1.0) + shift.unsqueeze(1)
-        hidden = (bmm(normal, down.view(-1, WIDTH, _UNITS)) + down_bias.unsqueeze(1)).relu()
-        return bmm(hidden, up.view(-1, _UNITS, WIDTH)) + up_bias.unsqueeze(1)
+        width = h.shape[-1]
+        scale, shift = parameters[:, -2 * width : -width], parameters[:, -width:]
+        normal = layer_norm(h, (width,)) * (per_seed(scale, h) + 1.0) + per_seed(shift, h)
+        return adapter(parameters, normal, _units(width))
 
 
 BLUEPRINT = Heavy()

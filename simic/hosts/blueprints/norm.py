@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from torch import Tensor, split, zeros_like
+from torch import Tensor, zeros_like
 
-from simic.hosts.anatomy import WIDTH
+from simic.hosts.blueprints._layers import per_seed
+from simic.hosts.protocols import Blueprint, Site
 
 __all__ = ["BLUEPRINT", "Norm"]
 
@@ -13,24 +14,26 @@ _PACE = 0.35
 _SMALL = 1e-6
 
 
-class Norm:
-    """delta = h (r ** -w - 1) + b with r the root mean square of h over its features.
+class Norm(Blueprint):
+    """delta = h (r ** -w - 1) + b with r the root mean square of h over positions and features.
 
     Per feature, w = 0 is an identity and w = 1 a full RMS norm (Zhang, Sennrich 2019, arXiv:1910.07467); anything
     between shrinks the spread of ln |h| by that share. Learning an exponent stays stable however large h is.
     """
 
-    parameters = 2 * WIDTH
-    is_noisy = False
+    def parameters(self, site: Site, /) -> int:
+        """See ``Blueprint``."""
+        return 2 * site.width
 
-    def birth(self, normals: Tensor, /) -> Tensor:
+    def birth(self, normals: Tensor, _site: Site, /) -> Tensor:
         """See ``Blueprint``: all zero."""
         return zeros_like(normals)
 
     def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
         """See ``Blueprint``."""
-        weight, bias = split(parameters.unsqueeze(1), WIDTH, dim=2)
-        log_size = ((h * h).mean(dim=2, keepdim=True) + _SMALL).log() * 0.5
+        width = h.shape[-1]
+        weight, bias = per_seed(parameters[:, :width], h), per_seed(parameters[:, width:], h)
+        log_size = ((h * h).mean(dim=tuple(range(2, h.dim())), keepdim=True) + _SMALL).log() * 0.5
         return h * ((log_size * (weight * -_PACE)).exp() - 1.0) + bias
 
 

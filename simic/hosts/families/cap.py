@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.hosts.data import Part, digit_pool
-from simic.hosts.protocols import HostRecipe, Pairs
+from simic.hosts.data import digit_pool
+from simic.hosts.protocols import HostRecipe, Pairs, Part
 
 __all__ = ["FAMILY", "Cap"]
 

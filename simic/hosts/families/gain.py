@@ -23,7 +23,7 @@ class Gain:
             is_linear=False,
             hidden=(12 + int(draws[0] * 5), 12 + int(draws[1] * 5)),
             labels=_first_digit,
-            gain_block=int(draws[2] * 2),
+            gain_blocks=(int(draws[2] * 2),),
             gain_level=2.4,
             gain_spread=0.7 + 0.4 * float(draws[3]),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from support.grown import action, ensemble, random_actions, state_digest, step_with, waits
@@ -11,6 +13,7 @@ from simic.hosts.counterfactual import SMOOTHING, fold_contributions
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.keys import SETS, HostSet
 from simic.hosts.lifecycle import Slots
+from simic.hosts.protocols import Part
 from simic.hosts.rollout import controller_uniforms
 
 
@@ -29,8 +32,8 @@ def crowded() -> Ensemble:
 
 def test_drl_10_evaluation_is_pure(crowded: Ensemble) -> None:
     before = state_digest(crowded)
-    first = crowded._evaluate(crowded._cohort.validation, crowded._slots["alpha"])
-    second = crowded._evaluate(crowded._cohort.validation, crowded._slots["alpha"])
+    first = crowded._evaluate(Part.VALIDATION, crowded._slots["alpha"])
+    second = crowded._evaluate(Part.VALIDATION, crowded._slots["alpha"])
     crowded.observe()
     crowded.masks()
     assert state_digest(crowded) == before
@@ -40,12 +43,12 @@ def test_drl_10_evaluation_is_pure(crowded: Ensemble) -> None:
 
 def test_fused_counterfactuals_equal_separate_passes(crowded: Ensemble) -> None:
     alpha = crowded._slots["alpha"]
-    fused = crowded._evaluate(crowded._cohort.validation, alpha)
+    fused = crowded._evaluate(Part.VALIDATION, alpha)
     assert (np.isfinite(fused.accuracy_without) == (alpha > 0)).all()
     for host, slot in np.argwhere(alpha > 0).tolist():
         without = alpha.copy()
         without[host, slot] = 0.0
-        alone = crowded._evaluate(crowded._cohort.validation, without)
+        alone = crowded._evaluate(Part.VALIDATION, without)
         assert fused.accuracy_without[host, slot] == alone.accuracy[host]
 
 
@@ -102,11 +105,11 @@ def test_hosts_without_an_active_seed_cost_no_extra_rows() -> None:
     seen: list[int] = []
     original = grown._evaluate
 
-    def spy(*arguments: object) -> object:
-        measured = original(*arguments)  # type: ignore[arg-type]
+    def spy(*arguments: Any, **options: Any) -> Any:
+        measured = original(*arguments, **options)
         seen.append(int(np.isfinite(measured.accuracy_without).sum()))
         return measured
 
-    grown._evaluate = spy  # type: ignore[method-assign,assignment]
+    grown._evaluate = spy  # type: ignore[method-assign]
     grown.step(waits(4))
     assert seen == [1]

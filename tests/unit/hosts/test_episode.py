@@ -5,18 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.grown import action, ensemble, prove, stage_of, state_digest, step_with, waits
+from support.grown import action, ensemble, prove, stack, stage_of, state_digest, step_with, waits
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.errors import ConfigError, IllegalAction
 from simic.contracts.lifecycle import SeedStage
 from simic.hosts import training
+from simic.hosts.catalogue import blueprint_names
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import SETS, HostSet
+from simic.hosts.keys import SETS, STANDARD, HostSet
+from simic.hosts.protocols import Part
 
 S = SeedStage
-NORM, GATE, DROPOUT = 5, 3, 2
+NORM, GATE, DROPOUT = (blueprint_names().index(name) for name in ("norm", "gate", "dropout"))
+OFFERED = sorted(map(blueprint_names().index, STANDARD))
 
 
 def _slot(grown: Ensemble, name: str, host: int = 0, slot: int = 0) -> float:
@@ -94,7 +97,7 @@ def test_pruning_frees_the_budget_at_once_and_the_slot_after_an_embargo() -> Non
 def test_a_seed_can_be_pruned_before_it_trains_and_while_it_blends(stage: S, monkeypatch: pytest.MonkeyPatch) -> None:
     grown = ensemble([1])
     if stage is S.GERMINATED:
-        monkeypatch.setattr("simic.hosts.ensemble.probe_seeds", lambda *_: np.zeros((1, 3)))
+        monkeypatch.setattr("simic.hosts.stacked.probe_seeds", lambda *_: np.zeros((1, 3)))
     step_with(grown, action(Op.GERMINATE))
     if stage is S.BLENDING:
         step_with(grown, action(Op.ADVANCE, alpha_speed=3))
@@ -106,7 +109,7 @@ def test_a_seed_can_be_pruned_before_it_trains_and_while_it_blends(stage: S, mon
     assert (outcome.rent_parameters[0], outcome.governor[0]) == (0, None)
 
 
-@pytest.mark.parametrize("blueprint", range(6))
+@pytest.mark.parametrize("blueprint", OFFERED)
 def test_g5_a_reset_slot_equals_one_never_used(blueprint: int) -> None:
     grown = ensemble([1])
     step_with(grown, action(Op.GERMINATE, blueprint=blueprint))
@@ -117,34 +120,34 @@ def test_g5_a_reset_slot_equals_one_never_used(blueprint: int) -> None:
         step_with(grown)
     assert stage_of(grown) is S.DORMANT
     assert grown._slots.digest(0, 0) == grown._slots.digest(0, 1)
-    assert not any(store[0].any() for store in grown._seeds)
+    assert not any(store[0].any() for store in stack(grown).seeds)
 
 
 def test_med_2_momentum_starts_at_zero_in_a_reused_slot_and_the_new_seed_is_another() -> None:
     grown = ensemble([1])
     first = step_with(grown, action(Op.GERMINATE))
-    born = grown._seeds.parameters[0, 0].clone()
-    assert grown._seeds.momentum[0, 0].any()
+    born = stack(grown).seeds.parameters[0, 0].clone()
+    assert stack(grown).seeds.momentum[0, 0].any()
     step_with(grown, action(Op.PRUNE))
     for _ in range(3):
         step_with(grown)
-    assert not grown._seeds.momentum[0, 0].any()
+    assert not stack(grown).seeds.momentum[0, 0].any()
     second = step_with(grown, action(Op.GERMINATE))
     assert (first.seed_ids, second.seed_ids) == (["0/1"], ["0/2"])
-    assert not torch.equal(born, grown._seeds.parameters[0, 0])
+    assert not torch.equal(born, stack(grown).seeds.parameters[0, 0])
 
 
 def test_drl_2_a_pruned_seed_never_moves() -> None:
     grown = ensemble([1])
     step_with(grown, action(Op.GERMINATE))
     step_with(grown, action(Op.PRUNE))
-    before = grown._seeds.parameters.clone()
+    before = stack(grown).seeds.parameters.clone()
     step_with(grown)
     assert before[0, 0].any()
-    assert torch.equal(grown._seeds.parameters, before)
+    assert torch.equal(stack(grown).seeds.parameters, before)
 
 
-@pytest.mark.parametrize("blueprint", range(6))
+@pytest.mark.parametrize("blueprint", OFFERED)
 def test_an_incubating_seed_leaves_no_trace_in_its_host(blueprint: int) -> None:
     alone, growing = ensemble([0, 1, 2, 3]), ensemble([0, 1, 2, 3])
     growing.step(np.stack([action(Op.GERMINATE, slot=host % 3, blueprint=blueprint, tempo=1) for host in range(4)]))
@@ -152,7 +155,7 @@ def test_an_incubating_seed_leaves_no_trace_in_its_host(blueprint: int) -> None:
     for _ in range(2):
         alone.step(waits(4))
         growing.step(waits(4))
-    assert torch.equal(alone._weights.flat, growing._weights.flat)
+    assert torch.equal(stack(alone).weights.flat, stack(growing).weights.flat)
     assert np.array_equal(alone.observe().system["validation_loss"], growing.observe().system["validation_loss"])
 
 
@@ -165,17 +168,17 @@ def test_l6_a_seed_trained_in_isolation_learns_its_own_blended_loss() -> None:
         grown.step(waits(len(keys)))
     off, on = grown._slots["alpha"], grown._slots["alpha"].copy()
     on[:, 2] = 1.0
-    losses = [grown._evaluate(grown._cohort.validation, alpha).loss for alpha in (off, on)]
+    losses = [grown._evaluate(Part.VALIDATION, alpha).loss for alpha in (off, on)]
     assert not off.any()
     assert (losses[1] < 0.8 * losses[0]).mean() >= 0.9
 
 
 def test_a_zero_gradient_keeps_a_seed_out_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
     grown = ensemble([1])
-    monkeypatch.setattr("simic.hosts.ensemble.probe_seeds", lambda *_: np.zeros((1, 3)))
+    monkeypatch.setattr("simic.hosts.stacked.probe_seeds", lambda *_: np.zeros((1, 3)))
     step_with(grown, action(Op.GERMINATE))
     assert stage_of(grown) is S.GERMINATED
-    monkeypatch.setattr("simic.hosts.ensemble.probe_seeds", training.probe_seeds)
+    monkeypatch.setattr("simic.hosts.stacked.probe_seeds", training.probe_seeds)
     step_with(grown)
     assert stage_of(grown) is S.TRAINING
 
@@ -187,7 +190,8 @@ def test_a_zero_gradient_keeps_a_seed_out_of_training(monkeypatch: pytest.Monkey
         action(Op.PRUNE),
         action(Op.FOSSILIZE),
         action(Op.GERMINATE, slot=3),
-        action(Op.GERMINATE, blueprint=6),
+        action(Op.GERMINATE, blueprint=blueprint_names().index("low_rank")),
+        action(Op.GERMINATE, blueprint=len(blueprint_names())),
         action(Op.GERMINATE, tempo=3),
         np.array([6, -1, -1, -1, -1, -1, -1], dtype=np.int16),
         np.array([-1, -1, -1, -1, -1, -1, -1], dtype=np.int16),
@@ -277,7 +281,7 @@ def test_l10_the_last_step_reports_the_network_to_be_kept() -> None:
 
 
 def _raw_contribution(grown: Ensemble, host: int) -> float:
-    measured = grown._evaluate(grown._cohort.validation, grown._slots["alpha"])
+    measured = grown._evaluate(Part.VALIDATION, grown._slots["alpha"])
     return float(measured.accuracy[host] - measured.accuracy_without[host, 0])
 
 

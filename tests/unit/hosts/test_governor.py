@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from support.grown import action, ensemble, prove, random_actions, stage_of, step_with, waits
+from support.grown import action, ensemble, prove, random_actions, stack, stage_of, step_with, waits
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import Decisions, Masks, Observations
@@ -51,7 +51,7 @@ def _assert_stopped(grown: Ensemble, outcome: StepOutcome, kept: torch.Tensor) -
         "committed_validation_accuracy",
     ):
         assert np.isfinite(getattr(outcome, name)[0]), name
-    assert torch.equal(grown._weights.stem[0], kept), "the weights are those of the last good epoch"
+    assert torch.equal(stack(grown).weights.parts[0][0], kept), "the weights are those of the last good epoch"
     observed = grown.observe()
     assert all(np.isfinite(observed.system[name][0]) for name in ("validation_loss", "validation_accuracy"))
     assert not np.isinf(observed.slots["risk"]).any()
@@ -74,7 +74,7 @@ def test_l4_a_panic_ends_the_episode_in_the_same_step(epoch: int, poison: float,
     grown = ensemble([1, 3], horizon=9)
     for _ in range(epoch):
         grown.step(waits(2))
-    kept = grown._weights.stem[0].clone()
+    kept = stack(grown).weights.parts[0][0].clone()
     _poison_training(grown, poison)
     outcome = grown.step(waits(2))
     _assert_stopped(grown, outcome, kept)
@@ -88,28 +88,28 @@ def test_l4_a_panic_ends_the_episode_in_the_same_step(epoch: int, poison: float,
 
 def _poison_training(grown: Ensemble, poison: float) -> None:
     """Host 0's next epoch sees broken samples in one of its steps."""
-    original = grown._cohort.batches
+    original = stack(grown).cohort.batches
 
     def broken(epoch: int) -> EpochBatches:
         batches = original(epoch)
         batches.inputs[3, 0] *= poison
-        grown._cohort.batches = original  # type: ignore[method-assign]
+        stack(grown).cohort.batches = original  # type: ignore[method-assign]
         return batches
 
-    grown._cohort.batches = broken  # type: ignore[method-assign]
+    stack(grown).cohort.batches = broken  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("stage", sorted(ALIVE_STAGES))
 def test_a_seed_that_blows_up_stops_its_host_and_is_pruned(stage: SeedStage, monkeypatch: pytest.MonkeyPatch) -> None:
     grown = ensemble([1, 3])
     if stage is SeedStage.GERMINATED:
-        monkeypatch.setattr("simic.hosts.ensemble.probe_seeds", lambda *_: np.zeros((2, 3)))
+        monkeypatch.setattr("simic.hosts.stacked.probe_seeds", lambda *_: np.zeros((2, 3)))
     step_with(grown, action(Op.GERMINATE, slot=1))
     if stage in (SeedStage.BLENDING, SeedStage.HOLDING):
         step_with(grown, action(Op.ADVANCE, slot=1, alpha_speed=0 if stage is SeedStage.HOLDING else 3))
     assert stage_of(grown, slot=1) is stage
-    kept = grown._weights.stem[0].clone()
-    grown._seeds.parameters[0, 1, 0] = np.nan
+    kept = stack(grown).weights.parts[0][0].clone()
+    stack(grown).seeds.parameters[0, 1, 0] = np.nan
     outcome = grown.step(waits(2))
     _assert_stopped(grown, outcome, kept)
     assert stage_of(grown, slot=1) is SeedStage.PRUNED
@@ -124,12 +124,12 @@ def test_the_seed_kept_for_good_survives_a_panic() -> None:
     step_with(grown)
     prove(grown)
     step_with(grown, action(Op.FOSSILIZE))
-    seed = grown._seeds.parameters[0, 0].clone()
+    seed = stack(grown).seeds.parameters[0, 0].clone()
     accuracy = grown.observe().system["validation_accuracy"][0]
     _poison_training(grown, float("nan"))
     outcome = grown.step(waits(2))
     assert outcome.governor[0] is not None
-    assert torch.equal(grown._seeds.parameters[0, 0], seed)
+    assert torch.equal(stack(grown).seeds.parameters[0, 0], seed)
     assert stage_of(grown) is SeedStage.FOSSILIZED
     assert outcome.validation_accuracy_after[0] == accuracy, "what is kept is the network before the panic"
 

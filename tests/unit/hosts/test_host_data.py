@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.grown import ensemble, waits
+from support.grown import ensemble, stack, waits
 
 from simic.contracts.errors import DatasetError
 from simic.hosts import data
 from simic.hosts.anatomy import BATCH, SAMPLES, STEPS
 from simic.hosts.catalogue import family_names, load_family
-from simic.hosts.cohort import Cohort
-from simic.hosts.data import POOL_SIZES, Part, digit_pool, epoch_order, host_samples
+from simic.hosts.cohort import recipes_of
+from simic.hosts.data import POOL_SIZES, digit_pool, epoch_order, host_samples
 from simic.hosts.keys import SETS, identify
-from simic.hosts.protocols import HostRecipe
+from simic.hosts.protocols import HostRecipe, Part
+from simic.hosts.trunks.mlp import MlpTrunk
 
 FAMILIES = SETS["benchmark"].families
+SHOWN = MlpTrunk.inputs
 
 
 def _recipe(key: int) -> HostRecipe:
-    return Cohort(identify("benchmark", [key])).recipes[0]
+    return recipes_of(identify("benchmark", [key]))[0]
 
 
 def test_l14_three_parts_of_fixed_size_share_no_digit() -> None:
@@ -56,7 +58,7 @@ def test_l14_test_digits_are_not_read_before_the_last_step(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("part", Part)
 def test_samples_are_the_hosts_own_and_always_the_same(part: Part) -> None:
-    first, again, other = (host_samples(key, _recipe(key), part) for key in (3, 3, 8))
+    first, again, other = (host_samples(key, _recipe(key), part, SHOWN) for key in (3, 3, 8))
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(first, again, strict=True))
     assert not np.array_equal(first.inputs[:90], other.inputs[:90])
     assert first.inputs[:, -1].tolist() == [1.0] * len(first.labels)
@@ -64,7 +66,7 @@ def test_samples_are_the_hosts_own_and_always_the_same(part: Part) -> None:
 
 
 def test_training_samples_come_from_the_hosts_subset() -> None:
-    samples = host_samples(4, _recipe(4), Part.TRAIN)
+    samples = host_samples(4, _recipe(4), Part.TRAIN, SHOWN)
     pool = {row.tobytes() for row in digit_pool(Part.TRAIN).features}
     assert len(samples.labels) == SAMPLES
     own = {row.tobytes() for row in samples.inputs[:, :16]}
@@ -76,15 +78,16 @@ def test_noise_touches_training_labels_only_and_always_changes_them() -> None:
     shares = []
     for key in range(3, 103, 5):
         recipe = _recipe(key)
-        noisy = host_samples(key, recipe, Part.TRAIN).labels
-        clean = host_samples(key, recipe._replace(label_noise=0.0), Part.TRAIN).labels
+        noisy = host_samples(key, recipe, Part.TRAIN, SHOWN).labels
+        clean = host_samples(key, recipe._replace(label_noise=0.0), Part.TRAIN, SHOWN).labels
         shares.append((noisy != clean).mean())
         assert noisy.min() >= 0
         assert noisy.max() < 10
-        loud = host_samples(key, recipe._replace(label_noise=1.0), Part.TRAIN).labels
+        loud = host_samples(key, recipe._replace(label_noise=1.0), Part.TRAIN, SHOWN).labels
         assert (loud != clean).all()
-        validation = host_samples(key, recipe, Part.VALIDATION).labels
-        assert np.array_equal(validation, host_samples(key, recipe._replace(label_noise=1.0), Part.VALIDATION).labels)
+        validation = host_samples(key, recipe, Part.VALIDATION, SHOWN).labels
+        loud = host_samples(key, recipe._replace(label_noise=1.0), Part.VALIDATION, SHOWN)
+        assert np.array_equal(validation, loud.labels)
     assert np.mean(shares) == pytest.approx(0.35, abs=0.03)
 
 
@@ -104,16 +107,16 @@ def test_families_are_what_they_say() -> None:
         assert all(one.is_linear and max(one.hidden) <= 3 for one in recipes[family])
     for family in ("gain", "noisy", "fine"):
         assert all(not one.is_linear and min(one.hidden) >= 12 for one in recipes[family])
-    assert {one.gain_block for one in recipes["gain"]} == {0, 1}
+    assert {one.gain_blocks for one in recipes["gain"]} == {(0,), (1,)}
     assert all(0.7 <= one.gain_spread <= 1.1 for one in recipes["gain"])
     assert all(0.3 <= one.label_noise <= 0.4 and one.samples < 200 for one in recipes["noisy"])
     assert {one.classes for one in recipes["cap"]} == {4}
-    labels = host_samples(0, recipes["cap"][0], Part.VALIDATION).labels
+    labels = host_samples(0, recipes["cap"][0], Part.VALIDATION, SHOWN).labels
     assert np.bincount(labels, minlength=4).min() > 60, "all four classes occur"
 
 
 def test_the_selector_says_which_digit_counts() -> None:
-    samples = host_samples(1, _recipe(1), Part.VALIDATION)
+    samples = host_samples(1, _recipe(1), Part.VALIDATION, SHOWN)
     of_a = digit_pool(Part.VALIDATION).labels
     assert (samples.labels == of_a)[samples.inputs[:, 32] < 0].all()
     assert (samples.labels == of_a)[samples.inputs[:, 32] > 0].mean() < 0.2
@@ -131,12 +134,12 @@ def test_a_family_with_an_impossible_recipe_is_refused(
 
     monkeypatch.setattr("simic.hosts.cohort.load_family", lambda _: Broken())
     with pytest.raises(DatasetError, match="host 4"):
-        Cohort(identify("benchmark", [4]))
+        recipes_of(identify("benchmark", [4]))
 
 
 def test_evaluation_sets_fill_whole_vectors_and_count_only_real_samples() -> None:
-    cohort = Cohort(identify("benchmark", [2, 4]))
-    for part, samples in ((Part.VALIDATION, cohort.validation), (Part.TEST, cohort.test())):
+    cohort = stack(ensemble([2, 4])).cohort
+    for part, samples in ((part, cohort.evaluation_set(part)) for part in (Part.VALIDATION, Part.TEST)):
         assert samples.inputs.shape[1] % 32 == 0
         assert samples.valid == POOL_SIZES[part]
         assert not samples.inputs[:, samples.valid :].any()

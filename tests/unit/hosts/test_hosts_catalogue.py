@@ -19,8 +19,8 @@ def test_names_are_known_without_torch() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.split() == [
-        *("bottleneck", "dense", "dropout", "gate", "heavy", "norm"),
-        *("cap", "fine", "gain", "noisy", "select"),
+        *("bottleneck", "dense", "dropout", "gate", "heavy", "low_rank", "norm"),
+        *("both", "cap", "fine", "gain", "noisy", "select"),
     ]
 
 
@@ -46,9 +46,9 @@ def test_another_source_or_plug_in_is_another_world(seen: str, monkeypatch: pyte
     assert catalogue.world_digest() == here
 
 
-@pytest.mark.parametrize("load", [catalogue.load_blueprint, catalogue.load_family])
+@pytest.mark.parametrize("load", [catalogue.load_blueprint, catalogue.load_family, catalogue.load_trunk])
 def test_cr_1_an_unknown_name_raises_and_lists_what_is_known(load) -> None:
-    with pytest.raises(ConfigError, match=r"unknown name 'nrom'.*(norm|noisy)"):
+    with pytest.raises(ConfigError, match=r"unknown name 'nrom'.*(norm|noisy|mlp)"):
         load("nrom")
 
 
@@ -61,7 +61,7 @@ def test_installed_blueprints_come_behind_and_cannot_shadow(monkeypatch: pytest.
     catalogue._names.cache_clear()
     catalogue._load.cache_clear()
     try:
-        assert catalogue.blueprint_names() == ("bottleneck", "dense", "dropout", "gate", "heavy", "norm", "another")
+        assert catalogue.blueprint_names() == (*catalogue._own("blueprints"), "another")
         assert type(catalogue.load_blueprint("another")).__name__ == "Gate"
         assert type(catalogue.load_blueprint("norm")).__name__ == "Norm"
     finally:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from support.grown import action, ensemble, random_actions, step_with, waits
+from support.grown import action, ensemble, random_actions, stack, step_with, waits
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations, masks_of
@@ -93,15 +93,15 @@ def test_what_an_observation_shows_does_not_change_later() -> None:
 def test_activation_spread_is_what_it_says() -> None:
     grown = ensemble([2, 4], horizon=4)
     grown.step(waits(2))
-    samples = grown._cohort.validation
-    x = torch.maximum(samples.inputs @ grown._weights.stem, samples.floor)
+    samples = stack(grown).cohort.validation
+    x = torch.maximum(samples.inputs @ stack(grown).weights.parts[0], stack(grown).trunk._floor)
     expected = [x]
     for block in range(2):
-        x = x + (x @ grown._weights.down[block]).relu() @ grown._weights.up[block]
+        x = x + (x @ stack(grown).weights.parts[1 + 2 * block]).relu() @ stack(grown).weights.parts[2 + 2 * block]
         gain = samples.gains[block]
         x = x if gain is None else x * gain
         expected.append(x)
-    expected.append(x @ grown._weights.head.transpose(1, 2))
+    expected.append(x @ stack(grown).weights.parts[-1].transpose(1, 2))
     spreads = torch.stack([layer[:, :450].norm(dim=2).log().std(dim=1, correction=0) for layer in expected], dim=1)
     measured = grown.observe().layers["activation_spread"].reshape(2, 4)
     np.testing.assert_allclose(measured, spreads.numpy(), rtol=1e-3)
@@ -112,10 +112,10 @@ def test_risk_is_the_share_of_the_state_that_a_seed_adds() -> None:
     grown = ensemble([4], horizon=6)
     step_with(grown, action(Op.GERMINATE, blueprint=1))
     step_with(grown, action(Op.ADVANCE, alpha_target=0))
-    samples = grown._cohort.validation
-    h = torch.maximum(samples.inputs @ grown._weights.stem, samples.floor)[:, :450]
-    blueprint = grown._blueprints[1]
-    change = 0.5 * blueprint.delta(grown._seeds.parameters[:, 0, :612], h, None)
+    samples = stack(grown).cohort.validation
+    h = torch.maximum(samples.inputs @ stack(grown).weights.parts[0], stack(grown).trunk._floor)[:, :450]
+    blueprint = stack(grown).blueprints[1]
+    change = 0.5 * blueprint.delta(stack(grown).seeds.parameters[:, 0, :612], h, None)
     assert grown.observe().slots["risk"][0] == pytest.approx(float(change.norm() / h.norm()), rel=1e-4)
 
 

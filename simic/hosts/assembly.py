@@ -1,0 +1,64 @@
+"""From identities to hosts that can train, and what may grow in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simic.contracts.state import HostIdentity
+from simic.hosts import counter_rng, gates
+from simic.hosts.catalogue import blueprint_names, load_blueprint, load_trunk
+from simic.hosts.counter_rng import Purpose
+from simic.hosts.keys import HostSet
+from simic.hosts.operators import change_of
+from simic.hosts.protocols import Blueprint, HostBatch, Site
+from simic.hosts.stacked import StackedHosts
+
+__all__ = ["assemble", "is_sane", "offered", "seed_sizes"]
+
+_SAMPLES = 32
+"""Of the probe for G0."""
+
+
+def assemble(hosts: Sequence[HostIdentity], chosen: HostSet) -> HostBatch:
+    """The hosts of a set, ready to train."""
+    blueprints = [load_blueprint(name) for name in blueprint_names()]
+    return StackedHosts(hosts, blueprints, load_trunk(chosen.kind))
+
+
+def offered(batch: HostBatch, chosen: HostSet) -> NDArray[np.bool_]:
+    """[K]: blueprints of the set that pass G0 in every slot."""
+    names = blueprint_names()
+    return np.array(
+        [
+            name in chosen.blueprints and all(is_sane(blueprint, site) for site in set(batch.anatomy.sites))
+            for name, blueprint in zip(names, batch.blueprints, strict=True)
+        ]
+    )
+
+
+def seed_sizes(batch: HostBatch) -> NDArray[np.int32]:
+    """[S, K]: parameters of each blueprint in each slot; 0 where it cannot grow."""
+    return np.array(
+        [[one.parameters(site) if one.suits(site) else 0 for one in batch.blueprints] for site in batch.anatomy.sites],
+        dtype=np.int32,
+    )
+
+
+def is_sane(blueprint: Blueprint, site: Site) -> bool:
+    """Judge G0 on two seeds at birth."""
+    if not blueprint.suits(site):
+        return False
+    shape = (2, _SAMPLES, *site.space, site.width)
+    parameters, values = blueprint.parameters(site), int(np.prod(shape[1:]))
+    draws = torch.from_numpy(counter_rng.normals(counter_rng.streams([0, 1], Purpose.SANITY), max(parameters, values)))
+    h = draws[:, :values].reshape(shape)
+    with torch.no_grad():
+        delta = blueprint.delta(blueprint.birth(draws[:, :parameters], site), h, None)
+        keeps_shape = delta.shape == h.shape
+        change = change_of(blueprint.operator, h, delta) if keeps_shape else delta
+    verdict = gates.is_sane(is_known=True, keeps_shape=keeps_shape, birth_deviation=float(change.abs().max()))
+    return bool(verdict.passed)

@@ -1,0 +1,119 @@
+"""N hosts of one trunk, stacked: the shipped form of ``HostBatch``.
+
+Shapes: N hosts, S slots, L layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simic.contracts.state import HostIdentity, LayerKind
+from simic.hosts.cohort import Cohort, recipes_of
+from simic.hosts.evaluation import evaluate
+from simic.hosts.growth import Growth, gather, scatter
+from simic.hosts.protocols import Blueprint, HostRecipe, Measurement, Part, Roles, TrainingRecord
+from simic.hosts.training import EpochBatches, layer_norms, part_squares, probe_seeds, train_epoch
+from simic.hosts.trunk import Trunk, birth_of_hosts
+from simic.hosts.weights import HostWeights, SeedStore, birth_of_seed, finite_rows
+
+__all__ = ["Snapshot", "StackedHosts"]
+
+
+class Snapshot(NamedTuple):
+    """Everything training changes."""
+
+    weights: HostWeights
+    momentum: HostWeights
+    seeds: SeedStore
+
+
+class StackedHosts:
+    """See ``HostBatch``."""
+
+    def __init__(self, hosts: Sequence[HostIdentity], blueprints: Sequence[Blueprint], kind: type[Trunk]) -> None:
+        recipes: list[HostRecipe] = recipes_of(hosts)
+        self.keys: NDArray[np.int64] = np.array([host.key for host in hosts], dtype=np.int64)
+        self.blueprints = blueprints
+        self.trunk = kind(recipes)
+        self.anatomy = self.trunk.anatomy
+        self.cohort = Cohort(self.keys, recipes, self.trunk)
+        self.weights = birth_of_hosts(self.trunk, self.keys)
+        self.momentum = HostWeights.zeros(len(hosts), [part.shape for part in self.trunk.parts])
+        sizes = [one.parameters(site) for one in blueprints for site in self.anatomy.sites if one.suits(site)]
+        self.seeds = SeedStore.zeros(len(hosts), len(self.anatomy.sites), max(1, *sizes))
+        self._prepared: tuple[int, EpochBatches] | None = None
+
+    def layers(self) -> dict[str, NDArray[Any]]:
+        """See ``HostBatch``."""
+        shape = (len(self.keys), len(self.anatomy.kinds))
+        hidden, is_linear = np.full(shape, np.nan), np.zeros(shape, dtype=bool)
+        is_block = np.array([kind is LayerKind.BLOCK for kind in self.anatomy.kinds])
+        hidden[:, is_block] = self.trunk.hidden
+        is_linear[:, 0], is_linear[:, -1] = [recipe.is_linear for recipe in self.cohort.recipes], True
+        return {"hidden_width": hidden, "is_linear": is_linear}
+
+    def germinate(self, host: int, slot: int, number: int, blueprint: int) -> None:
+        """See ``HostBatch``."""
+        site = self.anatomy.sites[slot]
+        born = birth_of_seed(int(self.keys[host]), slot, number, self.blueprints[blueprint], site)
+        self.seeds.parameters[host, slot, : len(born)] = born
+        self.seeds.momentum[host, slot] = 0.0
+
+    def clear(self, where: NDArray[np.bool_]) -> None:
+        """See ``HostBatch``."""
+        self.seeds.clear(where)
+
+    def is_clear(self) -> NDArray[np.bool_]:
+        """See ``HostBatch``."""
+        return self.seeds.is_clear()
+
+    def probe(self, roles: Roles, epoch: int) -> NDArray[np.float64]:
+        """See ``HostBatch``."""
+        self._prepared = epoch, self.cohort.batches(epoch)
+        return probe_seeds(self.trunk, self.weights, self._gather(roles), self._prepared[1])
+
+    def train(self, roles: Roles, epoch: int) -> TrainingRecord:
+        """See ``HostBatch``."""
+        growth = self._gather(roles)
+        prepared, self._prepared = self._prepared, None
+        batches = prepared[1] if prepared is not None and prepared[0] == epoch else self.cohort.batches(epoch)
+        batches = batches._replace(noise=self.cohort.noise(growth, epoch))
+        record = train_epoch(self.trunk, self.weights, self.momentum, growth, batches)
+        scatter(growth, self.seeds)
+        return record
+
+    def _gather(self, roles: Roles) -> Growth:
+        return gather(self.seeds, roles, self.blueprints, self.anatomy.sites, in_training=True)
+
+    def evaluate(self, part: Part, roles: Roles, *, leave_one_out: bool = True) -> Measurement:
+        """See ``HostBatch``."""
+        growth = gather(
+            self.seeds, roles, self.blueprints, self.anatomy.sites, in_training=False, leave_one_out=leave_one_out
+        )
+        return evaluate(self.trunk, self.weights, growth, self.cohort.evaluation_set(part))
+
+    def weight_norms(self) -> NDArray[np.float64]:
+        """See ``HostBatch``."""
+        return layer_norms(self.trunk, part_squares(self.weights))
+
+    def is_finite(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """See ``HostBatch``."""
+        hosts = finite_rows([*self.weights.parts, *self.momentum.parts], 1)
+        return hosts, finite_rows(self.seeds, 2)
+
+    def snapshot(self) -> Snapshot:
+        """See ``HostBatch``."""
+        return Snapshot(self.weights.copy(), self.momentum.copy(), self.seeds.copy())
+
+    def restore(self, snapshot: Snapshot, rows: NDArray[np.bool_]) -> None:
+        """See ``HostBatch``."""
+        chosen = torch.from_numpy(np.flatnonzero(rows))
+        self.weights.restore(snapshot.weights, chosen)
+        self.momentum.restore(snapshot.momentum, chosen)
+        for mine, theirs in zip(self.seeds, snapshot.seeds, strict=True):
+            mine[chosen] = theirs[chosen]

@@ -1,0 +1,166 @@
+"""The fixed part of stacked hosts, between whose layers seeds grow: a stem, blocks, a head, and a slot behind all but
+the last.
+
+A new kind of host is a file in ``trunks``; what only it knows is how its layers compute. ``differentiate`` is a
+backward pass that suits every trunk; one with a faster way of its own may use that instead.
+Shapes: N hosts, S slots, R rows, B samples, D features, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from simic.hosts import counter_rng
+from simic.hosts.counter_rng import Purpose
+from simic.hosts.growth import Bed, Growth, Paths
+from simic.hosts.protocols import Anatomy, HostRecipe, Pairs
+from simic.hosts.weights import HostWeights, Shape
+
+__all__ = ["StepBatch", "Trunk", "TrunkPart", "birth_of_hosts", "differentiate", "into_seeds", "per_row", "scaled"]
+
+
+class TrunkPart(NamedTuple):
+    """One array of parameters per host."""
+
+    shape: Shape
+    scale: float
+    """Standard deviation at birth."""
+    layer: int
+    """The layer whose norms it counts towards."""
+    depth: int
+    """Slots passed before it is used."""
+    hidden_axis: int | None = None
+    """Axis of a block's hidden units, of which a host may have fewer; the others are zero for ever."""
+
+
+class StepBatch(NamedTuple):
+    """What one step shows."""
+
+    inputs: Tensor
+    """[N, B, ...]"""
+    targets: Tensor
+    """[N, C, B], one-hot; classes in front, because reductions over a short last dimension are slow."""
+    gains: tuple[Tensor | None, ...]
+    """Per block: factor of its output, [N, B, 1], or None where no host has one."""
+    noise: tuple[list[Tensor | None], ...]
+    """Per slot and group: [n, B, D] uniform, for blueprints that want it."""
+
+
+class Trunk(Protocol):
+    """Hosts of one kind; ``parts`` hold per row what ``TrunkPart`` describes."""
+
+    anatomy: Anatomy
+    parts: tuple[TrunkPart, ...]
+    hidden: NDArray[np.int64]
+    """[N, blocks]: live hidden units."""
+
+    def __init__(self, recipes: Sequence[HostRecipe]) -> None: ...
+
+    @staticmethod
+    def inputs(pairs: Pairs) -> NDArray[np.float32]:
+        """How the hosts are shown the samples, [n, ...]."""
+        ...
+
+    def stem(self, parts: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        """The state in front of slot 0, [N, B, *space, D]."""
+        ...
+
+    def block(self, index: int, parts: Sequence[Tensor], x: Tensor) -> Tensor:
+        """The state in front of slot ``index`` + 1, from the rows [R, B, *space, D] behind slot ``index``."""
+        ...
+
+    def logits(self, parts: Sequence[Tensor], x: Tensor) -> Tensor:
+        """[R, C, B]"""
+        ...
+
+    def backpropagate(
+        self, parts: Sequence[Tensor], growth: Growth, batch: StepBatch, out: HostWeights
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Logits [R, C, B], and gradients of the groups' parameters; those of the hosts' parts go into ``out``.
+
+        The loss is the sum over rows of the mean cross-entropy; extra rows give no gradient to parts, nor to the host
+        they branched from.
+        """
+        ...
+
+
+def birth_of_hosts(trunk: Trunk, keys: NDArray[np.int64]) -> HostWeights:
+    """Initial weights from host keys [N]."""
+    weights = HostWeights.zeros(len(keys), [part.shape for part in trunk.parts])
+    for index, (values, part) in enumerate(zip(weights.parts, trunk.parts, strict=True)):
+        draws = counter_rng.normals(counter_rng.streams(keys, Purpose.WEIGHTS, index), values[0].numel())
+        values.copy_(torch.from_numpy(draws * np.float32(part.scale)).view_as(values))
+        if part.hidden_axis is not None:
+            units = part.shape[part.hidden_axis]
+            is_dead = torch.from_numpy(np.arange(units) >= trunk.hidden[:, part.layer - 1, None])
+            shape = [len(keys), *[1] * len(part.shape)]
+            shape[1 + part.hidden_axis] = units
+            values.masked_fill_(is_dead.view(shape), 0.0)
+    return weights
+
+
+def per_row(trunk: Trunk, weights: HostWeights, paths: Paths) -> tuple[Tensor, ...]:
+    """Each row's parts."""
+    return tuple(paths.per_row(values, part.depth) for values, part in zip(weights.parts, trunk.parts, strict=True))
+
+
+def scaled(x: Tensor, gain: Tensor | None, paths: Paths, slot: int) -> Tensor:
+    """A block's output times its hosts' gain, in place."""
+    if gain is None:
+        return x
+    factor = paths.per_row(gain, slot)
+    return x.mul_(factor.view(*factor.shape[:2], *[1] * (x.dim() - 2)))
+
+
+def into_seeds(bed: Bed | None, graph: tuple[Tensor, Tensor] | None, g: Tensor) -> list[Tensor]:
+    """Add what flows through a slot's seeds to ``g`` [R, B, D]; returns the seeds' own gradients, group by group."""
+    if bed is None or graph is None:
+        return []
+    h, change = graph
+    above = g.index_select(0, bed.target)
+    leaves = [group.parameters for group in bed.groups if group.parameters.requires_grad]
+    with torch.enable_grad():
+        product = (change * above).sum()
+    below, *own = torch.autograd.grad(product, (h, *leaves))
+    g.index_copy_(0, bed.target, above + below)
+    return own
+
+
+def differentiate(
+    trunk: Trunk, parts: Sequence[Tensor], growth: Growth, batch: StepBatch, out: HostWeights
+) -> tuple[Tensor, list[Tensor]]:
+    """``Trunk.backpropagate`` by automatic differentiation."""
+    paths, hosts = growth.paths, growth.paths.counts[0]
+    leaves = [part[:hosts].detach().requires_grad_() for part in parts]
+    with torch.enable_grad():
+        rows = [
+            leaf if len(part) == hosts else torch.cat([leaf, part[hosts:]])
+            for leaf, part in zip(leaves, parts, strict=True)
+        ]
+        x = trunk.stem(rows, batch.inputs)
+        for slot, bed in enumerate(growth.beds):
+            if slot:
+                x = trunk.block(slot - 1, rows, x)
+                gain = batch.gains[slot - 1]
+                if gain is not None:
+                    factor = paths.per_row(gain, slot)
+                    x = x * factor.view(*factor.shape[:2], *[1] * (x.dim() - 2))
+            if len(paths.starts[slot]):
+                x = torch.cat([x, x.detach().index_select(0, paths.starts[slot])])
+            if bed is not None:
+                h = x.index_select(0, bed.source)
+                x = x.index_copy(0, bed.target, h + bed.change(h, batch.noise[slot]))
+        logits = trunk.logits(rows, x)
+        likelihood = (logits.log_softmax(dim=1) * paths.per_row(batch.targets, len(growth.beds))).sum()
+        loss = likelihood * (-1.0 / batch.targets.shape[2])
+    seeds = [group.parameters for _, group in growth.groups() if group.parameters.requires_grad]
+    gradients = torch.autograd.grad(loss, [*leaves, *seeds])
+    for mine, theirs in zip(out.parts, gradients, strict=False):
+        mine.copy_(theirs)
+    return logits.detach(), list(gradients[len(leaves) :])
