@@ -114,7 +114,7 @@ def test_l1_a_saturated_head_still_has_a_gradient(logits: tuple[float, ...], exp
     scene = make_scene(43, 1)
     legal = torch.tensor([[True, True, False, False, False, True]])
     masks = heads.MaskTensors(legal, torch.ones(int(scene.observations.slot_ptr[-1]), 6, dtype=torch.bool),
-                              torch.ones(1, 6, dtype=torch.bool))  # fmt: skip
+                              torch.ones(1, len(BLUEPRINTS), dtype=torch.bool))  # fmt: skip
     pointer = torch.tensor(scene.observations.slot_ptr)
     place = [0, 1, 5]
 
