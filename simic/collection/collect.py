@@ -21,7 +21,7 @@ from simic.contracts.receipts import CollectionReceipt, Provenance
 from simic.contracts.state import HardwareContext, HostIdentity
 from simic.controllers.catalogue import make
 from simic.controllers.protocol import Controller
-from simic.hosts.catalogue import world_digest
+from simic.hosts.catalogue import world_identity
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.rollout import rollout
 from simic.runtime.clock import Clock
@@ -68,7 +68,7 @@ def collect(
         raise ConfigError("collect: no hosts were given")
     started = clock()
     keys = digest_of([[host.set, host.key] for host in hosts])
-    made_of = {"hosts": keys, "seed": seed, "horizon": world.horizon, "world": world_digest()}
+    made_of = {"hosts": keys, "seed": seed, "world": world_identity(world)}
     name = digest_of({"spec": spec.model_dump(mode="json"), **made_of})[:16]
     chunks = [tuple(hosts[start : start + world.chunk]) for start in range(0, len(hosts), world.chunk)]
     jobs = [
@@ -99,7 +99,7 @@ def _lines(job: ChunkJob, ensemble: Ensemble, controller: Controller, tally: Tal
         controller=controller.name,
         policy_version=controller.policy_version,
         hosts=job.hosts,
-        run_ids=run_ids(job.hosts, controller.name, controller.policy_version, job.seed, job.world.horizon),
+        run_ids=run_ids(job.hosts, controller.name, controller.policy_version, job.seed, job.world),
         hardware=HardwareContext(device="cpu", threads=job.world.threads),
         issued_at=job.issued_at,
     )

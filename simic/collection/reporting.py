@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import RELEVANT_HEADS
 from simic.contracts.batches import action_of, log_prob_of, masks_of
+from simic.contracts.config import WorldConfig
 from simic.contracts.field_report import FieldReport, Outcome, StepMetrics
 from simic.contracts.state import HardwareContext, HostIdentity, SystemState
-from simic.hosts.catalogue import world_digest
+from simic.hosts.catalogue import world_identity
 from simic.hosts.ensemble import StepOutcome
 from simic.hosts.rollout import Step
 from simic.trust.canonical import digest_of
@@ -45,19 +46,14 @@ def short_id(text: str) -> str:
 
 
 def run_ids(
-    hosts: Sequence[HostIdentity], controller: str, policy_version: str | None, seed: int, horizon: int
+    hosts: Sequence[HostIdentity], controller: str, policy_version: str | None, seed: int, world: WorldConfig
 ) -> list[str]:
     """One per host; the same episode always has the same id, so collecting twice adds nothing.
 
-    The world's version is part of it: what changed hosts do is another episode, not a contradiction of the old one.
+    The world's code and laws are part of it: what changed hosts do is another episode and contradicts none.
     """
-    shared = {
-        "controller": controller,
-        "policy_version": policy_version,
-        "seed": seed,
-        "horizon": horizon,
-        "world": world_digest(),
-    }
+    acting = {"controller": controller, "policy_version": policy_version, "seed": seed}
+    shared = {**acting, "world": world_identity(world)}
     return [digest_of({"set": host.set, "key": host.key, **shared})[:32] for host in hosts]
 
 

@@ -89,6 +89,7 @@ SLOT_COLUMNS: dict[str, DTypeLike] = {
     "gradient_norm": np.float32,
     "gradient_health": np.float32,
     "contribution": np.float32,
+    "contribution_error": np.float32,
     "contribution_epochs": np.float32,
     "parameters": np.int32,
     "risk": np.float32,

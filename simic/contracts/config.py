@@ -35,6 +35,12 @@ class WorldConfig(Contract):
     """Hosts trained together."""
     threads: Annotated[int, Field(ge=1, le=64)] = 1
     """Threads of one ensemble; more than one slows tiny hosts down."""
+    prune_epochs: Annotated[int, Field(ge=0, le=100)] = 0
+    """Epochs over which alpha falls to 0 before a seed that its host feels is pruned; 0 prunes at once."""
+    blend: Literal["own", "add", "multiply", "gate"] = "own"
+    """Operator that blends seeds into their hosts: each blueprint's own, or one for all."""
+    snapshot_mb: Annotated[int, Field(ge=1, le=1_000_000)] = 512
+    """Memory the governor may use for the snapshot of one ensemble, MiB."""
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
     """Processes that grow chunks side by side; null means one per core."""
 

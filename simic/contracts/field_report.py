@@ -41,6 +41,8 @@ class GovernorKind(str, Enum):
 
     NON_FINITE = "NON_FINITE"
     DIVERGENCE = "DIVERGENCE"
+    COLLAPSE = "COLLAPSE"
+    """The host had learnt something and now gives every sample the same class."""
 
 
 class GovernorEvent(Contract):

@@ -56,6 +56,10 @@ class Trigger(str, Enum):
     ACTION = "ACTION"
     EPOCH = "EPOCH"
     """The end of an epoch, once the gate and the dwell allow it."""
+    FADE = "FADE"
+    """A prune by ramp: alpha moves to 0 before the seed goes."""
+    FADED = "FADED"
+    """The end of the epoch in which a fading seed's alpha has reached 0."""
     GOVERNOR = "GOVERNOR"
 
 
@@ -83,6 +87,9 @@ TRANSITIONS: tuple[Transition, ...] = (
         for source in (_S.GERMINATED, _S.TRAINING, _S.BLENDING, _S.HOLDING)
         for trigger, op in ((Trigger.ACTION, Op.PRUNE), (Trigger.GOVERNOR, None))
     ),
+    Transition(_S.HOLDING, _S.BLENDING, Trigger.FADE, None, None),
+    Transition(_S.BLENDING, _S.BLENDING, Trigger.FADE, None, None),
+    Transition(_S.BLENDING, _S.PRUNED, Trigger.FADED, None, Gate.G3),
     Transition(_S.PRUNED, _S.EMBARGOED, Trigger.EPOCH, None, None),
     Transition(_S.EMBARGOED, _S.RESETTING, Trigger.EPOCH, None, None),
     Transition(_S.RESETTING, _S.DORMANT, Trigger.EPOCH, None, Gate.G5),

@@ -82,6 +82,8 @@ class SeedState(Contract):
     """Share of the epoch's steps whose gradient was finite and not zero."""
     contribution: Finite | None = None
     """Validation accuracy with the seed minus without it, smoothed; null until measured."""
+    contribution_error: NonNegative | None = None
+    """Standard error of the contribution over validation samples; null until measured."""
     contribution_epochs: Small | None = None
     """Epochs since the contribution was measured; 0 is fresh."""
     parameters: Small = 0

@@ -67,7 +67,8 @@ FEATURES: dict[str, tuple[str, ...]] = {
         "layer_width",
         "layer_is_linear",
         *_with_flags("alpha_target", "age_epochs", "tempo", "tempo_left"),
-        *_with_flags("gradient_norm", "gradient_health", "contribution", "contribution_epochs", "risk"),
+        *_with_flags("gradient_norm", "gradient_health", "contribution", "contribution_error"),
+        *_with_flags("contribution_epochs", "risk"),
         *_with_flags("layer_hidden_width", "layer_spread", "layer_spread_rise"),
     ),
     "layer": (
@@ -207,7 +208,7 @@ def _slot_columns(observations: Observations, layer: Mapping[str, Array], monito
     _optional(columns, "tempo_left", left, slots["stage"] == STAGE_INDEX[SeedStage.TRAINING])
     for name in ("age_epochs", "gradient_norm", "contribution_epochs"):
         _optional(columns, name, np.log1p(slots[name]))
-    for name in ("gradient_health", "contribution", "risk"):
+    for name in ("gradient_health", "contribution", "contribution_error", "risk"):
         _optional(columns, name, slots[name])
     return columns
 

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from simic.contracts.config import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.hosts import counter_rng, gates
 from simic.hosts.catalogue import blueprint_names, load_blueprint, load_trunk
 from simic.hosts.counter_rng import Purpose
 from simic.hosts.keys import HostSet
 from simic.hosts.operators import change_of
-from simic.hosts.protocols import Blueprint, HostBatch, Site
+from simic.hosts.protocols import Blueprint, HostBatch, Operator, Site
 from simic.hosts.stacked import StackedHosts
 
 __all__ = ["assemble", "is_sane", "offered", "seed_sizes"]
@@ -23,9 +25,34 @@ _SAMPLES = 32
 """Of the probe for G0."""
 
 
-def assemble(hosts: Sequence[HostIdentity], chosen: HostSet) -> HostBatch:
+class _Reblended(Blueprint):
+    """A blueprint under another operator."""
+
+    def __init__(self, inner: Blueprint, operator: Operator) -> None:
+        self.inner, self.operator, self.is_noisy = inner, operator, inner.is_noisy
+
+    def suits(self, site: Site, /) -> bool:
+        """See ``Blueprint``."""
+        return self.inner.suits(site)
+
+    def parameters(self, site: Site, /) -> int:
+        """See ``Blueprint``."""
+        return self.inner.parameters(site)
+
+    def birth(self, normals: Tensor, site: Site, /) -> Tensor:
+        """See ``Blueprint``."""
+        return self.inner.birth(normals, site)
+
+    def delta(self, parameters: Tensor, h: Tensor, noise: Tensor | None, /) -> Tensor:
+        """See ``Blueprint``."""
+        return self.inner.delta(parameters, h, noise)
+
+
+def assemble(hosts: Sequence[HostIdentity], chosen: HostSet, world: WorldConfig) -> HostBatch:
     """The hosts of a set, ready to train."""
     blueprints = [load_blueprint(name) for name in blueprint_names()]
+    if world.blend != "own":
+        blueprints = [_Reblended(blueprint, Operator(world.blend)) for blueprint in blueprints]
     return StackedHosts(hosts, blueprints, load_trunk(chosen.kind))
 
 

@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.runtime.code_version import tree_digest
 
@@ -16,7 +17,15 @@ if TYPE_CHECKING:
     from simic.hosts.protocols import Blueprint, HostFamily
     from simic.hosts.trunk import Trunk
 
-__all__ = ["blueprint_names", "family_names", "load_blueprint", "load_family", "load_trunk", "world_digest"]
+__all__ = [
+    "blueprint_names",
+    "family_names",
+    "load_blueprint",
+    "load_family",
+    "load_trunk",
+    "world_digest",
+    "world_identity",
+]
 
 _BLUEPRINTS = ("blueprints", "simic.blueprints", "BLUEPRINT")
 _FAMILIES = ("families", "simic.host_families", "FAMILY")
@@ -61,6 +70,16 @@ def world_digest() -> str:
         for name, point in _installed(group).items()
     )
     return hashlib.sha256("\n".join([tree_digest(package.parent, (package.name,)), *plugged]).encode()).hexdigest()
+
+
+def world_identity(world: WorldConfig) -> dict[str, str | int]:
+    """What makes episodes of the same hosts under the same actions the same; not how fast they are grown."""
+    return {
+        "code": world_digest(),
+        "horizon": world.horizon,
+        "prune_epochs": world.prune_epochs,
+        "blend": world.blend,
+    }
 
 
 @cache

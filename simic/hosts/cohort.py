@@ -51,6 +51,12 @@ class Cohort:
         self._gains = self._stacked_gains(samples, SAMPLES)
         self.validation = self._evaluation_set(Part.VALIDATION)
 
+    @property
+    def nbytes(self) -> int:
+        """Of training and validation samples."""
+        kept = (self._inputs, self._labels, *self._gains, self.validation.inputs, self.validation.labels)
+        return sum(one.nbytes for one in (*kept, *self.validation.gains) if one is not None)
+
     def evaluation_set(self, part: Part) -> EvaluationSet:
         """The samples of a part that nobody trains on."""
         return self.validation if part is Part.VALIDATION else self._evaluation_set(part)

@@ -25,7 +25,7 @@ from simic.contracts.state import HostIdentity
 from simic.hosts import executor, governor
 from simic.hosts.assembly import assemble, offered, seed_sizes
 from simic.hosts.catalogue import blueprint_names
-from simic.hosts.counterfactual import fold_contributions
+from simic.hosts.counterfactual import Attribution, attribute, coalitions, fold_contributions
 from simic.hosts.keys import host_set
 from simic.hosts.legality import check_actions, legal_masks
 from simic.hosts.lifecycle import Slots
@@ -80,7 +80,7 @@ class Ensemble:
         self._seeds_max = chosen.seeds_max
         self._keys: NDArray[np.int64] = np.array([host.key for host in hosts], dtype=np.int64)
         with _threads(world.threads):
-            self._hosts: HostBatch = assemble(hosts, chosen)
+            self._hosts: HostBatch = assemble(hosts, chosen, world)
             self._sane = offered(self._hosts, chosen)
             self._sizes = seed_sizes(self._hosts)
             n, slots = len(hosts), len(self._hosts.anatomy.sites)
@@ -91,7 +91,9 @@ class Ensemble:
             self._finished = np.zeros(n, dtype=bool)
             self._readings = Readings.empty(n, len(self._hosts.anatomy.kinds))
             first = self._evaluate(Part.VALIDATION, self._slots["alpha"])
+        _check_budget(self._hosts.memory().snapshot, world, n)
         self._birth_loss = first.loss
+        self._best_accuracy = first.accuracy.copy()
         self._write_evaluation(np.ones(n, dtype=bool), first)
 
     def __len__(self) -> int:
@@ -117,6 +119,25 @@ class Ensemble:
             is_finite=self._seed_is_finite,
             sane=self._sane,
         )
+
+    def attribute(self) -> Attribution:
+        """What every seed that its host now feels is worth, exactly: one validation pass per coalition of slots.
+
+        More slots with felt seeds than ``counterfactual.PLAYERS_MAX`` are a ConfigError. Nothing is changed.
+        """
+        alpha = self._slots["alpha"]
+        slots = np.flatnonzero((alpha > 0).any(axis=0))
+        worth = {}
+        with _threads(self.world.threads):
+            for chosen in coalitions(len(slots)):
+                mine = np.zeros_like(alpha)
+                mine[:, slots[list(chosen)]] = alpha[:, slots[list(chosen)]]
+                worth[chosen] = self._evaluate(Part.VALIDATION, mine, leave_one_out=False).accuracy
+        found, places = attribute(worth, alpha[:, slots] > 0), np.ix_(np.arange(len(self)), slots)
+        wide, pairs = np.full((2, *alpha.shape), np.nan), np.full((*alpha.shape, alpha.shape[1]), np.nan)
+        wide[0][places], wide[1][places] = found.leave_one_out, found.shapley
+        pairs[np.ix_(np.arange(len(self)), slots, slots)] = found.pairs
+        return found._replace(leave_one_out=wide[0], shapley=wide[1], pairs=pairs)
 
     def step(self, actions: NDArray[np.int16]) -> StepOutcome:
         """Act, train one epoch and measure; illegal ``actions`` [N, A] raise IllegalAction and change nothing."""
@@ -168,7 +189,7 @@ class Ensemble:
         return total
 
     def _act(self, actions: NDArray[np.int16]) -> None:
-        germinated = executor.apply_actions(self._slots, actions, self._sizes)
+        germinated = executor.apply_actions(self._slots, actions, self._sizes, self.world.prune_epochs)
         self._germinations += germinated
         for host, slot in np.argwhere(germinated).tolist():
             number, blueprint = int(self._germinations[host, slot]), int(self._slots["blueprint"][host, slot])
@@ -203,8 +224,17 @@ class Ensemble:
     def _judge(self, record: TrainingRecord, measured: Measurement, live: Flags) -> list[GovernorEvent | None]:
         hosts_finite, self._seed_is_finite = self._hosts.is_finite()
         is_finite = hosts_finite & (self._seed_is_finite | ~self._slots.is_paying).all(axis=1)
-        classes = self._hosts.anatomy.classes
-        evidence = governor.Evidence(record.loss, measured.loss, is_finite, self._birth_loss, classes)
+        self._best_accuracy = np.fmax(self._best_accuracy, measured.accuracy)
+        evidence = governor.Evidence(
+            train_loss=record.loss,
+            validation_loss=measured.loss,
+            is_finite=is_finite,
+            birth_loss=self._birth_loss,
+            accuracy=measured.accuracy,
+            best_accuracy=self._best_accuracy,
+            largest_share=measured.largest_share,
+            classes=self._hosts.anatomy.classes,
+        )
         return [event if lives else None for event, lives in zip(governor.judge(evidence), live.tolist(), strict=True)]
 
     def _record(self, rows: Flags, record: TrainingRecord, measured: Measurement) -> None:
@@ -216,7 +246,7 @@ class Ensemble:
         self._slots["gradient_norm"][rows] = record.seed_gradient[rows]
         self._slots["gradient_health"][rows] = record.seed_health[rows]
         self._write_evaluation(rows, measured)
-        fold_contributions(self._slots, measured.accuracy, measured.accuracy_without, rows)
+        fold_contributions(self._slots, measured.accuracy, measured.accuracy_without, measured.error_without, rows)
         entered = executor.end_epoch(self._slots, rows, self._seed_is_finite, self._hosts.is_clear())
         if entered.any():
             self._hosts.clear(entered)
@@ -257,6 +287,14 @@ def _only(rows: Flags, measured: Measurement | None) -> NDArray[np.float32]:
     if measured is None:
         return np.full(len(rows), np.nan, dtype=np.float32)
     return np.where(rows, measured.accuracy, np.nan).astype(np.float32)
+
+
+def _check_budget(snapshot_bytes: int, world: WorldConfig, hosts: int) -> None:
+    if snapshot_bytes > world.snapshot_mb * 2**20:
+        raise ConfigError(
+            f"the governor's snapshot of {hosts} hosts needs {snapshot_bytes / 2**20:.0f} MiB, world.snapshot_mb is "
+            f"{world.snapshot_mb}; take a smaller world.chunk or a larger budget"
+        )
 
 
 @contextmanager

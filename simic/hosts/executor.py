@@ -29,10 +29,21 @@ def addressed(actions: NDArray[np.int16], slots: int) -> NDArray[np.bool_]:
     return named
 
 
-def apply_actions(slots: Slots, actions: NDArray[np.int16], sizes: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Move the slots as told; ``sizes`` [S, K] are parameters. Returns where seeds germinated, [N, S]."""
+def apply_actions(
+    slots: Slots, actions: NDArray[np.int16], sizes: NDArray[np.int32], prune_epochs: int
+) -> NDArray[np.bool_]:
+    """Move the slots as told; ``sizes`` [S, K] are parameters. Returns where seeds germinated, [N, S].
+
+    With ``prune_epochs`` a felt seed fades out over so many epochs; pruned again while it fades, it goes at once.
+    """
     named = addressed(actions, slots["stage"].shape[1])
+    fading = named & (actions[:, 0] == OP_INDEX[Op.PRUNE])[:, None]
+    fading &= slots.is_in(SeedStage.BLENDING, SeedStage.HOLDING) & ~slots.is_fading & (prune_epochs > 0)
+    if fading.any():
+        slots.move(fading, Trigger.FADE)
+        slots.start_ramp(fading, 0.0, prune_epochs, _LINEAR)
     chosen: dict[Op, NDArray[np.bool_]] = {}
+    named &= ~fading
     for op in (Op.GERMINATE, Op.ADVANCE, Op.SET_ALPHA_TARGET, Op.FOSSILIZE, Op.PRUNE):
         chosen[op] = named & (actions[:, 0] == OP_INDEX[op])[:, None]
         if chosen[op].any():
@@ -90,20 +101,22 @@ def end_epoch(
         Gate.G5: gates.is_reset(is_clear=is_clear),
     }
     due = {
-        SeedStage.TRAINING: slots["stage_epochs"] >= slots["tempo"],
-        SeedStage.EMBARGOED: slots["stage_epochs"] >= EMBARGO_EPOCHS,
+        (SeedStage.TRAINING, Trigger.EPOCH): slots["stage_epochs"] >= slots["tempo"],
+        (SeedStage.EMBARGOED, Trigger.EPOCH): slots["stage_epochs"] >= EMBARGO_EPOCHS,
+        (SeedStage.BLENDING, Trigger.EPOCH): ~slots.is_fading,
+        (SeedStage.BLENDING, Trigger.FADED): slots.is_fading,
     }
     before = slots["stage"].copy()
     entered: dict[SeedStage, NDArray[np.bool_]] = {}
     for row in automatic():
         if row.source is SeedStage.GERMINATED:
             continue
-        where = (before == STAGE_INDEX[row.source]) & live[:, None] & due.get(row.source, True)
+        where = (before == STAGE_INDEX[row.source]) & live[:, None] & due.get((row.source, row.trigger), True)
         if row.gate is not None:
             where &= verdicts[row.gate].passed
         if where.any():
             slots.move(where, row.trigger, row.op)
-        entered[row.target] = where
+        entered[row.target] = where | entered.get(row.target, False)
     slots.start_ramp(entered[SeedStage.BLENDING], 1.0, AUTOMATIC_SPEED, _LINEAR)
     slots.clear(entered[SeedStage.DORMANT])
     return entered[SeedStage.RESETTING]

@@ -9,10 +9,14 @@ from numpy.typing import NDArray
 
 from simic.contracts.field_report import GovernorEvent, GovernorKind
 
-__all__ = ["DIVERGENCE_FACTOR", "MITIGATION", "Evidence", "judge"]
+__all__ = ["COLLAPSED_SHARE", "DIVERGENCE_FACTOR", "LOST_ACCURACY", "MITIGATION", "Evidence", "judge"]
 
 DIVERGENCE_FACTOR: Final = 3.0
 """A mean training loss this many times as large as at birth, or as that of a uniform guess, is divergence."""
+COLLAPSED_SHARE: Final = 0.999
+"""Share of validation samples in one predicted class from which a host looks at nothing."""
+LOST_ACCURACY: Final = 0.1
+"""Fall of validation accuracy below its best that makes this a collapse and no slow start."""
 MITIGATION: Final = ("rolled back to the last snapshot", "pruned live seeds", "ended the episode")
 
 
@@ -25,6 +29,12 @@ class Evidence(NamedTuple):
     """Parameters and momenta, those of the host's live seeds included."""
     birth_loss: NDArray[np.float64]
     """Validation loss before the first epoch."""
+    accuracy: NDArray[np.float64]
+    """On validation samples."""
+    best_accuracy: NDArray[np.float64]
+    """The largest so far."""
+    largest_share: NDArray[np.float64]
+    """Share of validation samples that fall to the class predicted most often."""
     classes: int
 
 
@@ -39,4 +49,9 @@ def judge(evidence: Evidence) -> list[GovernorEvent | None]:
     for row in np.flatnonzero(diverged).tolist():
         message = f"training loss {evidence.train_loss[row]:.3g} exceeds {bound[row]:.3g}"
         events[row] = GovernorEvent(kind=GovernorKind.DIVERGENCE, message=message)
+    collapsed = finite & ~diverged & (evidence.largest_share >= COLLAPSED_SHARE)
+    collapsed &= evidence.best_accuracy - evidence.accuracy >= LOST_ACCURACY
+    for row in np.flatnonzero(collapsed).tolist():
+        lost = f"accuracy fell from {evidence.best_accuracy[row]:.3g} to {evidence.accuracy[row]:.3g}"
+        events[row] = GovernorEvent(kind=GovernorKind.COLLAPSE, message=f"every sample gets one class, {lost}")
     return events

@@ -52,10 +52,13 @@ SLOT_FIELDS: dict[str, tuple[DTypeLike, float]] = {
     "contribution": (np.float32, np.nan),
     "contribution_sum": (np.float64, 0.0),
     "contribution_weight": (np.float64, 0.0),
+    "contribution_error": (np.float32, np.nan),
+    "contribution_error_sum": (np.float64, 0.0),
     "contribution_epochs": (np.int32, -1),
     "risk": (np.float32, np.nan),
 }
-"""Type and value in a slot never used; ramps count in epochs, ``contribution_sum`` / ``_weight`` is the average."""
+"""Type and value in a slot never used; ramps count in epochs; the averages of the contribution and of its error are
+``contribution_sum`` and ``contribution_error_sum`` over ``contribution_weight``."""
 
 
 def _moves() -> NDArray[np.int8]:
@@ -78,7 +81,7 @@ _PAYING = np.array([stage in ALIVE_STAGES or stage is SeedStage.FOSSILIZED for s
 
 def automatic() -> tuple[Transition, ...]:
     """Moves that happen at the end of an epoch."""
-    return tuple(row for row in TRANSITIONS if row.trigger is Trigger.EPOCH)
+    return tuple(row for row in TRANSITIONS if row.trigger in (Trigger.EPOCH, Trigger.FADED))
 
 
 class Slots:
@@ -104,6 +107,12 @@ class Slots:
         return alive
 
     @property
+    def is_fading(self) -> NDArray[np.bool_]:
+        """Where a seed's alpha is on its way to 0, [N, S]."""
+        fading: NDArray[np.bool_] = self.is_in(SeedStage.BLENDING) & (self["alpha_target"] == 0.0)
+        return fading
+
+    @property
     def is_paying(self) -> NDArray[np.bool_]:
         """Where a seed is alive or kept for good, [N, S]."""
         paying: NDArray[np.bool_] = _PAYING[self["stage"]]
@@ -119,7 +128,7 @@ class Slots:
         self["stage_epochs"][where] = 0
         pruned = where & self.is_in(SeedStage.PRUNED)
         self._set(pruned, "parameters", "alpha", "alpha_start", "alpha_target", "gradient_norm", "gradient_health")
-        self._set(pruned, "contribution", "contribution_epochs", "risk")
+        self._set(pruned, "contribution", "contribution_error", "contribution_epochs", "risk")
 
     def clear(self, where: NDArray[np.bool_]) -> None:
         """Make slots as if never used, but for their stage and its age."""

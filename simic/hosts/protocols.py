@@ -22,6 +22,7 @@ __all__ = [
     "HostFamily",
     "HostRecipe",
     "Measurement",
+    "Memory",
     "Operator",
     "Pairs",
     "Part",
@@ -147,6 +148,17 @@ class Measurement(NamedTuple):
     """[N]: share of samples that fall to the class predicted most often; 1 is a host that looks at nothing."""
 
 
+class Memory(NamedTuple):
+    """Bytes of all hosts together."""
+
+    samples: int
+    """Training and validation samples."""
+    parameters: int
+    """Parameters and momenta of hosts and seeds."""
+    snapshot: int
+    """One snapshot; there is never more than one at a time."""
+
+
 class HostBatch(Protocol):
     """N hosts that train together: where they can grow, how they learn and what they show.
 
@@ -192,6 +204,10 @@ class HostBatch(Protocol):
 
     def is_finite(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which hosts [N] and which seeds [N, S] have finite parameters and momenta."""
+        ...
+
+    def memory(self) -> Memory:
+        """What the hosts occupy between steps."""
         ...
 
     def snapshot(self) -> Any:

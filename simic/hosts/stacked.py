@@ -16,7 +16,7 @@ from simic.contracts.state import HostIdentity, LayerKind
 from simic.hosts.cohort import Cohort, recipes_of
 from simic.hosts.evaluation import evaluate
 from simic.hosts.growth import Growth, gather, scatter
-from simic.hosts.protocols import Blueprint, HostRecipe, Measurement, Part, Roles, TrainingRecord
+from simic.hosts.protocols import Blueprint, HostRecipe, Measurement, Memory, Part, Roles, TrainingRecord
 from simic.hosts.training import EpochBatches, layer_norms, part_squares, probe_seeds, train_epoch
 from simic.hosts.trunk import Trunk, birth_of_hosts
 from simic.hosts.weights import HostWeights, SeedStore, birth_of_seed, finite_rows
@@ -105,6 +105,12 @@ class StackedHosts:
         """See ``HostBatch``."""
         hosts = finite_rows([*self.weights.parts, *self.momentum.parts], 1)
         return hosts, finite_rows(self.seeds, 2)
+
+    def memory(self) -> Memory:
+        """See ``HostBatch``."""
+        tensors = (self.weights.flat, self.momentum.flat, *self.seeds)
+        parameters = sum(tensor.nbytes for tensor in tensors)
+        return Memory(self.cohort.nbytes, parameters, snapshot=parameters)
 
     def snapshot(self) -> Snapshot:
         """See ``HostBatch``."""

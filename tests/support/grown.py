@@ -22,9 +22,9 @@ __all__ = ["action", "ensemble", "prove", "random_actions", "stack", "stage_of",
 SIZES = {Head.ALPHA_TARGET: 3, Head.ALPHA_SPEED: 4, Head.ALPHA_CURVE: 3, Head.TEMPO: 3}
 
 
-def ensemble(keys: Sequence[int], horizon: int = 20, world_set: str = "benchmark") -> Ensemble:
+def ensemble(keys: Sequence[int], horizon: int = 20, world_set: str = "benchmark", **world: Any) -> Ensemble:
     """Real hosts."""
-    return Ensemble(identify(world_set, keys), WorldConfig(set=world_set, horizon=horizon))
+    return Ensemble(identify(world_set, keys), WorldConfig(set=world_set, horizon=horizon, **world))
 
 
 def stack(grown: Ensemble) -> StackedHosts:

@@ -191,6 +191,7 @@ def _slot(rng: np.random.Generator, stage: str) -> dict[str, Any]:
         "gradient_norm": float(np.float32(rng.uniform(0.1, 3.0))),
         "gradient_health": 1.0,
         "contribution": float(np.float32(rng.normal(0.02, 0.02))) if stage in ("HOLDING", "FOSSILIZED") else None,
+        "contribution_error": 0.01 if stage in ("HOLDING", "FOSSILIZED") else None,
         "contribution_epochs": 0 if stage in ("HOLDING", "FOSSILIZED") else None,
         "parameters": SEED_PARAMETERS,
         "risk": float(np.float32(rng.uniform(0.0, 0.5))),

@@ -46,6 +46,7 @@ def _seed(rng: np.random.Generator) -> SeedState:
         gradient_norm=_maybe(rng, float(rng.exponential(3.0))),
         gradient_health=_maybe(rng, float(rng.random())),
         contribution=_maybe(rng, float(rng.normal(0, 0.1))),
+        contribution_error=_maybe(rng, float(rng.uniform(0, 0.05))),
         contribution_epochs=_maybe(rng, int(rng.integers(4))),
         parameters=int(rng.integers(2000)),
         risk=_maybe(rng, float(rng.random())),

@@ -49,6 +49,7 @@ def seeds(draw: DrawFn) -> SeedState:
         gradient_norm=draw(maybe(NON_NEGATIVE)),
         gradient_health=draw(maybe(UNIT)),
         contribution=draw(maybe(FINITE)),
+        contribution_error=draw(maybe(NON_NEGATIVE)),
         contribution_epochs=draw(maybe(SMALL)),
         parameters=draw(SMALL),
         risk=draw(maybe(UNIT)),

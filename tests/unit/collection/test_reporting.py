@@ -10,7 +10,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from simic.collection import reporting
 from simic.collection.reporting import NOTICEABLE, Source, field_reports, run_ids, short_id
 from simic.contracts.batches import action_of, actions_to_rows
 from simic.contracts.config import WorldConfig
@@ -18,7 +17,8 @@ from simic.contracts.controllers import ControllerSpec
 from simic.contracts.field_report import FieldReport, GovernorEvent, Outcome
 from simic.contracts.state import HardwareContext, HostIdentity
 from simic.controllers.catalogue import make
-from simic.hosts.catalogue import world_digest
+from simic.hosts import catalogue
+from simic.hosts.catalogue import world_identity
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.keys import identify
 from simic.hosts.rollout import Step, rollout
@@ -36,7 +36,7 @@ def steps() -> tuple[Step, ...]:
 
 
 def source(hosts: Sequence[HostIdentity] = HOSTS) -> Source:
-    ids = run_ids(hosts, "random", None, 1, WORLD.horizon)
+    ids = run_ids(hosts, "random", None, 1, WORLD)
     return Source("random", None, hosts, ids, HardwareContext(device="cpu", threads=1), ISSUED_AT)
 
 
@@ -79,23 +79,32 @@ def test_metrics_chain_and_only_the_last_report_has_an_end() -> None:
 def test_ids_follow_from_what_they_name() -> None:
     reports = [report for step in steps() for report in reports_of(step)]
     assert len({report.report_id for report in reports}) == len({report.command_id for report in reports}) == 12
-    named = {"set": "benchmark", "key": 3, "controller": "random", "policy_version": None, "seed": 1, "horizon": 4}
-    expected = digest_of({**named, "world": world_digest()})[:32]
+    named = {"set": "benchmark", "key": 3, "controller": "random", "policy_version": None, "seed": 1}
+    expected = digest_of({**named, "world": world_identity(WORLD)})[:32]
     assert reports[0].run_id == expected
     assert reports[3].report_id == short_id(f"{expected}:1")
     assert reports[3].command_id == short_id(f"{expected}:1:command")
     others = [
-        run_ids(HOSTS, "explore", None, 1, 4), run_ids(HOSTS, "random", "a" * 64, 1, 4),
-        run_ids(HOSTS, "random", None, 2, 4), run_ids(HOSTS, "random", None, 1, 5),
+        run_ids(HOSTS, "explore", None, 1, WORLD), run_ids(HOSTS, "random", "a" * 64, 1, WORLD),
+        run_ids(HOSTS, "random", None, 2, WORLD),
+        *(
+            run_ids(HOSTS, "random", None, 1, WORLD.model_copy(update=law))
+            for law in ({"horizon": 5}, {"prune_epochs": 2}, {"blend": "gate"})
+        ),
     ]  # fmt: skip
-    assert len({run_id for ids in [*others, run_ids(HOSTS, "random", None, 1, 4)] for run_id in ids}) == 15
+    assert len({run_id for ids in [*others, run_ids(HOSTS, "random", None, 1, WORLD)] for run_id in ids}) == 21
+
+
+def test_how_fast_hosts_are_grown_changes_no_episode() -> None:
+    hurried = WORLD.model_copy(update={"chunk": 7, "threads": 2, "workers": 3, "snapshot_mb": 9})
+    assert run_ids(HOSTS, "random", None, 1, hurried) == run_ids(HOSTS, "random", None, 1, WORLD)
 
 
 def test_changed_hosts_live_other_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same keys in another version of the world must not contradict what the lake holds of them."""
-    before = run_ids(HOSTS, "random", None, 1, 4)
-    monkeypatch.setattr(reporting, "world_digest", lambda: "f" * 64)
-    assert not set(before) & set(run_ids(HOSTS, "random", None, 1, 4))
+    before = run_ids(HOSTS, "random", None, 1, WORLD)
+    monkeypatch.setattr(catalogue, "world_digest", lambda: "f" * 64)
+    assert not set(before) & set(run_ids(HOSTS, "random", None, 1, WORLD))
 
 
 def test_reports_survive_the_wire() -> None:

@@ -26,6 +26,9 @@ BLENDING    PRUNED      ACTION    PRUNE             -
 BLENDING    PRUNED      GOVERNOR  -                 -
 HOLDING     PRUNED      ACTION    PRUNE             -
 HOLDING     PRUNED      GOVERNOR  -                 -
+HOLDING     BLENDING    FADE      -                 -
+BLENDING    BLENDING    FADE      -                 -
+BLENDING    PRUNED      FADED     -                 G3
 PRUNED      EMBARGOED   EPOCH     -                 -
 EMBARGOED   RESETTING   EPOCH     -                 -
 RESETTING   DORMANT     EPOCH     -                 G5
@@ -51,7 +54,7 @@ def reachable(start: SeedStage) -> set[SeedStage]:
 def test_no_row_appears_twice() -> None:
     keys = [(t.source, t.target, t.trigger, t.op) for t in TRANSITIONS]
     assert [key for key, count in Counter(keys).items() if count > 1] == []
-    assert len(TRANSITIONS) == 18
+    assert len(TRANSITIONS) == 21
 
 
 def test_every_stage_can_be_reached_from_an_empty_slot() -> None:
@@ -84,7 +87,7 @@ def test_every_gate_guards_exactly_its_step() -> None:
         Gate.G0: {(S.DORMANT, S.GERMINATED)},
         Gate.G1: {(S.GERMINATED, S.TRAINING)},
         Gate.G2: {(S.TRAINING, S.BLENDING)},
-        Gate.G3: {(S.BLENDING, S.HOLDING)},
+        Gate.G3: {(S.BLENDING, S.HOLDING), (S.BLENDING, S.PRUNED)},
         Gate.G4: {(S.HOLDING, S.FOSSILIZED)},
         Gate.G5: {(S.RESETTING, S.DORMANT)},
     }

@@ -38,7 +38,7 @@ def test_enumerations() -> None:
     ]  # fmt: skip
     assert [gate.value for gate in Gate] == ["G0", "G1", "G2", "G3", "G4", "G5"]
     assert [outcome.value for outcome in Outcome] == ["SUCCESS", "NEUTRAL", "REGRESSION", "ABORTED"]
-    assert [kind.value for kind in GovernorKind] == ["NON_FINITE", "DIVERGENCE"]
+    assert [kind.value for kind in GovernorKind] == ["NON_FINITE", "DIVERGENCE", "COLLAPSE"]
     assert [split.value for split in Split] == ["train", "validation", "test"]
     assert [status.value for status in HealthStatus] == ["HEALTHY", "DEGRADED", "UNHEALTHY", "CRITICAL"]
     assert [state.value for state in CircuitState] == ["CLOSED", "OPEN", "HALF_OPEN"]

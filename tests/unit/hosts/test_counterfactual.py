@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pytest
-from support.grown import action, ensemble, random_actions, state_digest, step_with, waits
+from hypothesis import given
+from hypothesis import strategies as st
+from support.grown import action, ensemble, random_actions, stack, state_digest, step_with, waits
 
 from simic.contracts.actions import Op
-from simic.hosts.counterfactual import SMOOTHING, fold_contributions
+from simic.contracts.errors import ConfigError
+from simic.hosts.counterfactual import PLAYERS_MAX, SMOOTHING, attribute, coalitions, fold_contributions
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.keys import SETS, HostSet
 from simic.hosts.lifecycle import Slots
+from simic.hosts.operators import change_of
 from simic.hosts.protocols import Part
 from simic.hosts.rollout import controller_uniforms
 
@@ -81,20 +86,22 @@ def test_l16_the_running_average_is_unbiased_from_its_first_value() -> None:
     slots, live = Slots(1, 2), np.array([True])
     values, expected = [0.08, 0.02, -0.04], []
     for count, value in enumerate(values, start=1):
-        fold_contributions(slots, np.array([0.5]), np.array([[0.5 - value, np.nan]]), live)
+        fold_contributions(slots, np.array([0.5]), np.array([[0.5 - value, np.nan]]), np.array([[0.01, np.nan]]), live)
         weights = SMOOTHING * (1 - SMOOTHING) ** np.arange(count)[::-1]
         expected.append(float(weights @ values[:count] / weights.sum()))
         assert slots["contribution"][0, 0] == pytest.approx(expected[-1], abs=1e-6)
     assert expected[0] == pytest.approx(0.08)
     assert np.isnan(slots["contribution"][0, 1])
-    fold_contributions(slots, np.array([0.5]), np.array([[np.nan, np.nan]]), live)
+    fold_contributions(slots, np.array([0.5]), np.array([[np.nan, np.nan]]), np.array([[np.nan, np.nan]]), live)
     assert slots["contribution"][0, 0] == pytest.approx(expected[-1], abs=1e-6)
     assert slots["contribution_epochs"].tolist() == [[1, -1]]
 
 
 def test_measurements_of_finished_hosts_are_ignored() -> None:
     slots = Slots(2, 1)
-    fold_contributions(slots, np.array([0.5, 0.5]), np.array([[0.4], [0.4]]), np.array([True, False]))
+    fold_contributions(
+        slots, np.array([0.5, 0.5]), np.array([[0.4], [0.4]]), np.array([[0.01], [0.01]]), np.array([True, False])
+    )
     assert np.isfinite(slots["contribution"][:, 0]).tolist() == [True, False]
 
 
@@ -113,3 +120,100 @@ def test_hosts_without_an_active_seed_cost_no_extra_rows() -> None:
     grown._evaluate = spy  # type: ignore[method-assign]
     grown.step(waits(4))
     assert seen == [1]
+
+
+def test_the_standard_error_is_that_of_paired_samples(crowded: Ensemble) -> None:
+    """Against the textbook: deviation of per-sample differences over the root of their number."""
+    alpha = crowded._slots["alpha"]
+    measured = crowded._evaluate(Part.VALIDATION, alpha)
+    assert (np.isfinite(measured.error_without) == (alpha > 0)).all()
+    for host, slot in np.argwhere(alpha > 0).tolist():
+        without = alpha.copy()
+        without[host, slot] = 0.0
+        full, less = (_hits(crowded, one)[host] for one in (alpha, without))
+        difference = full.astype(float) - less
+        assert difference.mean() == pytest.approx(measured.accuracy[host] - measured.accuracy_without[host, slot])
+        expected = np.sqrt(((difference - difference.mean()) ** 2).mean() / len(difference))
+        assert measured.error_without[host, slot] == pytest.approx(expected, abs=1e-9)
+
+
+def _hits(grown: Ensemble, alpha: np.ndarray) -> np.ndarray:
+    """Which validation samples each host gets right, [N, samples], from a pass of its own."""
+    hosts, data = stack(grown), stack(grown).cohort.validation
+    parts, x = hosts.weights.parts, hosts.trunk.stem(hosts.weights.parts, data.inputs)
+    for slot in range(3):
+        if slot:
+            x = hosts.trunk.block(slot - 1, parts, x)
+            gain = data.gains[slot - 1]
+            x = x if gain is None else x * gain
+        for host in np.flatnonzero(alpha[:, slot] > 0).tolist():
+            blueprint = hosts.blueprints[int(grown._slots["blueprint"][host, slot])]
+            size = blueprint.parameters(hosts.anatomy.sites[slot])
+            h = x[host : host + 1]
+            delta = blueprint.delta(hosts.seeds.parameters[host : host + 1, slot, :size], h, None)
+            x[host] += float(alpha[host, slot]) * change_of(blueprint.operator, h, delta)[0]
+    chosen = hosts.trunk.logits(parts, x).argmax(dim=1)
+    return (chosen == data.labels)[:, : data.valid].numpy()
+
+
+def test_the_observed_error_shrinks_with_nothing_but_its_measurements() -> None:
+    """Epochs share their samples, so the average's error is the average of the errors."""
+    slots, live = Slots(1, 1), np.array([True])
+    for error in (0.02, 0.01):
+        fold_contributions(slots, np.array([0.5]), np.array([[0.4]]), np.array([[error]]), live)
+    weights = np.array([SMOOTHING * (1 - SMOOTHING), SMOOTHING])
+    assert slots["contribution_error"][0, 0] == pytest.approx(weights @ [0.02, 0.01] / weights.sum(), abs=1e-6)
+
+
+def test_l12_shapley_values_are_exact_and_nothing_is_made_up(crowded: Ensemble) -> None:
+    """Every coalition is measured; values are means over all orders of arrival and add up to the whole gain."""
+    before = state_digest(crowded)
+    found, alpha = crowded.attribute(), crowded._slots["alpha"]
+    assert state_digest(crowded) == before
+    total = np.nansum(found.shapley, axis=1)
+    np.testing.assert_allclose(total, found.everything - found.nothing, atol=1e-9)
+    assert (np.isfinite(found.shapley) == (alpha > 0)).all()
+    measured = crowded._evaluate(Part.VALIDATION, alpha)
+    np.testing.assert_allclose(found.leave_one_out, measured.accuracy[:, None] - measured.accuracy_without, atol=1e-12)
+    for host in np.flatnonzero((alpha > 0).sum(axis=1) >= 2).tolist():
+        for slot in np.flatnonzero(alpha[host] > 0).tolist():
+            gains = []
+            for order in permutations(range(3)):
+                on, off = (np.isin(np.arange(3), order[: order.index(slot) + extra]) for extra in (1, 0))
+                worth = [_accuracy(crowded, np.where(mask, alpha, np.float32(0)))[host] for mask in (on, off)]
+                gains.append(worth[0] - worth[1])
+            assert found.shapley[host, slot] == pytest.approx(np.mean(gains), abs=1e-9)
+        break
+
+
+def _accuracy(grown: Ensemble, alpha: np.ndarray) -> np.ndarray:
+    return grown._evaluate(Part.VALIDATION, alpha, leave_one_out=False).accuracy
+
+
+def test_pairs_say_what_two_seeds_gain_only_together(crowded: Ensemble) -> None:
+    found, alpha = crowded.attribute(), crowded._slots["alpha"]
+    host = int(np.flatnonzero((alpha > 0).sum(axis=1) >= 2)[0])
+    first, second = np.flatnonzero(alpha[host] > 0)[:2].tolist()
+
+    def worth(*slots: int) -> float:
+        return float(_accuracy(crowded, np.where(np.isin(np.arange(3), slots), alpha, np.float32(0)))[host])
+
+    expected = worth(first, second) - worth(first) - worth(second) + worth()
+    assert found.pairs[host, first, second] == found.pairs[host, second, first] == pytest.approx(expected, abs=1e-9)
+    assert np.isnan(found.pairs[host].diagonal()).all()
+
+
+def test_more_seeds_than_can_be_attributed_exactly_are_refused() -> None:
+    assert len(coalitions(PLAYERS_MAX)) == 16
+    with pytest.raises(ConfigError, match="at most 4"):
+        coalitions(PLAYERS_MAX + 1)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=16, max_size=16))
+def test_efficiency_and_symmetry_hold_for_any_game(values: list[float]) -> None:
+    worth = {chosen: np.array([value]) for chosen, value in zip(coalitions(4), values, strict=True)}
+    found = attribute(worth, np.ones((1, 4), dtype=bool))
+    assert abs(found.shapley.sum() - (worth[0, 1, 2, 3] - worth[()])[0]) <= 1e-9
+    swapped = {tuple(sorted({0: 1, 1: 0}.get(one, one) for one in chosen)): value for chosen, value in worth.items()}
+    other = attribute(swapped, np.ones((1, 4), dtype=bool))
+    np.testing.assert_allclose(other.shapley[0, [1, 0, 2, 3]], found.shapley[0], atol=1e-12)

@@ -18,7 +18,7 @@ from simic.hosts.keys import SETS, STANDARD, HostSet
 from simic.hosts.protocols import Part
 
 S = SeedStage
-NORM, GATE, DROPOUT = (blueprint_names().index(name) for name in ("norm", "gate", "dropout"))
+NORM, GATE, DROPOUT, HEAVY = map(blueprint_names().index, ("norm", "gate", "dropout", "heavy"))
 OFFERED = sorted(map(blueprint_names().index, STANDARD))
 
 
@@ -109,6 +109,43 @@ def test_a_seed_can_be_pruned_before_it_trains_and_while_it_blends(stage: S, mon
     assert (outcome.rent_parameters[0], outcome.governor[0]) == (0, None)
 
 
+def test_a_felt_seed_can_be_pruned_by_ramp() -> None:
+    grown = ensemble([1], prune_epochs=3)
+    step_with(grown, action(Op.GERMINATE))
+    step_with(grown, action(Op.ADVANCE))
+    step_with(grown, action(Op.PRUNE))
+    seen = []
+    for _ in range(4):
+        assert not grown.masks().op[0, [OP_INDEX[Op.SET_ALPHA_TARGET], OP_INDEX[Op.FOSSILIZE]]].any()
+        seen.append((stage_of(grown), _slot(grown, "alpha")))
+        outcome = step_with(grown)
+        seen[-1] += (int(outcome.rent_parameters[0]),)
+    two, third = np.float32(2 / 3), np.float32(1 / 3)
+    assert seen == [(S.BLENDING, two, 220), (S.BLENDING, third, 220), (S.PRUNED, 0, 0), (S.EMBARGOED, 0, 0)]
+
+
+def test_a_fading_seed_pruned_again_goes_at_once_and_an_unfelt_one_never_fades() -> None:
+    grown = ensemble([1, 2], prune_epochs=3)
+    step_with(grown, action(Op.GERMINATE), action(Op.GERMINATE))
+    step_with(grown, action(Op.ADVANCE), action(Op.PRUNE))
+    assert stage_of(grown, host=1) is S.EMBARGOED
+    step_with(grown, action(Op.PRUNE))
+    assert stage_of(grown) is S.BLENDING
+    step_with(grown, action(Op.PRUNE))
+    assert (stage_of(grown), _slot(grown, "alpha")) == (S.EMBARGOED, 0.0)
+
+
+@pytest.mark.parametrize("operator", ["add", "multiply", "gate"])
+def test_seeds_grow_under_any_operator(operator: str) -> None:
+    grown, own = ensemble(range(5), blend=operator), ensemble(range(5))
+    for hosts in (grown, own):
+        hosts.step(np.stack([action(Op.GERMINATE, blueprint=GATE)] * 5))
+        hosts.step(np.stack([action(Op.ADVANCE)] * 5))
+    assert np.isfinite(grown.observe().slots["risk"][::3]).all()
+    same = np.array_equal(grown.observe().slots["risk"], own.observe().slots["risk"], equal_nan=True)
+    assert same == (operator == "gate"), "gate's own operator is gate"
+
+
 @pytest.mark.parametrize("blueprint", OFFERED)
 def test_g5_a_reset_slot_equals_one_never_used(blueprint: int) -> None:
     grown = ensemble([1])
@@ -168,9 +205,23 @@ def test_l6_a_seed_trained_in_isolation_learns_its_own_blended_loss() -> None:
         grown.step(waits(len(keys)))
     off, on = grown._slots["alpha"], grown._slots["alpha"].copy()
     on[:, 2] = 1.0
-    losses = [grown._evaluate(Part.VALIDATION, alpha).loss for alpha in (off, on)]
+    without, blended = (grown._evaluate(Part.VALIDATION, alpha) for alpha in (off, on))
     assert not off.any()
-    assert (losses[1] < 0.8 * losses[0]).mean() >= 0.9
+    assert (blended.loss < 0.8 * without.loss).mean() >= 0.9
+
+
+def test_l6_switching_on_a_seed_that_only_trained_in_isolation_raises_accuracy() -> None:
+    """Where capacity is short; a seed trained on its host's gradient alone would answer at chance."""
+    keys = list(range(0, 100, 5))
+    grown = ensemble(keys)
+    grown.step(np.stack([action(Op.GERMINATE, slot=1, blueprint=HEAVY, tempo=2)] * len(keys)))
+    for _ in range(6):
+        grown.step(waits(len(keys)))
+    off, on = grown._slots["alpha"], grown._slots["alpha"].copy()
+    on[:, 1] = 1.0
+    gained = grown._evaluate(Part.VALIDATION, on).accuracy - grown._evaluate(Part.VALIDATION, off).accuracy
+    assert not off.any()
+    assert gained.mean() > 3 * gained.std(ddof=1) / np.sqrt(len(keys)) > 0
 
 
 def test_a_zero_gradient_keeps_a_seed_out_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
