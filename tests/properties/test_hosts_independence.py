@@ -97,6 +97,22 @@ def test_bits_do_not_depend_on_the_number_of_threads() -> None:
     assert torch.get_num_threads() == 1, "the process keeps its own setting"
 
 
+def test_l7_who_looks_changes_nothing() -> None:
+    """Every measurement is taken whether or not somebody reads it; reading more of them moves no bit."""
+    alone, watched = ensemble(KEYS[:6], 6, "compound"), ensemble(KEYS[:6], 6, "compound")
+    for epoch in range(6):
+        actions = random_actions(alone.masks(), _uniforms(alone, epoch), patience=0.0)
+        for _ in range(2):
+            watched.observe()
+            watched.masks()
+            watched.attribute()
+        alone.step(actions)
+        watched.step(actions)
+        assert all(_bits(alone, row) == _bits(watched, row) for row in range(6))
+    health = alone.observe().slots["gradient_health"]
+    assert np.isfinite(health).any(), "gates have their evidence although nobody asked for it"
+
+
 @pytest.mark.parametrize("poison", [np.nan, np.inf, 1e30])
 def test_l4_a_diverged_host_harms_no_neighbour(poison: float) -> None:
     healthy, sick = ensemble(KEYS[:5], 4), ensemble(KEYS[:5], 4)

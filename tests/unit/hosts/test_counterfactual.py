@@ -73,12 +73,14 @@ def test_m18_what_is_not_measured_is_absent_and_not_zero() -> None:
     assert 0 < slots["risk"][0] <= 1
 
 
-def test_a_dropout_seed_is_measured_as_worth_exactly_nothing() -> None:
+def test_l11_a_seed_earns_nothing_by_its_hosts_own_progress() -> None:
     grown = ensemble([1])
+    before = grown.observe().system["validation_accuracy"][0]
     step_with(grown, action(Op.GERMINATE, blueprint=2))
     step_with(grown, action(Op.ADVANCE))
     slots = grown.observe().slots
     assert (slots["contribution"][0], slots["risk"][0], slots["parameters"][0]) == (0.0, 0.0, 0)
+    assert grown.observe().system["validation_accuracy"][0] > before + 0.2, "the host learns all the while"
     assert np.isnan(slots["gradient_norm"][0]), "there is nothing a gradient could move"
 
 

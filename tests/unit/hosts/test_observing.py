@@ -7,12 +7,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from support.grown import action, ensemble, random_actions, stack, step_with, waits
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations, masks_of
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.state import HardwareContext, LayerKind, SystemState
+from simic.hosts.evaluation import ratio_of
 from simic.hosts.rollout import Step, controller_uniforms, rollout
 
 HARDWARE = HardwareContext(device="cpu", threads=1)
@@ -151,3 +154,13 @@ def test_before_and_after_of_consecutive_steps_join(episode: list[Step]) -> None
         np.testing.assert_array_equal(outcome.validation_accuracy_after, later.validation_accuracy_before)
         np.testing.assert_array_equal(outcome.validation_loss_after, later.validation_loss_before)
     assert episode[-1].outcome.terminated.all()
+
+
+@given(st.lists(st.sampled_from([0.0, -0.0, 5e-324, 1e-40, 1e-20, 1.0, 1e20]), min_size=4, max_size=4))
+def test_c2_a_ratio_to_a_silent_state_is_finite(values: list[float]) -> None:
+    h = torch.tensor(values).view(1, 2, 2)
+    for change in (h, torch.zeros_like(h), torch.ones_like(h)):
+        ratio = ratio_of(change, h, valid=2)
+        assert np.isfinite(ratio).all()
+        assert ((ratio >= 0) & (ratio <= 1)).all()
+    assert ratio_of(torch.zeros(1, 2, 2), torch.zeros(1, 2, 2), valid=2).tolist() == [0.0]

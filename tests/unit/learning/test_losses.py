@@ -229,7 +229,7 @@ def test_explained_variance_by_hand() -> None:
     assert float(explained_variance(torch.zeros(2, 2), torch.full((2, 2), 7.0), valid)) == 0.0
 
 
-def test_value_fit_bootstraps_a_truncated_episode_from_its_final_state(
+def test_l13_a_truncated_episode_is_bootstrapped_from_its_final_state_and_a_terminated_one_never(
     store: GraphStore, network: PolicyNetwork
 ) -> None:
     """With the constant value v and the same weights, a truncated return ends in gamma^k v, a terminated one in 0."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simic.numerics.rewards import basic_return, basic_rewards
 
@@ -42,6 +44,32 @@ def test_l10_l20_the_undiscounted_return_telescopes() -> None:
     )
     expected = 100.0 * (accuracy[-1] - accuracy[0]) - 3.0 * parameters.sum(axis=0) / 1640.0 / 20
     np.testing.assert_allclose(basic_return(rewards), expected, rtol=0, atol=1e-10)
+
+
+SHARE = st.floats(0, 1)
+
+
+@given(before=SHARE, after=SHARE, parameters=st.integers(0, 3 * 1640), panic=st.booleans())
+def test_m3_every_term_stays_within_its_declared_range(
+    before: float, after: float, parameters: int, panic: bool
+) -> None:
+    """Progress within +- scale, rent within the budget's share of an epoch, the penalty all or nothing; no clamp."""
+    none = {"accuracy_before": [0.5], "accuracy_after": [0.5], "rent_parameters": [0], "governor": [False]}
+    alone = [
+        basic_rewards(**{**none, **given}, **SCALES)[0]
+        for given in (
+            {"accuracy_before": [before], "accuracy_after": [after]},
+            {"rent_parameters": [parameters]},
+            {"governor": [panic]},
+        )
+    ]
+    assert -100 <= alone[0] <= 100
+    assert -3.0 * 3 / 20 <= alone[1] <= 0
+    assert alone[2] in (0.0, -10.0)
+    together = basic_rewards(
+        accuracy_before=[before], accuracy_after=[after], rent_parameters=[parameters], governor=[panic], **SCALES
+    )
+    assert together[0] == pytest.approx(sum(alone), abs=1e-9)
 
 
 def test_discounted_return() -> None:
