@@ -104,7 +104,10 @@ def spread_of(x: Tensor, valid: int) -> NDArray[np.float64]:
 
 
 def ratio_of(change: Tensor, h: Tensor, valid: int) -> NDArray[np.float64]:
-    """|change| / |h| per seed over all its samples, at most 1; [n, B, *space, D] each."""
+    """|change| / |h| per seed over all its samples, at most 1; [n, B, *space, D] each.
+
+    A silent state counts as ``_SMALL``; one whose norm overflows float32 has no ratio: NaN.
+    """
     above, below = (
         np.sqrt(
             np.square(torch.linalg.vector_norm(x.flatten(2), dim=2)[:, :valid].numpy().astype(np.float64)).sum(axis=1)

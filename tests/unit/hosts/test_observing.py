@@ -156,7 +156,7 @@ def test_before_and_after_of_consecutive_steps_join(episode: list[Step]) -> None
     assert episode[-1].outcome.terminated.all()
 
 
-@given(st.lists(st.sampled_from([0.0, -0.0, 5e-324, 1e-40, 1e-20, 1.0, 1e20]), min_size=4, max_size=4))
+@given(st.lists(st.sampled_from([0.0, -0.0, 5e-324, 1e-40, 1e-20, 1.0, 1e15]), min_size=4, max_size=4))
 def test_c2_a_ratio_to_a_silent_state_is_finite(values: list[float]) -> None:
     h = torch.tensor(values).view(1, 2, 2)
     for change in (h, torch.zeros_like(h), torch.ones_like(h)):
