@@ -11,6 +11,9 @@ from simic.hosts.protocols import HostRecipe
 
 __all__ = ["FAMILY", "Both"]
 
+_LEVEL = 2.0
+"""Below ``gain``'s: behind a linear stem, more makes hosts diverge that nobody touched."""
+
 
 class Both:
     """``select``'s labels and narrow blocks under ``gain``'s scale."""
@@ -19,7 +22,7 @@ class Both:
         """See ``HostFamily``."""
         gain = GAIN.recipe(draws)
         return SELECT.recipe(draws)._replace(
-            gain_blocks=gain.gain_blocks, gain_level=gain.gain_level, gain_spread=gain.gain_spread
+            gain_blocks=gain.gain_blocks, gain_level=_LEVEL, gain_spread=gain.gain_spread
         )
 
 

@@ -111,6 +111,10 @@ def test_families_are_what_they_say() -> None:
     assert all(0.7 <= one.gain_spread <= 1.1 for one in recipes["gain"])
     assert all(0.3 <= one.label_noise <= 0.4 and one.samples < 200 for one in recipes["noisy"])
     assert {one.classes for one in recipes["cap"]} == {4}
+    (both,) = recipes_of(identify("compound", [5]))
+    assert both.is_linear
+    assert both.gain_blocks
+    assert max(both.hidden) <= 3
     labels = host_samples(0, recipes["cap"][0], Part.VALIDATION, SHOWN).labels
     assert np.bincount(labels, minlength=4).min() > 60, "all four classes occur"
 
