@@ -154,28 +154,21 @@ class Estimate(Contract):
 
 
 class FamilyTrial(Contract):
-    """One controller over the hosts of one family; means over them."""
+    """One controller over some hosts."""
 
     episodes: Count
     mean_return: Finite
     over_wait: Estimate | None
-    """Paired by host key; null for ``wait`` itself, and where there are fewer than two hosts."""
+    """Paired by host key; null for ``wait`` itself and for a single host."""
     test_accuracy: Finite
     validation_accuracy: Finite
     committed_parameters: Finite
 
 
-class ControllerTrial(Contract):
-    """One controller over the held-out hosts."""
+class ControllerTrial(FamilyTrial):
+    """One controller over all the held-out hosts."""
 
     controller: Text
-    episodes: Count
-    mean_return: Finite
-    over_wait: Estimate | None
-    """Paired by host key; null for ``wait`` itself."""
-    test_accuracy: Finite
-    validation_accuracy: Finite
-    committed_parameters: Finite
     illegal_actions: Count
     """Decisions that the masks forbid; the host waited instead."""
     governor_events: Count

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, Provenance, TrialReport
+from simic.contracts.receipts import ControllerTrial, FamilyTrial, Provenance, TrialReport
 from simic.contracts.state import HostIdentity
 from simic.runtime.clock import Clock
 from simic.runtime.parallel import run_jobs, worker_count
@@ -94,18 +96,13 @@ def _grow_all(
 def _trial(
     name: str, ours: Episodes, wait: Episodes, families: Sequence[str], config: TrialConfig, seed: int
 ) -> ControllerTrial:
-    is_wait = name == WAIT
+    compared = None if name == WAIT else wait
     return ControllerTrial(
+        **_summary(ours, compared, slice(None), config, seed, families),
         controller=name,
-        episodes=len(ours.returns),
-        mean_return=float(ours.returns.mean()),
-        over_wait=None if is_wait else paired_estimate(ours.returns, wait.returns, config, seed, families),
-        test_accuracy=float(ours.test_accuracy.mean()),
-        validation_accuracy=float(ours.validation_accuracy.mean()),
-        committed_parameters=float(ours.committed_parameters.mean()),
         illegal_actions=int(ours.illegal_actions.sum()),
         governor_events=int(ours.panicked.sum()),
-        by_family=_by_family(ours, None if is_wait else wait, families, config, seed),
+        by_family=_by_family(ours, compared, families, config, seed),
         returns=ours.returns.tolist(),
         test_accuracies=ours.test_accuracy.tolist(),
     )
@@ -116,18 +113,29 @@ def _by_family(
 ) -> dict[str, FamilyTrial]:
     """Each family by itself, in the order of the hosts; without ``wait`` there is nothing to compare with."""
     labels = np.asarray(families)
-    trials = {}
-    for family in dict.fromkeys(families):
-        rows = np.flatnonzero(labels == family)
-        over_wait: Estimate | None = None
-        if wait is not None and rows.size >= 2:
-            over_wait = paired_estimate(ours.returns[rows], wait.returns[rows], config, seed)
-        trials[family] = FamilyTrial(
-            episodes=rows.size,
-            mean_return=float(ours.returns[rows].mean()),
-            over_wait=over_wait,
-            test_accuracy=float(ours.test_accuracy[rows].mean()),
-            validation_accuracy=float(ours.validation_accuracy[rows].mean()),
-            committed_parameters=float(ours.committed_parameters[rows].mean()),
-        )
-    return trials
+    rows = {family: np.flatnonzero(labels == family) for family in dict.fromkeys(families)}
+    return {
+        family: FamilyTrial(**_summary(ours, wait if mine.size >= 2 else None, mine, config, seed, None))
+        for family, mine in rows.items()
+    }
+
+
+def _summary(
+    ours: Episodes,
+    wait: Episodes | None,
+    rows: NDArray[np.int64] | slice,
+    config: TrialConfig,
+    seed: int,
+    families: Sequence[str] | None,
+) -> dict[str, Any]:
+    """The fields of a ``FamilyTrial`` over the given hosts; strata of the interval by family, if there are several."""
+    returns = ours.returns[rows]
+    over = None if wait is None else paired_estimate(returns, wait.returns[rows], config, seed, families)
+    return {
+        "episodes": returns.size,
+        "mean_return": float(returns.mean()),
+        "over_wait": over,
+        "test_accuracy": float(ours.test_accuracy[rows].mean()),
+        "validation_accuracy": float(ours.validation_accuracy[rows].mean()),
+        "committed_parameters": float(ours.committed_parameters[rows].mean()),
+    }
