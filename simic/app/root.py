@@ -41,6 +41,7 @@ from simic.runtime.seeds import derive
 from simic.runtime.settings import Home, config_digest
 
 if TYPE_CHECKING:
+    from simic.app.watching import Watch
     from simic.bus.spool import SpoolBus
     from simic.learning.start import StartPoint
     from simic.registry.catalogue import Registry
@@ -136,17 +137,29 @@ class App:
         initialise(self.home)
         return {"home": str(self.home.root), "key_id": self.signer.key_id, "tracking_uri": self.home.tracking_uri}
 
-    def collect(self, controller: str, host_keys: Sequence[int] | None = None) -> CollectionReceipt:
+    def collect(
+        self, controller: str, host_keys: Sequence[int] | None = None, plot: Path | None = None
+    ) -> CollectionReceipt:
         """Grow hosts under a named controller; without keys, the profile's number of training hosts, others each time.
 
         Which ones depends on how many collections this home holds, so that hosts grown before are not grown again.
+        ``plot`` names a PNG that shows one of them per family; it has no part in what is collected.
         """
+        if plot is not None:
+            from simic.app.watching import check_plot
+
+            check_plot(plot)
         spec = self.policies.spec(controller, is_decisive=False)
         if host_keys is None:
             host_keys = self._training_keys(
                 self.config.collect.episodes, controller, 0, self.shelf.count(CollectionReceipt)
             )
-        return self._collect(spec, host_keys)
+        receipt = self._collect(spec, host_keys)
+        if plot is not None:
+            from simic.app.watching import draw_collection
+
+            draw_collection(self, spec, controller, host_keys, plot)
+        return receipt
 
     def collect_round(self, number: int, policy: TrainingReport | None, earlier_runs: int = 0) -> CollectionReceipt:
         """Round 0 explores; later rounds sample from the newest policy, on hosts of their own.
@@ -364,6 +377,12 @@ class App:
                 plans_digest=digest_of(load_plans(world.set)) if {"blind", "oracle"} & set(controllers) else None,
             )
         return self.keep(report)
+
+    def watch(self, controller: str | None = None, key: int | None = None) -> Watch:
+        """One host epoch by epoch; unnamed, the champion or else the heuristic on the first host of the test split."""
+        from simic.app.watching import Watch
+
+        return Watch(self, controller, key)
 
     def search_plans(self) -> PlanBook:
         """The best fixed plans on training hosts."""

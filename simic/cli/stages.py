@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simic.cli.edge import EXIT_CODES, emit
+from simic.cli.edge import EXIT_CODES, emit, stderr
 from simic.cli.hostkeys import parse_host_keys
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, open_app
 from simic.cli.render import receipt_lines
@@ -34,17 +34,29 @@ def collect(
     ] = None,
     world_set: Annotated[str | None, typer.Option("--set", help="The set of hosts; default: the profile's.")] = None,
     spool: Annotated[Path | None, typer.Option(help="Directory of the bus; default: data/spool of the home.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.png",
+            help="Also draw what was done to one of these hosts per family: slots, stages, alpha, decisions, accuracy.",
+        ),
+    ] = None,
     profile: ProfileName = "default",
     seed: Seed = 0,
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Grow hosts under a controller and report every decision to the bus."""
+    """Grow hosts under a controller and report every decision to the bus.
+
+    Example: [bold]simic collect --controller heuristic --host-keys 0:50 --plot heuristic.png[/bold]
+    """
     extra = {} if world_set is None else {"world.set": world_set}
     keys = None if host_keys is None else parse_host_keys(host_keys)
     app = open_app(profile, seed, override, extra, spool)
-    receipt = app.collect(controller, keys)
+    receipt = app.collect(controller, keys, plot)
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
+    if plot is not None:
+        stderr().print(f"timeline: {plot}")
 
 
 def ingest(

@@ -9,6 +9,7 @@ import numpy as np
 
 from simic.contracts.config import RunConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
+from simic.contracts.episode import EpisodeRecord
 from simic.contracts.receipts import Estimate, Provenance, TrainingReport, TrialReport, ValidationReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
@@ -20,9 +21,10 @@ from simic.trust.keys import Keyring
 from simic.trust.seal import verify
 from simic.validation.episodes import Episodes, TrialJob, build, score, steps_of
 from simic.validation.estimates import paired_estimate
-from simic.validation.figures import action_timeline, learning_curves, paired_differences
+from simic.validation.figures import learning_curves, paired_differences
 from simic.validation.gate import CANDIDATE, CHAMPION, DETERMINISM
-from simic.validation.tracks import Track, tracks_of
+from simic.validation.records import episode_record
+from simic.validation.timeline import action_timeline
 from simic.validation.trials import run_trials, trial_seed
 
 __all__ = ["OPPONENTS", "episodes_planned", "judging_hosts", "validate"]
@@ -84,7 +86,7 @@ def validate(
         on_done=on_done,
         plans_digest=digest_of(load_plans(config.world.set)),
     )
-    mismatches, tracks = _watch(specs[CANDIDATE], trials, config, provenance)
+    mismatches, watched = _watch(specs[CANDIDATE], trials, config, provenance)
     return ValidationReport(
         code_version=provenance.code_version,
         config_digest=provenance.config_digest,
@@ -97,7 +99,7 @@ def validate(
         trials=trials,
         differences=_differences(trials, config.trial, provenance.seed),
         training_metrics=training.metrics,
-        figures=_draw(trials, tracks, training, config.world, figures),
+        figures=_draw(trials, watched, training, figures),
         probes={DETERMINISM: float(mismatches)},
     )
 
@@ -118,7 +120,7 @@ def _differences(trials: TrialReport, config: TrialConfig, seed: int) -> dict[st
 
 def _watch(
     candidate: ControllerSpec, trials: TrialReport, config: RunConfig, provenance: Provenance
-) -> tuple[int, list[Track]]:
+) -> tuple[int, list[EpisodeRecord]]:
     """One host of each family again, with an eye on every step.
 
     They grow in other company than in the trials, and must end with the same return to the last bit: how many
@@ -128,19 +130,18 @@ def _watch(
     hosts = identify(trials.set, [trials.host_keys[row] for row in rows])
     job = TrialJob(CANDIDATE, candidate, hosts, config.world, config.curate.reward, trial_seed(provenance))
     steps = list(steps_of(build(candidate, hosts), job))
-    again = score(steps, len(hosts), job.world, job.reward).returns
+    results = score(steps, len(hosts), job.world, job.reward)
     before = next(trial.returns for trial in trials.controllers if trial.controller == CANDIDATE)
-    return int(np.sum(again != np.asarray(before)[rows])), tracks_of(steps, hosts)
+    records = [episode_record(steps, row, host, CANDIDATE, results) for row, host in enumerate(hosts)]
+    return int(np.sum(results.returns != np.asarray(before)[rows])), records
 
 
-def _draw(
-    trials: TrialReport, tracks: list[Track], training: TrainingReport, world: WorldConfig, folder: Path
-) -> dict[str, str]:
+def _draw(trials: TrialReport, watched: list[EpisodeRecord], training: TrainingReport, folder: Path) -> dict[str, str]:
     """PNG paths by name."""
     title = f"What policy {training.digest[:8]} did on one held-out host of each family"
     drawn = {
         "paired_differences": paired_differences(trials, folder / "paired_differences.png"),
-        "action_timeline": action_timeline(tracks, world.horizon, folder / "action_timeline.png", title),
+        "action_timeline": action_timeline(watched, folder / "action_timeline.png", title),
     }
     curves = Path(training.curves_path)
     if curves.is_file():
