@@ -68,9 +68,8 @@ class _Layout(NamedTuple):
 
 _LAYOUTS: Final = (
     _Layout(True, True, True),
-    _Layout(True, False, True),
     _Layout(False, True, True),
-    _Layout(False, False, True),
+    _Layout(False, True, False),
     _Layout(False, False, False),
 )
 """From the widest to the narrowest."""

@@ -23,7 +23,10 @@ def new_figure(width: float, height: float) -> Figure:
 
 def handle(colour: str, marker: str, label: str) -> Line2D:
     """A mark in a legend."""
-    return Line2D([], [], color=colour, marker=marker, linestyle="", markeredgecolor="white", markersize=8, label=label)
+    size = 11 if marker == "*" else 8
+    return Line2D(
+        [], [], color=colour, marker=marker, linestyle="", markeredgecolor="white", markersize=size, label=label
+    )
 
 
 def tidy(axes: Axes) -> None:

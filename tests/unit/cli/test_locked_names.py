@@ -17,8 +17,9 @@ from simic.lake.views import load_views
 from simic.runtime.settings import Home, resolve_home
 
 LOCKED: dict[str, set[str]] = {
-    "collect": {"--controller", "--host-keys", "--set", "--spool", "--seed"},
+    "collect": {"--controller", "--host-keys", "--set", "--spool", "--seed", "--plot"},
     "trials": {"--controllers", "--host-keys", "--set"},
+    "watch": {"--controller", "--key", "--set", "--delay", "--profile", "--seed"},
     "run": {"--seed", "--profile"},
     "ingest": {"--spool"},
     **{verb: set() for verb in ("curate", "train", "validate", "promote", "publish", "sql", "verify", "schema")},

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from support.grown import ensemble
 
 from simic.contracts.actions import Op
-from simic.contracts.batches import Decisions, Masks, Observations
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.episode import EpisodeRecord
-from simic.contracts.field_report import GovernorKind
+from simic.contracts.field_report import GovernorEvent, GovernorKind
 from simic.contracts.lifecycle import SeedStage
+from simic.hosts.keys import identify
 from simic.hosts.rollout import Step, rollout
 from simic.validation.episodes import Episodes, build, score
-from simic.validation.records import episode_record
+from simic.validation.records import episode_record, epoch_record
 
 HORIZON = 10
 WORLD = WorldConfig(horizon=HORIZON, workers=1)
@@ -25,16 +24,9 @@ SPEC = ControllerSpec(name="schedule", plan=Plan(seeds=[PlannedSeed(epoch=1, slo
 
 @pytest.fixture(scope="module")
 def steps() -> list[Step]:
-    """Two hosts under a fixed plan; the second one's weights turn to NaN before its seventh epoch."""
+    """Two hosts under a fixed plan."""
     grown = ensemble([1, 6], horizon=HORIZON)
-    planned = build(SPEC, grown.identities)
-
-    def decide(observations: Observations, masks: Masks, uniforms: NDArray[np.float64]) -> Decisions:
-        if int(observations.system["epoch"].max()) == 6:
-            grown._weights.stem[1] = float("nan")
-        return planned.decide(observations, masks, uniforms)
-
-    return list(rollout(grown, decide, 0))
+    return list(rollout(grown, build(SPEC, grown.identities).decide, 0))
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +35,11 @@ def results(steps: list[Step]) -> Episodes:
 
 
 @pytest.fixture(scope="module")
-def records(steps: list[Step], results: Episodes) -> list[EpisodeRecord]:
-    hosts = ensemble([1, 6], horizon=HORIZON).identities
-    return [episode_record(steps, row, host, "schedule", results) for row, host in enumerate(hosts)]
+def whole(steps: list[Step], results: Episodes) -> EpisodeRecord:
+    return episode_record(steps, 0, identify("benchmark", [1])[0], "schedule", results)
 
 
-def test_a_record_tells_the_episode(records: list[EpisodeRecord], results: Episodes) -> None:
-    whole = records[0]
+def test_a_record_tells_the_episode(whole: EpisodeRecord, results: Episodes) -> None:
     assert (whole.slots, whole.horizon, len(whole.epochs)) == (3, HORIZON, HORIZON)
     assert len(whole.accuracy) == HORIZON + 1
     assert whole.committed_accuracy == results.validation_accuracy[0]
@@ -67,29 +57,33 @@ def test_a_record_tells_the_episode(records: list[EpisodeRecord], results: Episo
     assert alphas[-1] == 1.0
 
 
-def test_a_contribution_is_null_until_the_seed_was_switched_off_once(records: list[EpisodeRecord]) -> None:
-    for record in records[0].epochs:
+def test_a_contribution_is_null_until_the_seed_was_switched_off_once(whole: EpisodeRecord) -> None:
+    for record in whole.epochs:
         for slot in record.slots:
             assert (slot.contribution is not None) == (slot.alpha > 0), (record.epoch, slot)
 
 
-def test_the_running_network_and_the_one_to_be_kept_are_told_apart(steps: list[Step], results: Episodes) -> None:
-    """With a seed that is never fossilised the last running accuracy is not that of the network to be kept."""
-    record = episode_record(steps, 0, ensemble([1]).identities[0], "schedule", results)
-    running = float(steps[-1].after.system["validation_accuracy"][0])
-    assert record.accuracy[-1] == running
-    assert record.committed_accuracy == steps[-1].outcome.committed_validation_accuracy[0]
+def test_the_running_network_and_the_one_to_be_kept_are_told_apart(whole: EpisodeRecord, steps: list[Step]) -> None:
+    """The last epoch shows the network as it ran, uncommitted seeds and all; what is kept stands beside it."""
+    assert whole.accuracy[-1] == steps[-1].after.system["validation_accuracy"][0]
+    assert whole.committed_accuracy == steps[-1].outcome.committed_validation_accuracy[0]
 
 
-def test_what_the_governor_undid_was_not_measured(records: list[EpisodeRecord], steps: list[Step]) -> None:
-    stopped = records[1]
-    assert len(stopped.epochs) == 7
-    last = stopped.epochs[-1]
-    assert last.governor is not None
-    assert last.governor.kind is GovernorKind.NON_FINITE
-    assert len(last.mitigation) == 3
-    assert last.train_loss is None
-    assert {slot.contribution for slot in last.slots} == {None}
-    assert np.isfinite(steps[6].after.system["train_loss"][1]), "the observation still shows the epoch before"
-    assert all(record.train_loss is not None for record in stopped.epochs[:-1])
-    assert last.validation_accuracy == pytest.approx(stopped.committed_accuracy)
+def test_what_the_governor_undid_was_not_measured(steps: list[Step]) -> None:
+    """The observation after a panic still shows the loss and the contributions of the epoch before."""
+    step = steps[6]
+    event = GovernorEvent(kind=GovernorKind.DIVERGENCE, message="training loss 9 exceeds 7")
+    outcome = step.outcome._replace(governor=[None, event], mitigation=[[], ["ended the episode"]])
+    calm, stopped = (epoch_record(step._replace(outcome=outcome), row) for row in (0, 1))
+    assert (stopped.governor, stopped.mitigation) == (event, ["ended the episode"])
+    assert stopped.train_loss is None
+    assert {slot.contribution for slot in stopped.slots} == {None}
+    assert calm.governor is None
+    assert calm.train_loss == step.after.system["train_loss"][0]
+    assert calm.slots[2].contribution is not None
+    assert epoch_record(step, 1).slots[2].contribution is not None
+
+
+def test_a_finished_host_adds_nothing(steps: list[Step], results: Episodes) -> None:
+    cut = [*steps[:4], *(step._replace(live=np.array([True, False])) for step in steps[4:])]
+    assert len(episode_record(cut, 1, identify("benchmark", [6])[0], "schedule", results).epochs) == 4

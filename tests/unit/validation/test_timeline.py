@@ -107,22 +107,15 @@ def test_no_writing_lies_on_other_writing_or_beyond_the_edge(tmp_path: Path, dra
         epochs.append(epoch(number, 0.5, action, [slot(SeedStage.TRAINING, "bottleneck")] * 3))
     action_timeline([episode(epochs), episode(epochs)], tmp_path / "full.png", "a full house")
     figure = drawn[0]
-    frame = figure.bbox
-    boxes = [
-        (text.get_text(), text.get_window_extent())
-        for text in figure.findobj(Text)
-        if text.get_text() and text.get_visible()
-    ]
-    seen = [(words, box) for words, box in boxes if box.width and frame.containsx(box.x0)]
-    for words_, box in seen:
-        assert box.x0 >= 0 and box.x1 <= frame.x1 and box.y0 >= 0 and box.y1 <= frame.y1, words_
-    for index, (first, box) in enumerate(seen):
-        for second, other in seen[index + 1 :]:
-            assert not _overlap(box, other), (first, second)
-
-
-def _overlap(one, other) -> bool:  # type: ignore[no-untyped-def]
-    return bool(one.x0 < other.x1 and other.x0 < one.x1 and one.y0 < other.y1 and other.y0 < one.y1)
+    figure.draw_without_rendering()
+    written = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+    boxes = [(text.get_text(), text.get_window_extent()) for text in written]
+    shown = [(name, box) for name, box in boxes if box.width and figure.bbox.contains(box.x0 + 1, box.y0 + 1)]
+    assert sum(name == "bottleneck" for name, _ in shown) == 2 * (3 + 1 + 1)
+    for index, (name, box) in enumerate(shown):
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= 0 and box.y1 <= figure.bbox.y1, name
+        for other_name, other in shown[index + 1 :]:
+            assert not box.overlaps(other), (name, other_name)
 
 
 def test_a_panic_is_marked(tmp_path: Path, drawn: list[Figure]) -> None:

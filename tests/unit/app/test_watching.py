@@ -1,0 +1,140 @@
+"""What is watched is what trials measure, and what is drawn is what was collected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.homes import NOW
+
+from simic.app import App
+from simic.app.watching import UNTOLD
+from simic.bus.protocol import FIELD_REPORTS
+from simic.bus.spool import SpoolBus
+from simic.contracts.episode import EpisodeRecord
+from simic.contracts.errors import ConfigError, IllegalAction
+from simic.contracts.field_report import FieldReport
+from simic.contracts.splits import Split, split_of
+from simic.runtime.settings import Home, load_profile
+from simic.validation import timeline
+
+KEYS = list(range(7))
+
+
+def app_in(home: Path, **more: object) -> App:
+    return App(Home(home), load_profile("quick", {"world.workers": 1, "world.horizon": 8, **more}), 0)
+
+
+@pytest.fixture
+def app(home: Path) -> App:
+    return app_in(home)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[EpisodeRecord]:
+    """What went into the picture."""
+    episodes: list[EpisodeRecord] = []
+    draw = timeline.action_timeline
+
+    def note(records: list[EpisodeRecord], path: Path, title: str) -> Path:
+        episodes.extend(records)
+        return draw(records, path, title)
+
+    monkeypatch.setattr("simic.app.watching.action_timeline", note)
+    return episodes
+
+
+def reports_of(app: App) -> list[FieldReport]:
+    """Everything on the bus, in order, as if issued at one moment."""
+    deliveries = SpoolBus(app.home.spool).claim(FIELD_REPORTS)
+    lines = [line.data for delivery in deliveries for line in delivery.open(1 << 20)]
+    return [FieldReport.model_validate_json(line).model_copy(update={"issued_at": NOW}) for line in lines]
+
+
+@pytest.mark.parametrize("name", ["random", "heuristic"])
+def test_a_watched_host_ends_as_it_does_in_trials(app: App, name: str) -> None:
+    watch = app.watch(name, 15)
+    seen = list(watch.epochs())
+    report = watch.report()
+    trial = {row.controller: row for row in app.trials([name], [15, 21]).controllers}
+    assert report.episode.return_points == trial[name].returns[0]
+    assert report.episode.test_accuracy == trial[name].test_accuracies[0]
+    assert report.wait.return_points == trial["wait"].returns[0]
+    assert report.over_wait == trial[name].returns[0] - trial["wait"].returns[0]
+    assert report.episode.epochs == seen
+    assert [record.epoch for record in seen] == list(range(8))
+    assert list(watch.epochs()) == seen, "looking again shows the same"
+
+
+def test_unnamed_it_is_the_first_test_host_under_the_heuristic_where_there_is_no_champion(app: App) -> None:
+    watch = app.watch()
+    assert watch.controller == UNTOLD == "heuristic"
+    assert watch.split is Split.TEST
+    assert split_of("benchmark", watch.host.key) is Split.TEST
+    assert not any(split_of("benchmark", key) is Split.TEST for key in range(0, watch.host.key, 5))
+    assert not (app.home.mlruns / "mlflow.db").exists()
+
+
+def test_the_report_waits_for_the_end(app: App) -> None:
+    watch = app.watch("wait", 3)
+    with pytest.raises(RuntimeError, match="has not ended"):
+        watch.report()
+    next(watch.epochs())
+    with pytest.raises(RuntimeError, match="has not ended"):
+        watch.report()
+
+
+def test_an_unknown_controller_and_a_key_beyond_all_are_config_errors(app: App) -> None:
+    with pytest.raises(ConfigError, match="heuristic"):
+        app.watch("herustic", 3)
+    with pytest.raises(ConfigError, match="host keys"):
+        app.watch("wait", 2**31)
+
+
+def test_an_illegal_action_is_never_shown_as_a_wait(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = app.watch("random", 15)
+    decide = watch._actor.decide
+
+    def prune(*asked: object) -> object:
+        decisions = decide(*asked)  # type: ignore[arg-type]
+        decisions.actions[0] = [5, 0, -1, -1, -1, -1, -1]
+        return decisions
+
+    monkeypatch.setattr(watch._actor, "decide", prune)
+    with pytest.raises(IllegalAction, match="host 15"):
+        list(watch.epochs())
+
+
+def test_a_picture_changes_nothing_about_a_collection(tmp_path: Path) -> None:
+    plain, drawing = app_in(tmp_path / "plain"), app_in(tmp_path / "drawing")
+    without = plain.collect("explore", KEYS)
+    with_plot = drawing.collect("explore", KEYS, tmp_path / "out" / "deep.png")
+    assert (tmp_path / "out" / "deep.png").read_bytes().startswith(b"\x89PNG")
+    apart = {"started_at", "finished_at"}
+    assert with_plot.model_dump(exclude=apart) == without.model_dump(exclude=apart)
+    assert reports_of(drawing) == reports_of(plain)
+    again = [app.collect("explore").host_keys_digest for app in (plain, drawing)]
+    assert again[0] == again[1], "nor about the hosts of the next one"
+
+
+def test_what_is_drawn_is_what_was_reported(app: App, drawn: list[EpisodeRecord], tmp_path: Path) -> None:
+    """One host of each family, the first of the collection, each decision and accuracy as it lies on the bus."""
+    keys = [9, 4, 2, 7, 12, 1, 6, 3, 5]
+    app.collect("explore", keys, tmp_path / "a.png")
+    assert [record.host.key for record in drawn] == [9, 2, 1, 3, 5]
+    landed = reports_of(app)
+    for record in drawn:
+        reports = [report for report in landed if report.host.key == record.host.key]
+        assert [report.action for report in reports] == [epoch.action for epoch in record.epochs]
+        assert [report.metrics.validation_accuracy_after for report in reports[:-1]] == pytest.approx(
+            [epoch.validation_accuracy for epoch in record.epochs[:-1]], abs=0
+        )
+        assert reports[-1].metrics.test_accuracy == record.test_accuracy
+
+
+@pytest.mark.parametrize("name", ["picture.jpg", "picture", "file/under.png"])
+def test_a_place_where_no_picture_can_lie_is_told_before_anything_is_grown(app: App, tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="--plot"):
+        app.collect("wait", KEYS, tmp_path / name)
+    assert list(app.home.spool.rglob("*.jsonl*")) == []
