@@ -52,8 +52,8 @@ _FELT: Final = ALIVE_STAGES | {SeedStage.FOSSILIZED}
 """Stages in which alpha means something."""
 _KEY: Final = (
     "Slots: stage, blueprint, alpha as a bar, contribution (points of validation accuracy with the seed minus without "
-    "it; blank: not measured). val. %: validation accuracy; vs wait: points above the same host never grown; loss: of "
-    "training."
+    "it, ± standard error; blank: not measured). val. %: validation accuracy; vs wait: points above the same host "
+    "never grown; loss: of training."
 )
 
 
@@ -145,8 +145,9 @@ def plain_epoch(record: EpochRecord) -> str:
     ]
     for number, slot in enumerate(record.slots):
         if slot.blueprint is not None:
-            gain = "" if slot.contribution is None else f", contribution {_points(100 * slot.contribution)}"
-            parts.append(f"slot {number} {stage_word(slot.stage)} {slot.blueprint}, alpha {slot.alpha:.2f}{gain}")
+            gain = _contribution(slot, " +- ")
+            words = f"slot {number} {stage_word(slot.stage)} {slot.blueprint}, alpha {slot.alpha:.2f}"
+            parts.append(f"{words}, contribution {gain}" if gain else words)
     event = governor_words(record)
     return " | ".join([*parts, event] if event is not None else parts)
 
@@ -250,12 +251,19 @@ def _stacked(record: EpochRecord, blueprint_width: int) -> Text:
 
 
 def _seed(slot: SlotRecord, blueprint: str, blueprint_width: int) -> Text:
-    gain = "" if slot.contribution is None else _points(100 * slot.contribution)
     return Text.assemble(
         f"{_STAGES[slot.stage]:<5} {blueprint:<{blueprint_width}} ",
         (_bar(slot.alpha), f"{STAGE_COLOURS[slot.stage]} on grey30" if slot.stage in _FELT else ""),
-        f" {gain:>5}",
+        f" {_contribution(slot, '±'):>9}",
     )
+
+
+def _contribution(slot: SlotRecord, between: str) -> str:
+    """In points, with its standard error; empty where it was not measured."""
+    if slot.contribution is None:
+        return ""
+    error = "" if slot.contribution_error is None else f"{between}{100 * slot.contribution_error:.1f}"
+    return _points(100 * slot.contribution) + error
 
 
 def _bar(share: float) -> str:

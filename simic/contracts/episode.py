@@ -30,6 +30,8 @@ class SlotRecord(Contract):
     alpha: UnitInterval
     contribution: Finite | None
     """Validation accuracy with the seed minus without it, smoothed; null where it was not measured."""
+    contribution_error: NonNegative | None
+    """Its standard error; likewise."""
 
 
 class EpochRecord(Contract):

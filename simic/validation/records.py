@@ -59,15 +59,17 @@ def episode_record(
 
 def _slots(after: Observations, row: int, *, is_measured: bool) -> list[SlotRecord]:
     here = slice(int(after.slot_ptr[row]), int(after.slot_ptr[row + 1]))
-    columns = (after.slots[name][here].tolist() for name in ("stage", "blueprint", "alpha", "contribution"))
+    names = ("stage", "blueprint", "alpha", "contribution", "contribution_error")
+    columns = (after.slots[name][here].tolist() for name in names)
     return [
         SlotRecord(
             stage=STAGES[stage],
             blueprint=None if blueprint < 0 else after.blueprints[blueprint],
             alpha=alpha,
             contribution=_number(contribution) if is_measured else None,
+            contribution_error=_number(error) if is_measured else None,
         )
-        for stage, blueprint, alpha, contribution in zip(*columns, strict=True)
+        for stage, blueprint, alpha, contribution, error in zip(*columns, strict=True)
     ]
 
 

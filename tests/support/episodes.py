@@ -16,7 +16,7 @@ from simic.contracts.state import HostIdentity
 __all__ = ["EMPTY", "WAIT", "advance", "episode", "epoch", "germinate", "panicked", "slot", "watched"]
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-EMPTY = SlotRecord(stage=SeedStage.DORMANT, blueprint=None, alpha=0.0, contribution=None)
+EMPTY = SlotRecord(stage=SeedStage.DORMANT, blueprint=None, alpha=0.0, contribution=None, contribution_error=None)
 WAIT = Action(op=Op.WAIT)
 PANIC = GovernorEvent(kind=GovernorKind.NON_FINITE, message="a loss or a parameter is not finite")
 MITIGATION = ["rolled back to the last snapshot", "pruned live seeds", "ended the episode"]
@@ -33,7 +33,9 @@ def advance(slot: int, speed: Any = 3) -> Action:
 
 
 def slot(stage: SeedStage, blueprint: str = "gate", alpha: float = 0.0, gain: float | None = None) -> SlotRecord:
-    return SlotRecord(stage=stage, blueprint=blueprint, alpha=alpha, contribution=gain)
+    """With a standard error of one point, where the gain was measured."""
+    error = None if gain is None else 0.01
+    return SlotRecord(stage=stage, blueprint=blueprint, alpha=alpha, contribution=gain, contribution_error=error)
 
 
 def epoch(

@@ -6,16 +6,23 @@ from pathlib import Path
 
 import pytest
 from support.homes import NOW
+from support.scenes import make_scene
 
 from simic.app import App
 from simic.app.watching import UNTOLD
 from simic.bus.protocol import FIELD_REPORTS
 from simic.bus.spool import SpoolBus
+from simic.contracts.config import NetworkConfig
 from simic.contracts.episode import EpisodeRecord
 from simic.contracts.errors import ConfigError, IllegalAction
 from simic.contracts.field_report import FieldReport
 from simic.contracts.splits import Split, split_of
+from simic.controllers.features import encode
+from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
+from simic.controllers.store import describe, save_policy
+from simic.hosts.catalogue import blueprint_names
 from simic.runtime.settings import Home, load_profile
+from simic.trust.seal import seal
 from simic.validation import timeline
 
 KEYS = list(range(7))
@@ -73,6 +80,26 @@ def test_unnamed_it_is_the_first_test_host_under_the_heuristic_where_there_is_no
     assert split_of("benchmark", watch.host.key) is Split.TEST
     assert not any(split_of("benchmark", key) is Split.TEST for key in range(0, watch.host.key, 5))
     assert not (app.home.mlruns / "mlflow.db").exists()
+
+
+def _sealed_policy(app: App) -> tuple[Path, str]:
+    """An untrained network, sealed with the key of the app's home."""
+    blueprints, shape = blueprint_names(), NetworkConfig(hidden=8, layers=1)
+    network = PolicyNetwork(NetworkShape.of(shape, blueprints), seed=1)
+    network.set_normaliser(fit_normaliser(encode(make_scene(0, 60).observations), blueprints))
+    card = describe(
+        network, shape, set_name="benchmark", snapshot_digest=None, code_version="x", config_digest="d" * 64
+    )
+    save_policy(app.home.policies / "mine", network, card)
+    return app.home.policies / "mine", seal(app.home.policies / "mine", app.signer).digest
+
+
+def test_a_sealed_policy_is_called_by_its_digest_and_not_by_where_it_lies(app: App) -> None:
+    path, digest = _sealed_policy(app)
+    watch = app.watch(str(path), 15)
+    assert watch.controller == f"policy {digest[:8]}"
+    assert len(list(watch.epochs())) == 8
+    assert watch.report().policy_digest == digest
 
 
 def test_the_report_waits_for_the_end(app: App) -> None:

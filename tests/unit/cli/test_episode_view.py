@@ -53,7 +53,7 @@ def test_decisions_are_told_with_the_factors_that_belong_to_them() -> None:
 
 
 def test_an_epoch_is_a_row_with_all_that_was_measured() -> None:
-    told = "2 wait 40.0 ▁▄▆█ +18.0 1.250 · hold gate ████ +3.1 ·"
+    told = "2 wait 40.0 ▁▄▆█ +18.0 1.250 · hold gate ████ +3.1±1.0 ·"
     assert row(STORY, 2).split() == told.split()
     assert "advance slot 1: to 0.7 in 3, cosine" in row(STORY, 1)
     assert "██" in row(STORY, 1)
@@ -63,7 +63,7 @@ def test_an_epoch_is_a_row_with_all_that_was_measured() -> None:
 def test_a_contribution_of_zero_is_shown_and_an_unmeasured_one_is_blank() -> None:
     assert "+0.0" in row(STORY, 1)
     assert row(STORY, 0).split()[-4:] == ["·", "train", "gate", "·"]
-    assert "contribution +0.0" in plain_epoch(FELT)
+    assert "contribution +0.0 +- 1.0" in plain_epoch(FELT)
     assert "contribution" not in plain_epoch(BORN)
     assert plain_epoch(BORN).endswith("slot 1 training gate, alpha 0.00")
     tiny = epoch(1, 0.3, WAIT, (slot(SeedStage.HOLDING, alpha=1.0, gain=-0.0001), EMPTY, EMPTY))

@@ -61,6 +61,7 @@ def test_a_contribution_is_null_until_the_seed_was_switched_off_once(whole: Epis
     for record in whole.epochs:
         for slot in record.slots:
             assert (slot.contribution is not None) == (slot.alpha > 0), (record.epoch, slot)
+            assert (slot.contribution_error is not None) == (slot.alpha > 0), (record.epoch, slot)
 
 
 def test_the_running_network_and_the_one_to_be_kept_are_told_apart(whole: EpisodeRecord, steps: list[Step]) -> None:
@@ -77,7 +78,7 @@ def test_what_the_governor_undid_was_not_measured(steps: list[Step]) -> None:
     calm, stopped = (epoch_record(step._replace(outcome=outcome), row) for row in (0, 1))
     assert (stopped.governor, stopped.mitigation) == (event, ["ended the episode"])
     assert stopped.train_loss is None
-    assert {slot.contribution for slot in stopped.slots} == {None}
+    assert {(slot.contribution, slot.contribution_error) for slot in stopped.slots} == {(None, None)}
     assert calm.governor is None
     assert calm.train_loss == step.after.system["train_loss"][0]
     assert calm.slots[2].contribution is not None
