@@ -71,6 +71,7 @@ def test_a_watched_host_ends_as_it_does_in_trials(app: App, name: str) -> None:
     assert report.episode.epochs == seen
     assert [record.epoch for record in seen] == list(range(8))
     assert list(watch.epochs()) == seen, "looking again shows the same"
+    assert watch.report().episode == report.episode
 
 
 def test_unnamed_it_is_the_first_test_host_under_the_heuristic_where_there_is_no_champion(app: App) -> None:
