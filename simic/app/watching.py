@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,6 +92,8 @@ def check_plot(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--plot {str(path)!r}: its folder cannot be made: {error}") from error
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"--plot {str(path)!r}: nothing may be written there")
 
 
 def draw_collection(app: App, spec: ControllerSpec, name: str, host_keys: Sequence[int], path: Path) -> Path:

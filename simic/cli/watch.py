@@ -59,7 +59,7 @@ def watch(
 ) -> None:
     """Grow one host and look on, epoch by epoch, beside the same host never grown.
 
-    Example: [bold]simic watch --controller oracle --key 27 --delay 0.5[/bold]
+    Example: [bold]simic watch --controller oracle --key 12 --delay 0.5[/bold]
 
     An epoch is a row: what was decided, every slot's stage, blueprint, alpha and contribution (blank until it was
     measured), accuracy and loss; what the governor stops is red. Into a pipe it goes as a plain line per epoch, with
