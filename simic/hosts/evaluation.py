@@ -89,11 +89,9 @@ def measure_logits(
 
 
 def _largest_share(logits: Tensor) -> NDArray[np.float64]:
-    """Share of samples whose largest logit is the commonest class's; logits [N, C, B]."""
-    chosen = logits.argmax(dim=1).numpy()
-    counts = [(chosen == label).sum(axis=1) for label in range(logits.shape[1])]
-    share: NDArray[np.float64] = np.max(counts, axis=0) / chosen.shape[1]
-    return share
+    """Share of samples for which the commonest class's logit is the largest, ties included; logits [N, C, B]."""
+    is_largest = logits == logits.amax(dim=1, keepdim=True)
+    return np.asarray(is_largest.sum(dim=2).amax(dim=1).numpy() / logits.shape[2], dtype=np.float64)
 
 
 def spread_of(x: Tensor, valid: int) -> NDArray[np.float64]:

@@ -125,9 +125,7 @@ def into_seeds(bed: Bed | None, graph: tuple[Tensor, Tensor] | None, g: Tensor) 
     h, change = graph
     above = g.index_select(0, bed.target)
     leaves = [group.parameters for group in bed.groups if group.parameters.requires_grad]
-    with torch.enable_grad():
-        product = (change * above).sum()
-    below, *own = torch.autograd.grad(product, (h, *leaves))
+    below, *own = torch.autograd.grad(change, (h, *leaves), grad_outputs=above)
     g.index_copy_(0, bed.target, above + below)
     return own
 
