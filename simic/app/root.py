@@ -354,9 +354,8 @@ class App:
 
     def trials(self, controllers: Sequence[str], host_keys: Sequence[int] | None = None) -> TrialReport:
         """Several controllers on the same hosts, paired; without keys, test hosts of the profile's number."""
-        from simic.controllers.plans import load_plans
         from simic.hosts.keys import draw_keys, host_set, identify
-        from simic.trust.canonical import digest_of
+        from simic.validation.book import BOOKED, book_digest
         from simic.validation.trials import run_trials
 
         world = self.config.world
@@ -364,6 +363,7 @@ class App:
             count = self.config.trial.hosts_per_family * len(host_set(world.set).families)
             host_keys = draw_keys(world.set, Split.TEST, count)
         specs = {name: self.policies.spec(name, is_decisive=True) for name in controllers}
+        plans_digest = book_digest(world.set) if BOOKED & set(controllers) else None
         with self.progress.task("trials", len(host_keys) * len({*specs, "wait"})) as advance:
             report = run_trials(
                 specs,
@@ -374,7 +374,7 @@ class App:
                 provenance=self.provenance,
                 clock=self.clock,
                 on_done=lambda episodes: advance(len(episodes.returns)),
-                plans_digest=digest_of(load_plans(world.set)) if {"blind", "oracle"} & set(controllers) else None,
+                plans_digest=plans_digest,
             )
         return self.keep(report)
 
@@ -385,10 +385,10 @@ class App:
         return Watch(self, controller, key)
 
     def search_plans(self) -> PlanBook:
-        """The best fixed plans on training hosts."""
+        """The best fixed plans and the best rules for the heuristic, found on training hosts."""
         from simic.validation.search import search_plans
 
-        return search_plans(self.config.world, self.config.curate.reward)
+        return search_plans(self.config.world, self.config.curate.reward, seed=self.seed, progress=self.progress)
 
     def sql(self, query: str) -> list[dict[str, Any]]:
         """Rows of a read-only query over the views."""

@@ -1,4 +1,4 @@
-"""Verbs that look and change nothing, and the search for fixed plans."""
+"""Verbs that look and change nothing, and the search for the baselines' plans and rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRIAL_CONTROLLERS = "wait,random,heuristic,blind,oracle,champion"
 
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
-    plans = typer.Typer(help="Fixed plans behind the controllers blind and oracle.", no_args_is_help=True)
+    plans = typer.Typer(help="What the controllers heuristic, blind, oracle and expert follow.", no_args_is_help=True)
     plans.command("search", epilog=EXIT_CODES)(search)
     app.command("trials", epilog=EXIT_CODES)(trials)
     app.command("sql", epilog=EXIT_CODES)(sql)
@@ -90,11 +90,11 @@ def search(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try every fixed plan on training hosts; keep the best for all and the best per family."""
+    """Try fixed plans and rules on training hosts; keep the best plan for all and per family, and the best rules."""
     extra = {} if world_set is None else {"world.set": world_set}
     book = open_app(profile, seed, override, extra).search_plans()
     if out is not None:
-        from simic.validation.search import write_book
+        from simic.validation.book import write_book
 
         write_book(book, out)
     emit(book, as_json or out is None, lambda console: console.print(f"wrote {out}"))

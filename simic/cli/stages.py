@@ -24,7 +24,9 @@ def add_to(app: typer.Typer) -> None:
 def collect(
     controller: Annotated[
         str,
-        typer.Option(help="wait, random, explore, heuristic, blind, oracle, champion, or a sealed policy's directory."),
+        typer.Option(
+            help="wait, random, explore, heuristic, blind, oracle, expert, champion, or a sealed policy's directory."
+        ),
     ] = "explore",
     host_keys: Annotated[
         str | None,

@@ -1,21 +1,28 @@
-"""How a controller is named across processes, and the fixed plans behind two of them."""
+"""How a controller is named across processes, and what a search found for those that follow plans or rules."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simic.contracts.actions import AlphaCurve, BlueprintName
-from simic.contracts.base import Contract, Count, Digest, Finite
+from simic.contracts.base import Contract, Count, Digest
+from simic.contracts.config import RewardConfig
+from simic.contracts.receipts import Estimate
+from simic.contracts.state import HISTORY_EPOCHS
 
-__all__ = ["ControllerSpec", "Plan", "PlanBook", "PlannedSeed"]
+__all__ = ["ControllerSpec", "HeuristicRules", "Plan", "PlanBook", "PlannedSeed", "TunedRules"]
+
+Epochs = Annotated[int, Field(ge=0, le=100_000)]
+Turn = Annotated[int, Field(ge=1, le=100_000)]
+AccuracyChange = Annotated[float, Field(ge=-1.0, le=1.0)]
 
 
 class PlannedSeed(Contract):
     """One seed of a fixed plan: germinated at an epoch, then carried to fossilisation as soon as each step is legal."""
 
-    epoch: Annotated[int, Field(ge=0, le=100_000)]
+    epoch: Epochs
     slot: Annotated[int, Field(ge=0, le=1023)]
     blueprint: BlueprintName
     tempo: Annotated[int, Field(ge=1, le=1000)] = 3
@@ -27,29 +34,90 @@ class PlannedSeed(Contract):
 class Plan(Contract):
     """A schedule that looks at nothing but the epoch and the lifecycle."""
 
-    seeds: Annotated[list[PlannedSeed], Field(max_length=64, default_factory=list)]
+    seeds: Annotated[list[PlannedSeed], Field(max_length=64)] = Field(default_factory=list)
+
+
+class HeuristicRules(Contract):
+    """The thresholds of the heuristic; the defaults are those written down by hand."""
+
+    window: Annotated[int, Field(ge=0, lt=HISTORY_EPOCHS)] = 2
+    """Epochs over which validation accuracy is compared. A shorter history is no plateau and no fall; with 0 there is
+    no trend to look at: it germinates whenever there is room and time, and blames no seed for a fall."""
+    plateau: AccuracyChange = 0.02
+    """Gain in validation accuracy over the window that still counts as none."""
+    falls: Annotated[float, Field(gt=0.0, le=1.0)] = 0.05
+    """Loss of validation accuracy over the window that a blended seed is blamed for."""
+    keep: AccuracyChange = 0.01
+    """Contribution, share of validation samples, from which a held seed is kept."""
+    hurts: AccuracyChange = -0.02
+    """Contribution below which a held seed is removed; at most ``keep``."""
+    patience: Epochs = 3
+    """Epochs a held seed has to reach ``keep``."""
+    first_epoch: Epochs = 0
+    """Epochs trained before the first germination."""
+    time_needed: Epochs = 8
+    """Epochs that must remain for a germination: to train, to blend and to prove itself."""
+    blueprints: Annotated[list[BlueprintName], Field(max_length=256)] = Field(default_factory=list)
+    """In the order in which they have their turn; empty stands for all there are, in the order of the vocabulary."""
+    blueprint_epochs: Turn = 3
+    """Epochs for which it is one blueprint's turn."""
+    slot_epochs: Turn = 1
+    """Epochs for which it is one empty slot's turn."""
+    alpha_speed: Literal[0, 3, 5, 8] = 3
+    """Epochs of the ramp of a seed that begins to blend."""
+
+    @model_validator(mode="after")
+    def _keeps_no_seed_that_hurts(self) -> HeuristicRules:
+        if self.hurts > self.keep:
+            raise ValueError(f"hurts {self.hurts} exceeds keep {self.keep}: a seed would be kept and removed")
+        return self
+
+
+class TunedRules(Contract):
+    """The best rules found for the heuristic."""
+
+    rules: HeuristicRules
+    over_wait: Estimate
+    """Points, measured on the book's ``confirm_keys``; likewise the next."""
+    by_hand_over_wait: Estimate
+    """Of the rules written down by hand, on the same hosts."""
+    candidates: Count
+    host_keys: list[Count]
+    """Hosts that chose the rules; all of the training split."""
 
 
 class PlanBook(Contract):
-    """The best fixed plans found on training hosts: one for all, one per family."""
+    """What was found on training hosts of one set: a plan for all, one per family, and rules for the heuristic."""
 
     set: str
-    host_keys: list[Count]
-    """Hosts the search used; none of them is a test host."""
-    candidates: Count
+    horizon: Annotated[int, Field(ge=1, le=100_000)]
+    """Epochs of the episodes searched on."""
+    reward: RewardConfig
+    """What was sought to be large."""
     world_digest: Digest
-    """Of the code and settings of the hosts searched on."""
+    """Of the code of the hosts searched on, the set, the horizon and the reward."""
+    seed: Count
+    """Of the draw of rules to try."""
+    host_keys: list[Count]
+    """Hosts that chose the plans; all of the training split."""
+    confirm_keys: list[Count]
+    """Training hosts that chose nothing; every difference to never growing in this book was measured on them."""
+    candidates: Count
+    """Plans tried."""
     blind: Plan
-    blind_over_wait: Finite
+    blind_over_wait: Estimate
+    """Points."""
     by_family: dict[str, Plan]
-    family_over_wait: dict[str, Finite]
+    family_over_wait: dict[str, Estimate]
+    """Points, on the hosts of that family alone."""
+    heuristic: TunedRules
 
 
 class ControllerSpec(Contract):
     """Enough to build a controller in another process."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
-    """wait, random, explore, schedule, heuristic, blind, oracle, or learned."""
+    """wait, random, explore, schedule, heuristic, blind, oracle, expert, or learned."""
     policy_path: str | None = None
     """Sealed policy directory of ``learned``."""
     keyring_path: str | None = None
@@ -58,3 +126,5 @@ class ControllerSpec(Contract):
     """``learned`` draws only the operation and takes the likeliest of the rest; otherwise it explores in every head."""
     plan: Plan | None = None
     """The plan of ``schedule``."""
+    rules: HeuristicRules | None = None
+    """The rules of ``heuristic``; null stands for those of the plan book of the hosts' set."""

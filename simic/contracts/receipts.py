@@ -189,7 +189,7 @@ class TrialReport(Receipt):
     """Of each host, in the order of ``host_keys``."""
     controllers: list[ControllerTrial]
     plans_digest: Digest | None
-    """Of the searched fixed plans behind ``blind`` and ``oracle``."""
+    """Of the plan book that ``heuristic``, ``blind``, ``oracle`` and ``expert`` follow."""
 
 
 class ValidationReport(Receipt):

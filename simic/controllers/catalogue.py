@@ -22,6 +22,7 @@ _FACTORIES: dict[str, tuple[str, str]] = {
     "schedule": ("simic.controllers.schedule", "make_schedule"),
     "blind": ("simic.controllers.schedule", "make_blind"),
     "oracle": ("simic.controllers.schedule", "make_oracle"),
+    "expert": ("simic.controllers.expert", "make"),
     "learned": ("simic.controllers.learned", "make"),
 }
 """Module and factory; imported on demand, so that only ``learned`` loads torch."""

@@ -1,4 +1,4 @@
-"""Fixed plans: germinate at an epoch, then advance and fossilise as soon as either is legal.
+"""Fixed plans: germinate at an epoch, and otherwise advance and fossilise as soon as either is legal.
 
 ``schedule`` follows the plan it is given, ``blind`` the best one for all hosts, and ``oracle`` the best one for each
 host's true family, which no honest controller can see: it marks how much there is to gain.
@@ -16,15 +16,14 @@ from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, H
 from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations
 from simic.contracts.controllers import Plan, PlannedSeed
 from simic.contracts.errors import ConfigError, ContractViolation
-from simic.contracts.state import HostIdentity
 from simic.controllers.choice import certain
-from simic.controllers.plans import load_plans
+from simic.controllers.plans import family_plans, load_plans, one_set
 from simic.controllers.request import Request
 
-__all__ = ["ScheduleController", "make_blind", "make_oracle", "make_schedule"]
+__all__ = ["PlannedStep", "ScheduleController", "compile_seed", "make_blind", "make_oracle", "make_schedule"]
 
 
-class _Step(NamedTuple):
+class PlannedStep(NamedTuple):
     """A planned seed as head indices; the blueprint by name, as vocabularies may differ."""
 
     epoch: int
@@ -34,6 +33,12 @@ class _Step(NamedTuple):
     speed: int
     curve: int
     tempo: int
+
+    def index_in(self, vocabulary: Mapping[str, int]) -> int:
+        """Of the blueprint; one that no host knows is a ConfigError."""
+        if self.blueprint not in vocabulary:
+            raise ConfigError(f"plan wants blueprint {self.blueprint!r}; known are {sorted(vocabulary)}")
+        return vocabulary[self.blueprint]
 
     def row(self, op: Op, slot: int, blueprint: int) -> list[int]:
         """Action [heads]; irrelevant heads are dropped later."""
@@ -47,7 +52,7 @@ class ScheduleController:
 
     def __init__(self, name: str, plans: Sequence[Plan]) -> None:
         self.name = name
-        self._plans = [[_compile(seed) for seed in plan.seeds] for plan in plans]
+        self._plans = [[compile_seed(seed) for seed in plan.seeds] for plan in plans]
 
     def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[Any]) -> Decisions:  # noqa: ARG002
         """One legal action per host."""
@@ -63,36 +68,35 @@ class ScheduleController:
 
 
 def _next(
-    plan: Sequence[_Step],
+    plan: Sequence[PlannedStep],
     epoch: int,
     legal: NDArray[np.bool_],
     blueprints: NDArray[np.bool_],
     vocabulary: Mapping[str, int],
 ) -> list[int]:
     """The action [heads] of one host; ``legal`` [slots, ops], ``blueprints`` [K]."""
+    for step in plan:
+        blueprint = step.index_in(vocabulary)
+        is_possible = step.slot < len(legal) and legal[step.slot, OP_INDEX[Op.GERMINATE]] and blueprints[blueprint]
+        if step.epoch == epoch and is_possible:
+            return step.row(Op.GERMINATE, step.slot, blueprint)
     started = {step.slot: step for step in plan if step.epoch <= epoch}
     for op in (Op.FOSSILIZE, Op.ADVANCE):
         for slot, step in started.items():
             if slot < len(legal) and legal[slot, OP_INDEX[op]]:
                 return step.row(op, slot, 0)
-    for step in plan:
-        if step.blueprint not in vocabulary:
-            raise ConfigError(f"plan wants blueprint {step.blueprint!r}; known are {sorted(vocabulary)}")
-        blueprint = vocabulary[step.blueprint]
-        is_possible = step.slot < len(legal) and legal[step.slot, OP_INDEX[Op.GERMINATE]] and blueprints[blueprint]
-        if step.epoch == epoch and is_possible:
-            return step.row(Op.GERMINATE, step.slot, blueprint)
     return [OP_INDEX[Op.WAIT], 0, 0, 0, 0, 0, 0]
 
 
-def _compile(seed: PlannedSeed) -> _Step:
+def compile_seed(seed: PlannedSeed) -> PlannedStep:
+    """Head indices of a planned seed; a value that no head offers is a ConfigError."""
     chosen = (seed.alpha_target, seed.alpha_speed, seed.alpha_curve, seed.tempo)
     options: tuple[Sequence[Any], ...] = (ALPHA_TARGETS, ALPHA_SPEEDS, ALPHA_CURVES, TEMPOS)
     for value, known in zip(chosen, options, strict=True):
         if value not in known:
             raise ConfigError(f"plan wants {value}, which is none of {list(known)}")
     indices = [known.index(value) for value, known in zip(chosen, options, strict=True)]
-    return _Step(seed.epoch, seed.slot, seed.blueprint, *indices)
+    return PlannedStep(seed.epoch, seed.slot, seed.blueprint, *indices)
 
 
 def make_schedule(request: Request) -> ScheduleController:
@@ -104,22 +108,11 @@ def make_schedule(request: Request) -> ScheduleController:
 
 def make_blind(request: Request) -> ScheduleController:
     """The best plan that looks at nothing, for every host."""
-    hosts = _one_set(request.hosts)
-    return ScheduleController("blind", [load_plans(hosts[0].set).blind] * len(hosts) if hosts else [])
+    name = one_set(request.hosts)
+    plan = Plan() if name is None else load_plans(name).blind
+    return ScheduleController("blind", [plan] * len(request.hosts))
 
 
 def make_oracle(request: Request) -> ScheduleController:
     """The best plan of each host's family."""
-    hosts = _one_set(request.hosts)
-    by_family = load_plans(hosts[0].set).by_family if hosts else {}
-    missing = sorted({host.family for host in hosts} - set(by_family))
-    if missing:
-        raise ConfigError(f"no plan for families {missing}; run `simic plans search --set {hosts[0].set}`")
-    return ScheduleController("oracle", [by_family[host.family] for host in hosts])
-
-
-def _one_set(hosts: Sequence[HostIdentity]) -> Sequence[HostIdentity]:
-    names = sorted({host.set for host in hosts})
-    if len(names) > 1:
-        raise ConfigError(f"fixed plans serve one set of hosts at a time, found {names}")
-    return hosts
+    return ScheduleController("oracle", family_plans(request.hosts))

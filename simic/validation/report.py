@@ -13,12 +13,11 @@ from simic.contracts.episode import EpisodeRecord
 from simic.contracts.receipts import Estimate, Provenance, TrainingReport, TrialReport, ValidationReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
-from simic.controllers.plans import load_plans
 from simic.hosts.keys import draw_keys, host_set, identify
 from simic.runtime.clock import Clock
-from simic.trust.canonical import digest_of
 from simic.trust.keys import Keyring
 from simic.trust.seal import verify
+from simic.validation.book import book_digest
 from simic.validation.episodes import Episodes, TrialJob, build, score, steps_of
 from simic.validation.estimates import paired_estimate
 from simic.validation.figures import learning_curves, paired_differences
@@ -68,6 +67,7 @@ def validate(
     sees every chunk of episodes.
     """
     started_at = clock()
+    plans_digest = book_digest(config.world.set)
     specs = {name: ControllerSpec(name=name) for name in OPPONENTS}
     specs[CANDIDATE] = _learned(Path(training.path), keyring)
     verify(Path(training.path), Keyring(keyring), training.digest)
@@ -84,7 +84,7 @@ def validate(
         provenance=provenance,
         clock=clock,
         on_done=on_done,
-        plans_digest=digest_of(load_plans(config.world.set)),
+        plans_digest=plans_digest,
     )
     mismatches, watched = _watch(specs[CANDIDATE], trials, config, provenance)
     return ValidationReport(

@@ -1,113 +1,49 @@
-"""Search for the best fixed plans: one for all hosts, and one per family for the oracle.
+"""Search for what a plan book holds: the best plan for all hosts, one per family, and rules for the heuristic.
 
-Successive halving (Jamieson and Talwalkar 2016, arXiv:1502.07943) over plans with at most one seed, on hosts of the
-training split alone. Every rung grows new hosts and keeps the plans with the best mean difference to never growing
-so far; the hosts of the last rung alone choose among those left, never growing always among them. The differences in
-the book are measured on hosts that selected nothing.
+All of it on hosts of the training split, by successive halving. Plans begin with one seed; where a set allows more,
+the best few are extended by every further seed, as long as that pays on hosts that did not select it. The differences
+in the book are measured on hosts that selected nothing.
 """
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simic.contracts.config import RewardConfig, WorldConfig
-from simic.contracts.controllers import ControllerSpec, Plan, PlanBook, PlannedSeed
-from simic.contracts.splits import Split
-from simic.contracts.state import HostIdentity
-from simic.controllers.schedule import ScheduleController
-from simic.hosts.anatomy import SLOTS
-from simic.hosts.catalogue import blueprint_names
-from simic.hosts.keys import draw_keys, host_set, identify
-from simic.runtime.code_version import tree_digest
-from simic.runtime.parallel import run_jobs, worker_count
-from simic.trust.canonical import digest_of
-from simic.validation.episodes import Episodes, TrialJob, grow_with
+from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
+from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlanBook, TunedRules
+from simic.contracts.receipts import Estimate
+from simic.hosts.ensemble import Ensemble
+from simic.hosts.keys import host_set, identify
+from simic.runtime.progress import NoProgress, Progress
+from simic.runtime.seeds import generator
+from simic.validation.book import searched_world
+from simic.validation.candidates import BY_HAND, extensions, rules_at_random, rules_like, single_seeds
+from simic.validation.estimates import paired_estimate
+from simic.validation.halving import NEVER, Arena, Rung, Scores, halve, pairs_of
 
-__all__ = ["Rung", "SearchSettings", "plans_in_reach", "search_plans", "write_book"]
-
-GERMINATION_EPOCHS = (0, 1, 2, 4)
-RAMP_EPOCHS = (0, 3)
-_NEVER = 0
-"""Index of the plan without a seed."""
-OnDone = Callable[[Episodes], None]
-
-
-class Rung(NamedTuple):
-    """One round of the search."""
-
-    plans: int
-    """Survivors that take part, for each family and for all hosts together."""
-    hosts: int
-    """New hosts per family."""
+__all__ = ["SearchSettings", "search_plans"]
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How thorough the search is; the defaults grow about 13,000 episodes."""
+    """How thorough the search is; the defaults grow about 16,000 episodes of a set of five families and one seed."""
 
-    rungs: tuple[Rung, ...] = (Rung(1_000, 4), Rung(36, 8), Rung(12, 24), Rung(4, 72))
+    plan_rungs: tuple[Rung, ...] = (Rung(1_000, 4), Rung(24, 8), Rung(8, 24), Rung(3, 60))
+    rule_candidates: int = 120
+    """Drawn at random, besides the rules written down by hand."""
+    rule_rungs: tuple[Rung, ...] = (Rung(1_000, 3), Rung(12, 5, 3), Rung(10, 10, 1), Rung(6, 24), Rung(3, 60))
+    extended: int = 3
+    """Plans that are extended by a further seed, in each group."""
+    extension_rungs: tuple[Rung, ...] = (Rung(1_000, 3), Rung(12, 10), Rung(3, 40))
+    duel_hosts: int = 60
+    """New hosts per family on which an extension has to beat what it extends."""
     confirm_hosts: int = 100
-    """New hosts per family on which the winners' differences are measured."""
+    """New hosts per family on which the differences in the book are measured."""
     first_key: int = 2**30
     """Where the search begins to draw training hosts."""
-
-
-@dataclass(frozen=True)
-class _Job:
-    """Hosts, possibly repeated, each under a plan of its own."""
-
-    plans: tuple[Plan, ...]
-    trial: TrialJob
-
-
-class _Scores:
-    """Differences to never growing of (plan, family), as far as they are known."""
-
-    def __init__(self, plans: int, families: int) -> None:
-        self._sum = np.zeros((plans, families))
-        self._count = np.zeros((plans, families), dtype=np.int64)
-
-    def add(self, plan: int, family: int, differences: NDArray[np.float64]) -> None:
-        self._sum[plan, family] += differences.sum()
-        self._count[plan, family] += len(differences)
-
-    def plus(self, other: _Scores) -> _Scores:
-        """Both together."""
-        total = _Scores(*self._sum.shape)
-        total._sum = self._sum + other._sum
-        total._count = self._count + other._count
-        return total
-
-    def best(self, plans: Iterable[int], families: Sequence[int], keep: int) -> list[int]:
-        """The best ``keep`` plans by the mean over ``families``; equals go by index, so simpler plans first."""
-        return sorted(plans, key=lambda plan: (-self.mean(plan, families), plan))[:keep]
-
-    def mean(self, plan: int, families: Sequence[int]) -> float:
-        """Over families of equal weight."""
-        columns = list(families)
-        return float((self._sum[plan, columns] / np.maximum(1, self._count[plan, columns])).mean())
-
-
-def plans_in_reach(horizon: int) -> list[Plan]:
-    """Never growing, then every single seed: blueprint x slot x germination epoch x ramp."""
-    seeds = product(blueprint_names(), range(SLOTS), GERMINATION_EPOCHS, RAMP_EPOCHS)
-    return [
-        Plan(seeds=[]),
-        *(
-            Plan(seeds=[PlannedSeed(epoch=epoch, slot=slot, blueprint=blueprint, alpha_speed=ramp)])
-            for blueprint, slot, epoch, ramp in seeds
-            if epoch < horizon
-        ),
-    ]
 
 
 def search_plans(
@@ -115,120 +51,149 @@ def search_plans(
     reward: RewardConfig,
     settings: SearchSettings | None = None,
     *,
-    on_done: OnDone | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> PlanBook:
-    """The book of ``world.set``; equal arguments give equal books on one machine."""
-    settings = settings or SearchSettings()
-    search = _Search(world, reward, settings.first_key, on_done)
-    everywhere = range(len(search.families))
-    groups: list[Sequence[int]] = [[family] for family in everywhere] + [everywhere]
-    survivors = [list(range(len(search.plans)))] * len(groups)
-    scores = latest = search.new_scores()
-    for rung in settings.rungs:
-        survivors = [scores.best(own, group, rung.plans) for own, group in zip(survivors, groups, strict=True)]
-        latest = search.new_scores()
-        search.play(latest, _pairs(survivors, groups), rung.hosts)
-        scores = scores.plus(latest)
-    # By the last hosts alone: whoever came so far was helped by luck on the earlier ones.
-    winners = [latest.best({*own, _NEVER}, group, 1)[0] for own, group in zip(survivors, groups, strict=True)]
-    fresh = search.new_scores()
-    search.play(fresh, _pairs([[winner] for winner in winners], groups), settings.confirm_hosts)
-    *own, blind = winners
-    by_family = dict(zip(search.families, own, strict=True))
-    return PlanBook(
-        set=world.set,
-        host_keys=search.used,
-        candidates=len(search.plans),
-        world_digest=_world_digest(world, reward),
-        blind=search.plans[blind],
-        blind_over_wait=round(fresh.mean(blind, everywhere), 4),
-        by_family={name: search.plans[plan] for name, plan in by_family.items()},
-        family_over_wait={
-            name: round(fresh.mean(plan, [family]), 4) for family, (name, plan) in enumerate(by_family.items())
-        },
-    )
-
-
-def write_book(book: PlanBook, path: Path) -> None:
-    """As pretty JSON with sorted keys; appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.tmp")
-    partial.write_text(_pretty(book), "utf-8")
-    partial.replace(path)
-
-
-def _pairs(survivors: Sequence[Sequence[int]], groups: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
-    """(plan, family) to play: every survivor of a group on the families of the group."""
-    return {
-        (plan, family)
-        for own, group in zip(survivors, groups, strict=True)
-        for plan in own
-        for family in group
-        if plan != _NEVER
-    }
+    """The book of ``world.set``; equal arguments give equal books on one machine. ``seed`` draws rules to try."""
+    return _Search(world, reward, settings or SearchSettings(), seed, progress or NoProgress()).book()
 
 
 class _Search:
-    """What every rung shares: the plans, the world, and which hosts are used up."""
+    """One search, in the order in which hosts are used up: plans, rules, confirmation."""
 
-    def __init__(self, world: WorldConfig, reward: RewardConfig, first_key: int, on_done: OnDone | None) -> None:
-        self.plans = plans_in_reach(world.horizon)
-        self.families = host_set(world.set).families
-        self.used: list[int] = []
-        self._world, self._reward, self._on_done = world, reward, on_done
-        self._next_key = first_key
+    def __init__(
+        self, world: WorldConfig, reward: RewardConfig, settings: SearchSettings, seed: int, progress: Progress
+    ) -> None:
+        self._world, self._reward, self._settings, self._seed = world, reward, settings, seed
+        self._arena = Arena(world, reward, settings.first_key, progress)
+        ensemble = Ensemble(identify(world.set, range(len(self._arena.families))), world)
+        seen, offered = ensemble.observe(), ensemble.masks().blueprint.T
+        self._slots = int(np.diff(seen.slot_ptr).max())
+        self._blueprints = [name for name, legal in zip(seen.blueprints, offered, strict=True) if legal.all()]
+        everywhere = range(len(self._arena.families))
+        self._everywhere = tuple(everywhere)
+        self._groups = [*((family,) for family in everywhere), self._everywhere]
+        """The families one by one, and all together for the plan that is told nothing."""
 
-    def new_scores(self) -> _Scores:
-        """Nothing known yet."""
-        return _Scores(len(self.plans), len(self.families))
+    def book(self) -> PlanBook:
+        """All of it."""
+        arena, world = self._arena, self._world
+        winners = self._plans()
+        plan_count, plan_keys = len(arena.candidates), arena.forget()
+        by_hand, tuned = self._rules()
+        rule_count, rule_keys = len(arena.candidates) - plan_count, arena.forget()
+        fields = [[winner] for winner in winners] + [[by_hand, tuned]]
+        fresh = arena.play("confirm", pairs_of(fields, [*self._groups, self._everywhere]), self._settings.confirm_hosts)
+        *own, blind = winners
+        return PlanBook(
+            set=world.set,
+            horizon=world.horizon,
+            reward=self._reward,
+            world_digest=searched_world(world.set, world.horizon, self._reward),
+            seed=self._seed,
+            host_keys=plan_keys,
+            confirm_keys=arena.forget(),
+            candidates=plan_count,
+            blind=self._plan(blind),
+            blind_over_wait=self._estimate(fresh, blind, self._everywhere),
+            by_family={name: self._plan(plan) for name, plan in zip(arena.families, own, strict=True)},
+            family_over_wait={
+                name: self._estimate(fresh, plan, [family])
+                for family, (name, plan) in enumerate(zip(arena.families, own, strict=True))
+            },
+            heuristic=TunedRules(
+                rules=self._rules_of(tuned),
+                over_wait=self._estimate(fresh, tuned, self._everywhere),
+                by_hand_over_wait=self._estimate(fresh, by_hand, self._everywhere),
+                candidates=rule_count,
+                host_keys=rule_keys,
+            ),
+        )
 
-    def play(self, scores: _Scores, pairs: set[tuple[int, int]], hosts_per_family: int) -> None:
-        """Grow new hosts under all pairs and under no plan, and add the differences."""
-        hosts = self._draw(hosts_per_family)
-        # Sorted by plan: hosts of one chunk then share a blueprint and a slot, which trains fastest.
-        played = [(_NEVER, family) for family in range(len(self.families))] + sorted(pairs)
-        returns = self._grow([(plan, host) for plan, family in played for host in hosts[family]])
-        values: dict[tuple[int, int], NDArray[np.float64]] = {}
-        for plan, family in played:
-            values[plan, family], returns = returns[:hosts_per_family], returns[hosts_per_family:]
-        for plan, family in sorted(pairs):
-            scores.add(plan, family, values[plan, family] - values[_NEVER, family])
+    def _plans(self) -> list[int]:
+        """The best plan of each group."""
+        first = self._enter_plans(single_seeds(self._world.horizon, self._blueprints, self._slots))
+        ranked = halve(
+            self._arena, "plans", [first] * len(self._groups), self._groups, self._settings.plan_rungs, anchor=NEVER
+        )
+        winners = [own[0] for own in ranked]
+        for seeds in range(2, host_set(self._world.set).seeds_max + 1):
+            parents = [[plan for plan in own if plan != NEVER][: self._settings.extended] for own in ranked]
+            parents = [[] if NEVER in own[:1] else some for own, some in zip(ranked, parents, strict=True)]
+            if not any(parents):
+                break
+            ranked = self._extend(f"plans of {seeds}", parents)
+            winners = [own[0] if own else winner for own, winner in zip(ranked, winners, strict=True)]
+        return winners
 
-    def _draw(self, hosts_per_family: int) -> list[list[HostIdentity]]:
-        """Training hosts that no rung has seen, by family."""
-        keys = draw_keys(self._world.set, Split.TRAIN, hosts_per_family * len(self.families), self._next_key)
-        self.used += keys
-        self._next_key = max(keys) + 1
-        hosts = identify(self._world.set, keys)
-        return [[host for host in hosts if host.family == name] for name in self.families]
+    def _extend(self, label: str, parents: list[list[int]]) -> list[list[int]]:
+        """For each group the best extensions of its parents, or none where the best does not beat the first parent.
 
-    def _grow(self, cases: Sequence[tuple[int, HostIdentity]]) -> NDArray[np.float64]:
-        """Undiscounted return of every (plan, host), in order."""
-        jobs = []
-        for start in range(0, len(cases), self._world.chunk):
-            chunk = cases[start : start + self._world.chunk]
-            hosts = tuple(host for _, host in chunk)
-            trial = TrialJob("schedule", ControllerSpec(name="schedule"), hosts, self._world, self._reward, seed=0)
-            jobs.append(_Job(tuple(self.plans[plan] for plan, _ in chunk), trial))
-        done = run_jobs(_grow_planned, jobs, worker_count(self._world.workers), self._on_done)
-        return np.concatenate([episodes.returns for episodes in done])
+        It has to on new hosts, by more than two standard errors of the difference: in doubt fewer seeds are better.
+        """
+        fields = [
+            self._enter_plans(
+                longer
+                for parent in own
+                for longer in extensions(self._plan(parent), self._world.horizon, self._blueprints, self._slots)
+            )
+            for own in parents
+        ]
+        ranked = halve(self._arena, label, fields, self._groups, self._settings.extension_rungs)
+        duels = [[own[0], parent[0]] if own else [] for own, parent in zip(ranked, parents, strict=True)]
+        fresh = self._arena.play(f"{label}, duel", pairs_of(duels, self._groups), self._settings.duel_hosts)
+        return [
+            own if own and _beats(fresh, own[0], parent[0], group) else []
+            for own, parent, group in zip(ranked, parents, self._groups, strict=True)
+        ]
+
+    def _rules(self) -> tuple[int, int]:
+        """The rules written down by hand, and the best."""
+        draw = generator(self._seed, "search", "rules")
+        drawn = [rules_at_random(draw, self._blueprints) for _ in range(self._settings.rule_candidates)]
+        by_hand, *others = self._enter_rules([BY_HAND, *drawn])
+
+        def vary(candidate: int) -> int:
+            return self._enter_rules([rules_like(self._rules_of(candidate), draw, self._blueprints)])[0]
+
+        (ranked,) = halve(
+            self._arena,
+            "heuristic",
+            [[by_hand, *others]],
+            [self._everywhere],
+            self._settings.rule_rungs,
+            anchor=by_hand,
+            vary=vary,
+        )
+        return by_hand, ranked[0]
+
+    def _enter_plans(self, plans: Iterable[Plan]) -> list[int]:
+        return self._arena.enter(ControllerSpec(name="schedule", plan=plan) for plan in plans)
+
+    def _enter_rules(self, rules: Sequence[HeuristicRules]) -> list[int]:
+        return self._arena.enter(ControllerSpec(name="heuristic", rules=one) for one in rules)
+
+    def _plan(self, candidate: int) -> Plan:
+        """Of a candidate; never growing is the plan without seeds."""
+        return self._arena.candidates[candidate].plan or Plan()
+
+    def _rules_of(self, candidate: int) -> HeuristicRules:
+        """Of a candidate for the heuristic."""
+        return self._arena.candidates[candidate].rules or BY_HAND
+
+    def _estimate(self, scores: Scores, candidate: int, families: Sequence[int]) -> Estimate:
+        """Difference to never growing over the hosts of the families, paired."""
+        parts = [scores.of(candidate, family) for family in families]
+        labels = [str(family) for family, part in zip(families, parts, strict=True) for _ in part]
+        differences = np.concatenate(parts)
+        found = paired_estimate(differences, np.zeros(len(differences)), TrialConfig(), self._seed, labels)
+        rounded = {name: round(getattr(found, name), 4) for name in ("mean", "lower", "upper")}
+        return found.model_copy(update=rounded)
 
 
-def _grow_planned(job: _Job) -> Episodes:
-    return grow_with(ScheduleController("schedule", job.plans), job.trial)
-
-
-def _world_digest(world: WorldConfig, reward: RewardConfig) -> str:
-    package = Path(__file__).resolve().parents[1]
-    return digest_of(
-        {
-            "hosts": tree_digest(package, ("hosts",)),
-            "set": world.set,
-            "horizon": world.horizon,
-            "reward": reward.model_dump(mode="json"),
-        }
-    )
-
-
-def _pretty(book: PlanBook) -> str:
-    return json.dumps(book.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+def _beats(scores: Scores, one: int, other: int, families: Sequence[int]) -> bool:
+    """By more than two standard errors of the mean difference over families of equal weight."""
+    differences = [scores.of(one, family) - scores.of(other, family) for family in families]
+    mean = float(np.mean([part.mean() for part in differences]))
+    error = float(np.sqrt(sum(part.var(ddof=1) / len(part) for part in differences))) / len(differences)
+    return mean > 2.0 * error

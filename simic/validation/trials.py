@@ -40,7 +40,7 @@ def run_trials(
 ) -> TrialReport:
     """Grow ``hosts`` under every controller of ``specs`` (row name -> spec) and under ``wait``, paired by host.
 
-    ``on_done`` sees each finished chunk. ``plans_digest`` names the plan book behind ``blind`` and ``oracle``.
+    ``on_done`` sees each finished chunk. ``plans_digest`` names the plan book that some of them follow.
     """
     started_at = clock()
     keys = [host.key for host in hosts]

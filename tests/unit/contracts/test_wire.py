@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from support.books import make_book
 
 from simic.contracts.base import Contract
-from simic.contracts.controllers import ControllerSpec, Plan, PlanBook, PlannedSeed
+from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlannedSeed
 from simic.contracts.envelope import EventEnvelope, Priority
 from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
 from simic.contracts.receipts import Criterion, GateDecision, PolicyVersion, Verdict
@@ -52,21 +53,19 @@ VERSION = PolicyVersion(
     aliases=["champion"], previous=2, snapshot_digest=DIGEST, gate_digest=DIGEST, mlflow_run_id="r",
 )  # fmt: skip
 PLAN = Plan(seeds=[PlannedSeed(epoch=2, slot=1, blueprint="mlp")])
-BOOK = PlanBook(
-    set="benchmark", host_keys=[0, 1], candidates=90, world_digest=DIGEST, blind=PLAN, blind_over_wait=3.0,
-    by_family={"cap": PLAN}, family_over_wait={"cap": 8.0},
-)  # fmt: skip
+BOOK = make_book(PLAN, {"cap": PLAN})
+RULES = HeuristicRules(blueprints=["mlp"])
 PACKET = TelemetryPacket(
     source="trainer", status=HealthStatus.HEALTHY, metrics={"simic.trainer.grad_norm": 0.5}, emitted_at=NOW
 )
 REQUEST = CurriculumRequest(request_id="0" * 32, stage=1, difficulty=0.5, episodes=10, issued_at=NOW)
 VIOLATION = SloViolation(slo="latency", target=0.5, measured=0.7, unit="s", window_s=60.0, detected_at=NOW)
-SPEC = ControllerSpec(name="schedule", plan=PLAN)
+SPEC = ControllerSpec(name="schedule", plan=PLAN, rules=RULES)
 
 
 @pytest.mark.parametrize(
     "value",
-    [ENVELOPE, UPDATE, DECISION, VERSION, BOOK, PACKET, REQUEST, VIOLATION, SPEC],
+    [ENVELOPE, UPDATE, DECISION, VERSION, BOOK, PACKET, REQUEST, VIOLATION, SPEC, RULES],
     ids=lambda value: type(value).__name__,
 )
 def test_json_and_back_is_the_same(value: Contract) -> None:
@@ -94,6 +93,12 @@ def test_json_and_back_is_the_same(value: Contract) -> None:
         (VIOLATION, {"window_s": 0.0}),
         (DECISION, {"stage": "validate"}),
         (SPEC, {"name": "../wait"}),
+        (RULES, {"hurts": 0.2}),
+        (RULES, {"window": 5}),
+        (RULES, {"alpha_speed": 1}),
+        (RULES, {"slot_epochs": 0}),
+        (RULES, {"blueprints": ["Not Allowed"]}),
+        (BOOK, {"horizon": 0}),
     ],
 )
 def test_values_out_of_bounds_are_refused(value: Contract, wrong: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from simic.contracts.errors import ConfigError
 from simic.controllers.catalogue import controller_names, make
 
 
-@pytest.mark.parametrize("name", ["wait", "random", "explore", "heuristic", "schedule"])
+@pytest.mark.parametrize("name", ["wait", "random", "explore", "heuristic", "schedule", "expert"])
 def test_every_name_makes_the_controller_that_reports_it(name: str) -> None:
     controller = make(ControllerSpec(name=name, plan=Plan()), [])
     assert controller.name == name
@@ -36,7 +36,8 @@ def test_learned_is_never_made_without_a_checked_seal(tmp_path: Path) -> None:
 def test_scripted_controllers_do_not_load_torch() -> None:
     code = (
         "import sys; from simic.controllers.catalogue import make; from simic.contracts.controllers import *;"
-        "[make(ControllerSpec(name=n, plan=Plan()), []) for n in ('wait','random','explore','heuristic','schedule')];"
+        "names = ('wait', 'random', 'explore', 'heuristic', 'schedule', 'expert');"
+        "[make(ControllerSpec(name=name, plan=Plan()), []) for name in names];"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.books import make_book
 from support.scenes import BLUEPRINTS, make_scene
 
 from simic.contracts.actions import ALPHA_SPEEDS, OPS, TEMPOS, Op
 from simic.contracts.batches import OP_INDEX, Masks, Observations
-from simic.contracts.controllers import ControllerSpec, Plan, PlanBook, PlannedSeed
+from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlanBook, PlannedSeed
 from simic.contracts.errors import ConfigError, ContractViolation
 from simic.contracts.state import HostIdentity
 from simic.controllers import plans
 from simic.controllers.catalogue import make
+from simic.controllers.heuristic import HeuristicController
 from simic.controllers.plans import load_plans, plan_path
 from simic.controllers.schedule import ScheduleController
 
@@ -53,6 +55,14 @@ def test_a_plan_is_followed_step_by_step() -> None:
     assert act(plan, 2, {0: Op.GERMINATE})[0] is Op.WAIT
 
 
+def test_a_seed_that_is_due_goes_before_what_can_wait_an_epoch() -> None:
+    """A germination has one epoch only, so a plan of two seeds does not lose the second to the first one's ramp."""
+    seeds = [PlannedSeed(epoch=0, slot=0, blueprint="gate"), PlannedSeed(epoch=2, slot=2, blueprint="norm")]
+    plan = Plan(seeds=seeds)
+    assert act(plan, 2, {0: Op.ADVANCE, 2: Op.GERMINATE})[:2] == (Op.GERMINATE, 2)
+    assert act(plan, 3, {0: Op.ADVANCE, 2: Op.GERMINATE})[:2] == (Op.ADVANCE, 0)
+
+
 def test_an_empty_plan_waits() -> None:
     assert act(Plan(), 0, {0: Op.GERMINATE})[0] is Op.WAIT
 
@@ -75,10 +85,7 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanBook:
     def plan(blueprint: str) -> Plan:
         return Plan(seeds=[PlannedSeed(epoch=0, slot=0, blueprint=blueprint)])
 
-    made = PlanBook(
-        set="toy", host_keys=[1], candidates=3, world_digest="0" * 64, blind=plan("gate"), blind_over_wait=1.0,
-        by_family={"cap": plan("heavy"), "fine": Plan()}, family_over_wait={"cap": 2.0, "fine": 0.0},
-    )  # fmt: skip
+    made = make_book(plan("gate"), {"cap": plan("heavy"), "fine": Plan()})
     monkeypatch.setattr(plans, "PLANS_DIRECTORY", tmp_path)
     plan_path("toy").write_text(made.model_dump_json())
     return made
@@ -98,19 +105,34 @@ def test_blind_treats_all_hosts_alike_and_the_oracle_knows_their_family() -> Non
     assert chosen == {"blind": [[germinate, gate]] * 2, "oracle": [[germinate, heavy], [0, -1]]}
 
 
+def test_the_heuristic_takes_the_rules_of_its_spec_or_of_the_book(book: PlanBook) -> None:
+    """No rules of one set serve hosts of another, and what a spec carries needs no book."""
+    by_hand = HeuristicRules()
+    found = make(ControllerSpec(name="heuristic"), [identity("cap"), identity("fine", 1)])
+    given = make(ControllerSpec(name="heuristic", rules=by_hand), [identity("cap", set_name="elsewhere")])
+    assert isinstance(found, HeuristicController)
+    assert isinstance(given, HeuristicController)
+    assert (found.rules, given.rules) == (book.heuristic.rules, by_hand)
+    assert found.rules != by_hand
+    with pytest.raises(ConfigError, match="one set"):
+        make(ControllerSpec(name="heuristic"), [identity("cap"), identity("cap", set_name="elsewhere")])
+
+
 @pytest.mark.usefixtures("book")
 def test_missing_plans_say_how_to_make_them() -> None:
-    with pytest.raises(ConfigError, match="simic plans search --set elsewhere"):
-        make(ControllerSpec(name="blind"), [identity("cap", set_name="elsewhere")])
-    with pytest.raises(ConfigError, match=r"families \['gain'\].*simic plans search --set toy"):
-        make(ControllerSpec(name="oracle"), [identity("gain")])
+    for name in ("blind", "oracle", "expert", "heuristic"):
+        with pytest.raises(ConfigError, match=r"simic plans search --set elsewhere --out .*elsewhere\.json"):
+            make(ControllerSpec(name=name), [identity("cap", set_name="elsewhere")])
+    for name in ("oracle", "expert"):
+        with pytest.raises(ConfigError, match=r"families \['gain'\].*simic plans search --set toy"):
+            make(ControllerSpec(name=name), [identity("gain")])
     with pytest.raises(ConfigError, match="one set"):
         make(ControllerSpec(name="oracle"), [identity("cap"), identity("cap", set_name="elsewhere")])
     with pytest.raises(ConfigError, match="needs a plan"):
         make(ControllerSpec(name="schedule"), [identity("cap")])
     plan_path("broken").write_text('{"set": "broken"}')
-    with pytest.raises(ContractViolation, match="malformed"):
+    with pytest.raises(ContractViolation, match=r"malformed.*simic plans search --set broken"):
         load_plans("broken")
     plan_path("other").write_text(plan_path("toy").read_text())
-    with pytest.raises(ContractViolation, match="belongs to set 'toy'"):
+    with pytest.raises(ContractViolation, match=r"belongs to set 'toy'.*simic plans search --set other"):
         load_plans("other")

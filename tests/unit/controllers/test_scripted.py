@@ -9,17 +9,31 @@ import pytest
 from numpy.typing import NDArray
 from support.scenes import BLUEPRINTS, Scene, make_scene
 
-from simic.contracts.actions import OPS, RELEVANT_HEADS, Head, Op
+from simic.contracts.actions import ALPHA_SPEEDS, OPS, RELEVANT_HEADS, Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Masks, Observations
+from simic.contracts.config import WorldConfig
+from simic.contracts.controllers import HeuristicRules
+from simic.contracts.errors import ConfigError
+from simic.contracts.splits import Split
 from simic.contracts.state import SeedState, SystemState
 from simic.controllers.choice import pad_slots
 from simic.controllers.explore import ExploreController, operation_table
-from simic.controllers.heuristic import FALLS, HURTS, KEEP, PATIENCE, TIME_NEEDED, HeuristicController
+from simic.controllers.heuristic import HeuristicController
 from simic.controllers.protocol import Controller
 from simic.controllers.random_legal import RandomController
 from simic.controllers.wait import WaitController
+from simic.hosts.ensemble import Ensemble
+from simic.hosts.keys import draw_keys, identify
+from simic.hosts.rollout import rollout
 
-CONTROLLERS: list[Controller] = [WaitController(), RandomController(), ExploreController(), HeuristicController()]
+BY_HAND = HeuristicRules()
+EAGER = HeuristicRules(
+    window=0, plateau=1.0, keep=0.0, hurts=0.0, patience=1, first_epoch=1, time_needed=5, blueprints=["gate", "norm"],
+    blueprint_epochs=5, slot_epochs=3, alpha_speed=0,
+)  # fmt: skip
+CONTROLLERS: list[Controller] = [
+    WaitController(), RandomController(), ExploreController(), HeuristicController(BY_HAND), HeuristicController(EAGER),
+]  # fmt: skip
 
 
 def assert_legal(scene: Scene, actions: np.ndarray) -> None:
@@ -113,7 +127,7 @@ def held(contribution: float | None) -> SeedState:
     )
 
 
-def decide(states: list[SystemState], legal: list[Op]) -> list[list[int]]:
+def decide(states: list[SystemState], legal: list[Op], rules: HeuristicRules = BY_HAND) -> list[list[int]]:
     observations = Observations.from_states(states, BLUEPRINTS)
     slot = np.zeros((len(observations.slots["stage"]), 6), dtype=bool)
     empty = observations.slots["stage"] == 0
@@ -122,7 +136,7 @@ def decide(states: list[SystemState], legal: list[Op]) -> list[list[int]]:
     op = np.add.reduceat(slot, observations.slot_ptr[:-1], axis=0) > 0
     op[:, 0] = True
     masks = Masks(op, slot, np.ones((len(states), len(BLUEPRINTS)), dtype=bool))
-    controller = HeuristicController()
+    controller = HeuristicController(rules)
     return controller.decide(observations, masks, np.zeros((len(states), 7))).actions.tolist()
 
 
@@ -133,11 +147,11 @@ def test_drl06_heuristic_grows_on_a_plateau_in_every_slot() -> None:
     """DRL-06: all slots and all blueprints have their turn; no growth while the host improves or time is short."""
     states = [host([DORMANT] * 3, epoch=epoch, accuracies=FLAT) for epoch in range(20)]
     rows = decide(states, [Op.GERMINATE])
-    growing = [row for epoch, row in enumerate(rows) if 20 - epoch >= TIME_NEEDED]
+    growing = [row for epoch, row in enumerate(rows) if 20 - epoch >= BY_HAND.time_needed]
     assert {row[0] for row in growing} == {OP_INDEX[Op.GERMINATE]}
     assert {row[1] for row in growing} == {0, 1, 2}
     assert len({row[2] for row in growing}) >= 5
-    assert all(row[0] == 0 for epoch, row in enumerate(rows) if 20 - epoch < TIME_NEEDED)
+    assert all(row[0] == 0 for epoch, row in enumerate(rows) if 20 - epoch < BY_HAND.time_needed)
     for accuracies in (RISING, [0.5], [0.5, 0.5]):
         assert decide([host([DORMANT] * 3, epoch=5, accuracies=accuracies)], [Op.GERMINATE])[0][0] == 0
 
@@ -145,7 +159,13 @@ def test_drl06_heuristic_grows_on_a_plateau_in_every_slot() -> None:
 def test_l17_heuristic_keeps_what_helps_and_prunes_what_hurts() -> None:
     """L17: it reads the same contribution as everyone and does fossilise."""
     legal = [Op.FOSSILIZE, Op.PRUNE, Op.SET_ALPHA_TARGET]
-    cases = [(KEEP, Op.FOSSILIZE), (0.2, Op.FOSSILIZE), (0.0, Op.WAIT), (HURTS - 1e-3, Op.PRUNE), (None, Op.WAIT)]
+    cases = [
+        (BY_HAND.keep, Op.FOSSILIZE),
+        (0.2, Op.FOSSILIZE),
+        (0.0, Op.WAIT),
+        (BY_HAND.hurts - 1e-3, Op.PRUNE),
+        (None, Op.WAIT),
+    ]
     for contribution, expected in cases:
         row = decide([host([DORMANT, DORMANT, held(contribution)], epoch=9, accuracies=FLAT)], legal)[0]
         assert OPS[row[0]] is expected, contribution
@@ -153,9 +173,9 @@ def test_l17_heuristic_keeps_what_helps_and_prunes_what_hurts() -> None:
 
 
 def test_heuristic_gives_up_on_a_seed_that_proves_nothing_or_drags_its_host_down() -> None:
-    late = held(0.0).model_copy(update={"stage_epochs": PATIENCE + 1})
+    late = held(0.0).model_copy(update={"stage_epochs": BY_HAND.patience + 1})
     blending = SeedState(stage="BLENDING", blueprint="dropout", stage_epochs=1, alpha=0.5, contribution=0.0)
-    falling = [0.6, 0.6, 0.6 - 1.1 * FALLS]
+    falling = [0.6, 0.6, 0.6 - 1.1 * BY_HAND.falls]
     for seed, accuracies, expected in (
         (held(0.0), FLAT, Op.WAIT),
         (late, FLAT, Op.PRUNE),
@@ -173,3 +193,57 @@ def test_heuristic_advances_a_trained_seed_whatever_its_slot() -> None:
         seeds[slot] = seed
         row = decide([host(seeds, epoch=4, accuracies=RISING)], [Op.ADVANCE, Op.PRUNE])[0]
         assert (OPS[row[0]], row[1]) == (Op.ADVANCE, slot)
+
+
+def test_the_heuristic_grows_within_its_window_and_in_its_own_order() -> None:
+    """Each blueprint of the order has its turn, each slot too, from the first epoch of the window on."""
+    rules = EAGER.model_copy(update={"first_epoch": 3, "time_needed": 6})
+    states = [host([DORMANT] * 3, epoch=epoch, accuracies=RISING) for epoch in range(20)]
+    rows = decide(states, [Op.GERMINATE], rules)
+    growing = {epoch: row[1:3] for epoch, row in enumerate(rows) if OPS[row[0]] is Op.GERMINATE}
+    assert sorted(growing) == list(range(3, 15))
+    names = [BLUEPRINTS[blueprint] for _, blueprint in growing.values()]
+    assert names == ["gate"] * 5 + ["norm"] * 5 + ["gate"] * 2
+    assert [slot for slot, _ in growing.values()] == [0] * 3 + [1] * 3 + [2] * 3 + [0] * 3
+    with pytest.raises(ConfigError, match="unheard"):
+        decide(states, [Op.GERMINATE], rules.model_copy(update={"blueprints": ["unheard"]}))
+
+
+def test_without_a_window_the_heuristic_neither_waits_for_a_plateau_nor_blames_a_fall() -> None:
+    blind = BY_HAND.model_copy(update={"window": 0})
+    falling = [0.6, 0.6, 0.4]
+    blending = SeedState(stage="BLENDING", blueprint="dropout", stage_epochs=1, alpha=0.5, contribution=0.0)
+    for rules, expected in ((BY_HAND, Op.PRUNE), (blind, Op.WAIT)):
+        row = decide([host([DORMANT, blending, DORMANT], epoch=9, accuracies=falling)], [Op.PRUNE], rules)[0]
+        assert OPS[row[0]] is expected
+    young = [host([DORMANT] * 3, epoch=1, accuracies=[0.3, 0.5])]
+    assert [OPS[decide(young, [Op.GERMINATE], rules)[0][0]] for rules in (BY_HAND, blind)] == [Op.WAIT, Op.GERMINATE]
+
+
+def test_the_heuristics_ramp_is_the_one_of_its_rules() -> None:
+    seed = SeedState(stage="TRAINING", blueprint="gate", stage_epochs=1)
+    for rules in (BY_HAND, EAGER):
+        row = decide([host([seed, DORMANT, DORMANT], epoch=4, accuracies=FLAT)], [Op.ADVANCE], rules)[0]
+        assert ALPHA_SPEEDS[row[HEAD_INDEX[Head.ALPHA_SPEED]]] == rules.alpha_speed
+
+
+def test_l17_the_heuristic_earns_contributions_in_the_same_world_as_everyone() -> None:
+    """L17: grown by the shipped engine it is told contributions, keeps seeds by them, and removes others."""
+    hosts = identify("benchmark", draw_keys("benchmark", Split.TRAIN, 40, 70_000))
+    steps = list(rollout(Ensemble(hosts, WorldConfig()), HeuristicController(BY_HAND).decide, seed=0))
+    ops = np.stack([step.decisions.actions[:, 0] for step in steps])
+    assert (ops == OP_INDEX[Op.FOSSILIZE]).any(axis=0).sum() > len(hosts) / 4
+    assert (ops == OP_INDEX[Op.PRUNE]).any()
+    for step in steps:
+        rows = np.flatnonzero(step.decisions.actions[:, 0] == OP_INDEX[Op.FOSSILIZE])
+        slots = step.observations.slot_ptr[rows] + step.decisions.actions[rows, 1]
+        assert (step.observations.slots["contribution"][slots] >= BY_HAND.keep).all()
+    assert (steps[-1].outcome.committed_parameters > 0).mean() > 1 / 4
+
+
+def test_drl06_the_heuristic_grows_real_hosts_in_every_slot() -> None:
+    """DRL-06: over a few hosts of the benchmark every slot takes seeds."""
+    hosts = identify("benchmark", draw_keys("benchmark", Split.TRAIN, 20, 90_000))
+    steps = rollout(Ensemble(hosts, WorldConfig()), HeuristicController(BY_HAND).decide, seed=0)
+    rows = np.concatenate([step.decisions.actions for step in steps])
+    assert set(rows[rows[:, 0] == OP_INDEX[Op.GERMINATE], 1].tolist()) == {0, 1, 2}

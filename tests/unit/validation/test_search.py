@@ -1,41 +1,69 @@
-"""The search for fixed plans, on a made-up world whose best plans are known."""
+"""The search for plans and rules, on a made-up world whose best ones are known."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from simic.contracts.config import RewardConfig, WorldConfig
-from simic.contracts.controllers import ControllerSpec, Plan, PlanBook, PlannedSeed
+from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlanBook, PlannedSeed
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
-from simic.controllers.plans import load_plans
-from simic.hosts.keys import identify
+from simic.hosts import keys as keys_module
+from simic.hosts.keys import host_set
 from simic.runtime.seeds import generator
-from simic.validation import search as search_module
-from simic.validation.episodes import Episodes, TrialJob, grow
-from simic.validation.search import Rung, SearchSettings, plans_in_reach, search_plans, write_book
+from simic.trust.canonical import digest_of
+from simic.validation import halving
+from simic.validation.book import write_book
+from simic.validation.episodes import Episodes
+from simic.validation.halving import Rung
+from simic.validation.search import SearchSettings, search_plans
 
 WORLD = WorldConfig(workers=1, chunk=16)
-SETTINGS = SearchSettings(rungs=(Rung(1_000, 3), Rung(30, 6), Rung(8, 12)), confirm_hosts=20)
+SETTINGS = SearchSettings(
+    plan_rungs=(Rung(1_000, 3), Rung(30, 6), Rung(8, 12)),
+    rule_candidates=60,
+    rule_rungs=(Rung(1_000, 2), Rung(8, 4, 3), Rung(4, 12)),
+    extension_rungs=(Rung(1_000, 2), Rung(8, 12)),
+    duel_hosts=20,
+    confirm_hosts=20,
+)
+HOSTS_OF_PLANS, HOSTS_OF_RULES = 5 * (3 + 6 + 12), 5 * (2 + 4 + 12)
 Worth = Callable[[Plan, str], float]
+RulesWorth = Callable[[HeuristicRules], float]
+Install = Callable[..., "Played"]
 
 
-def seed_of(plan: Plan) -> PlannedSeed | None:
-    return plan.seeds[0] if plan.seeds else None
+class Played:
+    """What the made-up world was asked for."""
+
+    def __init__(self) -> None:
+        self.hosts: list[HostIdentity] = []
+        self.rules: list[HeuristicRules] = []
+        self.plans: list[Plan] = []
+
+
+def worthless(rules: HeuristicRules) -> float:
+    return -1.0
+
+
+def patient(rules: HeuristicRules) -> float:
+    """Gate first, kept easily, is worth most; by hand it is worth little."""
+    return 4.0 * (rules.blueprints[:1] == ["gate"]) + 2.0 * (rules.keep <= 0.005) - 1.0
 
 
 def specialised(plan: Plan, family: str) -> float:
     """Each family has one blueprint and slot of its own; ``gate`` is a fair compromise everywhere."""
     wanted = {"cap": ("heavy", 0), "select": ("gate", 1), "gain": ("norm", 2), "noisy": ("dropout", 0)}
-    seed = seed_of(plan)
-    if seed is None:
-        return 0.0
+    return sum(_worth_of(seed, wanted.get(family), family) for seed in plan.seeds)
+
+
+def _worth_of(seed: PlannedSeed, wanted: tuple[str, int] | None, family: str) -> float:
     late = 0.5 * seed.epoch
-    if wanted.get(family) == (seed.blueprint, seed.slot):
+    if wanted == (seed.blueprint, seed.slot):
         return 12.0 - late
     return 3.0 - late if (seed.blueprint, seed.slot) == ("gate", 1) and family != "fine" else -4.0
 
@@ -44,99 +72,131 @@ def harmful(plan: Plan, family: str) -> float:
     return -2.0 if plan.seeds else 0.0
 
 
+def noise(host: HostIdentity, spec: ControllerSpec) -> float:
+    return float(generator(host.key, spec.model_dump_json()).normal(0.0, 3.0))
+
+
 @pytest.fixture
-def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[Worth], list[HostIdentity]]:
-    """Replace growing by a table of worths, a level per host and noise per (host, plan); returns the hosts grown."""
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Replace growing by a table of worths, a level per host and noise per (host, candidate)."""
 
-    def install(worth: Worth) -> list[HostIdentity]:
-        grown: list[HostIdentity] = []
+    def install(worth: Worth, rules_worth: RulesWorth = worthless, *, is_noisy: bool = True) -> Played:
+        played = Played()
 
-        def play(job: search_module._Job) -> Episodes:
-            grown.extend(job.trial.hosts)
-            returns = [
-                50.0 + host.key % 40 + worth(plan, host.family) + (noise(host, plan) if plan.seeds else 0.0)
-                for plan, host in zip(job.plans, job.trial.hosts, strict=True)
-            ]
+        def value(spec: ControllerSpec, host: HostIdentity) -> float:
+            level = 50.0 + host.key % 40
+            if spec.name == "wait":
+                return level
+            if spec.rules is not None:
+                played.rules.append(spec.rules)
+                own = rules_worth(spec.rules)
+            else:
+                assert spec.plan is not None
+                played.plans.append(spec.plan)
+                own = worth(spec.plan, host.family)
+            return level + own + (noise(host, spec) if is_noisy else 0.0)
+
+        def play(job: halving._Job) -> Episodes:
+            played.hosts.extend(job.trial.hosts)
+            returns = [value(job.specs[which], host) for which, host in zip(job.which, job.trial.hosts, strict=True)]
             nothing = np.zeros(len(returns))
             none = nothing.astype(np.int64)
             return Episodes(np.array(returns), nothing, nothing, none, nothing.astype(np.bool_), none)
 
-        monkeypatch.setattr(search_module, "_grow_planned", play)
-        return grown
+        monkeypatch.setattr(halving, "_grow_mixed", play)
+        return played
 
     return install
 
 
-def noise(host: HostIdentity, plan: Plan) -> float:
-    return float(generator(host.key, plan.model_dump_json()).normal(0.0, 3.0))
+def search(settings: SearchSettings = SETTINGS, world: WorldConfig = WORLD, seed: int = 0) -> PlanBook:
+    return search_plans(world, RewardConfig(), settings, seed=seed)
 
 
-def found(worth: Worth, pretend: Callable[[Worth], list[HostIdentity]]) -> PlanBook:
-    pretend(worth)
-    return search_plans(WORLD, RewardConfig(), SETTINGS)
+def places(plan: Plan) -> list[tuple[str, int]]:
+    return [(seed.blueprint, seed.slot) for seed in plan.seeds]
 
 
-def test_never_growing_comes_first_and_every_single_seed_is_in_reach() -> None:
-    plans = plans_in_reach(20)
-    assert plans[0] == Plan(seeds=[])
-    assert len(plans) == 1 + 6 * 3 * 4 * 2
-    assert len({plan.model_dump_json() for plan in plans}) == len(plans)
-    assert all(seed.epoch < 4 for plan in plans_in_reach(4) for seed in plan.seeds)
-
-
-def test_the_best_plan_of_each_family_and_the_best_compromise_are_found(
-    pretend: Callable[[Worth], list[HostIdentity]],
-) -> None:
-    book = found(specialised, pretend)
-    chosen = {
-        family: None if (seed := seed_of(plan)) is None else (seed.blueprint, seed.slot)
-        for family, plan in book.by_family.items()
-    }
-    assert chosen == {
-        "cap": ("heavy", 0), "select": ("gate", 1), "gain": ("norm", 2), "noisy": ("dropout", 0), "fine": None,
+def test_the_best_plan_of_each_family_and_the_best_compromise_are_found(pretend: Install) -> None:
+    pretend(specialised)
+    book = search()
+    assert {family: places(plan) for family, plan in book.by_family.items()} == {
+        "cap": [("heavy", 0)], "select": [("gate", 1)], "gain": [("norm", 2)], "noisy": [("dropout", 0)], "fine": [],
     }  # fmt: skip
-    blind = seed_of(book.blind)
-    assert blind is not None
-    assert (blind.blueprint, blind.slot) == ("gate", 1)
-    assert book.family_over_wait["fine"] == 0.0
-    assert book.family_over_wait["cap"] == pytest.approx(11.5, abs=2.5)
+    assert places(book.blind) == [("gate", 1)]
+    nothing = book.family_over_wait["fine"]
+    assert (nothing.mean, nothing.lower, nothing.upper) == (0.0, 0.0, 0.0)
+    assert book.family_over_wait["cap"].mean == pytest.approx(11.5, abs=2.5)
+    assert (book.family_over_wait["cap"].n, book.blind_over_wait.n) == (20, 100)
+    assert book.blind_over_wait.lower < book.blind_over_wait.mean < book.blind_over_wait.upper
     assert book.candidates == 145
 
 
-def test_where_growing_hurts_never_growing_wins(pretend: Callable[[Worth], list[HostIdentity]]) -> None:
-    book = found(harmful, pretend)
-    assert book.blind == Plan(seeds=[])
-    assert set(map(Plan.model_dump_json, book.by_family.values())) == {Plan(seeds=[]).model_dump_json()}
-    assert book.blind_over_wait == 0.0
+def test_where_growing_hurts_never_growing_wins(pretend: Install) -> None:
+    pretend(harmful)
+    book = search()
+    assert [plan.seeds for plan in (book.blind, *book.by_family.values())] == [[]] * 6
+    assert book.blind_over_wait.mean == 0.0
 
 
-def test_plans_that_were_only_lucky_lose_to_never_growing(pretend: Callable[[Worth], list[HostIdentity]]) -> None:
+def test_plans_that_were_only_lucky_lose_to_never_growing(pretend: Install) -> None:
     """Enough of 145 slightly harmful plans look good on three hosts to push never growing out of the field."""
     pretend(lambda plan, _family: -1.5 if plan.seeds else 0.0)
-    book = search_plans(WORLD, RewardConfig(), SearchSettings(rungs=(Rung(1_000, 3), Rung(20, 80)), confirm_hosts=2))
-    assert all(plan == Plan(seeds=[]) for plan in (book.blind, *book.by_family.values()))
+    settings = SearchSettings(
+        plan_rungs=(Rung(1_000, 3), Rung(20, 80)), rule_candidates=1, rule_rungs=(Rung(2, 1),), confirm_hosts=2
+    )
+    book = search(settings)
+    assert all(plan.seeds == [] for plan in (book.blind, *book.by_family.values()))
 
 
-def test_only_training_hosts_are_used_and_the_last_ones_selected_nothing(
-    pretend: Callable[[Worth], list[HostIdentity]],
-) -> None:
-    grown = pretend(specialised)
-    book = search_plans(WORLD, RewardConfig(), SETTINGS)
-    assert {host.key for host in grown} == set(book.host_keys)
-    assert len(set(book.host_keys)) == len(book.host_keys) == 5 * (3 + 6 + 12 + 20)
-    assert {split_of("benchmark", key) for key in book.host_keys} == {Split.TRAIN}
+def test_only_training_hosts_are_used_and_the_last_ones_selected_nothing(pretend: Install) -> None:
+    played = pretend(specialised)
+    book = search()
+    used = [*book.host_keys, *book.heuristic.host_keys, *book.confirm_keys]
+    counts = (len(book.host_keys), len(book.heuristic.host_keys), len(book.confirm_keys))
+    assert counts == (HOSTS_OF_PLANS, HOSTS_OF_RULES, 100)
+    assert len(set(used)) == len(used)
+    assert {host.key for host in played.hosts} == set(used)
+    assert {split_of("benchmark", key) for key in used} == {Split.TRAIN}
 
 
-def test_a_lucky_plan_is_not_reported_at_its_luck(pretend: Callable[[Worth], list[HostIdentity]]) -> None:
-    """Nothing is worth anything: the winner of 145 noisy plans is measured again on new hosts."""
-    book = found(lambda _plan, _family: 0.0, pretend)
-    assert all(abs(value) < 2.5 for value in book.family_over_wait.values())
+def test_a_lucky_winner_is_not_reported_at_its_luck(pretend: Install) -> None:
+    """Nothing is worth anything: the winners of many noisy candidates are measured again on new hosts."""
+    pretend(lambda _plan, _family: 0.0, lambda _rules: 0.0)
+    book = search()
+    assert all(abs(worth.mean) < 2.5 for worth in book.family_over_wait.values())
+    assert abs(book.heuristic.over_wait.mean) < 1.2
 
 
-def test_the_same_search_finds_the_same_book(pretend: Callable[[Worth], list[HostIdentity]], tmp_path: Path) -> None:
-    pretend(specialised)
-    first, second = (search_plans(WORLD, RewardConfig(), SETTINGS) for _ in range(2))
-    assert first == second
+def test_the_rules_written_down_by_hand_are_tried_and_better_ones_are_found(pretend: Install) -> None:
+    played = pretend(harmful, patient)
+    book = search()
+    by_hand = HeuristicRules()
+    assert by_hand in played.rules
+    assert book.heuristic.rules.blueprints[0] == "gate"
+    assert book.heuristic.rules.keep <= 0.005
+    assert book.heuristic.over_wait.mean == pytest.approx(5.0, abs=1.2)
+    assert book.heuristic.by_hand_over_wait.mean == pytest.approx(patient(by_hand), abs=1.2)
+    assert book.heuristic.candidates == len({rules.model_dump_json() for rules in played.rules}) > 60
+
+
+def test_rules_written_down_by_hand_stay_when_none_is_better(pretend: Install) -> None:
+    """They are in the last field whatever luck the others had before."""
+    pretend(harmful, lambda rules: 1.0 if rules == HeuristicRules() else 0.0)
+    book = search()
+    assert book.heuristic.rules == HeuristicRules()
+    assert book.heuristic.over_wait == book.heuristic.by_hand_over_wait
+
+
+def test_the_same_seed_finds_the_same_book_and_another_seed_tries_other_rules(pretend: Install, tmp_path: Path) -> None:
+    played = pretend(specialised, patient)
+    first, second = search(), search()
+    assert digest_of(first) == digest_of(second)
+    tried = {rules.model_dump_json() for rules in played.rules}
+    other = search(seed=1)
+    assert other.seed == 1
+    assert (other.blind, other.host_keys) == (first.blind, first.host_keys)
+    assert {rules.model_dump_json() for rules in played.rules} != tried
     path = tmp_path / "benchmark.json"
     write_book(first, path)
     content = path.read_bytes()
@@ -146,26 +206,49 @@ def test_the_same_search_finds_the_same_book(pretend: Callable[[Worth], list[Hos
     assert [item.name for item in tmp_path.iterdir()] == ["benchmark.json"]
 
 
-def test_hosts_grow_each_under_a_plan_of_its_own() -> None:
-    """The same key twice in one ensemble, once growing and once not, as if each were alone."""
-    world = WorldConfig(horizon=6, workers=1)
-    plan = Plan(seeds=[PlannedSeed(epoch=0, slot=1, blueprint="gate")])
-    hosts = identify("benchmark", [7, 7, 12])
-    trial = TrialJob("schedule", ControllerSpec(name="schedule"), hosts, world, RewardConfig(), 0)
-    together = search_module._grow_planned(search_module._Job((Plan(seeds=[]), plan, plan), trial))
-    for row, own in enumerate((Plan(seeds=[]), plan, plan)):
-        spec = ControllerSpec(name="schedule", plan=own)
-        alone = grow(TrialJob("schedule", spec, (hosts[row],), world, RewardConfig(), 0))
-        assert together.returns[row] == alone.returns[0]
+@pytest.fixture
+def roomy(monkeypatch: pytest.MonkeyPatch) -> WorldConfig:
+    """A set of two families whose hosts take three seeds."""
+    of_two = host_set("benchmark")._replace(families=("cap", "gain"), seeds_max=3)
+    monkeypatch.setitem(keys_module.SETS, "roomy", of_two)
+    return WORLD.model_copy(update={"set": "roomy"})
 
 
-def test_the_shipped_book_holds_no_test_host_and_a_plan_for_each_family() -> None:
-    book = load_plans("benchmark")
-    assert {split_of("benchmark", key) for key in book.host_keys} == {Split.TRAIN}
-    assert set(book.by_family) == {"cap", "select", "gain", "noisy", "fine"}
-    assert 0 < book.blind_over_wait < np.mean(list(book.family_over_wait.values()))
+def paired(plan: Plan, family: str) -> float:
+    """Hosts of ``gain`` want two seeds together; for ``cap`` one is enough; a third is always too much."""
+    wanted = [("heavy", 0)] if family == "cap" else [("gate", 0), ("norm", 2)]
+    hits = sum(place in wanted for place in places(plan))
+    return (20.0 if family == "gain" and hits == 2 else 8.0 * min(hits, 1)) - 3.0 * (len(plan.seeds) - hits)
 
 
-def test_the_shipped_plans_were_searched_on_the_shipped_hosts() -> None:
-    """A change in the hosts makes another world; then `simic plans search --set benchmark --out ...` has to follow."""
-    assert load_plans("benchmark").world_digest == search_module._world_digest(WorldConfig(), RewardConfig())
+def test_plans_grow_seed_by_seed_as_long_as_that_pays(pretend: Install, roomy: WorldConfig) -> None:
+    played = pretend(paired)
+    book = search(world=roomy)
+    assert sorted(places(book.by_family["gain"])) == [("gate", 0), ("norm", 2)]
+    assert places(book.by_family["cap"]) == [("heavy", 0)], "a second seed that does not pay was kept"
+    assert max(len(plan.seeds) for plan in played.plans) == 3, "the pair was never extended"
+    assert book.family_over_wait["gain"].mean == pytest.approx(20.0, abs=2.5)
+    assert len({*book.host_keys, *book.confirm_keys}) == len(book.host_keys) + len(book.confirm_keys)
+    for plan in (book.blind, *book.by_family.values()):
+        assert len({seed.epoch for seed in plan.seeds}) == len({seed.slot for seed in plan.seeds}) == len(plan.seeds)
+
+
+def test_a_second_seed_that_is_only_lucky_is_not_kept(pretend: Install, roomy: WorldConfig) -> None:
+    """Of many extensions worth nothing the luckiest wins its field, and then has to beat the single seed elsewhere."""
+    pretend(lambda plan, _family: 5.0 if ("heavy", 0) in places(plan) else 0.0)
+    book = search(world=roomy)
+    chosen: Sequence[Plan] = [book.blind, *book.by_family.values()]
+    assert [places(plan) for plan in chosen] == [[("heavy", 0)]] * 3
+
+
+def test_where_one_seed_does_not_pay_none_is_added(pretend: Install, roomy: WorldConfig) -> None:
+    played = pretend(harmful)
+    book = search(world=roomy)
+    assert book.blind.seeds == []
+    assert max(len(plan.seeds) for plan in played.plans) == 1
+
+
+def test_sets_of_one_seed_try_no_longer_plans(pretend: Install) -> None:
+    played = pretend(paired)
+    search()
+    assert max(len(plan.seeds) for plan in played.plans) == 1
