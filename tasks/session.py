@@ -31,7 +31,6 @@ from simic.contracts.receipts import (
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import NoProgress, Progress
 from simic.runtime.settings import load_profile, resolve_home
-from simic.validation.book import current_book
 from tasks import artifacts, stages
 
 __all__ = ["Session", "collect_once", "open_session", "shown_on"]
@@ -174,7 +173,7 @@ def open_session(profile: str, seed: int, overrides: Mapping[str, Any]) -> Itera
     the same command goes on with it.
     """
     app = App(resolve_home(), load_profile(profile, overrides), seed, progress=_PROGRESS.get())
-    current_book(app.config.world.set)  # else the judgement at the end would refuse it
+    app.check_baselines()
     with exclusive(app.home.locks / "run", "a run of the flow"):
         journal = app.run_journal()
         entry = journal.open(_identity(app, profile), app.champion_digest())

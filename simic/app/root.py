@@ -384,6 +384,12 @@ class App:
 
         return Watch(self, controller, key)
 
+    def check_baselines(self) -> None:
+        """A missing or outdated plan book is a ConfigError: before a run, for the judgement at its end refuses it."""
+        from simic.validation.book import current_book
+
+        current_book(self.config.world.set)
+
     def search_plans(self) -> PlanBook:
         """The best fixed plans and the best rules for the heuristic, found on training hosts."""
         from simic.validation.search import search_plans

@@ -29,7 +29,7 @@ __all__ = ["SearchSettings", "search_plans"]
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How thorough the search is; the defaults grow about 16,000 episodes of a set of five families and one seed."""
+    """How thorough the search is; the defaults grow about 17,000 episodes of a set of five families and one seed."""
 
     plan_rungs: tuple[Rung, ...] = (Rung(1_000, 4), Rung(24, 8), Rung(8, 24), Rung(3, 60))
     rule_candidates: int = 120
@@ -37,8 +37,8 @@ class SearchSettings:
     rule_rungs: tuple[Rung, ...] = (Rung(1_000, 3), Rung(12, 5, 3), Rung(10, 10, 1), Rung(6, 24), Rung(3, 60))
     extended: int = 3
     """Plans that are extended by a further seed, in each group."""
-    extension_rungs: tuple[Rung, ...] = (Rung(1_000, 3), Rung(12, 10), Rung(3, 40))
-    duel_hosts: int = 60
+    extension_rungs: tuple[Rung, ...] = (Rung(1_000, 2), Rung(10, 8), Rung(3, 32))
+    duel_hosts: int = 48
     """New hosts per family on which an extension has to beat what it extends."""
     confirm_hosts: int = 100
     """New hosts per family on which the differences in the book are measured."""

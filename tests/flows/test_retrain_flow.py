@@ -14,7 +14,7 @@ from support.stand_in import StandInApp, UnrecordedApp, calls
 
 import tasks.session
 from flows.retrain import run
-from simic.contracts.errors import TrainingFailure, TransientError
+from simic.contracts.errors import ConfigError, TrainingFailure, TransientError
 from simic.contracts.receipts import RunReceipt
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home, load_profile
@@ -51,6 +51,16 @@ def _killed_at(place: str, environment: dict[str, str]) -> None:
         [sys.executable, "-c", CHILD], env={**environment, stand_in.KILL: place}, capture_output=True, text=True
     )
     assert child.returncode == -9, child.stderr
+
+
+def test_a_run_that_could_not_be_judged_does_not_begin(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_app: UnrecordedApp) -> None:
+        raise ConfigError("the plan book is outdated")
+
+    monkeypatch.setattr(UnrecordedApp, "check_baselines", refuse)
+    with pytest.raises(ConfigError, match="plan book is outdated"):
+        _run()
+    assert calls(home) == []
 
 
 def test_from_nothing_to_a_champion_to_the_next_and_to_a_rejection(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,9 @@ class StandInApp(App):
         super().__init__(*arguments, **options)
         self.provenance = self.provenance._replace(code_version="0.1.0+000000000000")
 
+    def check_baselines(self) -> None:
+        """Nobody is compared with."""
+
     def collect_round(self, number: int, policy: TrainingReport | None, earlier_runs: int = 0) -> CollectionReceipt:
         self._ask(f"collect {number} {policy.digest[:6] if policy else 'explore'}")
         digest = policy.digest if policy else None

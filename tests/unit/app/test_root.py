@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.books import make_book
 from support.judged import NOW, evidence_of, sealed_policy
 
 from simic.app import App
-from simic.contracts.controllers import ControllerSpec
+from simic.contracts.controllers import ControllerSpec, Plan
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.contracts.receipts import CollectionReceipt, TrainingReport
 from simic.contracts.splits import Split, split_of
@@ -18,6 +19,7 @@ from simic.contracts.state import HostIdentity
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home, load_profile
 from simic.trust.keys import Signer
+from simic.validation.book import write_book
 
 SIGNER = Signer(b"s" * 32)
 
@@ -114,6 +116,30 @@ def test_a_sealed_directory_is_a_controller_until_a_byte_is_flipped(app: App, as
         app.collect(str(path), [0])
     with pytest.raises(IntegrityError):
         app.verify(str(path))
+
+
+@pytest.fixture
+def _outdated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The book of the benchmark was searched on hosts that are no more."""
+    monkeypatch.setattr("simic.controllers.plans.PLANS_DIRECTORY", tmp_path)
+    write_book(make_book(Plan(), {}, set="benchmark"), tmp_path / "benchmark.json")
+
+
+@pytest.mark.usefixtures("_outdated")
+def test_an_outdated_book_is_refused_before_a_host_is_grown(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whatever compares with its plans or rules, and before a run; other controllers do without it."""
+
+    def grow(*_: object, **__: object) -> None:
+        raise AssertionError("hosts were grown")
+
+    monkeypatch.setattr("simic.validation.trials.run_trials", grow)
+    for name in ("heuristic", "blind", "oracle", "expert"):
+        with pytest.raises(ConfigError, match="simic plans search --set benchmark"):
+            app.trials(["random", name], [0, 1])
+    with pytest.raises(ConfigError, match="simic plans search --set benchmark"):
+        app.check_baselines()
+    with pytest.raises(AssertionError, match="hosts were grown"):
+        app.trials(["random"], [0, 1])
 
 
 def test_receipts_prove_nothing_about_files(app: App, asked: _Asked) -> None:
