@@ -63,10 +63,8 @@ class HeuristicController:
         return [vocabulary.index(name) for name in self.rules.blueprints or vocabulary]
 
     def _gains(self, observations: Observations) -> list[float]:
-        """Of each host, in validation accuracy over the window; NaN when it is too young, 0 without a window."""
+        """Of each host, in validation accuracy over the window; NaN when it is too young, 0 over no epochs."""
         history = observations.history["validation_accuracy_history"]
-        if self.rules.window == 0:
-            return [0.0] * len(history)
         gains: list[float] = (history[:, -1] - history[:, -1 - self.rules.window]).tolist()
         return gains
 

@@ -39,10 +39,10 @@ class Counted(NoProgress):
 
 
 def test_hosts_grow_each_under_a_controller_of_its_own() -> None:
-    """The same key three times in one ensemble, each as if it were alone under its controller."""
-    hosts = identify("benchmark", [7, 7, 12, 7, 12])
-    specs = (ControllerSpec(name="wait"), GATE, RULES)
-    which = (0, 1, 2, 2, 1)
+    """The same keys again and again in one ensemble, each as if it were alone under its controller and its dice."""
+    hosts = identify("benchmark", [7, 7, 12, 7, 12, 12])
+    specs = (ControllerSpec(name="wait"), GATE, RULES, ControllerSpec(name="random"))
+    which = (0, 1, 2, 2, 1, 3)
     trial = TrialJob("search", specs[0], hosts, WORLD, RewardConfig(), 0)
     together = halving._grow_mixed(halving._Job(specs, which, trial))
     for row, own in enumerate(which):
