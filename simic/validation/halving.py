@@ -74,7 +74,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class _Job:
-    """Hosts, possibly repeated, each under a controller of its own."""
+    """Hosts, possibly repeated, each under a controller of its own; the trial's own spec plays no part."""
 
     specs: tuple[ControllerSpec, ...]
     which: tuple[int, ...]
