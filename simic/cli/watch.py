@@ -33,8 +33,8 @@ def watch(
     controller: Annotated[
         str | None,
         typer.Option(
-            help="wait, random, explore, heuristic, blind, oracle, champion, or a sealed policy's directory; default: "
-            "the champion, or heuristic where there is none."
+            help="wait, random, explore, heuristic, blind, oracle, expert, champion, or a sealed policy's directory; "
+            "default: the champion, or heuristic where there is none."
         ),
     ] = None,
     key: Annotated[
