@@ -117,6 +117,8 @@ class TrainConfig(Contract):
     """Over the log, in the first training."""
     round_passes: Annotated[int, Field(ge=1, le=100)] = 4
     """Over a round's new episodes."""
+    average: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.6
+    """Share of the earlier rounds' average that a round's policy keeps; 0 acts with the learner's own weights."""
     max_passes: Annotated[int, Field(ge=1, le=100)] = 8
     """V-trace passes any one episode may take part in during a run."""
     rho_bar: Annotated[float, Field(ge=0.0)] = 1.0

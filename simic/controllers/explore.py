@@ -1,10 +1,10 @@
 """The behaviour behind the first log: random, but shaped so that whole lives of seeds are seen.
 
 A uniformly random controller prunes what it planted before anything can be learned from it. This one looks before it
-grows: it seldom germinates before a host has trained at all, for then hosts look alike and nothing could be learned
-about which of them wants what; then it germinates mostly early, advances and fossilises soon, prunes seldom and
-otherwise waits. It is Markov, every legal choice keeps a positive probability, and the probabilities are exact. Rates
-are per epoch, given that the operation is legal.
+grows: it never germinates before a host has trained at all. Hosts look alike then; a policy that learned from such
+germinations would choose one blueprint for all and see no reason to wait. Later it germinates mostly early, advances
+and fossilises soon, prunes seldom and otherwise waits. It is Markov, every other legal choice keeps a positive
+probability, and the probabilities are exact. Rates are per epoch, given that the operation is legal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simic.controllers.request import Request
 
 __all__ = ["ExploreController", "make", "operation_table"]
 
-_FIRST_RATE = 0.05
+_FIRST_RATE = 0.0
 """Of germinating in epoch 0, before anything was seen."""
 _GERMINATE_RATES = ((0.25, 0.3), (0.45, 0.1), (1.0, 0.01))
 """(share of the horizon up to which it holds, rate): over 20 epochs, one episode in seven stays without growth."""

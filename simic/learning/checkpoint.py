@@ -1,4 +1,7 @@
-"""What a training needs beside the weights to go on: moments, counters and pass counts. No pickle, no clock."""
+"""What a training needs to go on: its own weights, moments, counters and pass counts. No pickle, no clock.
+
+A policy's weights may be an average over rounds; the learner goes on from its own.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ MOMENTS_NAME = "learner.safetensors"
 _MAX_STATE_BYTES = 256 * 1024 * 1024
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _STEP = "step"
+_WEIGHT = "weight"
 
 
 class SamplerState(Contract):
@@ -56,7 +60,7 @@ def write_state(directory: Path, state: LearnerState, network: PolicyNetwork, op
 
 
 def read_state(directory: Path, network: PolicyNetwork, optimizer: torch.optim.Optimizer) -> LearnerState:
-    """Restores the optimiser and returns the counters; anything that does not fit raises ContractViolation."""
+    """Restores weights and optimiser, returns the counters; anything that does not fit raises ContractViolation."""
     try:
         state = LearnerState.model_validate_json(_read(directory / STATE_NAME))
         moments = load(_read(directory / MOMENTS_NAME))
@@ -67,9 +71,10 @@ def read_state(directory: Path, network: PolicyNetwork, optimizer: torch.optim.O
 
 
 def _moments(network: PolicyNetwork, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """``<parameter>.<moment>`` of every parameter that was ever stepped."""
+    """``<parameter>.weight`` of every parameter, ``<parameter>.<moment>`` of those ever stepped."""
     out: dict[str, Tensor] = {}
     for name, parameter in sorted(network.named_parameters()):
+        out[f"{name}.{_WEIGHT}"] = parameter.detach().cpu().contiguous()
         for kind, value in optimizer.state.get(parameter, {}).items():
             out[f"{name}.{kind}"] = value.detach().cpu().contiguous()
     return out
@@ -80,6 +85,11 @@ def _restore(
 ) -> None:
     left = set(moments)
     for name, parameter in network.named_parameters():
+        weight = moments.get(f"{name}.{_WEIGHT}")
+        if weight is None or weight.shape != parameter.shape:
+            raise ContractViolation(f"learner state in {directory}: weights of {name} are missing or of another shape")
+        parameter.data.copy_(weight)
+        left.discard(f"{name}.{_WEIGHT}")
         keys = {kind: f"{name}.{kind}" for kind in (*_MOMENTS, _STEP)}
         found = left & set(keys.values())
         if not found:

@@ -63,7 +63,7 @@ class Workshop:
         provenance: Provenance,
     ) -> SealedPolicy:
         """The policy at ``<root>/<digest>``; one that is there already and whole stays, for it has the same bytes."""
-        network, folder = session.learner.network, self._folder / "policy"
+        network, folder = session.policy(), self._folder / "policy"
         card = describe(
             network.eval(),
             session.config.network,
@@ -73,7 +73,7 @@ class Workshop:
             config_digest=provenance.config_digest,
         )
         save_policy(folder, network, card)
-        write_state(folder, session.state(snapshot.digest), network, session.learner.optimizer)
+        write_state(folder, session.state(snapshot.digest), session.learner.network, session.learner.optimizer)
         digest = seal(folder, signer).digest
         target, curves = self._root / digest, self._curves_of(digest)
         curves.parent.mkdir(parents=True, exist_ok=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from simic.contracts.config import TrainConfig
 from simic.contracts.errors import ConfigError, ContractViolation, TrainingFailure
@@ -47,6 +49,7 @@ class Session:
         self._round, self._advantage_scale = 0, 0.0
         self._first_share, self._warmup = 1.0, config.warmup_updates
         self._snapshots: list[str] = []
+        self._before: dict[str, Tensor] = {}
         self._vtrace: list[dict[str, float]] = []
 
     @staticmethod
@@ -64,7 +67,7 @@ class Session:
         session = Session(store, config, learner, seed)
         session._first_share = TRAINED_SHARE
         if start.is_continuation:
-            session._go_on(read_state(start.path, learner.network, learner.optimizer))
+            session._go_on(start)
         return session
 
     def run(self) -> Iterator[Record]:
@@ -129,7 +132,22 @@ class Session:
             sampler=SamplerState(**self._sampler.get_state()),
         )
 
-    def _go_on(self, state: LearnerState) -> None:
+    def policy(self) -> PolicyNetwork:
+        """What to act with: the average of the rounds' weights, the newest counting most; the learner keeps its own.
+
+        Rounds of few episodes scatter, and what one round overdoes the next undoes (Polyak and Juditsky 1992).
+        The training in front of the first round is no part of the average.
+        """
+        network = copy.deepcopy(self.learner.network)
+        if self._round > 1:
+            for name, parameter in network.named_parameters():
+                parameter.data.lerp_(self._before[name], self.config.average)
+        return network
+
+    def _go_on(self, start: StartPoint) -> None:
+        network = self.learner.network
+        self._before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
+        state = read_state(start.path, network, self.learner.optimizer)
         self._sampler.set_state(state.sampler.model_dump())
         self._round, self._snapshots, self._warmup = state.rounds, state.snapshots, 0
         self._advantage_scale, self.learner.updates = state.advantage_scale, state.updates

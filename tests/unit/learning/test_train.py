@@ -227,6 +227,26 @@ def test_a_round_goes_on(trained: TrainingReport, continued: TrainingReport) -> 
     assert max(after.values()) <= SMALL.max_passes
 
 
+def test_rounds_are_averaged_and_the_learner_goes_on_from_its_own_weights(
+    root: Path, tmp_path: Path, continued: TrainingReport
+) -> None:
+    """The first round is acted with as it is; from the second on, most of the average before stays."""
+    snapshot = write_snapshot(tmp_path / "third", bandit_episodes(range(EPISODES + 90)), split="train")
+    start = StartPoint(Path(continued.path), is_continuation=True)
+    averaged, own = (
+        run(root, snapshot, SMALL.model_copy(update={"average": share}), start=start, out_root=tmp_path / str(share))
+        for share in (0.6, 0.0)
+    )
+    before, mean, raw = (
+        dict(load_policy(Path(report.path)).network.named_parameters()) for report in (continued, averaged, own)
+    )
+    for name, value in mean.items():
+        torch.testing.assert_close(value, 0.6 * before[name] + 0.4 * raw[name])
+    assert not torch.equal(mean["op_head.0.weight"], raw["op_head.0.weight"])
+    learners = [(Path(report.path) / "learner.safetensors").read_bytes() for report in (averaged, own)]
+    assert learners[0] == learners[1], "what is acted with moves nothing that is learned from the same episodes"
+
+
 def test_a_rounds_curves_begin_with_those_of_the_rounds_before(
     trained: TrainingReport, continued: TrainingReport
 ) -> None:
