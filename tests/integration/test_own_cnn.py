@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -117,3 +118,12 @@ def test_verbs_know_the_familys_name_as_a_set(place: Place) -> None:
     assert (ingested["landed"], ingested["quarantined"]) == (30, 0)
     assert trials["families"] == ["own_cnn"] * 2
     assert [row["illegal_actions"] for row in trials["controllers"]] == [0, 0, 0]
+
+
+def test_the_page_shows_what_is_run_here() -> None:
+    page = (ROOT / "docs" / "own-hosts.md").read_text()
+    shown = re.findall(r"```(?:python)?\n(.*?)```", page, re.DOTALL)
+    sources = [(EXAMPLE / name).read_text() for name in ("own_cnn.py", "pyproject.toml", "README.md")]
+    known = {line.partition("  #")[0].strip() for text in sources for line in text.splitlines()}
+    assert len(shown) == 3
+    assert [line for block in shown for line in block.splitlines() if line.strip() not in known] == []

@@ -82,10 +82,10 @@ def test_every_key_has_weights_of_its_own_and_the_global_generator_is_left_alone
     torch.manual_seed(11)
     before = torch.random.get_rng_state()
     grown = grown_modules([1, 2])
-    step_with(grown, action(Op.GERMINATE, blueprint=DROPOUT))
-    assert torch.equal(torch.random.get_rng_state(), before)
     first, second = (host.module.get_parameter("stem.weight") for host in modules_of(grown).hosts)
     assert not torch.equal(first, second)
+    step_with(grown, action(Op.GERMINATE, blueprint=DROPOUT))
+    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 def test_evaluation_changes_nothing() -> None:
@@ -348,3 +348,22 @@ def test_probing_changes_nothing() -> None:
 
 def test_kinds_reach_the_anatomy() -> None:
     assert modules_of(grown_modules([1])).anatomy.kinds == (LayerKind.STEM, LayerKind.BLOCK, LayerKind.HEAD)
+
+
+def test_a_module_that_works_in_place_spoils_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Grabbing(Toy):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return super().forward(inputs.mul_(2.0))
+
+    family = ToyFamily(Grabbing)
+    spec = family.host(1)
+    monkeypatch.setattr(family, "host", lambda _: spec)
+    install(monkeypatch, {"toy": family})
+    before = [samples.inputs.clone() for samples in (spec.train, spec.validation, spec.test)]
+    grown = grown_modules([1], horizon=4)
+    for _ in range(4):
+        grown.step(waits(1))
+    assert all(
+        torch.equal(samples.inputs, kept)
+        for samples, kept in zip((spec.train, spec.validation, spec.test), before, strict=True)
+    )
