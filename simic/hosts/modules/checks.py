@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from simic.contracts.errors import ConfigError, DatasetError
+from simic.contracts.state import LayerKind
 from simic.hosts.modules.family import Layer, ModuleHost, Samples
 
 __all__ = ["check_host", "check_labels", "check_unshared"]
@@ -73,6 +74,8 @@ def _parts(host: ModuleHost) -> dict[str, Samples]:
 def _check_layers(module: nn.Module, layers: Sequence[Layer], who: str) -> None:
     known = dict(module.named_modules())
     for layer in layers:
+        if not isinstance(layer, Layer) or not isinstance(layer.kind, LayerKind):
+            raise ConfigError(f"{who}: expected a Layer with a LayerKind, found {layer!r}")
         if layer.name not in known or not layer.name:
             near = difflib.get_close_matches(layer.name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known are {sorted(set(known) - {''})[:20]}"

@@ -48,10 +48,9 @@ class Seedling:
         """It has parameters."""
         return self.parameters.shape[1] > 0
 
-    def grown(self, noise: Tensor | None, *, is_alone: bool = False, learns: bool = True) -> Grown:
+    def grown(self, noise: Tensor | None, *, is_alone: bool = False) -> Grown:
         """As a pass needs it."""
-        parameters = self.parameters if learns else self.parameters.detach()
-        return Grown(self.blueprint, parameters, 1.0 if is_alone else self.alpha, noise)
+        return Grown(self.blueprint, self.parameters, 1.0 if is_alone else self.alpha, noise)
 
 
 class EpochRecord(NamedTuple):
@@ -138,9 +137,7 @@ def _lonely_gradient(
         drawn_for(host.key, Draw.TRAINING, epoch, step),
         torch.enable_grad(),
     ):
-        grown = {
-            other.slot: other.grown(_noise(host, other, epoch, step), learns=False) for other in seeds if other.is_felt
-        }
+        grown = {other.slot: other.grown(_noise(host, other, epoch, step)) for other in seeds if other.is_felt}
         grown[seed.slot] = seed.grown(_noise(host, seed, epoch, step), is_alone=True)
         logits = forward(host.module, host.wiring.outlets, inputs, grown)
         (gradient,) = torch.autograd.grad(cross_entropy(logits, labels), seed.parameters, allow_unused=True)

@@ -62,6 +62,8 @@ def test_parts_must_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"layers": (*LAYERS[:2], LAYERS[1])}, "name one submodule more than once"),
         ({"layers": (LAYERS[2],)}, "no layer has a slot"),
         ({"layers": ()}, "no layer has a slot"),
+        ({"layers": ("stem",)}, "expected a Layer with a LayerKind, found 'stem'"),
+        ({"layers": (LAYERS[0]._replace(kind="STEM"),)}, "expected a Layer with a LayerKind"),
         ({"module": nn.ReLU}, "no parameter to train"),
         ({"module": lambda: 3}, "found int"),
     ],

@@ -146,6 +146,31 @@ def test_an_incubated_seed_lowers_the_loss_of_the_network_it_learned_for() -> No
     assert (losses[1] < 0.8 * losses[0]).all()
 
 
+def test_a_host_is_clipped_with_the_seeds_it_feels_and_a_seed_that_incubates_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With one step an epoch and no momentum left, what moves moves by learning rate times clip norm."""
+    install(monkeypatch, {"toy": ToyFamily(batch=1000, learning_rate=0.5, clip_norm=0.01)})
+    grown = grown_modules([1])
+    batch = modules_of(grown)
+    host = batch.hosts[0]
+
+    def moved(*row: np.ndarray) -> tuple[float, float]:
+        """By the host, and by the seed in slot 0."""
+        for tensor in (*host.momentum.values(), batch.seeds.momentum):
+            tensor.zero_()
+        before = torch.cat([one.detach().flatten() for one in host.module.parameters()]), batch.seeds.parameters.clone()
+        step_with(grown, *row)
+        after = torch.cat([one.detach().flatten() for one in host.module.parameters()]), batch.seeds.parameters
+        return tuple(float((one - other).norm()) for one, other in zip(after, before, strict=True))  # type: ignore
+
+    step_with(grown, action(Op.GERMINATE, blueprint=HEAVY))
+    assert moved() == pytest.approx((0.005, 0.005), rel=0.01)
+    own, seeds = moved(action(Op.ADVANCE))
+    assert np.hypot(own, seeds) == pytest.approx(0.005, rel=0.01)
+    assert seeds > 0
+
+
 def test_germination_resets_the_momentum_and_clearing_leaves_nothing() -> None:
     batch = modules_of(grown_modules([1]))
     batch.seeds.momentum[0, 1] = 7.0
