@@ -12,7 +12,7 @@ from rich.console import Console
 from simic.app import App
 from simic.cli.render import trial_table
 from simic.contracts.config import RunConfig, TrialConfig, WorldConfig
-from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
+from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlannedSeed
 from simic.contracts.receipts import TrialReport
 from simic.contracts.splits import Split
 from simic.hosts.keys import draw_keys, identify
@@ -34,7 +34,7 @@ def compare(policies: list[str], hosts: int, epochs: int, workers: int | None) -
     app = App(resolve_home(), config, seed=0)
     specs = {
         "random": ControllerSpec(name="random"),
-        "heuristic": ControllerSpec(name="heuristic"),
+        "heuristic": ControllerSpec(name="heuristic", rules=HeuristicRules()),
         "schedule": ControllerSpec(name="schedule", plan=PLAN),
         **{name: app.policies.spec(name, is_decisive=True) for name in policies},
     }

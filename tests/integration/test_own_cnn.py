@@ -111,7 +111,7 @@ def test_verbs_know_the_familys_name_as_a_set(place: Place) -> None:
     collected, ingested, trials = place.simic(
         ["collect", *world, "--controller", str(place.policy), "--host-keys", "0:6"],
         ["ingest"],
-        ["trials", *world, "--controllers", f"heuristic,{place.policy}", "--host-keys", "0:2"],
+        ["trials", *world, "--controllers", f"random,{place.policy}", "--host-keys", "0:2"],
     )
     assert (collected["set"], collected["episodes"], collected["governor_events"]) == ("own_cnn", 6, 0)
     assert collected["actions"]["GERMINATE"] > 0
