@@ -34,6 +34,8 @@ class PolicyCard(Contract):
     """Input columns per node type, in order."""
     blueprints: Annotated[list[BlueprintName], Field(min_length=1, max_length=256)]
     """The vocabulary, in order."""
+    germinated: Annotated[list[BlueprintName], Field(max_length=256)] | None = None
+    """Which of them germinated in what it learned from; null where nobody kept count."""
     normaliser_version: Version
     """Of the feature statistics stored with the weights."""
     set: Text

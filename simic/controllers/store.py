@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +48,7 @@ def describe(
     snapshot_digest: str | None,
     code_version: str,
     config_digest: str,
+    germinated: Sequence[str] | None = None,
 ) -> PolicyCard:
     """The card of a network as it is now."""
     return PolicyCard(
@@ -55,6 +57,7 @@ def describe(
         feature_version=FEATURE_VERSION,
         features={node: list(names) for node, names in feature_names(network.shape.blueprints).items()},
         blueprints=list(network.shape.blueprints),
+        germinated=None if germinated is None else list(germinated),
         normaliser_version=network.normaliser().version,
         set=set_name,
         snapshot_digest=snapshot_digest,
@@ -137,6 +140,7 @@ def _check_card(card: PolicyCard, network: PolicyNetwork) -> None:
         snapshot_digest=card.snapshot_digest,
         code_version=card.code_version,
         config_digest=card.config_digest,
+        germinated=card.germinated,
     )
     if own != card or NetworkShape.of(card.network, network.shape.blueprints) != network.shape:
         fields = [name for name in PolicyCard.model_fields if getattr(own, name) != getattr(card, name)]

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.contracts.config import WorldConfig
+from simic.contracts.errors import ConfigError
 from simic.contracts.state import HostIdentity
 from simic.hosts import counter_rng, gates
-from simic.hosts.catalogue import blueprint_names, load_blueprint, load_trunk
+from simic.hosts.catalogue import blueprint_names, is_modular, load_blueprint, load_trunk
 from simic.hosts.counter_rng import Purpose
-from simic.hosts.keys import HostSet
+from simic.hosts.keys import MODULES, HostSet
+from simic.hosts.modules.batch import ModuleHosts
 from simic.hosts.operators import change_of
 from simic.hosts.protocols import Blueprint, HostBatch, Operator, Site
 from simic.hosts.stacked import StackedHosts
@@ -49,22 +51,34 @@ class _Reblended(Blueprint):
 
 
 def assemble(hosts: Sequence[HostIdentity], chosen: HostSet, world: WorldConfig) -> HostBatch:
-    """The hosts of a set, ready to train."""
+    """The hosts of a set, ready to train; families of another kind than the set's are a ConfigError."""
     blueprints = [load_blueprint(name) for name in blueprint_names()]
     if world.blend != "own":
         blueprints = [_Reblended(blueprint, Operator(world.blend)) for blueprint in blueprints]
+    modular = {host.family: is_modular(host.family) for host in hosts}
+    wants_modules = chosen.kind == MODULES
+    strangers = sorted(name for name, is_module in modular.items() if is_module != wants_modules)
+    if strangers:
+        other = "stacked hosts" if wants_modules else "modules of their own"
+        raise ConfigError(f"a set of kind {chosen.kind!r} cannot hold families {strangers}, which bring {other}")
+    if wants_modules:
+        return ModuleHosts(hosts, blueprints)
     return StackedHosts(hosts, blueprints, load_trunk(chosen.kind))
 
 
 def offered(batch: HostBatch, chosen: HostSet) -> NDArray[np.bool_]:
-    """[K]: blueprints of the set that pass G0 in every slot."""
+    """[K]: blueprints of the set that pass G0 in every slot; if there are none, a ConfigError."""
     names = blueprint_names()
-    return np.array(
+    sane = np.array(
         [
             name in chosen.blueprints and all(is_sane(blueprint, site) for site in set(batch.anatomy.sites))
             for name, blueprint in zip(names, batch.blueprints, strict=True)
         ]
     )
+    if not sane.any():
+        sites = sorted(set(batch.anatomy.sites))
+        raise ConfigError(f"none of the blueprints {', '.join(chosen.blueprints)} can grow in every one of {sites}")
+    return sane
 
 
 def seed_sizes(batch: HostBatch) -> NDArray[np.int32]:

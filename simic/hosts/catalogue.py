@@ -14,14 +14,17 @@ from simic.contracts.errors import ConfigError
 from simic.runtime.code_version import tree_digest
 
 if TYPE_CHECKING:
+    from simic.hosts.modules.family import ModuleFamily
     from simic.hosts.protocols import Blueprint, HostFamily
     from simic.hosts.trunk import Trunk
 
 __all__ = [
     "blueprint_names",
     "family_names",
+    "is_modular",
     "load_blueprint",
     "load_family",
+    "load_module_family",
     "load_trunk",
     "world_digest",
     "world_identity",
@@ -49,9 +52,28 @@ def load_blueprint(name: str) -> Blueprint:
 
 
 def load_family(name: str) -> HostFamily:
-    """The family of that name; an unknown name is a ConfigError."""
+    """The family of stacked hosts of that name; an unknown name is a ConfigError."""
     family: HostFamily = _load(name, *_FAMILIES)
     return family
+
+
+def load_module_family(name: str) -> ModuleFamily:
+    """The family of that name, whose hosts are modules; an unknown name is a ConfigError."""
+    family: ModuleFamily = _load(name, *_FAMILIES)
+    return family
+
+
+def is_modular(name: str) -> bool:
+    """Whether the family of that name brings modules (``host``) rather than stacked hosts (``recipe``)."""
+    family: Any = _load(name, *_FAMILIES)
+    offers = [method for method in ("host", "recipe") if callable(getattr(family, method, None))]
+    if len(offers) != 1 or isinstance(family, type):
+        what = f"the class {family.__name__}" if isinstance(family, type) else f"an object with {offers or 'neither'}"
+        raise ConfigError(
+            f"family {name!r}: expected an instance with either `host` (a module) or `recipe` (a stacked host), "
+            f"found {what}"
+        )
+    return offers == ["host"]
 
 
 def load_trunk(name: str) -> type[Trunk]:
@@ -104,5 +126,9 @@ def _load(name: str, folder: str, group: str, attribute: str) -> Any:
     if name in _own(folder):
         return getattr(import_module(f"simic.hosts.{folder}.{name}"), attribute)
     if name in _installed(group):
-        return _installed(group)[name].load()
+        point = _installed(group)[name]
+        try:
+            return point.load()
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(f"entry point {group}:{name} = {point.value} cannot be loaded: {error}") from error
     raise ConfigError(f"unknown name {name!r} in {folder}; known are {', '.join(_names(folder, group))}")

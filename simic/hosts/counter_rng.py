@@ -35,6 +35,7 @@ class Purpose(IntEnum):
     DROPOUT = 11
     CONTROLLER = 12
     SANITY = 13
+    MODULE = 14
 
 
 def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
+from simic.hosts.catalogue import blueprint_names, family_names, is_modular, load_family
 
-__all__ = ["KEY_LIMIT", "SETS", "STANDARD", "HostSet", "draw_keys", "host_set", "identify"]
+__all__ = ["KEY_LIMIT", "MODULES", "SETS", "STANDARD", "HostSet", "draw_keys", "host_set", "identify"]
 
 KEY_LIMIT = 2**31
 """Keys are smaller than this."""
@@ -17,6 +18,8 @@ KEY_LIMIT = 2**31
 
 STANDARD = ("norm", "gate", "bottleneck", "dense", "heavy", "dropout")
 """The blueprints that the shipped sets offer."""
+MODULES = "modules"
+"""The kind of sets whose families bring modules of their own."""
 
 
 class HostSet(NamedTuple):
@@ -27,7 +30,7 @@ class HostSet(NamedTuple):
     seeds_max: int
     """Seeds alive or committed at a time."""
     kind: str = "mlp"
-    """What the hosts are made of: a file in ``trunks``."""
+    """What the hosts are made of: a file in ``trunks``, or ``MODULES``."""
     blueprints: tuple[str, ...] = STANDARD
     """What may grow."""
 
@@ -40,10 +43,30 @@ SETS: dict[str, HostSet] = {
 
 
 def host_set(name: str) -> HostSet:
-    """The set of that name; an unknown name is a ConfigError."""
-    if name not in SETS:
-        raise ConfigError(f"unknown host set {name!r}; known are {', '.join(sorted(SETS))}")
-    return SETS[name]
+    """The set of that name, or that of one family, if it is a family's name; an unknown name is a ConfigError.
+
+    Only a family's own set imports the family.
+    """
+    if name in SETS:
+        return SETS[name]
+    if name in family_names():
+        return _set_of_one(name)
+    raise ConfigError(
+        f"unknown host set {name!r}; known are {', '.join(sorted(SETS))}, and the families {', '.join(family_names())}"
+    )
+
+
+def _set_of_one(name: str) -> HostSet:
+    family, is_module = load_family(name), is_modular(name)
+    seeds_max, blueprints = getattr(family, "seeds_max", 1), tuple(getattr(family, "blueprints", STANDARD))
+    if not isinstance(seeds_max, int) or seeds_max < 1:
+        raise ConfigError(f"family {name!r}: seeds_max must be a whole number from 1, found {seeds_max!r}")
+    unknown = sorted(set(blueprints) - set(blueprint_names()))
+    if unknown:
+        raise ConfigError(
+            f"family {name!r} wants unknown blueprints {unknown}; known are {', '.join(blueprint_names())}"
+        )
+    return HostSet((name,), seeds_max, MODULES if is_module else "mlp", blueprints)
 
 
 def identify(set_name: str, keys: Sequence[int]) -> tuple[HostIdentity, ...]:

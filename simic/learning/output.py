@@ -71,6 +71,7 @@ class Workshop:
             snapshot_digest=snapshot.digest,
             code_version=provenance.code_version,
             config_digest=provenance.config_digest,
+            germinated=session.germinated,
         )
         save_policy(folder, network, card)
         write_state(folder, session.state(snapshot.digest), session.learner.network, session.learner.optimizer)

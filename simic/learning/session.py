@@ -43,6 +43,8 @@ class Session:
     def __init__(self, store: GraphStore, config: TrainConfig, learner: Learner, seed: int) -> None:
         self.store, self.config, self.learner = store, config, learner
         self._seed = seed
+        self.germinated: tuple[str, ...] | None = store.germinated
+        """Blueprints whose germination the policy has learned from; None where its past is not known."""
         self._sampler = self._new_sampler("vtrace", config.max_passes)
         self._cloning_passes, self._value_passes = 0, 0
         self._plan: list[NDArray[np.int64]] = [np.arange(len(store)) for _ in range(config.vtrace_passes)]
@@ -63,8 +65,11 @@ class Session:
             session = Session(store, config, Learner(_fresh_network(store, config, seed), config), seed)
             session._cloning_passes, session._value_passes = config.cloning_passes, config.value_passes
             return session
-        learner = Learner(_started_network(store, config, start), config)
+        network, earlier = _started_network(store, config, start)
+        learner = Learner(network, config)
         session = Session(store, config, learner, seed)
+        known = {*store.germinated, *(earlier or ())}
+        session.germinated = None if earlier is None else tuple(name for name in store.blueprints if name in known)
         session._first_share = TRAINED_SHARE
         if start.is_continuation:
             session._go_on(start)
@@ -188,7 +193,10 @@ def _fresh_network(store: GraphStore, config: TrainConfig, seed: int) -> PolicyN
     return network
 
 
-def _started_network(store: GraphStore, config: TrainConfig, start: StartPoint) -> PolicyNetwork:
+def _started_network(
+    store: GraphStore, config: TrainConfig, start: StartPoint
+) -> tuple[PolicyNetwork, list[str] | None]:
+    """A policy to go on from, and the blueprints it has learned about."""
     network, card = load_policy(start.path)
     if network.shape.blueprints != store.blueprints:
         raise ContractViolation(
@@ -202,4 +210,4 @@ def _started_network(store: GraphStore, config: TrainConfig, start: StartPoint) 
         )
     if card.network != config.network:
         raise ConfigError(f"train.network is {config.network!r}, the policy to start from has {card.network!r}")
-    return network.train()
+    return network.train(), card.germinated

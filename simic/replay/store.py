@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.contracts.batches import Masks
+from simic.contracts.actions import Head, Op
+from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Masks
 from simic.contracts.errors import ContractViolation
 from simic.controllers.features import encode
 from simic.controllers.graph import GraphBatch
@@ -114,6 +115,13 @@ class GraphStore:
         if len(names) != 1:
             raise ContractViolation(f"a policy is trained for one world, the episodes come from {names}")
         return names[0]
+
+    @property
+    def germinated(self) -> tuple[str, ...]:
+        """Blueprints that any episode germinated, in the order of the vocabulary."""
+        is_germination = self.steps.actions[:, HEAD_INDEX[Head.OP]] == OP_INDEX[Op.GERMINATE]
+        seen = set(self.steps.actions[is_germination, HEAD_INDEX[Head.BLUEPRINT]].tolist())
+        return tuple(name for index, name in enumerate(self.blueprints) if index in seen)
 
     @property
     def size_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,11 @@ import pytest
 import torch
 from support.scenes import BLUEPRINTS, make_scene
 
-from simic.contracts.actions import OPS
-from simic.contracts.batches import Observations, action_of, actions_to_rows, log_prob_of
+from simic.contracts.actions import OPS, Head
+from simic.contracts.batches import HEAD_INDEX, Observations, action_of, actions_to_rows, log_prob_of
 from simic.contracts.config import NetworkConfig
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.errors import ContractViolation, IntegrityError
+from simic.contracts.errors import IntegrityError
 from simic.contracts.state import HardwareContext, SystemState
 from simic.controllers import heads
 from simic.controllers.catalogue import make
@@ -23,10 +24,14 @@ from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normalise
 from simic.controllers.store import LoadedPolicy, describe, save_policy
 
 CONFIG = NetworkConfig(hidden=16, layers=2, exploration=0.03)
+BLUEPRINT = HEAD_INDEX[Head.BLUEPRINT]
 
 
 def make_policy(
-    blueprints: tuple[str, ...] = BLUEPRINTS, seed: int = 0, config: NetworkConfig = CONFIG
+    blueprints: tuple[str, ...] = BLUEPRINTS,
+    seed: int = 0,
+    config: NetworkConfig = CONFIG,
+    germinated: tuple[str, ...] | None = None,
 ) -> LoadedPolicy:
     network = PolicyNetwork(NetworkShape.of(config, blueprints), seed)
     network.set_normaliser(fit_normaliser(encode(make_scene(0, 80).observations), BLUEPRINTS))
@@ -34,8 +39,9 @@ def make_policy(
         for head in (network.op_head, network.slot_head):
             head[-1].weight.mul_(150.0)
     card = describe(
-        network, config, set_name="benchmark", snapshot_digest=None, code_version="0.1.0", config_digest="b" * 64
-    )
+        network, config, set_name="benchmark", snapshot_digest=None, code_version="0.1.0", config_digest="b" * 64,
+        germinated=germinated,
+    )  # fmt: skip
     return LoadedPolicy(network.eval(), card)
 
 
@@ -105,8 +111,38 @@ def test_the_verifier_speaks_first_and_names_the_version(tmp_path: Path) -> None
         make(spec, [], verify=refuse)
 
 
-def test_another_vocabulary_of_blueprints_is_refused() -> None:
-    scene, policy = make_scene(63, 3), make_policy()
-    renamed = Observations(**{**vars(scene.observations), "blueprints": (*BLUEPRINTS[1:], BLUEPRINTS[0])})
-    with pytest.raises(ContractViolation, match="policy knows blueprints"):
-        LearnedController(policy, policy_version=None, is_decisive=True).decide(renamed, scene.masks, scene.uniforms)
+def test_among_hosts_that_know_more_blueprints_it_decides_the_same() -> None:
+    """Installing a blueprint moves indices; it must not move decisions, nor ever be chosen by an older policy."""
+    scene, policy = make_scene(63, 120), make_policy()
+    more = ("aside", *BLUEPRINTS, "beyond")
+    slots, planted = dict(scene.observations.slots), scene.observations.slots["blueprint"]
+    slots["blueprint"] = np.where(planted < 0, planted, planted + 1).astype(np.int16)
+    observations = replace(scene.observations, slots=slots, blueprints=more)
+    masks = replace(scene.masks, blueprint=np.pad(scene.masks.blueprint, ((0, 0), (1, 1)), constant_values=True))
+    for is_decisive in (False, True):
+        controller = LearnedController(policy, policy_version=None, is_decisive=is_decisive)
+        plain = controller.decide(scene.observations, scene.masks, scene.uniforms)
+        found = controller.decide(observations, masks, scene.uniforms)
+        names = [[all_of[index] if index >= 0 else None for index in actions[:, BLUEPRINT].tolist()]
+                 for all_of, actions in ((BLUEPRINTS, plain.actions), (more, found.actions))]  # fmt: skip
+        assert names[0] == names[1]
+        assert len({*names[0]}) > 2
+        others = [column for column in range(7) if column != BLUEPRINT]
+        assert np.array_equal(found.actions[:, others], plain.actions[:, others])
+        assert found.log_probs.tobytes() == plain.log_probs.tobytes()
+
+
+def test_deciding_for_good_it_germinates_only_what_its_training_saw() -> None:
+    scene = make_scene(64, 300)
+    met = BLUEPRINTS[1:3]
+    policy = make_policy(germinated=met)
+
+    def grown(*, is_decisive: bool) -> set[str]:
+        controller = LearnedController(policy, policy_version=None, is_decisive=is_decisive)
+        actions = controller.decide(scene.observations, scene.masks, scene.uniforms).actions
+        legal = scene.masks.blueprint[np.arange(300), actions[:, BLUEPRINT]] | (actions[:, BLUEPRINT] < 0)
+        assert legal.all()
+        return {BLUEPRINTS[index] for index in actions[:, BLUEPRINT].tolist() if index >= 0}
+
+    assert grown(is_decisive=True) == set(met)
+    assert not grown(is_decisive=False) <= set(met), "exploring, it may try the rest"

@@ -68,3 +68,13 @@ def test_installed_blueprints_come_behind_and_cannot_shadow(monkeypatch: pytest.
         monkeypatch.undo()
         catalogue._names.cache_clear()
         catalogue._load.cache_clear()
+
+
+@pytest.mark.parametrize("value", ["no_such_module:BLUEPRINT", "simic.hosts.blueprints.gate:BLUPRINT"])
+def test_an_entry_point_that_leads_nowhere_is_a_configuration_error(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = EntryPoint("mine", value, "simic.blueprints")
+    monkeypatch.setattr(catalogue, "_installed", lambda group: {"mine": point} if group == point.group else {})
+    with pytest.raises(ConfigError, match=f"entry point simic.blueprints:mine = {value} cannot be loaded"):
+        catalogue._load.__wrapped__("mine", *catalogue._BLUEPRINTS)

@@ -22,8 +22,9 @@ from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import ConfigError, ContractViolation, IntegrityError, TrainingFailure
 from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
 from simic.controllers import heads
-from simic.controllers.store import load_policy
+from simic.controllers.store import load_policy, save_policy
 from simic.hosts.catalogue import blueprint_names
+from simic.learning.session import Session
 from simic.learning.start import StartPoint
 from simic.learning.train import train
 from simic.replay.store import GraphStore
@@ -197,6 +198,22 @@ def test_the_policy_is_sealed_complete_and_without_pickle(root: Path, trained: T
     card = json.loads((path / "card.json").read_text())
     assert card["snapshot_digest"] == trained.snapshot_digest
     assert card["set"] == "benchmark"
+    assert card["germinated"] == ["gate", "norm"]
+
+
+@pytest.mark.parametrize(("earlier", "known"), [(["dense", "gate"], ("dense", "gate", "norm")), (None, None)])
+def test_what_a_policy_met_before_it_has_met(
+    earlier: list[str] | None,
+    known: tuple[str, ...] | None,
+    tmp_path: Path,
+    trained: TrainingReport,
+    first_snapshot: SnapshotManifest,
+) -> None:
+    network, card = load_policy(Path(trained.path))
+    save_policy(tmp_path / "other", network, card.model_copy(update={"germinated": earlier}))
+    store = GraphStore.load(Path(first_snapshot.path), blueprints=blueprint_names())
+    begun = Session.begin(store, SMALL, StartPoint(tmp_path / "other", is_continuation=False), seed=0)
+    assert begun.germinated == known
 
 
 def test_c5_the_normaliser_is_the_first_snapshots_and_stays(

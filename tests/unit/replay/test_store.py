@@ -15,7 +15,7 @@ import torch
 from support.reports import BLUEPRINTS, episode
 from support.snapshots import write_snapshot
 
-from simic.contracts.actions import HEADS, OPS
+from simic.contracts.actions import HEADS, OPS, Op
 from simic.contracts.batches import Observations, actions_to_rows
 from simic.contracts.errors import ContractViolation, IntegrityError
 from simic.contracts.field_report import FieldReport
@@ -72,6 +72,12 @@ def test_actions_and_propensities_equal_the_wire(store: GraphStore, reports: lis
     np.testing.assert_array_equal(store.steps.log_prob_heads.numpy(), np.array(heads, dtype=np.float32))
     joint = [report.log_prob_behaviour.joint for report in reports]
     np.testing.assert_array_equal(store.steps.log_prob_behaviour.numpy(), np.array(joint, dtype=np.float32))
+
+
+def test_what_germinated_is_known_by_name(store: GraphStore, reports: list[FieldReport]) -> None:
+    expected = {report.action.blueprint for report in reports if report.action.op is Op.GERMINATE}
+    assert 0 < len(expected) < len(BLUEPRINTS)
+    assert store.germinated == tuple(name for name in BLUEPRINTS if name in expected)
 
 
 def test_masks_equal_the_wire(store: GraphStore, reports: list[FieldReport]) -> None:

@@ -1,0 +1,65 @@
+"""Grow the small CNN under several controllers, on the same hosts, and print how they compare.
+
+python compare.py [--policy champion] [--hosts 16] [--epochs 16] [--workers 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+
+from simic.app import App
+from simic.cli.render import trial_table
+from simic.contracts.config import RunConfig, TrialConfig, WorldConfig
+from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlannedSeed
+from simic.contracts.receipts import TrialReport
+from simic.contracts.splits import Split
+from simic.hosts.keys import draw_keys, identify
+from simic.runtime.clock import utc_now
+from simic.runtime.settings import resolve_home
+from simic.validation.trials import run_trials
+
+SET = "own_cnn"
+"""A family's name is a set of its own."""
+PLAN = Plan(seeds=[PlannedSeed(epoch=1, slot=1, blueprint="gate")])
+"""A schedule that looks at nothing: a gate behind the second convolution, in epoch 1."""
+
+
+def compare(policies: list[str], hosts: int, epochs: int, workers: int | None) -> TrialReport:
+    """``policies``: ``champion``, a reference of the registry, or the directory of a sealed policy."""
+    config = RunConfig(
+        world=WorldConfig(set=SET, horizon=epochs, workers=workers), trial=TrialConfig(hosts_per_family=hosts)
+    )
+    app = App(resolve_home(), config, seed=0)
+    specs = {
+        "random": ControllerSpec(name="random"),
+        "heuristic": ControllerSpec(name="heuristic", rules=HeuristicRules()),
+        "schedule": ControllerSpec(name="schedule", plan=PLAN),
+        **{name: app.policies.spec(name, is_decisive=True) for name in policies},
+    }
+    keys = draw_keys(SET, Split.TEST, hosts)
+    return run_trials(
+        specs,
+        identify(SET, keys),
+        config.world,
+        config.trial,
+        config.curate.reward,
+        provenance=app.provenance,
+        clock=utc_now,
+    )
+
+
+def main() -> None:
+    """Read the command line and print the table."""
+    parser = argparse.ArgumentParser(description="Grow the small CNN under several controllers.")
+    parser.add_argument("--policy", action="append", default=[], help="champion, or a sealed policy's directory")
+    parser.add_argument("--hosts", type=int, default=16)
+    parser.add_argument("--epochs", type=int, default=16)
+    parser.add_argument("--workers", type=int, help="processes; one per core, unless told otherwise")
+    chosen = parser.parse_args()
+    Console().print(trial_table(compare(chosen.policy, chosen.hosts, chosen.epochs, chosen.workers)))
+
+
+if __name__ == "__main__":
+    main()
