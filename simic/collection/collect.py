@@ -80,7 +80,7 @@ def collect(
         if on_progress is not None:
             on_progress(len(summary.returns))
 
-    summaries = run_jobs(grow_chunk, jobs, worker_count(world.workers), report_progress)
+    summaries = run_jobs(grow_chunk, jobs, worker_count(world.processes), report_progress)
     return _receipt(spec, hosts, keys, summaries, provenance, started, clock())
 
 
@@ -100,7 +100,7 @@ def _lines(job: ChunkJob, ensemble: Ensemble, controller: Controller, tally: Tal
         policy_version=controller.policy_version,
         hosts=job.hosts,
         run_ids=run_ids(job.hosts, controller.name, controller.policy_version, job.seed, job.world),
-        hardware=HardwareContext(device="cpu", threads=job.world.threads),
+        hardware=HardwareContext(device=job.world.device, threads=job.world.threads),
         issued_at=job.issued_at,
     )
     for step in rollout(ensemble, controller.decide, job.seed):

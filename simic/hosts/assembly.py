@@ -12,19 +12,18 @@ from torch import Tensor
 from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.state import HostIdentity
-from simic.hosts import counter_rng, gates
+from simic.hosts import gates
 from simic.hosts.catalogue import blueprint_names, is_modular, load_blueprint, load_trunk
-from simic.hosts.counter_rng import Purpose
+from simic.hosts.compacted import CompactedHosts
 from simic.hosts.keys import MODULES, HostSet
+from simic.hosts.masked import MaskedHosts
 from simic.hosts.modules.batch import ModuleHosts
 from simic.hosts.operators import change_of
 from simic.hosts.protocols import Blueprint, HostBatch, Operator, Site
-from simic.hosts.stacked import StackedHosts
+from simic.hosts.sanity import newborns
 
 __all__ = ["assemble", "is_sane", "offered", "seed_sizes"]
 
-_SAMPLES = 32
-"""Of the probe for G0."""
 
 
 class _Reblended(Blueprint):
@@ -51,8 +50,13 @@ class _Reblended(Blueprint):
 
 
 def assemble(hosts: Sequence[HostIdentity], chosen: HostSet, world: WorldConfig) -> HostBatch:
-    """The hosts of a set, ready to train; families of another kind than the set's are a ConfigError."""
-    blueprints = [load_blueprint(name) for name in blueprint_names()]
+    """The hosts of a set, ready to train.
+
+    Families of another kind than the set's, a device that is not there, and a form that hosts cannot take are a
+    ConfigError.
+    """
+    names = blueprint_names()
+    blueprints = [load_blueprint(name) for name in names]
     if world.blend != "own":
         blueprints = [_Reblended(blueprint, Operator(world.blend)) for blueprint in blueprints]
     modular = {host.family: is_modular(host.family) for host in hosts}
@@ -61,9 +65,23 @@ def assemble(hosts: Sequence[HostIdentity], chosen: HostSet, world: WorldConfig)
     if strangers:
         other = "stacked hosts" if wants_modules else "modules of their own"
         raise ConfigError(f"a set of kind {chosen.kind!r} cannot hold families {strangers}, which bring {other}")
+    if world.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            f"world.device = cuda: this machine has no CUDA device that PyTorch {torch.__version__} can use; "
+            "use world.device = cpu, or install a PyTorch built for CUDA where there is one"
+        )
+    if wants_modules and world.is_masked:
+        raise ConfigError(
+            f"hosts of kind {chosen.kind!r} are not stacked, so they have no masked form and no CUDA graph; "
+            "use world.device = cpu and world.form = auto"
+        )
     if wants_modules:
         return ModuleHosts(hosts, blueprints)
-    return StackedHosts(hosts, blueprints, load_trunk(chosen.kind))
+    if not world.is_masked:
+        return CompactedHosts(hosts, blueprints, load_trunk(chosen.kind))
+    indices = [index for index, name in enumerate(names) if name in chosen.blueprints]
+    device = torch.device(world.device)
+    return MaskedHosts(hosts, blueprints, load_trunk(chosen.kind), offered=indices, device=device)
 
 
 def offered(batch: HostBatch, chosen: HostSet) -> NDArray[np.bool_]:
@@ -93,12 +111,9 @@ def is_sane(blueprint: Blueprint, site: Site) -> bool:
     """Judge G0 on two seeds at birth."""
     if not blueprint.suits(site):
         return False
-    shape = (2, _SAMPLES, *site.space, site.width)
-    parameters, values = blueprint.parameters(site), int(np.prod(shape[1:]))
-    draws = torch.from_numpy(counter_rng.normals(counter_rng.streams([0, 1], Purpose.SANITY), max(parameters, values)))
-    h = draws[:, :values].reshape(shape)
+    parameters, h = newborns(blueprint, site)
     with torch.no_grad():
-        delta = blueprint.delta(blueprint.birth(draws[:, :parameters], site), h, None)
+        delta = blueprint.delta(parameters, h, None)
         keeps_shape = delta.shape == h.shape
         change = change_of(blueprint.operator, h, delta) if keeps_shape else delta
     verdict = gates.is_sane(is_known=True, keeps_shape=keeps_shape, birth_deviation=float(change.abs().max()))

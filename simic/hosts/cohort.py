@@ -6,6 +6,7 @@ Shapes: N hosts, T steps, B batch, D features, n seeds of a group.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from simic.hosts.protocols import HostRecipe, Part, Site
 from simic.hosts.training import EpochBatches
 from simic.hosts.trunk import Trunk
 
-__all__ = ["Cohort", "epoch_noise", "recipes_of"]
+__all__ = ["Cohort", "TrainingSet", "epoch_noise", "recipes_of"]
 
 _VECTOR = 32
 """Evaluation sets are padded to whole vector registers per host, see ``anatomy``."""
@@ -40,6 +41,17 @@ def recipes_of(hosts: Sequence[HostIdentity]) -> list[HostRecipe]:
     return [_checked(load_family(host.family).recipe(row), host) for host, row in zip(hosts, draws, strict=True)]
 
 
+class TrainingSet(NamedTuple):
+    """The samples hosts learn from; where a host has fewer, the rest is zero and no epoch shows it."""
+
+    inputs: Tensor
+    """[N, 512, ...]"""
+    labels: Tensor
+    """int64 [N, 512]"""
+    gains: tuple[Tensor | None, ...]
+    """Per block: [N, 512, 1], or None where no host has one."""
+
+
 class Cohort:
     """What the hosts learn from and are measured on."""
 
@@ -47,34 +59,38 @@ class Cohort:
         self.keys, self.recipes, self._trunk = keys, recipes, trunk
         samples = self._samples(Part.TRAIN)
         self._sizes = np.array([len(one.labels) for one in samples])
-        self._inputs, self._labels = _stack(samples, SAMPLES)
-        self._gains = self._stacked_gains(samples, SAMPLES)
+        self.training = TrainingSet(*_stack(samples, SAMPLES), self._stacked_gains(samples, SAMPLES))
         self.validation = self._evaluation_set(Part.VALIDATION)
 
     @property
     def nbytes(self) -> int:
         """Of training and validation samples."""
-        kept = (self._inputs, self._labels, *self._gains, self.validation.inputs, self.validation.labels)
-        return sum(one.nbytes for one in (*kept, *self.validation.gains) if one is not None)
+        kept = (self.training, self.validation)
+        gains = (gain for one in kept for gain in one.gains if gain is not None)
+        return sum(tensor.nbytes for tensor in (*gains, *(x for one in kept for x in (one.inputs, one.labels))))
 
     def evaluation_set(self, part: Part) -> EvaluationSet:
         """The samples of a part that nobody trains on."""
         return self.validation if part is Part.VALIDATION else self._evaluation_set(part)
 
-    def batches(self, epoch: int) -> EpochBatches:
-        """The batches of an epoch, without noise."""
+    def order(self, epoch: int) -> Tensor:
+        """Which samples the steps of an epoch show, as rows of all hosts' samples laid end to end; int64 [T, N * B]."""
         hosts = len(self.keys)
         order = epoch_order(self.keys, self._sizes, epoch) + SAMPLES * np.arange(hosts)[:, None]
-        rows = torch.from_numpy(order.reshape(hosts, STEPS, BATCH).swapaxes(0, 1).reshape(-1).copy())
+        return torch.from_numpy(order.reshape(hosts, STEPS, BATCH).swapaxes(0, 1).reshape(STEPS, -1).copy())
+
+    def batches(self, epoch: int) -> EpochBatches:
+        """The batches of an epoch, without noise."""
+        hosts, rows = len(self.keys), self.order(epoch).view(-1)
 
         def pick(values: Tensor) -> Tensor:
             flat = values.view(-1, *values.shape[2:]).index_select(0, rows)
             return flat.view(STEPS, hosts, BATCH, *values.shape[2:])
 
-        gains = tuple(None if gain is None else pick(gain) for gain in self._gains)
-        labels = self._labels.view(-1).index_select(0, rows).view(STEPS, hosts, 1, BATCH)
+        gains = tuple(None if gain is None else pick(gain) for gain in self.training.gains)
+        labels = self.training.labels.view(-1).index_select(0, rows).view(STEPS, hosts, 1, BATCH)
         targets = (labels == torch.arange(self._trunk.anatomy.classes)[:, None]).float()
-        return EpochBatches(pick(self._inputs), targets, gains, {})
+        return EpochBatches(pick(self.training.inputs), targets, gains, {})
 
     def noise(self, growth: Growth, epoch: int) -> dict[tuple[int, int], Tensor]:
         """Uniform numbers for the groups that want them, see ``EpochBatches.noise``."""

@@ -18,9 +18,9 @@ from simic.hosts.protocols import Measurement
 from simic.hosts.trunk import Trunk, per_row, scaled
 from simic.hosts.weights import HostWeights
 
-__all__ = ["EvaluationSet", "evaluate", "measure_logits", "ratio_of", "spread_of"]
+__all__ = ["SMALL", "EvaluationSet", "evaluate", "measure_logits", "ratio_of", "spread_of"]
 
-_SMALL = 1e-6
+SMALL = 1e-6
 """Keeps the logarithm of a silent layer finite."""
 
 
@@ -97,14 +97,14 @@ def _largest_share(logits: Tensor) -> NDArray[np.float64]:
 def spread_of(x: Tensor, valid: int) -> NDArray[np.float64]:
     """Deviation over samples of ln |x|, x [N, B, *space, D]."""
     flat = x if x.dim() == 3 else x.flatten(2)
-    sizes = torch.linalg.vector_norm(flat, dim=2).add_(_SMALL).log_()[:, :valid].numpy().astype(np.float64)
+    sizes = torch.linalg.vector_norm(flat, dim=2).add_(SMALL).log_()[:, :valid].numpy().astype(np.float64)
     return np.asarray(sizes.std(axis=1))
 
 
 def ratio_of(change: Tensor, h: Tensor, valid: int) -> NDArray[np.float64]:
     """|change| / |h| per seed over all its samples, at most 1; [n, B, *space, D] each.
 
-    A silent state counts as ``_SMALL``; one whose norm overflows float32 has no ratio: NaN.
+    A silent state counts as ``SMALL``; one whose norm overflows float32 has no ratio: NaN.
     """
     above, below = (
         np.sqrt(
@@ -112,5 +112,5 @@ def ratio_of(change: Tensor, h: Tensor, valid: int) -> NDArray[np.float64]:
         )
         for x in (change, h)
     )
-    ratio: NDArray[np.float64] = np.minimum(above / np.maximum(below, _SMALL), 1.0)
+    ratio: NDArray[np.float64] = np.minimum(above / np.maximum(below, SMALL), 1.0)
     return ratio

@@ -1,5 +1,6 @@
-"""N hosts of one trunk, stacked: the shipped form of ``HostBatch``.
+"""N hosts of one trunk, stacked: all of ``HostBatch`` but the passes, of which there are two forms.
 
+``compacted`` computes only what takes part and suits CPUs; ``masked`` keeps every shape the same and suits GPUs.
 Shapes: N hosts, S slots, L layers.
 """
 
@@ -14,10 +15,8 @@ from numpy.typing import NDArray
 
 from simic.contracts.state import HostIdentity, LayerKind
 from simic.hosts.cohort import Cohort, recipes_of
-from simic.hosts.evaluation import evaluate
-from simic.hosts.growth import Growth, gather, scatter
-from simic.hosts.protocols import Blueprint, HostRecipe, Measurement, Memory, Part, Roles, TrainingRecord
-from simic.hosts.training import EpochBatches, layer_norms, part_squares, probe_seeds, train_epoch
+from simic.hosts.protocols import Blueprint, HostRecipe, Memory
+from simic.hosts.training import layer_norms, part_squares
 from simic.hosts.trunk import Trunk, birth_of_hosts
 from simic.hosts.weights import HostWeights, SeedStore, birth_of_seed, finite_rows
 
@@ -25,7 +24,7 @@ __all__ = ["Snapshot", "StackedHosts"]
 
 
 class Snapshot(NamedTuple):
-    """Everything training changes."""
+    """Everything training changes, on the CPU."""
 
     weights: HostWeights
     momentum: HostWeights
@@ -33,7 +32,7 @@ class Snapshot(NamedTuple):
 
 
 class StackedHosts:
-    """See ``HostBatch``."""
+    """What both forms share, see ``HostBatch``; tensors may lie on any device, what is returned is on the CPU."""
 
     def __init__(self, hosts: Sequence[HostIdentity], blueprints: Sequence[Blueprint], kind: type[Trunk]) -> None:
         recipes: list[HostRecipe] = recipes_of(hosts)
@@ -46,7 +45,6 @@ class StackedHosts:
         self.momentum = HostWeights.zeros(len(hosts), [part.shape for part in self.trunk.parts])
         sizes = [one.parameters(site) for one in blueprints for site in self.anatomy.sites if one.suits(site)]
         self.seeds = SeedStore.zeros(len(hosts), len(self.anatomy.sites), max(1, *sizes))
-        self._prepared: tuple[int, EpochBatches] | None = None
 
     def layers(self) -> dict[str, NDArray[Any]]:
         """See ``HostBatch``."""
@@ -71,31 +69,6 @@ class StackedHosts:
     def is_clear(self) -> NDArray[np.bool_]:
         """See ``HostBatch``."""
         return self.seeds.is_clear()
-
-    def probe(self, roles: Roles, epoch: int) -> NDArray[np.float64]:
-        """See ``HostBatch``."""
-        self._prepared = epoch, self.cohort.batches(epoch)
-        return probe_seeds(self.trunk, self.weights, self._gather(roles), self._prepared[1])
-
-    def train(self, roles: Roles, epoch: int) -> TrainingRecord:
-        """See ``HostBatch``."""
-        growth = self._gather(roles)
-        prepared, self._prepared = self._prepared, None
-        batches = prepared[1] if prepared is not None and prepared[0] == epoch else self.cohort.batches(epoch)
-        batches = batches._replace(noise=self.cohort.noise(growth, epoch))
-        record = train_epoch(self.trunk, self.weights, self.momentum, growth, batches)
-        scatter(growth, self.seeds)
-        return record
-
-    def _gather(self, roles: Roles) -> Growth:
-        return gather(self.seeds, roles, self.blueprints, self.anatomy.sites, in_training=True)
-
-    def evaluate(self, part: Part, roles: Roles, *, leave_one_out: bool = True) -> Measurement:
-        """See ``HostBatch``."""
-        growth = gather(
-            self.seeds, roles, self.blueprints, self.anatomy.sites, in_training=False, leave_one_out=leave_one_out
-        )
-        return evaluate(self.trunk, self.weights, growth, self.cohort.evaluation_set(part))
 
     def weight_norms(self) -> NDArray[np.float64]:
         """See ``HostBatch``."""
@@ -122,4 +95,4 @@ class StackedHosts:
         self.weights.restore(snapshot.weights, chosen)
         self.momentum.restore(snapshot.momentum, chosen)
         for mine, theirs in zip(self.seeds, snapshot.seeds, strict=True):
-            mine[chosen] = theirs[chosen]
+            mine[chosen] = theirs[chosen].to(mine.device)

@@ -22,7 +22,7 @@ from simic.hosts.protocols import TrainingRecord
 from simic.hosts.trunk import StepBatch, Trunk, per_row
 from simic.hosts.weights import HostWeights
 
-__all__ = ["EpochBatches", "layer_norms", "part_squares", "probe_seeds", "train_epoch"]
+__all__ = ["EpochBatches", "layer_norms", "part_squares", "probe_seeds", "score", "train_epoch"]
 
 
 class EpochBatches(NamedTuple):
@@ -132,9 +132,7 @@ class _Run:
 
     def record(self, logits: Tensor, targets: Tensor) -> TrainingRecord:
         """Means of the epoch from its logits [T, N, C, B]."""
-        loss = -(logits.log_softmax(dim=2) * targets).sum(dim=2)
-        wanted = (logits * targets).sum(dim=2)
-        hits = wanted > logits.masked_fill(targets > 0, -torch.inf).amax(dim=2)
+        loss, hits = score(logits, targets, classes_dim=2)
         seed_gradient, seed_health = self.seed_means(STEPS)
         return TrainingRecord(
             loss=_mean_per_host(loss),
@@ -154,9 +152,18 @@ class _Run:
         return gradient, health
 
 
+def score(logits: Tensor, targets: Tensor, classes_dim: int) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of every sample and whether it was a hit; a tie for the largest logit is a miss."""
+    loss = -(logits.log_softmax(dim=classes_dim) * targets).sum(dim=classes_dim)
+    wanted = (logits * targets).sum(dim=classes_dim)
+    return loss, wanted > logits.masked_fill(targets > 0, -torch.inf).amax(dim=classes_dim)
+
+
 def part_squares(weights: HostWeights) -> list[NDArray[np.float64]]:
     """Squared norm of each part, [N] each."""
-    norms = (torch.linalg.vector_norm(part.flatten(1), dim=1).numpy().astype(np.float64) for part in weights.parts)
+    norms = (
+        torch.linalg.vector_norm(part.flatten(1), dim=1).cpu().numpy().astype(np.float64) for part in weights.parts
+    )
     return [norm * norm for norm in norms]
 
 

@@ -22,7 +22,17 @@ from simic.hosts.growth import Bed, Growth, Paths
 from simic.hosts.protocols import Anatomy, HostRecipe, Pairs
 from simic.hosts.weights import HostWeights, Shape
 
-__all__ = ["StepBatch", "Trunk", "TrunkPart", "birth_of_hosts", "differentiate", "into_seeds", "per_row", "scaled"]
+__all__ = [
+    "StepBatch",
+    "Trunk",
+    "TrunkPart",
+    "birth_of_hosts",
+    "differentiate",
+    "into_seeds",
+    "move_constants",
+    "per_row",
+    "scaled",
+]
 
 
 class TrunkPart(NamedTuple):
@@ -53,7 +63,11 @@ class StepBatch(NamedTuple):
 
 
 class Trunk(Protocol):
-    """Hosts of one kind; ``parts`` hold per row what ``TrunkPart`` describes."""
+    """Hosts of one kind; ``parts`` hold per row what ``TrunkPart`` describes.
+
+    Tensors of its own are attributes, so that they can be moved to a GPU. A layer reads no number back and makes no
+    tensor elsewhere, so that it can be captured there; a part is used by no layer but the one behind ``depth`` slots.
+    """
 
     anatomy: Anatomy
     parts: tuple[TrunkPart, ...]
@@ -88,6 +102,13 @@ class Trunk(Protocol):
         they branched from.
         """
         ...
+
+
+def move_constants(trunk: Trunk, device: torch.device) -> None:
+    """Put the tensors that a trunk keeps as attributes onto a device."""
+    for name, value in vars(trunk).items():
+        if isinstance(value, Tensor):
+            setattr(trunk, name, value.to(device))
 
 
 def birth_of_hosts(trunk: Trunk, keys: NDArray[np.int64]) -> HostWeights:

@@ -45,13 +45,20 @@ class HostWeights(NamedTuple):
         return HostWeights(flat, tuple(cut.view(hosts, *shape) for cut, shape in zip(cuts, shapes, strict=True)))
 
     def copy(self) -> HostWeights:
-        """The same numbers in memory of their own."""
-        return HostWeights.view_of(self.flat.clone(), len(self.parts[0]), [tuple(p.shape[1:]) for p in self.parts])
+        """The same numbers in memory of their own, on the CPU."""
+        return self._of(self.flat.to("cpu", copy=True))
+
+    def on(self, device: torch.device) -> HostWeights:
+        """The same numbers on a device; the same memory, if they are there."""
+        return self._of(self.flat.to(device))
+
+    def _of(self, flat: Tensor) -> HostWeights:
+        return HostWeights.view_of(flat, len(self.parts[0]), [tuple(part.shape[1:]) for part in self.parts])
 
     def restore(self, other: HostWeights, hosts: Tensor) -> None:
         """Copy the given hosts from another set."""
         for mine, theirs in zip(self.parts, other.parts, strict=True):
-            mine[hosts] = theirs[hosts]
+            mine[hosts] = theirs[hosts].to(mine.device)
 
 
 class SeedStore(NamedTuple):
@@ -68,8 +75,12 @@ class SeedStore(NamedTuple):
         return SeedStore(torch.zeros(hosts, slots, parameters), torch.zeros(hosts, slots, parameters))
 
     def copy(self) -> SeedStore:
-        """The same numbers in memory of their own."""
-        return SeedStore(self.parameters.clone(), self.momentum.clone())
+        """The same numbers in memory of their own, on the CPU."""
+        return SeedStore(self.parameters.to("cpu", copy=True), self.momentum.to("cpu", copy=True))
+
+    def on(self, device: torch.device) -> SeedStore:
+        """The same numbers on a device; the same memory, if they are there."""
+        return SeedStore(self.parameters.to(device), self.momentum.to(device))
 
     def clear(self, where: NDArray[np.bool_]) -> None:
         """Make the slots [N, S] as if never used."""
@@ -79,7 +90,7 @@ class SeedStore(NamedTuple):
 
     def is_clear(self) -> NDArray[np.bool_]:
         """Which slots [N, S] hold nothing but zeros."""
-        result: NDArray[np.bool_] = ~(self.parameters.any(dim=2) | self.momentum.any(dim=2)).numpy()
+        result: NDArray[np.bool_] = ~(self.parameters.any(dim=2) | self.momentum.any(dim=2)).cpu().numpy()
         return result
 
 
@@ -97,5 +108,5 @@ def finite_rows(tensors: Sequence[Tensor], leading: int) -> NDArray[np.bool_]:
     good = np.ones(tuple(tensors[0].shape[:leading]), dtype=bool)
     for tensor in tensors:
         if not torch.isfinite(tensor.sum()):
-            good &= tensor.isfinite().flatten(leading).all(dim=-1).numpy()
+            good &= tensor.isfinite().flatten(leading).all(dim=-1).cpu().numpy()
     return good

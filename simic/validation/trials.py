@@ -87,7 +87,7 @@ def _grow_all(
         for chunk in chunked(hosts, world.chunk)
         for name, spec in specs.items()
     ]
-    done = run_jobs(grow, jobs, worker_count(world.workers), on_done)
+    done = run_jobs(grow, jobs, worker_count(world.processes), on_done)
     return {
         name: join([part for job, part in zip(jobs, done, strict=True) if job.controller == name]) for name in specs
     }
