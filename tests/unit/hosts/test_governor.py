@@ -143,7 +143,7 @@ def _poison_training(grown: Ensemble, poison: float) -> None:
 def test_a_seed_that_blows_up_stops_its_host_and_is_pruned(stage: SeedStage, monkeypatch: pytest.MonkeyPatch) -> None:
     grown = ensemble([1, 3])
     if stage is SeedStage.GERMINATED:
-        monkeypatch.setattr("simic.hosts.stacked.probe_seeds", lambda *_: np.zeros((2, 3)))
+        monkeypatch.setattr("simic.hosts.compacted.probe_seeds", lambda *_: np.zeros((2, 3)))
     step_with(grown, action(Op.GERMINATE, slot=1))
     if stage in (SeedStage.BLENDING, SeedStage.HOLDING):
         step_with(grown, action(Op.ADVANCE, slot=1, alpha_speed=0 if stage is SeedStage.HOLDING else 3))
