@@ -25,7 +25,6 @@ from simic.hosts.sanity import newborns
 __all__ = ["assemble", "is_sane", "offered", "seed_sizes"]
 
 
-
 class _Reblended(Blueprint):
     """A blueprint under another operator."""
 

@@ -95,12 +95,16 @@ def world_digest() -> str:
 
 
 def world_identity(world: WorldConfig) -> dict[str, str | int]:
-    """What makes episodes of the same hosts under the same actions the same; not how fast they are grown."""
+    """What makes episodes of the same hosts under the same actions the same; not how fast they are grown.
+
+    Forms and devices agree but for rounding, which training may multiply, so an episode belongs to one of each.
+    """
     return {
         "code": world_digest(),
         "horizon": world.horizon,
         "prune_epochs": world.prune_epochs,
         "blend": world.blend,
+        "form": f"{'masked' if world.is_masked else 'compacted'} on {world.device}",
     }
 
 

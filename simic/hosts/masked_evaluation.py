@@ -66,11 +66,11 @@ def _spread(x: Tensor, valid: int) -> Tensor:
 
 
 def _risks(flow: Flow, cast: Cast, valid: int) -> list[Tensor]:
-    """Per slot |alpha change| / |h|, at most 1; [N]."""
+    """Per slot |alpha change| / |h|, at most 1; NaN where a norm overflows float32; [N]."""
     risks = []
     for slot, (h, change) in enumerate(zip(flow.states, flow.changes, strict=True)):
         above, below = (
-            torch.linalg.vector_norm(x.flatten(2)[:, :valid].flatten(1), dim=1, dtype=torch.float64)
+            torch.linalg.vector_norm(x.flatten(2), dim=2)[:, :valid].double().square().sum(dim=1).sqrt()
             for x in (change * column(cast.alpha[:, slot], h.dim()), h)
         )
         risks.append((above / below.clamp(min=SMALL)).clamp(max=1.0))

@@ -59,8 +59,8 @@ def train_epoch(ground: Ground, out: Tensor) -> None:
     sums = torch.zeros_like(out)
     for step in range(STEPS):
         gradient = _backward(ground, step)
-        squares = [_norm(part.flatten(1), 1).square() for part in gradient.parts]
-        norms = _norm(gradient.seeds, 2)
+        squares = [torch.linalg.vector_norm(part.flatten(1), dim=1).double().square() for part in gradient.parts]
+        norms = _seed_norms(gradient)
         _descend(ground, gradient, squares, norms, cells)
         layers = torch.stack(_per_layer(ground.trunk, squares), dim=1).sqrt()
         shown = (gradient.losses.double().mean(dim=1), gradient.hits.double().mean(dim=1))
@@ -72,7 +72,7 @@ def train_epoch(ground: Ground, out: Tensor) -> None:
 
 def probe_seeds(ground: Ground, out: Tensor) -> None:
     """Gradient norm of every seed that takes part on the first batch into ``out`` float64 [N, S]; NaN elsewhere."""
-    norms = _norm(_backward(ground, 0).seeds, 2)
+    norms = _seed_norms(_backward(ground, 0))
     out.copy_(norms.masked_fill(ground.cast.width == 0, torch.nan))
 
 
@@ -141,9 +141,10 @@ def _descend(ground: Ground, gradient: _Gradient, squares: list[Tensor], norms: 
     parameters.copy_(torch.where(cells, parameters - moved, parameters))
 
 
-def _norm(values: Tensor, dim: int) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(values, dim=dim, dtype=torch.float64)
-    return norm
+def _seed_norms(gradient: _Gradient) -> Tensor:
+    """float64 [N, S]"""
+    norms: Tensor = torch.linalg.vector_norm(gradient.seeds, dim=2, dtype=torch.float64)
+    return norms
 
 
 def _per_layer(trunk: Trunk, squares: list[Tensor]) -> list[Tensor]:

@@ -156,6 +156,19 @@ def test_a_diverged_host_is_its_own_affair(poison: float) -> None:
         assert torch.equal(value[others], state_of(sick)[name][others]), name
 
 
+@pytest.mark.parametrize("scale", [1e16, 1e21])
+def test_a_blueprint_that_nobody_grows_cannot_overflow_in_a_host(scale: float) -> None:
+    """States whose squares are infinite are the undoing of some blueprints, but not of a host without seeds."""
+    identities, empty = identify("benchmark", list(range(HOSTS))), roles_of(*[[None] * 3] * HOSTS)
+    both = masked(HOSTS), CompactedHosts(identities, BLUEPRINTS, load_trunk("mlp"))
+    for hosts in both:
+        hosts.weights.parts[0].mul_(scale)
+    records = [hosts.train(empty, 0) for hosts in both]
+    assert both[1].is_finite()[0].any()
+    np.testing.assert_array_equal(both[0].is_finite()[0], both[1].is_finite()[0])
+    np.testing.assert_array_equal(np.isfinite(records[0].layer_gradient), np.isfinite(records[1].layer_gradient))
+
+
 @pytest.mark.parametrize("rows", [[0], [3, 1], [4, 2, 0]], ids=str)
 def test_bits_do_not_depend_on_neighbours_or_position(rows: list[int]) -> None:
     identities = identify("benchmark", list(range(HOSTS)))
