@@ -96,7 +96,7 @@ class MaskedHosts(StackedHosts):
 
     def evaluate(self, part: Part, roles: Roles, *, leave_one_out: bool = True) -> Measurement:
         """See ``HostBatch``; what is asked once per episode is not worth a recording."""
-        self._ground.cast.set(roles, self._sizes, in_training=False)
+        self._ground.cast.set(roles, self._sizes)
         if part is Part.VALIDATION and leave_one_out:
             self._validate()
         else:
@@ -114,7 +114,7 @@ class MaskedHosts(StackedHosts):
 
     def _prepare(self, roles: Roles, epoch: int) -> None:
         """Fill the memory that an epoch reads."""
-        self._ground.cast.set(roles, self._sizes, in_training=True)
+        self._ground.cast.set(roles, self._sizes)
         if epoch == self._shown_epoch:
             return
         self._ground.order.copy_(self.cohort.order(epoch))

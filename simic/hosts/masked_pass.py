@@ -70,10 +70,10 @@ class Cast(NamedTuple):
         takes_part = self.is_felt[:, slot] | self.is_incubating[:, slot]
         return takes_part & (self.blueprint[:, slot] == blueprint)
 
-    def set(self, roles: Roles, sizes: NDArray[np.int64], *, in_training: bool) -> None:
+    def set(self, roles: Roles, sizes: NDArray[np.int64]) -> None:
         """Give out roles; ``sizes`` [S, K] are parameters, -1 where a blueprint may not grow."""
         is_felt = roles.alpha > 0
-        incubating = roles.is_incubating & ~is_felt & in_training
+        incubating = roles.is_incubating & ~is_felt
         takes_part = is_felt | incubating
         slots = np.broadcast_to(np.arange(len(sizes)), is_felt.shape)
         width = np.where(takes_part, sizes[slots, roles.blueprint], 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,8 +16,11 @@ from simic.hosts.compacted import CompactedHosts
 from simic.hosts.keys import identify
 from simic.hosts.masked import MaskedHosts
 from simic.hosts.protocols import Measurement, Part, Roles, TrainingRecord
+from simic.hosts.stacked import StackedHosts
 
 __all__ = ["Agreement", "masked", "memory_of", "planted", "roles_of", "state_of"]
+
+Stacked = TypeVar("Stacked", bound=StackedHosts)
 
 BLUEPRINTS = [load_blueprint(name) for name in blueprint_names()]
 
@@ -39,7 +42,7 @@ def roles_of(*rows: Sequence[tuple[str, float] | None]) -> Roles:
     return Roles(blueprint, np.nan_to_num(alpha), alpha == 0)
 
 
-def planted(hosts: MaskedHosts, roles: Roles) -> MaskedHosts:
+def planted(hosts: Stacked, roles: Roles) -> Stacked:
     """The same hosts with a seed in every slot whose role names a blueprint, none of them still an identity."""
     for host, slot in np.argwhere(roles.blueprint >= 0).tolist():
         hosts.germinate(host, slot, 1, int(roles.blueprint[host, slot]))
@@ -48,7 +51,7 @@ def planted(hosts: MaskedHosts, roles: Roles) -> MaskedHosts:
     return hosts
 
 
-def state_of(hosts: MaskedHosts | CompactedHosts) -> dict[str, Tensor]:
+def state_of(hosts: StackedHosts) -> dict[str, Tensor]:
     """Copies of everything training changes."""
     snapshot = hosts.snapshot()
     return {

@@ -156,17 +156,46 @@ def test_a_diverged_host_is_its_own_affair(poison: float) -> None:
         assert torch.equal(value[others], state_of(sick)[name][others]), name
 
 
+def _both_forms() -> tuple[MaskedHosts, CompactedHosts]:
+    identities = identify("benchmark", list(range(HOSTS)))
+    return masked(HOSTS), CompactedHosts(identities, BLUEPRINTS, load_trunk("mlp"))
+
+
 @pytest.mark.parametrize("scale", [1e16, 1e21])
-def test_a_blueprint_that_nobody_grows_cannot_overflow_in_a_host(scale: float) -> None:
-    """States whose squares are infinite are the undoing of some blueprints, but not of a host without seeds."""
-    identities, empty = identify("benchmark", list(range(HOSTS))), roles_of(*[[None] * 3] * HOSTS)
-    both = masked(HOSTS), CompactedHosts(identities, BLUEPRINTS, load_trunk("mlp"))
+def test_a_state_that_is_too_much_for_other_blueprints_harms_nobody(scale: float) -> None:
+    """Their squares are infinite, which undoes ``norm``, but neither a host nor a seed that never squares them."""
+    both, roles = _both_forms(), roles_of(*[[("low_rank", 0.5), None, None]] * HOSTS)
+    records = []
     for hosts in both:
+        planted(hosts, roles)
         hosts.weights.parts[0].mul_(scale)
-    records = [hosts.train(empty, 0) for hosts in both]
+        records.append(hosts.train(roles, 0))
     assert both[1].is_finite()[0].any()
-    np.testing.assert_array_equal(both[0].is_finite()[0], both[1].is_finite()[0])
+    for mine, theirs in zip(both[0].is_finite(), both[1].is_finite(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
     np.testing.assert_array_equal(np.isfinite(records[0].layer_gradient), np.isfinite(records[1].layer_gradient))
+
+
+def test_parameters_that_are_too_much_for_other_blueprints_harm_nobody() -> None:
+    """What one blueprint reads as a weight another reads as an exponent."""
+    both, roles = _both_forms(), roles_of(*[[("low_rank", 0.5), None, None]] * HOSTS)
+    states = []
+    for hosts in both:
+        planted(hosts, roles)
+        hosts.seeds.parameters[:, 0, :48] *= 1e5
+        hosts.seeds.parameters[:, 0, 48:] = 0.0
+        hosts.train(roles, 0)
+        states.append(state_of(hosts))
+    assert states[1]["seeds"].isfinite().all()
+    assert states[0]["seeds"].isfinite().all()
+
+
+def test_evaluation_knows_no_incubation() -> None:
+    hosts = planted(masked(HOSTS), MIXED)
+    shown = hosts.evaluate(Part.VALIDATION, MIXED)
+    felt_alone = MIXED._replace(is_incubating=np.zeros_like(MIXED.is_incubating))
+    for one, two in zip(shown, hosts.evaluate(Part.VALIDATION, felt_alone), strict=True):
+        np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.parametrize("rows", [[0], [3, 1], [4, 2, 0]], ids=str)
