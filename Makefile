@@ -54,8 +54,8 @@ format: $(STAMP) ## Format the code and mend what can be mended by itself
 	@"$(BIN)/ruff" format .
 
 bench: export OMP_NUM_THREADS := 1
-bench: $(STAMP) ## Measure against named peers, in the same run
-	@set -e; for file in benchmarks/*.py; do echo "== $$file"; "$(BIN)/python" "$$file" $(ARGS); done
+bench: $(STAMP) ## Measure against named peers, in the same run; what this machine cannot measure (exit 4) is passed over
+	@set -e; for file in benchmarks/*.py; do echo "== $$file"; "$(BIN)/python" "$$file" $(ARGS) || test $$? = 4; done
 
 up: $(STAMP) ## Start Prefect's server and worker and MLflow's UI on this machine
 	@"$(BIN)/simic" up $(ARGS)

@@ -82,7 +82,10 @@ def record_width(layers: int, slots: int) -> int:
 
 
 def _backward(ground: Ground, step: int) -> _Gradient:
-    """Gradients of the sum over rows of the mean cross-entropy; of side rows only those count whose seed learns."""
+    """Gradients of the sum over rows of the mean cross-entropy.
+
+    All side rows are in it, but from one whose seed does not learn nothing leads to any parameter.
+    """
     shown, targets = _shown(ground, step), _targets(ground, step)
     slots = len(ground.options)
     parts = [part.detach().requires_grad_() for part in ground.weights.parts]
@@ -93,8 +96,7 @@ def _backward(ground: Ground, step: int) -> _Gradient:
         total = losses.sum()
         if flow.side is not None:
             aside, _ = score(flow.side, targets.repeat(slots, 1, 1), classes_dim=1)
-            learns = ground.cast.is_incubating.t().reshape(-1, 1)
-            total = total + torch.where(learns, aside, 0.0).sum()
+            total = total + aside.sum()
     gradients = torch.autograd.grad(total * (1.0 / BATCH), [*parts, *seeds], materialize_grads=True)
     count = len(parts)
     return _Gradient(gradients[:count], torch.stack(gradients[count:], dim=1), losses.detach(), hits)
