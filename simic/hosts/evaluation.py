@@ -18,7 +18,7 @@ from simic.hosts.protocols import Measurement
 from simic.hosts.trunk import Trunk, per_row, scaled
 from simic.hosts.weights import HostWeights
 
-__all__ = ["SMALL", "EvaluationSet", "evaluate", "measure_logits", "ratio_of", "spread_of"]
+__all__ = ["SMALL", "EvaluationSet", "evaluate", "hits_of", "largest_share", "measure_logits", "ratio_of", "spread_of"]
 
 SMALL = 1e-6
 """Keeps the logarithm of a silent layer finite."""
@@ -69,8 +69,7 @@ def measure_logits(
     hosts, slots = paths.counts[0], len(paths.starts)
     index = labels.unsqueeze(1)
     likelihood = logits[:hosts].log_softmax(dim=1).gather(1, index[:hosts])[:, 0, :valid]
-    others = logits.scatter(1, index, -torch.inf).amax(dim=1)
-    hits = (logits.gather(1, index)[:, 0] > others)[:, :valid].numpy()
+    hits = hits_of(logits, labels)[:, :valid].numpy()
     accuracy = hits.mean(axis=1, dtype=np.float64)
     without, error = np.full((2, hosts, slots), np.nan)
     for slot, start in enumerate(paths.starts):
@@ -84,14 +83,21 @@ def measure_logits(
         error_without=error,
         spread=spread,
         risk=risk,
-        largest_share=_largest_share(logits[:hosts, :, :valid]),
+        largest_share=largest_share(logits[:hosts, :, :valid]).numpy(),
     )
 
 
-def _largest_share(logits: Tensor) -> NDArray[np.float64]:
-    """Share of samples for which the commonest class's logit is the largest, ties included; logits [N, C, B]."""
+def hits_of(logits: Tensor, labels: Tensor) -> Tensor:
+    """Whether the label's logit is the largest, bool [R, B] from [R, C, B]; a tie is a miss."""
+    index = labels.unsqueeze(1)
+    others = logits.scatter(1, index, -torch.inf).amax(dim=1)
+    return logits.gather(1, index)[:, 0] > others
+
+
+def largest_share(logits: Tensor) -> Tensor:
+    """Share of samples for which the commonest class's logit is the largest, ties included; float64 [N]."""
     is_largest = logits == logits.amax(dim=1, keepdim=True)
-    return np.asarray(is_largest.sum(dim=2).amax(dim=1).numpy() / logits.shape[2], dtype=np.float64)
+    return is_largest.sum(dim=2).amax(dim=1).double() / float(logits.shape[2])
 
 
 def spread_of(x: Tensor, valid: int) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from simic.hosts.evaluation import SMALL, EvaluationSet
+from simic.hosts.evaluation import SMALL, EvaluationSet, hits_of, largest_share
 from simic.hosts.masked_pass import Cast, Flow, Shown, column, run
 from simic.hosts.masked_training import Ground
 
@@ -26,15 +26,15 @@ def evaluate(ground: Ground, data: EvaluationSet, out: Tensor, *, leave_one_out:
         shown = Shown(data.inputs, data.gains, [None] * slots)
         seeds = ground.seeds.parameters.unbind(dim=1)
         flow = run(ground.trunk, ground.weights.parts, seeds, ground.options, cast, shown, has_side=leave_one_out)
-        hits = _hits(flow.logits, data.labels)[:, :valid].double()
+        hits = hits_of(flow.logits, data.labels)[:, :valid].double()
         likelihood = flow.logits.log_softmax(dim=1).gather(1, data.labels[:, None])[:, 0, :valid]
         without, error = torch.full((2, *cast.alpha.shape), torch.nan, dtype=out.dtype, device=out.device)
         if flow.side is not None:
-            others = _hits(flow.side, data.labels.repeat(slots, 1))[:, :valid].double()
+            others = hits_of(flow.side, data.labels.repeat(slots, 1))[:, :valid].double()
             paired = others.view(slots, -1, valid).transpose(0, 1)
             without = paired.mean(dim=2)
             error = (hits[:, None] - paired).std(dim=2, correction=0) / sqrt(valid)
-        once = [-likelihood.double().mean(dim=1), hits.mean(dim=1), _largest_share(flow.logits[:, :, :valid])]
+        once = [-likelihood.double().mean(dim=1), hits.mean(dim=1), largest_share(flow.logits[:, :, :valid])]
         spread = [_spread(x, valid) for x in (*flow.states, flow.logits.transpose(1, 2))]
         perhaps = torch.cat([without, error, torch.stack(_risks(flow, cast, valid), dim=1)], dim=1)
         is_absent = ~cast.is_felt.repeat(1, 3)
@@ -44,19 +44,6 @@ def evaluate(ground: Ground, data: EvaluationSet, out: Tensor, *, leave_one_out:
 def measurement_width(layers: int, slots: int) -> int:
     """Columns: loss, accuracy, largest share, spread [L], accuracy without [S], its error [S], risk [S]."""
     return 3 + layers + 3 * slots
-
-
-def _hits(logits: Tensor, labels: Tensor) -> Tensor:
-    """Whether a label's logit is the largest, bool [R, B] from [R, C, B]; a tie is a miss."""
-    index = labels[:, None]
-    return logits.gather(1, index)[:, 0] > logits.scatter(1, index, -torch.inf).amax(dim=1)
-
-
-def _largest_share(logits: Tensor) -> Tensor:
-    """Share of samples that fall to the commonest class, [N] from [N, C, B]."""
-    classes = torch.arange(logits.shape[1], device=logits.device)
-    counts = (logits.argmax(dim=1)[:, None] == classes[:, None]).sum(dim=2)
-    return counts.amax(dim=1).double().div(logits.shape[2])
 
 
 def _spread(x: Tensor, valid: int) -> Tensor:

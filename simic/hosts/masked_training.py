@@ -64,7 +64,7 @@ def train_epoch(ground: Ground, out: Tensor) -> None:
         _descend(ground, gradient, squares, norms, cells)
         layers = torch.stack(_per_layer(ground.trunk, squares), dim=1).sqrt()
         shown = (gradient.losses.double().mean(dim=1), gradient.hits.double().mean(dim=1))
-        is_good = norms.isfinite() & (norms > 0)
+        is_good = (norms.isfinite() & (norms > 0)).double()
         sums += torch.cat([torch.stack(shown, dim=1), layers, norms, is_good], dim=1)
     absent = torch.cat([torch.zeros_like(sums[:, : -2 * slots], dtype=torch.bool), ~trained, ~trained], dim=1)
     out.copy_((sums / STEPS).masked_fill(absent, torch.nan))

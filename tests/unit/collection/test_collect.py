@@ -25,13 +25,15 @@ from simic.controllers import heads
 from simic.controllers.features import encode
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
 from simic.controllers.store import describe, load_policy, save_policy
-from simic.hosts.catalogue import blueprint_names
+from simic.hosts.catalogue import blueprint_names, world_identity
+from simic.hosts.ensemble import Ensemble
 from simic.hosts.keys import identify
 from simic.trust.keys import Keyring, Signer
 from simic.trust.seal import seal
 
 HOSTS = identify("benchmark", [2, 5, 14, 21, 33])
 BASE = datetime(2026, 3, 1, tzinfo=UTC)
+ON_CPU = {"device": "cpu"}
 NETWORK = NetworkConfig(hidden=8, layers=1, exploration=0.05)
 
 
@@ -134,6 +136,22 @@ def test_reports_stream_while_the_hosts_still_grow(tmp_path: Path, monkeypatch: 
     world = WorldConfig(horizon=4)
     module.grow_chunk(ChunkJob(ControllerSpec(name="wait"), HOSTS, world, RewardConfig(), tmp_path, "x", 0, BASE))
     assert epochs == [1] * 5 + [2] * 5 + [3] * 5 + [4] * 5
+
+
+def test_reports_name_the_device_that_trained_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU is only named here; the hosts grow on the CPU."""
+    monkeypatch.setattr(module, "Ensemble", lambda hosts, world: Ensemble(hosts, world.model_copy(update=ON_CPU)))
+    for name, world in (("one", WorldConfig(horizon=4)), ("two", WorldConfig(horizon=4, device="cuda"))):
+        root = tmp_path / name
+        module.grow_chunk(ChunkJob(ControllerSpec(name="wait"), HOSTS[:1], world, RewardConfig(), root, "x", 0, BASE))
+        assert {report.state.hardware.device for report in reports_in(root)} == {world.device}
+
+
+def test_forms_and_devices_are_other_episodes() -> None:
+    worlds = [WorldConfig(), WorldConfig(form="masked"), WorldConfig(device="cuda")]
+    assert len({str(world_identity(world)) for world in worlds}) == 3
+    assert world_identity(WorldConfig(form="compacted")) == world_identity(WorldConfig())
+    assert world_identity(WorldConfig(device="cuda", form="masked")) == world_identity(WorldConfig(device="cuda"))
 
 
 def sealed_policy(directory: Path) -> tuple[Path, Path]:

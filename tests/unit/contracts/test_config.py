@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from simic.contracts.config import CurateConfig, RewardConfig, RunConfig, TrainConfig
+from simic.contracts.config import CurateConfig, RewardConfig, RunConfig, TrainConfig, WorldConfig
 
 
 def numbers(model: Any, prefix: str = "") -> dict[str, float]:
@@ -51,6 +51,16 @@ def test_a_reward_has_at_most_six_constants() -> None:
 def test_d21_recipes_out_of_bounds_or_in_contradiction_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         TrainConfig(**wrong)
+
+
+def test_a_gpu_takes_the_masked_form_and_one_process() -> None:
+    with pytest.raises(ValidationError, match="on cuda use masked or auto"):
+        WorldConfig(device="cuda", form="compacted")
+    asked = [("cpu", "auto"), ("cpu", "compacted"), ("cpu", "masked"), ("cuda", "auto"), ("cuda", "masked")]
+    worlds = [WorldConfig.model_validate({"device": device, "form": form}) for device, form in asked]
+    assert [world.is_masked for world in worlds] == [False, False, True, True, True]
+    assert [world.processes for world in worlds] == [None, None, None, 1, 1]
+    assert [WorldConfig(device="cuda", workers=3).processes, WorldConfig(workers=3).processes] == [3, 3]
 
 
 def test_d7_zero_is_a_value() -> None:

@@ -28,6 +28,10 @@ from simic.hosts.protocols import Part, Roles
 
 KEYS = list(range(12))
 EVERYTHING = "everything"
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")),
+]
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
@@ -92,8 +96,9 @@ MIXED = roles_of(
 HOSTS = len(MIXED.alpha)
 
 
-def test_dead_seeds_keep_their_bits() -> None:
-    hosts = planted(masked(HOSTS), MIXED)
+@pytest.mark.parametrize("device", DEVICES)
+def test_dead_seeds_keep_their_bits(device: str) -> None:
+    hosts = planted(masked(HOSTS, device), MIXED)
     parked = MIXED._replace(alpha=MIXED.alpha.copy(), is_incubating=MIXED.is_incubating.copy())
     dead = np.zeros(MIXED.alpha.shape, dtype=bool)
     dead[[0, 1, 3], [1, 0, 2]] = True
@@ -210,9 +215,10 @@ def test_bits_do_not_depend_on_neighbours_or_position(rows: list[int]) -> None:
         assert torch.equal(value, state_of(together)[name][rows]), name
 
 
-def test_memory_stays_where_it_is() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_memory_stays_where_it_is(device: str) -> None:
     """A recording holds addresses: no call may replace a tensor that it uses."""
-    hosts = masked(HOSTS)
+    hosts = masked(HOSTS, device)
     before = memory_of(hosts)
     assert len(before) > 20
     snapshot = hosts.snapshot()
@@ -226,6 +232,17 @@ def test_memory_stays_where_it_is() -> None:
         hosts.clear(roles.is_incubating)
         hosts.restore(snapshot, np.arange(HOSTS) % 2 == 0)
         assert memory_of(hosts) == before
+
+
+def test_what_was_shown_does_not_change_afterwards() -> None:
+    hosts = planted(masked(HOSTS), MIXED)
+    shown = [hosts.train(MIXED, 0).loss, hosts.evaluate(Part.VALIDATION, MIXED).loss, hosts.probe(MIXED, 0)]
+    kept = [values.copy() for values in shown]
+    hosts.train(MIXED, 1)
+    hosts.evaluate(Part.VALIDATION, MIXED)
+    hosts.probe(MIXED, 1)
+    for values, before in zip(shown, kept, strict=True):
+        np.testing.assert_array_equal(values, before)
 
 
 class _Elsewhere(TorchDispatchMode):
