@@ -159,7 +159,7 @@ class Arena:
             done = run_jobs(
                 _grow_mixed,
                 jobs,
-                worker_count(self._world.workers),
+                worker_count(self._world.processes),
                 lambda episodes: advance(len(episodes.returns)),
             )
         return np.concatenate([episodes.returns for episodes in done])
