@@ -13,10 +13,11 @@ from torch import Tensor
 from simic.contracts.state import HostIdentity
 from simic.hosts.catalogue import blueprint_names, load_blueprint, load_trunk
 from simic.hosts.compacted import CompactedHosts
-from simic.hosts.keys import identify
+from simic.hosts.keys import host_set, identify
 from simic.hosts.masked import MaskedHosts
 from simic.hosts.protocols import Measurement, Part, Roles, TrainingRecord
 from simic.hosts.stacked import StackedHosts
+from simic.hosts.trunk import Trunk
 
 __all__ = ["Agreement", "masked", "memory_of", "planted", "roles_of", "state_of"]
 
@@ -29,7 +30,11 @@ def masked(hosts: Sequence[HostIdentity] | int, device: str = "cpu") -> MaskedHo
     """Hosts in masked form that may grow everything; a number stands for benchmark hosts from key 0 on."""
     chosen = identify("benchmark", list(range(hosts))) if isinstance(hosts, int) else hosts
     offered = range(len(BLUEPRINTS))
-    return MaskedHosts(chosen, BLUEPRINTS, load_trunk("mlp"), offered=offered, device=torch.device(device))
+    return MaskedHosts(chosen, BLUEPRINTS, _kind(chosen), offered=offered, device=torch.device(device))
+
+
+def _kind(hosts: Sequence[HostIdentity]) -> type[Trunk]:
+    return load_trunk(host_set(hosts[0].set).kind)
 
 
 def roles_of(*rows: Sequence[tuple[str, float] | None]) -> Roles:
@@ -84,7 +89,7 @@ class Agreement(CompactedHosts):
     @staticmethod
     def of(hosts: Sequence[HostIdentity], device: str = "cpu") -> Agreement:
         """Both forms of the same hosts, which may grow everything."""
-        both = Agreement(hosts, BLUEPRINTS, load_trunk("mlp"))
+        both = Agreement(hosts, BLUEPRINTS, _kind(hosts))
         both.other = masked(hosts, device)
         both.worst = {}
         both.incubated, both.felt, both.crossed = set(), set(), 0
