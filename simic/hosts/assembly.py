@@ -18,6 +18,7 @@ from simic.hosts.counter_rng import Purpose
 from simic.hosts.keys import MODULES, HostSet
 from simic.hosts.modules.batch import ModuleHosts
 from simic.hosts.operators import change_of
+from simic.hosts.pictures import pool_source
 from simic.hosts.protocols import Blueprint, HostBatch, Operator, Site
 from simic.hosts.stacked import StackedHosts
 
@@ -51,10 +52,18 @@ class _Reblended(Blueprint):
 
 
 def assemble(hosts: Sequence[HostIdentity], chosen: HostSet, world: WorldConfig) -> HostBatch:
-    """The hosts of a set, ready to train; families of another kind than the set's are a ConfigError."""
+    """The hosts of a set, ready to train.
+
+    Families of another kind than the set's, and pictures for hosts that look at none, are a ConfigError.
+    """
     blueprints = [load_blueprint(name) for name in blueprint_names()]
     if world.blend != "own":
         blueprints = [_Reblended(blueprint, Operator(world.blend)) for blueprint in blueprints]
+    if world.images is not None and not chosen.has_pictures:
+        raise ConfigError(
+            f"world.images {world.images!r}: hosts of kind {chosen.kind!r} look at no pictures; choose a set that "
+            "does, such as world.set=images, or leave it empty"
+        )
     modular = {host.family: is_modular(host.family) for host in hosts}
     wants_modules = chosen.kind == MODULES
     strangers = sorted(name for name, is_module in modular.items() if is_module != wants_modules)
@@ -63,7 +72,7 @@ def assemble(hosts: Sequence[HostIdentity], chosen: HostSet, world: WorldConfig)
         raise ConfigError(f"a set of kind {chosen.kind!r} cannot hold families {strangers}, which bring {other}")
     if wants_modules:
         return ModuleHosts(hosts, blueprints)
-    return StackedHosts(hosts, blueprints, load_trunk(chosen.kind))
+    return StackedHosts(hosts, blueprints, load_trunk(chosen.kind), pool_source(world.images))
 
 
 def offered(batch: HostBatch, chosen: HostSet) -> NDArray[np.bool_]:

@@ -96,11 +96,17 @@ def world_digest() -> str:
 
 def world_identity(world: WorldConfig) -> dict[str, str | int]:
     """What makes episodes of the same hosts under the same actions the same; not how fast they are grown."""
+    pictures: dict[str, str | int] = {}
+    if world.images is not None:
+        from simic.hosts.pictures import load_pictures
+
+        pictures["pictures"] = load_pictures(world.images).digest
     return {
         "code": world_digest(),
         "horizon": world.horizon,
         "prune_epochs": world.prune_epochs,
         "blend": world.blend,
+        **pictures,
     }
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.state import HostIdentity, LayerKind
 from simic.hosts.cohort import Cohort, recipes_of
+from simic.hosts.data import PoolOf
 from simic.hosts.evaluation import evaluate
 from simic.hosts.growth import Growth, gather, scatter
 from simic.hosts.protocols import Blueprint, HostRecipe, Measurement, Memory, Part, Roles, TrainingRecord
@@ -35,13 +36,19 @@ class Snapshot(NamedTuple):
 class StackedHosts:
     """See ``HostBatch``."""
 
-    def __init__(self, hosts: Sequence[HostIdentity], blueprints: Sequence[Blueprint], kind: type[Trunk]) -> None:
+    def __init__(
+        self,
+        hosts: Sequence[HostIdentity],
+        blueprints: Sequence[Blueprint],
+        kind: type[Trunk],
+        pool_of: PoolOf | None = None,
+    ) -> None:
         recipes: list[HostRecipe] = recipes_of(hosts)
         self.keys: NDArray[np.int64] = np.array([host.key for host in hosts], dtype=np.int64)
         self.blueprints = blueprints
         self.trunk = kind(recipes)
         self.anatomy = self.trunk.anatomy
-        self.cohort = Cohort(self.keys, recipes, self.trunk)
+        self.cohort = Cohort(self.keys, recipes, self.trunk, pool_of)
         self.weights = birth_of_hosts(self.trunk, self.keys)
         self.momentum = HostWeights.zeros(len(hosts), [part.shape for part in self.trunk.parts])
         sizes = [one.parameters(site) for one in blueprints for site in self.anatomy.sites if one.suits(site)]
