@@ -152,7 +152,8 @@ def differentiate(
             if len(paths.starts[slot]):
                 x = torch.cat([x, x.detach().index_select(0, paths.starts[slot])])
             if bed is not None:
-                h = x.index_select(0, bed.source)
+                # The targets already hold what the sources do, but where a row branches off they hold a detached copy.
+                h = x.index_select(0, bed.target)
                 x = x.index_copy(0, bed.target, h + bed.change(h, batch.noise[slot]))
         logits = trunk.logits(rows, x)
         likelihood = (logits.log_softmax(dim=1) * paths.per_row(batch.targets, len(growth.beds))).sum()
