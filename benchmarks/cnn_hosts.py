@@ -26,13 +26,13 @@ from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import WorldConfig
 from simic.hosts.anatomy import BATCH, BLOCKS, CLIP_NORM, LEARNING_RATE, MOMENTUM, SLOTS, STEPS
-from simic.hosts.assembly import assemble
 from simic.hosts.catalogue import load_blueprint
 from simic.hosts.cohort import epoch_noise, recipes_of
 from simic.hosts.data import epoch_order, host_samples
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import SETS, identify
+from simic.hosts.keys import identify
 from simic.hosts.protocols import Pairs, Part
+from simic.hosts.stacked import StackedHosts
 from simic.hosts.trunks.cnn import CHANNELS, CnnTrunk
 from simic.hosts.weights import birth_of_seed
 
@@ -132,7 +132,8 @@ class ReferenceHost(nn.Module):
     def __init__(self, key: int) -> None:
         super().__init__()
         identity = identify(WORLD, [key])
-        stem, *blocks, head = (part[0] for part in assemble(identity, SETS[WORLD]).weights.parts)  # type: ignore[attr-defined]
+        stacked = StackedHosts(identity, [], CnnTrunk)
+        stem, *blocks, head = (part[0] for part in stacked.weights.parts)
         self.key, self.recipe = key, recipes_of(identity)[0]
         self.stem = nn.Parameter(stem[:8].view(2, 2, 2, CHANNELS).permute(3, 0, 1, 2).contiguous())
         self.selector, self.bias = nn.Parameter(stem[8].clone()), nn.Parameter(stem[9].clone())
