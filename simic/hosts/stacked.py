@@ -52,7 +52,7 @@ class StackedHosts:
         self.weights = birth_of_hosts(self.trunk, self.keys)
         self.momentum = HostWeights.zeros(len(hosts), [part.shape for part in self.trunk.parts])
         sizes = [one.parameters(site) for one in blueprints for site in self.anatomy.sites if one.suits(site)]
-        self.seeds = SeedStore.zeros(len(hosts), len(self.anatomy.sites), max(1, *sizes))
+        self.seeds = SeedStore.zeros(len(hosts), len(self.anatomy.sites), max([1, *sizes]))
         self._prepared: tuple[int, EpochBatches] | None = None
 
     def layers(self) -> dict[str, NDArray[Any]]:
