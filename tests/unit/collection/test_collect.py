@@ -70,8 +70,8 @@ def test_episodes_of_other_pictures_are_other_episodes(tmp_path: Path) -> None:
     first, again, other = receipts
     assert first.pictures_digest == again.pictures_digest != other.pictures_digest
     assert first.reports_digest == again.reports_digest != other.reports_digest
-    names = [[delivery.source for delivery in SpoolBus(tmp_path / f"bus{n}").claim(FIELD_REPORTS)] for n in range(3)]
-    assert names[0] == names[1] != names[2]
+    ids = [{report.run_id for report in reports_in(tmp_path / f"bus{n}")} for n in range(3)]
+    assert ids[0] == ids[1] != ids[2]
     assert run(tmp_path / "digits").pictures_digest is None
 
 

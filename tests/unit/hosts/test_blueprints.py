@@ -110,6 +110,28 @@ def test_a_convolution_sees_the_eight_neighbours_and_no_further(name: str) -> No
     assert moved.tolist() == [[row < 2 and column < 2 for column in range(4)] for row in range(4)]
 
 
+def test_convolutions_learn_from_neighbours_what_pointwise_layers_cannot() -> None:
+    """The task: half of what lies one column to the right, for all of 512 maps."""
+    site, left = Site(8, (4, 4)), {}
+    for name in ("conv3x3", "depthwise", "dense", "heavy"):
+        blueprint = load_blueprint(name)
+        generator = torch.Generator().manual_seed(0)
+        parameters = blueprint.birth(torch.randn(1, blueprint.parameters(site), generator=generator), site)
+        h = torch.randn(1, 512, 4, 4, 8, generator=generator)
+        target = torch.zeros_like(h)
+        target[:, :, :, :-1] = 0.5 * h[:, :, :, 1:]
+        parameters = parameters.requires_grad_()
+        optimizer = torch.optim.SGD([parameters], lr=0.5, momentum=0.9)
+        for _ in range(150):
+            loss = (blueprint.delta(parameters, h, None) - target).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        left[name] = float(loss.detach() / target.square().mean())
+    assert max(left["conv3x3"], left["depthwise"]) < 0.8
+    assert min(left["dense"], left["heavy"]) > 0.95, "pointwise layers see no neighbour"
+
+
 @pytest.mark.parametrize("operator", [Operator.MULTIPLY, Operator.GATE])
 def test_a_multiplying_operator_scales_every_feature(operator: Operator) -> None:
     h = torch.tensor([[[2.0, -4.0, 0.0]]])
