@@ -8,6 +8,7 @@ Shapes: N hosts, R rows, B samples, P features of a patch, D channels, M hidden 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -73,6 +74,7 @@ class CnnTrunk:
         units = np.array([recipe.hidden for recipe in recipes], dtype=np.int64)
         self.hidden: NDArray[np.int64] = (units + 1) // 2
         self._floor = torch.from_numpy(np.where(is_linear, -np.inf, 0.0).astype(np.float32))[:, None, None]
+        self._passing = torch.from_numpy(is_linear.astype(np.float32))[:, None, None]
 
     @staticmethod
     def inputs(pairs: Pairs) -> NDArray[np.float32]:
@@ -86,7 +88,7 @@ class CnnTrunk:
 
     def stem(self, parts: Sequence[Tensor], inputs: Tensor) -> Tensor:
         """See ``Trunk``."""
-        x = torch.maximum(torch.bmm(inputs.flatten(1, 3), parts[0]), self._floor)
+        x: Tensor = _Rectify.apply(torch.bmm(inputs.flatten(1, 3), parts[0]), self._floor, self._passing)  # type: ignore[no-untyped-call]
         return x.view(*inputs.shape[:-1], CHANNELS)
 
     def block(self, index: int, parts: Sequence[Tensor], x: Tensor) -> Tensor:
@@ -103,6 +105,22 @@ class CnnTrunk:
     ) -> tuple[Tensor, list[Tensor]]:
         """See ``Trunk``."""
         return differentiate(self, parts, growth, batch, out)
+
+
+class _Rectify(torch.autograd.Function):
+    """max(x, floor) of hosts with a floor of 0 or none at all, in half the passes that autograd takes back over it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, floor: Tensor, passing: Tensor) -> Tensor:
+        out = torch.maximum(x, floor)
+        ctx.save_for_backward(out, passing)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, above: Tensor) -> tuple[Tensor, None, None]:
+        out, passing = ctx.saved_tensors
+        # Positive where nothing was cut off.
+        return torch.ops.aten.threshold_backward(above, torch.maximum(out, passing), 0.0), None, None
 
 
 def _patches(images: NDArray[np.float32]) -> NDArray[np.float32]:
