@@ -45,20 +45,25 @@ class _Convolution(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, above: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, above: Tensor) -> tuple[Tensor, Tensor | None]:
         padded, band = ctx.saved_tensors
         shape, kernel = ctx.shapes
         n, samples, height, width, features = shape
         g = above.reshape(n, samples * height, -1)
-        of_band, of_x = torch.empty_like(band), above.new_empty(n, samples, height, width * features)
+        is_wanted = ctx.needs_input_grad[1]
+        of_band, of_x = (
+            torch.empty_like(band if is_wanted else band[:0]),
+            above.new_empty(n, samples, height, width * features),
+        )
         for hosts in _chunks(padded):
-            torch.bmm(_rows(padded[hosts]).transpose(1, 2), g[hosts], out=of_band[hosts])
+            if is_wanted:
+                torch.bmm(_rows(padded[hosts]).transpose(1, 2), g[hosts], out=of_band[hosts])
             of_rows = torch.bmm(g[hosts], band[hosts].transpose(1, 2)).view(-1, samples, height, KERNEL, of_x.shape[3])
             mine = of_x[hosts]
             mine.copy_(of_rows[:, :, :, 1])
             mine[:, :, :-1].add_(of_rows[:, :, 1:, 0])
             mine[:, :, 1:].add_(of_rows[:, :, :-1, 2])
-        return of_x.view(shape), _unband(of_band, kernel)
+        return of_x.view(shape), _unband(of_band, kernel) if is_wanted else None
 
 
 def _chunks(padded: Tensor) -> Iterator[slice]:

@@ -34,6 +34,8 @@ _FEATURES = 2 * PATCH * PATCH + 2
 """Pixels of a and of b, selector, and a constant one that carries the stem's bias."""
 _HIDDEN = HIDDEN // 2
 """Hidden channels at most: two hidden units of a recipe make one."""
+_AT_A_TIME = 8
+"""Rows a pass without gradients works on at a time; more would make memory that the system hands out anew each time."""
 _MAP = _EDGE * _EDGE * CHANNELS
 
 _BLOCK_PARTS = tuple(
@@ -93,8 +95,14 @@ class CnnTrunk:
 
     def block(self, index: int, parts: Sequence[Tensor], x: Tensor) -> Tensor:
         """See ``Trunk``."""
-        unit = convolve(x, parts[1 + 2 * index]).relu_()
-        return torch.baddbmm(x.flatten(1, 3), unit.flatten(1, 3), parts[2 + 2 * index]).view(x.shape)
+        kernel, matrix = parts[1 + 2 * index], parts[2 + 2 * index]
+        if torch.is_grad_enabled():
+            return torch.baddbmm(x.flatten(1, 3), _unit(x, kernel), matrix).view(x.shape)
+        out = torch.empty_like(x)
+        for some in (slice(start, start + _AT_A_TIME) for start in range(0, len(x), _AT_A_TIME)):
+            unit = _unit(x[some], kernel[some])
+            torch.baddbmm(x[some].flatten(1, 3), unit, matrix[some], out=out[some].flatten(1, 3))
+        return out
 
     def logits(self, parts: Sequence[Tensor], x: Tensor) -> Tensor:
         """See ``Trunk``."""
@@ -121,6 +129,11 @@ class _Rectify(torch.autograd.Function):
         out, passing = ctx.saved_tensors
         # Positive where nothing was cut off.
         return torch.ops.aten.threshold_backward(above, torch.maximum(out, passing), 0.0), None, None
+
+
+def _unit(x: Tensor, kernel: Tensor) -> Tensor:
+    """[n, B * 16, M]"""
+    return convolve(x, kernel).relu_().flatten(1, 3)
 
 
 def _patches(images: NDArray[np.float32]) -> NDArray[np.float32]:
