@@ -141,8 +141,10 @@ def differentiate(
 
     def through(layer: Callable[[Sequence[Tensor], Tensor], Tensor], x: Tensor) -> Tensor:
         # Apart, because nobody wants the gradients of the parts from extra rows.
-        own = layer(leaves, x[:hosts])
-        return own if len(x) == hosts else torch.cat([own, layer(branches, x[hosts:])])
+        if len(x) == hosts:
+            return layer(leaves, x)
+        own, extra = torch.split(x, [hosts, len(x) - hosts])
+        return torch.cat([layer(leaves, own), layer(branches, extra)])
 
     with torch.enable_grad():
         x = trunk.stem(leaves, batch.inputs)
