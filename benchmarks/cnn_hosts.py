@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -235,7 +235,6 @@ class Trace(NamedTuple):
     accuracy: NDArray[np.float64]
     without: NDArray[np.float64]
     """Accuracy without the seed; NaN but for the first epoch in which the host feels it, in the stacked form."""
-    roles: list[list[Role | None]]
     seconds: float
 
 
@@ -263,11 +262,14 @@ def roles_of(ensemble: Ensemble) -> list[Role | None]:
     return roles
 
 
-def run_stacked(keys: Sequence[int], epochs: int, *, with_seeds: bool) -> Trace:
+def run_stacked(
+    keys: Sequence[int], epochs: int, *, with_seeds: bool, then: Callable[[int, list[Role | None]], None] | None = None
+) -> Trace:
+    """``then`` is called with every epoch and what the seeds did in it; its time does not count."""
     ensemble = Ensemble(identify(WORLD, keys), WorldConfig(set=WORLD))
     rows, roles, without, seconds = [], [], [], 0.0
     is_known = np.zeros(len(keys), dtype=bool)
-    for _ in range(epochs):
+    for epoch in range(epochs):
         actions = actions_of(ensemble, with_seeds=with_seeds)
         start = time.process_time()
         ensemble.step(actions)
@@ -280,22 +282,34 @@ def run_stacked(keys: Sequence[int], epochs: int, *, with_seeds: bool) -> Trace:
         is_felt = np.array([role is not None and role.alpha > 0 for role in roles[-1]])
         without.append(np.where(is_felt & ~is_known, rows[-1][2] - average, np.nan))
         is_known |= is_felt
+        if then is not None:
+            then(epoch, roles[-1])
     train_loss, loss, accuracy = np.array(rows, dtype=np.float64).swapaxes(0, 1)
-    return Trace(train_loss, loss, accuracy, np.array(without), roles, seconds)
+    return Trace(train_loss, loss, accuracy, np.array(without), seconds)
 
 
-def run_reference(keys: Sequence[int], roles: list[list[Role | None]]) -> Trace:
-    """The same hosts in turn, their seeds in the roles the stacked form gave them."""
-    hosts = [ReferenceHost(key) for key in keys]
-    start, results = time.process_time(), np.empty((4, len(roles), len(keys)))
-    for column, host in enumerate(hosts):
-        for epoch, row in enumerate(roles):
-            role = row[column]
+class InTurn:
+    """The same hosts one after the other, their seeds in the roles the stacked form gave them."""
+
+    def __init__(self, keys: Sequence[int]) -> None:
+        self.hosts = [ReferenceHost(key) for key in keys]
+        self.rows: list[list[tuple[float, ...]]] = []
+        self.seconds = 0.0
+
+    def run(self, epoch: int, roles: list[Role | None]) -> None:
+        """One epoch of all."""
+        start, row = time.process_time(), []
+        for host, role in zip(self.hosts, roles, strict=False):
             if role is not None and not host.seeds:
                 host.germinate(role)
             train_loss = host.train_epoch(epoch, role)
-            results[:, epoch, column] = train_loss, *host.evaluate(role)
-    return Trace(*results, roles, time.process_time() - start)
+            row.append((train_loss, *host.evaluate(role)))
+        self.seconds += time.process_time() - start
+        self.rows.append(row)
+
+    def trace(self) -> Trace:
+        """What they showed so far."""
+        return Trace(*np.moveaxis(np.array(self.rows), 2, 0), self.seconds)
 
 
 def assert_agree(ours: Trace, theirs: Trace) -> None:
@@ -314,8 +328,10 @@ def assert_agree(ours: Trace, theirs: Trace) -> None:
 
 def compare(count: int, reference_hosts: int, epochs: int, *, with_seeds: bool) -> dict[str, float]:
     """Env-steps per CPU second of both."""
-    ours = run_stacked(range(count), epochs, with_seeds=with_seeds)
-    theirs = run_reference(range(min(reference_hosts, count)), ours.roles)
+    in_turn = InTurn(range(min(reference_hosts, count)))
+    # Epoch by epoch, so that a busy machine slows both alike.
+    ours = run_stacked(range(count), epochs, with_seeds=with_seeds, then=in_turn.run)
+    theirs = in_turn.trace()
     assert_agree(ours, theirs)
     fast = count * epochs / ours.seconds
     slow = theirs.loss.size / theirs.seconds

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,9 +30,13 @@ def benchmark() -> ModuleType:
 @pytest.mark.parametrize("with_seeds", [False, True])
 def test_trajectories_agree(benchmark: ModuleType, with_seeds: bool) -> None:
     hosts = range(9 if with_seeds else 5)
-    ours = benchmark.run_stacked(hosts, 5, with_seeds=with_seeds)
-    theirs = benchmark.run_reference(hosts, ours.roles)
-    benchmark.assert_agree(ours, theirs)
-    if with_seeds:
-        assert {row.blueprint for row in ours.roles[0]} == set(SETS["images"].blueprints)
-        assert np.isfinite(ours.without).any(axis=0).all(), "every seed is felt in the end"
+    in_turn, grown = benchmark.InTurn(hosts), set()
+
+    def follow(epoch: int, roles: list[Any]) -> None:
+        grown.update(role.blueprint for role in roles if role is not None)
+        in_turn.run(epoch, roles)
+
+    ours = benchmark.run_stacked(hosts, 5, with_seeds=with_seeds, then=follow)
+    benchmark.assert_agree(ours, in_turn.trace())
+    assert grown == (set(SETS["images"].blueprints) if with_seeds else set())
+    assert np.isfinite(ours.without).any(axis=0).all() == with_seeds, "every seed is felt in the end"
