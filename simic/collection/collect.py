@@ -23,6 +23,7 @@ from simic.controllers.catalogue import make
 from simic.controllers.protocol import Controller
 from simic.hosts.catalogue import world_identity
 from simic.hosts.ensemble import Ensemble
+from simic.hosts.pictures import pictures_digest
 from simic.hosts.rollout import rollout
 from simic.runtime.clock import Clock
 from simic.runtime.parallel import run_jobs, worker_count
@@ -81,7 +82,7 @@ def collect(
             on_progress(len(summary.returns))
 
     summaries = run_jobs(grow_chunk, jobs, worker_count(world.processes), report_progress)
-    return _receipt(spec, hosts, keys, summaries, provenance, started, clock())
+    return _receipt(spec, hosts, keys, pictures_digest(world.images), summaries, provenance, started, clock())
 
 
 def grow_chunk(job: ChunkJob) -> ChunkSummary:
@@ -121,6 +122,7 @@ def _receipt(
     spec: ControllerSpec,
     hosts: Sequence[HostIdentity],
     keys: str,
+    pictures: str | None,
     summaries: Sequence[ChunkSummary],
     provenance: Provenance,
     started: datetime,
@@ -139,6 +141,7 @@ def _receipt(
         policy_digest=summaries[0].policy_version,
         set=hosts[0].set,
         host_keys_digest=keys,
+        pictures_digest=pictures,
         episodes=len(hosts),
         reports=sum(summary.reports for summary in summaries),
         reports_digest=digest_of([digest for summary in summaries for digest in summary.report_digests]),

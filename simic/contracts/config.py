@@ -29,6 +29,9 @@ class WorldConfig(Contract):
     """The hosts."""
 
     set: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] = "benchmark"
+    images: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    """A user's own pictures, for sets whose hosts look at images: an ``.npz`` file in CIFAR layout, or a folder with a
+    folder of PNG or JPEG files per class; null means digits."""
     horizon: Annotated[int, Field(ge=4, le=1000)] = 20
     """Epochs of an episode."""
     chunk: Annotated[int, Field(ge=1, le=4096)] = 64

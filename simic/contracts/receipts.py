@@ -65,6 +65,8 @@ class CollectionReceipt(Receipt):
     policy_digest: Digest | None
     set: Text
     host_keys_digest: Digest
+    pictures_digest: Digest | None = None
+    """Of a user's own pictures; null means the hosts saw digits."""
     episodes: Count
     reports: Count
     reports_digest: Digest

@@ -18,6 +18,7 @@ __all__ = [
     "CONNECTS",
     "DIGIT",
     "HIDDEN",
+    "IMAGE",
     "INPUTS",
     "LAYERS",
     "LEARNING_RATE",
@@ -31,6 +32,8 @@ __all__ = [
 
 DIGIT: Final = 16
 """Features of one digit."""
+IMAGE: Final = 8
+"""Pixels of an image's edge."""
 INPUTS: Final = 2 * DIGIT + 2
 """Digit a, digit b, selector, and a constant one that carries the stem's bias."""
 WIDTH: Final = 24

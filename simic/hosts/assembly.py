@@ -19,6 +19,7 @@ from simic.hosts.keys import MODULES, HostSet
 from simic.hosts.masked import MaskedHosts
 from simic.hosts.modules.batch import ModuleHosts
 from simic.hosts.operators import change_of
+from simic.hosts.pictures import pool_source
 from simic.hosts.protocols import Blueprint, HostBatch, Operator, Site
 from simic.hosts.sanity import newborns
 
@@ -51,13 +52,18 @@ class _Reblended(Blueprint):
 def assemble(hosts: Sequence[HostIdentity], chosen: HostSet, world: WorldConfig) -> HostBatch:
     """The hosts of a set, ready to train.
 
-    Families of another kind than the set's, a device that is not there, and a form that hosts cannot take are a
-    ConfigError.
+    Families of another kind than the set's, pictures for hosts that look at none, a device that is not there, and a
+    form that hosts cannot take are a ConfigError.
     """
     names = blueprint_names()
     blueprints = [load_blueprint(name) for name in names]
     if world.blend != "own":
         blueprints = [_Reblended(blueprint, Operator(world.blend)) for blueprint in blueprints]
+    if world.images is not None and not chosen.has_pictures:
+        raise ConfigError(
+            f"world.images {world.images!r}: hosts of kind {chosen.kind!r} look at no pictures; choose a set that "
+            "does, such as world.set=images, or leave it empty"
+        )
     modular = {host.family: is_modular(host.family) for host in hosts}
     wants_modules = chosen.kind == MODULES
     strangers = sorted(name for name, is_module in modular.items() if is_module != wants_modules)
@@ -76,11 +82,11 @@ def assemble(hosts: Sequence[HostIdentity], chosen: HostSet, world: WorldConfig)
         )
     if wants_modules:
         return ModuleHosts(hosts, blueprints)
+    kind, pools = load_trunk(chosen.kind), pool_source(world.images)
     if not world.is_masked:
-        return CompactedHosts(hosts, blueprints, load_trunk(chosen.kind))
+        return CompactedHosts(hosts, blueprints, kind, pools)
     indices = [index for index, name in enumerate(names) if name in chosen.blueprints]
-    device = torch.device(world.device)
-    return MaskedHosts(hosts, blueprints, load_trunk(chosen.kind), offered=indices, device=device)
+    return MaskedHosts(hosts, blueprints, kind, pools, offered=indices, device=torch.device(world.device))
 
 
 def offered(batch: HostBatch, chosen: HostSet) -> NDArray[np.bool_]:

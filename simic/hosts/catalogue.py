@@ -99,12 +99,18 @@ def world_identity(world: WorldConfig) -> dict[str, str | int]:
 
     Forms and devices agree but for rounding, which training may multiply, so an episode belongs to one of each.
     """
+    pictures: dict[str, str | int] = {}
+    if world.images is not None:
+        from simic.hosts.pictures import load_pictures
+
+        pictures["pictures"] = load_pictures(world.images).digest
     return {
         "code": world_digest(),
         "horizon": world.horizon,
         "prune_epochs": world.prune_epochs,
         "blend": world.blend,
         "form": f"{'masked' if world.is_masked else 'compacted'} on {world.device}",
+        **pictures,
     }
 
 

@@ -19,7 +19,7 @@ from simic.hosts import counter_rng
 from simic.hosts.anatomy import BATCH, BLOCKS, HIDDEN, SAMPLES, STEPS
 from simic.hosts.catalogue import load_family
 from simic.hosts.counter_rng import Purpose
-from simic.hosts.data import POOL_SIZES, HostSamples, epoch_order, host_samples
+from simic.hosts.data import HostSamples, PoolOf, epoch_order, host_samples
 from simic.hosts.evaluation import EvaluationSet
 from simic.hosts.growth import Growth
 from simic.hosts.protocols import HostRecipe, Part, Site
@@ -55,8 +55,10 @@ class TrainingSet(NamedTuple):
 class Cohort:
     """What the hosts learn from and are measured on."""
 
-    def __init__(self, keys: NDArray[np.int64], recipes: Sequence[HostRecipe], trunk: Trunk) -> None:
-        self.keys, self.recipes, self._trunk = keys, recipes, trunk
+    def __init__(
+        self, keys: NDArray[np.int64], recipes: Sequence[HostRecipe], trunk: Trunk, pool_of: PoolOf | None = None
+    ) -> None:
+        self.keys, self.recipes, self._trunk, self._pool_of = keys, recipes, trunk, pool_of
         samples = self._samples(Part.TRAIN)
         self._sizes = np.array([len(one.labels) for one in samples])
         self.training = TrainingSet(*_stack(samples, SAMPLES), self._stacked_gains(samples, SAMPLES))
@@ -108,8 +110,10 @@ class Cohort:
         return drawn
 
     def _samples(self, part: Part) -> list[HostSamples]:
-        inputs = self._trunk.inputs
-        return [host_samples(int(key), one, part, inputs) for key, one in zip(self.keys, self.recipes, strict=True)]
+        return [
+            host_samples(int(key), one, part, self._trunk.inputs, self._pool_of)
+            for key, one in zip(self.keys, self.recipes, strict=True)
+        ]
 
     def _stacked_gains(self, samples: Sequence[HostSamples], rows: int) -> tuple[Tensor | None, ...]:
         """Per block [N, rows, 1]; 1 for hosts that scale nothing there, None if no host does."""
@@ -124,7 +128,8 @@ class Cohort:
         return tuple(gains)
 
     def _evaluation_set(self, part: Part) -> EvaluationSet:
-        samples, valid = self._samples(part), POOL_SIZES[part]
+        samples = self._samples(part)
+        valid = len(samples[0].labels)
         rows = -(-valid // _VECTOR) * _VECTOR
         inputs, labels = _stack(samples, rows)
         return EvaluationSet(inputs, labels, self._stacked_gains(samples, rows), valid)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.state import HostIdentity
+from simic.hosts.data import PoolOf
 from simic.hosts.evaluation import evaluate
 from simic.hosts.growth import Growth, gather, scatter
 from simic.hosts.protocols import Blueprint, Measurement, Part, Roles, TrainingRecord
@@ -21,8 +22,14 @@ __all__ = ["CompactedHosts"]
 class CompactedHosts(StackedHosts):
     """See ``HostBatch``."""
 
-    def __init__(self, hosts: Sequence[HostIdentity], blueprints: Sequence[Blueprint], kind: type[Trunk]) -> None:
-        super().__init__(hosts, blueprints, kind)
+    def __init__(
+        self,
+        hosts: Sequence[HostIdentity],
+        blueprints: Sequence[Blueprint],
+        kind: type[Trunk],
+        pool_of: PoolOf | None = None,
+    ) -> None:
+        super().__init__(hosts, blueprints, kind, pool_of)
         self._prepared: tuple[int, EpochBatches] | None = None
 
     def probe(self, roles: Roles, epoch: int) -> NDArray[np.float64]:

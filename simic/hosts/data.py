@@ -1,8 +1,9 @@
-"""Digits, cut three ways, and the samples of each host.
+"""Images, cut three ways, and the samples of each host.
 
-scikit-learn's digits, 8x8 mean-pooled 2x2 to 16 features and standardised with the training pool's statistics.
-One fixed shuffle gives 900 digits to the training pool, 450 to validation and 447 to test. A sample is a pair of
-digits of one part; pairs, selectors, noise and order are hashed from the host's key.
+By default scikit-learn's 8x8 digits: one fixed shuffle gives 900 to the training pool, 450 to validation and 447 to
+test. Mean-pooled 2x2 they are 16 features, standardised one by one; whole images are standardised by one mean and one
+deviation. Both come from the training pool alone. A sample is a pair of images of one part; pairs, selectors, noise
+and order are hashed from the host's key. A user's own pictures take the digits' place: see ``pictures``.
 Shapes: n samples, N hosts.
 """
 
@@ -18,23 +19,32 @@ from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
 from simic.contracts.errors import DatasetError
 from simic.hosts import counter_rng
-from simic.hosts.anatomy import DIGIT, SAMPLES
+from simic.hosts.anatomy import DIGIT, IMAGE, SAMPLES
 from simic.hosts.counter_rng import Purpose
 from simic.hosts.protocols import HostRecipe, Pairs, Part
 
-__all__ = ["POOL_SIZES", "DigitPool", "HostSamples", "digit_pool", "epoch_order", "host_samples"]
+__all__ = ["POOL_SIZES", "HostSamples", "Pool", "PoolOf", "cut_pools", "digit_pool", "epoch_order", "host_samples"]
 
 
 POOL_SIZES: dict[Part, int] = {Part.TRAIN: 900, Part.VALIDATION: 450, Part.TEST: 447}
+"""Of the digits."""
 
 
-class DigitPool(NamedTuple):
-    """The digits of one part."""
+class Pool(NamedTuple):
+    """The images of one part."""
 
     features: NDArray[np.float32]
-    """[n, 16]"""
+    """[n, 16], standardised."""
     labels: NDArray[np.int64]
     """[n]"""
+    images: NDArray[np.float32]
+    """[n, 8, 8], standardised."""
+    directions: NDArray[np.float64]
+    """[16, 16]: principal directions of the training pool's features, scaled to unit deviation."""
+
+
+PoolOf = Callable[[Part], Pool]
+"""Where images come from; a part's pool is always the same."""
 
 
 class HostSamples(NamedTuple):
@@ -48,29 +58,53 @@ class HostSamples(NamedTuple):
     """[n]: standard normal; what the ``gain`` family multiplies with its spread."""
 
 
-@cache
-def _pools() -> dict[Part, DigitPool]:
-    images, labels = load_digits(return_X_y=True)
+def cut_pools(
+    images: NDArray[np.float64], labels: NDArray[np.int64], order: NDArray[np.int64], sizes: dict[Part, int]
+) -> dict[Part, Pool]:
+    """Give ``images`` [n, 8, 8] to the parts in ``order`` [n] and standardise all by the training pool."""
     features = images.reshape(-1, 4, 2, 4, 2).mean(axis=(2, 4)).reshape(len(images), DIGIT)
-    order = counter_rng.permutations(counter_rng.streams(0, Purpose.SHUFFLE), len(images))[0]
-    cuts = np.split(order, np.cumsum([POOL_SIZES[part] for part in Part])[:-1])
+    cuts = np.split(order, np.cumsum([sizes[part] for part in Part])[:-1])
     mean, std = features[cuts[0]].mean(axis=0), features[cuts[0]].std(axis=0)
     features = ((features - mean) / np.where(std > 0, std, 1.0)).astype(np.float32)
-    if len(cuts[2]) != POOL_SIZES[Part.TEST] or not np.isfinite(features).all():
-        raise DatasetError(f"digits: expected {sum(POOL_SIZES.values())} finite images, found {len(images)}")
-    return {part: DigitPool(features[cut], labels[cut].astype(np.int64)) for part, cut in zip(Part, cuts, strict=True)}
+    taught = images[cuts[0]]
+    whole = ((images - taught.mean()) / max(taught.std(), np.finfo(np.float32).tiny)).astype(np.float32)
+    if len(cuts[2]) != sizes[Part.TEST] or not (np.isfinite(features).all() and np.isfinite(whole).all()):
+        raise DatasetError(f"images: expected {sum(sizes.values())} finite ones that differ, found {len(images)}")
+    directions = _directions(features[cuts[0]].astype(np.float64))
+    return {
+        part: Pool(features[cut], labels[cut].astype(np.int64), whole[cut], directions)
+        for part, cut in zip(Part, cuts, strict=True)
+    }
 
 
-def digit_pool(part: Part) -> DigitPool:
+def _directions(features: NDArray[np.float64]) -> NDArray[np.float64]:
+    _, scale, rows = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
+    directions: NDArray[np.float64] = rows / np.where(scale > 0, scale, 1.0)[:, None] * np.sqrt(len(features))
+    return directions
+
+
+@cache
+def _digits() -> dict[Part, Pool]:
+    images, labels = load_digits(return_X_y=True)
+    order = counter_rng.permutations(counter_rng.streams(0, Purpose.SHUFFLE), len(images))[0]
+    return cut_pools(images.reshape(-1, IMAGE, IMAGE), labels, order, POOL_SIZES)
+
+
+def digit_pool(part: Part) -> Pool:
     """The digits of a part, always in the same order."""
-    return _pools()[part]
+    return _digits()[part]
 
 
 def host_samples(
-    key: int, recipe: HostRecipe, part: Part, inputs: Callable[[Pairs], NDArray[np.float32]]
+    key: int,
+    recipe: HostRecipe,
+    part: Part,
+    inputs: Callable[[Pairs], NDArray[np.float32]],
+    pool_of: PoolOf | None = None,
 ) -> HostSamples:
-    """The samples of one host; training samples carry the recipe's label noise, the others are clean."""
-    pool, size = digit_pool(part), POOL_SIZES[part]
+    """The samples of one host, of digits if nothing else is given; only training labels carry the recipe's noise."""
+    pool = (pool_of or digit_pool)(part)
+    size = len(pool.labels)
     first = np.arange(size)
     if part is Part.TRAIN:
         first = counter_rng.permutations(counter_rng.streams(key, Purpose.SUBSET), size)[0, : recipe.samples]
@@ -79,7 +113,16 @@ def host_samples(
     if part is Part.TRAIN:
         second = first[second % count]
     selector = counter_rng.integers(counter_rng.streams(key, Purpose.SELECTOR, part), count, 2)[0] == 1
-    pairs = Pairs(pool.features[first], pool.features[second], pool.labels[first], pool.labels[second], selector)
+    pairs = Pairs(
+        a=pool.features[first],
+        b=pool.features[second],
+        label_a=pool.labels[first],
+        label_b=pool.labels[second],
+        selector=selector,
+        image_a=pool.images[first],
+        image_b=pool.images[second],
+        directions=pool.directions,
+    )
     labels = recipe.labels(pairs)
     if part is Part.TRAIN:
         labels = _noisy(key, labels, recipe)

@@ -33,12 +33,21 @@ class HostSet(NamedTuple):
     """What the hosts are made of: a file in ``trunks``, or ``MODULES``."""
     blueprints: tuple[str, ...] = STANDARD
     """What may grow."""
+    has_pictures: bool = False
+    """The hosts look at images, and a user's own may take the digits' place."""
 
 
 _FIVE = ("cap", "select", "gain", "noisy", "fine")
 SETS: dict[str, HostSet] = {
     "benchmark": HostSet(_FIVE, seeds_max=1),
     "compound": HostSet((*_FIVE, "both"), seeds_max=3),
+    "images": HostSet(
+        ("match", *_FIVE[1:]),
+        seeds_max=1,
+        kind="cnn",
+        blueprints=(*STANDARD, "conv3x3", "depthwise"),
+        has_pictures=True,
+    ),
 }
 
 

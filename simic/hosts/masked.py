@@ -21,6 +21,7 @@ from simic.hosts.anatomy import BATCH, STEPS
 from simic.hosts.cohort import TrainingSet
 from simic.hosts.counter_rng import Purpose
 from simic.hosts.cuda_graph import Replayed
+from simic.hosts.data import PoolOf
 from simic.hosts.evaluation import EvaluationSet
 from simic.hosts.masked_evaluation import evaluate, measurement_width
 from simic.hosts.masked_pass import Cast, options_of
@@ -40,11 +41,12 @@ class MaskedHosts(StackedHosts):
         hosts: Sequence[HostIdentity],
         blueprints: Sequence[Blueprint],
         kind: type[Trunk],
+        pool_of: PoolOf | None = None,
         *,
         offered: Sequence[int],
         device: torch.device,
     ) -> None:
-        super().__init__(hosts, blueprints, kind)
+        super().__init__(hosts, blueprints, kind, pool_of)
         self._device = device
         self.weights, self.momentum = self.weights.on(device), self.momentum.on(device)
         self.seeds = self.seeds.on(device)

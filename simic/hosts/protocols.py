@@ -229,6 +229,11 @@ class Pairs(NamedTuple):
     label_a: NDArray[np.int64]
     label_b: NDArray[np.int64]
     selector: NDArray[np.bool_]
+    image_a: NDArray[np.float32]
+    """[n, 8, 8], standardised: the image that a's features sum up."""
+    image_b: NDArray[np.float32]
+    directions: NDArray[np.float64]
+    """[16, 16]: principal directions of the training pool's features, scaled to unit deviation."""
 
 
 class HostRecipe(NamedTuple):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.state import HostIdentity, LayerKind
 from simic.hosts.cohort import Cohort, recipes_of
+from simic.hosts.data import PoolOf
 from simic.hosts.protocols import Blueprint, HostRecipe, Memory
 from simic.hosts.training import layer_norms, part_squares
 from simic.hosts.trunk import Trunk, birth_of_hosts
@@ -34,17 +35,23 @@ class Snapshot(NamedTuple):
 class StackedHosts:
     """What both forms share, see ``HostBatch``; tensors may lie on any device, what is returned is on the CPU."""
 
-    def __init__(self, hosts: Sequence[HostIdentity], blueprints: Sequence[Blueprint], kind: type[Trunk]) -> None:
+    def __init__(
+        self,
+        hosts: Sequence[HostIdentity],
+        blueprints: Sequence[Blueprint],
+        kind: type[Trunk],
+        pool_of: PoolOf | None = None,
+    ) -> None:
         recipes: list[HostRecipe] = recipes_of(hosts)
         self.keys: NDArray[np.int64] = np.array([host.key for host in hosts], dtype=np.int64)
         self.blueprints = blueprints
         self.trunk = kind(recipes)
         self.anatomy = self.trunk.anatomy
-        self.cohort = Cohort(self.keys, recipes, self.trunk)
+        self.cohort = Cohort(self.keys, recipes, self.trunk, pool_of)
         self.weights = birth_of_hosts(self.trunk, self.keys)
         self.momentum = HostWeights.zeros(len(hosts), [part.shape for part in self.trunk.parts])
         sizes = [one.parameters(site) for one in blueprints for site in self.anatomy.sites if one.suits(site)]
-        self.seeds = SeedStore.zeros(len(hosts), len(self.anatomy.sites), max(1, *sizes))
+        self.seeds = SeedStore.zeros(len(hosts), len(self.anatomy.sites), max([1, *sizes]))
 
     def layers(self) -> dict[str, NDArray[Any]]:
         """See ``HostBatch``."""

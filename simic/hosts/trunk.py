@@ -8,7 +8,8 @@ Shapes: N hosts, S slots, R rows, B samples, D features, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -157,15 +158,20 @@ def differentiate(
     """``Trunk.backpropagate`` by automatic differentiation."""
     paths, hosts = growth.paths, growth.paths.counts[0]
     leaves = [part[:hosts].detach().requires_grad_() for part in parts]
+    branches = [part[hosts:] for part in parts]
+
+    def through(layer: Callable[[Sequence[Tensor], Tensor], Tensor], x: Tensor) -> Tensor:
+        # Apart, because nobody wants the gradients of the parts from extra rows.
+        if len(x) == hosts:
+            return layer(leaves, x)
+        own, extra = torch.split(x, [hosts, len(x) - hosts])
+        return torch.cat([layer(leaves, own), layer(branches, extra)])
+
     with torch.enable_grad():
-        rows = [
-            leaf if len(part) == hosts else torch.cat([leaf, part[hosts:]])
-            for leaf, part in zip(leaves, parts, strict=True)
-        ]
-        x = trunk.stem(rows, batch.inputs)
+        x = trunk.stem(leaves, batch.inputs)
         for slot, bed in enumerate(growth.beds):
             if slot:
-                x = trunk.block(slot - 1, rows, x)
+                x = through(partial(trunk.block, slot - 1), x)
                 gain = batch.gains[slot - 1]
                 if gain is not None:
                     factor = paths.per_row(gain, slot)
@@ -173,9 +179,10 @@ def differentiate(
             if len(paths.starts[slot]):
                 x = torch.cat([x, x.detach().index_select(0, paths.starts[slot])])
             if bed is not None:
-                h = x.index_select(0, bed.source)
+                # The targets already hold what the sources do, but where a row branches off they hold a detached copy.
+                h = x.index_select(0, bed.target)
                 x = x.index_copy(0, bed.target, h + bed.change(h, batch.noise[slot]))
-        logits = trunk.logits(rows, x)
+        logits = through(trunk.logits, x)
         likelihood = (logits.log_softmax(dim=1) * paths.per_row(batch.targets, len(growth.beds))).sum()
         loss = likelihood * (-1.0 / batch.targets.shape[2])
     seeds = [group.parameters for _, group in growth.groups() if group.parameters.requires_grad]

@@ -71,7 +71,7 @@ def test_a_host_is_clipped_together_with_the_seed_it_feels() -> None:
     """Gradients of the gain family exceed the clip norm in most steps."""
     grown, host = ensemble([2], horizon=4), ReferenceHost(2, SET)
     host.germinate(0, "heavy")
-    rows = (action(Op.GERMINATE, blueprint=4), action(Op.ADVANCE))
+    rows = (action(Op.GERMINATE, blueprint=blueprint_names().index("heavy")), action(Op.ADVANCE))
     for epoch, row in enumerate(rows):
         grown.step(row[None])
         host.train_epoch(epoch, [Role(0, "heavy", float(epoch), is_incubating=not epoch)])

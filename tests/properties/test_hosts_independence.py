@@ -87,8 +87,34 @@ def test_bits_do_not_depend_on_neighbours_when_hosts_hold_several_seeds(monkeypa
             assert alone[key] == together[key]
 
 
-def test_bits_do_not_depend_on_the_number_of_threads() -> None:
-    one, two = ensemble(KEYS[:2]), ensemble(KEYS[:2])
+@pytest.fixture(scope="module")
+def images_together() -> tuple[History, set[tuple[int, int]]]:
+    """33 convolutional hosts side by side."""
+    return _history(KEYS[:33], "images")
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 33])
+def test_bits_of_convolutional_hosts_do_not_depend_on_neighbours_or_position(
+    images_together: tuple[History, set[tuple[int, int]]], count: int
+) -> None:
+    chosen = np.random.default_rng(count).permutation(KEYS[:33])[:count].tolist()
+    alone, _ = _history(chosen, "images")
+    for key in chosen:
+        assert alone[key] == images_together[0][key], f"host {key} differs among {count}"
+
+
+def test_the_convolutional_histories_exercise_every_blueprint_and_pruning(
+    images_together: tuple[History, set[tuple[int, int]]],
+) -> None:
+    trained = {blueprint for stage, blueprint in images_together[1] if stage == STAGE_INDEX[SeedStage.TRAINING]}
+    assert trained == set(map(blueprint_names().index, SETS["images"].blueprints))
+    stages = {stage for stage, _ in images_together[1]}
+    assert stages >= {STAGE_INDEX[stage] for stage in (SeedStage.EMBARGOED, SeedStage.BLENDING, SeedStage.FOSSILIZED)}
+
+
+@pytest.mark.parametrize("world_set", ["benchmark", "images"])
+def test_bits_do_not_depend_on_the_number_of_threads(world_set: str) -> None:
+    one, two = ensemble(KEYS[:2], world_set=world_set), ensemble(KEYS[:2], world_set=world_set)
     two.world = two.world.model_copy(update={"threads": 2})
     actions = random_actions(one.masks(), _uniforms(one, 0), patience=0.0)
     one.step(actions)

@@ -13,12 +13,14 @@ from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGE_INDEX, Masks
 from simic.contracts.config import WorldConfig
 from simic.contracts.lifecycle import SeedStage
+from simic.hosts.catalogue import blueprint_names
 from simic.hosts.ensemble import Ensemble, StepOutcome
 from simic.hosts.keys import identify
 from simic.hosts.stacked import StackedHosts
 
 __all__ = ["action", "ensemble", "prove", "random_actions", "stack", "stage_of", "state_digest", "step_with", "waits"]
 
+GATE = blueprint_names().index("gate")
 SIZES = {Head.ALPHA_TARGET: 3, Head.ALPHA_SPEED: 4, Head.ALPHA_CURVE: 3, Head.TEMPO: 3}
 
 
@@ -41,7 +43,7 @@ def waits(hosts: int) -> NDArray[np.int16]:
     return rows
 
 
-def action(op: Op, slot: int = 0, blueprint: int = 3, **factors: int) -> NDArray[np.int16]:
+def action(op: Op, slot: int = 0, blueprint: int = GATE, **factors: int) -> NDArray[np.int16]:
     """One row; factors are indices by head name and default to 0, the alpha target to 1.0."""
     values = {"op": OP_INDEX[op], "slot": slot, "blueprint": blueprint, "alpha_target": 2, **factors}
     row = [values.get(head.value, 0) if head in RELEVANT_HEADS[op] else -1 for head in HEADS]

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.hosts.data import digit_pool
-from simic.hosts.protocols import HostRecipe, Pairs, Part
+from simic.hosts.protocols import HostRecipe, Pairs
 
 __all__ = ["FAMILY", "Cap"]
 
 _COMPONENTS = ((0, 2), (2, 3))
 """Pairs of principal components that make labels a wide layer can learn from 512 samples."""
-
-
-@cache
-def _directions() -> NDArray[np.float64]:
-    """Principal directions of the training digits, scaled to unit deviation, [16, 16]."""
-    features = digit_pool(Part.TRAIN).features.astype(np.float64)
-    _, scale, rows = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
-    directions: NDArray[np.float64] = rows / scale[:, None] * np.sqrt(len(features))
-    return directions
 
 
 class Cap:
@@ -33,7 +21,7 @@ class Cap:
         chosen = _COMPONENTS[int(draws[0] * len(_COMPONENTS))]
 
         def labels(pairs: Pairs) -> NDArray[np.int64]:
-            u, v = (digit @ _directions()[list(chosen)].T for digit in (pairs.a, pairs.b))
+            u, v = (digit @ pairs.directions[list(chosen)].T for digit in (pairs.a, pairs.b))
             return ((u[:, 0] * v[:, 0] > 0) * 2 + (u[:, 1] * v[:, 1] > 0)).astype(np.int64)
 
         hidden = (1 + int(draws[1] * 3), 1 + int(draws[2] * 3))

@@ -52,6 +52,31 @@ def run(
     )
 
 
+def test_episodes_of_other_pictures_are_other_episodes(tmp_path: Path) -> None:
+    """The same keys, the same seed and the same path: only what the pictures show has changed."""
+    path, labels = tmp_path / "own.npz", np.arange(420) % 3
+    receipts = []
+    for seed in (0, 0, 1):
+        np.savez(path, images=np.random.default_rng(seed).random((420, 8, 8)), labels=labels)
+        receipts.append(
+            collect(
+                ControllerSpec(name="wait"),
+                identify("images", [2]),
+                WorldConfig(set="images", images=str(path), horizon=4, workers=1),
+                tmp_path / f"bus{len(receipts)}",
+                seed=7,
+                provenance=Provenance("0.1.0+test", "c" * 64, 7),
+                clock=lambda: BASE,
+            )
+        )
+    first, again, other = receipts
+    assert first.pictures_digest == again.pictures_digest != other.pictures_digest
+    assert first.reports_digest == again.reports_digest != other.reports_digest
+    ids = [{report.run_id for report in reports_in(tmp_path / f"bus{n}")} for n in range(3)]
+    assert ids[0] == ids[1] != ids[2]
+    assert run(tmp_path / "digits").pictures_digest is None
+
+
 def reports_in(root: Path) -> list[FieldReport]:
     lines = [line for delivery in SpoolBus(root).claim(FIELD_REPORTS) for line in delivery.open(1 << 20)]
     assert all(line.defect is None for line in lines)

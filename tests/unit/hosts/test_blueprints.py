@@ -13,15 +13,13 @@ from simic.hosts.protocols import Blueprint, Operator, Site
 
 SIZES = {"norm": 48, "gate": 220, "bottleneck": 220, "dense": 612, "heavy": 1640, "dropout": 0, "low_rank": 96}
 SITES = [Site(8), Site(24), Site(40), Site(8, (4, 4)), Site(12, (5,))]
-NAMES = blueprint_names()
-LEARNING = [name for name in NAMES if name != "dropout"]
+GROWING = [(name, site) for name in blueprint_names() for site in SITES if load_blueprint(name).suits(site)]
+LEARNING = [(name, site) for name, site in GROWING if name != "dropout"]
 
 
 def _born(name: str, site: Site, seeds: int = 3) -> tuple[Blueprint, Tensor, Tensor]:
     """A blueprint, its parameters at birth and a state it may meet."""
     blueprint = load_blueprint(name)
-    if not blueprint.suits(site):
-        pytest.skip(f"{name} does not grow on {site}")
     generator = torch.Generator().manual_seed(0)
     parameters = blueprint.birth(torch.randn(seeds, blueprint.parameters(site), generator=generator), site)
     return blueprint, parameters, torch.randn(seeds, 32, *site.space, site.width, generator=generator)
@@ -37,9 +35,8 @@ def test_sizes_are_as_documented() -> None:
     assert {name: load_blueprint(name).parameters(Site(24)) for name in SIZES} == SIZES
 
 
-@pytest.mark.parametrize("site", SITES, ids=str)
 @pytest.mark.parametrize("operator", Operator)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "site"), GROWING, ids=str)
 def test_l2_identity_at_birth(name: str, operator: Operator, site: Site) -> None:
     for scale in (1e-3, 1.0, 1e3):
         blueprint, parameters, h = _born(name, site)
@@ -48,9 +45,8 @@ def test_l2_identity_at_birth(name: str, operator: Operator, site: Site) -> None
         assert change.abs().max() <= 1e-5
 
 
-@pytest.mark.parametrize("site", SITES, ids=str)
 @pytest.mark.parametrize("operator", Operator)
-@pytest.mark.parametrize("name", LEARNING)
+@pytest.mark.parametrize(("name", "site"), LEARNING, ids=str)
 def test_l2_gradient_at_birth_is_finite_and_not_zero(name: str, operator: Operator, site: Site) -> None:
     for scale in (0.1, 1.0, 10.0):
         blueprint, parameters, h = _born(name, site)
@@ -62,9 +58,8 @@ def test_l2_gradient_at_birth_is_finite_and_not_zero(name: str, operator: Operat
         assert (norms > 0).all()
 
 
-@pytest.mark.parametrize("site", SITES, ids=str)
 @pytest.mark.parametrize("operator", Operator)
-@pytest.mark.parametrize("name", LEARNING)
+@pytest.mark.parametrize(("name", "site"), LEARNING, ids=str)
 def test_l2_twenty_steps_reduce_a_toy_loss(name: str, operator: Operator, site: Site) -> None:
     """The task: twice the state where its first feature is positive, its unit vector elsewhere."""
     blueprint, parameters, h = _born(name, site)
@@ -82,8 +77,7 @@ def test_l2_twenty_steps_reduce_a_toy_loss(name: str, operator: Operator, site: 
     assert (losses[-1] < losses[0] * 0.995).all()
 
 
-@pytest.mark.parametrize("site", SITES, ids=str)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "site"), GROWING, ids=str)
 def test_seeds_do_not_see_each_other(name: str, site: Site) -> None:
     blueprint, parameters, h = _born(name, site)
     parameters = parameters + 0.1
@@ -92,6 +86,50 @@ def test_seeds_do_not_see_each_other(name: str, site: Site) -> None:
     for row in range(len(h)):
         alone = blueprint.delta(parameters[row : row + 1], h[row : row + 1], noise[row : row + 1])
         assert torch.equal(alone[0], together[row])
+
+
+def test_convolutions_grow_on_maps_alone_and_everything_else_everywhere() -> None:
+    grown = {name: [site for other, site in GROWING if other == name] for name in blueprint_names()}
+    maps = [site for site in SITES if len(site.space) == 2]
+    convolutions = {"conv3x3": 9 * 64 + 64 + 16, "depthwise": 9 * 8 + 64 + 16}
+    for name, sites in grown.items():
+        assert sites == (maps if name in convolutions else SITES)
+    assert {name: load_blueprint(name).parameters(Site(8, (4, 4))) for name in convolutions} == convolutions
+
+
+@pytest.mark.parametrize("name", ["conv3x3", "depthwise"])
+def test_a_convolution_sees_the_eight_neighbours_and_no_further(name: str) -> None:
+    site = Site(8, (4, 4))
+    blueprint, parameters, h = _born(name, site, seeds=1)
+    parameters = parameters + 0.1
+    touched = h.clone()
+    touched[:, :, 0, 0] += 1.0
+    moved = (
+        (blueprint.delta(parameters, touched, None) != blueprint.delta(parameters, h, None)).any(dim=-1)[0].any(dim=0)
+    )
+    assert moved.tolist() == [[row < 2 and column < 2 for column in range(4)] for row in range(4)]
+
+
+def test_convolutions_learn_from_neighbours_what_pointwise_layers_cannot() -> None:
+    """The task: half of what lies one column to the right, for all of 512 maps."""
+    site, left = Site(8, (4, 4)), {}
+    for name in ("conv3x3", "depthwise", "dense", "heavy"):
+        blueprint = load_blueprint(name)
+        generator = torch.Generator().manual_seed(0)
+        parameters = blueprint.birth(torch.randn(1, blueprint.parameters(site), generator=generator), site)
+        h = torch.randn(1, 512, 4, 4, 8, generator=generator)
+        target = torch.zeros_like(h)
+        target[:, :, :, :-1] = 0.5 * h[:, :, :, 1:]
+        parameters = parameters.requires_grad_()
+        optimizer = torch.optim.SGD([parameters], lr=0.5, momentum=0.9)
+        for _ in range(150):
+            loss = (blueprint.delta(parameters, h, None) - target).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        left[name] = float(loss.detach() / target.square().mean())
+    assert max(left["conv3x3"], left["depthwise"]) < 0.8
+    assert min(left["dense"], left["heavy"]) > 0.95, "pointwise layers see no neighbour"
 
 
 @pytest.mark.parametrize("operator", [Operator.MULTIPLY, Operator.GATE])

@@ -13,6 +13,7 @@ from support.grown import action, ensemble, random_actions, stack, state_digest,
 
 from simic.contracts.actions import Op
 from simic.contracts.errors import ConfigError
+from simic.hosts.catalogue import blueprint_names
 from simic.hosts.counterfactual import PLAYERS_MAX, SMOOTHING, attribute, coalitions, fold_contributions
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.keys import SETS, HostSet
@@ -76,7 +77,7 @@ def test_m18_what_is_not_measured_is_absent_and_not_zero() -> None:
 def test_l11_a_seed_earns_nothing_by_its_hosts_own_progress() -> None:
     grown = ensemble([1])
     before = grown.observe().system["validation_accuracy"][0]
-    step_with(grown, action(Op.GERMINATE, blueprint=2))
+    step_with(grown, action(Op.GERMINATE, blueprint=blueprint_names().index("dropout")))
     step_with(grown, action(Op.ADVANCE))
     slots = grown.observe().slots
     assert (slots["contribution"][0], slots["risk"][0], slots["parameters"][0]) == (0.0, 0.0, 0)

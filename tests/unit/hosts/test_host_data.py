@@ -42,7 +42,7 @@ def test_only_the_training_pool_is_standardised_exactly() -> None:
 def test_l14_test_digits_are_not_read_before_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Part] = []
 
-    def watched(part: Part) -> data.DigitPool:
+    def watched(part: Part) -> data.Pool:
         read.append(part)
         return digit_pool(part)
 

@@ -19,8 +19,8 @@ def test_names_are_known_without_torch() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.split() == [
-        *("bottleneck", "dense", "dropout", "gate", "heavy", "low_rank", "norm"),
-        *("both", "cap", "fine", "gain", "noisy", "select"),
+        *("bottleneck", "conv3x3", "dense", "depthwise", "dropout", "gate", "heavy", "low_rank", "norm"),
+        *("both", "cap", "fine", "gain", "match", "noisy", "select"),
     ]
 
 

@@ -15,6 +15,7 @@ from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations, masks_of
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.state import HardwareContext, LayerKind, SystemState
+from simic.hosts.catalogue import blueprint_names
 from simic.hosts.evaluation import ratio_of
 from simic.hosts.rollout import Step, controller_uniforms, rollout
 
@@ -113,11 +114,11 @@ def test_activation_spread_is_what_it_says() -> None:
 
 def test_risk_is_the_share_of_the_state_that_a_seed_adds() -> None:
     grown = ensemble([4], horizon=6)
-    step_with(grown, action(Op.GERMINATE, blueprint=1))
+    step_with(grown, action(Op.GERMINATE, blueprint=blueprint_names().index("dense")))
     step_with(grown, action(Op.ADVANCE, alpha_target=0))
     samples = stack(grown).cohort.validation
     h = torch.maximum(samples.inputs @ stack(grown).weights.parts[0], stack(grown).trunk._floor)[:, :450]
-    blueprint = stack(grown).blueprints[1]
+    blueprint = stack(grown).blueprints[blueprint_names().index("dense")]
     change = 0.5 * blueprint.delta(stack(grown).seeds.parameters[:, 0, :612], h, None)
     assert grown.observe().slots["risk"][0] == pytest.approx(float(change.norm() / h.norm()), rel=1e-4)
 

@@ -1,0 +1,44 @@
+"""``conv3x3``: a residual convolution; the blueprint that sees a position's neighbours with all their features."""
+
+from __future__ import annotations
+
+from torch import Tensor, cat, split, zeros_like
+
+from simic.hosts.blueprints._layers import per_seed, project
+from simic.hosts.maps import KERNEL, convolve
+from simic.hosts.protocols import Blueprint, Site
+
+__all__ = ["BLUEPRINT", "Conv3x3"]
+
+
+def _sizes(width: int) -> list[int]:
+    """Parameters of W, U, w and u."""
+    return [KERNEL * KERNEL * width * width, width * width, width, width]
+
+
+class Conv3x3(Blueprint):
+    """delta = relu(W * h + w) U + u with W a 3x3 convolution and as many hidden channels as features; for maps."""
+
+    def suits(self, site: Site, /) -> bool:
+        """See ``Blueprint``."""
+        return len(site.space) == 2
+
+    def parameters(self, site: Site, /) -> int:
+        """See ``Blueprint``."""
+        return sum(_sizes(site.width))
+
+    def birth(self, normals: Tensor, site: Site, /) -> Tensor:
+        """See ``Blueprint``: W is random, U and the biases are zero."""
+        count = _sizes(site.width)[0]
+        kernel = normals[:, :count] * (2.0 / (KERNEL * KERNEL * site.width)) ** 0.5
+        return cat([kernel, zeros_like(normals[:, count:])], dim=1)
+
+    def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
+        """See ``Blueprint``."""
+        width = h.shape[-1]
+        kernel, up, bias, up_bias = split(parameters, _sizes(width), dim=1)
+        hidden = (convolve(h, kernel.view(-1, KERNEL, KERNEL, width, width)) + per_seed(bias, h)).relu()
+        return project(hidden, up.view(-1, width, width)) + per_seed(up_bias, h)
+
+
+BLUEPRINT = Conv3x3()

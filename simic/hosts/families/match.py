@@ -1,0 +1,36 @@
+"""``match``: too few hidden channels to compare two images place by place; wants additive capacity.
+
+What ``cap`` is to vectors, this is to maps: a product of two whole images' components is out of a small convolution's
+reach, with or without seeds, while products of what lies at one place are not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.hosts.protocols import HostRecipe, Pairs
+
+__all__ = ["FAMILY", "Match"]
+
+_EDGE = 4
+"""Rows and columns of the features."""
+
+
+class Match:
+    """Four classes: are a and b alike, on the whole, in one half of the image, and in the other?"""
+
+    def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
+        """See ``HostFamily``: the halves are top and bottom or left and right."""
+        is_upright = bool(draws[0] < 0.5)
+
+        def labels(pairs: Pairs) -> NDArray[np.int64]:
+            alike = (pairs.a.astype(np.float64) * pairs.b).reshape(-1, _EDGE, _EDGE).sum(axis=2 if is_upright else 1)
+            first, second = alike[:, : _EDGE // 2].sum(axis=1), alike[:, _EDGE // 2 :].sum(axis=1)
+            return np.where(first > 0, 2, 0) + np.where(second > 0, 1, 0)
+
+        hidden = (1 + int(draws[1] * 3), 1 + int(draws[2] * 3))
+        return HostRecipe(is_linear=True, hidden=hidden, labels=labels, classes=4)
+
+
+FAMILY = Match()

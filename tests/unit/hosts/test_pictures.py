@@ -1,0 +1,289 @@
+"""A user's own pictures take the digits' place, and nothing about them is believed before it is checked."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from support.grown import stack, step_with
+
+from simic.contracts.config import WorldConfig
+from simic.contracts.errors import ConfigError, DatasetError
+from simic.hosts import picture_files, pictures
+from simic.hosts.data import digit_pool
+from simic.hosts.ensemble import Ensemble
+from simic.hosts.keys import identify
+from simic.hosts.picture_files import read_album
+from simic.hosts.pictures import MIN_PICTURES, load_pictures, pictures_digest, pool_source
+from simic.hosts.protocols import Part
+
+COUNT = 420
+
+
+def _album(classes: int = 3, count: int = COUNT) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Colour pictures [n, 3, 32, 32] that differ, classes told apart by their brightness."""
+    labels = np.arange(count) % classes
+    noise = np.random.default_rng(0).integers(0, 100, (count, 3, 32, 32))
+    return (noise + 20 * labels[:, None, None, None]).astype(np.uint8), labels
+
+
+def _save(path: Path, **arrays: Any) -> str:
+    np.savez(path, **arrays)
+    return str(path)
+
+
+def _cifar(path: Path) -> str:
+    data, labels = _album()
+    return _save(path, data=data.reshape(len(data), -1), labels=labels)
+
+
+def _folder(root: Path, count: int = COUNT, suffix: str = "png") -> str:
+    data, labels = _album(count=count)
+    for index, (one, label) in enumerate(zip(data, labels.tolist(), strict=True)):
+        (root / f"class{label}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.moveaxis(one, 0, 2)).save(root / f"class{label}" / f"{index}.{suffix}")
+    return str(root)
+
+
+def test_every_layout_means_the_same_pictures(tmp_path: Path) -> None:
+    data, labels = _album()
+    wanted = load_pictures(_cifar(tmp_path / "a.npz"))
+    for name, pixels in {
+        "planes": data,
+        "last": np.moveaxis(data, 1, 3),
+        "fortran": np.asfortranarray(data),
+        "floats": data.astype(np.float64),
+    }.items():
+        assert load_pictures(_save(tmp_path / f"{name}.npz", images=pixels, labels=labels)).digest == wanted.digest
+    from_files = load_pictures(_folder(tmp_path / "folder")).pools[Part.TRAIN].images
+    assert from_files.shape == wanted.pools[Part.TRAIN].images.shape
+    grey = np.einsum("c,nchw->nhw", [0.299, 0.587, 0.114], data)
+    cells = read_album(Path(_save(tmp_path / "grey.npz", images=grey, labels=labels))).images
+    np.testing.assert_allclose(cells, grey.reshape(-1, 8, 4, 8, 4).mean(axis=(2, 4)))
+    np.testing.assert_allclose(read_album(tmp_path / "a.npz").images, cells)
+    in_files = np.sort(read_album(tmp_path / "folder").images.mean(axis=(1, 2)))
+    np.testing.assert_allclose(in_files, np.sort(cells.mean(axis=(1, 2))), atol=1.0)
+
+
+def test_cells_are_means_over_area_whatever_the_size(tmp_path: Path) -> None:
+    ramp = np.broadcast_to(np.arange(12.0), (5, 20, 12))
+    images = read_album(Path(_save(tmp_path / "a.npz", images=ramp, labels=np.zeros(5, dtype=int)))).images
+    expected = [(0 + 0.5 * 1) / 1.5, (0.5 * 1 + 2) / 1.5, (3 + 0.5 * 4) / 1.5]
+    np.testing.assert_allclose(images[0, 0, :3], expected)
+    np.testing.assert_allclose(images, np.broadcast_to(images[:1, :1], images.shape))
+
+
+def test_the_cut_has_the_digits_proportions_and_ignores_order_and_repeats(tmp_path: Path) -> None:
+    data, labels = _album()
+    first = load_pictures(_save(tmp_path / "a.npz", images=data, labels=labels))
+    assert [len(first.pools[part].labels) for part in Part] == [210, 105, 105]
+    order = np.random.default_rng(1).permutation(COUNT * 2) % COUNT
+    again = load_pictures(_save(tmp_path / "b.npz", images=data[order], labels=labels[order]))
+    assert again.digest == first.digest
+    for part in Part:
+        assert all(map(np.array_equal, first.pools[part], again.pools[part]))
+    rows = np.concatenate([first.pools[part].images for part in Part])
+    assert len(np.unique(rows, axis=0)) == COUNT, "no picture is in two parts"
+    taught = first.pools[Part.TRAIN]
+    assert taught.images.mean() == pytest.approx(0, abs=1e-5)
+    assert taught.images.std() == pytest.approx(1, abs=1e-5)
+    assert np.abs(taught.features.mean(axis=0)).max() < 1e-5
+
+
+def test_more_pictures_than_digits_are_thinned_to_their_number(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).random((2500, 8, 8))
+    pools = load_pictures(_save(tmp_path / "a.npz", images=images, labels=np.arange(2500) % 10)).pools
+    assert [len(pools[part].labels) for part in Part] == [900, 450, 447]
+
+
+def test_other_pictures_or_labels_have_another_digest_and_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    data, labels = _album()
+    path = _save(tmp_path / "a.npz", images=data, labels=labels)
+    before = pictures_digest(path)
+    other = data.copy()
+    other[7, 0, 0, 0] ^= 64
+    assert pictures_digest(_save(tmp_path / "b.npz", images=other, labels=labels)) != before
+    assert pictures_digest(_save(tmp_path / "c.npz", images=data, labels=labels[::-1])) != before
+    (tmp_path / "b.npz").replace(tmp_path / "a.npz")
+    assert pictures_digest(path) != before
+    assert pictures_digest(None) is None
+    assert pool_source(None) is None
+
+
+def test_hosts_of_the_images_set_see_them_and_others_refuse(tmp_path: Path) -> None:
+    path = _cifar(tmp_path / "a.npz")
+    world = WorldConfig(set="images", horizon=4, images=path)
+    grown = Ensemble(identify("images", range(5)), world)
+    samples = stack(grown).cohort.validation
+    assert samples.valid == 105
+    assert set(samples.labels[4, :105].tolist()) <= {0, 1, 2}
+    shown = samples.inputs[4, :105, :, :, :4].reshape(105, 4, 4, 2, 2).swapaxes(2, 3).reshape(105, 8, 8)
+    assert np.array_equal(shown.numpy(), load_pictures(path).pools[Part.VALIDATION].images)
+    for _ in range(4):
+        outcome = step_with(grown)
+    assert np.isfinite(outcome.test_accuracy).all()
+    digits = Ensemble(identify("images", range(5)), WorldConfig(set="images", horizon=4))
+    assert stack(digits).cohort.validation.valid == len(digit_pool(Part.VALIDATION).labels)
+    with pytest.raises(ConfigError, match="look at no pictures"):
+        Ensemble(identify("benchmark", [0]), world.model_copy(update={"set": "benchmark"}))
+
+
+class _Explosive:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("unpickled"),))
+
+
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "no labels": ({"data": np.zeros((9, 3072), np.uint8)}, "labels"),
+    "one class": ({"labels": np.zeros(COUNT, int)}, "2 to 10 classes, found 1"),
+    "eleven classes": ({"labels": np.arange(COUNT) % 11}, "2 to 10 classes, found 11"),
+    "one label too few": ({"labels": np.arange(COUNT - 1) % 2}, "one whole number per picture"),
+    "labels of two dimensions": ({"labels": np.zeros((COUNT, 2), int)}, "one whole number per picture"),
+    "labels that are fractions": ({"labels": np.arange(COUNT) / 7}, "one whole number per picture"),
+    "pickled labels": ({"labels": np.array([_Explosive()] * COUNT, dtype=object)}, "plain numbers"),
+    "pickled pixels": ({"data": np.array([_Explosive()] * COUNT, dtype=object)}, "plain numbers"),
+    "text": ({"data": np.array(["red"] * COUNT)}, "uint8 or floats"),
+    "a strange shape": ({"data": np.zeros((COUNT, 3071), np.uint8)}, r"found \(420, 3071\)"),
+    "two colours": ({"data": np.zeros((COUNT, 2, 9, 9), np.uint8)}, r"found \(420, 9, 2, 9\)"),
+    "tiny pictures": ({"data": np.zeros((COUNT, 3, 7, 7), np.uint8)}, "at least 8x8"),
+    "one picture over and over": ({"data": np.ones((COUNT, 3072), np.uint8)}, "different ones, found 1"),
+    "no pictures": ({"data": np.ones((0, 3072), np.uint8), "labels": np.ones(0, int)}, "found 0"),
+    "too few": (
+        dict(zip(("data", "labels"), (part[: MIN_PICTURES - 1] for part in _album()), strict=True)),
+        "at least 400 different ones, found 399",
+    ),
+    "all but one of a class": ({"labels": np.eye(1, COUNT, dtype=int)[0] * 0}, "found 1"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_useless_archive_is_a_dataset_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data, labels = _album()
+    changed, message = BROKEN[name]
+    arrays = changed if name == "no labels" else {"data": data, "labels": labels, **changed}
+    with pytest.raises(DatasetError, match=message):
+        load_pictures(_save(tmp_path / "a.npz", **arrays))
+    assert not Path("unpickled").exists()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_pixels_that_are_no_numbers_are_refused(value: float, tmp_path: Path) -> None:
+    data, labels = _album()
+    pixels = data.astype(np.float32)
+    pixels[17, 1, 5, 5] = value
+    with pytest.raises(DatasetError, match="NaN or infinity in picture 17"):
+        load_pictures(_save(tmp_path / "a.npz", images=pixels, labels=labels))
+
+
+def _header(shape: tuple[int, ...]) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (_header((10**12, 3072)), "at most 1073741824 bytes"),
+        (_header((2**40, 2**40)), "at most 1073741824 bytes"),
+        (_header((COUNT, 3072)) + bytes(5000), "found 5000; is it cut off"),
+        (b"\x93NUMPY\x01\x00\xff\xff{", "whole .npz"),
+        (pickle.dumps(_Explosive()), "whole .npz"),
+        (b"", "whole .npz"),
+    ],
+)
+def test_an_array_that_lies_about_its_size_is_not_unpacked(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("data.npy", content)
+        archive.writestr("labels.npy", content)
+    with pytest.raises(DatasetError, match=message):
+        load_pictures(str(path))
+
+
+@pytest.mark.parametrize("keep", [0, 10, 5000, -30])
+def test_a_truncated_archive_is_a_dataset_error(keep: int, tmp_path: Path) -> None:
+    path = Path(_cifar(tmp_path / "a.npz"))
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DatasetError, match=r"whole \.npz"):
+        load_pictures(str(path))
+
+
+def test_an_archive_whose_bytes_rotted_is_a_dataset_error(tmp_path: Path) -> None:
+    path = Path(_cifar(tmp_path / "a.npz"))
+    content = bytearray(path.read_bytes())
+    content[4000:4100] = bytes(100)
+    path.write_bytes(content)
+    with pytest.raises(DatasetError, match=r"whole \.npz"):
+        load_pictures(str(path))
+
+
+def test_a_path_to_nothing_or_to_an_empty_folder_is_a_dataset_error(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="found nothing at"):
+        load_pictures(str(tmp_path / "missing"))
+    with pytest.raises(DatasetError, match="2 to 10 classes, found 0"):
+        load_pictures(str(tmp_path))
+
+
+def _png(width: int, height: int, pixels: bytes = b"") -> bytes:
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (_png(5_000, 5_000), "at most 16777216 pixels, found 5000x5000"),
+        (_png(60_000, 60_000), "whole PNG or JPEG file, found Image size"),
+        (_png(4, 4, bytes(20)), "at least 8x8"),
+        (_png(64, 64), "whole PNG or JPEG"),
+        (b"GIF89a" + bytes(50), "whole PNG or JPEG"),
+        (b"not a picture", "whole PNG or JPEG"),
+        (b"", "found 0"),
+    ],
+)
+def test_a_picture_that_is_a_bomb_or_broken_is_a_dataset_error(content: bytes, message: str, tmp_path: Path) -> None:
+    root = tmp_path / "folder"
+    _folder(root, count=6)
+    (root / "class1" / "evil.png").write_bytes(content)
+    with pytest.raises(DatasetError, match=message):
+        load_pictures(str(root))
+
+
+def test_too_many_or_too_large_files_are_refused_before_they_are_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = _folder(tmp_path / "folder", count=12)
+    monkeypatch.setattr(picture_files, "MAX_FILES", 11)
+    with pytest.raises(DatasetError, match="at most 11 files"):
+        load_pictures(root)
+    monkeypatch.undo()
+    monkeypatch.setattr(picture_files, "MAX_FILE_BYTES", 100)
+    with pytest.raises(DatasetError, match="at most 100 bytes"):
+        load_pictures(root)
+
+
+def test_a_folder_gives_its_classes_in_the_order_of_their_names(tmp_path: Path) -> None:
+    root = Path(_folder(tmp_path / "folder", suffix="jpg"))
+    (root / "class0" / "notes.txt").write_text("passed over")
+    (root / "class0" / ".hidden.png").write_bytes(b"likewise")
+    deep = np.full((16, 16), 257 * 100, dtype=np.uint16)
+    Image.fromarray(deep).save(root / "class2" / "deep.png")
+    loaded = pictures.load_pictures(str(root))
+    bright = loaded.pools[Part.TRAIN]
+    means = [bright.images[bright.labels == label].mean() for label in range(3)]
+    assert means == sorted(means)
+    assert read_album(root).images.max() < 256
