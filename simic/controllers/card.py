@@ -12,7 +12,7 @@ from simic.contracts.config import NetworkConfig
 
 __all__ = ["ARCHITECTURE", "PolicyCard"]
 
-ARCHITECTURE = "hetero-sage-2"
+ARCHITECTURE = "hetero-sage-3"
 """Of the policies this code makes and reads; another name takes no weights from this one."""
 
 Text = Annotated[str, Field(max_length=4096)]

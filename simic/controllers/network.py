@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import SAGEConv  # type: ignore[import-untyped]
 
-from simic.contracts.actions import HEAD_SIZES, OPS, Head
+from simic.contracts.actions import HEAD_SIZES, OPS, Head, Op
+from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import NetworkConfig
 from simic.contracts.errors import ContractViolation
 from simic.controllers.features import feature_names
@@ -39,6 +40,8 @@ _CLIP = 6.0
 _LEAST_DEVIATION = 1e-3
 _LAST_LAYER_SCALE = 0.01
 """A fresh policy is uniform over what is available, up to this much."""
+_RESTRAINT = 8.0
+"""Subtracted from the logit of germinating in a host that has not trained yet."""
 
 _READ_BY_HEADS = ("context", "slot")
 _SLOT_OUTPUTS = (len(OPS), *(HEAD_SIZES[head] for head in (Head.TEMPO, Head.ALPHA_TARGET, Head.ALPHA_SPEED)),
@@ -194,6 +197,7 @@ class PolicyNetwork(nn.Module):
         super().__init__()
         self.shape = shape
         names = feature_names(shape.blueprints)
+        self._trained = names["context"].index("train_loss_valid")
         hidden, small = shape.hidden, shape.value_hidden
         with torch.random.fork_rng(devices=[]):
             self.normalise = nn.ModuleDict({node: _InputNormaliser(names[node]) for node in NODE_TYPES})
@@ -272,7 +276,20 @@ class PolicyNetwork(nn.Module):
         slots = torch.cat([own["slot"], read["slot"], read["context"][owners(batch.slot_ptr)]], dim=1)
         sizes = [*_SLOT_OUTPUTS, len(self.shape.blueprints)]
         slot, tempo, target, speed, curve, blueprint = self.slot_head(slots).split(sizes, dim=1)
-        return NetworkOutput(op, slot, blueprint, tempo, target, speed, curve, op.new_zeros(len(op)))
+        return NetworkOutput(
+            self._looking_first(op, batch), slot, blueprint, tempo, target, speed, curve, op.new_zeros(len(op))
+        )
+
+    def _looking_first(self, op: Tensor, batch: GraphBatch) -> Tensor:
+        """Hardly any germination while a host has not trained an epoch, and hosts of different needs look alike.
+
+        Growing one epoch sooner pays a little whatever is grown, so a policy that may do so learns to, and then never
+        meets the states in which it could have told its hosts apart.
+        """
+        is_new = 1.0 - batch.context_x[:, self._trained : self._trained + 1]
+        germinate = torch.zeros_like(op[:1])
+        germinate[:, OP_INDEX[Op.GERMINATE]] = _RESTRAINT
+        return op - is_new * germinate
 
     def _value(self, batch: GraphBatch, valued: dict[str, Tensor]) -> Tensor:
         value: Tensor = self.value_head(_summary(batch, valued)).squeeze(1)
