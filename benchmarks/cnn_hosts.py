@@ -25,16 +25,16 @@ from torch.nn import functional
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import WorldConfig
-from simic.hosts.anatomy import BATCH, BLOCKS, CLIP_NORM, LEARNING_RATE, MOMENTUM, SLOTS, STEPS
 from simic.hosts.catalogue import load_blueprint
-from simic.hosts.cohort import epoch_noise, recipes_of
-from simic.hosts.data import epoch_order, host_samples
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.keys import identify
 from simic.hosts.protocols import Pairs, Part
-from simic.hosts.stacked import StackedHosts
+from simic.hosts.stacked.anatomy import BATCH, BLOCKS, CLIP_NORM, LEARNING_RATE, MOMENTUM, SLOTS, STEPS
+from simic.hosts.stacked.base import StackedHosts
+from simic.hosts.stacked.cohort import epoch_noise, recipes_of
+from simic.hosts.stacked.data import epoch_order, host_samples
+from simic.hosts.stacked.weights import birth_of_seed
 from simic.hosts.trunks.cnn import CHANNELS, CnnTrunk
-from simic.hosts.weights import birth_of_seed
 
 WORLD = "images"
 TARGET = 3.5

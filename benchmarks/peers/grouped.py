@@ -23,7 +23,7 @@ from torch.nn import functional
 from peers.scene import KINDS, SET, Cast, Shown, birth, noise_of
 from peers.universal import Tensors
 from peers.vmapped import Vmapped, descend
-from simic.hosts.anatomy import BLOCKS, CLIP_NORM, SLOTS, WIDTH
+from simic.hosts.stacked.anatomy import BLOCKS, CLIP_NORM, SLOTS, WIDTH
 
 __all__ = ["Grouped"]
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from peers.scene import SET, Cast, Host, Role, Shown, birth, host_of, noise_of, order_of
-from simic.hosts.anatomy import BATCH, BLOCKS, CLIP_NORM, LEARNING_RATE, MOMENTUM, SLOTS, STEPS, WIDTH
+from simic.hosts.stacked.anatomy import BATCH, BLOCKS, CLIP_NORM, LEARNING_RATE, MOMENTUM, SLOTS, STEPS, WIDTH
 
 __all__ = ["InTurn", "ReferenceHost", "flatten", "grow"]
 

@@ -17,17 +17,17 @@ from torch import Tensor
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import WorldConfig
-from simic.hosts.anatomy import BLOCKS, SLOTS
 from simic.hosts.catalogue import load_blueprint
-from simic.hosts.cohort import epoch_noise, recipes_of
 from simic.hosts.counterfactual import SMOOTHING
-from simic.hosts.data import epoch_order, host_samples
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.keys import STANDARD, identify
 from simic.hosts.protocols import Measurement, Part
-from simic.hosts.trunk import birth_of_hosts
+from simic.hosts.stacked.anatomy import BLOCKS, SLOTS
+from simic.hosts.stacked.cohort import epoch_noise, recipes_of
+from simic.hosts.stacked.data import epoch_order, host_samples
+from simic.hosts.stacked.trunk import birth_of_hosts
+from simic.hosts.stacked.weights import birth_of_seed
 from simic.hosts.trunks.mlp import MlpTrunk
-from simic.hosts.weights import birth_of_seed
 
 __all__ = [
     "KINDS",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simic.hosts.anatomy import BLOCKS, SLOTS, WIDTH
+from simic.hosts.stacked.anatomy import BLOCKS, SLOTS, WIDTH
 
 __all__ = ["Plan", "Tensors", "delta", "host_loss", "run", "run_from", "seed_loss"]
 

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_map
 
 from peers.scene import KINDS, SET, Cast, Samples, Shown, birth, host_of, noise_of, order_of
 from peers.universal import Plan, Tensors, host_loss, run, run_from, seed_loss
-from simic.hosts.anatomy import BATCH, BLOCKS, CLIP_NORM, LEARNING_RATE, MOMENTUM, SAMPLES, SLOTS, STEPS, WIDTH
+from simic.hosts.stacked.anatomy import BATCH, BLOCKS, CLIP_NORM, LEARNING_RATE, MOMENTUM, SAMPLES, SLOTS, STEPS, WIDTH
 
 __all__ = ["Vmapped", "descend"]
 

@@ -23,8 +23,8 @@ from simic.controllers.catalogue import make
 from simic.controllers.protocol import Controller
 from simic.hosts.catalogue import world_identity
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.pictures import pictures_digest
 from simic.hosts.rollout import rollout
+from simic.hosts.stacked.pictures import pictures_digest
 from simic.runtime.clock import Clock
 from simic.runtime.parallel import run_jobs, worker_count
 from simic.trust.canonical import digest_of

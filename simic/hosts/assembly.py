@@ -14,14 +14,14 @@ from simic.contracts.errors import ConfigError
 from simic.contracts.state import HostIdentity
 from simic.hosts import gates
 from simic.hosts.catalogue import blueprint_names, is_modular, load_blueprint, load_trunk
-from simic.hosts.compacted import CompactedHosts
 from simic.hosts.keys import MODULES, HostSet
-from simic.hosts.masked import MaskedHosts
 from simic.hosts.modules.batch import ModuleHosts
 from simic.hosts.operators import change_of
-from simic.hosts.pictures import pool_source
 from simic.hosts.protocols import Blueprint, HostBatch, Operator, Site
 from simic.hosts.sanity import newborns
+from simic.hosts.stacked.compacted import CompactedHosts
+from simic.hosts.stacked.masked import MaskedHosts
+from simic.hosts.stacked.pictures import pool_source
 
 __all__ = ["assemble", "is_sane", "offered", "seed_sizes"]
 

@@ -16,7 +16,7 @@ from simic.runtime.code_version import tree_digest
 if TYPE_CHECKING:
     from simic.hosts.modules.family import ModuleFamily
     from simic.hosts.protocols import Blueprint, HostFamily
-    from simic.hosts.trunk import Trunk
+    from simic.hosts.stacked.trunk import Trunk
 
 __all__ = [
     "blueprint_names",
@@ -101,7 +101,7 @@ def world_identity(world: WorldConfig) -> dict[str, str | int]:
     """
     pictures: dict[str, str | int] = {}
     if world.images is not None:
-        from simic.hosts.pictures import load_pictures
+        from simic.hosts.stacked.pictures import load_pictures
 
         pictures["pictures"] = load_pictures(world.images).digest
     return {

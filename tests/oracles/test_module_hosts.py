@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from simic.contracts.actions import Op
 from simic.contracts.state import LayerKind
 from simic.hosts.catalogue import blueprint_names
-from simic.hosts.cohort import recipes_of
-from simic.hosts.data import host_samples
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.keys import SETS, STANDARD, HostSet, identify
 from simic.hosts.modules import Layer, ModuleFamily, ModuleHost, Samples
 from simic.hosts.protocols import Part
-from simic.hosts.trunk import birth_of_hosts
+from simic.hosts.stacked.cohort import recipes_of
+from simic.hosts.stacked.data import host_samples
+from simic.hosts.stacked.trunk import birth_of_hosts
 from simic.hosts.trunks.mlp import MlpTrunk
 
 KEY = 1

@@ -16,7 +16,7 @@ from simic.contracts.lifecycle import SeedStage
 from simic.hosts.catalogue import blueprint_names
 from simic.hosts.ensemble import Ensemble, StepOutcome
 from simic.hosts.keys import identify
-from simic.hosts.stacked import StackedHosts
+from simic.hosts.stacked.base import StackedHosts
 
 __all__ = ["action", "ensemble", "prove", "random_actions", "stack", "stage_of", "state_digest", "step_with", "waits"]
 

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from simic.contracts.state import HostIdentity
 from simic.hosts.catalogue import blueprint_names, load_blueprint, load_trunk
-from simic.hosts.compacted import CompactedHosts
 from simic.hosts.keys import host_set, identify
-from simic.hosts.masked import MaskedHosts
 from simic.hosts.protocols import Measurement, Part, Roles, TrainingRecord
-from simic.hosts.stacked import StackedHosts
-from simic.hosts.trunk import Trunk
+from simic.hosts.stacked.base import StackedHosts
+from simic.hosts.stacked.compacted import CompactedHosts
+from simic.hosts.stacked.masked import MaskedHosts
+from simic.hosts.stacked.trunk import Trunk
 
 __all__ = ["Agreement", "masked", "memory_of", "planted", "roles_of", "state_of"]
 

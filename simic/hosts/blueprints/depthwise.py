@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, cat, diag_embed, split, zeros_like
 
 from simic.hosts.blueprints._layers import per_seed, project
-from simic.hosts.maps import KERNEL, convolve
 from simic.hosts.protocols import Blueprint, Site
+from simic.hosts.stacked.maps import KERNEL, convolve
 
 __all__ = ["BLUEPRINT", "Depthwise"]
 

@@ -22,7 +22,7 @@ from simic.hosts.modules.measuring import join, measure
 from simic.hosts.modules.passes import Grown
 from simic.hosts.modules.training import EpochRecord, Seedling, probe_seed, train_host
 from simic.hosts.protocols import Blueprint, Measurement, Memory, Part, Roles, TrainingRecord
-from simic.hosts.weights import SeedStore, birth_of_seed, finite_rows
+from simic.hosts.stacked.weights import SeedStore, birth_of_seed, finite_rows
 
 __all__ = ["ModuleHosts", "Snapshot"]
 

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simic.hosts.evaluation import measure_logits, ratio_of, spread_of
-from simic.hosts.growth import Paths
 from simic.hosts.modules.living import LivingHost
 from simic.hosts.modules.passes import Draw, Grown, drawn_for, forward, undisturbed
 from simic.hosts.protocols import Measurement, Part
+from simic.hosts.stacked.evaluation import measure_logits, ratio_of, spread_of
+from simic.hosts.stacked.growth import Paths
 
 __all__ = ["join", "measure"]
 

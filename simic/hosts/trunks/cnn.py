@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.contracts.state import LayerKind
-from simic.hosts.anatomy import BLOCKS, CLASSES, CONNECTS, HIDDEN, IMAGE, MONITORS, SLOTS
-from simic.hosts.growth import Growth
-from simic.hosts.maps import KERNEL, convolve
 from simic.hosts.protocols import Anatomy, HostRecipe, Pairs, Site
-from simic.hosts.trunk import StepBatch, TrunkPart, differentiate
-from simic.hosts.weights import HostWeights
+from simic.hosts.stacked.anatomy import BLOCKS, CLASSES, CONNECTS, HIDDEN, IMAGE, MONITORS, SLOTS
+from simic.hosts.stacked.growth import Growth
+from simic.hosts.stacked.maps import KERNEL, convolve
+from simic.hosts.stacked.trunk import StepBatch, TrunkPart, differentiate
+from simic.hosts.stacked.weights import HostWeights
 
 __all__ = ["CHANNELS", "PATCH", "TRUNK", "CnnTrunk"]
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.contracts.state import LayerKind
-from simic.hosts.anatomy import BATCH, BLOCKS, CLASSES, CONNECTS, DIGIT, HIDDEN, INPUTS, MONITORS, SLOTS, WIDTH
-from simic.hosts.growth import Growth
 from simic.hosts.protocols import Anatomy, HostRecipe, Pairs, Site
-from simic.hosts.trunk import StepBatch, TrunkPart, into_seeds, scaled
-from simic.hosts.weights import HostWeights
+from simic.hosts.stacked.anatomy import BATCH, BLOCKS, CLASSES, CONNECTS, DIGIT, HIDDEN, INPUTS, MONITORS, SLOTS, WIDTH
+from simic.hosts.stacked.growth import Growth
+from simic.hosts.stacked.trunk import StepBatch, TrunkPart, into_seeds, scaled
+from simic.hosts.stacked.weights import HostWeights
 
 __all__ = ["TRUNK", "MlpTrunk"]
 

@@ -8,10 +8,10 @@ from support.grown import action, ensemble, stack, step_with, waits
 
 from simic.contracts.actions import Op
 from simic.hosts.catalogue import blueprint_names
-from simic.hosts.cohort import recipes_of
-from simic.hosts.data import digit_pool, host_samples
 from simic.hosts.keys import SETS, identify
 from simic.hosts.protocols import Part
+from simic.hosts.stacked.cohort import recipes_of
+from simic.hosts.stacked.data import digit_pool, host_samples
 from simic.hosts.trunks.cnn import CHANNELS, CnnTrunk
 
 KEYS = range(10)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from simic.hosts.cuda_graph import Replayed
+from simic.hosts.stacked.cuda_graph import Replayed
 
 DEVICES = [
     "cpu",

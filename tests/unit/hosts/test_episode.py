@@ -11,11 +11,11 @@ from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.errors import ConfigError, IllegalAction
 from simic.contracts.lifecycle import SeedStage
-from simic.hosts import training
 from simic.hosts.catalogue import blueprint_names
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.keys import SETS, STANDARD, HostSet
 from simic.hosts.protocols import Part
+from simic.hosts.stacked import training
 
 S = SeedStage
 NORM, GATE, DROPOUT, HEAVY = map(blueprint_names().index, ("norm", "gate", "dropout", "heavy"))
@@ -97,7 +97,7 @@ def test_pruning_frees_the_budget_at_once_and_the_slot_after_an_embargo() -> Non
 def test_a_seed_can_be_pruned_before_it_trains_and_while_it_blends(stage: S, monkeypatch: pytest.MonkeyPatch) -> None:
     grown = ensemble([1])
     if stage is S.GERMINATED:
-        monkeypatch.setattr("simic.hosts.compacted.probe_seeds", lambda *_: np.zeros((1, 3)))
+        monkeypatch.setattr("simic.hosts.stacked.compacted.probe_seeds", lambda *_: np.zeros((1, 3)))
     step_with(grown, action(Op.GERMINATE))
     if stage is S.BLENDING:
         step_with(grown, action(Op.ADVANCE, alpha_speed=3))
@@ -226,10 +226,10 @@ def test_l6_switching_on_a_seed_that_only_trained_in_isolation_raises_accuracy()
 
 def test_a_zero_gradient_keeps_a_seed_out_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
     grown = ensemble([1])
-    monkeypatch.setattr("simic.hosts.compacted.probe_seeds", lambda *_: np.zeros((1, 3)))
+    monkeypatch.setattr("simic.hosts.stacked.compacted.probe_seeds", lambda *_: np.zeros((1, 3)))
     step_with(grown, action(Op.GERMINATE))
     assert stage_of(grown) is S.GERMINATED
-    monkeypatch.setattr("simic.hosts.compacted.probe_seeds", training.probe_seeds)
+    monkeypatch.setattr("simic.hosts.stacked.compacted.probe_seeds", training.probe_seeds)
     step_with(grown)
     assert stage_of(grown) is S.TRAINING
 

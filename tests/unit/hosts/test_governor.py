@@ -21,7 +21,7 @@ from simic.hosts.ensemble import Ensemble, StepOutcome
 from simic.hosts.governor import DIVERGENCE_FACTOR, Evidence, judge
 from simic.hosts.keys import identify
 from simic.hosts.rollout import rollout
-from simic.hosts.training import EpochBatches
+from simic.hosts.stacked.training import EpochBatches
 
 LN10 = float(np.log(10))
 
@@ -143,7 +143,7 @@ def _poison_training(grown: Ensemble, poison: float) -> None:
 def test_a_seed_that_blows_up_stops_its_host_and_is_pruned(stage: SeedStage, monkeypatch: pytest.MonkeyPatch) -> None:
     grown = ensemble([1, 3])
     if stage is SeedStage.GERMINATED:
-        monkeypatch.setattr("simic.hosts.compacted.probe_seeds", lambda *_: np.zeros((2, 3)))
+        monkeypatch.setattr("simic.hosts.stacked.compacted.probe_seeds", lambda *_: np.zeros((2, 3)))
     step_with(grown, action(Op.GERMINATE, slot=1))
     if stage in (SeedStage.BLENDING, SeedStage.HOLDING):
         step_with(grown, action(Op.ADVANCE, slot=1, alpha_speed=0 if stage is SeedStage.HOLDING else 3))

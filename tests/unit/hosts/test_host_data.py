@@ -7,13 +7,13 @@ import pytest
 from support.grown import ensemble, stack, waits
 
 from simic.contracts.errors import DatasetError
-from simic.hosts import data
-from simic.hosts.anatomy import BATCH, SAMPLES, STEPS
 from simic.hosts.catalogue import family_names, load_family
-from simic.hosts.cohort import recipes_of
-from simic.hosts.data import POOL_SIZES, digit_pool, epoch_order, host_samples
 from simic.hosts.keys import SETS, identify
 from simic.hosts.protocols import HostRecipe, Part
+from simic.hosts.stacked import data
+from simic.hosts.stacked.anatomy import BATCH, SAMPLES, STEPS
+from simic.hosts.stacked.cohort import recipes_of
+from simic.hosts.stacked.data import POOL_SIZES, digit_pool, epoch_order, host_samples
 from simic.hosts.trunks.mlp import MlpTrunk
 
 FAMILIES = SETS["benchmark"].families
@@ -136,7 +136,7 @@ def test_a_family_with_an_impossible_recipe_is_refused(
         def recipe(self, draws: np.ndarray) -> HostRecipe:
             return family.recipe(draws)._replace(**broken)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("simic.hosts.cohort.load_family", lambda _: Broken())
+    monkeypatch.setattr("simic.hosts.stacked.cohort.load_family", lambda _: Broken())
     with pytest.raises(DatasetError, match="host 4"):
         recipes_of(identify("benchmark", [4]))
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d
 
-from simic.hosts import maps
-from simic.hosts.maps import convolve
+from simic.hosts.stacked import maps
+from simic.hosts.stacked.maps import convolve
 
 
 def _case(hosts: int, samples: int = 32, edge: tuple[int, int] = (4, 4), outputs: int = 8) -> tuple[Tensor, Tensor]:

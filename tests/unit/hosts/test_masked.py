@@ -18,13 +18,13 @@ from torch.utils._pytree import tree_leaves
 from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.hosts import ensemble as ensemble_module
-from simic.hosts import masked_training
 from simic.hosts.catalogue import blueprint_names, load_trunk
-from simic.hosts.compacted import CompactedHosts
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.keys import SETS, HostSet, identify
-from simic.hosts.masked import MaskedHosts
 from simic.hosts.protocols import Part, Roles, Site
+from simic.hosts.stacked import masked_training
+from simic.hosts.stacked.compacted import CompactedHosts
+from simic.hosts.stacked.masked import MaskedHosts
 
 KEYS = list(range(12))
 EVERYTHING = "everything"

@@ -16,8 +16,8 @@ from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations, ma
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.state import HardwareContext, LayerKind, SystemState
 from simic.hosts.catalogue import blueprint_names
-from simic.hosts.evaluation import ratio_of
 from simic.hosts.rollout import Step, controller_uniforms, rollout
+from simic.hosts.stacked.evaluation import ratio_of
 
 HARDWARE = HardwareContext(device="cpu", threads=1)
 

@@ -18,13 +18,13 @@ from support.grown import stack, step_with
 
 from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError, DatasetError
-from simic.hosts import picture_files, pictures
-from simic.hosts.data import digit_pool
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.keys import identify
-from simic.hosts.picture_files import read_album
-from simic.hosts.pictures import MIN_PICTURES, load_pictures, pictures_digest, pool_source
 from simic.hosts.protocols import Part
+from simic.hosts.stacked import picture_files, pictures
+from simic.hosts.stacked.data import digit_pool
+from simic.hosts.stacked.picture_files import read_album
+from simic.hosts.stacked.pictures import MIN_PICTURES, load_pictures, pictures_digest, pool_source
 
 COUNT = 420
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from simic.hosts import counter_rng, tensor_rng
-from simic.hosts.anatomy import BATCH, STEPS
-from simic.hosts.cohort import epoch_noise
+from simic.hosts import counter_rng
 from simic.hosts.counter_rng import Purpose
 from simic.hosts.protocols import Site
+from simic.hosts.stacked import tensor_rng
+from simic.hosts.stacked.anatomy import BATCH, STEPS
+from simic.hosts.stacked.cohort import epoch_noise
 
 
 def test_both_draw_the_same_noise() -> None:

@@ -12,11 +12,11 @@ from support.grown import ensemble, stack
 from torch import Tensor
 
 from simic.hosts.catalogue import blueprint_names
-from simic.hosts.growth import Growth, gather
 from simic.hosts.protocols import Roles
-from simic.hosts.stacked import StackedHosts
-from simic.hosts.trunk import StepBatch, differentiate, per_row
-from simic.hosts.weights import HostWeights
+from simic.hosts.stacked.base import StackedHosts
+from simic.hosts.stacked.growth import Growth, gather
+from simic.hosts.stacked.trunk import StepBatch, differentiate, per_row
+from simic.hosts.stacked.weights import HostWeights
 
 SLOTS = 3
 CASES = {

@@ -26,7 +26,7 @@ from simic.contracts.errors import ConfigError
 from simic.hosts.operators import change_of
 from simic.hosts.protocols import Blueprint, Roles, Site
 from simic.hosts.sanity import newborns
-from simic.hosts.trunk import Trunk
+from simic.hosts.stacked.trunk import Trunk
 
 __all__ = ["Cast", "Flow", "Option", "Shown", "column", "options_of", "run"]
 

@@ -12,9 +12,9 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from simic.hosts.evaluation import SMALL, EvaluationSet, hits_of, largest_share
-from simic.hosts.masked_pass import Cast, Flow, Shown, column, run
-from simic.hosts.masked_training import Ground
+from simic.hosts.stacked.evaluation import SMALL, EvaluationSet, hits_of, largest_share
+from simic.hosts.stacked.masked_pass import Cast, Flow, Shown, column, run
+from simic.hosts.stacked.masked_training import Ground
 
 __all__ = ["evaluate", "measurement_width"]
 

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 
 from simic.contracts.state import HostIdentity, LayerKind
-from simic.hosts.cohort import Cohort, recipes_of
-from simic.hosts.data import PoolOf
 from simic.hosts.protocols import Blueprint, HostRecipe, Memory
-from simic.hosts.training import layer_norms, part_squares
-from simic.hosts.trunk import Trunk, birth_of_hosts
-from simic.hosts.weights import HostWeights, SeedStore, birth_of_seed, finite_rows
+from simic.hosts.stacked.cohort import Cohort, recipes_of
+from simic.hosts.stacked.data import PoolOf
+from simic.hosts.stacked.training import layer_norms, part_squares
+from simic.hosts.stacked.trunk import Trunk, birth_of_hosts
+from simic.hosts.stacked.weights import HostWeights, SeedStore, birth_of_seed, finite_rows
 
 __all__ = ["Snapshot", "StackedHosts"]
 

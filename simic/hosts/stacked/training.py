@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.hosts.anatomy import CLIP_NORM, LEARNING_RATE, MOMENTUM, STEPS
-from simic.hosts.growth import Growth
 from simic.hosts.protocols import TrainingRecord
-from simic.hosts.trunk import StepBatch, Trunk, per_row
-from simic.hosts.weights import HostWeights
+from simic.hosts.stacked.anatomy import CLIP_NORM, LEARNING_RATE, MOMENTUM, STEPS
+from simic.hosts.stacked.growth import Growth
+from simic.hosts.stacked.trunk import StepBatch, Trunk, per_row
+from simic.hosts.stacked.weights import HostWeights
 
 __all__ = ["EpochBatches", "layer_norms", "part_squares", "probe_seeds", "score", "train_epoch"]
 

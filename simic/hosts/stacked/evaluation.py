@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.hosts.growth import Growth, Paths
 from simic.hosts.protocols import Measurement
-from simic.hosts.trunk import Trunk, per_row, scaled
-from simic.hosts.weights import HostWeights
+from simic.hosts.stacked.growth import Growth, Paths
+from simic.hosts.stacked.trunk import Trunk, per_row, scaled
+from simic.hosts.stacked.weights import HostWeights
 
 __all__ = ["SMALL", "EvaluationSet", "evaluate", "hits_of", "largest_share", "measure_logits", "ratio_of", "spread_of"]
 

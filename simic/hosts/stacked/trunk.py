@@ -19,9 +19,9 @@ from torch import Tensor
 
 from simic.hosts import counter_rng
 from simic.hosts.counter_rng import Purpose
-from simic.hosts.growth import Bed, Growth, Paths
 from simic.hosts.protocols import Anatomy, HostRecipe, Pairs
-from simic.hosts.weights import HostWeights, Shape
+from simic.hosts.stacked.growth import Bed, Growth, Paths
+from simic.hosts.stacked.weights import HostWeights, Shape
 
 __all__ = [
     "StepBatch",

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simic.hosts import tensor_rng
-from simic.hosts.anatomy import BATCH, CLIP_NORM, LEARNING_RATE, MOMENTUM, STEPS
-from simic.hosts.cohort import TrainingSet
-from simic.hosts.masked_pass import Cast, Option, Shown, run
-from simic.hosts.training import score
-from simic.hosts.trunk import Trunk
-from simic.hosts.weights import HostWeights, SeedStore
+from simic.hosts.stacked import tensor_rng
+from simic.hosts.stacked.anatomy import BATCH, CLIP_NORM, LEARNING_RATE, MOMENTUM, STEPS
+from simic.hosts.stacked.cohort import TrainingSet
+from simic.hosts.stacked.masked_pass import Cast, Option, Shown, run
+from simic.hosts.stacked.training import score
+from simic.hosts.stacked.trunk import Trunk
+from simic.hosts.stacked.weights import HostWeights, SeedStore
 
 __all__ = ["Ground", "probe_seeds", "record_width", "train_epoch"]
 

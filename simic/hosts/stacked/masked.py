@@ -17,18 +17,18 @@ from torch import Tensor
 
 from simic.contracts.state import HostIdentity
 from simic.hosts import counter_rng
-from simic.hosts.anatomy import BATCH, STEPS
-from simic.hosts.cohort import TrainingSet
 from simic.hosts.counter_rng import Purpose
-from simic.hosts.cuda_graph import Replayed
-from simic.hosts.data import PoolOf
-from simic.hosts.evaluation import EvaluationSet
-from simic.hosts.masked_evaluation import evaluate, measurement_width
-from simic.hosts.masked_pass import Cast, options_of
-from simic.hosts.masked_training import Ground, probe_seeds, record_width, train_epoch
 from simic.hosts.protocols import Blueprint, Measurement, Part, Roles, TrainingRecord
-from simic.hosts.stacked import StackedHosts
-from simic.hosts.trunk import Trunk, move_constants
+from simic.hosts.stacked.anatomy import BATCH, STEPS
+from simic.hosts.stacked.base import StackedHosts
+from simic.hosts.stacked.cohort import TrainingSet
+from simic.hosts.stacked.cuda_graph import Replayed
+from simic.hosts.stacked.data import PoolOf
+from simic.hosts.stacked.evaluation import EvaluationSet
+from simic.hosts.stacked.masked_evaluation import evaluate, measurement_width
+from simic.hosts.stacked.masked_pass import Cast, options_of
+from simic.hosts.stacked.masked_training import Ground, probe_seeds, record_width, train_epoch
+from simic.hosts.stacked.trunk import Trunk, move_constants
 
 __all__ = ["MaskedHosts"]
 

@@ -19,7 +19,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from simic.contracts.errors import DatasetError
-from simic.hosts.anatomy import IMAGE
+from simic.hosts.stacked.anatomy import IMAGE
 
 __all__ = ["MAX_ARRAY_BYTES", "MAX_FILES", "MAX_FILE_BYTES", "MAX_PIXELS", "Album", "read_album"]
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from simic.contracts.errors import DatasetError
-from simic.hosts.anatomy import CLASSES
-from simic.hosts.data import POOL_SIZES, Pool, PoolOf, cut_pools
-from simic.hosts.picture_files import Album, read_album
 from simic.hosts.protocols import Part
+from simic.hosts.stacked.anatomy import CLASSES
+from simic.hosts.stacked.data import POOL_SIZES, Pool, PoolOf, cut_pools
+from simic.hosts.stacked.picture_files import Album, read_album
 
 __all__ = ["MIN_PICTURES", "Pictures", "load_pictures", "pictures_digest", "pool_source"]
 

@@ -19,9 +19,9 @@ from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
 from simic.contracts.errors import DatasetError
 from simic.hosts import counter_rng
-from simic.hosts.anatomy import DIGIT, IMAGE, SAMPLES
 from simic.hosts.counter_rng import Purpose
 from simic.hosts.protocols import HostRecipe, Pairs, Part
+from simic.hosts.stacked.anatomy import DIGIT, IMAGE, SAMPLES
 
 __all__ = ["POOL_SIZES", "HostSamples", "Pool", "PoolOf", "cut_pools", "digit_pool", "epoch_order", "host_samples"]
 

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.state import HostIdentity
-from simic.hosts.data import PoolOf
-from simic.hosts.evaluation import evaluate
-from simic.hosts.growth import Growth, gather, scatter
 from simic.hosts.protocols import Blueprint, Measurement, Part, Roles, TrainingRecord
-from simic.hosts.stacked import StackedHosts
-from simic.hosts.training import EpochBatches, probe_seeds, train_epoch
-from simic.hosts.trunk import Trunk
+from simic.hosts.stacked.base import StackedHosts
+from simic.hosts.stacked.data import PoolOf
+from simic.hosts.stacked.evaluation import evaluate
+from simic.hosts.stacked.growth import Growth, gather, scatter
+from simic.hosts.stacked.training import EpochBatches, probe_seeds, train_epoch
+from simic.hosts.stacked.trunk import Trunk
 
 __all__ = ["CompactedHosts"]
 

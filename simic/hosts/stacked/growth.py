@@ -23,7 +23,7 @@ from torch import Tensor
 
 from simic.hosts.operators import change_of
 from simic.hosts.protocols import Blueprint, Roles, Site
-from simic.hosts.weights import SeedStore
+from simic.hosts.stacked.weights import SeedStore
 
 __all__ = ["Bed", "Group", "Growth", "Paths", "gather", "scatter"]
 

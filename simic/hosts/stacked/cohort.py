@@ -16,15 +16,15 @@ from torch import Tensor
 from simic.contracts.errors import DatasetError
 from simic.contracts.state import HostIdentity
 from simic.hosts import counter_rng
-from simic.hosts.anatomy import BATCH, BLOCKS, HIDDEN, SAMPLES, STEPS
 from simic.hosts.catalogue import load_family
 from simic.hosts.counter_rng import Purpose
-from simic.hosts.data import HostSamples, PoolOf, epoch_order, host_samples
-from simic.hosts.evaluation import EvaluationSet
-from simic.hosts.growth import Growth
 from simic.hosts.protocols import HostRecipe, Part, Site
-from simic.hosts.training import EpochBatches
-from simic.hosts.trunk import Trunk
+from simic.hosts.stacked.anatomy import BATCH, BLOCKS, HIDDEN, SAMPLES, STEPS
+from simic.hosts.stacked.data import HostSamples, PoolOf, epoch_order, host_samples
+from simic.hosts.stacked.evaluation import EvaluationSet
+from simic.hosts.stacked.growth import Growth
+from simic.hosts.stacked.training import EpochBatches
+from simic.hosts.stacked.trunk import Trunk
 
 __all__ = ["Cohort", "TrainingSet", "epoch_noise", "recipes_of"]
 
