@@ -15,15 +15,15 @@ from peers.scene import STEERED_EPOCHS, EnsembleContender, sound_keys, validate
 __all__ = ["PARTS", "profile"]
 
 PARTS: dict[str, tuple[str, ...]] = {
-    "batches and noise": ("cohort:Cohort.batches", "cohort:Cohort.noise"),
-    "hosts forward and backward": ("training:_Run.backward",),
-    "seeds forward, training": ("growth:Bed.apply",),
+    "batches and noise": ("stacked.cohort:Cohort.batches", "stacked.cohort:Cohort.noise"),
+    "hosts forward and backward": ("stacked.training:_Run.backward",),
+    "seeds forward, training": ("stacked.growth:Bed.apply",),
     "seeds backward (autograd)": ("trunks.mlp:into_seeds",),
-    "clip and descend": ("training:_Run.descend", "training:_Run._count_seeds"),
-    "loss, accuracy and gradient means": ("training:_Run.record",),
-    "gather and scatter of seeds": ("compacted:gather", "compacted:scatter"),
-    "validation": ("compacted:CompactedHosts.evaluate",),
-    "snapshot": ("stacked:StackedHosts.snapshot",),
+    "clip and descend": ("stacked.training:_Run.descend", "stacked.training:_Run._count_seeds"),
+    "loss, accuracy and gradient means": ("stacked.training:_Run.record",),
+    "gather and scatter of seeds": ("stacked.compacted:gather", "stacked.compacted:scatter"),
+    "validation": ("stacked.compacted:CompactedHosts.evaluate",),
+    "snapshot": ("stacked.base:StackedHosts.snapshot",),
     "governor and finiteness": ("ensemble:Ensemble._judge",),
     "records, gates and moves": ("ensemble:Ensemble._record", "ensemble:Ensemble._roll_back"),
     "actions: check, births, addressing": ("ensemble:check_actions", "ensemble:Ensemble._act"),
