@@ -67,7 +67,8 @@ def grow(hosts: int) -> dict[str, int]:
     for number in range(HORIZON):
         contender.step(contender.actions(number))
     assert contender.ensemble.is_finished.all()
-    return {"hosts": hosts, "before_hosts_bytes": before, "peak_bytes": peak_bytes()}
+    kept = contender.ensemble.memory()._asdict()
+    return {"hosts": hosts, "before_hosts_bytes": before, "peak_bytes": peak_bytes(), **kept}
 
 
 def memory(hosts: int) -> dict[str, int]:
@@ -114,6 +115,10 @@ def table_of(result: dict[str, Any]) -> str:
         f"N = {held['hosts']}: peak {held['peak_bytes'] / 1e9:.2f} GB, {held['before_hosts_bytes'] / 1e9:.2f} GB of it "
         f"before the first host, {per_host:.2f} MB per host (target {targets['peak_bytes'] / 1e9:g} GB)"
     )
+    kept = ", ".join(
+        f"{name} {held[name] / held['hosts'] / 1e3:.0f} kB" for name in ("samples", "parameters", "snapshot")
+    )
+    lines.append(f"kept per host between steps: {kept}")
     return "\n".join(lines)
 
 

@@ -40,8 +40,8 @@ _CLIP = 6.0
 _LEAST_DEVIATION = 1e-3
 _LAST_LAYER_SCALE = 0.01
 """A fresh policy is uniform over what is available, up to this much."""
-_RESTRAINT = 8.0
-"""Subtracted from the logit of germinating in a host that has not trained yet."""
+_RESTRAINT = 1e4
+"""Subtracted from the logit of germinating in a host that has not trained yet; too much for any learning to undo."""
 
 _READ_BY_HEADS = ("context", "slot")
 _SLOT_OUTPUTS = (len(OPS), *(HEAD_SIZES[head] for head in (Head.TEMPO, Head.ALPHA_TARGET, Head.ALPHA_SPEED)),
@@ -281,10 +281,10 @@ class PolicyNetwork(nn.Module):
         )
 
     def _looking_first(self, op: Tensor, batch: GraphBatch) -> Tensor:
-        """Hardly any germination while a host has not trained an epoch, and hosts of different needs look alike.
+        """No germination while a host has not trained an epoch, and hosts of different needs look alike.
 
         Growing one epoch sooner pays a little whatever is grown, so a policy that may do so learns to, and then never
-        meets the states in which it could have told its hosts apart.
+        meets the states in which it could have told its hosts apart. Exploration may still do it.
         """
         is_new = 1.0 - batch.context_x[:, self._trained : self._trained + 1]
         germinate = torch.zeros_like(op[:1])

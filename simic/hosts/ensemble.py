@@ -30,7 +30,7 @@ from simic.hosts.keys import host_set
 from simic.hosts.legality import check_actions, legal_masks
 from simic.hosts.lifecycle import Slots
 from simic.hosts.observing import Readings, observe
-from simic.hosts.protocols import HostBatch, Measurement, Part, Roles, TrainingRecord
+from simic.hosts.protocols import HostBatch, Measurement, Memory, Part, Roles, TrainingRecord
 
 __all__ = ["Ensemble", "StepOutcome"]
 
@@ -91,7 +91,7 @@ class Ensemble:
             self._finished = np.zeros(n, dtype=bool)
             self._readings = Readings.empty(n, len(self._hosts.anatomy.kinds))
             first = self._evaluate(Part.VALIDATION, self._slots["alpha"])
-        _check_budget(self._hosts.memory().snapshot, world, n)
+        _check_budget(self.memory().snapshot, world, n)
         self._birth_loss = first.loss
         self._best_accuracy = first.accuracy.copy()
         self._write_evaluation(np.ones(n, dtype=bool), first)
@@ -103,6 +103,10 @@ class Ensemble:
     def is_finished(self) -> Flags:
         """[N]: the episode is over."""
         return self._finished.copy()
+
+    def memory(self) -> Memory:
+        """What the hosts occupy between steps, and the governor's snapshot of them."""
+        return self._hosts.memory()
 
     def observe(self) -> Observations:
         """What a controller may know now."""
