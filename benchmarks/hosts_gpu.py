@@ -98,6 +98,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser.add_argument("--check", action="store_true", help="accepted like everywhere; there is no target yet to miss")
     parser.add_argument("--cpu", action="store_true", help="compare both forms on the CPU")
     parser.add_argument("--sizes", type=int, nargs="+", help="hosts stacked; 1024 and 4096, on a CPU 64")
     parser.add_argument("--epochs", type=int, default=12, help="epochs timed, at most 16")

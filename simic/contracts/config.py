@@ -37,7 +37,8 @@ class WorldConfig(Contract):
     chunk: Annotated[int, Field(ge=1, le=4096)] = 64
     """Hosts trained together; 64 to 256 are fastest on a CPU, a GPU wants thousands."""
     threads: Annotated[int, Field(ge=1, le=64)] = 1
-    """Threads of one ensemble; more than one slows tiny hosts down."""
+    """Threads of one ensemble; more than one slows tiny hosts down. One and two give the same bits; more need not, so
+    what they grow counts as other episodes."""
     prune_epochs: Annotated[int, Field(ge=0, le=100)] = 0
     """Epochs over which alpha falls to 0 before a seed that its host feels is pruned; 0 prunes at once."""
     blend: Literal["own", "add", "multiply", "gate"] = "own"

@@ -40,8 +40,8 @@ _CLIP = 6.0
 _LEAST_DEVIATION = 1e-3
 _LAST_LAYER_SCALE = 0.01
 """A fresh policy is uniform over what is available, up to this much."""
-_RESTRAINT = 1e4
-"""Subtracted from the logit of germinating in a host that has not trained yet; too much for any learning to undo."""
+_RESTRAINT = 50.0
+"""Subtracted from the logit of germinating in a host that has not trained yet; own episodes do not undo it."""
 
 _READ_BY_HEADS = ("context", "slot")
 _SLOT_OUTPUTS = (len(OPS), *(HEAD_SIZES[head] for head in (Head.TEMPO, Head.ALPHA_TARGET, Head.ALPHA_SPEED)),

@@ -96,12 +96,12 @@ def load_policy(directory: Path) -> LoadedPolicy:
     if card.architecture != ARCHITECTURE:
         raise ContractViolation(
             f"policy {directory} is of architecture {card.architecture}, this code makes {ARCHITECTURE}; "
-            "train a policy with this code"
+            "begin with this code in a new SIMIC_HOME"
         )
     if card.feature_version != FEATURE_VERSION:
         raise ContractViolation(
             f"policy {directory} reads features {card.feature_version}, this code makes {FEATURE_VERSION}; "
-            "train a policy with this code"
+            "begin with this code in a new SIMIC_HOME"
         )
     try:
         weights = load(weight_bytes)

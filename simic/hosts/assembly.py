@@ -26,6 +26,29 @@ from simic.hosts.stacked.pictures import pool_source
 __all__ = ["assemble", "is_sane", "offered", "seed_sizes"]
 
 
+class _Absent(Blueprint):
+    """In the place of a blueprint that a set does not offer: nothing is loaded for it, and it grows nowhere."""
+
+    def suits(self, _site: Site, /) -> bool:
+        """See ``Blueprint``."""
+        return False
+
+    def parameters(self, _site: Site, /) -> int:
+        """See ``Blueprint``."""
+        return 0
+
+    def birth(self, normals: Tensor, _site: Site, /) -> Tensor:
+        """See ``Blueprint``."""
+        return normals
+
+    def delta(self, _parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
+        """See ``Blueprint``."""
+        return torch.zeros_like(h)
+
+
+_ABSENT = _Absent()
+
+
 class _Reblended(Blueprint):
     """A blueprint under another operator."""
 
@@ -56,7 +79,7 @@ def assemble(hosts: Sequence[HostIdentity], chosen: HostSet, world: WorldConfig)
     form that hosts cannot take are a ConfigError.
     """
     names = blueprint_names()
-    blueprints = [load_blueprint(name) for name in names]
+    blueprints = [load_blueprint(name) if name in chosen.blueprints else _ABSENT for name in names]
     if world.blend != "own":
         blueprints = [_Reblended(blueprint, Operator(world.blend)) for blueprint in blueprints]
     if world.images is not None and not chosen.has_pictures:
@@ -116,10 +139,14 @@ def is_sane(blueprint: Blueprint, site: Site) -> bool:
     """Judge G0 on two seeds at birth."""
     if not blueprint.suits(site):
         return False
-    parameters, h = newborns(blueprint, site)
-    with torch.no_grad():
-        delta = blueprint.delta(parameters, h, None)
-        keeps_shape = delta.shape == h.shape
-        change = change_of(blueprint.operator, h, delta) if keeps_shape else delta
+    try:
+        parameters, h = newborns(blueprint, site)
+        with torch.no_grad():
+            delta = blueprint.delta(parameters, h, None)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        # An installed blueprint is somebody else's code.
+        raise ConfigError(f"blueprint {type(blueprint).__name__} fails on {site}: {error}") from error
+    keeps_shape = delta.shape == h.shape
+    change = change_of(blueprint.operator, h, delta) if keeps_shape else delta
     verdict = gates.is_sane(is_known=True, keeps_shape=keeps_shape, birth_deviation=float(change.abs().max()))
     return bool(verdict.passed)

@@ -6,6 +6,7 @@ import hashlib
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ __all__ = [
     "world_identity",
 ]
 
+_SAME_BITS_THREADS = 2
+"""Up to so many threads the bits of a host are the same."""
 _BLUEPRINTS = ("blueprints", "simic.blueprints", "BLUEPRINT")
 _FAMILIES = ("families", "simic.host_families", "FAMILY")
 _TRUNKS = ("trunks", "simic.host_trunks", "TRUNK")
@@ -87,7 +90,7 @@ def world_digest() -> str:
     """SHA-256 over this room's sources and the installed plug-ins: hosts grown under another one are others."""
     package = Path(__file__).parent
     plugged = sorted(
-        f"{group}:{name}:{point.value}:{'' if point.dist is None else point.dist.version}"
+        f"{group}:{name}:{point.value}:{'' if point.dist is None else point.dist.version}:{_source_digest(point)}"
         for _, group, _ in (_BLUEPRINTS, _FAMILIES, _TRUNKS)
         for name, point in _installed(group).items()
     )
@@ -110,8 +113,21 @@ def world_identity(world: WorldConfig) -> dict[str, str | int]:
         "prune_epochs": world.prune_epochs,
         "blend": world.blend,
         "form": f"{'masked' if world.is_masked else 'compacted'} on {world.device}",
+        **({"threads": world.threads} if world.threads > _SAME_BITS_THREADS else {}),
         **pictures,
     }
+
+
+def _source_digest(point: EntryPoint) -> str:
+    """SHA-256 over the sources of a plug-in's top-level module or package, which need not be imported for that."""
+    spec = find_spec(point.module.partition(".")[0])
+    if spec is None:
+        return ""
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    files = sorted(file for folder in folders for file in folder.rglob("*.py"))
+    if not folders and spec.origin is not None and Path(spec.origin).is_file():
+        files = [Path(spec.origin)]
+    return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
 
 
 @cache
@@ -139,6 +155,8 @@ def _load(name: str, folder: str, group: str, attribute: str) -> Any:
         point = _installed(group)[name]
         try:
             return point.load()
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(f"entry point {group}:{name} = {point.value} cannot be loaded: {error}") from error
+        except Exception as error:
+            # Somebody else's code runs here, and whatever it raises must name its owner.
+            reason = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"entry point {group}:{name} = {point.value} cannot be loaded: {reason}") from error
     raise ConfigError(f"unknown name {name!r} in {folder}; known are {', '.join(_names(folder, group))}")

@@ -2,7 +2,7 @@
 
 Leave-one-out is measured every epoch and smoothed; pairs and Shapley values are exact and computed on demand, from
 the accuracy of every coalition. Nothing is estimated: what was not measured is NaN.
-Shapes: N hosts, S slots, m slots in play.
+Shapes: N hosts, S slots, m places for seeds of a host.
 """
 
 from __future__ import annotations
@@ -69,22 +69,24 @@ def fold_contributions(
     slots["contribution_epochs"][measured] = 0
 
 
-def coalitions(slots: int) -> list[Coalition]:
-    """Every set of slots, the empty one first; more than ``PLAYERS_MAX`` slots are a ConfigError."""
-    if slots > PLAYERS_MAX:
-        raise ConfigError(f"exact attribution needs at most {PLAYERS_MAX} slots with seeds, found {slots}")
-    return [chosen for size in range(slots + 1) for chosen in combinations(range(slots), size)]
+def coalitions(seeds: int) -> list[Coalition]:
+    """Every set of seeds of a host, the empty one first; more than ``PLAYERS_MAX`` seeds are a ConfigError."""
+    if seeds > PLAYERS_MAX:
+        raise ConfigError(f"exact attribution needs hosts that feel at most {PLAYERS_MAX} seeds, found {seeds}")
+    return [chosen for size in range(seeds + 1) for chosen in combinations(range(seeds), size)]
 
 
-def attribute(worth: Mapping[Coalition, NDArray[np.float64]], is_felt: NDArray[np.bool_]) -> Attribution:
-    """Exact attribution from the accuracy [N] of every coalition of the m slots of ``is_felt`` [N, m].
+def attribute(worth: Mapping[Coalition, NDArray[np.float64]], place: NDArray[np.int64]) -> Attribution:
+    """Exact attribution from the accuracy [N] of every coalition of m places.
 
-    A slot without a felt seed changes nothing in any coalition, so its value would be 0; it is NaN all the same.
+    ``place`` [N, S] says which place among its host's seeds a slot's seed takes, -1 where the host feels none; places
+    that a host leaves empty change nothing there.
     """
-    hosts, players = is_felt.shape
+    players = max(map(len, worth))
     everyone = tuple(range(players))
-    shapley, without = np.zeros((2, hosts, players))
-    pairs = np.full((hosts, players, players), np.nan)
+    hosts = np.arange(len(place))
+    shapley, without = np.zeros((2, len(place), players + 1))
+    pairs = np.zeros((len(place), players + 1, players + 1))
     for player in everyone:
         others = [one for one in everyone if one != player]
         without[:, player] = worth[everyone] - worth[tuple(others)]
@@ -95,11 +97,12 @@ def attribute(worth: Mapping[Coalition, NDArray[np.float64]], is_felt: NDArray[n
         for other in others:
             joint = worth[tuple(sorted((player, other)))] + worth[()]
             pairs[:, player, other] = joint - worth[(player,)] - worth[(other,)]
-    both = is_felt[:, :, None] & is_felt[:, None, :]
+    is_felt = place >= 0
+    both = is_felt[:, :, None] & is_felt[:, None, :] & ~np.eye(place.shape[1], dtype=bool)
     return Attribution(
         nothing=worth[()],
         everything=worth[everyone],
-        leave_one_out=np.where(is_felt, without, np.nan),
-        shapley=np.where(is_felt, shapley, np.nan),
-        pairs=np.where(both, pairs, np.nan),
+        leave_one_out=np.where(is_felt, without[hosts[:, None], place], np.nan),
+        shapley=np.where(is_felt, shapley[hosts[:, None], place], np.nan),
+        pairs=np.where(both, pairs[hosts[:, None, None], place[:, :, None], place[:, None, :]], np.nan),
     )

@@ -27,7 +27,7 @@ from simic.hosts.assembly import assemble, offered, seed_sizes
 from simic.hosts.catalogue import blueprint_names
 from simic.hosts.counterfactual import Attribution, attribute, coalitions, fold_contributions
 from simic.hosts.keys import host_set
-from simic.hosts.legality import check_actions, legal_masks
+from simic.hosts.legality import check_actions, legal_masks, why_refused
 from simic.hosts.lifecycle import Slots
 from simic.hosts.observing import Readings, observe
 from simic.hosts.protocols import HostBatch, Measurement, Memory, Part, Roles, TrainingRecord
@@ -125,27 +125,22 @@ class Ensemble:
         )
 
     def attribute(self) -> Attribution:
-        """What every seed that its host now feels is worth, exactly: one validation pass per coalition of slots.
+        """What every seed that its host now feels is worth, exactly: one validation pass per coalition of seeds.
 
-        More slots with felt seeds than ``counterfactual.PLAYERS_MAX`` are a ConfigError. Nothing is changed.
+        A host with more felt seeds than ``counterfactual.PLAYERS_MAX`` is a ConfigError. Nothing is changed.
         """
         alpha = self._slots["alpha"]
-        slots = np.flatnonzero((alpha > 0).any(axis=0))
+        place = np.where(alpha > 0, np.cumsum(alpha > 0, axis=1) - 1, -1)
         worth = {}
         with _threads(self.world.threads):
-            for chosen in coalitions(len(slots)):
-                mine = np.zeros_like(alpha)
-                mine[:, slots[list(chosen)]] = alpha[:, slots[list(chosen)]]
+            for chosen in coalitions(int(place.max(initial=-1)) + 1):
+                mine = np.where(np.isin(place, chosen), alpha, np.float32(0.0))
                 worth[chosen] = self._evaluate(Part.VALIDATION, mine, leave_one_out=False).accuracy
-        found, places = attribute(worth, alpha[:, slots] > 0), np.ix_(np.arange(len(self)), slots)
-        wide, pairs = np.full((2, *alpha.shape), np.nan), np.full((*alpha.shape, alpha.shape[1]), np.nan)
-        wide[0][places], wide[1][places] = found.leave_one_out, found.shapley
-        pairs[np.ix_(np.arange(len(self)), slots, slots)] = found.pairs
-        return found._replace(leave_one_out=wide[0], shapley=wide[1], pairs=pairs)
+        return attribute(worth, place)
 
     def step(self, actions: NDArray[np.int16]) -> StepOutcome:
         """Act, train one epoch and measure; illegal ``actions`` [N, A] raise IllegalAction and change nothing."""
-        check_actions(actions, self.masks(), self._keys)
+        check_actions(actions, self.masks(), self._keys, lambda host: self._refusal(actions[host], host))
         live = ~self._finished
         accuracy, loss = (column[:, -1].copy() for column in self._present())
         snapshot = self._hosts.snapshot()
@@ -185,6 +180,11 @@ class Ensemble:
             test_accuracy=_only(terminated, test),
         )
 
+    def _refusal(self, action: NDArray[np.int16], host: int) -> str:
+        if self._finished[host]:
+            return "its episode is over"
+        return why_refused(self._slots, action, host, seeds_max=self._seeds_max, is_finite=self._seed_is_finite)
+
     def _present(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         return self._readings.validation_accuracy, self._readings.validation_loss
 
@@ -216,8 +216,8 @@ class Ensemble:
     def _train(self, live: Flags) -> TrainingRecord:
         epoch = int(self._epoch[live].max(initial=0))
         if (self._slots.is_in(SeedStage.GERMINATED) & live[:, None]).any():
-            roles = self._roles(live, SeedStage.GERMINATED)._replace(alpha=np.zeros_like(self._slots["alpha"]))
-            executor.pass_probe(self._slots, self._hosts.probe(roles, epoch), live)
+            norms = self._hosts.probe(self._roles(live, SeedStage.GERMINATED), epoch)
+            executor.pass_probe(self._slots, norms, live)
         executor.move_alpha(self._slots, live)
         return self._hosts.train(self._roles(live, SeedStage.TRAINING), epoch)
 
@@ -266,13 +266,16 @@ class Ensemble:
         self._slots["risk"][rows] = measured.risk[rows]
 
     def _roll_back(self, frozen: Flags, is_bad: Flags, snapshot: Any) -> None:
-        """Undo the epoch of stopped and of finished hosts; prune the live seeds of the former."""
+        """Undo the epoch of stopped and of finished hosts; the former lose their live seeds and all momentum."""
         if not frozen.any():
             return
         self._hosts.restore(snapshot, frozen)
+        if is_bad.any():
+            self._hosts.clear_momentum(is_bad)
         alive = self._slots.is_alive & is_bad[:, None]
         if alive.any():
             self._slots.move(alive, Trigger.GOVERNOR)
+            self._hosts.clear(alive)
         self._seed_is_finite[frozen] = True
 
     def _commit(self, terminated: Flags, is_bad: Flags) -> tuple[Measurement | None, Measurement | None]:

@@ -39,6 +39,7 @@ def apply_actions(
     named = addressed(actions, slots["stage"].shape[1])
     fading = named & (actions[:, 0] == OP_INDEX[Op.PRUNE])[:, None]
     fading &= slots.is_in(SeedStage.BLENDING, SeedStage.HOLDING) & ~slots.is_fading & (prune_epochs > 0)
+    fading &= slots["alpha"] > 0
     if fading.any():
         slots.move(fading, Trigger.FADE)
         slots.start_ramp(fading, 0.0, prune_epochs, _LINEAR)

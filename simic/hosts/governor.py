@@ -17,7 +17,12 @@ COLLAPSED_SHARE: Final = 0.999
 """Share of validation samples in one predicted class from which a host looks at nothing."""
 LOST_ACCURACY: Final = 0.1
 """Fall of validation accuracy below its best that makes this a collapse and no slow start."""
-MITIGATION: Final = ("rolled back to the last snapshot", "pruned live seeds", "ended the episode")
+MITIGATION: Final = (
+    "rolled back to the last snapshot",
+    "pruned live seeds",
+    "cleared optimiser state",
+    "ended the episode",
+)
 
 
 class Evidence(NamedTuple):

@@ -75,7 +75,8 @@ def _set_of_one(name: str) -> HostSet:
         raise ConfigError(
             f"family {name!r} wants unknown blueprints {unknown}; known are {', '.join(blueprint_names())}"
         )
-    return HostSet((name,), seeds_max, MODULES if is_module else "mlp", blueprints)
+    kind = MODULES if is_module else str(getattr(family, "kind", "mlp"))
+    return HostSet((name,), seeds_max, kind, blueprints, has_pictures=kind == "cnn")
 
 
 def identify(set_name: str, keys: Sequence[int]) -> tuple[HostIdentity, ...]:

@@ -5,17 +5,19 @@ Shapes: N hosts, S slots per host, K blueprints, A heads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, HEADS, OPS, TEMPOS, Head, Op
-from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Masks, relevance
+from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGES, Masks, relevance
 from simic.contracts.errors import IllegalAction
 from simic.contracts.lifecycle import SeedStage
 from simic.hosts import gates
-from simic.hosts.lifecycle import HOLDING_DWELL, TRAINING_DWELL, Slots
+from simic.hosts.lifecycle import HOLDING_DWELL, SLOT_FIELDS, TRAINING_DWELL, Slots
 
-__all__ = ["check_actions", "legal_masks"]
+__all__ = ["check_actions", "legal_masks", "why_refused"]
 
 
 def legal_masks(
@@ -54,8 +56,10 @@ def legal_masks(
     return Masks(op, legal.reshape(-1, len(OPS)), np.broadcast_to(sane, (len(live), len(sane))).copy())
 
 
-def check_actions(actions: NDArray[np.int16], masks: Masks, keys: NDArray[np.int64]) -> None:
-    """Raise IllegalAction for the first action [N, A] that its masks forbid."""
+def check_actions(
+    actions: NDArray[np.int16], masks: Masks, keys: NDArray[np.int64], explain: Callable[[int], str] | None = None
+) -> None:
+    """Raise IllegalAction for the first action [N, A] that its masks forbid; ``explain`` says why, for a host's row."""
     if actions.shape != (len(keys), len(HEADS)) or actions.dtype != np.int16:
         raise IllegalAction(f"expected int16 {(len(keys), len(HEADS))}, found {actions.dtype} {actions.shape}")
     slots = len(masks.slot) // len(keys)
@@ -84,4 +88,32 @@ def check_actions(actions: NDArray[np.int16], masks: Masks, keys: NDArray[np.int
     if len(bad):
         row = int(bad[0])
         legal = [op.value for op, good in zip(OPS, masks.op[row].tolist(), strict=True) if good]
-        raise IllegalAction(f"host {keys[row]}: action {actions[row].tolist()} is not legal; operations are {legal}")
+        reason = "" if explain is None else f" ({explain(row)})"
+        raise IllegalAction(
+            f"host {keys[row]}: action {actions[row].tolist()} is not legal{reason}; operations are {legal}"
+        )
+
+
+def why_refused(
+    slots: Slots, action: NDArray[np.int16], host: int, *, seeds_max: int, is_finite: NDArray[np.bool_]
+) -> str:
+    """What stands against one host's ``action`` [A], in words: its slot's stage, the budget, or a gate's reason."""
+    op, slot = int(action[0]), int(action[HEAD_INDEX[Head.SLOT]])
+    if not (0 < op < len(OPS) and 0 <= slot < slots["stage"].shape[1]):
+        return "no such operation or slot"
+    stage = STAGES[int(slots["stage"][host, slot])]
+    if OPS[op] is Op.GERMINATE and stage is SeedStage.DORMANT:
+        if slots.is_paying[host].sum() >= seeds_max:
+            return f"the budget of {seeds_max} seeds is spent"
+        return "a factor is out of range, or the blueprint is not offered here"
+    own = {name: slots[name][host, slot] for name in SLOT_FIELDS}
+    if OPS[op] is Op.ADVANCE and stage is SeedStage.TRAINING:
+        evidence = {name: own[name] for name in ("stage_epochs", "parameters", "gradient_health")}
+        verdict = gates.is_stable(dwell=TRAINING_DWELL, is_finite=is_finite[host, slot], **evidence)
+        return f"G2: {verdict.reason}"
+    if stage is SeedStage.HOLDING and OPS[op] in (Op.FOSSILIZE, Op.SET_ALPHA_TARGET):
+        if own["stage_epochs"] < HOLDING_DWELL:
+            return "it has not been held for an epoch"
+        verdict = gates.has_impact(contribution=own["contribution"], contribution_epochs=own["contribution_epochs"])
+        return f"G4: {verdict.reason}"
+    return f"slot {slot} is {stage.value}"

@@ -218,6 +218,10 @@ class HostBatch(Protocol):
         """Put the hosts ``rows`` [N] back."""
         ...
 
+    def clear_momentum(self, rows: NDArray[np.bool_]) -> None:
+        """Forget the optimiser's momentum of the hosts ``rows`` [N] and of all their seeds."""
+        ...
+
 
 class Pairs(NamedTuple):
     """Samples before they have a label."""
@@ -258,7 +262,11 @@ class HostRecipe(NamedTuple):
 
 
 class HostFamily(Protocol):
-    """A kind of stacked host."""
+    """A kind of stacked host.
+
+    It may also say ``kind`` (the trunk of the set of its own name, ``mlp`` if it does not), ``seeds_max`` and
+    ``blueprints`` of that set.
+    """
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
         """The host that eight uniform numbers describe."""

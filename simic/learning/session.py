@@ -138,7 +138,7 @@ class Session:
         )
 
     def policy(self) -> PolicyNetwork:
-        """What to act with: the average of the rounds' weights, the newest counting most; the learner keeps its own.
+        """What to act with: the running average over rounds, of which a round's weights replace ``1 - average``.
 
         Rounds of few episodes scatter, and what one round overdoes the next undoes (Polyak and Juditsky 1992).
         The training in front of the first round is no part of the average.

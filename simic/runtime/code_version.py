@@ -22,12 +22,12 @@ def code_version() -> str:
     return f"{simic.__version__}+{tree_digest(root, PACKAGES)[:12]}"
 
 
-def tree_digest(root: Path, packages: Iterable[str]) -> str:
-    """SHA-256 over path, size and bytes of every source file, in the order of their paths."""
+def tree_digest(root: Path, parts: Iterable[str]) -> str:
+    """SHA-256 over path, size and bytes of every source file in folders, or of files, in the order of their paths."""
     files = {
         path.relative_to(root).as_posix(): path
-        for package in packages
-        for path in (root / package).rglob("*")
+        for part in parts
+        for path in (root / part, *(root / part).rglob("*"))
         if path.suffix in SUFFIXES and path.is_file()
     }
     digest = hashlib.sha256()

@@ -19,12 +19,21 @@ BOOKED = frozenset({"heuristic", "blind", "oracle", "expert"})
 """Controllers that follow what a book holds."""
 
 
+_DEPENDS_ON = (
+    "hosts",
+    "contracts/lifecycle.py",
+    "numerics/rewards.py",
+    "controllers/heuristic.py",
+    "controllers/schedule.py",
+)
+
+
 def searched_world(set_name: str, horizon: int, reward: RewardConfig) -> str:
-    """Digest of what a search depends on: the code of the hosts, the set, the horizon and the reward."""
+    """Digest of what a search depends on: code of hosts, lifecycle, rewards and rules, the set, horizon and reward."""
     package = Path(__file__).resolve().parents[1]
     return digest_of(
         {
-            "hosts": tree_digest(package, ("hosts",)),
+            "hosts": tree_digest(package, _DEPENDS_ON),
             "set": set_name,
             "horizon": horizon,
             "reward": reward.model_dump(mode="json"),
@@ -35,7 +44,7 @@ def searched_world(set_name: str, horizon: int, reward: RewardConfig) -> str:
 def current_book(set_name: str) -> PlanBook:
     """The book of a set, searched on the hosts as they are now; a missing or outdated one is a ConfigError.
 
-    A world with another horizon or reward makes use of the same book, as any user of these controllers would.
+    A world with another horizon, reward or law makes use of the same book, as any user of these controllers would.
     """
     book = load_plans(set_name)
     now = searched_world(set_name, book.horizon, book.reward)

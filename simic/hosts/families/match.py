@@ -20,6 +20,8 @@ _EDGE = 4
 class Match:
     """Four classes: are a and b alike, on the whole, in one half of the image, and in the other?"""
 
+    kind = "cnn"
+
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
         """See ``HostFamily``: the halves are top and bottom or left and right."""
         is_upright = bool(draws[0] < 0.5)

@@ -141,6 +141,13 @@ class ModuleHosts:
         """See ``HostBatch``; a module's buffers are part of it."""
         return Snapshot(tuple(host.remember() for host in self.hosts), self.seeds.copy())
 
+    def clear_momentum(self, rows: NDArray[np.bool_]) -> None:
+        """See ``HostBatch``."""
+        for row in np.flatnonzero(rows).tolist():
+            for momentum in self.hosts[row].momentum.values():
+                momentum.zero_()
+            self.seeds.momentum[row] = 0.0
+
     def restore(self, snapshot: Snapshot, rows: NDArray[np.bool_]) -> None:
         """See ``HostBatch``."""
         for row in np.flatnonzero(rows).tolist():

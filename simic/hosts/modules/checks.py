@@ -60,6 +60,8 @@ def check_unshared(modules: Sequence[nn.Module], names: Sequence[str]) -> None:
     owner: dict[int, int] = {}
     for index, module in enumerate(modules):
         for name, parameter in module.named_parameters():
+            if not parameter.numel():
+                continue
             other = owner.setdefault(parameter.untyped_storage().data_ptr(), index)
             if other != index:
                 raise ConfigError(

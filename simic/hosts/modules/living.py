@@ -116,6 +116,10 @@ def bring_up(family: ModuleFamily, key: int, who: str) -> LivingHost:
     check_host(spec, who)
     # A family that hands out one module twice would otherwise begin the second episode with trained weights.
     module = copy.deepcopy(spec.module)
+    for part in module.modules():
+        for name, buffer in part.named_buffers(recurse=False):
+            # An expanded buffer shares memory within itself and could not be written back.
+            setattr(part, name, buffer.contiguous())
     wiring = wiring_of(module, spec, key, who)
     check_labels(spec, wiring.anatomy.classes, who)
     momentum = {name: torch.zeros_like(one) for name, one in module.named_parameters() if one.requires_grad}

@@ -119,7 +119,7 @@ def _host_gradients(
     host.module.train()
     with drawn_for(host.key, Draw.TRAINING, epoch, step), torch.enable_grad():
         grown = {seed.slot: seed.grown(_noise(host, seed, epoch, step)) for seed in felt}
-        logits = forward(host.module, host.wiring.outlets, inputs, grown)
+        logits = forward(host.module, host.wiring.outlets, inputs.clone(), grown)
         gradients = torch.autograd.grad(cross_entropy(logits, labels), leaves, allow_unused=True)
     pairs = zip(leaves, gradients, strict=True)
     return logits.detach(), [torch.zeros_like(leaf) if own is None else own for leaf, own in pairs]
@@ -130,7 +130,8 @@ def _lonely_gradient(
 ) -> Tensor:
     """Gradient [1, P] of the loss of the host's network with ``seed`` at alpha 1, felt seeds passing through.
 
-    The module draws what it drew for the host itself in this step.
+    Inputs are copied for every pass, since a module may change them in place. The module draws what it drew for the
+    host itself in this step.
     """
     with (
         undisturbed(host.module, training=True),
@@ -139,7 +140,7 @@ def _lonely_gradient(
     ):
         grown = {other.slot: other.grown(_noise(host, other, epoch, step)) for other in seeds if other.is_felt}
         grown[seed.slot] = seed.grown(_noise(host, seed, epoch, step), is_alone=True)
-        logits = forward(host.module, host.wiring.outlets, inputs, grown)
+        logits = forward(host.module, host.wiring.outlets, inputs.clone(), grown)
         (gradient,) = torch.autograd.grad(cross_entropy(logits, labels), seed.parameters, allow_unused=True)
     return torch.zeros_like(seed.parameters) if gradient is None else gradient
 

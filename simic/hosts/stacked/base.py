@@ -96,6 +96,12 @@ class StackedHosts:
         """See ``HostBatch``."""
         return Snapshot(self.weights.copy(), self.momentum.copy(), self.seeds.copy())
 
+    def clear_momentum(self, rows: NDArray[np.bool_]) -> None:
+        """See ``HostBatch``."""
+        chosen = torch.from_numpy(np.flatnonzero(rows)).to(self.seeds.momentum.device)
+        for tensor in (*self.momentum.parts, self.seeds.momentum):
+            tensor[chosen] = 0.0
+
     def restore(self, snapshot: Snapshot, rows: NDArray[np.bool_]) -> None:
         """See ``HostBatch``."""
         chosen = torch.from_numpy(np.flatnonzero(rows))

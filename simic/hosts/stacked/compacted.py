@@ -34,8 +34,10 @@ class CompactedHosts(StackedHosts):
 
     def probe(self, roles: Roles, epoch: int) -> NDArray[np.float64]:
         """See ``HostBatch``."""
-        self._prepared = epoch, self.cohort.batches(epoch)
-        return probe_seeds(self.trunk, self.weights, self._gather(roles), self._prepared[1])
+        growth, batches = self._gather(roles), self.cohort.batches(epoch)
+        self._prepared = epoch, batches
+        noisy = batches._replace(noise=self.cohort.noise(growth, epoch))
+        return probe_seeds(self.trunk, self.weights, growth, noisy)
 
     def train(self, roles: Roles, epoch: int) -> TrainingRecord:
         """See ``HostBatch``."""

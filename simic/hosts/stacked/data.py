@@ -125,17 +125,17 @@ def host_samples(
     )
     labels = recipe.labels(pairs)
     if part is Part.TRAIN:
-        labels = _noisy(key, labels, recipe)
+        labels = _noisy(key, labels, recipe.label_noise, min(recipe.classes, 1 + int(pool.labels.max())))
     gain = counter_rng.normals(counter_rng.streams(key, Purpose.GAIN, part), count)[0]
     return HostSamples(inputs(pairs), labels, gain)
 
 
-def _noisy(key: int, labels: NDArray[np.int64], recipe: HostRecipe) -> NDArray[np.int64]:
+def _noisy(key: int, labels: NDArray[np.int64], share: float, classes: int) -> NDArray[np.int64]:
     """Replace a share of the labels by another class, uniformly."""
     stream = counter_rng.streams(key, Purpose.LABEL_NOISE)
-    is_wrong = counter_rng.uniforms(stream, len(labels))[0] < recipe.label_noise
-    shift = 1 + counter_rng.integers(counter_rng.streams(key, Purpose.LABEL_NOISE, 1), len(labels), recipe.classes - 1)
-    return np.where(is_wrong, (labels + shift[0]) % recipe.classes, labels)
+    is_wrong = counter_rng.uniforms(stream, len(labels))[0] < share
+    shift = 1 + counter_rng.integers(counter_rng.streams(key, Purpose.LABEL_NOISE, 1), len(labels), classes - 1)
+    return np.where(is_wrong, (labels + shift[0]) % classes, labels)
 
 
 def epoch_order(keys: NDArray[np.int64], samples: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:

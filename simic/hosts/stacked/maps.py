@@ -67,7 +67,9 @@ class _Convolution(torch.autograd.Function):
 
 
 def _chunks(padded: Tensor) -> Iterator[slice]:
-    size = max(1, _CHUNK // (KERNEL * padded[0].numel()))
+    """As many hosts at a time as a CPU's cache holds; elsewhere all of them at once."""
+    is_cached = padded.device.type == "cpu"
+    size = max(1, _CHUNK // (KERNEL * padded[0].numel())) if is_cached else len(padded)
     return (slice(start, start + size) for start in range(0, len(padded), size))
 
 

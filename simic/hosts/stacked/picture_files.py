@@ -26,7 +26,7 @@ __all__ = ["MAX_ARRAY_BYTES", "MAX_FILES", "MAX_FILE_BYTES", "MAX_PIXELS", "Albu
 MAX_ARRAY_BYTES = 2**30
 """Of one array of a NumPy file, unpacked."""
 MAX_FILES = 100_000
-"""Pictures in a folder."""
+"""Pictures in a folder or an archive."""
 MAX_FILE_BYTES = 16 * 2**20
 """Of one picture file."""
 MAX_PIXELS = 2**24
@@ -115,10 +115,11 @@ def _array(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
     with archive.open(f"{name}.npy") as member:
         shape, is_fortran, dtype = _header(member)
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        if dtype.hasobject or size > MAX_ARRAY_BYTES:
+        is_odd = min(shape, default=0) < 0 or len(shape) > 4 or max(shape[:1], default=0) > MAX_FILES
+        if dtype.hasobject or is_odd or size > MAX_ARRAY_BYTES:
             raise DatasetError(
-                f"pictures {path}: expected plain numbers in {name}, at most {MAX_ARRAY_BYTES} bytes of them, "
-                f"found {dtype} {shape}"
+                f"pictures {path}: expected plain numbers in {name}, at most {MAX_ARRAY_BYTES} bytes of them for at "
+                f"most {MAX_FILES} pictures, found {dtype} {shape}"
             )
         content = member.read(size)
     if len(content) != size:
@@ -127,12 +128,11 @@ def _array(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
 
 
 def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Format 1.0, whose header is 64 KiB at most, is what NumPy writes for plain numbers."""
     version = npy.read_magic(member)
     if version == (1, 0):
         return npy.read_array_header_1_0(member)
-    if version == (2, 0):
-        return npy.read_array_header_2_0(member)
-    raise ValueError(f"an array in format version {version}")
+    raise ValueError(f"an array in format version {version}, not 1.0")
 
 
 def _grey_parts(pictures: NDArray[Any], path: Path) -> Iterator[NDArray[np.float64]]:

@@ -9,7 +9,7 @@ Shapes: n pictures.
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,8 +39,12 @@ class Pictures(NamedTuple):
 def load_pictures(path: str) -> Pictures:
     """The pictures at a path, read once per process unless they change; a DatasetError if hosts cannot use them."""
     root = Path(path)
-    watched = [root, *sorted(one for one in root.iterdir() if one.is_dir())] if root.is_dir() else [root]
-    return _load(path, tuple(one.stat().st_mtime_ns for one in watched if one.exists()))
+    try:
+        watched = sorted(root.glob("*/*")) if root.is_dir() else [root]
+        stats = [one.stat() for one in watched if one.exists()]
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"pictures: {path[:80]!r} cannot be looked at: {error}") from error
+    return _load(path, tuple((one.st_mtime_ns, one.st_size, one.st_ino) for one in stats))
 
 
 def pool_source(path: str | None) -> PoolOf | None:
@@ -53,8 +57,8 @@ def pictures_digest(path: str | None) -> str | None:
     return None if path is None else load_pictures(path).digest
 
 
-@cache
-def _load(path: str, _changed: tuple[int, ...]) -> Pictures:
+@lru_cache(maxsize=1)
+def _load(path: str, _seen: tuple[tuple[int, int, int], ...]) -> Pictures:
     album = read_album(Path(path))
     names = sorted(set(album.classes), key=lambda name: (len(name), name))
     if not 2 <= len(names) <= CLASSES:
@@ -73,8 +77,10 @@ def _load(path: str, _changed: tuple[int, ...]) -> Pictures:
     for name, label in zip(list(chosen)[:used], labels.tolist(), strict=False):
         content.update(name + bytes([label]))
     pools = cut_pools(images, labels, np.arange(used), sizes)
-    if len(np.unique(pools[Part.TRAIN].labels)) < 2:
-        raise DatasetError(f"pictures {path}: expected several classes among {used}, found nearly all of one")
+    if any(len(np.unique(pool.labels)) < 2 for pool in pools.values()):
+        raise DatasetError(
+            f"pictures {path}: expected several classes in every part of {used}, found nearly all of one"
+        )
     return Pictures(pools, content.hexdigest())
 
 

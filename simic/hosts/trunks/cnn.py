@@ -99,7 +99,8 @@ class CnnTrunk:
         if torch.is_grad_enabled():
             return torch.baddbmm(x.flatten(1, 3), _unit(x, kernel), matrix).view(x.shape)
         out = torch.empty_like(x)
-        for some in (slice(start, start + _AT_A_TIME) for start in range(0, len(x), _AT_A_TIME)):
+        at_a_time = _AT_A_TIME if x.device.type == "cpu" else len(x)
+        for some in (slice(start, start + at_a_time) for start in range(0, len(x), at_a_time)):
             unit = _unit(x[some], kernel[some])
             torch.baddbmm(x[some].flatten(1, 3), unit, matrix[some], out=out[some].flatten(1, 3))
         return out

@@ -8,7 +8,8 @@ import torch
 from support.scenes import BLUEPRINTS, make_scene
 from torch import nn
 
-from simic.contracts.batches import Observations
+from simic.contracts.actions import Op
+from simic.contracts.batches import OP_INDEX, Observations
 from simic.contracts.config import NetworkConfig
 from simic.contracts.errors import ContractViolation
 from simic.contracts.state import SystemState
@@ -180,8 +181,13 @@ def test_m7_one_layer_norm_per_round_and_node_type(layers: int) -> None:
 
 
 def test_a_fresh_policy_has_no_opinion() -> None:
+    batch, germinate = batch_of(27, 50), OP_INDEX[Op.GERMINATE]
     with torch.no_grad():
-        output = PolicyNetwork(SHAPE, 3)(batch_of(27, 50))
+        output = PolicyNetwork(SHAPE, 3)(batch)
+    is_new = batch.context_x[:, feature_names(SHAPE.blueprints)["context"].index("train_loss_valid")] == 0
+    assert 0 < is_new.sum() < len(is_new)
+    assert (output.op[is_new, germinate] < -40).all(), "it looks before it grows"
+    output.op[is_new, germinate] = 0.0
     for name in NetworkOutput._fields:
         bound = 1.0 if name == "value" else 0.1
         assert float(getattr(output, name).abs().max()) < bound, name

@@ -212,11 +212,20 @@ def test_more_seeds_than_can_be_attributed_exactly_are_refused() -> None:
         coalitions(PLAYERS_MAX + 1)
 
 
+def test_hosts_with_one_seed_each_need_two_passes_wherever_the_seeds_are() -> None:
+    place = np.array([[0, -1, -1, -1, -1], [-1, -1, -1, -1, 0], [-1] * 5])
+    found = attribute({(): np.array([0.2, 0.3, 0.4]), (0,): np.array([0.5, 0.2, 0.4])}, place)
+    assert found.shapley[0, 0] == pytest.approx(0.3)
+    assert found.shapley[1, 4] == found.leave_one_out[1, 4] == pytest.approx(-0.1)
+    assert np.isfinite(found.shapley).sum() == 2
+    assert np.isnan(found.pairs).all()
+
+
 @given(st.lists(st.floats(-1, 1), min_size=16, max_size=16))
 def test_efficiency_and_symmetry_hold_for_any_game(values: list[float]) -> None:
     worth = {chosen: np.array([value]) for chosen, value in zip(coalitions(4), values, strict=True)}
-    found = attribute(worth, np.ones((1, 4), dtype=bool))
+    found = attribute(worth, np.arange(4)[None])
     assert abs(found.shapley.sum() - (worth[0, 1, 2, 3] - worth[()])[0]) <= 1e-9
     swapped = {tuple(sorted({0: 1, 1: 0}.get(one, one) for one in chosen)): value for chosen, value in worth.items()}
-    other = attribute(swapped, np.ones((1, 4), dtype=bool))
+    other = attribute(swapped, np.arange(4)[None])
     np.testing.assert_allclose(other.shapley[0, [1, 0, 2, 3]], found.shapley[0], atol=1e-12)

@@ -258,6 +258,29 @@ def test_drl_8_an_action_outside_its_masks_is_refused_and_changes_nothing(row: n
     assert state_digest(grown) == before
 
 
+def test_a_refusal_says_which_gate_or_what_else_stands_against_it() -> None:
+    grown = ensemble([1], horizon=20)
+
+    def refused(row: np.ndarray) -> str:
+        with pytest.raises(IllegalAction) as caught:
+            step_with(grown, row)
+        return str(caught.value)
+
+    assert "slot 0 is DORMANT" in refused(action(Op.FOSSILIZE))
+    assert "not offered" in refused(action(Op.GERMINATE, blueprint=len(blueprint_names())))
+    step_with(grown, action(Op.GERMINATE))
+    assert "slot 0 is TRAINING" in refused(action(Op.GERMINATE))
+    assert "budget of 1 seeds is spent" in refused(action(Op.GERMINATE, slot=1))
+    grown._slots["gradient_health"][0, 0] = 0.1
+    assert "G2: gradient unhealthy" in refused(action(Op.ADVANCE))
+    grown._slots["gradient_health"][0, 0] = 1.0
+    step_with(grown, action(Op.ADVANCE))
+    assert "not been held" in refused(action(Op.FOSSILIZE))
+    step_with(grown)
+    grown._slots["contribution"][0, 0] = -0.5
+    assert "G4: contribution is negative" in refused(action(Op.FOSSILIZE))
+
+
 def test_actions_of_the_wrong_shape_or_type_are_refused() -> None:
     grown = ensemble([1], horizon=4)
     for actions in (waits(2), waits(1).astype(np.int64), waits(1)[:, :6]):

@@ -18,7 +18,7 @@ from simic.contracts.field_report import GovernorKind
 from simic.contracts.lifecycle import ALIVE_STAGES, SeedStage
 from simic.contracts.state import HardwareContext
 from simic.hosts.ensemble import Ensemble, StepOutcome
-from simic.hosts.governor import DIVERGENCE_FACTOR, Evidence, judge
+from simic.hosts.governor import DIVERGENCE_FACTOR, MITIGATION, Evidence, judge
 from simic.hosts.keys import identify
 from simic.hosts.rollout import rollout
 from simic.hosts.stacked.training import EpochBatches
@@ -80,7 +80,8 @@ def test_c7_the_governor_keeps_one_snapshot_within_its_budget() -> None:
 
 def _assert_stopped(grown: Ensemble, outcome: StepOutcome, kept: torch.Tensor) -> None:
     assert outcome.governor[0] is not None
-    assert len(outcome.mitigation[0]) == 3
+    assert outcome.mitigation[0] == list(MITIGATION)
+    assert not any(part[0].any() for part in (*stack(grown).momentum.parts, stack(grown).seeds.momentum))
     assert outcome.terminated.tolist() == [True, grown.observe().system["epoch"][1] == grown.world.horizon]
     assert outcome.mitigation[1] == []
     assert outcome.governor[1] is None
@@ -153,6 +154,7 @@ def test_a_seed_that_blows_up_stops_its_host_and_is_pruned(stage: SeedStage, mon
     outcome = grown.step(waits(2))
     _assert_stopped(grown, outcome, kept)
     assert stage_of(grown, slot=1) is SeedStage.PRUNED
+    assert stack(grown).is_clear()[0].all(), "nothing of the dropped seed stays"
     assert outcome.committed_parameters.tolist() == [0, 0]
     assert outcome.rent_parameters.tolist() == [220, 0], "it was alive during the epoch"
 

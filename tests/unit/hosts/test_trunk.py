@@ -26,7 +26,7 @@ CASES = {
     "an incubating seed passes through felt ones": [
         *[(host, 0, "gate", None) for host in range(4)],
         *[(host, 1, "norm", 0.7) for host in range(3)],
-        *[(host, 2, name, 1.0) for host, name in enumerate(("dropout", "bottleneck", "low_rank", "dense"))],
+        *[(host, 2, name, 1.0) for host, name in enumerate(("dropout", "bottleneck", "heavy", "dense"))],
     ],
     "all blueprints": [
         (host, slot, name, None if (host + slot) % 2 else 0.5)
