@@ -135,6 +135,30 @@ def test_a_fading_seed_pruned_again_goes_at_once_and_an_unfelt_one_never_fades()
     assert (stage_of(grown), _slot(grown, "alpha")) == (S.EMBARGOED, 0.0)
 
 
+def test_a_blending_seed_that_its_host_does_not_feel_yet_goes_at_once() -> None:
+    grown = ensemble([1], prune_epochs=5)
+    step_with(grown, action(Op.GERMINATE, tempo=0))
+    step_with(grown)
+    step_with(grown)
+    assert (stage_of(grown), _slot(grown, "alpha")) == (S.BLENDING, 0.0)
+    assert step_with(grown, action(Op.PRUNE)).rent_parameters[0] == 0
+    assert stage_of(grown) is S.EMBARGOED
+
+
+def test_g1_probes_a_seed_in_the_network_its_host_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another seed that the host feels is part of that network."""
+    grown = ensemble([1], world_set="compound")
+    step_with(grown, action(Op.GERMINATE, slot=0, blueprint=NORM))
+    step_with(grown, action(Op.ADVANCE))
+    seen = []
+    probe = stack(grown).probe
+    monkeypatch.setattr(stack(grown), "probe", lambda roles, epoch: (seen.append(roles), probe(roles, epoch))[1])
+    step_with(grown, action(Op.GERMINATE, slot=1, blueprint=GATE))
+    (roles,) = seen
+    assert roles.alpha.tolist() == [[1.0, 0.0, 0.0]]
+    assert roles.is_incubating.tolist() == [[False, True, False]]
+
+
 @pytest.mark.parametrize("operator", ["add", "multiply", "gate"])
 def test_seeds_grow_under_any_operator(operator: str) -> None:
     grown, own = ensemble(range(5), blend=operator), ensemble(range(5))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
+from support.grown import ensemble
 
+from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.hosts import catalogue
 
@@ -78,3 +81,35 @@ def test_an_entry_point_that_leads_nowhere_is_a_configuration_error(
     monkeypatch.setattr(catalogue, "_installed", lambda group: {"mine": point} if group == point.group else {})
     with pytest.raises(ConfigError, match=f"entry point simic.blueprints:mine = {value} cannot be loaded"):
         catalogue._load.__wrapped__("mine", *catalogue._BLUEPRINTS)
+
+
+def test_a_plug_in_whose_source_changed_is_another_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editable install keeps its version while its code changes; it is read, and not imported, to tell."""
+    module = tmp_path / "edited_plugin.py"
+    module.write_text("raise RuntimeError\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("mine", "edited_plugin:BLUEPRINT", "simic.blueprints")
+    monkeypatch.setattr(catalogue, "_installed", lambda group: {"mine": point} if group == point.group else {})
+    before = catalogue.world_digest.__wrapped__()
+    assert catalogue.world_digest.__wrapped__() == before
+    module.write_text("raise RuntimeError  # edited\n")
+    assert catalogue.world_digest.__wrapped__() != before
+
+
+def test_a_plug_in_that_fails_names_itself_and_harms_only_those_who_want_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_plugin.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("mine", "broken_plugin:BLUEPRINT", "simic.blueprints")
+    monkeypatch.setattr(catalogue, "_installed", lambda group: {"mine": point} if group == point.group else {})
+    for name in ("_names", "_load"):
+        monkeypatch.setattr(catalogue, name, getattr(catalogue, name).__wrapped__)
+    with pytest.raises(ConfigError, match=r"entry point simic\.blueprints:mine = broken_plugin:BLUEPRINT.*division"):
+        catalogue.load_blueprint("mine")
+    assert not ensemble([1]).masks().blueprint[0, catalogue.blueprint_names().index("mine")]
+
+
+def test_more_threads_than_keep_the_bits_are_another_world() -> None:
+    one, two, three = (catalogue.world_identity(WorldConfig(threads=threads)) for threads in (1, 2, 3))
+    assert one == two != three

@@ -392,3 +392,42 @@ def test_a_module_that_works_in_place_spoils_no_sample(monkeypatch: pytest.Monke
         torch.equal(samples.inputs, kept)
         for samples, kept in zip((spec.train, spec.validation, spec.test), before, strict=True)
     )
+
+
+class _Shifted(Toy):
+    """Takes one from its inputs, in place or not: the same function of them."""
+
+    is_in_place = False
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs.sub_(1.0) if self.is_in_place else inputs - 1.0)
+
+
+class _ShiftedInPlace(_Shifted):
+    is_in_place = True
+
+
+def test_seeds_learn_from_the_samples_and_not_from_what_a_pass_made_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, {"plain": ToyFamily(_Shifted), "in_place": ToyFamily(_ShiftedInPlace)})
+    seen = []
+    for name in ("plain", "in_place"):
+        grown = grown_modules([1], name=name)
+        step_with(grown, action(Op.GERMINATE, blueprint=HEAVY, tempo=2))
+        step_with(grown)
+        seen.append(modules_of(grown).seeds.parameters.clone())
+    assert seen[0].any()
+    assert torch.equal(*seen)
+
+
+def test_an_expanded_buffer_and_an_empty_parameter_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd(Toy):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("ones", torch.ones(1).expand(4))
+            self.nothing = nn.Parameter(torch.empty(0))
+
+    install(monkeypatch, {"odd": ToyFamily(Odd)})
+    grown = grown_modules([1, 2], name="odd")
+    step_with(grown, action(Op.GERMINATE, blueprint=HEAVY, tempo=2))
+    step_with(grown)
+    assert np.isfinite(grown.observe().system["train_loss"]).all()

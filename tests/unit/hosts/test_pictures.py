@@ -287,3 +287,63 @@ def test_a_folder_gives_its_classes_in_the_order_of_their_names(tmp_path: Path) 
     means = [bright.images[bright.labels == label].mean() for label in range(3)]
     assert means == sorted(means)
     assert read_album(root).images.max() < 256
+
+
+def _archive(path: Path, header: bytes, content: bytes = b"") -> Path:
+    """An .npz whose ``data`` has this header."""
+    labels = io.BytesIO()
+    np.save(labels, np.zeros(4, dtype=np.int64))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("data.npy", header + content)
+        archive.writestr("labels.npy", labels.getvalue())
+    return path
+
+
+def _header(shape: str) -> bytes:
+    text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+@pytest.mark.parametrize("shape", ["(-1, 3072)", "(4, -3072)", "(200000, 8, 8)", "(1, 1, 1, 8, 8)"])
+def test_an_archive_that_claims_an_impossible_shape_is_refused_before_it_is_unpacked(
+    tmp_path: Path, shape: str
+) -> None:
+    with pytest.raises(DatasetError, match="plain numbers"):
+        read_album(_archive(tmp_path / "a.npz", _header(shape), bytes(10_000)))
+
+
+def test_a_header_of_any_claimed_length_is_not_read(tmp_path: Path) -> None:
+    claims = b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31)
+    with pytest.raises(DatasetError, match="format version"):
+        read_album(_archive(tmp_path / "a.npz", claims, bytes(10_000)))
+
+
+def test_a_path_that_is_none_is_a_data_error() -> None:
+    with pytest.raises(DatasetError):
+        load_pictures("x" * 300)
+
+
+def test_files_changed_in_place_are_other_pictures(tmp_path: Path) -> None:
+    folder = Path(_folder(tmp_path / "folder"))
+    before = load_pictures(str(folder)).digest
+    for file in sorted(folder.glob("class0/*.png"))[:20]:
+        pixels = np.asarray(Image.open(file)).copy()
+        pixels[:4] = 255 - pixels[:4]
+        Image.fromarray(pixels).save(file)
+    assert load_pictures(str(folder)).digest != before
+
+
+def test_every_part_needs_several_classes(tmp_path: Path) -> None:
+    data, labels = _album(classes=2)
+    labels[:] = 0
+    labels[7] = 1
+    with pytest.raises(DatasetError, match="several classes in every part"):
+        load_pictures(_save(tmp_path / "a.npz", images=data, labels=labels))
+
+
+def test_label_noise_stays_within_the_classes_there_are(tmp_path: Path) -> None:
+    data, labels = _album(classes=2)
+    world = WorldConfig(set="images", images=_save(tmp_path / "a.npz", images=data, labels=labels))
+    grown = Ensemble(identify("images", [3, 8, 13]), world)
+    assert {host.family for host in grown.identities} == {"noisy"}
+    assert set(stack(grown).cohort.training.labels.unique().tolist()) == {0, 1}
