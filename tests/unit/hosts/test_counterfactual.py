@@ -159,8 +159,8 @@ def _hits(grown: Ensemble, alpha: np.ndarray) -> np.ndarray:
     return (chosen == data.labels)[:, : data.valid].numpy()
 
 
-def test_the_observed_error_shrinks_with_nothing_but_its_measurements() -> None:
-    """Epochs share their samples, so the average's error is the average of the errors."""
+def test_the_error_of_the_average_is_the_average_of_the_errors() -> None:
+    """Epochs share their samples, so nothing is gained by measuring one of them twice."""
     slots, live = Slots(1, 1), np.array([True])
     for error in (0.02, 0.01):
         fold_contributions(slots, np.array([0.5]), np.array([[0.4]]), np.array([[error]]), live)
