@@ -15,6 +15,7 @@ from simic.app.journal import RunJournal
 from simic.app.lineage import content_of
 from simic.app.policies import CHAMPION, CHAMPION_REFERENCE, REFERENCE_PREFIX, Policies
 from simic.app.shelf import Shelf
+from simic.bus.opening import URL_VARIABLE, BusSpec
 from simic.bus.protocol import FIELD_REPORTS
 from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec, PlanBook
@@ -42,7 +43,7 @@ from simic.runtime.settings import Home, config_digest
 
 if TYPE_CHECKING:
     from simic.app.watching import Watch
-    from simic.bus.spool import SpoolBus
+    from simic.bus.protocol import Bus
     from simic.learning.start import StartPoint
     from simic.registry.catalogue import Registry
     from simic.trust.keys import Keyring, Signer
@@ -78,18 +79,19 @@ class App:
         self.home, self.config, self.seed, self.clock = home, config, seed, clock
         self.progress: Progress = progress or NoProgress()
         self.shelf = Shelf(home.receipts, clock)
-        self._spool = spool or home.spool
+        # A directory that is named is meant, whatever the environment says.
+        self.bus_spec = BusSpec(spool or home.spool, config.bus, is_redis=spool is None and URL_VARIABLE in os.environ)
         self.provenance = Provenance(code_version(), config_digest(config), seed)
         home.create()
 
     # -- parts ------------------------------------------------------------------------------------
 
     @cached_property
-    def bus(self) -> SpoolBus:
-        """The spool."""
-        from simic.bus.spool import SpoolBus
+    def bus(self) -> Bus:
+        """The one that ``bus_spec`` names."""
+        from simic.bus.opening import open_bus
 
-        return SpoolBus(self._spool)
+        return open_bus(self.bus_spec)
 
     @cached_property
     def signer(self) -> Signer:
@@ -190,7 +192,7 @@ class App:
                 spec,
                 identify(self.config.world.set, host_keys),
                 self.config.world,
-                self._spool,
+                self.bus_spec,
                 seed=self.seed,
                 provenance=self.provenance,
                 clock=self.clock,

@@ -85,6 +85,9 @@ def ingest(
             writer = _Writer(bus, home, ledger, seen, provenance, checkpoint)
             batch = Batch(clock())
             for delivery in bus.claim(FIELD_REPORTS):
+                if delivery.alone and batch.lines:
+                    writer.commit(batch)
+                    batch = Batch(clock())
                 for line in delivery.open(config.max_report_bytes):
                     batch.add(delivery.source, line, check(line))
                     if batch.lines >= config.batch_reports or batch.size_bytes >= _BATCH_LIMIT_BYTES:
@@ -93,7 +96,11 @@ def ingest(
                         batch = Batch(clock())
                 batch.finished.append(delivery)
                 on_progress(1)
+                if delivery.alone:
+                    writer.commit(batch)
+                    batch = Batch(clock())
             writer.commit(batch)
+        counters = bus.counters(FIELD_REPORTS)
         return IngestReceipt(
             **provenance._asdict(),
             started_at=started_at,
@@ -102,6 +109,10 @@ def ingest(
             landed=sum(part.rows for part in writer.parts),
             duplicate=writer.duplicates,
             quarantined=writer.reasons.total(),
+            retried=counters.retried,
+            dead_lettered=counters.dead_lettered,
+            lost=counters.lost,
+            lag=counters.lag,
             reasons=dict(sorted(writer.reasons.items())),
             parts=[part.part for part in writer.parts],
             ledger_digest=ledger_digest([*parts, *writer.parts]),
