@@ -34,10 +34,14 @@ _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _TIMEOUT_S = 30.0
 _MESSAGE_LIMIT = 200
-_PASSING = (
-    "LOADING", "BUSY ", "OOM", "MISCONF", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS",
-    "NOGROUP",
-)  # fmt: skip
+_PASSING = ("BUSY ", "MISCONF", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "NOGROUP")
+_PASSING_TYPES = (
+    redis.exceptions.OutOfMemoryError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.TryAgainError,
+)
 """Answers of a server that will behave again, or whose streams were deleted and will be made again."""
 _REFUSING = ("NOAUTH", "WRONGPASS", "NOPERM")
 
@@ -113,7 +117,7 @@ class RedisServer:
             text = _short(error)
             if text.startswith(_REFUSING):
                 raise self._refused(what) from None
-            if text.startswith(_PASSING) or isinstance(error, redis.exceptions.OutOfMemoryError):
+            if text.startswith(_PASSING) or isinstance(error, _PASSING_TYPES):
                 raise TransientError(
                     f"cannot {what}: Redis at {self.address} answers {text!r}; mend that and try again"
                 ) from error
@@ -144,7 +148,7 @@ def _client(url: str) -> redis.Redis:
     if unknown:
         raise ConfigError(f"REDIS_URL: unknown options {unknown}; known are {sorted(_OPTIONS)}")
     try:
-        return redis.Redis.from_url(
+        client = redis.Redis.from_url(
             url,
             protocol=2,
             retry=Retry(NoBackoff(), 0),
@@ -152,8 +156,10 @@ def _client(url: str) -> redis.Redis:
             socket_timeout=_TIMEOUT_S,
             socket_keepalive=True,
         )
-    except (ValueError, TypeError, OSError) as error:
+        client.connection_pool.make_connection()  # not connected: it only looks at the options
+    except (ValueError, TypeError, OSError, redis.RedisError) as error:
         raise ConfigError(f"REDIS_URL: an option cannot be used ({type(error).__name__})") from None
+    return client
 
 
 def _exchange(client: redis.Redis, packed: bytes, commands: int) -> list[Any]:
