@@ -43,7 +43,7 @@ from simic.runtime.settings import Home, config_digest
 
 if TYPE_CHECKING:
     from simic.app.watching import Watch
-    from simic.bus.protocol import Bus
+    from simic.bus.protocol import Bus, TopicStatus
     from simic.learning.start import StartPoint
     from simic.registry.catalogue import Registry
     from simic.trust.keys import Keyring, Signer
@@ -403,6 +403,18 @@ class App:
         from simic.lake import catalogue
 
         return catalogue.query(self.home, query)
+
+    def bus_topics(self) -> list[TopicStatus]:
+        """What waits on the bus."""
+        from simic.app.transport import list_topics
+
+        return list_topics(self.bus)
+
+    def dead_letters(self, topic: str, limit: int) -> list[dict[str, Any]]:
+        """The oldest entries that could not be delivered."""
+        from simic.app.transport import list_dead_letters
+
+        return list_dead_letters(self.bus, topic, limit)
 
     def verify(self, reference: str) -> Seal:
         """The seal of a registered policy or of a directory, every byte checked; IntegrityError otherwise."""

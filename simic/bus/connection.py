@@ -85,6 +85,7 @@ class RedisServer:
                         f"cannot {what}: Redis at {self.address} is away after {attempt} attempts ({_short(error)}); "
                         "start it or correct REDIS_URL, and try again"
                     ) from error
+                _LOG.info("Redis at %s broke off (%s), attempt %d of %d", self.address, _short(error), attempt, last)
                 limit = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (attempt - 1))
                 self._pause(self._draw(0.0, limit))
         raise AssertionError("unreachable")

@@ -16,8 +16,9 @@ import redis
 
 from simic.bus.connection import RedisServer
 from simic.bus.entries import Fields, key_of
+from simic.bus.protocol import DeadLetter
 
-__all__ = ["DeadLetter", "DeadLetters", "DeathReason"]
+__all__ = ["DeadLetters", "Death", "DeathReason"]
 
 RAW_LIMIT_BYTES = 1 << 20
 """Of all fields of an entry together; what is longer is kept cut."""
@@ -35,28 +36,6 @@ class DeathReason(str, Enum):
     """Older than its time to live."""
     ATTEMPTS = "attempts"
     """Delivered as often as may be and never acknowledged: perhaps it brings its consumers down."""
-
-
-class DeadLetter(NamedTuple):
-    """One of them."""
-
-    letter_id: str
-    """Its own id."""
-    entry: str
-    """The id it had on its topic."""
-    reason: str
-    message: str
-    attempts: int
-    died_at: str
-    is_whole: bool
-    """Nothing was cut off, so it can be put back."""
-    fields: dict[bytes, bytes]
-    """Those of the entry."""
-
-    @property
-    def raw(self) -> bytes:
-        """The payload, or all there was."""
-        return self.fields.get(b"payload") or b" ".join(part for pair in self.fields.items() for part in pair)
 
 
 class Death(NamedTuple):

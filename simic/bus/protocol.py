@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-__all__ = ["FIELD_REPORTS", "POLICY_UPDATES", "Bus", "BusCounters", "Defect", "Delivery", "Line", "TopicStatus"]
+__all__ = [
+    "FIELD_REPORTS",
+    "POLICY_UPDATES",
+    "Bus",
+    "BusCounters",
+    "DeadLetter",
+    "Defect",
+    "Delivery",
+    "Line",
+    "TopicStatus",
+]
 
 FIELD_REPORTS = "tamiyo.field_reports"
 """Topic: one ``FieldReport`` a line."""
@@ -79,6 +89,28 @@ class TopicStatus(NamedTuple):
     """Files that wait in the spool for Redis to be back."""
 
 
+class DeadLetter(NamedTuple):
+    """An entry that could not be delivered."""
+
+    letter_id: str
+    """Its own id."""
+    entry: str
+    """The id it had on its topic."""
+    reason: str
+    message: str
+    attempts: int
+    died_at: str
+    is_whole: bool
+    """Nothing was cut off, so it can be put back."""
+    fields: dict[bytes, bytes]
+    """Those of the entry."""
+
+    @property
+    def raw(self) -> bytes:
+        """The payload, or all there was."""
+        return self.fields.get(b"payload") or b" ".join(part for pair in self.fields.items() for part in pair)
+
+
 class Bus(Protocol):
     """A transport."""
 
@@ -99,3 +131,9 @@ class Bus(Protocol):
 
     def status(self, topic: str) -> TopicStatus:
         """Now."""
+
+    def dead_letters(self, topic: str) -> Iterator[DeadLetter]:
+        """Oldest first."""
+
+    def replay(self, topic: str) -> int:
+        """Puts whole dead letters back on their topic as if new; returns how many."""

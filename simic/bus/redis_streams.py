@@ -26,7 +26,7 @@ from simic.bus.connection import RedisServer
 from simic.bus.dead_letters import DeadLetters, Death, DeathReason
 from simic.bus.entries import Entry, envelope_of, is_expired, key_of, line_of, pack_command, place_of, wrapper
 from simic.bus.outgoing import Outgoing
-from simic.bus.protocol import BusCounters, Delivery, Line, TopicStatus
+from simic.bus.protocol import BusCounters, DeadLetter, Delivery, Line, TopicStatus
 from simic.bus.spool import check_name, check_topic
 from simic.bus.upkeep import settle_gap, trim
 from simic.contracts.config import BusConfig
@@ -156,11 +156,18 @@ class RedisStreamsBus:
             # The server does not know how many wait when entries were deleted among them: then all may.
             undelivered = length if group["lag"] is None else int(group["lag"])
             pending = int(group["pending"])
-        dead = self.dead_letters(topic).count()
+        dead = self._letters(topic).count()
         return TopicStatus(topic, f"redis {self._server.address}", length, undelivered, pending, dead, 0)
 
-    def dead_letters(self, topic: str) -> DeadLetters:
-        """Those of a topic."""
+    def dead_letters(self, topic: str) -> Iterator[DeadLetter]:
+        """Oldest first."""
+        return self._letters(topic).read()
+
+    def replay(self, topic: str) -> int:
+        """Puts whole dead letters back as if new; returns how many."""
+        return self._letters(topic).replay(self._clock())
+
+    def _letters(self, topic: str) -> DeadLetters:
         check_topic(topic)
         return DeadLetters(self._server, topic, GROUP, self._config.dead_letters)
 
@@ -333,7 +340,7 @@ class RedisStreamsBus:
     def _bury(self, topic: str, deaths: Sequence[Death]) -> None:
         if not deaths:
             return
-        dead_letters = self.dead_letters(topic)
+        dead_letters = self._letters(topic)
         evicted = dead_letters.bury(deaths, self._clock())
         tally = self._tallies.setdefault(topic, _Tally())
         tally.dead_lettered += len(deaths)

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from simic.bus.codec import MAX_PAYLOAD_BYTES
-from simic.bus.protocol import BusCounters, Delivery, TopicStatus
+from simic.bus.protocol import BusCounters, DeadLetter, Delivery, TopicStatus
 from simic.bus.redis_streams import RedisStreamsBus
 from simic.bus.spool import SpoolBus, check_name
 from simic.contracts.errors import ContractViolation, TransientError
@@ -90,6 +90,14 @@ class SpillingBus:
     def status(self, topic: str) -> TopicStatus:
         """Of Redis, and how many files wait for it."""
         return self.stream.status(topic)._replace(spilled=self._spool.pending(topic))
+
+    def dead_letters(self, topic: str) -> Iterator[DeadLetter]:
+        """On Redis."""
+        return self.stream.dead_letters(topic)
+
+    def replay(self, topic: str) -> int:
+        """On Redis."""
+        return self.stream.replay(topic)
 
     def _next_name(self, topic: str, name: str) -> str:
         """Names sort in the order of these calls, whatever the clock does while anything waits."""

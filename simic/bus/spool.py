@@ -23,7 +23,7 @@ from pathlib import Path
 import zstandard
 
 from simic.bus.lines import COMPRESSED_SUFFIX, PLAIN_SUFFIX, read_lines
-from simic.bus.protocol import BusCounters, Delivery, Line, TopicStatus
+from simic.bus.protocol import BusCounters, DeadLetter, Delivery, Line, TopicStatus
 from simic.contracts.errors import ContractViolation, TransientError
 
 __all__ = ["SpoolBus", "check_name", "check_topic"]
@@ -95,6 +95,16 @@ class SpoolBus:
         """Files by folder."""
         undelivered, pending = (len(_listing(self._folder(topic, folder))) for folder in ("incoming", "claimed"))
         return TopicStatus(topic, f"spool {self._root}", undelivered + pending, undelivered, pending, 0, 0)
+
+    def dead_letters(self, topic: str) -> Iterator[DeadLetter]:
+        """None: whatever is in the spool can be delivered."""
+        check_topic(topic)
+        return iter(())
+
+    def replay(self, topic: str) -> int:
+        """There is nothing to put back."""
+        check_topic(topic)
+        return 0
 
     def newest(self, topic: str) -> str | None:
         """The last name that waits, in the order of names; None if nothing does."""

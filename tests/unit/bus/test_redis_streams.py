@@ -48,7 +48,7 @@ def entry(payload: bytes = b"{}", **changes: Any) -> dict[Any, Any]:
 
 
 def reasons(bus: RedisStreamsBus) -> list[tuple[str, bytes]]:
-    return [(letter.reason, letter.raw) for letter in bus.dead_letters(TOPIC).read()]
+    return [(letter.reason, letter.raw) for letter in bus.dead_letters(TOPIC)]
 
 
 # -- what travels -----------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_pd5_hostile_entries_become_dead_letters_and_harm_no_good_one(server: Re
         server.client.xadd(TOPIC, entry(b"good %d" % number))
         server.client.xadd(TOPIC, fields)
     assert list(drain(bus)) == [b"good %d" % number for number in range(len(HOSTILE))]
-    letters = list(bus.dead_letters(TOPIC).read())
+    letters = list(bus.dead_letters(TOPIC))
     assert {letter.reason for letter in letters} == {"malformed"}
     assert bus.counters(TOPIC) == (0, 0, len(HOSTILE), 0, 0)
     assert len(letters) == len(HOSTILE)
@@ -206,8 +206,8 @@ def test_replay_gives_dead_letters_another_life(server: RedisProcess) -> None:
     later = NOW + timedelta(days=3)
     bus = stream_bus(server, clock=lambda: later)
     assert list(drain(bus)) == []
-    assert bus.dead_letters(TOPIC).replay(later) == 2
-    assert [letter.is_whole for letter in bus.dead_letters(TOPIC).read()] == [False]
+    assert bus.replay(TOPIC) == 2
+    assert [letter.is_whole for letter in bus.dead_letters(TOPIC)] == [False]
     assert list(drain(bus)) == [b"1", b"2"]
 
 
@@ -225,7 +225,7 @@ def test_the_second_attempt_is_alone_the_last_line_by_line_and_then_it_is_over(s
     ]
     bus = stream_bus(server)
     assert reasons(bus) == [("attempts", data) for data in (b"1", b"2", b"3")]
-    assert [letter.attempts for letter in bus.dead_letters(TOPIC).read()] == [3, 3, 3]
+    assert [letter.attempts for letter in bus.dead_letters(TOPIC)] == [3, 3, 3]
     assert server.client.xpending(TOPIC, GROUP)["pending"] == 0
 
 
