@@ -162,7 +162,8 @@ def test_a_producer_killed_while_it_forwards_loses_nothing(
     bus: SpillingBus, server: RedisProcess, tmp_path: Path, point: str, times: int
 ) -> None:
     command = [sys.executable, "-c", DYING, str(tmp_path), server.url, point]
-    done = subprocess.run(command, check=False, timeout=60, env=dict(os.environ))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, check=False, timeout=60, env=environment)
     assert done.returncode == -signal.SIGKILL
     got = list(drain(bus))
     assert {data: got.count(data) for data in got}.keys() == {b"%d" % number for number in range(700)}
