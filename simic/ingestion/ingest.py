@@ -23,14 +23,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 
 from simic.bus.protocol import FIELD_REPORTS, Bus
 from simic.contracts.config import IngestConfig
 from simic.contracts.receipts import IngestReceipt, Provenance
 from simic.ingestion.batch import Batch
-from simic.ingestion.check import check_line
-from simic.lake.columns import Landing, landed_table
+from simic.ingestion.check import Checker
+from simic.lake.columns import ColumnReader, Landings, open_columns
 from simic.lake.ledger import Ledger
 from simic.lake.parts import (
     PARTS_LEDGER,
@@ -76,13 +75,14 @@ def ingest(
     ``quarantined``, ``part-written``, ``part-renamed``, ``committed``, ``acknowledged``.
     """
     started_at = clock()
-    check = partial(check_line, config=config, known_blueprints=known_blueprints)
+    check = Checker(config, known_blueprints).check
     with exclusive(home.locks / "ingest", "ingest"):
         ledger = Ledger(home.ledger / PARTS_LEDGER)
         parts = committed_parts(ledger)
         _clean_up(home, parts)
-        with open_seen((home.experience / part.part for part in parts), home.tmp / _TMP) as seen:
-            writer = _Writer(bus, home, ledger, seen, provenance, checkpoint)
+        tmp = home.tmp / _TMP
+        with open_seen((home.experience / part.part for part in parts), tmp) as seen, open_columns(tmp) as columns:
+            writer = _Writer(bus, home, ledger, seen, columns, provenance, checkpoint)
             batch = Batch(clock())
             for delivery in bus.claim(FIELD_REPORTS):
                 for line in delivery.open(config.max_report_bytes):
@@ -124,6 +124,7 @@ class _Writer:
     home: Home
     ledger: Ledger
     seen: SeenReports
+    columns: ColumnReader
     provenance: Provenance
     checkpoint: Callable[[str], None]
     read: int = 0
@@ -136,7 +137,7 @@ class _Writer:
         rows, duplicates = batch.settle(self.seen)
         write_quarantine(batch.refused, directory=self.home.quarantine, tmp=self.home.tmp / _TMP)
         self.checkpoint("quarantined")
-        if rows:
+        if len(rows):
             self._land(rows, batch.began_at)
         self.checkpoint("committed")
         for delivery in batch.finished:
@@ -146,14 +147,14 @@ class _Writer:
         self.duplicates += duplicates
         self.reasons.update(batch.reasons())
 
-    def _land(self, rows: list[Landing], landed_at: datetime) -> None:
-        table = landed_table(rows, landed_at)
-        contents = hashlib.sha256("".join(row.content_digest for row in rows).encode()).hexdigest()
+    def _land(self, rows: Landings, landed_at: datetime) -> None:
+        table = self.columns.table(rows, landed_at)
+        contents = hashlib.sha256("".join(rows.content_digests).encode()).hexdigest()
         path = write_part(
             table,
             experience=self.home.experience,
             tmp=self.home.tmp / _TMP,
-            stem=f"{table.column('report_id')[0].as_py()}-{contents[:16]}",
+            stem=f"{rows.report_ids[0]}-{contents[:16]}",
             landed_at=landed_at,
             checkpoint=self.checkpoint,
         )
@@ -162,7 +163,7 @@ class _Writer:
             rows=table.num_rows,
             size_bytes=path.stat().st_size,
             sha256=file_digest(path),
-            sources=sorted({row.source for row in rows}),
+            sources=sorted(set(rows.sources)),
             schema_digest=schema_digest(table.schema),
             landed_at=landed_at,
             code_version=self.provenance.code_version,
