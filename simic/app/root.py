@@ -41,6 +41,7 @@ from simic.runtime.seeds import derive
 from simic.runtime.settings import Home, config_digest
 
 if TYPE_CHECKING:
+    from simic.app.snapshots import Snapshots
     from simic.app.watching import Watch
     from simic.bus.spool import SpoolBus
     from simic.learning.start import StartPoint
@@ -116,6 +117,13 @@ class App:
     def policies(self) -> Policies:
         """Sealed policies at hand, and controllers made of them."""
         return Policies(self.home, self.keyring, lambda: self.registry)
+
+    @cached_property
+    def snapshots(self) -> Snapshots:
+        """The verbs about snapshots."""
+        from simic.app.snapshots import Snapshots
+
+        return Snapshots(self)
 
     def run_journal(self) -> RunJournal:
         """Runs begun and ended; hold the lock of the run while using it."""

@@ -10,33 +10,29 @@ import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.receipts import GateDecision, PolicyVersion, SnapshotManifest
+from simic.contracts.receipts import GateDecision, PolicyVersion, SnapshotManifest, TrainingReport
+from simic.contracts.snapshots import Pin
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE
 from simic.lake.duck import connect, create_parquet_view, create_table, sandbox
 from simic.lake.ledger import Ledger
 from simic.lake.parts import PARTS_LEDGER, committed_parts
+from simic.lake.pins import pinned
+from simic.lake.policies import candidate_versions, champion_versions, gate_decisions, parse_record, trainings
 from simic.lake.quarantine import QUARANTINE_SCHEMA
 from simic.lake.schema import LANDED_SCHEMA, arrow_schema
-from simic.lake.snapshots import STEP_COLUMNS, schema_of
+from simic.lake.snapshots import SNAPSHOT_TABLES, schema_of
 from simic.lake.values import plain_value
 from simic.lake.views import load_views
 from simic.runtime.settings import Home
 
-__all__ = ["GATES_LEDGER", "POLICIES_LEDGER", "build_catalogue", "create_views", "query"]
-
-POLICIES_LEDGER = "policies.jsonl"
-"""Name of the ledger of ``PolicyVersion`` lines."""
-GATES_LEDGER = "gates.jsonl"
-"""Name of the ledger of ``GateDecision`` lines."""
-
-M = TypeVar("M", bound=BaseModel)
+__all__ = ["build_catalogue", "create_views", "query"]
 
 _MEMORY_LIMIT_MB = 1024
 _THREADS = 2
@@ -125,36 +121,32 @@ def _create_relations(connection: duckdb.DuckDBPyConnection, home: Home) -> None
     parts = committed_parts(Ledger(home.ledger / PARTS_LEDGER))
     create_parquet_view(connection, "landed", [home.experience / part.part for part in parts], LANDED_SCHEMA)
     create_parquet_view(connection, "refused", sorted(home.quarantine.glob("*.parquet")), QUARANTINE_SCHEMA)
-    versions = _lines(home.ledger / POLICIES_LEDGER, PolicyVersion)
-    decisions = _lines(home.ledger / GATES_LEDGER, GateDecision)
-    create_table(connection, "policy_versions", _table(versions, PolicyVersion))
-    create_table(connection, "gate_decisions", _table(decisions, GateDecision))
+    create_table(connection, "policy_versions", _table(champion_versions(home), PolicyVersion))
+    create_table(connection, "candidate_versions", _table(candidate_versions(home), PolicyVersion))
+    create_table(connection, "gate_decisions", _table(gate_decisions(home), GateDecision))
+    create_table(connection, "training_reports", _table(trainings(home), TrainingReport))
+    create_table(connection, "pins", _table(list(pinned(home).values()), Pin))
     _create_snapshots(connection, home.snapshots)
 
 
 def _create_snapshots(connection: duckdb.DuckDBPyConnection, snapshots: Path) -> None:
+    """``manifests``; views over the Parquet of all snapshots; ``snapshot_files`` says whose each file is."""
     manifests = {
-        path.with_name("steps.parquet"): _parse(path, path.read_bytes(), SnapshotManifest).model_copy(
+        path.parent: parse_record(path, path.read_bytes(), SnapshotManifest).model_copy(
             update={"path": str(path.parent)}  # where it lies now, should the home have moved
         )
         for path in sorted(snapshots.glob("*/manifest.json"))
     }
     create_table(connection, "manifests", _table(list(manifests.values()), SnapshotManifest))
-    create_parquet_view(connection, "snapshot_steps", list(manifests), schema_of(STEP_COLUMNS), has_file_names=True)
-    files = {"filename": [str(path) for path in manifests], "snapshot": [m.digest for m in manifests.values()]}
-    create_table(connection, "snapshot_files", pa.table(files, pa.schema([(name, pa.string()) for name in files])))
+    owners = []
+    for name in ("steps", "rejected"):
+        files = [folder / f"{name}.parquet" for folder in manifests]
+        schema = schema_of(SNAPSHOT_TABLES[name])
+        create_parquet_view(connection, f"snapshot_{name}", files, schema, has_file_names=True)
+        owners += [{"filename": str(path), "snapshot": manifests[path.parent].digest} for path in files]
+    text = pa.schema([("filename", pa.string()), ("snapshot", pa.string())])
+    create_table(connection, "snapshot_files", pa.Table.from_pylist(owners, schema=text))
 
 
 def _table(rows: Sequence[BaseModel], model: type[BaseModel]) -> pa.Table:
     return pa.Table.from_pylist([row.model_dump(mode="python") for row in rows], schema=arrow_schema(model))
-
-
-def _lines(path: Path, model: type[M]) -> list[M]:
-    return [_parse(f"{path}, line {n}", record, model) for n, record in enumerate(Ledger(path).read(), 1)]
-
-
-def _parse(place: object, record: Any, model: type[M]) -> M:
-    try:
-        return model.model_validate_json(record) if isinstance(record, bytes) else model.model_validate(record)
-    except ValidationError as error:
-        raise IntegrityError(f"{place}: not a {model.__name__}: {error.errors()[0]['msg']}") from error

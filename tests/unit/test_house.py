@@ -31,6 +31,7 @@ INTRUDERS = {
     "simic/numerics/intruder.py": "import simic.contracts.base",
     "simic/validation/intruder.py": "import mlflow",
     "simic/replay/intruder.py": "import duckdb",
+    "simic/curation/intruder.py": "import minari",
     "simic/app/intruder.py": "import prefect",
     "tasks/intruder.py": "import flows",
 }
@@ -117,7 +118,8 @@ def test_the_tested_set_names_no_local_builds_and_no_places() -> None:
 
 def test_what_is_imported_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
+    extras = [text for texts in project["optional-dependencies"].values() for text in texts]
+    declared = {canonicalize_name(Requirement(text).name) for text in [*project["dependencies"], *extras]}
     owners = importlib.metadata.packages_distributions()
     foreign = {
         name: sorted(tops)
