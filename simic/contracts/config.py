@@ -14,6 +14,7 @@ __all__ = [
     "GateConfig",
     "IngestConfig",
     "NetworkConfig",
+    "ReplayConfig",
     "RewardConfig",
     "RunConfig",
     "TrainConfig",
@@ -127,6 +128,28 @@ class NetworkConfig(Contract):
     """Uniform share mixed into every head while acting and learning."""
 
 
+class ReplayConfig(Contract):
+    """Experience at hand: how much of it, how long, and what is drawn from it."""
+
+    capacity: Positive = 100_000
+    """Steps a live buffer holds; whole sequences leave when more arrive."""
+    ttl_s: Annotated[float, Field(gt=0.0, le=1e9)] = 3600.0
+    """Seconds of wall clock after which a sequence leaves a live buffer."""
+    max_mb: Annotated[int, Field(ge=1, le=1_000_000)] = 6144
+    """MiB of columns in memory, measured from the arrays: a live buffer evicts, a larger snapshot is mapped from
+    files."""
+    alpha: Share = 0.6
+    """Exponent of priorities: 0 is uniform, 1 is proportional."""
+    beta: Share = 0.4
+    """Exponent of the correction for them at first; 1 is a full one."""
+    eps: Annotated[float, Field(ge=1e-9, le=1.0)] = 0.01
+    """Added to every magnitude, so that no sequence is ever out of reach."""
+    anneal_draws: Annotated[int, Field(ge=0, le=10_000_000_000)] = 0
+    """Draws over which beta rises to 1 on a straight line; 0 keeps it as it is."""
+    max_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 0.999
+    """Per update, what becomes of the greatest priority, with which newcomers enter; 1 never forgets an outlier."""
+
+
 class TrainConfig(Contract):
     """Cloning, value fit, V-trace."""
 
@@ -162,6 +185,7 @@ class TrainConfig(Contract):
     min_commit_rate: Share = 0.02
     """Fossilised seeds per episode under the policy below which training stops as collapsed."""
     threads: Annotated[int, Field(ge=1, le=64)] = 1
+    replay: ReplayConfig = ReplayConfig()
 
     @model_validator(mode="after")
     def _batch_is_power_of_two(self) -> TrainConfig:
