@@ -27,8 +27,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.homes import NOW, PROVENANCE, TOPIC, ingest_all, land
-from support.reports import BLUEPRINTS, episode, line, plain, smaller
+from support.homes import NOW, TOPIC, ingest_all, land
+from support.reports import episode, line, plain, smaller
 
 from simic.bus.spool import SpoolBus
 from simic.contracts.config import IngestConfig
@@ -69,7 +69,9 @@ def race(episodes: int) -> tuple[dict[str, Any], bool]:
     for name, shrink in (("2 kB", True), ("3.7 kB", False)):
         # Lines only: the collector would walk over reports held here again and again, and no real ingest holds them.
         lines = [
-            line(FieldReport.model_validate(smaller(plain(report))) if shrink else report) for key in range(episodes) for report in episode(key)
+            line(FieldReport.model_validate(smaller(plain(report))) if shrink else report)
+            for key in range(episodes)
+            for report in episode(key)
         ]
         sizes.append({"size": name, **_compare(lines)})
         print(" ".join(f"{key}: {value}" for key, value in sizes[-1].items()), file=sys.stderr)

@@ -92,6 +92,8 @@ class IngestConfig(Contract):
     batch_reports: Positive = 5000
     max_report_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 262_144
     max_depth: Annotated[int, Field(ge=4, le=100)] = 16
+    quarantine_mb: Annotated[int, Field(ge=0, le=1_048_576)] = 1024
+    """Room for the bytes of refused reports; beyond it only reason, place and digest of each are kept."""
 
 
 class RewardConfig(Contract):

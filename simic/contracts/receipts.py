@@ -88,6 +88,8 @@ class IngestReceipt(Receipt):
     quarantined: Count
     reasons: dict[str, Count]
     """Quarantined reports per reason."""
+    raw_dropped: Count = 0
+    """Refused lines whose bytes found no room in the quarantine; reason, place and digest are kept."""
     parts: list[Text]
     """Ledger names of the parts this run committed."""
     ledger_digest: Digest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from pydantic import ValidationError
@@ -60,13 +60,15 @@ class Checker:
         self._known = known_blueprints
         self._encode = msgspec.json.Encoder().encode
         is_never_too_deep = nesting(FieldReport) <= config.max_depth
-        self._decode = msgspec.json.Decoder(twin_of(FieldReport, known_blueprints)).decode if is_never_too_deep else None
+        self._decode = (
+            msgspec.json.Decoder(twin_of(FieldReport, known_blueprints)).decode if is_never_too_deep else None
+        )
 
     def check(self, line: Line) -> Accepted | Refused:
         """A report or the reason why it is none; never an exception."""
         if line.defect is None and self._decode is not None:
             try:
-                report = self._decode(line.data)
+                report: Any = self._decode(line.data)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 return self.judge(line)
             if self._encode(report) == line.data:

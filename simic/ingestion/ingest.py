@@ -41,17 +41,20 @@ from simic.lake.parts import (
     schema_digest,
     write_part,
 )
-from simic.lake.quarantine import write_quarantine
+from simic.lake.quarantine import Quarantine
 from simic.lake.seen import SeenReports, open_seen
 from simic.runtime.clock import Clock
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
+from simic.runtime.telemetry import MetricSink, NullSink
 
 __all__ = ["ingest"]
 
 _LOG = logging.getLogger(__name__)
 _TMP = "ingest"
 """Folder below the home's tmp that only the holder of the lock uses."""
+
+_NO_SINK = NullSink()
 
 _BATCH_LIMIT_BYTES = 64 * 1024 * 1024
 """A batch ends here even if it has fewer than ``batch_reports``, so that long reports do not fill the memory."""
@@ -65,14 +68,16 @@ def ingest(
     *,
     provenance: Provenance,
     clock: Clock,
+    sink: MetricSink = _NO_SINK,
     on_progress: Callable[[int], None] = lambda _deliveries: None,
     checkpoint: Callable[[str], None] = lambda _point: None,
 ) -> IngestReceipt:
     """Lands every report waiting on the bus exactly once and acknowledges what was delivered.
 
-    One at a time per home: raises TransientError while another process ingests. ``on_progress`` hears how many
-    deliveries were finished. ``checkpoint`` is called with the name of each point passed: ``checked``,
-    ``quarantined``, ``part-written``, ``part-renamed``, ``committed``, ``acknowledged``.
+    One at a time per home: raises TransientError while another process ingests. ``sink`` gets the counts so far
+    after every batch. ``on_progress`` hears how many deliveries were finished. ``checkpoint`` is called with the name
+    of each point passed: ``checked``, ``quarantined``, ``part-written``, ``part-renamed``, ``committed``,
+    ``acknowledged``.
     """
     started_at = clock()
     check = Checker(config, known_blueprints).check
@@ -82,7 +87,8 @@ def ingest(
         _clean_up(home, parts)
         tmp = home.tmp / _TMP
         with open_seen((home.experience / part.part for part in parts), tmp) as seen, open_columns(tmp) as columns:
-            writer = _Writer(bus, home, ledger, seen, columns, provenance, checkpoint)
+            quarantine = Quarantine(home.quarantine, tmp, config.quarantine_mb * 1_000_000)
+            writer = _Writer(bus, home, ledger, seen, columns, quarantine, provenance, sink, checkpoint)
             batch = Batch(clock())
             for delivery in bus.claim(FIELD_REPORTS):
                 for line in delivery.open(config.max_report_bytes):
@@ -99,10 +105,11 @@ def ingest(
             started_at=started_at,
             finished_at=clock(),
             read=writer.read,
-            landed=sum(part.rows for part in writer.parts),
+            landed=writer.landed,
             duplicate=writer.duplicates,
             quarantined=writer.reasons.total(),
             reasons=dict(sorted(writer.reasons.items())),
+            raw_dropped=writer.raw_dropped,
             parts=[part.part for part in writer.parts],
             ledger_digest=ledger_digest([*parts, *writer.parts]),
             ledger_rows=sum(part.rows for part in [*parts, *writer.parts]),
@@ -125,17 +132,22 @@ class _Writer:
     ledger: Ledger
     seen: SeenReports
     columns: ColumnReader
+    quarantine: Quarantine
     provenance: Provenance
+    sink: MetricSink
     checkpoint: Callable[[str], None]
+    batches: int = 0
     read: int = 0
+    landed: int = 0
     duplicates: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
+    raw_dropped: int = 0
     parts: list[Part] = field(default_factory=list)
 
     def commit(self, batch: Batch) -> None:
         """Makes the batch's effect durable, then acknowledges the deliveries it finished."""
         rows, duplicates = batch.settle(self.seen)
-        write_quarantine(batch.refused, directory=self.home.quarantine, tmp=self.home.tmp / _TMP)
+        self.raw_dropped += self.quarantine.write(batch.refused)
         self.checkpoint("quarantined")
         if len(rows):
             self._land(rows, batch.began_at)
@@ -146,6 +158,18 @@ class _Writer:
         self.read += batch.lines
         self.duplicates += duplicates
         self.reasons.update(batch.reasons())
+        self.batches += 1
+        self.sink.log(self.batches, self.metrics())
+
+    def metrics(self) -> dict[str, float]:
+        """Reports so far, by what became of them."""
+        return {
+            "simic.processor.reports_processed": self.read,
+            "simic.processor.reports_failed": self.reasons.total(),
+            "simic.processor.reports_landed": self.landed,
+            "simic.processor.reports_duplicate": self.duplicates,
+            "simic.processor.raw_dropped": self.raw_dropped,
+        }
 
     def _land(self, rows: Landings, landed_at: datetime) -> None:
         table = self.columns.table(rows, landed_at)
@@ -170,4 +194,5 @@ class _Writer:
         )
         self.ledger.append(part.model_dump(mode="json"))
         self.parts.append(part)
+        self.landed += part.rows
         self.seen.add([path])

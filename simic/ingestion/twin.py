@@ -176,7 +176,10 @@ def _validators(hint: Any) -> Iterator[Callable[[Any], Any]]:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         yield from _validators(arguments[0])
-        yield from (item.func for item in _metadata(arguments[1:]) if isinstance(item, AfterValidator))
+        for item in _metadata(arguments[1:]):
+            if isinstance(item, AfterValidator):
+                function: Any = item.func
+                yield function
     elif origin in (Union, types.UnionType):
         for member in arguments:
             yield from _validators(member)

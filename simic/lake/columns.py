@@ -17,10 +17,12 @@ from simic.contracts.errors import ContractViolation
 from simic.lake.duck import connect
 from simic.lake.schema import LANDED_SCHEMA, REPORT_SCHEMA
 
-__all__ = ["ColumnReader", "Landings", "open_columns"]
+__all__ = ["ColumnReader", "Landings", "categorical_columns", "open_columns"]
 
 _MEMORY_LIMIT_MB = 1024
 _THREADS = 1
+_QUERY = "SELECT unnest(from_json_strict(data, $structure)) FROM landings"
+_UNIQUE = frozenset({"report_id", "command_id", "content_digest"})
 _DUCK_TYPES = {
     pa.bool_(): "BOOLEAN",
     pa.int64(): "BIGINT",
@@ -67,16 +69,19 @@ class ColumnReader:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
-        structure = json.dumps({field.name: _structure(field.type) for field in REPORT_SCHEMA})
-        self._query = f"SELECT unnest(from_json_strict(data, '{structure}')) FROM landings"
+        self._structure = json.dumps({field.name: _structure(field.type) for field in REPORT_SCHEMA})
 
     def table(self, rows: Landings, landed_at: datetime) -> pa.Table:
         """Columns of ``LANDED_SCHEMA``, one row per landing, in order."""
         self._connection.register("landings", pa.table({"data": pa.array(rows.data, pa.string())}))
         try:
-            reports = self._connection.sql(self._query).to_arrow_table().cast(REPORT_SCHEMA)
+            reports = (
+                self._connection.sql(_QUERY, params={"structure": self._structure}).to_arrow_table().cast(REPORT_SCHEMA)
+            )
         except (duckdb.Error, pa.ArrowInvalid, ValueError) as error:
-            raise ContractViolation(f"{len(rows)} reports in normal form are not columns of the lake: {error}") from error
+            raise ContractViolation(
+                f"{len(rows)} reports in normal form are not columns of the lake: {error}"
+            ) from error
         finally:
             self._connection.unregister("landings")
         if reports.num_rows != len(rows):
@@ -100,6 +105,26 @@ def open_columns(tmp: Path) -> Iterator[ColumnReader]:
     with connect(tmp=tmp, memory_limit_mb=_MEMORY_LIMIT_MB, threads=_THREADS) as connection:
         connection.execute("SET preserve_insertion_order = true")
         yield ColumnReader(connection)
+
+
+def categorical_columns(schema: pa.Schema) -> list[str]:
+    """Parquet paths of the texts that repeat, which are worth a dictionary; numbers and unique ids are not."""
+    return [
+        path
+        for field in schema
+        for path, kind in _leaves(field.name, field.type)
+        if pa.types.is_string(kind) and path not in _UNIQUE
+    ]
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    if pa.types.is_struct(kind):
+        for child in kind:
+            yield from _leaves(f"{path}.{child.name}", child.type)
+    elif pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path, kind
 
 
 def _structure(kind: pa.DataType) -> Any:

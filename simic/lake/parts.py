@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError
 
 from simic.contracts.base import Contract, Count, Digest, UtcDatetime
 from simic.contracts.errors import IntegrityError, TransientError
+from simic.lake.columns import categorical_columns
 from simic.lake.ledger import Ledger
 
 __all__ = [
@@ -75,7 +76,13 @@ def write_part(
         tmp.mkdir(parents=True, exist_ok=True)
         with (tmp / name).open("wb") as file:
             pq.write_table(
-                table, file, compression="zstd", compression_level=3, row_group_size=_ROW_GROUP, store_schema=True
+                table,
+                file,
+                compression="zstd",
+                compression_level=3,
+                row_group_size=_ROW_GROUP,
+                store_schema=True,
+                use_dictionary=categorical_columns(table.schema),
             )
             file.flush()
             os.fsync(file.fileno())

@@ -13,7 +13,17 @@ import numpy as np
 
 from simic.contracts.field_report import FieldReport
 
-__all__ = ["BLUEPRINTS", "DEFAULT_SCRIPT", "EPOCH_ZERO", "episode", "episodes", "line", "plain", "smaller", "write_jsonl"]
+__all__ = [
+    "BLUEPRINTS",
+    "DEFAULT_SCRIPT",
+    "EPOCH_ZERO",
+    "episode",
+    "episodes",
+    "line",
+    "plain",
+    "smaller",
+    "write_jsonl",
+]
 
 EPOCH_ZERO = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 BLUEPRINTS = ("attention", "bottleneck", "gate", "mlp", "norm", "relu")
