@@ -70,6 +70,16 @@ def test_a_row_without_weight_is_never_found(weights: list[float], shares: list[
     assert (tree.get(found) > 0.0).all()
 
 
+def test_a_mark_that_rounds_to_the_end_of_its_share_stays_in_it() -> None:
+    """A tie on the way up and one on the way down leave rest = left, whose right neighbour weighs nothing."""
+    ulp = 2.0**-52
+    tree = SumTree(4096)
+    tree.set(np.array([0, 2]), np.array([1.5 * ulp, 1.0 + 2 * ulp]))
+    mark = np.array([1.0 + 3 * ulp])
+    assert mark[0] < tree.total and mark[0] - 1.5 * ulp == 1.0 + 2 * ulp
+    assert tree.find(mark).tolist() == [2]
+
+
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, -1e-9, 1e101])
 def test_d23_what_is_no_weight_is_refused_and_changes_nothing(wrong: float) -> None:
     tree = tree_of(np.ones(10))
