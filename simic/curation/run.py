@@ -35,9 +35,9 @@ from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
 from simic.trust.canonical import digest_of
 
-__all__ = ["curate"]
+__all__ = ["LAWS", "curate"]
 
-_LAWS: dict[str, object] = {
+LAWS: dict[str, object] = {
     "points_tolerance": 1e-9,  # what rounding may leave of an identity between points
     "chain_tolerance": 1e-6,  # likewise between accuracies, which travel as float32
     "parameters_most": float(2**53),  # as many as a report may name
@@ -46,7 +46,7 @@ _LAWS: dict[str, object] = {
     "ransom_loss": 0.2,
     "least_health": 0.7,  # G2's bound
     "least_log_prob": -10.0,  # likelier than 1 in 20,000; importance weights of rarer decisions say nothing
-    "statistics_episodes": 20_000,
+    "statistics_episodes": 5_000,
 }
 """Constants that are no settings: accuracies are shares, logarithms natural."""
 _TMP = "curate"
@@ -82,7 +82,7 @@ def curate(
             statements = load_statements(config.reward.family)
             job = _Job(statements, config, _parameters(config, horizon, started_at), watch)
             counts = _build(home, parts, job, built)
-            write_settings(built, config, horizon, _LAWS)
+            write_settings(built, config, horizon, LAWS)
             files, rules = describe_files(built), sql_digest(statements)
             digest = snapshot_digest(files, rules)
             manifest = SnapshotManifest(
@@ -118,7 +118,7 @@ def _parameters(config: CurateConfig, horizon: int, now: datetime) -> dict[str, 
     """What ``$name`` stands for in the SQL."""
     return {
         **config.reward.model_dump(exclude={"family"}),
-        **_LAWS,
+        **LAWS,
         "gamma": config.gamma,
         "horizon": horizon,
         "oldest": now - timedelta(days=config.ttl_days),

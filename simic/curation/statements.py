@@ -23,8 +23,10 @@ __all__ = [
     "CHECKS_TABLE",
     "Statement",
     "Watch",
+    "bound",
     "create_tables",
     "load_statements",
+    "set_parameters",
     "sql_digest",
     "unwatched",
     "write_outputs",
@@ -84,16 +86,21 @@ def create_tables(
 
     ``watch`` is told each file that was done.
     """
-    for name, value in parameters.items():
-        connection.execute(f"SET VARIABLE {name} = $value", {"value": value})
+    set_parameters(connection, parameters)
     for statement in statements:
         if statement.kind != "output":
-            connection.execute(f'CREATE {statement.kind} "{statement.name}" AS\n{_bound(statement.sql)}')
+            connection.execute(f'CREATE {statement.kind} "{statement.name}" AS\n{bound(statement.sql)}')
             watch(statement.file)
     offenders = connection.execute(f'FROM "{CHECKS_TABLE}" ORDER BY ALL LIMIT 5').fetchall()
     if offenders:
         found = "; ".join(f"{promise} ({run_id}, step {step})" for promise, run_id, step in offenders)
         raise ContractViolation(f"curation broke its own promises, no snapshot was made; first offenders: {found}")
+
+
+def set_parameters(connection: duckdb.DuckDBPyConnection, parameters: Mapping[str, object]) -> None:
+    """What ``$name`` stands for from now on."""
+    for name, value in parameters.items():
+        connection.execute(f"SET VARIABLE {name} = $value", {"value": value})
 
 
 def write_outputs(
@@ -108,14 +115,14 @@ def write_outputs(
         if statement.kind == "output":
             target = str(directory / f"{statement.name}.parquet").replace("'", "''")
             connection.execute(
-                f"COPY (\n{_bound(statement.sql)}\n) TO '{target}' "
+                f"COPY (\n{bound(statement.sql)}\n) TO '{target}' "
                 f"(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 3, ROW_GROUP_SIZE {_ROW_GROUP})"
             )
             connection.execute(f"CREATE VIEW \"{statement.name}_written\" AS FROM read_parquet('{target}')")
             watch(statement.file)
 
 
-def _bound(sql: str) -> str:
+def bound(sql: str) -> str:
     """Settings as variables of the connection: unlike prepared parameters, views and COPY may use them."""
     code = re.sub(r"--.*", "", sql)
     return _PARAMETER.sub(r"getvariable('\1')", code)

@@ -131,7 +131,7 @@ DIFFICULTY_COLUMNS: Columns = {
 STATISTICS_COLUMNS: Columns = {
     "node": (_TEXT, "context, slot or layer."),
     "name": (_TEXT, "The number, as in SystemState, SeedState or LayerNode."),
-    "total": (_WHOLE, "Nodes seen, in the training episodes with the 20,000 smallest run ids."),
+    "total": (_WHOLE, "Nodes seen, in the training episodes with the 5,000 smallest run ids."),
     "present": (_WHOLE, "Nodes at which it was measured."),
     "lowest": (_REAL, "Null if it never was measured; likewise below."),
     "highest": (_REAL, ""),

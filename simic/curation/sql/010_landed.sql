@@ -2,7 +2,7 @@
 -- seeds: the living and fossilised seeds of the state, in the order of its slots; final_seeds: of the final state.
 -- grain:  one landed row
 -- key:    report_id, landed_at, source, line
--- inputs: reports (the parts that the ledger lists); $least_health (share of finite gradients), $least_log_prob
+-- inputs: reports (the parts that the ledger lists); $least_log_prob
 SELECT
     report_id::UUID AS report_id,
     run_id::UUID AS run_id,
@@ -13,20 +13,13 @@ SELECT
     state.validation_accuracy AS state_accuracy,
     list_transform(
         list_filter(state.slots, lambda slot: slot.stage NOT IN ('DORMANT', 'PRUNED', 'EMBARGOED', 'RESETTING')),
-        lambda slot: {'stage': slot.stage, 'contribution': slot.contribution}
+        lambda slot: {'stage': slot.stage, 'contribution': slot.contribution, 'health': slot.gradient_health}
     ) AS seeds,
     final_state.validation_accuracy AS final_accuracy,
     list_transform(
         list_filter(final_state.slots, lambda slot: slot.stage NOT IN ('DORMANT', 'PRUNED', 'EMBARGOED', 'RESETTING')),
-        lambda slot: {'stage': slot.stage, 'contribution': slot.contribution}
+        lambda slot: {'stage': slot.stage, 'contribution': slot.contribution, 'health': slot.gradient_health}
     ) AS final_seeds,
-    len(list_filter(state.slots, lambda slot: slot.stage IN ('BLENDING', 'HOLDING', 'FOSSILIZED'))) AS felt_seeds,
-    len(list_filter(
-        state.slots,
-        lambda slot: slot.stage IN ('BLENDING', 'HOLDING', 'FOSSILIZED') AND slot.contribution IS NOT NULL
-    )) AS measured_seeds,
-    len(list_filter(state.slots, lambda slot: slot.gradient_health IS NOT NULL)) AS probed_seeds,
-    len(list_filter(state.slots, lambda slot: slot.gradient_health >= $least_health)) AS healthy_seeds,
     log_prob_behaviour.joint >= $least_log_prob AS is_likely,
     action.op AS op,
     metrics.validation_accuracy_before AS accuracy_before,

@@ -5,8 +5,17 @@
 -- grain:  one episode
 -- key:    run_id
 -- inputs: transitions, episode_heads, policies; $oldest (older reports have expired), $horizon (epochs),
---         $max_versions_behind (null: no limit), $chain_tolerance (accuracy)
-WITH told AS (
+--         $max_versions_behind (null: no limit), $chain_tolerance (accuracy),
+--         $least_health (share of gradients that were finite and not 0)
+WITH counted AS (
+    SELECT
+        *,
+        list_filter(seeds, lambda seed: seed.stage IN ('BLENDING', 'HOLDING', 'FOSSILIZED')) AS felt,
+        list_filter(seeds, lambda seed: seed.health IS NOT NULL) AS probed
+    FROM transitions
+),
+
+told AS (
     SELECT
         run_id,
         count(*) AS steps,
@@ -22,10 +31,12 @@ WITH told AS (
         bool_or(
             NOT (terminated OR truncated) AND abs(accuracy_after - next_accuracy) > $chain_tolerance
         ) AS leads_elsewhere,
-        coalesce(sum(measured_seeds)::DOUBLE / nullif(sum(felt_seeds), 0)::DOUBLE, 1.0::DOUBLE)
-        * coalesce(sum(healthy_seeds)::DOUBLE / nullif(sum(probed_seeds), 0)::DOUBLE, 1.0::DOUBLE)
-        * (count_if(is_likely)::DOUBLE / count(*)::DOUBLE) AS quality
-    FROM transitions
+        sum(len(felt)) AS felt_seeds,
+        sum(len(list_filter(felt, lambda seed: seed.contribution IS NOT NULL))) AS measured_seeds,
+        sum(len(probed)) AS probed_seeds,
+        sum(len(list_filter(probed, lambda seed: seed.health >= $least_health))) AS healthy_seeds,
+        count_if(is_likely) AS likely_steps
+    FROM counted
     GROUP BY run_id
 )
 
@@ -33,7 +44,9 @@ SELECT
     told.run_id,
     told.steps,
     told.first_issued_at,
-    told.quality,
+    coalesce(told.measured_seeds::DOUBLE / nullif(told.felt_seeds, 0)::DOUBLE, 1.0::DOUBLE)
+    * coalesce(told.healthy_seeds::DOUBLE / nullif(told.probed_seeds, 0)::DOUBLE, 1.0::DOUBLE)
+    * (told.likely_steps::DOUBLE / told.steps::DOUBLE) AS quality,
     policies.versions_behind,
     told.steps * episode_heads.bytes_per_step AS size_bytes,
     CASE

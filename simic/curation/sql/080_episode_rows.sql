@@ -1,4 +1,4 @@
--- What each usable episode came to. Sums run in the order of steps, so that they have the same bits on any machine.
+-- What each usable episode came to. Sums are of 12 decimals, so that they come out the same in any order.
 -- grain:  one usable episode
 -- key:    run_id
 -- inputs: reward_terms, returns, episode_heads, episode_verdicts, splits
@@ -17,12 +17,12 @@ WITH sums AS (
         max_by(committed_parameters, step) AS committed_parameters,
         count_if(is_hacking)::BIGINT AS hacking_steps,
         count_if(is_ransomware)::BIGINT AS ransomware_steps,
-        list_sum(list(reward_progress ORDER BY step)) AS reward_progress,
-        list_sum(list(reward_rent ORDER BY step)) AS reward_rent,
-        list_sum(list(reward_penalty ORDER BY step)) AS reward_penalty,
-        list_sum(list(reward_shaping ORDER BY step)) AS reward_shaping,
-        list_sum(list(reward_effort ORDER BY step)) AS reward_effort,
-        list_sum(list(reward ORDER BY step)) AS episode_return
+        sum(reward_progress::DECIMAL(38, 12))::DOUBLE AS reward_progress,
+        sum(reward_rent::DECIMAL(38, 12))::DOUBLE AS reward_rent,
+        sum(reward_penalty::DECIMAL(38, 12))::DOUBLE AS reward_penalty,
+        sum(reward_shaping::DECIMAL(38, 12))::DOUBLE AS reward_shaping,
+        sum(reward_effort::DECIMAL(38, 12))::DOUBLE AS reward_effort,
+        sum(reward::DECIMAL(38, 12))::DOUBLE AS episode_return
     FROM reward_terms
     GROUP BY run_id
 )
