@@ -203,7 +203,7 @@ class App:
                 provenance=self.provenance,
                 clock=self.clock,
                 on_progress=advance,
-                reward=self.config.curate.reward,
+                reward=self.config.curate.reward.basic,
             )
         return self.keep(receipt)
 
@@ -378,7 +378,7 @@ class App:
                 identify(world.set, host_keys),
                 world,
                 self.config.trial,
-                self.config.curate.reward,
+                self.config.curate.reward.basic,
                 provenance=self.provenance,
                 clock=self.clock,
                 on_done=lambda episodes: advance(len(episodes.returns)),
@@ -402,7 +402,7 @@ class App:
         """The best fixed plans and the best rules for the heuristic, found on training hosts."""
         from simic.validation.search import search_plans
 
-        return search_plans(self.config.world, self.config.curate.reward, seed=self.seed, progress=self.progress)
+        return search_plans(self.config.world, self.config.curate.reward.basic, seed=self.seed, progress=self.progress)
 
     def sql(self, query: str) -> list[dict[str, Any]]:
         """Rows of a read-only query over the views."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract
+from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, Reward, RewardConfig
 
 __all__ = [
     "CollectConfig",
@@ -96,26 +97,19 @@ class IngestConfig(Contract):
     """Room for the bytes of refused reports; beyond it only reason, place and digest of each are kept."""
 
 
-class RewardConfig(Contract):
-    """Reward family ``basic``: progress minus rent; at most six constants."""
-
-    family: Literal["basic"] = "basic"
-    accuracy_scale: Annotated[float, Field(gt=0, le=10_000)] = 100.0
-    """Points per unit of validation accuracy."""
-    rent: Annotated[float, Field(ge=0, le=1000)] = 3.0
-    """Points that ``rent_parameters`` parameters cost over a whole episode."""
-    rent_parameters: Annotated[int, Field(ge=1)] = 1640
-    governor_penalty: Annotated[float, Field(ge=0, le=1000)] = 10.0
-    """Points a panic costs."""
-
-
 class CurateConfig(Contract):
     """Rows to snapshot."""
 
-    reward: RewardConfig = RewardConfig()
+    reward: Reward = Field(default_factory=FAMILIES[DEFAULT_FAMILY], validate_default=True)
+    """What the learner is shown; trials judge by ``basic`` points whatever it says."""
     gamma: Annotated[float, Field(ge=0.9, le=1.0)] = 0.99
     """Discount per epoch; the learner takes it from the snapshot, so there is only this one."""
     ttl_days: Annotated[float, Field(gt=0, le=3650)] = 365.0
+    max_versions_behind: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    """Episodes whose policy is more versions behind the newest one are left out; null is no limit."""
+    max_mb: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    """Uncompressed MiB of steps a snapshot may hold; beyond, the oldest and least useful episodes leave. Null is no
+    limit."""
     memory_limit_mb: Annotated[int, Field(ge=64)] = 2048
     threads: Annotated[int, Field(ge=1, le=64)] = 2
 

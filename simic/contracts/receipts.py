@@ -117,6 +117,8 @@ class SnapshotManifest(Receipt):
     ledger_digest: Digest
     ledger_parts: list[Text]
     reward_family: Text
+    reward_digest: Digest | None = None
+    """Of the family and its constants; null in snapshots made before there was a choice."""
     gamma: Finite
     rows_in: Count
     rows_out: Count

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -38,9 +38,9 @@ SETTINGS_NAME = "curation.json"
 _LIMITS = {"memory_limit_mb", "threads"}
 
 
-def write_settings(directory: Path, config: CurateConfig, horizon: int) -> None:
-    """Writes the settings that decide over rows."""
-    settings = {"config": config.model_dump(mode="json", exclude=_LIMITS), "horizon": horizon}
+def write_settings(directory: Path, config: CurateConfig, horizon: int, laws: Mapping[str, object]) -> None:
+    """Writes the settings, and the constants that are none, that decide over rows."""
+    settings = {"config": config.model_dump(mode="json", exclude=_LIMITS), "horizon": horizon, "laws": dict(laws)}
     (directory / SETTINGS_NAME).write_bytes(canonical_bytes(settings))
 
 
