@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -16,10 +16,10 @@ from simic.contracts.receipts import Provenance, SnapshotManifest
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE, Split
 from simic.curation.snapshot import describe_files, publish, snapshot_digest, write_settings
 from simic.curation.statements import Statement, create_tables, load_statements, sql_digest, write_outputs
-from simic.lake.duck import connect, create_parquet_view
-from simic.lake.ledger import Ledger
-from simic.lake.parts import PARTS_LEDGER, Part, committed_parts, ledger_digest, verify_part
-from simic.lake.schema import LANDED_SCHEMA
+from simic.lake.duck import connect
+from simic.lake.lake import Lake, open_lake
+from simic.lake.parts import check_part, ledger_digest
+from simic.lake.relations import create_parts_view, reading_parts
 from simic.runtime.clock import Clock
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
@@ -39,8 +39,8 @@ def curate(home: Home, config: CurateConfig, horizon: int, *, provenance: Proven
     """
     started_at = clock()
     with exclusive(home.locks / "curate", "curate"):
-        parts = committed_parts(Ledger(home.ledger / PARTS_LEDGER))
-        if not parts:
+        lake = open_lake(home)
+        if not lake.parts:
             raise ContractViolation("nothing has landed yet: run `simic collect` and `simic ingest` first")
         workshop = home.tmp / _TMP
         shutil.rmtree(workshop, ignore_errors=True)
@@ -48,7 +48,7 @@ def curate(home: Home, config: CurateConfig, horizon: int, *, provenance: Proven
         built.mkdir(parents=True)
         try:
             statements = load_statements()
-            counts = _build(home, parts, statements, built, config, _parameters(config, horizon, started_at))
+            counts = _build(lake, statements, built, config, _parameters(config, horizon, started_at))
             write_settings(built, config, horizon)
             files, rules = describe_files(built), sql_digest(statements)
             digest = snapshot_digest(files, rules)
@@ -60,8 +60,8 @@ def curate(home: Home, config: CurateConfig, horizon: int, *, provenance: Proven
                 path=str(home.snapshots / digest[:16]),
                 files=files,
                 sql_digest=rules,
-                ledger_digest=ledger_digest(parts),
-                ledger_parts=[part.part for part in parts],
+                ledger_digest=ledger_digest(lake.parts),
+                ledger_parts=[part.part for part in lake.parts],
                 reward_family=config.reward.family,
                 gamma=config.gamma,
                 **counts._asdict(),
@@ -96,20 +96,23 @@ def _parameters(config: CurateConfig, horizon: int, now: datetime) -> dict[str, 
 
 
 def _build(
-    home: Home,
-    parts: Sequence[Part],
+    lake: Lake,
     statements: list[Statement],
     built: Path,
     config: CurateConfig,
     parameters: Mapping[str, object],
 ) -> _Counts:
     """Runs the statements over the parts and writes the snapshot's Parquet files into ``built``."""
-    paths = [verify_part(home.experience, part) for part in parts]
+    for part in lake.parts:
+        check_part(lake.store, part)
     try:
-        with connect(
-            tmp=built.parent / "duckdb", memory_limit_mb=config.memory_limit_mb, threads=config.threads
-        ) as connection:
-            create_parquet_view(connection, "reports", paths, LANDED_SCHEMA)
+        with (
+            connect(
+                tmp=built.parent / "duckdb", memory_limit_mb=config.memory_limit_mb, threads=config.threads
+            ) as connection,
+            reading_parts(lake),
+        ):
+            create_parts_view(connection, "reports", lake)
             create_tables(connection, statements, parameters)
             counts = _count(connection)
             write_outputs(connection, statements, built)
@@ -117,7 +120,7 @@ def _build(
         raise ConfigError(f"curate.memory_limit_mb = {config.memory_limit_mb} is too little: {error}") from error
     except duckdb.IOException as error:
         raise TransientError(f"curation could not read or write: {error}") from error
-    expected = sum(part.rows for part in parts)
+    expected = sum(part.rows for part in lake.parts)
     if counts.rows_in != expected:
         raise IntegrityError(f"the ledger lists {expected} rows, the parts hold {counts.rows_in}")
     return counts

@@ -20,10 +20,11 @@ import hashlib
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 
 from simic.bus.protocol import FIELD_REPORTS, Bus
 from simic.contracts.config import IngestConfig
@@ -31,17 +32,8 @@ from simic.contracts.receipts import IngestReceipt, Provenance
 from simic.ingestion.batch import Batch
 from simic.ingestion.check import check_line
 from simic.lake.columns import Landing, landed_table
-from simic.lake.ledger import Ledger
-from simic.lake.parts import (
-    PARTS_LEDGER,
-    Part,
-    committed_parts,
-    delete_orphans,
-    file_digest,
-    ledger_digest,
-    schema_digest,
-    write_part,
-)
+from simic.lake.lake import LAKE_LOCK, Lake, open_lake
+from simic.lake.parts import Part, delete_orphans, ledger_digest, schema_digest, write_part
 from simic.lake.quarantine import write_quarantine
 from simic.lake.seen import SeenReports, open_seen
 from simic.runtime.clock import Clock
@@ -77,12 +69,13 @@ def ingest(
     """
     started_at = clock()
     check = partial(check_line, config=config, known_blueprints=known_blueprints)
-    with exclusive(home.locks / "ingest", "ingest"):
-        ledger = Ledger(home.ledger / PARTS_LEDGER)
-        parts = committed_parts(ledger)
-        _clean_up(home, parts)
-        with open_seen((home.experience / part.part for part in parts), home.tmp / _TMP) as seen:
-            writer = _Writer(bus, home, ledger, seen, provenance, checkpoint)
+    with exclusive(home.locks / LAKE_LOCK, "ingest"):
+        lake = open_lake(home)
+        parts = lake.parts
+        _clean_up(lake)
+        lake = lake.locate(started_at, provenance.code_version)
+        with open_seen(lake.seen_files(), home.tmp / _TMP) as seen:
+            writer = _Writer(bus, lake, seen, provenance, checkpoint)
             batch = Batch(clock())
             for delivery in bus.claim(FIELD_REPORTS):
                 for line in delivery.open(config.max_report_bytes):
@@ -109,10 +102,10 @@ def ingest(
         )
 
 
-def _clean_up(home: Home, parts: Sequence[Part]) -> None:
+def _clean_up(lake: Lake) -> None:
     """Removes what a killed run left behind; nothing of it was committed or acknowledged."""
-    shutil.rmtree(home.tmp / _TMP, ignore_errors=True)
-    for name in delete_orphans(home.experience, parts):
+    shutil.rmtree(lake.home.tmp / _TMP, ignore_errors=True)
+    for name in delete_orphans(lake.store, lake.state):
         _LOG.warning("deleted %s: a killed run wrote it and never committed it; its reports come again", name)
 
 
@@ -121,8 +114,7 @@ class _Writer:
     """Commits batches one after the other and counts."""
 
     bus: Bus
-    home: Home
-    ledger: Ledger
+    lake: Lake
     seen: SeenReports
     provenance: Provenance
     checkpoint: Callable[[str], None]
@@ -134,7 +126,7 @@ class _Writer:
     def commit(self, batch: Batch) -> None:
         """Makes the batch's effect durable, then acknowledges the deliveries it finished."""
         rows, duplicates = batch.settle(self.seen)
-        write_quarantine(batch.refused, directory=self.home.quarantine, tmp=self.home.tmp / _TMP)
+        write_quarantine(batch.refused, directory=self.lake.home.quarantine, tmp=self._tmp)
         self.checkpoint("quarantined")
         if rows:
             self._land(rows, batch.began_at)
@@ -149,24 +141,28 @@ class _Writer:
     def _land(self, rows: list[Landing], landed_at: datetime) -> None:
         table = landed_table(rows, landed_at)
         contents = hashlib.sha256("".join(row.content_digest for row in rows).encode()).hexdigest()
-        path = write_part(
+        written = write_part(
             table,
-            experience=self.home.experience,
-            tmp=self.home.tmp / _TMP,
+            store=self.lake.store,
+            tmp=self._tmp,
             stem=f"{table.column('report_id')[0].as_py()}-{contents[:16]}",
             landed_at=landed_at,
             checkpoint=self.checkpoint,
         )
         part = Part(
-            part=path.relative_to(self.home.experience).as_posix(),
+            part=written.name,
             rows=table.num_rows,
-            size_bytes=path.stat().st_size,
-            sha256=file_digest(path),
+            size_bytes=written.size_bytes,
+            sha256=written.sha256,
             sources=sorted({row.source for row in rows}),
             schema_digest=schema_digest(table.schema),
             landed_at=landed_at,
             code_version=self.provenance.code_version,
         )
-        self.ledger.append(part.model_dump(mode="json"))
+        self.lake.ledger.append(part.model_dump(mode="json"))
         self.parts.append(part)
-        self.seen.add([path])
+        self.seen.add([self.lake.ids_file(part)])
+
+    @property
+    def _tmp(self) -> Path:
+        return self.lake.home.tmp / _TMP
