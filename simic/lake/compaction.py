@@ -108,7 +108,7 @@ def _write(lake: Lake, run: Sequence[Part], unfinished: Path) -> int:
             writer = writer or pq.ParquetWriter(
                 file, table.schema, compression="zstd", compression_level=3, store_schema=True
             )
-            writer.write_table(table, row_group_size=_GROUP_ROWS)
+            writer.write_table(table, row_group_size=table.num_rows)
             rows += table.num_rows
         if writer is not None:
             writer.close()
