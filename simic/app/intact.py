@@ -42,10 +42,9 @@ def _has_landed(parts: Sequence[str], home: Home) -> bool:
     from simic.lake.lake import open_lake
 
     lake = open_lake(home)
-    live, damaged = {part.part for part in lake.parts}, {line.part for line in lake.state.damaged}
+    live = {part.part for part in lake.parts}
     return all(
-        lake.store.size_bytes(part) is not None if part in live else part in lake.state.retired and part not in damaged
-        for part in parts
+        lake.store.size_bytes(part) is not None if part in live else part in lake.state.retired for part in parts
     )
 
 

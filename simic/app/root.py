@@ -42,6 +42,7 @@ from simic.runtime.seeds import derive
 from simic.runtime.settings import Home, config_digest
 
 if TYPE_CHECKING:
+    from simic.app.doctor import Doctor
     from simic.app.keeping import Keeper
     from simic.app.watching import Watch
     from simic.bus.spool import SpoolBus
@@ -100,6 +101,24 @@ class App:
         from simic.app.keeping import Keeper
 
         return Keeper(self.home, self.config.lake, self.provenance.code_version, self.clock, self.progress)
+
+    def doctor(self) -> Doctor:
+        """Checks of everything this home holds."""
+        from simic.app.doctor import Doctor
+        from simic.bus.spool import SpoolBus
+
+        def champion() -> int | None:
+            found = self.registry.champion()
+            return None if found is None else found.number
+
+        return Doctor(
+            self.home,
+            SpoolBus(self._spool),
+            champion,
+            code_version=self.provenance.code_version,
+            clock=self.clock,
+            progress=self.progress,
+        )
 
     @cached_property
     def signer(self) -> Signer:

@@ -143,12 +143,17 @@ class LedgerState(NamedTuple):
     parts: tuple[Part, ...]
     """Live parts, in the order of the lake."""
     retired: dict[str, datetime]
-    """Parts that left, and when; their files stay for a while."""
+    """Parts that were merged or dropped, and when; their files stay for a while."""
     remembered: tuple[Remembered, ...]
     """Ids of dropped reports that are still known."""
     damaged: tuple[Damaged, ...]
     url: str | None
     """Of the store, if it is not the home's own directory."""
+
+    @property
+    def named(self) -> set[str]:
+        """Every part that a line ever added; other files are orphans."""
+        return {part.part for part in self.parts} | self.retired.keys() | {line.part for line in self.damaged}
 
 
 def read_state(ledger: Ledger) -> LedgerState:
@@ -207,7 +212,7 @@ class _Folding:
                     self._retire(name, line.at)
                 self._remembered[line.remembered.file] = line.remembered
             case Damaged():
-                self._retire(line.part, line.at)
+                self._take(line.part)
                 self._damaged.append(line)
             case Forgotten():
                 for name in line.files:
@@ -249,7 +254,11 @@ class _Folding:
         self._add(places[0], line.part)
 
     def _retire(self, name: str, at: datetime) -> tuple[int, Part]:
+        taken = self._take(name)
+        self._retired[name] = at
+        return taken
+
+    def _take(self, name: str) -> tuple[int, Part]:
         if name not in self._live:
             raise _ImpossibleError(f"takes out {name}, which is not live")
-        self._retired[name] = at
         return self._live.pop(name)

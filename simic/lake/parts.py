@@ -30,6 +30,7 @@ __all__ = [
     "committed_parts",
     "delete_orphans",
     "file_digest",
+    "find_orphans",
     "ledger_digest",
     "part_name",
     "schema_digest",
@@ -99,13 +100,18 @@ def synced(path: Path) -> Iterator[IO[bytes]]:
         ) from error
 
 
+def find_orphans(store: PartStore, state: LedgerState) -> list[str]:
+    """Part files that no ledger line names: written by a run that was killed before it committed them."""
+    named = state.named
+    return [name for name in store.names() if name not in named]
+
+
 def delete_orphans(store: PartStore, state: LedgerState) -> list[str]:
     """Deletes part files that no ledger line names and returns their names."""
-    named = {part.part for part in state.parts} | state.retired.keys()
-    orphans = [name for name in store.names() if name not in named]
-    for name in orphans:
+    found = find_orphans(store, state)
+    for name in found:
         store.delete(name)
-    return orphans
+    return found
 
 
 def check_part(store: PartStore, part: Part) -> None:

@@ -107,7 +107,7 @@ def test_an_added_optional_field_of_a_struct_is_null_in_old_parts(home: Home, ha
     [
         (retyped("step", pa.string()), "step", "expected int64, found string"),
         (without("outcome"), "outcome", "expected string, never null, found no such column"),
-        (without_child("metrics", "rent_parameters"), "metrics.rent_parameters", "expected int64, never null, found no such"),
+        (without_child("metrics", "rent_parameters"), "metrics.rent_parameters", "expected int64, never null"),
         (lambda table: table.append_column(pa.field("mood", pa.string(), nullable=False), [["x"] * 40]), "mood",
          "expected no such column, found string"),
     ],
