@@ -25,6 +25,7 @@ os.environ.update(
 )
 for _name in ("SIMIC_HOME", "SIMIC_SIGNING_KEY", "MLFLOW_TRACKING_URI", "PREFECT_API_URL", "PREFECT_PROFILE"):
     os.environ.pop(_name, None)
+os.environ.pop("SIMIC_LAKE_URL", None)
 
 settings.register_profile("simic", deadline=None, derandomize=True)
 settings.load_profile("simic")

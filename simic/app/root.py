@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,6 +42,8 @@ from simic.runtime.seeds import derive
 from simic.runtime.settings import Home, config_digest
 
 if TYPE_CHECKING:
+    from simic.app.doctor import Doctor
+    from simic.app.keeping import Keeper
     from simic.app.snapshots import Snapshots
     from simic.app.watching import Watch
     from simic.bus.spool import SpoolBus
@@ -76,6 +79,7 @@ class App:
         progress: Progress | None = None,
         spool: Path | None = None,
     ) -> None:
+        home = home if config.lake.url is None else replace(home, lake_url=config.lake.url)
         self.home, self.config, self.seed, self.clock = home, config, seed, clock
         self.progress: Progress = progress or NoProgress()
         self.shelf = Shelf(home.receipts, clock)
@@ -91,6 +95,31 @@ class App:
         from simic.bus.spool import SpoolBus
 
         return SpoolBus(self._spool)
+
+    @cached_property
+    def keeper(self) -> Keeper:
+        """Housekeeping of the lake."""
+        from simic.app.keeping import Keeper
+
+        return Keeper(self.home, self.config.lake, self.provenance.code_version, self.clock, self.progress)
+
+    def doctor(self) -> Doctor:
+        """Checks of everything this home holds."""
+        from simic.app.doctor import Doctor
+        from simic.bus.spool import SpoolBus
+
+        def champion() -> int | None:
+            found = self.registry.champion()
+            return None if found is None else found.number
+
+        return Doctor(
+            self.home,
+            SpoolBus(self._spool),
+            champion,
+            code_version=self.provenance.code_version,
+            clock=self.clock,
+            progress=self.progress,
+        )
 
     @cached_property
     def signer(self) -> Signer:
@@ -208,10 +237,11 @@ class App:
         return self.keep(receipt)
 
     def ingest(self) -> IngestReceipt:
-        """Land what waits on the bus; refuse what is malformed, with its reason."""
+        """Tidy the lake, then land what waits on the bus; refuse what is malformed, with its reason."""
         from simic.hosts.catalogue import blueprint_names
         from simic.ingestion.ingest import ingest
 
+        self.keeper.tidy()
         with self.progress.task("ingest", self.bus.pending(FIELD_REPORTS)) as advance:
             receipt = ingest(
                 self.bus,

@@ -14,6 +14,7 @@ __all__ = [
     "CurateConfig",
     "GateConfig",
     "IngestConfig",
+    "LakeConfig",
     "NetworkConfig",
     "ReplayConfig",
     "RewardConfig",
@@ -95,6 +96,31 @@ class IngestConfig(Contract):
     max_depth: Annotated[int, Field(ge=4, le=100)] = 16
     quarantine_mb: Annotated[int, Field(ge=0, le=1_048_576)] = 1024
     """Room for the bytes of refused reports; beyond it only reason, place and digest of each are kept."""
+
+
+class LakeConfig(Contract):
+    """Where landed parts lie, and what becomes of them. Nothing here decides over what is learned but retention, which
+    does nothing unless it is asked to."""
+
+    url: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
+    """``s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http&region=NAME``; null means ``data/experience``, or
+    what ``SIMIC_LAKE_URL`` names. Chosen once, before anything has landed; credentials come from the environment."""
+    compact_parts: Annotated[int, Field(ge=0, le=100_000)] = 64
+    """Small parts in a row from which an ingest merges them first, one merge per ingest; 0 leaves it to
+    ``simic lake compact``."""
+    small_mb: Annotated[int, Field(ge=1, le=100_000)] = 16
+    """Parts below this are small, MiB."""
+    target_mb: Annotated[int, Field(ge=1, le=100_000)] = 128
+    """A merge takes up no more parts once it has read this much, MiB."""
+    max_age_days: Annotated[float, Field(gt=0, le=36_500)] | None = None
+    """An ingest first drops parts whose newest row landed longer ago; null keeps them."""
+    max_bytes: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """An ingest first drops the oldest parts while all together are larger; null keeps them."""
+    grace_minutes: Annotated[float, Field(ge=0, le=100_000)] = 60.0
+    """Files of merged and dropped parts stay this long for readers that have begun."""
+    remember_days: Annotated[float, Field(ge=0, le=36_500)] = 365.0
+    """Ids of dropped reports are known this long, so that one told again does not come back as new. Beyond
+    ``curate.ttl_days`` that makes no difference, for curation leaves out what is older."""
 
 
 class CurateConfig(Contract):
@@ -224,6 +250,7 @@ class RunConfig(Contract):
     world: WorldConfig = WorldConfig()
     collect: CollectConfig = CollectConfig()
     ingest: IngestConfig = IngestConfig()
+    lake: LakeConfig = LakeConfig()
     curate: CurateConfig = CurateConfig()
     train: TrainConfig = TrainConfig()
     trial: TrialConfig = TrialConfig()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -25,11 +25,12 @@ from simic.curation.statements import (
     unwatched,
     write_outputs,
 )
-from simic.lake.catalogue import POLICIES_LEDGER
-from simic.lake.duck import connect, create_parquet_view, create_table
+from simic.lake.duck import connect, create_table
+from simic.lake.lake import Lake, open_lake
 from simic.lake.ledger import Ledger
-from simic.lake.parts import PARTS_LEDGER, Part, committed_parts, ledger_digest, verify_part
-from simic.lake.schema import LANDED_SCHEMA
+from simic.lake.parts import check_part, ledger_digest
+from simic.lake.policies import POLICIES_LEDGER
+from simic.lake.relations import create_parts_view, reading_parts
 from simic.runtime.clock import Clock
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
@@ -71,8 +72,8 @@ def curate(
     """
     started_at = clock()
     with exclusive(home.locks / "curate", "curate"):
-        parts = committed_parts(Ledger(home.ledger / PARTS_LEDGER))
-        if not parts:
+        lake = open_lake(home)
+        if not lake.parts:
             raise ContractViolation("nothing has landed yet: run `simic collect` and `simic ingest` first")
         workshop = home.tmp / _TMP
         shutil.rmtree(workshop, ignore_errors=True)
@@ -81,7 +82,7 @@ def curate(
         try:
             statements = load_statements(config.reward.family)
             job = _Job(statements, config, _parameters(config, horizon, started_at), watch)
-            counts = _build(home, parts, job, built)
+            counts = _build(lake, job, built)
             write_settings(built, config, horizon, LAWS)
             files, rules = describe_files(built), sql_digest(statements)
             digest = snapshot_digest(files, rules)
@@ -93,8 +94,8 @@ def curate(
                 path=str(home.snapshots / digest[:16]),
                 files=files,
                 sql_digest=rules,
-                ledger_digest=ledger_digest(parts),
-                ledger_parts=[part.part for part in parts],
+                ledger_digest=ledger_digest(lake.parts),
+                ledger_parts=[part.part for part in lake.parts],
                 reward_family=config.reward.family,
                 reward_digest=digest_of(config.reward),
                 gamma=config.gamma,
@@ -138,16 +139,20 @@ class _Job(NamedTuple):
     watch: Watch
 
 
-def _build(home: Home, parts: Sequence[Part], job: _Job, built: Path) -> _Counts:
+def _build(lake: Lake, job: _Job, built: Path) -> _Counts:
     """Runs the statements over the parts and writes the snapshot's Parquet files into ``built``."""
-    paths = [verify_part(home.experience, part) for part in parts]
+    for part in lake.parts:
+        check_part(lake.store, part)
     config = job.config
     try:
-        with connect(
-            tmp=built.parent / "duckdb", memory_limit_mb=config.memory_limit_mb, threads=config.threads
-        ) as connection:
-            create_parquet_view(connection, "reports", paths, LANDED_SCHEMA)
-            create_table(connection, "promotions", _promotions(home))
+        with (
+            connect(
+                tmp=built.parent / "duckdb", memory_limit_mb=config.memory_limit_mb, threads=config.threads
+            ) as connection,
+            reading_parts(lake),
+        ):
+            create_parts_view(connection, "reports", lake)
+            create_table(connection, "promotions", _promotions(lake.home))
             create_tables(connection, job.statements, job.parameters, job.watch)
             counts = _count(connection)
             write_outputs(connection, job.statements, built, job.watch)
@@ -155,7 +160,7 @@ def _build(home: Home, parts: Sequence[Part], job: _Job, built: Path) -> _Counts
         raise ConfigError(f"curate.memory_limit_mb = {config.memory_limit_mb} is too little: {error}") from error
     except duckdb.IOException as error:
         raise TransientError(f"curation could not read or write: {error}") from error
-    expected = sum(part.rows for part in parts)
+    expected = sum(part.rows for part in lake.parts)
     if counts.rows_in != expected:
         raise IntegrityError(f"the ledger lists {expected} rows, the parts hold {counts.rows_in}")
     return counts

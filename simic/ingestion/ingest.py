@@ -20,7 +20,7 @@ import hashlib
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -30,17 +30,8 @@ from simic.contracts.receipts import IngestReceipt, Provenance
 from simic.ingestion.batch import Batch
 from simic.ingestion.check import Checker
 from simic.lake.columns import ColumnReader, Landings, open_columns
-from simic.lake.ledger import Ledger
-from simic.lake.parts import (
-    PARTS_LEDGER,
-    Part,
-    committed_parts,
-    delete_orphans,
-    file_digest,
-    ledger_digest,
-    schema_digest,
-    write_part,
-)
+from simic.lake.lake import LAKE_LOCK, Lake, open_lake
+from simic.lake.parts import Part, delete_orphans, ledger_digest, schema_digest, write_part
 from simic.lake.quarantine import Quarantine
 from simic.lake.seen import SeenReports, open_seen
 from simic.runtime.clock import Clock
@@ -81,14 +72,15 @@ def ingest(
     """
     started_at = clock()
     check = Checker(config, known_blueprints).check
-    with exclusive(home.locks / "ingest", "ingest"):
-        ledger = Ledger(home.ledger / PARTS_LEDGER)
-        parts = committed_parts(ledger)
-        _clean_up(home, parts)
+    with exclusive(home.locks / LAKE_LOCK, "ingest"):
+        lake = open_lake(home)
+        parts = lake.parts
+        _clean_up(lake)
+        lake = lake.locate(started_at, provenance.code_version)
         tmp = home.tmp / _TMP
-        with open_seen((home.experience / part.part for part in parts), tmp) as seen, open_columns(tmp) as columns:
+        with open_seen(lake.seen_files(), tmp) as seen, open_columns(tmp) as columns:
             quarantine = Quarantine(home.quarantine, tmp, config.quarantine_mb * 1_000_000)
-            writer = _Writer(bus, home, ledger, seen, columns, quarantine, provenance, sink, checkpoint)
+            writer = _Writer(bus, lake, seen, columns, quarantine, provenance, sink, checkpoint)
             batch = Batch(clock())
             for delivery in bus.claim(FIELD_REPORTS):
                 for line in delivery.open(config.max_report_bytes):
@@ -116,10 +108,10 @@ def ingest(
         )
 
 
-def _clean_up(home: Home, parts: Sequence[Part]) -> None:
+def _clean_up(lake: Lake) -> None:
     """Removes what a killed run left behind; nothing of it was committed or acknowledged."""
-    shutil.rmtree(home.tmp / _TMP, ignore_errors=True)
-    for name in delete_orphans(home.experience, parts):
+    shutil.rmtree(lake.home.tmp / _TMP, ignore_errors=True)
+    for name in delete_orphans(lake.store, lake.state):
         _LOG.warning("deleted %s: a killed run wrote it and never committed it; its reports come again", name)
 
 
@@ -128,8 +120,7 @@ class _Writer:
     """Commits batches one after the other and counts."""
 
     bus: Bus
-    home: Home
-    ledger: Ledger
+    lake: Lake
     seen: SeenReports
     columns: ColumnReader
     quarantine: Quarantine
@@ -174,25 +165,25 @@ class _Writer:
     def _land(self, rows: Landings, landed_at: datetime) -> None:
         table = self.columns.table(rows, landed_at)
         contents = hashlib.sha256("".join(rows.content_digests).encode()).hexdigest()
-        path = write_part(
+        written = write_part(
             table,
-            experience=self.home.experience,
-            tmp=self.home.tmp / _TMP,
+            store=self.lake.store,
+            tmp=self.lake.home.tmp / _TMP,
             stem=f"{rows.report_ids[0]}-{contents[:16]}",
             landed_at=landed_at,
             checkpoint=self.checkpoint,
         )
         part = Part(
-            part=path.relative_to(self.home.experience).as_posix(),
+            part=written.name,
             rows=table.num_rows,
-            size_bytes=path.stat().st_size,
-            sha256=file_digest(path),
+            size_bytes=written.size_bytes,
+            sha256=written.sha256,
             sources=sorted(set(rows.sources)),
             schema_digest=schema_digest(table.schema),
             landed_at=landed_at,
             code_version=self.provenance.code_version,
         )
-        self.ledger.append(part.model_dump(mode="json"))
+        self.lake.ledger.append(part.model_dump(mode="json"))
         self.parts.append(part)
         self.landed += part.rows
-        self.seen.add([path])
+        self.seen.add([self.lake.ids_file(part)])

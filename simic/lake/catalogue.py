@@ -21,12 +21,12 @@ from simic.contracts.receipts import GateDecision, PolicyVersion, SnapshotManife
 from simic.contracts.snapshots import Pin
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE
 from simic.lake.duck import connect, create_parquet_view, create_table, sandbox
-from simic.lake.ledger import Ledger
-from simic.lake.parts import PARTS_LEDGER, committed_parts
+from simic.lake.lake import Lake, open_lake
 from simic.lake.pins import pinned
 from simic.lake.policies import candidate_versions, champion_versions, gate_decisions, parse_record, trainings
 from simic.lake.quarantine import QUARANTINE_SCHEMA
-from simic.lake.schema import LANDED_SCHEMA, arrow_schema
+from simic.lake.relations import attach_parts, create_parts_view, reading_parts
+from simic.lake.schema import arrow_schema
 from simic.lake.snapshots import SNAPSHOT_TABLES, schema_of
 from simic.lake.values import plain_value
 from simic.lake.views import load_views
@@ -34,29 +34,35 @@ from simic.runtime.settings import Home
 
 __all__ = ["build_catalogue", "create_views", "query"]
 
+_LANDED = "landed"
 _MEMORY_LIMIT_MB = 1024
 _THREADS = 2
 
 
-def build_catalogue(home: Home) -> Path:
-    """Rebuilds the catalogue and returns its path; raises IntegrityError where a ledger or a manifest is damaged."""
+def build_catalogue(home: Home) -> Lake:
+    """Rebuilds the catalogue and returns the lake it shows; IntegrityError where a ledger or a manifest is damaged."""
+    lake = open_lake(home)
     home.tmp.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix="catalogue-", dir=home.tmp) as folder:
             built = Path(folder) / home.catalogue.name
             with connect(built, tmp=Path(folder), memory_limit_mb=_MEMORY_LIMIT_MB, threads=_THREADS) as connection:
                 connection.execute("BEGIN")  # one commit for all, so one fsync
-                create_views(connection, home)
+                _create_views(connection, lake)
                 connection.execute("COMMIT")
             built.replace(home.catalogue)
     except duckdb.IOException as error:
         raise IntegrityError(f"a file that a ledger lists cannot be read: {error}") from error
-    return home.catalogue
+    return lake
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
     """Every view, over whatever the home holds; missing files mean empty views."""
-    _create_relations(connection, home)
+    _create_views(connection, open_lake(home))
+
+
+def _create_views(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
+    _create_relations(connection, lake)
     for view in load_views():
         connection.execute(f'CREATE VIEW "{view.name}" AS\n{view.sql}')
 
@@ -67,22 +73,30 @@ def query(home: Home, sql: str, limit: int | None = None) -> list[dict[str, Any]
     Runs read-only and without access to other files or the network. Raises ConfigError with DuckDB's own message
     for SQL that is wrong or does more than read.
     """
-    path = build_catalogue(home)
+    lake = build_catalogue(home)
     folders = [home.experience, home.snapshots, home.quarantine]
     with (
         tempfile.TemporaryDirectory(prefix="query-", dir=home.tmp) as tmp,
-        sandbox(path, readable=folders, tmp=Path(tmp)) as connection,
+        sandbox(home.catalogue, readable=folders, tmp=Path(tmp)) as connection,
     ):
         try:
-            _refuse_other_than_select(connection, sql)
-            cursor = connection.execute(sql)
-            names = _unique([column[0] for column in cursor.description or []])
-            rows = itertools.islice(_rows(cursor), limit)
-            return [dict(zip(names, map(plain_value, row), strict=True)) for row in rows]
+            with reading_parts(lake):
+                attach_parts(connection, _LANDED, lake)
+                return _answer(connection, sql, limit)
         except duckdb.OutOfMemoryException as error:
             raise TransientError(f"the query needs more memory than {_MEMORY_LIMIT_MB} MB: {error}") from error
+        except duckdb.IOException as error:
+            raise TransientError(f"a file went away while it was read: {error}; try again") from error
         except duckdb.Error as error:
             raise ConfigError(f"the query failed: {error}") from error
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, sql: str, limit: int | None) -> list[dict[str, Any]]:
+    _refuse_other_than_select(connection, sql)
+    cursor = connection.execute(sql)
+    names = _unique([column[0] for column in cursor.description or []])
+    rows = itertools.islice(_rows(cursor), limit)
+    return [dict(zip(names, map(plain_value, row), strict=True)) for row in rows]
 
 
 def _refuse_other_than_select(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
@@ -110,7 +124,7 @@ def _unique(names: Sequence[str]) -> list[str]:
     return unique
 
 
-def _create_relations(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
+def _create_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
     """What the views read: Parquet as views, ledgers and manifests as small tables."""
     connection.execute(
         "CREATE MACRO split_of(set_name, host_key) AS CASE "
@@ -118,8 +132,8 @@ def _create_relations(connection: duckdb.DuckDBPyConnection, home: Home) -> None
         f"WHEN ('0x' || sha256(set_name || ':' || host_key)[1:8])::UBIGINT % 100 >= {100 - TEST_SHARE} THEN 'test' "
         "ELSE 'validation' END"
     )
-    parts = committed_parts(Ledger(home.ledger / PARTS_LEDGER))
-    create_parquet_view(connection, "landed", [home.experience / part.part for part in parts], LANDED_SCHEMA)
+    home = lake.home
+    create_parts_view(connection, _LANDED, lake)
     create_parquet_view(connection, "refused", sorted(home.quarantine.glob("*.parquet")), QUARANTINE_SCHEMA)
     create_table(connection, "policy_versions", _table(champion_versions(home), PolicyVersion))
     create_table(connection, "candidate_versions", _table(candidate_versions(home), PolicyVersion))

@@ -19,9 +19,11 @@ from pydantic_core import ErrorDetails
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
 
-__all__ = ["HOME_VARIABLE", "Home", "config_digest", "load_profile", "profile_names", "resolve_home"]
+__all__ = ["HOME_VARIABLE", "LAKE_VARIABLE", "Home", "config_digest", "load_profile", "profile_names", "resolve_home"]
 
 HOME_VARIABLE = "SIMIC_HOME"
+LAKE_VARIABLE = "SIMIC_LAKE_URL"
+"""Where landed parts lie, if not in the home."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Home:
     """The one directory that holds everything a run writes; ``root`` is absolute."""
 
     root: Path
+    lake_url: str | None = None
+    """The store of landed parts that was asked for; null means ``experience``, or what the ledger says."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", self.root.absolute())
@@ -47,6 +51,11 @@ class Home:
     def experience(self) -> Path:
         """Landed Parquet parts."""
         return self.data / "experience"
+
+    @property
+    def ids(self) -> Path:
+        """Ids of reports that were dropped or lie elsewhere; one told again is recognised by them."""
+        return self.data / "ids"
 
     @property
     def ledger(self) -> Path:
@@ -135,11 +144,11 @@ class Home:
 
 def resolve_home() -> Home:
     """``SIMIC_HOME``, or the checkout the current directory lies in, or the current directory."""
-    named = os.environ.get(HOME_VARIABLE)
+    named, lake_url = os.environ.get(HOME_VARIABLE), os.environ.get(LAKE_VARIABLE) or None
     if named:
-        return Home(Path(named).expanduser())
+        return Home(Path(named).expanduser(), lake_url)
     here = Path.cwd()
-    return Home(next((path for path in (here, *here.parents) if _is_checkout(path)), here))
+    return Home(next((path for path in (here, *here.parents) if _is_checkout(path)), here), lake_url)
 
 
 def _is_checkout(path: Path) -> bool:
