@@ -16,6 +16,7 @@ from simic.app.journal import RunJournal
 from simic.app.lineage import content_of
 from simic.app.policies import CHAMPION, CHAMPION_REFERENCE, REFERENCE_PREFIX, Policies
 from simic.app.shelf import Shelf
+from simic.bus.opening import URL_VARIABLE, BusSpec
 from simic.bus.protocol import FIELD_REPORTS
 from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec, PlanBook
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from simic.app.keeping import Keeper
     from simic.app.snapshots import Snapshots
     from simic.app.watching import Watch
-    from simic.bus.spool import SpoolBus
+    from simic.bus.protocol import Bus, TopicStatus
     from simic.learning.start import StartPoint
     from simic.registry.catalogue import Registry
     from simic.trust.keys import Keyring, Signer
@@ -83,18 +84,19 @@ class App:
         self.home, self.config, self.seed, self.clock = home, config, seed, clock
         self.progress: Progress = progress or NoProgress()
         self.shelf = Shelf(home.receipts, clock)
-        self._spool = spool or home.spool
+        # A directory that is named is meant, whatever the environment says.
+        self.bus_spec = BusSpec(spool or home.spool, config.bus, is_redis=spool is None and URL_VARIABLE in os.environ)
         self.provenance = Provenance(code_version(), config_digest(config), seed)
         home.create()
 
     # -- parts ------------------------------------------------------------------------------------
 
     @cached_property
-    def bus(self) -> SpoolBus:
-        """The spool."""
-        from simic.bus.spool import SpoolBus
+    def bus(self) -> Bus:
+        """The one that ``bus_spec`` names."""
+        from simic.bus.opening import open_bus
 
-        return SpoolBus(self._spool)
+        return open_bus(self.bus_spec)
 
     @cached_property
     def keeper(self) -> Keeper:
@@ -227,7 +229,7 @@ class App:
                 spec,
                 identify(self.config.world.set, host_keys),
                 self.config.world,
-                self._spool,
+                self.bus_spec,
                 seed=self.seed,
                 provenance=self.provenance,
                 clock=self.clock,
@@ -439,6 +441,18 @@ class App:
         from simic.lake import catalogue
 
         return catalogue.query(self.home, query)
+
+    def bus_topics(self) -> list[TopicStatus]:
+        """What waits on the bus."""
+        from simic.app.transport import list_topics
+
+        return list_topics(self.bus)
+
+    def dead_letters(self, topic: str, limit: int) -> list[dict[str, Any]]:
+        """The oldest entries that could not be delivered."""
+        from simic.app.transport import list_dead_letters
+
+        return list_dead_letters(self.bus, topic, limit)
 
     def verify(self, reference: str) -> Seal:
         """The seal of a registered policy or of a directory, every byte checked; IntegrityError otherwise."""

@@ -10,6 +10,7 @@ from simic.contracts.base import Contract
 from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, Reward, RewardConfig
 
 __all__ = [
+    "BusConfig",
     "CollectConfig",
     "CurateConfig",
     "GateConfig",
@@ -86,6 +87,28 @@ class CollectConfig(Contract):
     rounds: Annotated[int, Field(ge=0, le=1000)] = 8
     """Rounds of own episodes after the first training."""
     round_episodes: Positive = 200
+
+
+class BusConfig(Contract):
+    """Redis Streams; the spool has no use for these."""
+
+    batch: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """Entries of one read, which make one delivery."""
+    block_ms: Annotated[int, Field(ge=0, le=5000)] = 0
+    """How long a claim waits for more once the stream is drained; 0 does not wait, which is right but for a service."""
+    reclaim_idle_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 60.0
+    """Entries that another consumer took and did not acknowledge for so long are taken over: more than the worst batch
+    takes."""
+    max_attempts: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Deliveries of an entry, the last of them by itself, before it becomes a dead letter."""
+    ttl_s: Annotated[int, Field(ge=1, le=30 * 86_400)] = 7 * 86_400
+    """Age at which a report that nobody took becomes a dead letter; a week, so that a late nightly run is no loss."""
+    keep_s: Annotated[int, Field(ge=0, le=30 * 86_400)] | None = 86_400
+    """Age from which on acknowledged entries are trimmed away; null keeps all. Others are never trimmed."""
+    dead_letters: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
+    """Dead letters kept per topic; older ones leave and count as lost."""
+    connect_attempts: Annotated[int, Field(ge=1, le=100)] = 8
+    """Calls of an absent server, with growing pauses, before giving up."""
 
 
 class IngestConfig(Contract):
@@ -249,6 +272,7 @@ class RunConfig(Contract):
 
     world: WorldConfig = WorldConfig()
     collect: CollectConfig = CollectConfig()
+    bus: BusConfig = BusConfig()
     ingest: IngestConfig = IngestConfig()
     lake: LakeConfig = LakeConfig()
     curate: CurateConfig = CurateConfig()

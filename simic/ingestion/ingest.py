@@ -83,6 +83,9 @@ def ingest(
             writer = _Writer(bus, lake, seen, columns, quarantine, provenance, sink, checkpoint)
             batch = Batch(clock())
             for delivery in bus.claim(FIELD_REPORTS):
+                if delivery.alone and batch.lines:
+                    writer.commit(batch)
+                    batch = Batch(clock())
                 for line in delivery.open(config.max_report_bytes):
                     batch.add(delivery.source, line, check(line))
                     if batch.lines >= config.batch_reports or batch.size_bytes >= _BATCH_LIMIT_BYTES:
@@ -91,7 +94,11 @@ def ingest(
                         batch = Batch(clock())
                 batch.finished.append(delivery)
                 on_progress(1)
+                if delivery.alone:
+                    writer.commit(batch)
+                    batch = Batch(clock())
             writer.commit(batch)
+        counters = bus.counters(FIELD_REPORTS)
         return IngestReceipt(
             **provenance._asdict(),
             started_at=started_at,
@@ -100,6 +107,10 @@ def ingest(
             landed=writer.landed,
             duplicate=writer.duplicates,
             quarantined=writer.reasons.total(),
+            retried=counters.retried,
+            dead_lettered=counters.dead_lettered,
+            lost=counters.lost,
+            lag=counters.lag,
             reasons=dict(sorted(writer.reasons.items())),
             raw_dropped=writer.raw_dropped,
             parts=[part.part for part in writer.parts],
