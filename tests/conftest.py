@@ -32,6 +32,7 @@ for _name in (
     "PREFECT_PROFILE",
 ):
     os.environ.pop(_name, None)
+os.environ.pop("SIMIC_LAKE_URL", None)
 
 settings.register_profile("simic", deadline=None, derandomize=True)
 settings.load_profile("simic")

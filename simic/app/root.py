@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,6 +43,9 @@ from simic.runtime.seeds import derive
 from simic.runtime.settings import Home, config_digest
 
 if TYPE_CHECKING:
+    from simic.app.doctor import Doctor
+    from simic.app.keeping import Keeper
+    from simic.app.snapshots import Snapshots
     from simic.app.watching import Watch
     from simic.bus.protocol import Bus, TopicStatus
     from simic.learning.start import StartPoint
@@ -76,6 +80,7 @@ class App:
         progress: Progress | None = None,
         spool: Path | None = None,
     ) -> None:
+        home = home if config.lake.url is None else replace(home, lake_url=config.lake.url)
         self.home, self.config, self.seed, self.clock = home, config, seed, clock
         self.progress: Progress = progress or NoProgress()
         self.shelf = Shelf(home.receipts, clock)
@@ -92,6 +97,31 @@ class App:
         from simic.bus.opening import open_bus
 
         return open_bus(self.bus_spec)
+
+    @cached_property
+    def keeper(self) -> Keeper:
+        """Housekeeping of the lake."""
+        from simic.app.keeping import Keeper
+
+        return Keeper(self.home, self.config.lake, self.provenance.code_version, self.clock, self.progress)
+
+    def doctor(self) -> Doctor:
+        """Checks of everything this home holds."""
+        from simic.app.doctor import Doctor
+        from simic.bus.spool import SpoolBus
+
+        def champion() -> int | None:
+            found = self.registry.champion()
+            return None if found is None else found.number
+
+        return Doctor(
+            self.home,
+            SpoolBus(self._spool),
+            champion,
+            code_version=self.provenance.code_version,
+            clock=self.clock,
+            progress=self.progress,
+        )
 
     @cached_property
     def signer(self) -> Signer:
@@ -118,6 +148,13 @@ class App:
     def policies(self) -> Policies:
         """Sealed policies at hand, and controllers made of them."""
         return Policies(self.home, self.keyring, lambda: self.registry)
+
+    @cached_property
+    def snapshots(self) -> Snapshots:
+        """The verbs about snapshots."""
+        from simic.app.snapshots import Snapshots
+
+        return Snapshots(self)
 
     def run_journal(self) -> RunJournal:
         """Runs begun and ended; hold the lock of the run while using it."""
@@ -197,15 +234,16 @@ class App:
                 provenance=self.provenance,
                 clock=self.clock,
                 on_progress=advance,
-                reward=self.config.curate.reward,
+                reward=self.config.curate.reward.basic,
             )
         return self.keep(receipt)
 
     def ingest(self) -> IngestReceipt:
-        """Land what waits on the bus; refuse what is malformed, with its reason."""
+        """Tidy the lake, then land what waits on the bus; refuse what is malformed, with its reason."""
         from simic.hosts.catalogue import blueprint_names
         from simic.ingestion.ingest import ingest
 
+        self.keeper.tidy()
         with self.progress.task("ingest", self.bus.pending(FIELD_REPORTS)) as advance:
             receipt = ingest(
                 self.bus,
@@ -372,7 +410,7 @@ class App:
                 identify(world.set, host_keys),
                 world,
                 self.config.trial,
-                self.config.curate.reward,
+                self.config.curate.reward.basic,
                 provenance=self.provenance,
                 clock=self.clock,
                 on_done=lambda episodes: advance(len(episodes.returns)),
@@ -396,7 +434,7 @@ class App:
         """The best fixed plans and the best rules for the heuristic, found on training hosts."""
         from simic.validation.search import search_plans
 
-        return search_plans(self.config.world, self.config.curate.reward, seed=self.seed, progress=self.progress)
+        return search_plans(self.config.world, self.config.curate.reward.basic, seed=self.seed, progress=self.progress)
 
     def sql(self, query: str) -> list[dict[str, Any]]:
         """Rows of a read-only query over the views."""

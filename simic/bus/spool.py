@@ -79,6 +79,27 @@ class SpoolBus:
                 _sync(done)
                 _sync(claimed)
 
+    def requeue(self, topic: str, source: str) -> bool:
+        """Puts a delivery that was taken back to ``incoming``; false where it is no longer at hand.
+
+        For a caller who knows that no consumer is at work. What has landed of it is recognised as told before.
+        """
+        if Path(source).name != source:
+            return False
+        incoming, claimed, done = (self._folder(topic, folder) for folder in ("incoming", "claimed", "done"))
+        for folder in (claimed, done):
+            if (folder / source).is_file():
+                with _storage(f"put {source} of {topic} back"):
+                    (folder / source).rename(incoming / _free_name(source, incoming))
+                    _sync(incoming)
+                    _sync(folder)
+                return True
+        return (incoming / source).is_file()
+
+    def claimed(self, topic: str) -> list[str]:
+        """Deliveries taken and not acknowledged."""
+        return _listing(self._folder(topic, "claimed"))
+
     def pending(self, topic: str) -> int:
         """Files in ``incoming`` and ``claimed``."""
         return sum(len(_listing(self._folder(topic, folder))) for folder in ("incoming", "claimed"))

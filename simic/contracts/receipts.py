@@ -97,6 +97,8 @@ class IngestReceipt(Receipt):
     """What waits on the bus at the end; null if it was away by then."""
     reasons: dict[str, Count]
     """Quarantined reports per reason."""
+    raw_dropped: Count = 0
+    """Refused lines whose bytes found no room in the quarantine; reason, place and digest are kept."""
     parts: list[Text]
     """Ledger names of the parts this run committed."""
     ledger_digest: Digest
@@ -124,6 +126,8 @@ class SnapshotManifest(Receipt):
     ledger_digest: Digest
     ledger_parts: list[Text]
     reward_family: Text
+    reward_digest: Digest | None = None
+    """Of the family and its constants; null in snapshots made before there was a choice."""
     gamma: Finite
     rows_in: Count
     rows_out: Count

@@ -24,7 +24,7 @@ MAX_LINES = 500
 
 HELP = "import sys; sys.argv = ['simic', '--help']\nfrom simic.cli import main\ntry: main()\nexcept SystemExit: pass"
 
-OPTIONAL = {"simic/bus": "redis"}
+OPTIONAL = {"simic/bus": "redis", "simic/replay/exports": "export"}
 """Rooms that may import what only an extra installs, and the extra."""
 
 INTRUDERS = {
@@ -34,6 +34,7 @@ INTRUDERS = {
     "simic/numerics/intruder.py": "import simic.contracts.base",
     "simic/validation/intruder.py": "import mlflow",
     "simic/replay/intruder.py": "import duckdb",
+    "simic/curation/intruder.py": "import minari",
     "simic/app/intruder.py": "import prefect",
     "simic/ingestion/intruder.py": "import redis",
     "tasks/intruder.py": "import flows",
