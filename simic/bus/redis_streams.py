@@ -31,7 +31,7 @@ from simic.bus.spool import check_name, check_topic
 from simic.bus.upkeep import settle_gap, trim
 from simic.contracts.config import BusConfig
 from simic.contracts.envelope import EventEnvelope
-from simic.contracts.errors import ContractViolation, TransientError
+from simic.contracts.errors import ContractViolation, SimicError, TransientError
 from simic.runtime.clock import Clock, utc_now
 
 __all__ = ["GROUP", "RedisStreamsBus"]
@@ -129,7 +129,7 @@ class RedisStreamsBus:
                 f"acknowledge {len(delivery.entries)} entries of {delivery.topic}",
                 lambda client: client.xack(delivery.topic, GROUP, *delivery.entries),
             )
-            self._in_hand[delivery.topic].difference_update(delivery.entries)
+            self._in_hand.get(delivery.topic, set()).difference_update(delivery.entries)
 
     def pending(self, topic: str) -> int:
         """Deliveries of full size that the entries not yet acknowledged make."""
@@ -140,7 +140,7 @@ class RedisStreamsBus:
         """Of entries."""
         tally = self._tallies.get(topic, _Tally())
         lag = None
-        with suppress(TransientError):
+        with suppress(SimicError):
             status = self.status(topic)
             lag = status.undelivered + status.pending
         return BusCounters(tally.retried, tally.reclaimed, tally.dead_lettered, tally.lost, lag)
