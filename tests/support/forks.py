@@ -1,0 +1,238 @@
+"""Victims: processes of their own that do a piece of work and may be killed at any moment, started in milliseconds.
+
+A server process imports everything once, starts no thread, and forks a child for every task; the children are real
+processes with memory, descriptors and locks of their own. The test kills a child by its pid and learns from the
+server how it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["Ending", "Victims", "victims"]
+
+TESTS = Path(__file__).parents[1]
+
+
+class Ending(NamedTuple):
+    """How a child ended."""
+
+    killed: bool
+    """By signal 9, ours."""
+    error: str | None
+    """Name of the error's type."""
+    message: str
+    result: dict[str, Any]
+    passed: list[str]
+    """Checkpoints, in order; known of a killed child too."""
+
+
+class Victims:
+    """The server seen from the test."""
+
+    def __init__(self, server: subprocess.Popen[str]) -> None:
+        self._server = server
+
+    def start(self, task: str, home: Path, **arguments: Any) -> int:
+        """Begins a task of ``TASKS`` in a new process and returns its pid."""
+        return int(self._ask({"task": task, "home": str(home), **arguments})["pid"])
+
+    def wait(self, pid: int) -> Ending:
+        """Until the child has ended."""
+        answer = self._ask({"wait": pid})
+        told = answer["told"]
+        if answer["status"] not in (0, -signal.SIGKILL):
+            raise AssertionError(f"a child ended with status {answer['status']}: {told}")
+        passed = [line["passed"] for line in told if "passed" in line]
+        last = next((line for line in told if "error" in line), {"error": None, "message": "", "result": {}})
+        return Ending(answer["status"] == -signal.SIGKILL, last["error"], last["message"], last["result"], passed)
+
+    def run(self, task: str, home: Path, **arguments: Any) -> Ending:
+        """Start and wait."""
+        return self.wait(self.start(task, home, **arguments))
+
+    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps(question) + "\n")
+        self._server.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._server.stdout.readline())
+        return answer
+
+
+@contextmanager
+def victims() -> Iterator[Victims]:
+    """The server, for as long as the block lasts."""
+    paths = [str(TESTS), str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with subprocess.Popen(
+        [sys.executable, "-m", "support.forks"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+    ) as server:
+        yield Victims(server)
+        assert server.stdin is not None
+        server.stdin.close()
+
+
+# What follows runs in the server and in its children.
+
+Say = Callable[[dict[str, Any]], object]
+"""Tells the test something; what was told is known even of a killed child."""
+
+
+def _dying(say: Say, point: str | None, passes: int) -> Callable[[str], None]:
+    """A checkpoint that is the end of the process when ``point`` is passed for the ``passes``-th time."""
+    left = passes
+
+    def checkpoint(name: str) -> None:
+        nonlocal left
+        say({"passed": name})
+        left -= name == point
+        if name == point and left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return checkpoint
+
+
+def _ingest(say: Say, home: Path, batch_reports: int, die_at: str | None = None, passes: int = 1) -> dict[str, Any]:
+    from support.homes import PROVENANCE
+    from support.reports import BLUEPRINTS
+
+    from simic.bus.spool import SpoolBus
+    from simic.contracts.config import IngestConfig
+    from simic.ingestion.ingest import ingest
+    from simic.runtime.clock import utc_now
+    from simic.runtime.settings import Home
+
+    place = Home(home)
+    receipt = ingest(
+        SpoolBus(place.spool),
+        place,
+        IngestConfig(batch_reports=batch_reports),
+        frozenset(BLUEPRINTS),
+        provenance=PROVENANCE,
+        clock=utc_now,
+        checkpoint=_dying(say, die_at, passes),
+    )
+    return dict(receipt.model_dump(mode="json"))
+
+
+def _hold(_: Say, home: Path, batch_reports: int, ready: str, until: str) -> dict[str, Any]:
+    """An ingest that stands still at its first batch until a file appears."""
+    import time
+
+    from support import homes
+
+    def wait() -> datetime:
+        Path(ready).touch()
+        while not Path(until).exists():
+            time.sleep(0.005)
+        return homes.NOW + timedelta(hours=1)
+
+    receipt = homes.ingest_all(_home(home), clock=wait, batch_reports=batch_reports)
+    return dict(receipt.model_dump(mode="json"))
+
+
+def _put(_: Say, home: Path, name: str, file: str) -> dict[str, Any]:
+    from support.homes import TOPIC
+
+    from simic.bus.spool import SpoolBus
+
+    lines = Path(file).read_bytes().splitlines()
+    return {"source": SpoolBus(_home(home).spool).put(TOPIC, name, lines)}
+
+
+def _curate(_: Say, home: Path, die_at: str | None = None) -> dict[str, Any]:
+    from support.homes import curate_all
+
+    from simic.curation import snapshot
+
+    if die_at is not None:
+        _die_around_rename(snapshot, die_at)
+    return {"digest": curate_all(_home(home)).digest}
+
+
+def _die_around_rename(module: Any, die_at: str) -> None:
+    """Curation has no checkpoints: a durable directory entry is the only moment that counts."""
+    real = module.sync_folder
+    calls = 0
+
+    def sync(folder: Path) -> None:
+        nonlocal calls
+        calls += 1
+        if (die_at, calls) in (("built", 1), ("renamed", 2)):
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(folder)
+
+    module.sync_folder = sync
+
+
+def _home(root: Path) -> Any:
+    from simic.runtime.settings import Home
+
+    return Home(root)
+
+
+TASKS: dict[str, Callable[..., dict[str, Any]]] = {"ingest": _ingest, "hold": _hold, "put": _put, "curate": _curate}
+
+
+def _live(task: str, home: str, pipe: int, **arguments: Any) -> None:
+    from simic.contracts.errors import SimicError
+
+    def say(told: dict[str, Any]) -> None:
+        os.write(pipe, json.dumps(told).encode() + b"\n")
+
+    try:
+        result = TASKS[task](say, Path(home), **arguments)
+    except SimicError as error:
+        say({"error": type(error).__name__, "message": str(error), "result": {}})
+    else:
+        say({"error": None, "message": "", "result": result})
+
+
+def _serve() -> None:
+    import pandas  # noqa: F401  which pyarrow would load in every child
+    import pyarrow.compute  # type: ignore[import-untyped]
+    import support.homes  # noqa: F401
+
+    pipes: dict[int, int] = {}
+    for line in sys.stdin:
+        question = json.loads(line)
+        if "wait" in question:
+            pid = question["wait"]
+            with os.fdopen(pipes.pop(pid), "rb") as pipe:
+                told = [json.loads(line) for line in pipe.read().splitlines()]
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            answer = {"status": status, "told": told}
+        else:
+            reading, writing = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(reading)
+                code = 1
+                try:
+                    _live(**question, pipe=writing)
+                    code = 0
+                finally:
+                    sys.stderr.flush()
+                    os._exit(code)
+            os.close(writing)
+            pipes[pid] = reading
+            answer = {"pid": pid}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _serve()
