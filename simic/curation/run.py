@@ -45,8 +45,8 @@ def curate(home: Home, config: CurateConfig, horizon: int, *, provenance: Proven
         workshop = home.tmp / _TMP
         shutil.rmtree(workshop, ignore_errors=True)
         built = workshop / "snapshot"
-        built.mkdir(parents=True)
         try:
+            built.mkdir(parents=True)
             statements = load_statements()
             counts = _build(home, parts, statements, built, config, _parameters(config, horizon, started_at))
             write_settings(built, config, horizon)
@@ -67,6 +67,8 @@ def curate(home: Home, config: CurateConfig, horizon: int, *, provenance: Proven
                 **counts._asdict(),
             )
             return publish(built, manifest)
+        except OSError as error:
+            raise TransientError(f"cannot write the snapshot: {error.strerror or error}; check space") from error
         finally:
             shutil.rmtree(workshop, ignore_errors=True)
 

@@ -44,18 +44,29 @@ _THREADS = 2
 
 def build_catalogue(home: Home) -> Path:
     """Rebuilds the catalogue and returns its path; raises IntegrityError where a ledger or a manifest is damaged."""
-    home.tmp.mkdir(parents=True, exist_ok=True)
     try:
+        home.tmp.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="catalogue-", dir=home.tmp) as folder:
             built = Path(folder) / home.catalogue.name
             with connect(built, tmp=Path(folder), memory_limit_mb=_MEMORY_LIMIT_MB, threads=_THREADS) as connection:
                 connection.execute("BEGIN")  # one commit for all, so one fsync
                 create_views(connection, home)
-                connection.execute("COMMIT")
+                _write(connection)
             built.replace(home.catalogue)
     except duckdb.IOException as error:
         raise IntegrityError(f"a file that a ledger lists cannot be read: {error}") from error
+    except OSError as error:
+        raise TransientError(f"cannot write the catalogue: {error.strerror or error}; check space") from error
     return home.catalogue
+
+
+def _write(connection: duckdb.DuckDBPyConnection) -> None:
+    """Writes the file here, because closing does it too but is silent if it fails: the catalogue would be empty."""
+    try:
+        connection.execute("COMMIT")
+        connection.execute("CHECKPOINT")
+    except duckdb.Error as error:
+        raise TransientError(f"cannot write the catalogue: {error}; check space") from error
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, home: Home) -> None:

@@ -16,9 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
-__all__ = ["Ending", "Victims", "victims"]
+from support.disks import fill, free, on_small_disk
+
+__all__ = ["KILL", "Ending", "Event", "Victims", "victims"]
+
+KILL = "kill"
 
 TESTS = Path(__file__).parents[1]
 
@@ -70,11 +74,12 @@ class Victims:
 
 
 @contextmanager
-def victims() -> Iterator[Victims]:
-    """The server, for as long as the block lasts."""
+def victims(disk: Path | None = None) -> Iterator[Victims]:
+    """The server, for as long as the block lasts; ``disk`` is a directory that is a small disk to all of them."""
     paths = [str(TESTS), str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-m", "support.forks"]
     with subprocess.Popen(
-        [sys.executable, "-m", "support.forks"],
+        command if disk is None else on_small_disk(command, disk),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -87,25 +92,42 @@ def victims() -> Iterator[Victims]:
 
 # What follows runs in the server and in its children.
 
+
+class Event(TypedDict):
+    """What happens to an ingest on its way."""
+
+    point: str
+    """Name of the checkpoint."""
+    passes: int
+    """At which pass, from 1."""
+    way: str
+    """``KILL``, or how the disk fills up."""
+    room_bytes: int
+
+
 Say = Callable[[dict[str, Any]], object]
 """Tells the test something; what was told is known even of a killed child."""
 
 
-def _dying(say: Say, point: str | None, passes: int) -> Callable[[str], None]:
-    """A checkpoint that is the end of the process when ``point`` is passed for the ``passes``-th time."""
-    left = passes
+def _at(say: Say, home: Path, event: Event | None) -> Callable[[str], None]:
+    """A checkpoint at which something happens to this process when its point is passed for the n-th time."""
+    left = 0 if event is None else event["passes"]
 
     def checkpoint(name: str) -> None:
         nonlocal left
         say({"passed": name})
-        left -= name == point
-        if name == point and left == 0:
+        if event is None or name != event["point"]:
+            return
+        left -= 1
+        if left == 0 and event["way"] == KILL:
             os.kill(os.getpid(), signal.SIGKILL)
+        elif left == 0:
+            fill(event["way"], home.parent, event["room_bytes"])
 
     return checkpoint
 
 
-def _ingest(say: Say, home: Path, batch_reports: int, die_at: str | None = None, passes: int = 1) -> dict[str, Any]:
+def _ingest(say: Say, home: Path, batch_reports: int, event: Event | None = None) -> dict[str, Any]:
     from support.homes import PROVENANCE
     from support.reports import BLUEPRINTS
 
@@ -113,9 +135,8 @@ def _ingest(say: Say, home: Path, batch_reports: int, die_at: str | None = None,
     from simic.contracts.config import IngestConfig
     from simic.ingestion.ingest import ingest
     from simic.runtime.clock import utc_now
-    from simic.runtime.settings import Home
 
-    place = Home(home)
+    place = _home(home)
     receipt = ingest(
         SpoolBus(place.spool),
         place,
@@ -123,7 +144,7 @@ def _ingest(say: Say, home: Path, batch_reports: int, die_at: str | None = None,
         frozenset(BLUEPRINTS),
         provenance=PROVENANCE,
         clock=utc_now,
-        checkpoint=_dying(say, die_at, passes),
+        checkpoint=_at(say, home, event),
     )
     return dict(receipt.model_dump(mode="json"))
 
@@ -144,13 +165,48 @@ def _hold(_: Say, home: Path, batch_reports: int, ready: str, until: str) -> dic
     return dict(receipt.model_dump(mode="json"))
 
 
-def _put(_: Say, home: Path, name: str, file: str) -> dict[str, Any]:
+def _put(_: Say, home: Path, name: str, file: str, topic: str = "tamiyo.field_reports") -> dict[str, Any]:
+    from simic.bus.spool import SpoolBus
+
+    return {"source": SpoolBus(_home(home).spool).put(topic, name, Path(file).read_bytes().splitlines())}
+
+
+def _sql(_: Say, home: Path, query: str) -> dict[str, Any]:
+    from simic.lake import catalogue
+
+    return {"rows": catalogue.query(_home(home), query)}
+
+
+def _with_room(say: Say, home: Path, way: str, room_bytes: int, then: str, **arguments: Any) -> dict[str, Any]:
+    """Another task on a disk that has only so much room."""
+    fill(way, home.parent, room_bytes)
+    return TASKS[then](say, home, **arguments)
+
+
+def _look(_: Say, home: Path) -> dict[str, Any]:
+    """What is where, as plain facts."""
     from support.homes import TOPIC
 
     from simic.bus.spool import SpoolBus
+    from simic.lake.ledger import Ledger
+    from simic.lake.parts import PARTS_LEDGER, committed_parts, verify_part
 
-    lines = Path(file).read_bytes().splitlines()
-    return {"source": SpoolBus(_home(home).spool).put(TOPIC, name, lines)}
+    place = _home(home)
+    parts = committed_parts(Ledger(place.ledger / PARTS_LEDGER))
+    for part in parts:
+        verify_part(place.experience, part)
+    return {
+        "pending": SpoolBus(place.spool).pending(TOPIC),
+        "listed": sorted(part.part for part in parts),
+        "on_disk": sorted(path.relative_to(place.experience).as_posix() for path in place.experience.rglob("*.*")),
+        "snapshots": sorted(path.name for path in place.snapshots.glob("*")),
+        "tmp": sorted(path.name for path in place.tmp.glob("*")),
+    }
+
+
+def _free(_: Say, home: Path) -> dict[str, Any]:
+    free(home.parent)
+    return {}
 
 
 def _curate(_: Say, home: Path, die_at: str | None = None) -> dict[str, Any]:
@@ -184,18 +240,25 @@ def _home(root: Path) -> Any:
     return Home(root)
 
 
-TASKS: dict[str, Callable[..., dict[str, Any]]] = {"ingest": _ingest, "hold": _hold, "put": _put, "curate": _curate}
+TASKS: dict[str, Callable[..., dict[str, Any]]] = {
+    "curate": _curate,
+    "free": _free,
+    "hold": _hold,
+    "ingest": _ingest,
+    "look": _look,
+    "put": _put,
+    "sql": _sql,
+    "with_room": _with_room,
+}
 
 
 def _live(task: str, home: str, pipe: int, **arguments: Any) -> None:
-    from simic.contracts.errors import SimicError
-
     def say(told: dict[str, Any]) -> None:
         os.write(pipe, json.dumps(told).encode() + b"\n")
 
     try:
         result = TASKS[task](say, Path(home), **arguments)
-    except SimicError as error:
+    except Exception as error:  # noqa: BLE001  which errors may come out is the test's to judge
         say({"error": type(error).__name__, "message": str(error), "result": {}})
     else:
         say({"error": None, "message": "", "result": result})
@@ -203,7 +266,7 @@ def _live(task: str, home: str, pipe: int, **arguments: Any) -> None:
 
 def _serve() -> None:
     import pandas  # noqa: F401  which pyarrow would load in every child
-    import pyarrow.compute  # type: ignore[import-untyped]
+    import pyarrow.compute  # noqa: F401  # type: ignore[import-untyped]
     import support.homes  # noqa: F401
 
     pipes: dict[int, int] = {}
