@@ -35,6 +35,7 @@ from simic.lake.ledger import Ledger
 from simic.lake.parts import (
     PARTS_LEDGER,
     Part,
+    check_parts,
     committed_parts,
     delete_orphans,
     file_digest,
@@ -81,7 +82,7 @@ def ingest(
         ledger = Ledger(home.ledger / PARTS_LEDGER)
         parts = committed_parts(ledger)
         _clean_up(home, parts)
-        with open_seen((home.experience / part.part for part in parts), home.tmp / _TMP) as seen:
+        with open_seen(check_parts(home.experience, parts, home.tmp), home.tmp / _TMP) as seen:
             writer = _Writer(bus, home, ledger, seen, provenance, checkpoint)
             batch = Batch(clock())
             for delivery in bus.claim(FIELD_REPORTS):

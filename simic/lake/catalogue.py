@@ -21,9 +21,10 @@ from simic.contracts.receipts import GateDecision, PolicyVersion, SnapshotManife
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE
 from simic.lake.duck import connect, create_parquet_view, create_table, sandbox
 from simic.lake.ledger import Ledger
-from simic.lake.parts import PARTS_LEDGER, committed_parts
+from simic.lake.parts import PARTS_LEDGER, check_parts, committed_parts
 from simic.lake.quarantine import QUARANTINE_SCHEMA
 from simic.lake.schema import LANDED_SCHEMA, arrow_schema
+from simic.lake.sealed import SealedFile, check_once
 from simic.lake.snapshots import STEP_COLUMNS, schema_of
 from simic.lake.values import plain_value
 from simic.lake.views import load_views
@@ -38,6 +39,7 @@ GATES_LEDGER = "gates.jsonl"
 
 M = TypeVar("M", bound=BaseModel)
 
+_WHOLE_SNAPSHOTS = "whole-snapshots.json"
 _MEMORY_LIMIT_MB = 1024
 _THREADS = 2
 
@@ -53,8 +55,8 @@ def build_catalogue(home: Home) -> Path:
                 create_views(connection, home)
                 _write(connection)
             built.replace(home.catalogue)
-    except duckdb.IOException as error:
-        raise IntegrityError(f"a file that a ledger lists cannot be read: {error}") from error
+    except duckdb.Error as error:
+        raise IntegrityError(f"a file that the views show cannot be read: {error}") from error
     except OSError as error:
         raise TransientError(f"cannot write the catalogue: {error.strerror or error}; check space") from error
     return home.catalogue
@@ -134,22 +136,32 @@ def _create_relations(connection: duckdb.DuckDBPyConnection, home: Home) -> None
         "ELSE 'validation' END"
     )
     parts = committed_parts(Ledger(home.ledger / PARTS_LEDGER))
-    create_parquet_view(connection, "landed", [home.experience / part.part for part in parts], LANDED_SCHEMA)
+    create_parquet_view(connection, "landed", check_parts(home.experience, parts, home.tmp), LANDED_SCHEMA)
     create_parquet_view(connection, "refused", sorted(home.quarantine.glob("*.parquet")), QUARANTINE_SCHEMA)
     versions = _lines(home.ledger / POLICIES_LEDGER, PolicyVersion)
     decisions = _lines(home.ledger / GATES_LEDGER, GateDecision)
     create_table(connection, "policy_versions", _table(versions, PolicyVersion))
     create_table(connection, "gate_decisions", _table(decisions, GateDecision))
-    _create_snapshots(connection, home.snapshots)
+    _create_snapshots(connection, home)
 
 
-def _create_snapshots(connection: duckdb.DuckDBPyConnection, snapshots: Path) -> None:
+def _create_snapshots(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
     manifests = {
         path.with_name("steps.parquet"): _parse(path, path.read_bytes(), SnapshotManifest).model_copy(
             update={"path": str(path.parent)}  # where it lies now, should the home have moved
         )
-        for path in sorted(snapshots.glob("*/manifest.json"))
+        for path in sorted(home.snapshots.glob("*/manifest.json"))
     }
+    check_once(
+        [
+            SealedFile(steps, file.sha256, file.size_bytes)
+            for steps, manifest in manifests.items()
+            for file in manifest.files
+            if file.name == steps.name
+        ],
+        home.tmp / _WHOLE_SNAPSHOTS,
+        "move the snapshot away and run `simic curate` again",
+    )
     create_table(connection, "manifests", _table(list(manifests.values()), SnapshotManifest))
     create_parquet_view(connection, "snapshot_steps", list(manifests), schema_of(STEP_COLUMNS), has_file_names=True)
     files = {"filename": [str(path) for path in manifests], "snapshot": [m.digest for m in manifests.values()]}

@@ -21,10 +21,12 @@ from pydantic import Field, ValidationError
 from simic.contracts.base import Contract, Count, Digest, UtcDatetime
 from simic.contracts.errors import IntegrityError, TransientError
 from simic.lake.ledger import Ledger
+from simic.lake.sealed import SealedFile, check_once
 
 __all__ = [
     "PARTS_LEDGER",
     "Part",
+    "check_parts",
     "committed_parts",
     "delete_orphans",
     "file_digest",
@@ -40,6 +42,7 @@ PARTS_LEDGER = "ingest.jsonl"
 
 _ROW_GROUP = 131_072
 """Rows."""
+_WHOLE = "whole-parts.json"
 
 
 class Part(Contract):
@@ -128,6 +131,13 @@ def verify_part(experience: Path, part: Part) -> Path:
     if (found := file_digest(path)) != part.sha256:
         raise IntegrityError(f"{path}: expected SHA-256 {part.sha256}, found {found}; restore it from a backup")
     return path
+
+
+def check_parts(experience: Path, parts: Iterable[Part], notes: Path) -> list[Path]:
+    """The paths of parts that are about to be read; raises IntegrityError as ``check_once`` does."""
+    files = [SealedFile(experience / part.part, part.sha256, part.size_bytes) for part in parts]
+    check_once(files, notes / _WHOLE, "restore it from a backup")
+    return [file.path for file in files]
 
 
 def file_digest(path: Path) -> str:
