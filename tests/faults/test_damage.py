@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from support.homes import TOPIC, curate_all, drop, ingest_all, land
+from support.landed import ledger_of, parts_of
 from support.reports import episode
 
 from simic.contracts.errors import IntegrityError
 from simic.lake.catalogue import query
 from simic.lake.ledger import Ledger
-from simic.lake.parts import PARTS_LEDGER, committed_parts
 from simic.runtime.settings import Home
 
 Reader = Callable[[Home], Any]
@@ -43,12 +43,8 @@ def home(filled: Home, tmp_path: Path) -> Home:
     return Home(tmp_path / "copy")
 
 
-def ledger_of(home: Home) -> Path:
-    return home.ledger / PARTS_LEDGER
-
-
 def last_part(home: Home) -> Path:
-    return home.experience / committed_parts(Ledger(ledger_of(home)))[-1].part
+    return home.experience / parts_of(home)[-1].part
 
 
 def refused_by_all(home: Home, naming: str) -> None:
@@ -62,10 +58,10 @@ def test_a_ledger_torn_at_any_byte_of_its_last_line_is_the_ledger_before_it(home
     path = ledger_of(home)
     content = path.read_bytes()
     start = content.rfind(b"\n", 0, -1) + 1
-    first, second = committed_parts(Ledger(path))
+    first, second = parts_of(home)
     for end in range(start, len(content)):
         path.write_bytes(content[:end])
-        assert committed_parts(Ledger(path)) == [first], end
+        assert parts_of(home) == [first], end
     Ledger(path).append(second.model_dump(mode="json"))
     assert path.read_bytes() == content, "the torn line is cut off, not glued to the next"
 
@@ -89,7 +85,7 @@ def test_a_damaged_byte_anywhere_before_is_an_alarm_that_names_the_line(home: Ho
     for place in range(content.index(b"\n") + 1):
         path.write_bytes(content[:place] + b"\x00" + content[place + 1 :])
         with pytest.raises(IntegrityError, match="line 1: "):
-            committed_parts(Ledger(path))
+            parts_of(home)
 
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)

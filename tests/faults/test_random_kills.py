@@ -11,16 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from support.forks import Ending, Victims, victims
-from support.homes import TOPIC, drop
+from support.homes import drop
+from support.landed import report_ids, surroundings
 from support.reports import episode, line, plain
 
-from simic.bus.spool import SpoolBus
 from simic.lake.catalogue import query
-from simic.lake.ledger import Ledger
-from simic.lake.parts import PARTS_LEDGER, committed_parts, verify_part
 from simic.runtime.settings import Home
 
 KILLS = 25
@@ -60,8 +57,7 @@ class Bookkeeper:
 
     def check_readers(self) -> None:
         """At no moment do readers see a report twice, a report that was never sent, or a damaged part."""
-        parts = committed_parts(Ledger(self.home.ledger / PARTS_LEDGER))
-        seen = [report_id for part in parts for report_id in self._ids(verify_part(self.home.experience, part))]
+        seen = report_ids(self.home)
         assert len(seen) == len(set(seen))
         assert set(seen) <= self.good
 
@@ -73,16 +69,9 @@ class Bookkeeper:
         assert Counter(row["report_id"] for row in landed) == Counter(self.good)
         assert Counter(row["reason"] for row in refused) == self.bad
         assert Counter((row["source"], row["line"]) for row in landed + refused) == Counter(self.lines)
-        parts = committed_parts(Ledger(self.home.ledger / PARTS_LEDGER))
-        on_disk = {path.relative_to(self.home.experience).as_posix() for path in self.home.experience.rglob("*.*")}
-        assert on_disk == {part.part for part in parts}, "an orphan"
-        assert SpoolBus(self.home.spool).pending(TOPIC) == 0
-        assert not (self.home.tmp / "ingest").exists() or not list((self.home.tmp / "ingest").rglob("*.parquet"))
-
-    @staticmethod
-    def _ids(path: Path) -> list[str]:
-        ids: list[str] = pq.read_table(path, columns=["report_id"], partitioning=None)["report_id"].to_pylist()
-        return ids
+        found = surroundings(self.home)
+        assert found.on_disk == found.listed, "an orphan"
+        assert (found.pending, found.unfinished) == (0, [])
 
 
 def lifetime_s(server: Victims, books: Bookkeeper) -> float:

@@ -12,9 +12,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -22,7 +22,8 @@ from support.disks import fill, free, on_small_disk
 
 __all__ = ["KILL", "Ending", "Event", "Victims", "victims"]
 
-KILL = "kill"
+KILL, HOLD = "kill", "hold"
+HELD = ".held"
 
 TESTS = Path(__file__).parents[1]
 
@@ -59,6 +60,20 @@ class Victims:
         passed = [line["passed"] for line in told if "passed" in line]
         last = next((line for line in told if "error" in line), {"error": None, "message": "", "result": {}})
         return Ending(answer["status"] == -signal.SIGKILL, last["error"], last["message"], last["result"], passed)
+
+    def start_and_hold(self, home: Path, point: str, passes: int = 1, **arguments: Any) -> int:
+        """An ingest that now stands still at a checkpoint, in the midst of its work; ``release`` lets it go on."""
+        event = Event(point=point, passes=passes, way=HOLD, room_bytes=0)
+        pid = self.start("ingest", home, event=event, **arguments)
+        deadline = time.monotonic() + 60
+        while not home.with_suffix(HELD).exists():
+            assert time.monotonic() < deadline, f"the ingest never came to {point}"
+            time.sleep(0.005)
+        return pid
+
+    def release(self, home: Path) -> None:
+        """What was held goes on."""
+        home.with_suffix(HELD).unlink()
 
     def run(self, task: str, home: Path, **arguments: Any) -> Ending:
         """Start and wait."""
@@ -101,7 +116,7 @@ class Event(TypedDict):
     passes: int
     """At which pass, from 1."""
     way: str
-    """``KILL``, or how the disk fills up."""
+    """``KILL``, ``HOLD``, or how the disk fills up."""
     room_bytes: int
 
 
@@ -119,12 +134,24 @@ def _at(say: Say, home: Path, event: Event | None) -> Callable[[str], None]:
         if event is None or name != event["point"]:
             return
         left -= 1
-        if left == 0 and event["way"] == KILL:
+        if left != 0:
+            return
+        if event["way"] == KILL:
             os.kill(os.getpid(), signal.SIGKILL)
-        elif left == 0:
+        elif event["way"] == HOLD:
+            _hold(home)
+        else:
             fill(event["way"], home.parent, event["room_bytes"])
 
     return checkpoint
+
+
+def _hold(home: Path) -> None:
+    """Stands still until the test has had its look."""
+    held = home.with_suffix(HELD)
+    held.touch()
+    while held.exists():
+        time.sleep(0.005)
 
 
 def _ingest(say: Say, home: Path, batch_reports: int, event: Event | None = None) -> dict[str, Any]:
@@ -149,22 +176,6 @@ def _ingest(say: Say, home: Path, batch_reports: int, event: Event | None = None
     return dict(receipt.model_dump(mode="json"))
 
 
-def _hold(_: Say, home: Path, batch_reports: int, ready: str, until: str) -> dict[str, Any]:
-    """An ingest that stands still at its first batch until a file appears."""
-    import time
-
-    from support import homes
-
-    def wait() -> datetime:
-        Path(ready).touch()
-        while not Path(until).exists():
-            time.sleep(0.005)
-        return homes.NOW + timedelta(hours=1)
-
-    receipt = homes.ingest_all(_home(home), clock=wait, batch_reports=batch_reports)
-    return dict(receipt.model_dump(mode="json"))
-
-
 def _put(_: Say, home: Path, name: str, file: str, topic: str = "tamiyo.field_reports") -> dict[str, Any]:
     from simic.bus.spool import SpoolBus
 
@@ -184,24 +195,10 @@ def _with_room(say: Say, home: Path, way: str, room_bytes: int, then: str, **arg
 
 
 def _look(_: Say, home: Path) -> dict[str, Any]:
-    """What is where, as plain facts."""
-    from support.homes import TOPIC
+    from support import landed
 
-    from simic.bus.spool import SpoolBus
-    from simic.lake.ledger import Ledger
-    from simic.lake.parts import PARTS_LEDGER, committed_parts, verify_part
-
-    place = _home(home)
-    parts = committed_parts(Ledger(place.ledger / PARTS_LEDGER))
-    for part in parts:
-        verify_part(place.experience, part)
-    return {
-        "pending": SpoolBus(place.spool).pending(TOPIC),
-        "listed": sorted(part.part for part in parts),
-        "on_disk": sorted(path.relative_to(place.experience).as_posix() for path in place.experience.rglob("*.*")),
-        "snapshots": sorted(path.name for path in place.snapshots.glob("*")),
-        "tmp": sorted(path.name for path in place.tmp.glob("*")),
-    }
+    landed.report_ids(_home(home))
+    return landed.surroundings(_home(home))._asdict()
 
 
 def _free(_: Say, home: Path) -> dict[str, Any]:
@@ -243,7 +240,6 @@ def _home(root: Path) -> Any:
 TASKS: dict[str, Callable[..., dict[str, Any]]] = {
     "curate": _curate,
     "free": _free,
-    "hold": _hold,
     "ingest": _ingest,
     "look": _look,
     "put": _put,
