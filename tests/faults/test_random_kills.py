@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.forks import Ending, Victims, victims
+from support.forks import Victims, victims
 from support.homes import drop
 from support.landed import report_ids, surroundings
 from support.reports import episode, line, plain
@@ -83,14 +81,6 @@ def lifetime_s(server: Victims, books: Bookkeeper) -> float:
     return time.monotonic() - began
 
 
-def kill_after(server: Victims, home: Home, delay_s: float) -> Ending:
-    """An ingest that gets signal 9 this long after its start, unless it has ended by then."""
-    pid = server.start("ingest", home.root, batch_reports=BATCH)
-    time.sleep(delay_s)
-    os.kill(pid, signal.SIGKILL)  # its parent has not reaped it, so the pid is still its own
-    return server.wait(pid)
-
-
 @pytest.mark.parametrize("history", range(HISTORIES))
 def test_kills_at_random_moments_lose_nothing_and_double_nothing(tmp_path: Path, server: Victims, history: int) -> None:
     """Each history is one home that 25 ingests in a row were killed in; PD-5."""
@@ -100,7 +90,8 @@ def test_kills_at_random_moments_lose_nothing_and_double_nothing(tmp_path: Path,
     killed = 0
     for _ in range(10 * KILLS):  # some finish before their moment comes
         books.deliver()
-        killed += kill_after(server, books.home, rng.uniform(0, limit_s)).killed
+        delay_s = rng.uniform(0, limit_s)
+        killed += server.kill_after(delay_s, "ingest", books.home.root, batch_reports=BATCH).killed
         books.check_readers()
         if killed == KILLS:
             break

@@ -61,6 +61,13 @@ class Victims:
         last = next((line for line in told if "error" in line), {"error": None, "message": "", "result": {}})
         return Ending(answer["status"] == -signal.SIGKILL, last["error"], last["message"], last["result"], passed)
 
+    def kill_after(self, delay_s: float, task: str, home: Path, **arguments: Any) -> Ending:
+        """A task that gets signal 9 this long after its start, unless it has ended by then."""
+        pid = self.start(task, home, **arguments)
+        time.sleep(delay_s)
+        os.kill(pid, signal.SIGKILL)  # its parent has not reaped it, so the pid is still its own
+        return self.wait(pid)
+
     def start_and_hold(self, home: Path, point: str, passes: int = 1, **arguments: Any) -> int:
         """An ingest that now stands still at a checkpoint, in the midst of its work; ``release`` lets it go on."""
         event = Event(point=point, passes=passes, way=HOLD, room_bytes=0)
@@ -206,29 +213,28 @@ def _free(_: Say, home: Path) -> dict[str, Any]:
     return {}
 
 
-def _curate(_: Say, home: Path, die_at: str | None = None) -> dict[str, Any]:
+def _curate(_: Say, home: Path, die: str | None = None) -> dict[str, Any]:
+    """``die`` is ``before`` or ``after`` the rename that makes a snapshot one."""
     from support.homes import curate_all
 
-    from simic.curation import snapshot
-
-    if die_at is not None:
-        _die_around_rename(snapshot, die_at)
+    if die is not None:
+        _die_around_rename(_home(home).snapshots, die)
     return {"digest": curate_all(_home(home)).digest}
 
 
-def _die_around_rename(module: Any, die_at: str) -> None:
-    """Curation has no checkpoints: a durable directory entry is the only moment that counts."""
-    real = module.sync_folder
-    calls = 0
+def _die_around_rename(folder: Path, die: str) -> None:
+    def dying(real: Callable[..., None]) -> Callable[..., None]:
+        def rename(source: Any, target: Any, **arguments: Any) -> None:
+            is_it = Path(target).parent == folder
+            if is_it and die == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
+            real(source, target, **arguments)
+            if is_it:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-    def sync(folder: Path) -> None:
-        nonlocal calls
-        calls += 1
-        if (die_at, calls) in (("built", 1), ("renamed", 2)):
-            os.kill(os.getpid(), signal.SIGKILL)
-        real(folder)
+        return rename
 
-    module.sync_folder = sync
+    os.rename, os.replace = dying(os.rename), dying(os.replace)
 
 
 def _home(root: Path) -> Any:
