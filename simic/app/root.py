@@ -116,7 +116,7 @@ class App:
 
         return Doctor(
             self.home,
-            SpoolBus(self._spool),
+            SpoolBus(self.bus_spec.spool),
             champion,
             code_version=self.provenance.code_version,
             clock=self.clock,
