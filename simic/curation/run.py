@@ -78,8 +78,8 @@ def curate(
         workshop = home.tmp / _TMP
         shutil.rmtree(workshop, ignore_errors=True)
         built = workshop / "snapshot"
-        built.mkdir(parents=True)
         try:
+            built.mkdir(parents=True)
             statements = load_statements(config.reward.family)
             job = _Job(statements, config, _parameters(config, horizon, started_at), watch)
             counts = _build(lake, job, built)
@@ -102,6 +102,8 @@ def curate(
                 **counts._asdict(),
             )
             return publish(built, manifest)
+        except OSError as error:
+            raise TransientError(f"cannot write the snapshot: {error.strerror or error}; check space") from error
         finally:
             shutil.rmtree(workshop, ignore_errors=True)
 

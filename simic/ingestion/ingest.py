@@ -77,6 +77,7 @@ def ingest(
         parts = lake.parts
         _clean_up(lake)
         lake = lake.locate(started_at, provenance.code_version)
+        lake.check()
         tmp = home.tmp / _TMP
         with open_seen(lake.seen_files(), tmp) as seen, open_columns(tmp) as columns:
             quarantine = Quarantine(home.quarantine, tmp, config.quarantine_mb * 1_000_000)

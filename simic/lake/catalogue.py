@@ -27,6 +27,7 @@ from simic.lake.policies import candidate_versions, champion_versions, gate_deci
 from simic.lake.quarantine import QUARANTINE_SCHEMA
 from simic.lake.relations import attach_parts, create_parts_view, reading_parts
 from simic.lake.schema import arrow_schema
+from simic.lake.sealed import SealedFile, check_once
 from simic.lake.snapshots import SNAPSHOT_TABLES, schema_of
 from simic.lake.values import plain_value
 from simic.lake.views import load_views
@@ -35,6 +36,7 @@ from simic.runtime.settings import Home
 __all__ = ["build_catalogue", "create_views", "query"]
 
 _LANDED = "landed"
+_WHOLE_SNAPSHOTS = "whole-snapshots.json"
 _MEMORY_LIMIT_MB = 1024
 _THREADS = 2
 
@@ -42,18 +44,29 @@ _THREADS = 2
 def build_catalogue(home: Home) -> Lake:
     """Rebuilds the catalogue and returns the lake it shows; IntegrityError where a ledger or a manifest is damaged."""
     lake = open_lake(home)
-    home.tmp.mkdir(parents=True, exist_ok=True)
     try:
+        home.tmp.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="catalogue-", dir=home.tmp) as folder:
             built = Path(folder) / home.catalogue.name
             with connect(built, tmp=Path(folder), memory_limit_mb=_MEMORY_LIMIT_MB, threads=_THREADS) as connection:
                 connection.execute("BEGIN")  # one commit for all, so one fsync
                 _create_views(connection, lake)
-                connection.execute("COMMIT")
+                _write(connection)
             built.replace(home.catalogue)
-    except duckdb.IOException as error:
-        raise IntegrityError(f"a file that a ledger lists cannot be read: {error}") from error
+    except duckdb.Error as error:
+        raise IntegrityError(f"a file that the views show cannot be read: {error}") from error
+    except OSError as error:
+        raise TransientError(f"cannot write the catalogue: {error.strerror or error}; check space") from error
     return lake
+
+
+def _write(connection: duckdb.DuckDBPyConnection) -> None:
+    """Writes the file here, because closing does it too but is silent if it fails: the catalogue would be empty."""
+    try:
+        connection.execute("COMMIT")
+        connection.execute("CHECKPOINT")
+    except duckdb.Error as error:
+        raise TransientError(f"cannot write the catalogue: {error}; check space") from error
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
@@ -133,6 +146,7 @@ def _create_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None
         "ELSE 'validation' END"
     )
     home = lake.home
+    lake.check()
     create_parts_view(connection, _LANDED, lake)
     create_parquet_view(connection, "refused", sorted(home.quarantine.glob("*.parquet")), QUARANTINE_SCHEMA)
     create_table(connection, "policy_versions", _table(champion_versions(home), PolicyVersion))
@@ -140,17 +154,27 @@ def _create_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None
     create_table(connection, "gate_decisions", _table(gate_decisions(home), GateDecision))
     create_table(connection, "training_reports", _table(trainings(home), TrainingReport))
     create_table(connection, "pins", _table(list(pinned(home).values()), Pin))
-    _create_snapshots(connection, home.snapshots)
+    _create_snapshots(connection, home)
 
 
-def _create_snapshots(connection: duckdb.DuckDBPyConnection, snapshots: Path) -> None:
+def _create_snapshots(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
     """``manifests``; views over the Parquet of all snapshots; ``snapshot_files`` says whose each file is."""
     manifests = {
         path.parent: parse_record(path, path.read_bytes(), SnapshotManifest).model_copy(
             update={"path": str(path.parent)}  # where it lies now, should the home have moved
         )
-        for path in sorted(snapshots.glob("*/manifest.json"))
+        for path in sorted(home.snapshots.glob("*/manifest.json"))
     }
+    check_once(
+        [
+            SealedFile(folder / file.name, file.sha256, file.size_bytes)
+            for folder, manifest in manifests.items()
+            for file in manifest.files
+            if file.name in ("steps.parquet", "rejected.parquet")
+        ],
+        home.tmp / _WHOLE_SNAPSHOTS,
+        "move the snapshot away and run `simic curate` again",
+    )
     create_table(connection, "manifests", _table(list(manifests.values()), SnapshotManifest))
     owners = []
     for name in ("steps", "rejected"):
