@@ -66,9 +66,9 @@ def ingest(
     """Lands every report waiting on the bus exactly once and acknowledges what was delivered.
 
     One at a time per home: raises TransientError while another process ingests. ``sink`` gets the counts so far
-    after every batch, and those of the bus at the end. ``on_progress`` hears how many deliveries were finished. ``checkpoint`` is called with the name
-    of each point passed: ``checked``, ``quarantined``, ``part-written``, ``part-renamed``, ``committed``,
-    ``acknowledged``.
+    after every batch, and those of the bus at the end. ``on_progress`` hears how many deliveries were finished.
+    ``checkpoint`` is called with the name of each point passed: ``checked``, ``quarantined``, ``part-written``,
+    ``part-renamed``, ``committed``, ``acknowledged``.
     """
     started_at = clock()
     check = Checker(config, known_blueprints).check

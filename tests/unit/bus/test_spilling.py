@@ -71,6 +71,8 @@ def test_what_is_put_while_redis_is_away_follows_in_order(
             bus.put(TOPIC, f"n{100 - number}", [b"%d" % number])
     assert caplog.text.count("waits in the spool") == 1, "known to be away, it is not asked for every put"
     assert waiting(tmp_path) == 10
+    assert bus.status(TOPIC)[2:] == (None, None, None, None, 10)
+    assert bus.counters(TOPIC).lag is None
     with pytest.raises(TransientError, match="is away"):
         next(iter(bus.claim(TOPIC)))
     server.start()
