@@ -14,6 +14,21 @@ __all__ = ["GROUP", "GroupStream"]
 
 GROUP = "simic-trainer"
 
+_READ = """
+local found = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', ARGV[3], 'STREAMS', KEYS[1], '>')
+if not found then return {} end
+for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  local facts = {}
+  for i = 1, #group, 2 do facts[group[i]] = group[i + 1] end
+  if facts['name'] == ARGV[1] and facts['entries-read'] then
+    redis.call('XGROUP', 'SETID', KEYS[1], ARGV[1], facts['last-delivered-id'], 'ENTRIESREAD', facts['entries-read'])
+  end
+end
+return found[1][2]
+"""
+"""XREADGROUP, and the number of entries read set to what it is: the server (7.0) writes the group's position to its
+append-only file, but not this number, so that after a restart what was delivered would look as if it had been lost."""
+
 
 class GroupStream:
     """Reads, takes over and acknowledges; decides nothing."""
@@ -41,11 +56,13 @@ class GroupStream:
 
     def last_key(self) -> tuple[int, int]:
         """Of the newest entry ever added."""
+        return key_of(self._last_id())
 
+    def _last_id(self) -> bytes:
         def look(client: redis.Redis) -> bytes:
             return bytes(client.xinfo_stream(self.topic)["last-generated-id"])
 
-        return key_of(self._server.call(f"look at {self.topic}", look))
+        return self._server.call(f"look at {self.topic}", look)
 
     def waiting(self) -> tuple[int, int]:
         """Entries not delivered, and entries not acknowledged."""
@@ -63,13 +80,22 @@ class GroupStream:
 
     def read_new(self, block_ms: int) -> list[Entry]:
         """At most a batch that nobody got yet; waits for some, if ``block_ms`` is not 0."""
+        newest = self._last_id() if block_ms else b""
+        entries = self._read_new()
+        if entries or not block_ms:
+            return entries
 
+        def wait(client: redis.Redis) -> Any:
+            return client.xread({self.topic: newest}, count=1, block=block_ms)
+
+        return self._read_new() if self._server.call(f"wait for {self.topic}", wait) else []
+
+    def _read_new(self) -> list[Entry]:
         def read(client: redis.Redis) -> Any:
-            # No block at all for 0, which would be one without end.
-            return client.xreadgroup(GROUP, self._consumer, {self.topic: ">"}, self._batch, block_ms or None)
+            return client.eval(_READ, 1, self.topic, GROUP, self._consumer, str(self._batch))
 
-        answer = self._server.call(f"read {self.topic}", read)
-        return list(answer[0][1]) if answer else []
+        found = self._server.call(f"read {self.topic}", read)
+        return [(entry, dict(zip(flat[::2], flat[1::2], strict=True))) for entry, flat in found]
 
     def pending(self) -> Iterator[dict[bytes, int]]:
         """Deliveries so far of each entry that this consumer did not acknowledge, a batch at a time."""

@@ -102,7 +102,7 @@ def test_a_user_who_may_not_is_told_so(tmp_path: Path) -> None:
 
 
 ACL_OF_ADR = (
-    "+ping +auth +hello +select +client|setname +multi +exec +exists +time +eval +xadd +xreadgroup +xack "
+    "+ping +auth +hello +select +client|setname +multi +exec +exists +time +eval +xadd +xreadgroup +xread +xack "
     "+xclaim +xautoclaim +xpending +xgroup|create +xgroup|setid +xinfo|stream +xinfo|groups +xlen +xrange +xrevrange "
     "+xtrim +xdel"
 )

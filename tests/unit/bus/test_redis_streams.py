@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -360,6 +361,20 @@ def test_trimmed_before_delivery_is_lost_and_counted_once(server: RedisProcess, 
     bus.put(TOPIC, "c", [b"after"])
     assert list(drain(bus)) == [b"after"]
     assert bus.counters(TOPIC).lost == 0
+
+
+def test_a_restart_of_the_server_makes_nothing_look_lost(tmp_path: Path) -> None:
+    """It starts from its append-only file, which does not hold how many entries a group has read."""
+    with RedisProcess(tmp_path) as process:
+        bus = stream_bus(process, batch=3)
+        bus.put(TOPIC, "a", [b"%d" % number for number in range(10)])
+        claim = bus.claim(TOPIC)
+        got = [data for delivery in (next(claim), next(claim)) for data in datas(delivery)]
+        process.kill()
+        process.start()
+        assert bus.status(TOPIC)[2:5] == (10, 4, 6)
+        got += [data for delivery in claim for data in datas(delivery)]
+        assert (len(got), bus.counters(TOPIC).lost) == (10, 0)
 
 
 def test_only_old_acknowledged_entries_are_trimmed(server: RedisProcess) -> None:
