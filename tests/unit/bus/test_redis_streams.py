@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from support.redis_server import RedisProcess
 from support.streams import TOPIC, datas, drain, stream_bus
 
+from simic.bus.connection import RedisServer
 from simic.bus.dead_letters import RAW_LIMIT_BYTES
 from simic.bus.entries import envelope_of, fields_of, place_of, wrapper
 from simic.bus.group import GROUP
 from simic.bus.protocol import Defect
 from simic.bus.redis_streams import RedisStreamsBus
+from simic.contracts.config import BusConfig
 from simic.contracts.envelope import EventEnvelope, Priority
 from simic.contracts.errors import ConfigError, ContractViolation, TransientError
 from simic.runtime.clock import utc_now
@@ -296,6 +299,31 @@ def test_a_claim_takes_what_was_there_when_it_began(server: RedisProcess) -> Non
         bus.ack(delivery)
     assert got == [b"0"]
     assert list(drain(bus)) == [b"1"]
+
+
+class LosingServer(RedisServer):
+    """Breaks off once: after the server did what it was asked, before its answer came."""
+
+    def call(self, what: str, ask: Any, attempts: int | None = None) -> Any:
+        if what != f"read {TOPIC}" or self.interruptions:
+            return super().call(what, ask, attempts)
+
+        def lose(client: redis.Redis) -> Any:
+            answer = ask(client)
+            if not self.interruptions:
+                raise redis.ConnectionError("reset by peer")
+            return answer
+
+        return super().call(what, lose, attempts)
+
+
+def test_entries_whose_answer_was_lost_on_its_way_come_in_the_same_claim(server: RedisProcess) -> None:
+    config = BusConfig(batch=2)
+    bus = RedisStreamsBus(LosingServer(server.url, 3), config, "one")
+    bus.put(TOPIC, "a", [b"%d" % number for number in range(6)])
+    got = [datas(delivery) for delivery in bus.claim(TOPIC)]
+    assert got == [[b"2", b"3"], [b"4", b"5"], [b"0", b"1"]]
+    assert bus.counters(TOPIC)[:4] == (2, 0, 0, 0)
 
 
 def test_a_service_waits_for_more(server: RedisProcess) -> None:
