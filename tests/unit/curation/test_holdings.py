@@ -85,6 +85,14 @@ def test_a_former_champion_and_a_promotion_without_a_training_are_known(tmp_path
     ]
 
 
+def test_a_rejected_candidate_without_a_training_is_known(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, episode(1))
+    judge(home, REJECTED, curate_all(home), number=1, accepted=False, hour=1)
+    (summary,) = list_snapshots(home).snapshots
+    assert summary.used_by == [SnapshotUse(policy=REJECTED, standing=Standing.REJECTED, is_direct=True)]
+
+
 def test_a_prefix_means_one_snapshot_or_is_refused(tmp_path: Path, history: tuple[Home, list[str]]) -> None:
     home, digests = history
     for digest in digests:
