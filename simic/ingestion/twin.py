@@ -14,6 +14,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import annotated_types as at
@@ -31,7 +32,8 @@ _LARGEST = 1e15
 _PATTERN = re.compile(r"\^(.*)\$")
 
 
-def twin_of(contract: type[BaseModel], known_blueprints: Iterable[str]) -> type[msgspec.Struct]:
+@cache
+def twin_of(contract: type[BaseModel], known_blueprints: frozenset[str]) -> type[msgspec.Struct]:
     """The contract as a strict struct that knows only these blueprints.
 
     Raises ContractViolation for an annotation it cannot repeat exactly.
