@@ -99,8 +99,9 @@ def test_a_term_outside_its_declared_range_stops_the_stage(
     land(home, episode(1))
 
     def spoiled(family: str) -> list[object]:
+        beyond = f"{term} + 1e6 AS {term}, reward + 1e6 AS reward"
         return [
-            item._replace(sql=f"SELECT * REPLACE ({term} + 1e6 AS {term}, reward + 1e6 AS reward) FROM ({item.sql})")
+            item._replace(sql=f"SELECT * REPLACE ({beyond}) FROM ({item.sql})")  # noqa: S608
             if item.name == "family_terms"
             else item
             for item in load_statements(family)
@@ -131,7 +132,7 @@ def test_a_potential_with_a_memory_is_noticed(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_family_without_a_file_is_named() -> None:
-    with pytest.raises(ConfigError, match="dense.sql"):
+    with pytest.raises(ConfigError, match=r"dense\.sql"):
         family_statement("dense")
 
 
@@ -147,7 +148,7 @@ def test_returns_of_a_very_long_episode_do_not_underflow(gamma: float) -> None:
         )
         connection.execute("UPDATE reward_terms SET run_id = '00000000-0000-0000-0000-000000000000'")
         set_parameters(connection, {"gamma": gamma})
-        found = connection.execute(f"SELECT return_to_go FROM ({bound(statement.sql)}) ORDER BY step").fetchnumpy()
+        found = connection.execute(f"{bound(statement.sql)} ORDER BY step").fetchnumpy()
     expected, to_go = np.empty(8000), 0.0
     for step in range(7999, -1, -1):
         expected[step] = to_go = rewards[step] + gamma * to_go
