@@ -142,7 +142,7 @@ class GraphStore:
         if isinstance(self.table, GraphBatch):
             return self.table
         count = min(self.table.graphs, _STATISTICS_GRAPHS)
-        return self.table.take(torch.linspace(0, self.table.graphs - 1, count).round().long())
+        return self.table.take(torch.linspace(0, self.table.graphs - 1, count, dtype=torch.float64).round().long())
 
     def places(self, sequence_ids: NDArray[np.int64]) -> Places:
         """Where the given sequences lie in ``steps`` and ``table``."""
