@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from simic.contracts.actions import HEADS
+from simic.contracts.actions import HEADS, OPS
 from simic.contracts.config import ReplayConfig, WorldConfig
 from simic.controllers.features import encode
 from simic.controllers.heads import MaskTensors
@@ -57,9 +57,8 @@ def make_store() -> GraphStore:
         returns=numbers(),
     )
     slots = int(table.slot_ptr[steps])
-    masks = MaskTensors(
-        *(torch.ones(rows, width, dtype=torch.bool) for rows, width in _mask_shapes(steps, slots, names))
-    )
+    shapes = ((steps, len(OPS)), (slots, len(OPS)), (steps, len(names)))
+    masks = MaskTensors(*(torch.ones(rows, width, dtype=torch.bool) for rows, width in shapes))
     starts = np.arange(EPISODES) * STEPS
     sequences = Sequences(
         run_ids=tuple(f"{index:032x}" for index in range(EPISODES)),
