@@ -31,6 +31,7 @@ from simic.contracts.receipts import (
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import NoProgress, Progress
 from simic.runtime.settings import load_profile, resolve_home
+from simic.runtime.space import full_disk_is_transient
 from tasks import artifacts, stages
 
 __all__ = ["Session", "collect_once", "open_session", "shown_on"]
@@ -169,8 +170,8 @@ def open_session(profile: str, seed: int, overrides: Mapping[str, Any]) -> Itera
     """Hold the lock of the run, find out whether it continues one that was killed, and close it by its verdict.
 
     A run ends by itself when it finishes or fails, be it by a bug or out of time: going on with it would only
-    repeat the end, on receipts that grow stale. What is transient, a kill or a cancellation leaves it open, and
-    the same command goes on with it.
+    repeat the end, on receipts that grow stale. What is transient (a full disk too), a kill or a cancellation leaves
+    it open, and the same command goes on with it.
     """
     app = App(resolve_home(), load_profile(profile, overrides), seed, progress=_PROGRESS.get())
     app.check_baselines()
@@ -179,7 +180,8 @@ def open_session(profile: str, seed: int, overrides: Mapping[str, Any]) -> Itera
         entry = journal.open(_identity(app, profile), app.champion_digest())
         _LOG.info("%s run %s, profile %s, seed %d", entry.event.value.lower(), entry.token, profile, seed)
         try:
-            yield Session(app, entry)
+            with full_disk_is_transient():
+                yield Session(app, entry)
         except TransientError:
             raise
         except Exception as error:

@@ -16,6 +16,7 @@ from simic.app.journal import RunJournal
 from simic.app.lineage import content_of
 from simic.app.policies import CHAMPION, CHAMPION_REFERENCE, REFERENCE_PREFIX, Policies
 from simic.app.shelf import Shelf
+from simic.bus.opening import URL_VARIABLE, BusSpec
 from simic.bus.protocol import FIELD_REPORTS
 from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec, PlanBook
@@ -44,8 +45,9 @@ from simic.runtime.settings import Home, config_digest
 if TYPE_CHECKING:
     from simic.app.doctor import Doctor
     from simic.app.keeping import Keeper
+    from simic.app.snapshots import Snapshots
     from simic.app.watching import Watch
-    from simic.bus.spool import SpoolBus
+    from simic.bus.protocol import Bus, TopicStatus
     from simic.learning.start import StartPoint
     from simic.registry.catalogue import Registry
     from simic.trust.keys import Keyring, Signer
@@ -82,18 +84,19 @@ class App:
         self.home, self.config, self.seed, self.clock = home, config, seed, clock
         self.progress: Progress = progress or NoProgress()
         self.shelf = Shelf(home.receipts, clock)
-        self._spool = spool or home.spool
+        # A directory that is named is meant, whatever the environment says.
+        self.bus_spec = BusSpec(spool or home.spool, config.bus, is_redis=spool is None and URL_VARIABLE in os.environ)
         self.provenance = Provenance(code_version(), config_digest(config), seed)
         home.create()
 
     # -- parts ------------------------------------------------------------------------------------
 
     @cached_property
-    def bus(self) -> SpoolBus:
-        """The spool."""
-        from simic.bus.spool import SpoolBus
+    def bus(self) -> Bus:
+        """The one that ``bus_spec`` names."""
+        from simic.bus.opening import open_bus
 
-        return SpoolBus(self._spool)
+        return open_bus(self.bus_spec)
 
     @cached_property
     def keeper(self) -> Keeper:
@@ -113,7 +116,7 @@ class App:
 
         return Doctor(
             self.home,
-            SpoolBus(self._spool),
+            SpoolBus(self.bus_spec.spool),
             champion,
             code_version=self.provenance.code_version,
             clock=self.clock,
@@ -145,6 +148,13 @@ class App:
     def policies(self) -> Policies:
         """Sealed policies at hand, and controllers made of them."""
         return Policies(self.home, self.keyring, lambda: self.registry)
+
+    @cached_property
+    def snapshots(self) -> Snapshots:
+        """The verbs about snapshots."""
+        from simic.app.snapshots import Snapshots
+
+        return Snapshots(self)
 
     def run_journal(self) -> RunJournal:
         """Runs begun and ended; hold the lock of the run while using it."""
@@ -219,12 +229,12 @@ class App:
                 spec,
                 identify(self.config.world.set, host_keys),
                 self.config.world,
-                self._spool,
+                self.bus_spec,
                 seed=self.seed,
                 provenance=self.provenance,
                 clock=self.clock,
                 on_progress=advance,
-                reward=self.config.curate.reward,
+                reward=self.config.curate.reward.basic,
             )
         return self.keep(receipt)
 
@@ -400,7 +410,7 @@ class App:
                 identify(world.set, host_keys),
                 world,
                 self.config.trial,
-                self.config.curate.reward,
+                self.config.curate.reward.basic,
                 provenance=self.provenance,
                 clock=self.clock,
                 on_done=lambda episodes: advance(len(episodes.returns)),
@@ -424,13 +434,25 @@ class App:
         """The best fixed plans and the best rules for the heuristic, found on training hosts."""
         from simic.validation.search import search_plans
 
-        return search_plans(self.config.world, self.config.curate.reward, seed=self.seed, progress=self.progress)
+        return search_plans(self.config.world, self.config.curate.reward.basic, seed=self.seed, progress=self.progress)
 
     def sql(self, query: str) -> list[dict[str, Any]]:
         """Rows of a read-only query over the views."""
         from simic.lake import catalogue
 
         return catalogue.query(self.home, query)
+
+    def bus_topics(self) -> list[TopicStatus]:
+        """What waits on the bus."""
+        from simic.app.transport import list_topics
+
+        return list_topics(self.bus)
+
+    def dead_letters(self, topic: str, limit: int) -> list[dict[str, Any]]:
+        """The oldest entries that could not be delivered."""
+        from simic.app.transport import list_dead_letters
+
+        return list_dead_letters(self.bus, topic, limit)
 
     def verify(self, reference: str) -> Seal:
         """The seal of a registered policy or of a directory, every byte checked; IntegrityError otherwise."""

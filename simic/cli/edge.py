@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from simic.contracts.errors import ConfigError, SimicError
+from simic.runtime.space import full_disk_is_transient
 
 __all__ = [
     "DEBUG_VARIABLE",
@@ -108,7 +109,8 @@ def errors_become_exit_codes() -> Iterator[None]:
     """Every error of the tree ends the process with its own code and one message on stderr."""
     sys.excepthook = _report_bug
     try:
-        yield
+        with full_disk_is_transient():
+            yield
     except SimicError as error:
         if os.environ.get(DEBUG_VARIABLE):
             stderr().print_exception()

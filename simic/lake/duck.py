@@ -24,7 +24,7 @@ def connect(
 
     Both limits are always set: DuckDB's own defaults are most of the machine's memory and disk.
     """
-    tmp.mkdir(parents=True, exist_ok=True)
+    _make(tmp)
     with _opened(":memory:" if database is None else str(database), tmp, memory_limit_mb, threads) as connection:
         yield connection
 
@@ -34,7 +34,7 @@ def sandbox(
     database: Path, *, readable: Sequence[Path], tmp: Path, memory_limit_mb: int = 1024, threads: int = 2
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A read-only connection for people's queries: files outside ``readable`` are refused, settings are locked."""
-    tmp.mkdir(parents=True, exist_ok=True)
+    _make(tmp)
     with _opened(str(database), tmp, memory_limit_mb, threads, is_read_only=True) as connection:
         connection.execute("SET allowed_directories = $paths", {"paths": [f"{path.absolute()}/" for path in readable]})
         connection.execute("SET enable_external_access = false")
@@ -68,6 +68,13 @@ def create_table(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Tab
     connection.register("new_rows", table)
     connection.execute(f'CREATE TABLE "{name}" AS FROM new_rows')
     connection.unregister("new_rows")
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TransientError(f"cannot make {folder}: {error.strerror or error}; check space and permissions") from error
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.lake.ledger import Ledger
 from simic.lake.operations import PARTS_LEDGER, LedgerState, Located, Part, read_state
 from simic.lake.parts import synced
+from simic.lake.sealed import SealedFile, check_once
 from simic.lake.store import LocalParts, PartStore, connect_store, parse_url
 from simic.runtime.settings import Home
 
@@ -23,6 +24,7 @@ __all__ = ["ID_COLUMNS", "LAKE_LOCK", "Lake", "open_lake", "write_ids"]
 
 LAKE_LOCK = "ingest"
 """Name of the lock that the one writer of the ledger holds, be it ingesting, merging, dropping or repairing."""
+_WHOLE = "whole-parts.json"
 ID_COLUMNS = ("report_id", "content_digest", "source", "line")
 """What recognises a report told twice, and says where it was told first."""
 
@@ -40,6 +42,17 @@ class Lake:
     def parts(self) -> tuple[Part, ...]:
         """Live parts, in the order of the lake."""
         return self.state.parts
+
+    def check(self) -> None:
+        """Raises IntegrityError that names the first live part on disk which is not what was committed.
+
+        Parts found whole before are looked at again only if the file system says they changed; parts in another store
+        are read to the last byte when a snapshot is made.
+        """
+        store = self.store
+        if isinstance(store, LocalParts):
+            files = [SealedFile(store.path(part.part), part.sha256, part.size_bytes) for part in self.parts]
+            check_once(files, self.home.tmp / _WHOLE, "see `simic doctor`")
 
     def commit(self, line: Contract) -> Lake:
         """One ledger line, durable when this returns; the lake as it is then. The caller holds the lock."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simic.contracts.errors import ContractViolation, IntegrityError
+from simic.contracts.errors import ContractViolation, IntegrityError, TransientError
 
 __all__ = ["Ledger"]
 
@@ -26,11 +26,22 @@ class Ledger:
         self.path = path
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Durable when this returns; a torn tail is cut off first."""
+        """Durable when this returns; a torn tail is cut off first.
+
+        Raises TransientError where it cannot be written, for want of space say; the record then may or may not count.
+        """
         try:
             line = json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode() + b"\n"
         except (TypeError, ValueError) as error:
             raise ContractViolation(f"{self.path.name}: a record must be plain JSON: {error}") from error
+        try:
+            self._append(line)
+        except OSError as error:
+            raise TransientError(
+                f"cannot append to {self.path}: {error.strerror or error}; check space and permissions"
+            ) from error
+
+    def _append(self, line: bytes) -> None:
         is_new = not self.path.exists()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)

@@ -19,6 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from simic.contracts.errors import IntegrityError, TransientError
+from simic.lake.columns import categorical_columns
 from simic.lake.operations import PARTS_LEDGER, LedgerState, Part, committed_parts, ledger_digest
 from simic.lake.store import LocalParts, PartStore, sync_folder
 
@@ -66,7 +67,13 @@ def write_part(
     unfinished = tmp / Path(name).name
     with synced(unfinished) as file:
         pq.write_table(
-            table, file, compression="zstd", compression_level=3, row_group_size=_ROW_GROUP, store_schema=True
+            table,
+            file,
+            compression="zstd",
+            compression_level=3,
+            row_group_size=_ROW_GROUP,
+            store_schema=True,
+            use_dictionary=categorical_columns(table.schema),
         )
     return store_part(unfinished, name, store, checkpoint)
 

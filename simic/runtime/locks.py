@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from simic.contracts.errors import TransientError
@@ -22,14 +22,18 @@ def exclusive(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
 
     The lock is a ``flock``: the kernel releases it when the holder ends, however it ends, so there is
     nothing stale to clean up. The file stays: removing it would let two holders lock two files of one name.
-    Two threads of one process exclude each other too.
+    Two threads of one process exclude each other too. On a full disk the lock holds, but its holder has no name.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise TransientError(f"cannot lock {path}: {error.strerror or error}; check space and permissions") from error
     try:
         _acquire(descriptor, path, what, wait_s)
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
         os.ftruncate(descriptor, 0)
     finally:

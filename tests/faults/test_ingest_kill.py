@@ -2,51 +2,33 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.forks import KILL, Event, Victims, victims
 from support.homes import TOPIC, drop, ingest_all
-from support.reports import BLUEPRINTS, episode, episodes, line
+from support.landed import ledger_of, report_ids, surroundings
+from support.reports import episode, episodes, line
 
 from simic.bus.spool import SpoolBus
 from simic.lake.catalogue import query
-from simic.lake.ledger import Ledger
-from simic.lake.parts import committed_parts, verify_part
 from simic.runtime.settings import Home
 
-POINTS = ["part-written", "part-renamed", "committed"]
+POINTS = ["checked", "quarantined", "part-written", "part-renamed", "committed", "acknowledged"]
 BATCH = 30
 
-VICTIM = f"""
-import os, signal, sys
-from pathlib import Path
-from simic.bus.spool import SpoolBus
-from simic.contracts.config import IngestConfig
-from simic.contracts.receipts import Provenance
-from simic.ingestion.ingest import ingest
-from simic.runtime.clock import utc_now
-from simic.runtime.settings import Home
 
-home, point, passes = Home(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
-
-def checkpoint(name):
-    global passes
-    passes -= name == point
-    if name == point and passes == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-ingest(SpoolBus(home.spool), home, IngestConfig(batch_reports={BATCH}), frozenset({BLUEPRINTS!r}),
-       provenance=Provenance("x", "c" * 64, 0), clock=utc_now, checkpoint=checkpoint)
-"""
+@pytest.fixture(scope="module")
+def server() -> Iterator[Victims]:
+    with victims() as server:
+        yield server
 
 
-def kill_at(home: Home, point: str, passes: int) -> None:
+def kill_at(server: Victims, home: Home, point: str, passes: int) -> None:
     """Runs an ingest in a process of its own that dies when it passes ``point`` for the ``passes``-th time."""
-    done = subprocess.run([sys.executable, "-c", VICTIM, str(home.root), point, str(passes)], check=False, timeout=60)
-    assert done.returncode == -signal.SIGKILL
+    event = Event(point=point, passes=passes, way=KILL, room_bytes=0)
+    assert server.run("ingest", home.root, batch_reports=BATCH, event=event).killed
 
 
 def fill(home: Home) -> list[str]:
@@ -61,35 +43,33 @@ def fill(home: Home) -> list[str]:
 def assert_whole(home: Home, expected: list[str]) -> None:
     rows = query(home, "SELECT report_id FROM reports ORDER BY report_id")
     assert [row["report_id"] for row in rows] == expected
-    parts = committed_parts(Ledger(home.ledger / "ingest.jsonl"))
-    on_disk = {path.relative_to(home.experience).as_posix() for path in home.experience.glob("*/*.parquet")}
-    assert on_disk == {part.part for part in parts}
-    assert sum(verify_part(home.experience, part).is_file() * part.rows for part in parts) == len(expected)
+    assert sorted(report_ids(home)) == expected
+    found = surroundings(home)
+    assert found.on_disk == found.listed
+    assert (found.pending, found.unfinished) == (0, [])
     assert query(home, "SELECT source, line, reason FROM quarantine ORDER BY line") == [
         {"source": "b.jsonl", "line": 11, "reason": "malformed_json"},
         {"source": "b.jsonl", "line": 47, "reason": "duplicate"},
         {"source": "b.jsonl", "line": 48, "reason": "duplicate"},
     ]
-    assert SpoolBus(home.spool).pending(TOPIC) == 0
-    assert not list((home.tmp / "ingest").glob("*.parquet"))
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_one_kill_in_the_middle(tmp_path: Path, point: str) -> None:
+def test_one_kill_in_the_middle(tmp_path: Path, server: Victims, point: str) -> None:
     home = Home(tmp_path)
     expected = fill(home)
-    kill_at(home, point, passes=2)
+    kill_at(server, home, point, passes=2)
     receipt = ingest_all(home, batch_reports=BATCH)
     assert receipt.read == receipt.landed + receipt.duplicate + receipt.quarantined
     assert_whole(home, expected)
 
 
-def test_a_kill_at_every_point_in_turn_and_a_torn_ledger_line(tmp_path: Path) -> None:
+def test_a_kill_at_every_point_in_turn_and_a_torn_ledger_line(tmp_path: Path, server: Victims) -> None:
     home = Home(tmp_path)
     expected = fill(home)
     for point in ("checked", "quarantined", "part-renamed", "acknowledged", "committed"):
-        kill_at(home, point, passes=1)
-    tear_last_line(home.ledger / "ingest.jsonl")
+        kill_at(server, home, point, passes=1)
+    tear_last_line(ledger_of(home))
     ingest_all(home, batch_reports=BATCH)
     assert_whole(home, expected)
 
@@ -107,7 +87,7 @@ def test_a_torn_ledger_line_never_was(tmp_path: Path, keep: int) -> None:
     home = Home(tmp_path)
     drop(home, "a", episode(1))
     ingest_all(home)
-    ledger = home.ledger / "ingest.jsonl"
+    ledger = ledger_of(home)
     ledger.write_bytes(ledger.read_bytes()[:keep])
     (home.spool / TOPIC / "done" / "a.jsonl").rename(home.spool / TOPIC / "claimed" / "a.jsonl")
     assert query(home, "SELECT count(*) AS n FROM reports") == [{"n": 0}]
@@ -116,11 +96,11 @@ def test_a_torn_ledger_line_never_was(tmp_path: Path, keep: int) -> None:
     assert query(home, "SELECT count(*) AS n, count(DISTINCT report_id) AS d FROM reports") == [{"n": 20, "d": 20}]
 
 
-def test_a_part_that_no_line_lists_does_not_count_as_seen(tmp_path: Path) -> None:
+def test_a_part_that_no_line_lists_does_not_count_as_seen(tmp_path: Path, server: Victims) -> None:
     """Deduplication against files on disk would lose these rows: they are in no ledger line."""
     home = Home(tmp_path)
     drop(home, "a", episode(1))
-    kill_at(home, "part-renamed", passes=1)
+    kill_at(server, home, "part-renamed", passes=1)
     assert len(list(home.experience.glob("*/*.parquet"))) == 1
     assert query(home, "FROM reports") == []
     assert ingest_all(home).landed == 20

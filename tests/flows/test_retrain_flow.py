@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -174,6 +175,21 @@ def test_what_is_transient_leaves_the_run_open(home: Path, monkeypatch: pytest.M
     monkeypatch.setenv(stand_in.STUMBLE, "train 1")
     with pytest.raises(TransientError, match="busy"):
         _run()
+    begun = calls(home)
+    assert _run().is_resumed
+    assert _stages(calls(home)[len(begun) :]) == WHOLE_RUN[3:]
+
+
+def test_a_full_disk_leaves_the_run_open(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training that met one is not a bug: once there is room, the run goes on where it was."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "weights.safetensors")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(UnrecordedApp, "train_round", full)
+        with pytest.raises(TransientError, match=r"No space left on device: weights\.safetensors; make space"):
+            _run()
     begun = calls(home)
     assert _run().is_resumed
     assert _stages(calls(home)[len(begun) :]) == WHOLE_RUN[3:]
