@@ -82,7 +82,7 @@ def ingest(
         ledger = Ledger(home.ledger / PARTS_LEDGER)
         parts = committed_parts(ledger)
         _clean_up(home, parts)
-        with open_seen(check_parts(home.experience, parts, home.tmp), home.tmp / _TMP) as seen:
+        with open_seen(check_parts(home.experience, parts, home.data), home.tmp / _TMP) as seen:
             writer = _Writer(bus, home, ledger, seen, provenance, checkpoint)
             batch = Batch(clock())
             for delivery in bus.claim(FIELD_REPORTS):

@@ -136,7 +136,7 @@ def _create_relations(connection: duckdb.DuckDBPyConnection, home: Home) -> None
         "ELSE 'validation' END"
     )
     parts = committed_parts(Ledger(home.ledger / PARTS_LEDGER))
-    create_parquet_view(connection, "landed", check_parts(home.experience, parts, home.tmp), LANDED_SCHEMA)
+    create_parquet_view(connection, "landed", check_parts(home.experience, parts, home.data), LANDED_SCHEMA)
     create_parquet_view(connection, "refused", sorted(home.quarantine.glob("*.parquet")), QUARANTINE_SCHEMA)
     versions = _lines(home.ledger / POLICIES_LEDGER, PolicyVersion)
     decisions = _lines(home.ledger / GATES_LEDGER, GateDecision)
@@ -159,7 +159,7 @@ def _create_snapshots(connection: duckdb.DuckDBPyConnection, home: Home) -> None
             for file in manifest.files
             if file.name == steps.name
         ],
-        home.tmp / _WHOLE_SNAPSHOTS,
+        home.data / _WHOLE_SNAPSHOTS,
         "move the snapshot away and run `simic curate` again",
     )
     create_table(connection, "manifests", _table(list(manifests.values()), SnapshotManifest))
