@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from peers.scene import STEERED_EPOCHS, EnsembleContender
 
+from simic.bus.opening import BusSpec
 from simic.collection.collect import collect
 from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
@@ -48,7 +49,13 @@ def cpu_seconds(controller: str, episodes: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         start = time.process_time()
         receipt = collect(
-            ControllerSpec(name=controller), hosts, world, Path(folder), seed=SEED, provenance=made, clock=utc_now
+            ControllerSpec(name=controller),
+            hosts,
+            world,
+            BusSpec(Path(folder)),
+            seed=SEED,
+            provenance=made,
+            clock=utc_now,
         )
         spent = time.process_time() - start
     assert receipt.episodes == episodes

@@ -23,8 +23,16 @@ os.environ.update(
         "MPLBACKEND": "Agg",
     }
 )
-for _name in ("SIMIC_HOME", "SIMIC_SIGNING_KEY", "MLFLOW_TRACKING_URI", "PREFECT_API_URL", "PREFECT_PROFILE"):
+for _name in (
+    "SIMIC_HOME",
+    "SIMIC_SIGNING_KEY",
+    "REDIS_URL",
+    "MLFLOW_TRACKING_URI",
+    "PREFECT_API_URL",
+    "PREFECT_PROFILE",
+):
     os.environ.pop(_name, None)
+os.environ.pop("SIMIC_LAKE_URL", None)
 
 settings.register_profile("simic", deadline=None, derandomize=True)
 settings.load_profile("simic")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ __all__ = ["is_intact", "set_aside"]
 
 
 def is_intact(receipt: Receipt, home: Home, policies: Policies) -> bool:
-    """Digests of snapshots and policies are taken again; of parts and figures it is enough that they are there."""
+    """Digests of snapshots and policies are taken again; figures and parts need only be there."""
     try:
         match receipt:
             case SnapshotManifest():
@@ -29,11 +30,22 @@ def is_intact(receipt: Receipt, home: Home, policies: Policies) -> bool:
             case ValidationReport():
                 return all(Path(path).is_file() for path in receipt.figures.values())
             case IngestReceipt():
-                return all((home.experience / part).is_file() for part in receipt.parts)
+                return _has_landed(receipt.parts, home)
             case _:
                 return True
     except IntegrityError:
         return False
+
+
+def _has_landed(parts: Sequence[str], home: Home) -> bool:
+    """A part that was merged or dropped since has landed all the same; one that was found damaged has not."""
+    from simic.lake.lake import open_lake
+
+    lake = open_lake(home)
+    live = {part.part for part in lake.parts}
+    return all(
+        lake.store.size_bytes(part) is not None if part in live else part in lake.state.retired for part in parts
+    )
 
 
 def set_aside(receipt: Receipt) -> None:

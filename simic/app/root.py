@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ from simic.app.journal import RunJournal
 from simic.app.lineage import content_of
 from simic.app.policies import CHAMPION, CHAMPION_REFERENCE, REFERENCE_PREFIX, Policies
 from simic.app.shelf import Shelf
+from simic.bus.opening import URL_VARIABLE, BusSpec
 from simic.bus.protocol import FIELD_REPORTS
 from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec, PlanBook
@@ -41,8 +43,11 @@ from simic.runtime.seeds import derive
 from simic.runtime.settings import Home, config_digest
 
 if TYPE_CHECKING:
+    from simic.app.doctor import Doctor
+    from simic.app.keeping import Keeper
+    from simic.app.snapshots import Snapshots
     from simic.app.watching import Watch
-    from simic.bus.spool import SpoolBus
+    from simic.bus.protocol import Bus, TopicStatus
     from simic.learning.start import StartPoint
     from simic.registry.catalogue import Registry
     from simic.trust.keys import Keyring, Signer
@@ -75,21 +80,48 @@ class App:
         progress: Progress | None = None,
         spool: Path | None = None,
     ) -> None:
+        home = home if config.lake.url is None else replace(home, lake_url=config.lake.url)
         self.home, self.config, self.seed, self.clock = home, config, seed, clock
         self.progress: Progress = progress or NoProgress()
         self.shelf = Shelf(home.receipts, clock)
-        self._spool = spool or home.spool
+        # A directory that is named is meant, whatever the environment says.
+        self.bus_spec = BusSpec(spool or home.spool, config.bus, is_redis=spool is None and URL_VARIABLE in os.environ)
         self.provenance = Provenance(code_version(), config_digest(config), seed)
         home.create()
 
     # -- parts ------------------------------------------------------------------------------------
 
     @cached_property
-    def bus(self) -> SpoolBus:
-        """The spool."""
+    def bus(self) -> Bus:
+        """The one that ``bus_spec`` names."""
+        from simic.bus.opening import open_bus
+
+        return open_bus(self.bus_spec)
+
+    @cached_property
+    def keeper(self) -> Keeper:
+        """Housekeeping of the lake."""
+        from simic.app.keeping import Keeper
+
+        return Keeper(self.home, self.config.lake, self.provenance.code_version, self.clock, self.progress)
+
+    def doctor(self) -> Doctor:
+        """Checks of everything this home holds."""
+        from simic.app.doctor import Doctor
         from simic.bus.spool import SpoolBus
 
-        return SpoolBus(self._spool)
+        def champion() -> int | None:
+            found = self.registry.champion()
+            return None if found is None else found.number
+
+        return Doctor(
+            self.home,
+            SpoolBus(self.bus_spec.spool),
+            champion,
+            code_version=self.provenance.code_version,
+            clock=self.clock,
+            progress=self.progress,
+        )
 
     @cached_property
     def signer(self) -> Signer:
@@ -116,6 +148,13 @@ class App:
     def policies(self) -> Policies:
         """Sealed policies at hand, and controllers made of them."""
         return Policies(self.home, self.keyring, lambda: self.registry)
+
+    @cached_property
+    def snapshots(self) -> Snapshots:
+        """The verbs about snapshots."""
+        from simic.app.snapshots import Snapshots
+
+        return Snapshots(self)
 
     def run_journal(self) -> RunJournal:
         """Runs begun and ended; hold the lock of the run while using it."""
@@ -190,20 +229,21 @@ class App:
                 spec,
                 identify(self.config.world.set, host_keys),
                 self.config.world,
-                self._spool,
+                self.bus_spec,
                 seed=self.seed,
                 provenance=self.provenance,
                 clock=self.clock,
                 on_progress=advance,
-                reward=self.config.curate.reward,
+                reward=self.config.curate.reward.basic,
             )
         return self.keep(receipt)
 
     def ingest(self) -> IngestReceipt:
-        """Land what waits on the bus; refuse what is malformed, with its reason."""
+        """Tidy the lake, then land what waits on the bus; refuse what is malformed, with its reason."""
         from simic.hosts.catalogue import blueprint_names
         from simic.ingestion.ingest import ingest
 
+        self.keeper.tidy()
         with self.progress.task("ingest", self.bus.pending(FIELD_REPORTS)) as advance:
             receipt = ingest(
                 self.bus,
@@ -370,7 +410,7 @@ class App:
                 identify(world.set, host_keys),
                 world,
                 self.config.trial,
-                self.config.curate.reward,
+                self.config.curate.reward.basic,
                 provenance=self.provenance,
                 clock=self.clock,
                 on_done=lambda episodes: advance(len(episodes.returns)),
@@ -394,13 +434,25 @@ class App:
         """The best fixed plans and the best rules for the heuristic, found on training hosts."""
         from simic.validation.search import search_plans
 
-        return search_plans(self.config.world, self.config.curate.reward, seed=self.seed, progress=self.progress)
+        return search_plans(self.config.world, self.config.curate.reward.basic, seed=self.seed, progress=self.progress)
 
     def sql(self, query: str) -> list[dict[str, Any]]:
         """Rows of a read-only query over the views."""
         from simic.lake import catalogue
 
         return catalogue.query(self.home, query)
+
+    def bus_topics(self) -> list[TopicStatus]:
+        """What waits on the bus."""
+        from simic.app.transport import list_topics
+
+        return list_topics(self.bus)
+
+    def dead_letters(self, topic: str, limit: int) -> list[dict[str, Any]]:
+        """The oldest entries that could not be delivered."""
+        from simic.app.transport import list_dead_letters
+
+        return list_dead_letters(self.bus, topic, limit)
 
     def verify(self, reference: str) -> Seal:
         """The seal of a registered policy or of a directory, every byte checked; IntegrityError otherwise."""

@@ -80,7 +80,7 @@ class Watch:
         return rollout(ensemble, controller.decide, trial_seed(self._app.provenance))
 
     def _record(self, steps: Sequence[Step], name: str) -> EpisodeRecord:
-        results = score(steps, 1, self._app.config.world, self._app.config.curate.reward)
+        results = score(steps, 1, self._app.config.world, self._app.config.curate.reward.basic)
         return episode_record(steps, 0, self.host, name, results)
 
 
@@ -109,7 +109,7 @@ def draw_collection(app: App, spec: ControllerSpec, name: str, host_keys: Sequen
     actor = build(spec, hosts)
     name = _called(name, actor)
     steps = list(rollout(Ensemble(hosts, app.config.world), actor.decide, app.seed))
-    results = score(steps, len(hosts), app.config.world, app.config.curate.reward)
+    results = score(steps, len(hosts), app.config.world, app.config.curate.reward.basic)
     records = [episode_record(steps, row, host, name, results) for row, host in enumerate(hosts)]
     keys = ", ".join(str(host.key) for host in hosts)
     title = f"What {name} did on hosts {keys} of set {app.config.world.set} (seed {app.seed})"

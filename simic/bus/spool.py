@@ -14,6 +14,7 @@ import os
 import re
 import stat
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -22,10 +23,10 @@ from pathlib import Path
 import zstandard
 
 from simic.bus.lines import COMPRESSED_SUFFIX, PLAIN_SUFFIX, read_lines
-from simic.bus.protocol import Delivery, Line
+from simic.bus.protocol import BusCounters, DeadLetter, Delivery, Line, TopicStatus
 from simic.contracts.errors import ContractViolation, TransientError
 
-__all__ = ["SpoolBus"]
+__all__ = ["SpoolBus", "check_name", "check_topic"]
 
 _LOG = logging.getLogger(__name__)
 _TOPIC = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
@@ -40,11 +41,11 @@ class SpoolBus:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._retried: Counter[str] = Counter()
 
     def put(self, topic: str, name: str, lines: Iterable[bytes]) -> str:
         """Publishes lines as ``<name>-<digest>.jsonl.zst``; put again before it is claimed, it is one delivery."""
-        if not _NAME.fullmatch(name):
-            raise ContractViolation(f"{name!r} is not a plain file name")
+        check_name(name)
         folder = self._folder(topic, "incoming")
         unfinished = self._folder(topic, "tmp") / f"{name}.{os.urandom(6).hex()}.tmp"
         with _storage(f"put {name} on {topic}"):
@@ -58,7 +59,9 @@ class SpoolBus:
         """Own leftovers first, then new files, each in the order of their names."""
         _sweep(self._folder(topic, "tmp"))
         incoming, claimed, done = (self._folder(topic, folder) for folder in ("incoming", "claimed", "done"))
+        self._retried[topic] = 0
         for name in _listing(claimed):
+            self._retried[topic] += 1
             yield self._delivery(topic, claimed / name)
         for name in _listing(incoming):
             target = claimed / _free_name(name, claimed, done)
@@ -76,13 +79,68 @@ class SpoolBus:
                 _sync(done)
                 _sync(claimed)
 
+    def requeue(self, topic: str, source: str) -> bool:
+        """Puts a delivery that was taken back to ``incoming``; false where it is no longer at hand.
+
+        For a caller who knows that no consumer is at work. What has landed of it is recognised as told before.
+        """
+        if Path(source).name != source:
+            return False
+        incoming, claimed, done = (self._folder(topic, folder) for folder in ("incoming", "claimed", "done"))
+        for folder in (claimed, done):
+            if (folder / source).is_file():
+                with _storage(f"put {source} of {topic} back"):
+                    (folder / source).rename(incoming / _free_name(source, incoming))
+                    _sync(incoming)
+                    _sync(folder)
+                return True
+        return (incoming / source).is_file()
+
+    def claimed(self, topic: str) -> list[str]:
+        """Deliveries taken and not acknowledged."""
+        return _listing(self._folder(topic, "claimed"))
+
     def pending(self, topic: str) -> int:
         """Files in ``incoming`` and ``claimed``."""
         return sum(len(_listing(self._folder(topic, folder))) for folder in ("incoming", "claimed"))
 
+    def counters(self, topic: str) -> BusCounters:
+        """A spool has no dead letters and loses nothing."""
+        try:
+            lag = self.pending(topic)
+        except TransientError:
+            lag = None
+        return BusCounters(self._retried[topic], reclaimed=0, dead_lettered=0, lost=0, lag=lag)
+
+    def status(self, topic: str) -> TopicStatus:
+        """Files by folder."""
+        undelivered, pending = (len(_listing(self._folder(topic, folder))) for folder in ("incoming", "claimed"))
+        return TopicStatus(topic, f"spool {self._root}", undelivered + pending, undelivered, pending, 0, 0)
+
+    def dead_letters(self, topic: str) -> Iterator[DeadLetter]:
+        """None: whatever is in the spool can be delivered."""
+        check_topic(topic)
+        return iter(())
+
+    def replay(self, topic: str) -> int:
+        """There is nothing to put back."""
+        check_topic(topic)
+        return 0
+
+    def newest(self, topic: str) -> str | None:
+        """The last name that waits, in the order of names; None if nothing does."""
+        names = [name for folder in ("incoming", "claimed") for name in _listing(self._folder(topic, folder))]
+        return max(names, default=None)
+
+    def discard(self, delivery: Delivery) -> None:
+        """The delivery has gone elsewhere, durably: remove it and keep no copy."""
+        claimed = self._folder(delivery.topic, "claimed")
+        with _storage(f"discard {delivery.source} of {delivery.topic}"):
+            (claimed / delivery.source).unlink(missing_ok=True)
+            _sync(claimed)
+
     def _folder(self, topic: str, folder: str) -> Path:
-        if not _TOPIC.fullmatch(topic) or ".." in topic:
-            raise ContractViolation(f"{topic!r} is not a topic")
+        check_topic(topic)
         path = self._root / topic / folder
         with _storage(f"open the spool {self._root}"):
             path.mkdir(parents=True, exist_ok=True)
@@ -90,6 +148,18 @@ class SpoolBus:
 
     def _delivery(self, topic: str, path: Path) -> Delivery:
         return Delivery(topic, path.name, partial(_read, path))
+
+
+def check_topic(topic: str) -> None:
+    """Refuses what could lead elsewhere as a directory."""
+    if not _TOPIC.fullmatch(topic) or ".." in topic:
+        raise ContractViolation(f"{topic!r} is not a topic")
+
+
+def check_name(name: str) -> None:
+    """Refuses what could lead elsewhere as a file name."""
+    if not _NAME.fullmatch(name):
+        raise ContractViolation(f"{name!r} is not a plain file name")
 
 
 def _read(path: Path, max_line_bytes: int) -> Iterator[Line]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import simic
-from simic.cli import loop, queries, registrar, stages, system, watch
+from simic.cli import bus, doctor, lake, loop, queries, registrar, snapshots, stages, system, watch
 from simic.cli.edge import DEBUG_VARIABLE, EXIT_CODES, errors_become_exit_codes, stdout
 
 __all__ = ["app", "main"]
@@ -50,7 +50,7 @@ def _root(
         os.environ[DEBUG_VARIABLE] = "1"
 
 
-for room in (loop, stages, registrar, queries, watch, system):
+for room in (loop, stages, snapshots, registrar, queries, lake, bus, doctor, watch, system):
     room.add_to(app)
 
 

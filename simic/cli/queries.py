@@ -57,7 +57,10 @@ def sql(
     query: Annotated[str, typer.Argument(help="One SELECT over the views.")],
     as_json: AsJson = False,
 ) -> None:
-    """Ask the views reports, steps, episodes, decisions, rewards, snapshots, policies, gates and quarantine."""
+    """Ask the views, from reports to policies; docs/schema.md has their columns, docs/queries.md worked examples.
+
+    Views: reports, steps, episodes, decisions, rewards, snapshots, policies, gates, quarantine, trainings, rejected.
+    """
     rows = open_app().sql(query)
     emit(rows, as_json, lambda console: console.print(rows_table(rows) if rows else "no rows"))
 

@@ -74,10 +74,24 @@ def ingest(
 
 
 def curate(
-    profile: ProfileName = "default", seed: Seed = 0, override: Overrides = None, as_json: AsJson = False
+    reward: Annotated[
+        str | None,
+        typer.Option(help="Reward family: basic, shaped, sparse or minimal; default: the profile's."),
+    ] = None,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Turn landed experience into an immutable snapshot."""
-    receipt = open_app(profile, seed, override).curate()
+    """Turn landed experience into an immutable snapshot, with rewards computed anew.
+
+    Nothing is collected again: the same experience gives one snapshot per reward family. Trials judge by basic points
+    whatever a learner is shown.
+
+    Example: [bold]simic curate --reward shaped -o curate.reward.potential=3[/bold]
+    """
+    extra = {} if reward is None else {"curate.reward.family": reward}
+    receipt = open_app(profile, seed, override, extra).curate()
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simic.bus.opening import BusSpec, open_bus
 from simic.bus.protocol import FIELD_REPORTS
-from simic.bus.spool import SpoolBus
 from simic.collection.reporting import Source, field_reports, run_ids
 from simic.collection.tally import ChunkSummary, Tally
 from simic.contracts.config import RewardConfig, WorldConfig
@@ -41,7 +41,7 @@ class ChunkJob(NamedTuple):
     hosts: tuple[HostIdentity, ...]
     world: WorldConfig
     reward: RewardConfig
-    bus_root: Path
+    bus: BusSpec
     name: str
     """Of the delivery on the bus."""
     seed: int
@@ -52,7 +52,7 @@ def collect(
     spec: ControllerSpec,
     hosts: Sequence[HostIdentity],
     world: WorldConfig,
-    bus_root: Path,
+    bus: BusSpec,
     *,
     seed: int,
     provenance: Provenance,
@@ -73,7 +73,7 @@ def collect(
     name = digest_of({"spec": spec.model_dump(mode="json"), **made_of})[:16]
     chunks = [tuple(hosts[start : start + world.chunk]) for start in range(0, len(hosts), world.chunk)]
     jobs = [
-        ChunkJob(spec, chunk, world, reward or RewardConfig(), bus_root, f"{name}-{number:05d}", seed, started)
+        ChunkJob(spec, chunk, world, reward or RewardConfig(), bus, f"{name}-{number:05d}", seed, started)
         for number, chunk in enumerate(chunks)
     ]
 
@@ -90,7 +90,7 @@ def grow_chunk(job: ChunkJob) -> ChunkSummary:
     ensemble = Ensemble(job.hosts, job.world)
     controller = make(job.spec, job.hosts, verify=_verifier(job.spec))
     tally = Tally(len(job.hosts), job.world.horizon)
-    SpoolBus(job.bus_root).put(FIELD_REPORTS, job.name, _lines(job, ensemble, controller, tally))
+    open_bus(job.bus).put(FIELD_REPORTS, job.name, _lines(job, ensemble, controller, tally))
     return tally.summary(controller.policy_version, job.reward)
 
 

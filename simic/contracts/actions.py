@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -14,6 +14,7 @@ __all__ = [
     "ALPHA_SPEEDS",
     "ALPHA_TARGETS",
     "HEADS",
+    "HEADS_PRESENT",
     "HEAD_SIZES",
     "OPS",
     "RELEVANT_HEADS",
@@ -98,13 +99,10 @@ RELEVANT_HEADS: dict[Op, tuple[Head, ...]] = {
 """Which factors mattered; all others are null in an action and take no part in loss, entropy or KL."""
 
 
-def _check_factors(owner: str, op: Op, factors: dict[Head, Any]) -> None:
-    """Exactly the relevant factors are present."""
-    expected = set(RELEVANT_HEADS[op])
-    found = {head for head, value in factors.items() if value is not None}
-    if found != expected:
-        names = sorted(head.value for head in found ^ expected)
-        raise ValueError(f"{owner} of {op.value}: factors {names} must be present exactly when relevant")
+HEADS_PRESENT: dict[Op, tuple[bool, ...]] = {
+    op: tuple(head in relevant for head in HEADS) for op, relevant in RELEVANT_HEADS.items()
+}
+"""The same as flags in the order of ``HEADS``."""
 
 
 def _is_known_target(value: float) -> float:
@@ -132,8 +130,23 @@ class Action(Contract):
 
     @model_validator(mode="after")
     def _only_relevant(self) -> Action:
-        _check_factors("action", self.op, {head: getattr(self, head.value) for head in HEADS})
+        expected = HEADS_PRESENT[self.op]
+        if self.present() != expected:
+            names = sorted(h.value for h, is_, must in zip(HEADS, self.present(), expected, strict=True) if is_ != must)
+            raise ValueError(f"action of {self.op.value}: factors {names} must be present exactly when relevant")
         return self
+
+    def present(self) -> tuple[bool, ...]:
+        """Which factors are there, in the order of ``HEADS``."""
+        return (
+            True,
+            self.slot is not None,
+            self.blueprint is not None,
+            self.alpha_target is not None,
+            self.alpha_speed is not None,
+            self.alpha_curve is not None,
+            self.tempo is not None,
+        )
 
 
 class ActionMasks(Contract):
@@ -167,7 +180,19 @@ class BehaviourLogProb(Contract):
 
     @model_validator(mode="after")
     def _sums_up(self) -> BehaviourLogProb:
-        total = sum(value for head in HEADS if (value := getattr(self, head.value)) is not None)
+        total = sum([value for value in self.factors() if value is not None])
         if abs(total - self.joint) > 1e-3 * (1.0 + abs(total)):
             raise ValueError(f"joint log-probability {self.joint} is not the sum {total} over its heads")
         return self
+
+    def factors(self) -> tuple[float | None, ...]:
+        """One per head, in the order of ``HEADS``."""
+        return (
+            self.op,
+            self.slot,
+            self.blueprint,
+            self.alpha_target,
+            self.alpha_speed,
+            self.alpha_curve,
+            self.tempo,
+        )

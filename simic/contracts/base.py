@@ -24,7 +24,10 @@ class Contract(BaseModel):
 
 
 def _to_utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("the moment lies outside the years 1 to 9999 of UTC") from error
 
 
 UtcDatetime = Annotated[AwareDatetime, AfterValidator(_to_utc)]

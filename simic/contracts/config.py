@@ -7,13 +7,17 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract
+from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, Reward, RewardConfig
 
 __all__ = [
+    "BusConfig",
     "CollectConfig",
     "CurateConfig",
     "GateConfig",
     "IngestConfig",
+    "LakeConfig",
     "NetworkConfig",
+    "ReplayConfig",
     "RewardConfig",
     "RunConfig",
     "TrainConfig",
@@ -85,34 +89,76 @@ class CollectConfig(Contract):
     round_episodes: Positive = 200
 
 
+class BusConfig(Contract):
+    """Redis Streams; the spool has no use for these."""
+
+    batch: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """Entries of one read, which make one delivery."""
+    block_ms: Annotated[int, Field(ge=0, le=5000)] = 0
+    """How long a claim waits for more once the stream is drained; 0 does not wait, which is right but for a service."""
+    reclaim_idle_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 60.0
+    """Entries that another consumer took and did not acknowledge for so long are taken over: more than the worst batch
+    takes."""
+    max_attempts: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Deliveries of an entry, the last of them by itself, before it becomes a dead letter."""
+    ttl_s: Annotated[int, Field(ge=1, le=30 * 86_400)] = 7 * 86_400
+    """Age at which a report that nobody took becomes a dead letter; a week, so that a late nightly run is no loss."""
+    keep_s: Annotated[int, Field(ge=0, le=30 * 86_400)] | None = 86_400
+    """Age from which on acknowledged entries are trimmed away; null keeps all. Others are never trimmed."""
+    dead_letters: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
+    """Dead letters kept per topic; older ones leave and count as lost."""
+    connect_attempts: Annotated[int, Field(ge=1, le=100)] = 8
+    """Calls of an absent server, with growing pauses, before giving up."""
+
+
 class IngestConfig(Contract):
     """Bus to Parquet."""
 
     batch_reports: Positive = 5000
     max_report_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 262_144
     max_depth: Annotated[int, Field(ge=4, le=100)] = 16
+    quarantine_mb: Annotated[int, Field(ge=0, le=1_048_576)] = 1024
+    """Room for the bytes of refused reports; beyond it only reason, place and digest of each are kept."""
 
 
-class RewardConfig(Contract):
-    """Reward family ``basic``: progress minus rent; at most six constants."""
+class LakeConfig(Contract):
+    """Where landed parts lie, and what becomes of them. Nothing here decides over what is learned but retention, which
+    does nothing unless it is asked to."""
 
-    family: Literal["basic"] = "basic"
-    accuracy_scale: Annotated[float, Field(gt=0, le=10_000)] = 100.0
-    """Points per unit of validation accuracy."""
-    rent: Annotated[float, Field(ge=0, le=1000)] = 3.0
-    """Points that ``rent_parameters`` parameters cost over a whole episode."""
-    rent_parameters: Annotated[int, Field(ge=1)] = 1640
-    governor_penalty: Annotated[float, Field(ge=0, le=1000)] = 10.0
-    """Points a panic costs."""
+    url: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
+    """``s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http&region=NAME``; null means ``data/experience``, or
+    what ``SIMIC_LAKE_URL`` names. Chosen once, before anything has landed; credentials come from the environment."""
+    compact_parts: Annotated[int, Field(ge=0, le=100_000)] = 64
+    """Small parts in a row from which an ingest merges them first, one merge per ingest; 0 leaves it to
+    ``simic lake compact``."""
+    small_mb: Annotated[int, Field(ge=1, le=100_000)] = 16
+    """Parts below this are small, MiB."""
+    target_mb: Annotated[int, Field(ge=1, le=100_000)] = 128
+    """A merge takes up no more parts once it has read this much, MiB."""
+    max_age_days: Annotated[float, Field(gt=0, le=36_500)] | None = None
+    """An ingest first drops parts whose newest row landed longer ago; null keeps them."""
+    max_bytes: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """An ingest first drops the oldest parts while all together are larger; null keeps them."""
+    grace_minutes: Annotated[float, Field(ge=0, le=100_000)] = 60.0
+    """Files of merged and dropped parts stay this long for readers that have begun."""
+    remember_days: Annotated[float, Field(ge=0, le=36_500)] = 365.0
+    """Ids of dropped reports are known this long, so that one told again does not come back as new. Beyond
+    ``curate.ttl_days`` that makes no difference, for curation leaves out what is older."""
 
 
 class CurateConfig(Contract):
     """Rows to snapshot."""
 
-    reward: RewardConfig = RewardConfig()
+    reward: Reward = Field(default_factory=FAMILIES[DEFAULT_FAMILY], validate_default=True)
+    """What the learner is shown; trials judge by ``basic`` points whatever it says."""
     gamma: Annotated[float, Field(ge=0.9, le=1.0)] = 0.99
     """Discount per epoch; the learner takes it from the snapshot, so there is only this one."""
     ttl_days: Annotated[float, Field(gt=0, le=3650)] = 365.0
+    max_versions_behind: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    """Episodes whose policy is more versions behind the newest one are left out; null is no limit."""
+    max_mb: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    """Uncompressed MiB of steps a snapshot may hold; beyond, the oldest and least useful episodes leave. Null is no
+    limit."""
     memory_limit_mb: Annotated[int, Field(ge=64)] = 2048
     threads: Annotated[int, Field(ge=1, le=64)] = 2
 
@@ -125,6 +171,28 @@ class NetworkConfig(Contract):
     """Rounds of message passing."""
     exploration: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.01
     """Uniform share mixed into every head while acting and learning."""
+
+
+class ReplayConfig(Contract):
+    """Experience at hand: how much of it, how long, and what is drawn from it."""
+
+    capacity: Positive = 100_000
+    """Steps a live buffer holds; whole sequences leave when more arrive."""
+    ttl_s: Annotated[float, Field(gt=0.0, le=1e9)] = 3600.0
+    """Seconds of wall clock after which a sequence leaves a live buffer."""
+    max_mb: Annotated[int, Field(ge=1, le=1_000_000)] = 6144
+    """MiB of columns in memory, measured from the arrays: a live buffer evicts, a larger snapshot is mapped from
+    files."""
+    alpha: Share = 0.6
+    """Exponent of priorities: 0 is uniform, 1 is proportional."""
+    beta: Share = 0.4
+    """Exponent of the correction for them at first; 1 is a full one."""
+    eps: Annotated[float, Field(ge=1e-9, le=1.0)] = 0.01
+    """Added to every magnitude, so that no sequence is ever out of reach."""
+    anneal_draws: Annotated[int, Field(ge=0, le=10_000_000_000)] = 0
+    """Draws over which beta rises to 1 on a straight line; 0 keeps it as it is."""
+    max_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 0.999
+    """Per update, what becomes of the greatest priority, with which newcomers enter; 1 never forgets an outlier."""
 
 
 class TrainConfig(Contract):
@@ -162,6 +230,7 @@ class TrainConfig(Contract):
     min_commit_rate: Share = 0.02
     """Fossilised seeds per episode under the policy below which training stops as collapsed."""
     threads: Annotated[int, Field(ge=1, le=64)] = 1
+    replay: ReplayConfig = ReplayConfig()
 
     @model_validator(mode="after")
     def _batch_is_power_of_two(self) -> TrainConfig:
@@ -203,7 +272,9 @@ class RunConfig(Contract):
 
     world: WorldConfig = WorldConfig()
     collect: CollectConfig = CollectConfig()
+    bus: BusConfig = BusConfig()
     ingest: IngestConfig = IngestConfig()
+    lake: LakeConfig = LakeConfig()
     curate: CurateConfig = CurateConfig()
     train: TrainConfig = TrainConfig()
     trial: TrialConfig = TrialConfig()

@@ -9,13 +9,14 @@ from pydantic import Field, model_validator
 
 from simic.contracts.actions import (
     HEADS,
+    HEADS_PRESENT,
+    OPS,
     RELEVANT_HEADS,
     Action,
     ActionMasks,
     BehaviourLogProb,
     BlueprintName,
     Head,
-    Op,
 )
 from simic.contracts.base import Contract, Count, NonNegative, UnitInterval, UtcDatetime
 from simic.contracts.state import HostIdentity, SystemState
@@ -24,6 +25,9 @@ __all__ = ["FieldReport", "GovernorEvent", "GovernorKind", "Outcome", "StepMetri
 
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 """The first 32 hex characters of a SHA-256 over what identifies the thing."""
+
+
+_INDEX = {op: index for index, op in enumerate(OPS)}
 
 
 class Outcome(str, Enum):
@@ -108,8 +112,8 @@ class FieldReport(Contract):
         relevant = RELEVANT_HEADS[self.action.op]
         if tuple(self.relevant) != relevant:
             raise ValueError(f"relevant heads of {self.action.op.value} are {[h.value for h in relevant]}")
-        measured = {head for head in HEADS if getattr(self.log_prob_behaviour, head.value) is not None}
-        if measured != set(relevant):
+        measured = tuple([value is not None for value in self.log_prob_behaviour.factors()])
+        if measured != HEADS_PRESENT[self.action.op]:
             raise ValueError("log_prob_behaviour must cover exactly the relevant heads")
         if (self.terminated or self.truncated) != (self.final_state is not None):
             raise ValueError("final_state belongs on the last report of an episode and nowhere else")
@@ -119,9 +123,9 @@ class FieldReport(Contract):
         return self
 
     def _check_legality(self) -> None:
-        op = list(Op).index(self.action.op)
+        op = _INDEX[self.action.op]
         slots = len(self.state.slots)
-        if any(len(row) != slots for row in self.available.slot):
+        if set(map(len, self.available.slot)) != {slots}:
             raise ValueError(f"slot masks do not have the state's {slots} slots")
         if not self.available.op[op]:
             raise ValueError(f"operation {self.action.op.value} was not available")

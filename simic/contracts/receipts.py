@@ -86,8 +86,19 @@ class IngestReceipt(Receipt):
     landed: Count
     duplicate: Count
     quarantined: Count
+    retried: Count | None = None
+    """Delivered before and not acknowledged then, in files of the spool or entries of a stream; this and the next three
+    are null in receipts from before they were counted."""
+    dead_lettered: Count | None = None
+    """Entries that the bus could not deliver, or not again; kept on its dead-letter stream."""
+    lost: Count | None = None
+    """Entries that somebody trimmed from the stream before they were ingested."""
+    lag: Count | None = None
+    """What waits on the bus at the end; null if it was away by then."""
     reasons: dict[str, Count]
     """Quarantined reports per reason."""
+    raw_dropped: Count = 0
+    """Refused lines whose bytes found no room in the quarantine; reason, place and digest are kept."""
     parts: list[Text]
     """Ledger names of the parts this run committed."""
     ledger_digest: Digest
@@ -115,6 +126,8 @@ class SnapshotManifest(Receipt):
     ledger_digest: Digest
     ledger_parts: list[Text]
     reward_family: Text
+    reward_digest: Digest | None = None
+    """Of the family and its constants; null in snapshots made before there was a choice."""
     gamma: Finite
     rows_in: Count
     rows_out: Count

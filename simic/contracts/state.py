@@ -153,8 +153,9 @@ class SystemState(Contract):
         if self.epoch > self.horizon:
             raise ValueError(f"epoch {self.epoch} lies beyond the horizon {self.horizon}")
         layers, slots = len(self.graph.layers), len(self.slots)
-        if any(max(edge) >= layers for edge in self.graph.connects):
+        if max(map(max, self.graph.connects), default=-1) >= layers:
             raise ValueError(f"a connects edge points beyond {layers} layers")
-        if any(slot >= slots or layer >= layers for slot, layer in self.graph.monitors):
-            raise ValueError(f"a monitors edge points beyond {slots} slots or {layers} layers")
+        for slot, layer in self.graph.monitors:
+            if slot >= slots or layer >= layers:
+                raise ValueError(f"a monitors edge points beyond {slots} slots or {layers} layers")
         return self

@@ -3,53 +3,87 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]
 
 from simic.contracts.config import CurateConfig
 from simic.contracts.errors import ConfigError, ContractViolation, IntegrityError, TransientError
-from simic.contracts.receipts import Provenance, SnapshotManifest
+from simic.contracts.receipts import PolicyVersion, Provenance, SnapshotManifest
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE, Split
 from simic.curation.snapshot import describe_files, publish, snapshot_digest, write_settings
-from simic.curation.statements import Statement, create_tables, load_statements, sql_digest, write_outputs
-from simic.lake.duck import connect, create_parquet_view
+from simic.curation.statements import (
+    Statement,
+    Watch,
+    create_tables,
+    load_statements,
+    sql_digest,
+    unwatched,
+    write_outputs,
+)
+from simic.lake.duck import connect, create_table
+from simic.lake.lake import Lake, open_lake
 from simic.lake.ledger import Ledger
-from simic.lake.parts import PARTS_LEDGER, Part, committed_parts, ledger_digest, verify_part
-from simic.lake.schema import LANDED_SCHEMA
+from simic.lake.parts import check_part, ledger_digest
+from simic.lake.policies import POLICIES_LEDGER
+from simic.lake.relations import create_parts_view, reading_parts
 from simic.runtime.clock import Clock
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
+from simic.trust.canonical import digest_of
 
-__all__ = ["curate"]
+__all__ = ["LAWS", "curate"]
 
+LAWS: dict[str, object] = {
+    "points_tolerance": 1e-9,  # what rounding may leave of an identity between points
+    "chain_tolerance": 1e-6,  # likewise between accuracies, which travel as float32
+    "parameters_most": float(2**53),  # as many as a report may name
+    "hacking_ratio": 5.0,
+    "ransom_contribution": 0.1,
+    "ransom_loss": 0.2,
+    "least_health": 0.7,  # G2's bound
+    "least_log_prob": -10.0,  # likelier than 1 in 20,000; importance weights of rarer decisions say nothing
+    "statistics_episodes": 5_000,
+}
+"""Constants that are no settings: accuracies are shares, logarithms natural."""
 _TMP = "curate"
 """Folder below the home's tmp that only the holder of the lock uses."""
 
 
-def curate(home: Home, config: CurateConfig, horizon: int, *, provenance: Provenance, clock: Clock) -> SnapshotManifest:
+def curate(
+    home: Home,
+    config: CurateConfig,
+    horizon: int,
+    *,
+    provenance: Provenance,
+    clock: Clock,
+    watch: Watch = unwatched,
+) -> SnapshotManifest:
     """Seals a snapshot of all committed parts and returns its manifest.
 
     The same rows under the same settings give the same digest, however they are spread over parts; if that snapshot
     exists already its first manifest is returned. Reports older than ``config.ttl_days`` at ``clock()`` are left out.
-    Raises ContractViolation if nothing has landed or a check finds an offender, IntegrityError for a damaged part.
+    ``watch`` is told each SQL file that was done. Raises ContractViolation if nothing has landed or a check finds
+    an offender, IntegrityError for a damaged part.
     """
     started_at = clock()
     with exclusive(home.locks / "curate", "curate"):
-        parts = committed_parts(Ledger(home.ledger / PARTS_LEDGER))
-        if not parts:
+        lake = open_lake(home)
+        if not lake.parts:
             raise ContractViolation("nothing has landed yet: run `simic collect` and `simic ingest` first")
         workshop = home.tmp / _TMP
         shutil.rmtree(workshop, ignore_errors=True)
         built = workshop / "snapshot"
         try:
             built.mkdir(parents=True)
-            statements = load_statements()
-            counts = _build(home, parts, statements, built, config, _parameters(config, horizon, started_at))
-            write_settings(built, config, horizon)
+            statements = load_statements(config.reward.family)
+            job = _Job(statements, config, _parameters(config, horizon, started_at), watch)
+            counts = _build(lake, job, built)
+            write_settings(built, config, horizon, LAWS)
             files, rules = describe_files(built), sql_digest(statements)
             digest = snapshot_digest(files, rules)
             manifest = SnapshotManifest(
@@ -60,9 +94,10 @@ def curate(home: Home, config: CurateConfig, horizon: int, *, provenance: Proven
                 path=str(home.snapshots / digest[:16]),
                 files=files,
                 sql_digest=rules,
-                ledger_digest=ledger_digest(parts),
-                ledger_parts=[part.part for part in parts],
+                ledger_digest=ledger_digest(lake.parts),
+                ledger_parts=[part.part for part in lake.parts],
                 reward_family=config.reward.family,
+                reward_digest=digest_of(config.reward),
                 gamma=config.gamma,
                 **counts._asdict(),
             )
@@ -83,46 +118,63 @@ class _Counts(NamedTuple):
 
 
 def _parameters(config: CurateConfig, horizon: int, now: datetime) -> dict[str, object]:
-    reward = config.reward
+    """What ``$name`` stands for in the SQL."""
     return {
-        "accuracy_scale": reward.accuracy_scale,
-        "rent": reward.rent,
-        "rent_parameters": reward.rent_parameters,
-        "governor_penalty": reward.governor_penalty,
+        **config.reward.model_dump(exclude={"family"}),
+        **LAWS,
         "gamma": config.gamma,
         "horizon": horizon,
         "oldest": now - timedelta(days=config.ttl_days),
+        "max_versions_behind": config.max_versions_behind,
+        "max_bytes": None if config.max_mb is None else config.max_mb * 2**20,
         "train_share": TRAIN_SHARE,
         "test_share": TEST_SHARE,
     }
 
 
-def _build(
-    home: Home,
-    parts: Sequence[Part],
-    statements: list[Statement],
-    built: Path,
-    config: CurateConfig,
-    parameters: Mapping[str, object],
-) -> _Counts:
+class _Job(NamedTuple):
+    """What to run, and how."""
+
+    statements: list[Statement]
+    config: CurateConfig
+    parameters: Mapping[str, object]
+    watch: Watch
+
+
+def _build(lake: Lake, job: _Job, built: Path) -> _Counts:
     """Runs the statements over the parts and writes the snapshot's Parquet files into ``built``."""
-    paths = [verify_part(home.experience, part) for part in parts]
+    for part in lake.parts:
+        check_part(lake.store, part)
+    config = job.config
     try:
-        with connect(
-            tmp=built.parent / "duckdb", memory_limit_mb=config.memory_limit_mb, threads=config.threads
-        ) as connection:
-            create_parquet_view(connection, "reports", paths, LANDED_SCHEMA)
-            create_tables(connection, statements, parameters)
+        with (
+            connect(
+                tmp=built.parent / "duckdb", memory_limit_mb=config.memory_limit_mb, threads=config.threads
+            ) as connection,
+            reading_parts(lake),
+        ):
+            create_parts_view(connection, "reports", lake)
+            create_table(connection, "promotions", _promotions(lake.home))
+            create_tables(connection, job.statements, job.parameters, job.watch)
             counts = _count(connection)
-            write_outputs(connection, statements, built)
+            write_outputs(connection, job.statements, built, job.watch)
     except duckdb.OutOfMemoryException as error:
         raise ConfigError(f"curate.memory_limit_mb = {config.memory_limit_mb} is too little: {error}") from error
     except duckdb.IOException as error:
         raise TransientError(f"curation could not read or write: {error}") from error
-    expected = sum(part.rows for part in parts)
+    expected = sum(part.rows for part in lake.parts)
     if counts.rows_in != expected:
         raise IntegrityError(f"the ledger lists {expected} rows, the parts hold {counts.rows_in}")
     return counts
+
+
+def _promotions(home: Home) -> pa.Table:
+    """When each policy became champion; empty before the first."""
+    lines = [PolicyVersion.model_validate(record) for record in Ledger(home.ledger / POLICIES_LEDGER).read()]
+    return pa.table(
+        {"policy_version": [line.digest for line in lines], "promoted_at": [line.finished_at for line in lines]},
+        pa.schema([("policy_version", pa.string()), ("promoted_at", pa.timestamp("us", tz="UTC"))]),
+    )
 
 
 def _count(connection: duckdb.DuckDBPyConnection) -> _Counts:

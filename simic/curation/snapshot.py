@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -25,6 +25,7 @@ __all__ = [
     "SETTINGS_NAME",
     "describe_files",
     "publish",
+    "read_manifest",
     "snapshot_digest",
     "verify_snapshot",
     "write_durably",
@@ -37,9 +38,9 @@ SETTINGS_NAME = "curation.json"
 _LIMITS = {"memory_limit_mb", "threads"}
 
 
-def write_settings(directory: Path, config: CurateConfig, horizon: int) -> None:
-    """Writes the settings that decide over rows."""
-    settings = {"config": config.model_dump(mode="json", exclude=_LIMITS), "horizon": horizon}
+def write_settings(directory: Path, config: CurateConfig, horizon: int, laws: Mapping[str, object]) -> None:
+    """Writes the settings, and the constants that are none, that decide over rows."""
+    settings = {"config": config.model_dump(mode="json", exclude=_LIMITS), "horizon": horizon, "laws": dict(laws)}
     (directory / SETTINGS_NAME).write_bytes(canonical_bytes(settings))
 
 
@@ -86,16 +87,8 @@ def _identical(path: Path, digest: str) -> SnapshotManifest:
 
 
 def verify_snapshot(path: Path) -> SnapshotManifest:
-    """The manifest of the snapshot at ``path``; raises IntegrityError unless all of it is as it was sealed.
-
-    The returned ``path`` is where the snapshot lies now, should its home have moved since.
-    """
-    try:
-        manifest = SnapshotManifest.model_validate_json((path / MANIFEST_NAME).read_bytes())
-    except OSError as error:
-        raise IntegrityError(f"{path} is not a snapshot: cannot read {MANIFEST_NAME} ({error.strerror})") from error
-    except ValidationError as error:
-        raise IntegrityError(f"{path / MANIFEST_NAME} is not a manifest: {error.errors()[0]['msg']}") from error
+    """The manifest of the snapshot at ``path``; raises IntegrityError unless all of it is as it was sealed."""
+    manifest = read_manifest(path)
     expected = {file.name: file for file in manifest.files}
     found = {file.name: file for file in describe_files(path)}
     if differing := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
@@ -104,6 +97,20 @@ def verify_snapshot(path: Path) -> SnapshotManifest:
         )
     if manifest.digest != snapshot_digest(manifest.files, manifest.sql_digest):
         raise IntegrityError(f"snapshot {path}: its digest is not that of its files")
+    return manifest
+
+
+def read_manifest(path: Path) -> SnapshotManifest:
+    """What the snapshot at ``path`` says of itself, unchecked; raises IntegrityError where it cannot be read.
+
+    Its ``path`` is where the snapshot lies now, should its home have moved since.
+    """
+    try:
+        manifest = SnapshotManifest.model_validate_json((path / MANIFEST_NAME).read_bytes())
+    except OSError as error:
+        raise IntegrityError(f"{path} is not a snapshot: cannot read {MANIFEST_NAME} ({error.strerror})") from error
+    except ValidationError as error:
+        raise IntegrityError(f"{path / MANIFEST_NAME} is not a manifest: {error.errors()[0]['msg']}") from error
     return manifest.model_copy(update={"path": str(path)})
 
 

@@ -1,29 +1,52 @@
 """The numbered SQL files, in order, and what runs them.
 
-``NNN_name.sql`` becomes the table ``name``; ``NNN_name.parquet.sql`` is written to ``name.parquet``. Each file is one
-SELECT, so that it can be read, and tried at a prompt, without its surroundings.
+``NNN_name.sql`` becomes the table ``name``, ``NNN_name.view.sql`` a view, and ``NNN_name.parquet.sql`` is written to
+``name.parquet`` and can be read as ``name_written`` from then on. Each file is one SELECT, so that it can be read, and
+tried at a prompt, without its surroundings. ``$name`` stands for a setting, in views and outputs too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import duckdb
 
 from simic.contracts.errors import ContractViolation
+from simic.curation.families import family_statement, range_offenders
 from simic.trust.canonical import digest_of
 
-__all__ = ["CHECKS_TABLE", "Statement", "create_tables", "load_statements", "sql_digest", "write_outputs"]
+__all__ = [
+    "CHECKS_TABLE",
+    "Statement",
+    "Watch",
+    "bound",
+    "create_tables",
+    "load_statements",
+    "set_parameters",
+    "sql_digest",
+    "unwatched",
+    "write_outputs",
+]
 
 CHECKS_TABLE = "checks"
-_FILE = re.compile(r"(\d{3})_([a-z][a-z0-9_]*)(\.parquet)?\.sql")
+_FILE = re.compile(r"(\d{3})_([a-z][a-z0-9_]*?)(\.view|\.parquet)?\.sql")
 _PARAMETER = re.compile(r"\$([a-z_]+)")
+_KINDS: dict[str | None, Literal["table", "view", "output"]] = {None: "table", ".view": "view", ".parquet": "output"}
+_FAMILY_NUMBER = "048"
+"""Where the file of the reward family stands among the numbers."""
+_RANGES_NUMBER = "088"
 _ROW_GROUP = 8192
 """Rows; the writer holds one group in memory, and a nested row takes a few kB there."""
+
+Watch = Callable[[str], None]
+
+
+def unwatched(_: str) -> None:
+    """Tells nobody."""
 
 
 class Statement(NamedTuple):
@@ -31,18 +54,21 @@ class Statement(NamedTuple):
 
     file: str
     name: str
-    """Of the table, or of the Parquet file without its suffix."""
-    is_output: bool
+    """Of the table or view, or of the Parquet file without its suffix."""
+    kind: Literal["table", "view", "output"]
     sql: str
 
 
-def load_statements() -> list[Statement]:
-    """All files in the order of their numbers."""
-    statements = []
-    for entry in sorted(files("simic.curation").joinpath("sql").iterdir(), key=lambda entry: entry.name):
+def load_statements(family: str) -> list[Statement]:
+    """All files in the order of their numbers, the one of the reward family among them."""
+    numbered = {}
+    for entry in files("simic.curation").joinpath("sql").iterdir():
         if match := _FILE.fullmatch(entry.name):
-            statements.append(Statement(entry.name, match[2], match[3] is not None, entry.read_text("utf-8")))
-    return statements
+            numbered[match[1]] = Statement(entry.name, match[2], _KINDS[match[3]], entry.read_text("utf-8"))
+    sql = family_statement(family)
+    numbered[_FAMILY_NUMBER] = Statement(f"rewards/{family}.sql", "family_terms", "view", sql)
+    numbered[_RANGES_NUMBER] = Statement("range_offenders", "range_offenders", "view", range_offenders(sql))
+    return [numbered[number] for number in sorted(numbered)]
 
 
 def sql_digest(statements: list[Statement]) -> str:
@@ -51,32 +77,52 @@ def sql_digest(statements: list[Statement]) -> str:
 
 
 def create_tables(
-    connection: duckdb.DuckDBPyConnection, statements: list[Statement], parameters: Mapping[str, object]
+    connection: duckdb.DuckDBPyConnection,
+    statements: list[Statement],
+    parameters: Mapping[str, object],
+    watch: Watch = unwatched,
 ) -> None:
-    """Builds every table in order; raises ContractViolation if ``checks`` then holds an offender."""
+    """Builds every table in order; raises ContractViolation if ``checks`` then holds an offender.
+
+    ``watch`` is told each file that was done.
+    """
+    set_parameters(connection, parameters)
     for statement in statements:
-        if not statement.is_output:
-            used = _used(statement, parameters)
-            connection.execute(f'CREATE TABLE "{statement.name}" AS\n{statement.sql}', used)
+        if statement.kind != "output":
+            connection.execute(f'CREATE {statement.kind} "{statement.name}" AS\n{bound(statement.sql)}')
+            watch(statement.file)
     offenders = connection.execute(f'FROM "{CHECKS_TABLE}" ORDER BY ALL LIMIT 5').fetchall()
     if offenders:
         found = "; ".join(f"{promise} ({run_id}, step {step})" for promise, run_id, step in offenders)
         raise ContractViolation(f"curation broke its own promises, no snapshot was made; first offenders: {found}")
 
 
-def write_outputs(connection: duckdb.DuckDBPyConnection, statements: list[Statement], directory: Path) -> None:
+def set_parameters(connection: duckdb.DuckDBPyConnection, parameters: Mapping[str, object]) -> None:
+    """What ``$name`` stands for from now on."""
+    for name, value in parameters.items():
+        connection.execute(f"SET VARIABLE {name} = $value", {"value": value})
+
+
+def write_outputs(
+    connection: duckdb.DuckDBPyConnection,
+    statements: list[Statement],
+    directory: Path,
+    watch: Watch = unwatched,
+) -> None:
     """Writes every output; on one thread, so that no byte that is hashed depends on how threads share the work."""
     connection.execute("SET threads = 1")
     for statement in statements:
-        if statement.is_output:
+        if statement.kind == "output":
             target = str(directory / f"{statement.name}.parquet").replace("'", "''")
             connection.execute(
-                f"COPY (\n{statement.sql}\n) TO '{target}' "
+                f"COPY (\n{bound(statement.sql)}\n) TO '{target}' "
                 f"(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 3, ROW_GROUP_SIZE {_ROW_GROUP})"
             )
+            connection.execute(f"CREATE VIEW \"{statement.name}_written\" AS FROM read_parquet('{target}')")
+            watch(statement.file)
 
 
-def _used(statement: Statement, parameters: Mapping[str, object]) -> dict[str, object]:
-    """DuckDB refuses parameters that a statement does not name."""
-    code = re.sub(r"--.*", "", statement.sql)
-    return {name: parameters[name] for name in _PARAMETER.findall(code)}
+def bound(sql: str) -> str:
+    """Settings as variables of the connection: unlike prepared parameters, views and COPY may use them."""
+    code = re.sub(r"--.*", "", sql)
+    return _PARAMETER.sub(r"getvariable('\1')", code)

@@ -9,20 +9,11 @@ from datetime import datetime
 
 from simic.bus.protocol import Delivery, Line
 from simic.ingestion.check import Accepted, Refused
-from simic.lake.columns import Landing
+from simic.lake.columns import Landings
 from simic.lake.quarantine import RAW_LIMIT_BYTES, QuarantineEntry, Reason
 from simic.lake.seen import Landed, SeenReports
 
-__all__ = ["Batch", "Candidate"]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A valid report and the line it came in."""
-
-    report: Accepted
-    source: str
-    line: int
+__all__ = ["Batch"]
 
 
 @dataclass
@@ -31,7 +22,8 @@ class Batch:
 
     began_at: datetime
     """When its first line was read; the time of everything in it."""
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: Landings = field(default_factory=Landings)
+    """Valid reports."""
     refused: list[QuarantineEntry] = field(default_factory=list)
     finished: list[Delivery] = field(default_factory=list)
     """Deliveries whose last line is in this batch or an earlier one."""
@@ -43,45 +35,50 @@ class Batch:
         self.lines += 1
         self.size_bytes += len(line.data)
         if isinstance(result, Accepted):
-            self.candidates.append(Candidate(result, source, line.number))
+            self.candidates.add(*result, source, line.number)
         else:
             self.refused.append(
                 _entry(result.reason, result.message, source, line.number, result.report_id, line.data, self.began_at)
             )
 
-    def settle(self, seen: SeenReports) -> tuple[list[Landing], int]:
+    def settle(self, seen: SeenReports) -> tuple[Landings, int]:
         """Sorts candidates into rows to land and repetitions; returns the rows and the number of duplicates.
 
         The first report of an id stays. Another of equal content is a duplicate, of other content a conflict.
         Both are recorded, except for the very line that landed: that is a redelivery after a crash.
         """
-        landed = seen.find([candidate.report.report_id for candidate in self.candidates]) if self.candidates else {}
+        candidates = self.candidates
+        landed = seen.find(candidates.report_ids)
+        if not landed and len(set(candidates.report_ids)) == len(candidates):
+            return candidates, 0
         rows, duplicates = [], 0
-        for candidate in self.candidates:
-            report = candidate.report
-            first = landed.get(report.report_id)
-            if first is None:
-                landed[report.report_id] = Landed(report.content_digest, candidate.source, candidate.line)
-                rows.append(Landing(report.data, report.content_digest, candidate.source, candidate.line))
+        for row, report_id in enumerate(candidates.report_ids):
+            here = Landed(candidates.content_digests[row], candidates.sources[row], candidates.lines[row])
+            first = landed.setdefault(report_id, here)
+            if first is here:
+                rows.append(row)
                 continue
-            is_equal = first.content_digest == report.content_digest
+            is_equal = first.content_digest == here.content_digest
             duplicates += is_equal
-            if not is_equal or (first.source, first.line) != (candidate.source, candidate.line):
-                self.refused.append(_repetition(candidate, first, is_equal, self.began_at))
-        return rows, duplicates
+            if not is_equal or (first.source, first.line) != (here.source, here.line):
+                repetition = _repetition(report_id, candidates.data[row], here, first, is_equal, self.began_at)
+                self.refused.append(repetition)
+        return candidates.take(rows), duplicates
 
     def reasons(self) -> Counter[str]:
         """Refusals per reason; duplicates are none."""
         return Counter(entry.reason.value for entry in self.refused if entry.reason is not Reason.DUPLICATE)
 
 
-def _repetition(candidate: Candidate, first: Landed, is_equal: bool, now: datetime) -> QuarantineEntry:
-    report, place = candidate.report, f"{first.source}, line {first.line}"
+def _repetition(
+    report_id: str, data: bytes, here: Landed, first: Landed, is_equal: bool, now: datetime
+) -> QuarantineEntry:
+    place = f"{first.source}, line {first.line}"
     if is_equal:
         reason, message = Reason.DUPLICATE, f"landed before from {place}"
     else:
         reason, message = Reason.CONFLICT, f"this id landed before with other content from {place}; that one stays"
-    return _entry(reason, message, candidate.source, candidate.line, report.report_id, report.data, now)
+    return _entry(reason, message, here.source, here.line, report_id, data, now)
 
 
 def _entry(

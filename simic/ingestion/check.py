@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -15,9 +16,10 @@ from simic.contracts.config import IngestConfig
 from simic.contracts.field_report import FieldReport
 from simic.contracts.state import SystemState
 from simic.ingestion.depth import is_deeper_than
+from simic.ingestion.twin import nesting, twin_of
 from simic.lake.quarantine import Reason
 
-__all__ = ["Accepted", "Refused", "check_line"]
+__all__ = ["Accepted", "Checker", "Refused"]
 
 _ISSUED_AT = b',"issued_at":"'
 _REPORT_ID = re.compile(rb'"report_id"\s*:\s*"([0-9a-f]{32})"')
@@ -46,32 +48,58 @@ class Refused(NamedTuple):
     report_id: str | None
 
 
-def check_line(line: Line, config: IngestConfig, known_blueprints: frozenset[str]) -> Accepted | Refused:
-    """Size and depth are checked before anything is parsed; then the contract; then the blueprints."""
-    if line.defect is not None:
-        reason, message = _DEFECTS[line.defect]
-        return Refused(reason, message.format(limit=config.max_report_bytes), _report_id(line.data))
-    if is_deeper_than(config.max_depth, line.data):
-        message = f"nested deeper than ingest.max_depth = {config.max_depth}"
-        return Refused(Reason.TOO_DEEP, message, _report_id(line.data))
-    try:
-        report = FieldReport.model_validate_json(line.data)
-    except ValidationError as error:
-        return Refused(*_explain(error), _report_id(line.data))
-    if unknown := sorted(_blueprints(report) - known_blueprints):
-        message = f"unknown blueprints {unknown}; known are {sorted(known_blueprints)}"
-        return Refused(Reason.UNKNOWN_BLUEPRINT, message[:_MESSAGE_LIMIT], report.report_id)
-    data = report.model_dump_json().encode()
-    return Accepted(report.report_id, _content_digest(data), data)
+class Checker:
+    """Tells reports from lines that are none.
+
+    A line in normal form, which is what our own producers write, is read by the contract's twin and compared with
+    what the twin writes: that takes a third of the time, and refuses nothing. The contract judges all others.
+    """
+
+    def __init__(self, config: IngestConfig, known_blueprints: frozenset[str]) -> None:
+        self._config = config
+        self._known = known_blueprints
+        self._encode = msgspec.json.Encoder().encode
+        is_never_too_deep = nesting(FieldReport) <= config.max_depth
+        self._decode = (
+            msgspec.json.Decoder(twin_of(FieldReport, known_blueprints)).decode if is_never_too_deep else None
+        )
+
+    def check(self, line: Line) -> Accepted | Refused:
+        """A report or the reason why it is none; never an exception."""
+        if line.defect is None and self._decode is not None:
+            try:
+                report: Any = self._decode(line.data)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                return self.judge(line)
+            if self._encode(report) == line.data:
+                return Accepted(report.report_id, _content_digest(line.data), line.data)
+        return self.judge(line)
+
+    def judge(self, line: Line) -> Accepted | Refused:
+        """The same by the contract alone. Size and depth come before anything is parsed, blueprints last."""
+        if line.defect is not None:
+            reason, message = _DEFECTS[line.defect]
+            return Refused(reason, message.format(limit=self._config.max_report_bytes), _report_id(line.data))
+        if is_deeper_than(self._config.max_depth, line.data):
+            message = f"nested deeper than ingest.max_depth = {self._config.max_depth}"
+            return Refused(Reason.TOO_DEEP, message, _report_id(line.data))
+        try:
+            report = FieldReport.model_validate_json(line.data)
+        except ValidationError as error:
+            return Refused(*_explain(error), _report_id(line.data))
+        if unknown := sorted(_blueprints(report) - self._known):
+            message = f"unknown blueprints {unknown}; known are {sorted(self._known)}"
+            return Refused(Reason.UNKNOWN_BLUEPRINT, message[:_MESSAGE_LIMIT], report.report_id)
+        data = report.model_dump_json().encode()
+        return Accepted(report.report_id, _content_digest(data), data)
 
 
 def _content_digest(data: bytes) -> str:
     # Inside a JSON string a quote is escaped, so these bytes occur nowhere but at the field itself.
-    start = data.index(_ISSUED_AT)
+    # It stands near the end of all but an episode's last report.
+    start = data.rindex(_ISSUED_AT)
     end = data.index(b'"', start + len(_ISSUED_AT)) + 1
-    digest = hashlib.sha256(data[:start])
-    digest.update(data[end:])
-    return digest.hexdigest()
+    return hashlib.sha256(data[:start] + data[end:]).hexdigest()
 
 
 def _blueprints(report: FieldReport) -> set[str]:

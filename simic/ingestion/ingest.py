@@ -20,40 +20,32 @@ import hashlib
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 
 from simic.bus.protocol import FIELD_REPORTS, Bus
 from simic.contracts.config import IngestConfig
 from simic.contracts.receipts import IngestReceipt, Provenance
 from simic.ingestion.batch import Batch
-from simic.ingestion.check import check_line
-from simic.lake.columns import Landing, landed_table
-from simic.lake.ledger import Ledger
-from simic.lake.parts import (
-    PARTS_LEDGER,
-    Part,
-    check_parts,
-    committed_parts,
-    delete_orphans,
-    file_digest,
-    ledger_digest,
-    schema_digest,
-    write_part,
-)
-from simic.lake.quarantine import write_quarantine
+from simic.ingestion.check import Checker
+from simic.lake.columns import ColumnReader, Landings, open_columns
+from simic.lake.lake import LAKE_LOCK, Lake, open_lake
+from simic.lake.parts import Part, delete_orphans, ledger_digest, schema_digest, write_part
+from simic.lake.quarantine import Quarantine
 from simic.lake.seen import SeenReports, open_seen
 from simic.runtime.clock import Clock
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
+from simic.runtime.telemetry import MetricSink, NullSink
 
 __all__ = ["ingest"]
 
 _LOG = logging.getLogger(__name__)
 _TMP = "ingest"
 """Folder below the home's tmp that only the holder of the lock uses."""
+
+_NO_SINK = NullSink()
 
 _BATCH_LIMIT_BYTES = 64 * 1024 * 1024
 """A batch ends here even if it has fewer than ``batch_reports``, so that long reports do not fill the memory."""
@@ -67,25 +59,34 @@ def ingest(
     *,
     provenance: Provenance,
     clock: Clock,
+    sink: MetricSink = _NO_SINK,
     on_progress: Callable[[int], None] = lambda _deliveries: None,
     checkpoint: Callable[[str], None] = lambda _point: None,
 ) -> IngestReceipt:
     """Lands every report waiting on the bus exactly once and acknowledges what was delivered.
 
-    One at a time per home: raises TransientError while another process ingests. ``on_progress`` hears how many
-    deliveries were finished. ``checkpoint`` is called with the name of each point passed: ``checked``,
-    ``quarantined``, ``part-written``, ``part-renamed``, ``committed``, ``acknowledged``.
+    One at a time per home: raises TransientError while another process ingests. ``sink`` gets the counts so far
+    after every batch. ``on_progress`` hears how many deliveries were finished. ``checkpoint`` is called with the name
+    of each point passed: ``checked``, ``quarantined``, ``part-written``, ``part-renamed``, ``committed``,
+    ``acknowledged``.
     """
     started_at = clock()
-    check = partial(check_line, config=config, known_blueprints=known_blueprints)
-    with exclusive(home.locks / "ingest", "ingest"):
-        ledger = Ledger(home.ledger / PARTS_LEDGER)
-        parts = committed_parts(ledger)
-        _clean_up(home, parts)
-        with open_seen(check_parts(home.experience, parts, home.data), home.tmp / _TMP) as seen:
-            writer = _Writer(bus, home, ledger, seen, provenance, checkpoint)
+    check = Checker(config, known_blueprints).check
+    with exclusive(home.locks / LAKE_LOCK, "ingest"):
+        lake = open_lake(home)
+        parts = lake.parts
+        _clean_up(lake)
+        lake = lake.locate(started_at, provenance.code_version)
+        lake.check()
+        tmp = home.tmp / _TMP
+        with open_seen(lake.seen_files(), tmp) as seen, open_columns(tmp) as columns:
+            quarantine = Quarantine(home.quarantine, tmp, config.quarantine_mb * 1_000_000)
+            writer = _Writer(bus, lake, seen, columns, quarantine, provenance, sink, checkpoint)
             batch = Batch(clock())
             for delivery in bus.claim(FIELD_REPORTS):
+                if delivery.alone and batch.lines:
+                    writer.commit(batch)
+                    batch = Batch(clock())
                 for line in delivery.open(config.max_report_bytes):
                     batch.add(delivery.source, line, check(line))
                     if batch.lines >= config.batch_reports or batch.size_bytes >= _BATCH_LIMIT_BYTES:
@@ -94,26 +95,35 @@ def ingest(
                         batch = Batch(clock())
                 batch.finished.append(delivery)
                 on_progress(1)
+                if delivery.alone:
+                    writer.commit(batch)
+                    batch = Batch(clock())
             writer.commit(batch)
+        counters = bus.counters(FIELD_REPORTS)
         return IngestReceipt(
             **provenance._asdict(),
             started_at=started_at,
             finished_at=clock(),
             read=writer.read,
-            landed=sum(part.rows for part in writer.parts),
+            landed=writer.landed,
             duplicate=writer.duplicates,
             quarantined=writer.reasons.total(),
+            retried=counters.retried,
+            dead_lettered=counters.dead_lettered,
+            lost=counters.lost,
+            lag=counters.lag,
             reasons=dict(sorted(writer.reasons.items())),
+            raw_dropped=writer.raw_dropped,
             parts=[part.part for part in writer.parts],
             ledger_digest=ledger_digest([*parts, *writer.parts]),
             ledger_rows=sum(part.rows for part in [*parts, *writer.parts]),
         )
 
 
-def _clean_up(home: Home, parts: Sequence[Part]) -> None:
+def _clean_up(lake: Lake) -> None:
     """Removes what a killed run left behind; nothing of it was committed or acknowledged."""
-    shutil.rmtree(home.tmp / _TMP, ignore_errors=True)
-    for name in delete_orphans(home.experience, parts):
+    shutil.rmtree(lake.home.tmp / _TMP, ignore_errors=True)
+    for name in delete_orphans(lake.store, lake.state):
         _LOG.warning("deleted %s: a killed run wrote it and never committed it; its reports come again", name)
 
 
@@ -122,22 +132,27 @@ class _Writer:
     """Commits batches one after the other and counts."""
 
     bus: Bus
-    home: Home
-    ledger: Ledger
+    lake: Lake
     seen: SeenReports
+    columns: ColumnReader
+    quarantine: Quarantine
     provenance: Provenance
+    sink: MetricSink
     checkpoint: Callable[[str], None]
+    batches: int = 0
     read: int = 0
+    landed: int = 0
     duplicates: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
+    raw_dropped: int = 0
     parts: list[Part] = field(default_factory=list)
 
     def commit(self, batch: Batch) -> None:
         """Makes the batch's effect durable, then acknowledges the deliveries it finished."""
         rows, duplicates = batch.settle(self.seen)
-        write_quarantine(batch.refused, directory=self.home.quarantine, tmp=self.home.tmp / _TMP)
+        self.raw_dropped += self.quarantine.write(batch.refused)
         self.checkpoint("quarantined")
-        if rows:
+        if len(rows):
             self._land(rows, batch.began_at)
         self.checkpoint("committed")
         for delivery in batch.finished:
@@ -146,28 +161,41 @@ class _Writer:
         self.read += batch.lines
         self.duplicates += duplicates
         self.reasons.update(batch.reasons())
+        self.batches += 1
+        self.sink.log(self.batches, self.metrics())
 
-    def _land(self, rows: list[Landing], landed_at: datetime) -> None:
-        table = landed_table(rows, landed_at)
-        contents = hashlib.sha256("".join(row.content_digest for row in rows).encode()).hexdigest()
-        path = write_part(
+    def metrics(self) -> dict[str, float]:
+        """Reports so far, by what became of them."""
+        return {
+            "simic.processor.reports_processed": self.read,
+            "simic.processor.reports_failed": self.reasons.total(),
+            "simic.processor.reports_landed": self.landed,
+            "simic.processor.reports_duplicate": self.duplicates,
+            "simic.processor.raw_dropped": self.raw_dropped,
+        }
+
+    def _land(self, rows: Landings, landed_at: datetime) -> None:
+        table = self.columns.table(rows, landed_at)
+        contents = hashlib.sha256("".join(rows.content_digests).encode()).hexdigest()
+        written = write_part(
             table,
-            experience=self.home.experience,
-            tmp=self.home.tmp / _TMP,
-            stem=f"{table.column('report_id')[0].as_py()}-{contents[:16]}",
+            store=self.lake.store,
+            tmp=self.lake.home.tmp / _TMP,
+            stem=f"{rows.report_ids[0]}-{contents[:16]}",
             landed_at=landed_at,
             checkpoint=self.checkpoint,
         )
         part = Part(
-            part=path.relative_to(self.home.experience).as_posix(),
+            part=written.name,
             rows=table.num_rows,
-            size_bytes=path.stat().st_size,
-            sha256=file_digest(path),
-            sources=sorted({row.source for row in rows}),
+            size_bytes=written.size_bytes,
+            sha256=written.sha256,
+            sources=sorted(set(rows.sources)),
             schema_digest=schema_digest(table.schema),
             landed_at=landed_at,
             code_version=self.provenance.code_version,
         )
-        self.ledger.append(part.model_dump(mode="json"))
+        self.lake.ledger.append(part.model_dump(mode="json"))
         self.parts.append(part)
-        self.seen.add([path])
+        self.landed += part.rows
+        self.seen.add([self.lake.ids_file(part)])

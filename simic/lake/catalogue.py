@@ -10,56 +10,54 @@ import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.receipts import GateDecision, PolicyVersion, SnapshotManifest
+from simic.contracts.receipts import GateDecision, PolicyVersion, SnapshotManifest, TrainingReport
+from simic.contracts.snapshots import Pin
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE
 from simic.lake.duck import connect, create_parquet_view, create_table, sandbox
-from simic.lake.ledger import Ledger
-from simic.lake.parts import PARTS_LEDGER, check_parts, committed_parts
+from simic.lake.lake import Lake, open_lake
+from simic.lake.pins import pinned
+from simic.lake.policies import candidate_versions, champion_versions, gate_decisions, parse_record, trainings
 from simic.lake.quarantine import QUARANTINE_SCHEMA
-from simic.lake.schema import LANDED_SCHEMA, arrow_schema
+from simic.lake.relations import attach_parts, create_parts_view, reading_parts
+from simic.lake.schema import arrow_schema
 from simic.lake.sealed import SealedFile, check_once
-from simic.lake.snapshots import STEP_COLUMNS, schema_of
+from simic.lake.snapshots import SNAPSHOT_TABLES, schema_of
 from simic.lake.values import plain_value
 from simic.lake.views import load_views
 from simic.runtime.settings import Home
 
-__all__ = ["GATES_LEDGER", "POLICIES_LEDGER", "build_catalogue", "create_views", "query"]
+__all__ = ["build_catalogue", "create_views", "query"]
 
-POLICIES_LEDGER = "policies.jsonl"
-"""Name of the ledger of ``PolicyVersion`` lines."""
-GATES_LEDGER = "gates.jsonl"
-"""Name of the ledger of ``GateDecision`` lines."""
-
-M = TypeVar("M", bound=BaseModel)
-
+_LANDED = "landed"
 _WHOLE_SNAPSHOTS = "whole-snapshots.json"
 _MEMORY_LIMIT_MB = 1024
 _THREADS = 2
 
 
-def build_catalogue(home: Home) -> Path:
-    """Rebuilds the catalogue and returns its path; raises IntegrityError where a ledger or a manifest is damaged."""
+def build_catalogue(home: Home) -> Lake:
+    """Rebuilds the catalogue and returns the lake it shows; IntegrityError where a ledger or a manifest is damaged."""
+    lake = open_lake(home)
     try:
         home.tmp.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="catalogue-", dir=home.tmp) as folder:
             built = Path(folder) / home.catalogue.name
             with connect(built, tmp=Path(folder), memory_limit_mb=_MEMORY_LIMIT_MB, threads=_THREADS) as connection:
                 connection.execute("BEGIN")  # one commit for all, so one fsync
-                create_views(connection, home)
+                _create_views(connection, lake)
                 _write(connection)
             built.replace(home.catalogue)
     except duckdb.Error as error:
         raise IntegrityError(f"a file that the views show cannot be read: {error}") from error
     except OSError as error:
         raise TransientError(f"cannot write the catalogue: {error.strerror or error}; check space") from error
-    return home.catalogue
+    return lake
 
 
 def _write(connection: duckdb.DuckDBPyConnection) -> None:
@@ -73,7 +71,11 @@ def _write(connection: duckdb.DuckDBPyConnection) -> None:
 
 def create_views(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
     """Every view, over whatever the home holds; missing files mean empty views."""
-    _create_relations(connection, home)
+    _create_views(connection, open_lake(home))
+
+
+def _create_views(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
+    _create_relations(connection, lake)
     for view in load_views():
         connection.execute(f'CREATE VIEW "{view.name}" AS\n{view.sql}')
 
@@ -84,22 +86,30 @@ def query(home: Home, sql: str, limit: int | None = None) -> list[dict[str, Any]
     Runs read-only and without access to other files or the network. Raises ConfigError with DuckDB's own message
     for SQL that is wrong or does more than read.
     """
-    path = build_catalogue(home)
+    lake = build_catalogue(home)
     folders = [home.experience, home.snapshots, home.quarantine]
     with (
         tempfile.TemporaryDirectory(prefix="query-", dir=home.tmp) as tmp,
-        sandbox(path, readable=folders, tmp=Path(tmp)) as connection,
+        sandbox(home.catalogue, readable=folders, tmp=Path(tmp)) as connection,
     ):
         try:
-            _refuse_other_than_select(connection, sql)
-            cursor = connection.execute(sql)
-            names = _unique([column[0] for column in cursor.description or []])
-            rows = itertools.islice(_rows(cursor), limit)
-            return [dict(zip(names, map(plain_value, row), strict=True)) for row in rows]
+            with reading_parts(lake):
+                attach_parts(connection, _LANDED, lake)
+                return _answer(connection, sql, limit)
         except duckdb.OutOfMemoryException as error:
             raise TransientError(f"the query needs more memory than {_MEMORY_LIMIT_MB} MB: {error}") from error
+        except duckdb.IOException as error:
+            raise TransientError(f"a file went away while it was read: {error}; try again") from error
         except duckdb.Error as error:
             raise ConfigError(f"the query failed: {error}") from error
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, sql: str, limit: int | None) -> list[dict[str, Any]]:
+    _refuse_other_than_select(connection, sql)
+    cursor = connection.execute(sql)
+    names = _unique([column[0] for column in cursor.description or []])
+    rows = itertools.islice(_rows(cursor), limit)
+    return [dict(zip(names, map(plain_value, row), strict=True)) for row in rows]
 
 
 def _refuse_other_than_select(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
@@ -127,7 +137,7 @@ def _unique(names: Sequence[str]) -> list[str]:
     return unique
 
 
-def _create_relations(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
+def _create_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
     """What the views read: Parquet as views, ledgers and manifests as small tables."""
     connection.execute(
         "CREATE MACRO split_of(set_name, host_key) AS CASE "
@@ -135,49 +145,46 @@ def _create_relations(connection: duckdb.DuckDBPyConnection, home: Home) -> None
         f"WHEN ('0x' || sha256(set_name || ':' || host_key)[1:8])::UBIGINT % 100 >= {100 - TEST_SHARE} THEN 'test' "
         "ELSE 'validation' END"
     )
-    parts = committed_parts(Ledger(home.ledger / PARTS_LEDGER))
-    create_parquet_view(connection, "landed", check_parts(home.experience, parts, home.data), LANDED_SCHEMA)
+    home = lake.home
+    lake.check()
+    create_parts_view(connection, _LANDED, lake)
     create_parquet_view(connection, "refused", sorted(home.quarantine.glob("*.parquet")), QUARANTINE_SCHEMA)
-    versions = _lines(home.ledger / POLICIES_LEDGER, PolicyVersion)
-    decisions = _lines(home.ledger / GATES_LEDGER, GateDecision)
-    create_table(connection, "policy_versions", _table(versions, PolicyVersion))
-    create_table(connection, "gate_decisions", _table(decisions, GateDecision))
+    create_table(connection, "policy_versions", _table(champion_versions(home), PolicyVersion))
+    create_table(connection, "candidate_versions", _table(candidate_versions(home), PolicyVersion))
+    create_table(connection, "gate_decisions", _table(gate_decisions(home), GateDecision))
+    create_table(connection, "training_reports", _table(trainings(home), TrainingReport))
+    create_table(connection, "pins", _table(list(pinned(home).values()), Pin))
     _create_snapshots(connection, home)
 
 
 def _create_snapshots(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
+    """``manifests``; views over the Parquet of all snapshots; ``snapshot_files`` says whose each file is."""
     manifests = {
-        path.with_name("steps.parquet"): _parse(path, path.read_bytes(), SnapshotManifest).model_copy(
+        path.parent: parse_record(path, path.read_bytes(), SnapshotManifest).model_copy(
             update={"path": str(path.parent)}  # where it lies now, should the home have moved
         )
         for path in sorted(home.snapshots.glob("*/manifest.json"))
     }
     check_once(
         [
-            SealedFile(steps, file.sha256, file.size_bytes)
-            for steps, manifest in manifests.items()
+            SealedFile(folder / file.name, file.sha256, file.size_bytes)
+            for folder, manifest in manifests.items()
             for file in manifest.files
-            if file.name == steps.name
+            if file.name in ("steps.parquet", "rejected.parquet")
         ],
         home.data / _WHOLE_SNAPSHOTS,
         "move the snapshot away and run `simic curate` again",
     )
     create_table(connection, "manifests", _table(list(manifests.values()), SnapshotManifest))
-    create_parquet_view(connection, "snapshot_steps", list(manifests), schema_of(STEP_COLUMNS), has_file_names=True)
-    files = {"filename": [str(path) for path in manifests], "snapshot": [m.digest for m in manifests.values()]}
-    create_table(connection, "snapshot_files", pa.table(files, pa.schema([(name, pa.string()) for name in files])))
+    owners = []
+    for name in ("steps", "rejected"):
+        files = [folder / f"{name}.parquet" for folder in manifests]
+        schema = schema_of(SNAPSHOT_TABLES[name])
+        create_parquet_view(connection, f"snapshot_{name}", files, schema, has_file_names=True)
+        owners += [{"filename": str(path), "snapshot": manifests[path.parent].digest} for path in files]
+    text = pa.schema([("filename", pa.string()), ("snapshot", pa.string())])
+    create_table(connection, "snapshot_files", pa.Table.from_pylist(owners, schema=text))
 
 
 def _table(rows: Sequence[BaseModel], model: type[BaseModel]) -> pa.Table:
     return pa.Table.from_pylist([row.model_dump(mode="python") for row in rows], schema=arrow_schema(model))
-
-
-def _lines(path: Path, model: type[M]) -> list[M]:
-    return [_parse(f"{path}, line {n}", record, model) for n, record in enumerate(Ledger(path).read(), 1)]
-
-
-def _parse(place: object, record: Any, model: type[M]) -> M:
-    try:
-        return model.model_validate_json(record) if isinstance(record, bytes) else model.model_validate(record)
-    except ValidationError as error:
-        raise IntegrityError(f"{place}: not a {model.__name__}: {error.errors()[0]['msg']}") from error

@@ -2,57 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any
 
+import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.json as pj  # type: ignore[import-untyped]
 
 from simic.contracts.errors import ContractViolation
+from simic.lake.duck import connect
 from simic.lake.schema import LANDED_SCHEMA, REPORT_SCHEMA
 
-__all__ = ["Landing", "landed_table"]
+__all__ = ["ColumnReader", "Landings", "categorical_columns", "open_columns"]
+
+_MEMORY_LIMIT_MB = 1024
+_THREADS = 1
+_QUERY = "SELECT unnest(from_json_strict(data, $structure)) FROM landings"
+_UNIQUE = frozenset({"report_id", "command_id", "content_digest"})
+_DUCK_TYPES = {
+    pa.bool_(): "BOOLEAN",
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "VARCHAR",
+    pa.timestamp("us", tz="UTC"): "TIMESTAMPTZ",
+}
 
 
-class Landing(NamedTuple):
-    """One accepted report and where it came from."""
+@dataclass
+class Landings:
+    """Accepted reports and where they came from: lists of equal length, so that a row costs no object of its own."""
 
-    data: bytes
+    report_ids: list[str] = field(default_factory=list)
+    content_digests: list[str] = field(default_factory=list)
+    data: list[bytes] = field(default_factory=list)
     """JSON in the contract's own normal form."""
-    content_digest: str
-    source: str
-    line: int
+    sources: list[str] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def add(self, report_id: str, content_digest: str, data: bytes, source: str, line: int) -> None:
+        """One more report."""
+        self.report_ids.append(report_id)
+        self.content_digests.append(content_digest)
+        self.data.append(data)
+        self.sources.append(source)
+        self.lines.append(line)
+
+    def take(self, rows: Sequence[int]) -> Landings:
+        """These reports, in this order."""
+        columns = (self.report_ids, self.content_digests, self.data, self.sources, self.lines)
+        return Landings(*([column[row] for row in rows] for column in columns))  # type: ignore[arg-type]
 
 
-def landed_table(rows: Sequence[Landing], landed_at: datetime) -> pa.Table:
-    """Columns of ``LANDED_SCHEMA``, one row per landing, in order.
+class ColumnReader:
+    """Reads normal forms into the columns of the lake.
 
-    Reads normal forms only. Raw lines could mean one thing to the contract and another to Arrow's reader (numbers
-    in quotes, fields given twice); of normal forms both read the same values, to the last bit.
+    Normal forms only. Raw lines could mean one thing to the contract and another to DuckDB's reader (numbers in
+    quotes, fields given twice); of normal forms both read the same values, to the last bit.
     """
-    lines = b"\n".join(row.data for row in rows)
-    count = len(rows)
-    try:
-        table = pj.read_json(
-            pa.BufferReader(lines),
-            # One block: rows must not straddle two.
-            read_options=pj.ReadOptions(use_threads=False, block_size=len(lines) + 1),
-            parse_options=pj.ParseOptions(explicit_schema=REPORT_SCHEMA, unexpected_field_behavior="error"),
-        )
-    except pa.ArrowInvalid as error:
-        raise ContractViolation(f"{count} reports in normal form are not columns of the lake: {error}") from error
-    if table.num_rows != count:
-        raise ContractViolation(f"expected {count} rows, found {table.num_rows}")
-    moment = landed_at.astimezone(UTC)
-    landing = [
-        pa.array([row.content_digest for row in rows], pa.string()),
-        pa.array([row.source for row in rows], pa.string()),
-        pa.array([row.line for row in rows], pa.int64()),
-        pa.repeat(pa.scalar(moment, pa.timestamp("us", tz="UTC")), count),
-        pa.repeat(pa.scalar(moment.date(), pa.date32()), count),
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._structure = json.dumps({field.name: _structure(field.type) for field in REPORT_SCHEMA})
+
+    def table(self, rows: Landings, landed_at: datetime) -> pa.Table:
+        """Columns of ``LANDED_SCHEMA``, one row per landing, in order."""
+        self._connection.register("landings", pa.table({"data": pa.array(rows.data, pa.string())}))
+        try:
+            reports = (
+                self._connection.sql(_QUERY, params={"structure": self._structure}).to_arrow_table().cast(REPORT_SCHEMA)
+            )
+        except (duckdb.Error, pa.ArrowInvalid, ValueError) as error:
+            raise ContractViolation(
+                f"{len(rows)} reports in normal form are not columns of the lake: {error}"
+            ) from error
+        finally:
+            self._connection.unregister("landings")
+        if reports.num_rows != len(rows):
+            raise ContractViolation(f"expected {len(rows)} rows, found {reports.num_rows}")
+        moment = landed_at.astimezone(UTC)
+        landing = [
+            pa.array(rows.content_digests, pa.string()),
+            pa.array(rows.sources, pa.string()),
+            pa.array(rows.lines, pa.int64()),
+            pa.repeat(pa.scalar(moment, pa.timestamp("us", tz="UTC")), len(rows)),
+            pa.repeat(pa.scalar(moment.date(), pa.date32()), len(rows)),
+        ]
+        landed = pa.Table.from_arrays([*reports.columns, *landing], schema=LANDED_SCHEMA)
+        landed.validate()
+        return landed
+
+
+@contextmanager
+def open_columns(tmp: Path) -> Iterator[ColumnReader]:
+    """A reader with memory of its own."""
+    with connect(tmp=tmp, memory_limit_mb=_MEMORY_LIMIT_MB, threads=_THREADS) as connection:
+        connection.execute("SET preserve_insertion_order = true")
+        yield ColumnReader(connection)
+
+
+def categorical_columns(schema: pa.Schema) -> list[str]:
+    """Parquet paths of the texts that repeat, which are worth a dictionary; numbers and unique ids are not."""
+    return [
+        path
+        for field in schema
+        for path, kind in _leaves(field.name, field.type)
+        if pa.types.is_string(kind) and path not in _UNIQUE
     ]
-    columns = [table.column(name) for name in REPORT_SCHEMA.names]
-    landed = pa.Table.from_arrays([*columns, *landing], schema=LANDED_SCHEMA)
-    landed.validate()
-    return landed
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    if pa.types.is_struct(kind):
+        for child in kind:
+            yield from _leaves(f"{path}.{child.name}", child.type)
+    elif pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path, kind
+
+
+def _structure(kind: pa.DataType) -> Any:
+    """The type as ``from_json_strict`` wants to be told."""
+    if pa.types.is_list(kind):
+        return [_structure(kind.value_type)]
+    if pa.types.is_struct(kind):
+        return {field.name: _structure(field.type) for field in kind}
+    if kind not in _DUCK_TYPES:
+        raise ContractViolation(f"a report cannot hold {kind}: there is no DuckDB type for it")
+    return _DUCK_TYPES[kind]

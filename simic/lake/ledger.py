@@ -69,6 +69,23 @@ class Ledger:
         committed = content[: content.rfind(b"\n") + 1]
         return [self._parse(number, line) for number, line in enumerate(committed.split(b"\n")[:-1], 1)]
 
+    def torn_bytes(self) -> int:
+        """Length of what a crash left after the last line end; readers ignore it."""
+        try:
+            with self.path.open("rb") as file:
+                return os.fstat(file.fileno()).st_size - _committed_end(file.fileno())
+        except FileNotFoundError:
+            return 0
+
+    def cut_torn_tail(self) -> None:
+        """What the next append would do first; for its writer, who holds the lock."""
+        descriptor = os.open(self.path, os.O_RDWR)
+        try:
+            _cut_torn_tail(descriptor)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
     def _parse(self, number: int, line: bytes) -> dict[str, Any]:
         try:
             record = json.loads(line)
@@ -83,16 +100,21 @@ class Ledger:
 
 def _cut_torn_tail(descriptor: int) -> None:
     """Truncates to the last line end."""
-    size = end = os.fstat(descriptor).st_size
+    end = _committed_end(descriptor)
+    if end < os.fstat(descriptor).st_size:
+        os.ftruncate(descriptor, end)
+
+
+def _committed_end(descriptor: int) -> int:
+    """Where the last line end is, or 0."""
+    end = os.fstat(descriptor).st_size
     while end > 0:
         start = max(0, end - _TAIL_BLOCK_BYTES)
         found = os.pread(descriptor, end - start, start).rfind(b"\n")
         if found >= 0:
-            end = start + found + 1
-            break
+            return start + found + 1
         end = start
-    if end < size:
-        os.ftruncate(descriptor, end)
+    return 0
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Parts: Parquet files that exist whole or not at all, and count only once a ledger lists them.
 
-Order of a landing: write under ``tmp``, fsync, rename into place, fsync the directory; then, by the caller, one
-ledger line, fsync. A part on disk that no ledger line lists is an orphan of a crash and may be deleted: its
+Order of a landing: write under ``tmp``, fsync, hand it to the store, which makes it durable; then, by the caller, one
+ledger line, fsync. A part in the store that no ledger line names is an orphan of a crash and may be deleted: its
 source was never acknowledged.
 """
 
@@ -9,135 +9,135 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import IO, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
-from pydantic import Field, ValidationError
 
-from simic.contracts.base import Contract, Count, Digest, UtcDatetime
 from simic.contracts.errors import IntegrityError, TransientError
-from simic.lake.ledger import Ledger
-from simic.lake.sealed import SealedFile, check_once
+from simic.lake.columns import categorical_columns
+from simic.lake.operations import PARTS_LEDGER, LedgerState, Part, committed_parts, ledger_digest
+from simic.lake.store import LocalParts, PartStore, sync_folder
 
 __all__ = [
     "PARTS_LEDGER",
     "Part",
-    "check_parts",
+    "Written",
+    "check_part",
     "committed_parts",
     "delete_orphans",
     "file_digest",
+    "find_orphans",
     "ledger_digest",
+    "part_name",
     "schema_digest",
+    "store_part",
     "sync_folder",
+    "synced",
     "verify_part",
     "write_part",
 ]
 
-PARTS_LEDGER = "ingest.jsonl"
-"""Name of the ledger that lists parts."""
-
 _ROW_GROUP = 131_072
 """Rows."""
-_WHOLE = "whole-parts.json"
+
+Checkpoint = Callable[[str], None]
 
 
-class Part(Contract):
-    """One ledger line: a committed part."""
+class Written(NamedTuple):
+    """A part in the store, not yet committed."""
 
-    schema_version: Literal[1] = 1
-    part: Annotated[str, Field(pattern=r"^day=\d{4}-\d{2}-\d{2}/part-[0-9a-z]+-[0-9a-f]{16}\.parquet$")]
-    """Path below the experience directory."""
-    rows: Count
-    size_bytes: Count
-    sha256: Digest
-    """Of the file."""
-    sources: list[str]
-    """Deliveries it holds rows of."""
-    schema_digest: Digest
-    """Of the columns' names and types."""
-    landed_at: UtcDatetime
-    code_version: str
+    name: str
+    size_bytes: int
+    sha256: str
 
 
 def write_part(
-    table: pa.Table, *, experience: Path, tmp: Path, stem: str, landed_at: datetime, checkpoint: Callable[[str], None]
-) -> Path:
-    """Writes ``day=<landed day>/part-<stem>.parquet`` durably and returns its path.
+    table: pa.Table, *, store: PartStore, tmp: Path, stem: str, landed_at: datetime, checkpoint: Checkpoint
+) -> Written:
+    """Writes ``day=<landed day>/part-<stem>.parquet`` durably.
 
-    ``checkpoint`` is called with ``part-written`` before the rename and ``part-renamed`` after.
+    ``checkpoint`` is called with ``part-written`` before it enters the store and ``part-renamed`` after.
     """
-    folder = experience / f"day={landed_at.astimezone(UTC):%Y-%m-%d}"
-    name = f"part-{stem}.parquet"
+    name = part_name(landed_at, stem)
+    unfinished = tmp / Path(name).name
+    with synced(unfinished) as file:
+        pq.write_table(
+            table,
+            file,
+            compression="zstd",
+            compression_level=3,
+            row_group_size=_ROW_GROUP,
+            store_schema=True,
+            use_dictionary=categorical_columns(table.schema),
+        )
+    return store_part(unfinished, name, store, checkpoint)
+
+
+def store_part(unfinished: Path, name: str, store: PartStore, checkpoint: Checkpoint) -> Written:
+    """Hands a synced file to the store; it gets a ledger line next, or is an orphan."""
+    written = Written(name, unfinished.stat().st_size, file_digest(unfinished))
+    checkpoint("part-written")
+    store.put(unfinished, name)
+    checkpoint("part-renamed")
+    return written
+
+
+def part_name(day: datetime, stem: str) -> str:
+    """Where a part of that day (UTC) lies."""
+    return f"day={day:%Y-%m-%d}/part-{stem}.parquet"
+
+
+@contextmanager
+def synced(path: Path) -> Iterator[IO[bytes]]:
+    """A new file for writing, on disk when the context ends; a full disk or a denied one is a TransientError."""
     try:
-        is_new_folder = not folder.exists()
-        folder.mkdir(parents=True, exist_ok=True)
-        tmp.mkdir(parents=True, exist_ok=True)
-        with (tmp / name).open("wb") as file:
-            pq.write_table(
-                table, file, compression="zstd", compression_level=3, row_group_size=_ROW_GROUP, store_schema=True
-            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        checkpoint("part-written")
-        (tmp / name).replace(folder / name)
-        sync_folder(folder)
-        if is_new_folder:
-            sync_folder(experience)
     except OSError as error:
-        raise TransientError(f"cannot land {name}: {error.strerror or error}; check space and permissions") from error
-    checkpoint("part-renamed")
-    return folder / name
+        raise TransientError(
+            f"cannot write {path.name}: {error.strerror or error}; check space and permissions"
+        ) from error
 
 
-def committed_parts(ledger: Ledger) -> list[Part]:
-    """Every committed part, oldest first: the only list that readers use."""
-    parts = []
-    for number, record in enumerate(ledger.read(), 1):
-        try:
-            parts.append(Part.model_validate(record))
-        except ValidationError as error:
-            raise IntegrityError(f"{ledger.path}, line {number}: not a part: {error.errors()[0]['msg']}") from error
-    return parts
+def find_orphans(store: PartStore, state: LedgerState) -> list[str]:
+    """Part files that no ledger line names: written by a run that was killed before it committed them."""
+    named = state.named
+    return [name for name in store.names() if name not in named]
 
 
-def ledger_digest(parts: Iterable[Part]) -> str:
-    """SHA-256 over one line ``<part> <rows> <sha256>`` per committed part, in ledger order."""
-    lines = [f"{part.part} {part.rows} {part.sha256}\n" for part in parts]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+def delete_orphans(store: PartStore, state: LedgerState) -> list[str]:
+    """Deletes part files that no ledger line names and returns their names."""
+    found = find_orphans(store, state)
+    for name in found:
+        store.delete(name)
+    return found
 
 
-def delete_orphans(experience: Path, parts: Sequence[Part]) -> list[str]:
-    """Deletes part files that no ledger line lists and returns their names."""
-    listed = {part.part for part in parts}
-    orphans = []
-    for path in sorted(experience.glob("day=*/part-*.parquet")):
-        name = path.relative_to(experience).as_posix()
-        if name not in listed:
-            path.unlink()
-            sync_folder(path.parent)
-            orphans.append(name)
-    return orphans
+def check_part(store: PartStore, part: Part) -> None:
+    """Raises IntegrityError if what the store holds is not, to the byte, what was committed."""
+    found = store.size_bytes(part.part)
+    place = f"{store.place}/{part.part}"
+    if found is None:
+        raise IntegrityError(f"{place} is in the ledger but not there; see `simic doctor`")
+    if found != part.size_bytes:
+        raise IntegrityError(f"{place}: expected {part.size_bytes} bytes, found {found}; see `simic doctor`")
+    if (digest := store.digest(part.part)) != part.sha256:
+        raise IntegrityError(f"{place}: expected SHA-256 {part.sha256}, found {digest}; see `simic doctor --deep`")
 
 
 def verify_part(experience: Path, part: Part) -> Path:
-    """The part's path; raises IntegrityError if its bytes are not those committed."""
-    path = experience / part.part
-    if not path.is_file():
-        raise IntegrityError(f"{path} is in the ledger but not on disk; restore it from a backup")
-    if (found := file_digest(path)) != part.sha256:
-        raise IntegrityError(f"{path}: expected SHA-256 {part.sha256}, found {found}; restore it from a backup")
-    return path
-
-
-def check_parts(experience: Path, parts: Iterable[Part], notes: Path) -> list[Path]:
-    """The paths of parts that are about to be read; raises IntegrityError as ``check_once`` does."""
-    files = [SealedFile(experience / part.part, part.sha256, part.size_bytes) for part in parts]
-    check_once(files, notes / _WHOLE, "restore it from a backup")
-    return [file.path for file in files]
+    """The path of a part in a directory; raises IntegrityError if its bytes are not those committed."""
+    store = LocalParts(experience)
+    check_part(store, part)
+    return store.path(part.part)
 
 
 def file_digest(path: Path) -> str:
@@ -150,12 +150,3 @@ def schema_digest(schema: pa.Schema) -> str:
     """SHA-256 over the names, types and nullability of the columns."""
     text = "\n".join(f"{field.name} {field.type} {field.nullable}" for field in schema)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes renames within ``folder`` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +22,7 @@ from simic.contracts.errors import TransientError
 from simic.lake.parts import sync_folder
 from simic.lake.schema import arrow_schema
 
-__all__ = ["QUARANTINE_SCHEMA", "RAW_LIMIT_BYTES", "QuarantineEntry", "Reason", "write_quarantine"]
+__all__ = ["QUARANTINE_SCHEMA", "RAW_LIMIT_BYTES", "Quarantine", "QuarantineEntry", "Reason"]
 
 RAW_LIMIT_BYTES = 16 * 1024
 
@@ -73,37 +73,61 @@ class QuarantineEntry(Contract):
     raw_sha256: Digest
     """Of what was read of the line."""
     raw: bytes
-    """Its first 16 KiB; empty for duplicates."""
+    """Its first 16 KiB; empty for duplicates, and where the quarantine was full."""
     seen_at: UtcDatetime
 
 
 QUARANTINE_SCHEMA = arrow_schema(QuarantineEntry)
 
 
-def write_quarantine(entries: Sequence[QuarantineEntry], *, directory: Path, tmp: Path) -> Path | None:
-    """Writes entries durably into one file named by their ids; None if there are none.
+class Quarantine:
+    """The refused lines below one directory, whose raw bytes take up no more than a budget.
 
-    A file of that name stays as it is: it holds the same refusals, seen earlier.
+    Once the files there have grown to it, entries lose their raw bytes and keep the rest, some 200 bytes each: a
+    flood of garbage fills no disk, and still every line of it can be counted and recognised.
     """
-    if not entries:
-        return None
-    rows = [{**entry.model_dump(), "reason": entry.reason.value} for entry in entries]
-    table = pa.Table.from_pylist(rows, schema=QUARANTINE_SCHEMA)
-    digest = hashlib.sha256("".join(entry.quarantine_id for entry in entries).encode()).hexdigest()
-    name = f"refused-{digest[:16]}.parquet"
-    try:
-        if (directory / name).exists():
-            return directory / name
-        directory.mkdir(parents=True, exist_ok=True)
-        tmp.mkdir(parents=True, exist_ok=True)
-        with (tmp / name).open("wb") as file:
-            pq.write_table(table, file, compression="zstd", compression_level=3)
-            file.flush()
-            os.fsync(file.fileno())
-        (tmp / name).replace(directory / name)
-        sync_folder(directory)
-    except OSError as error:
-        raise TransientError(
-            f"cannot quarantine {name}: {error.strerror or error}; check space and permissions"
-        ) from error
-    return directory / name
+
+    def __init__(self, directory: Path, tmp: Path, budget_bytes: int) -> None:
+        self._directory = directory
+        self._tmp = tmp
+        self._room_bytes = budget_bytes - sum(path.stat().st_size for path in directory.glob("refused-*.parquet"))
+
+    def write(self, entries: Sequence[QuarantineEntry]) -> int:
+        """Writes entries durably into one file named by their ids; returns how many lost their raw bytes.
+
+        A file of that name stays as it is: it holds the same refusals, seen earlier.
+        """
+        if not entries:
+            return 0
+        digest = hashlib.sha256("".join(entry.quarantine_id for entry in entries).encode()).hexdigest()
+        name = f"refused-{digest[:16]}.parquet"
+        try:
+            if (self._directory / name).exists():
+                return 0
+            kept = list(self._fitting(entries))
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._tmp.mkdir(parents=True, exist_ok=True)
+            with (self._tmp / name).open("wb") as file:
+                pq.write_table(_table(kept), file, compression="zstd", compression_level=3)
+                file.flush()
+                os.fsync(file.fileno())
+                self._room_bytes -= file.tell()
+            (self._tmp / name).replace(self._directory / name)
+            sync_folder(self._directory)
+        except OSError as error:
+            raise TransientError(
+                f"cannot quarantine {name}: {error.strerror or error}; check space and permissions"
+            ) from error
+        return sum(bool(entry.raw) and not fitted.raw for entry, fitted in zip(entries, kept, strict=True))
+
+    def _fitting(self, entries: Sequence[QuarantineEntry]) -> Iterator[QuarantineEntry]:
+        """The entries, the raw bytes of each as long as there is room for them uncompressed."""
+        room_bytes = self._room_bytes
+        for entry in entries:
+            room_bytes -= len(entry.raw)
+            yield entry if room_bytes >= 0 else entry.model_copy(update={"raw": b""})
+
+
+def _table(entries: Sequence[QuarantineEntry]) -> pa.Table:
+    columns = [pa.array([getattr(entry, field.name) for entry in entries], field.type) for field in QUARANTINE_SCHEMA]
+    return pa.Table.from_arrays(columns, schema=QUARANTINE_SCHEMA)

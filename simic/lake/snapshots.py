@@ -6,7 +6,15 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from simic.lake.schema import REPORT_SCHEMA
 
-__all__ = ["EPISODE_COLUMNS", "REJECTED_COLUMNS", "SNAPSHOT_TABLES", "STEP_COLUMNS", "schema_of"]
+__all__ = [
+    "DIFFICULTY_COLUMNS",
+    "EPISODE_COLUMNS",
+    "REJECTED_COLUMNS",
+    "SNAPSHOT_TABLES",
+    "STATISTICS_COLUMNS",
+    "STEP_COLUMNS",
+    "schema_of",
+]
 
 Columns = dict[str, tuple[pa.DataType, str]]
 
@@ -29,6 +37,8 @@ _TERMS: Columns = {
     "reward_progress": (_REAL, "Points for validation accuracy gained."),
     "reward_rent": (_REAL, "Points paid for parameters; zero or negative."),
     "reward_penalty": (_REAL, "Points paid for a panic; zero or negative."),
+    "reward_shaping": (_REAL, "Points for the change of the potential; null where the family has none."),
+    "reward_effort": (_REAL, "Points paid for germinating and pruning; null where the family has no such price."),
 }
 
 STEP_COLUMNS: Columns = {
@@ -51,8 +61,18 @@ STEP_COLUMNS: Columns = {
     "has_governor": (_TRUTH, "The governor ended the episode here."),
     "terminated": (_TRUTH, "The episode ended here by itself."),
     "truncated": (_TRUTH, "The episode was cut off here."),
+    "contribution": (_REAL, "The largest measured of any seed after the window; null where none was measured."),
+    "is_hacking": (
+        _TRUTH,
+        "A seed claims over 5 times what the host has improved since its start; null without contribution.",
+    ),
+    "is_ransomware": (
+        _TRUTH,
+        "A contribution above 0.1 though the host has lost over 0.2 since its start; null without contribution.",
+    ),
     **_TERMS,
-    "reward": (_REAL, "The sum of the three terms."),
+    "potential": (_REAL, "Of the state, in points; null where the family has none."),
+    "reward": (_REAL, "The sum of the terms that are not null."),
     "return_to_go": (_REAL, "Discounted rewards from here to the last step told; nothing is added for a cut."),
 }
 """``steps.parquet``: one step of a usable episode."""
@@ -60,6 +80,12 @@ STEP_COLUMNS: Columns = {
 EPISODE_COLUMNS: Columns = {
     "run_id": (_TEXT, "The episode; rows are ordered by it."),
     **_IDENTITY,
+    "versions_behind": (_WHOLE, "Policies known to be newer than the one that acted; null without a policy."),
+    "quality": (
+        _REAL,
+        "From 0 to 1: the product of the shares of felt seeds whose contribution was measured, of probed seeds with "
+        "healthy gradients, and of decisions likelier than exp(-10).",
+    ),
     "steps": (_WHOLE, "Rows in `steps.parquet`."),
     "terminated": (_TRUTH, "It ended by itself."),
     "truncated": (_TRUTH, "It was cut off."),
@@ -71,6 +97,8 @@ EPISODE_COLUMNS: Columns = {
     "accuracy_after": (_REAL, "Validation accuracy of the network kept."),
     "test_accuracy": (_REAL, "Test accuracy of the network kept; never learned from."),
     "committed_parameters": (_WHOLE, "Parameters of its fossilised seeds."),
+    "hacking_steps": (_WHOLE, "Steps with `is_hacking`."),
+    "ransomware_steps": (_WHOLE, "Steps with `is_ransomware`."),
     **_TERMS,
     "episode_return": (_REAL, "The undiscounted sum of its rewards."),
     "discounted_return": (_REAL, "Its rewards discounted to the first step."),
@@ -83,16 +111,42 @@ REJECTED_COLUMNS: Columns = {
     "step": (_WHOLE, "Its step."),
     "reason": (
         _TEXT,
-        "duplicate; or why its whole episode cannot be used: expired, mixed_identity, overlap, gap, unfinished, "
-        "ends_twice, other_horizon, broken_chain.",
+        "duplicate (told again), conflict (other content under its id), same_content (under another id); or why its "
+        "whole episode cannot be used: expired, stale, mixed_identity, overlap, gap, unfinished, ends_twice, "
+        "other_horizon, broken_chain, evicted.",
     ),
 }
 """``rejected.parquet``: one landed row that is not in ``steps.parquet``."""
+
+DIFFICULTY_COLUMNS: Columns = {
+    "set": _IDENTITY["set"],
+    "family": _IDENTITY["family"],
+    "host_key": _IDENTITY["host_key"],
+    "episodes": (_WHOLE, "Usable ones."),
+    "mean_return": (_REAL, "Their undiscounted returns, in points of the snapshot's reward family."),
+    "difficulty": (_REAL, "Rank among the training hosts of the set: 0 the easiest, 1 the hardest."),
+}
+"""``difficulty.parquet``: one training host."""
+
+STATISTICS_COLUMNS: Columns = {
+    "node": (_TEXT, "context, slot or layer."),
+    "name": (_TEXT, "The number, as in SystemState, SeedState or LayerNode."),
+    "total": (_WHOLE, "Nodes seen, in the training episodes with the 5,000 smallest run ids."),
+    "present": (_WHOLE, "Nodes at which it was measured."),
+    "lowest": (_REAL, "Null if it never was measured; likewise below."),
+    "highest": (_REAL, ""),
+    "mean": (_REAL, "Of values clipped to a million, to a millionth."),
+    "deviation": (_REAL, "Likewise, of the population."),
+    "version": (_TEXT, "Of all the numbers in this file: SHA-256."),
+}
+"""``statistics.parquet``: one number of one kind of node, for normalising."""
 
 SNAPSHOT_TABLES: dict[str, Columns] = {
     "steps": STEP_COLUMNS,
     "episodes": EPISODE_COLUMNS,
     "rejected": REJECTED_COLUMNS,
+    "difficulty": DIFFICULTY_COLUMNS,
+    "statistics": STATISTICS_COLUMNS,
 }
 
 

@@ -11,6 +11,7 @@ from simic.contracts.errors import ConfigError, GateRejected, IntegrityError, Tr
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import GateDecision, PolicyVersion, Verdict
 from simic.lake.ledger import Ledger
+from simic.lake.policies import CANDIDATES_LEDGER, GATES_LEDGER
 from simic.registry.journal import Operation
 from simic.registry.models import CANDIDATE, CHAMPION, MODEL_NAME, Models, Registered
 from simic.registry.promotion import OnStep, Promotions, fetch_verified, policy_version
@@ -43,7 +44,8 @@ class Registry:
             self._client = open_client(home.tracking_uri)
         self._models = Models(self._client, home.tracking_uri)
         self._promotions = Promotions(home, self._models, keyring, clock, on_step)
-        self._gates = Ledger(home.ledger / "gates.jsonl")
+        self._gates = Ledger(home.ledger / GATES_LEDGER)
+        self._candidates = Ledger(home.ledger / CANDIDATES_LEDGER)
         self._settle()
 
     def record(self, evidence: Evidence) -> PolicyVersion:
@@ -73,8 +75,9 @@ class Registry:
                 self._models.tag(version.number, tags)
             self._on_step("registered")
             self._models.set_alias(CANDIDATE, version.number)
-            self._finish_run(run_id, evidence.gate)
-            return self._receipt(version.number)
+            receipt = self._receipt(version.number)
+            self._finish_run(run_id, evidence.gate, receipt)
+            return receipt
 
     def promote(self, version: PolicyVersion, gate: GateDecision) -> PolicyVersion:
         """Make a recorded candidate champion; the gate must have accepted it against the present champion."""
@@ -133,7 +136,11 @@ class Registry:
             version, datetime.fromisoformat(version.tags.get("promoted_at", version.tags["recorded_at"]))
         )
 
-    def _finish_run(self, run_id: str, gate: GateDecision) -> None:
+    def _finish_run(self, run_id: str, gate: GateDecision, version: PolicyVersion) -> None:
+        """List the decision and the version it is about, once each; the receipt may still name an earlier decision."""
+        if not any(record["gate_digest"] == gate.digest for record in self._candidates.read()):
+            judged = {"gate_digest": gate.digest, "started_at": gate.finished_at, "finished_at": gate.finished_at}
+            self._candidates.append(version.model_copy(update=judged).model_dump(mode="json"))
         if not any(record["digest"] == gate.digest for record in self._gates.read()):
             self._gates.append(gate.model_dump(mode="json"))
         self._client.set_terminated(run_id, "FINISHED", int(gate.finished_at.timestamp() * 1000))

@@ -23,6 +23,7 @@ from simic.controllers.features import encode
 from simic.controllers.graph import GraphBatch
 from simic.controllers.heads import MaskTensors
 from simic.replay.arrow import column, flags, numbers, texts
+from simic.replay.assemble import Places, Steps, assemble
 from simic.replay.batch import SequenceBatch
 from simic.replay.columns import actions_of, join, masks_of, observations_of, propensities_of
 from simic.replay.manifest import read_manifest
@@ -34,23 +35,6 @@ _COLUMNS = (
     "run_id", "step", "set", "family", "host_key", "controller", "policy_version", "state", "final_state", "available",
     "action", "log_prob_behaviour", "reward", "return_to_go", "terminated", "truncated",
 )  # fmt: skip
-
-
-class Steps(NamedTuple):
-    """One row per step, ordered by sequence and time."""
-
-    actions: Tensor
-    """int64 [N, A]"""
-    log_prob_heads: Tensor
-    """float32 [N, A]"""
-    log_prob_behaviour: Tensor
-    """float32 [N]"""
-    rewards: Tensor
-    """float32 [N]"""
-    discounts: Tensor
-    """float32 [N]"""
-    returns: Tensor
-    """float32 [N]"""
 
 
 class Sequences(NamedTuple):
@@ -76,7 +60,7 @@ class GraphStore:
     ) -> None:
         """``table`` holds N + E graphs: all states, then the final state of each sequence."""
         self.sequences, self.steps, self.table, self.blueprints = sequences, steps, table, blueprints
-        self._masks = MaskTensors.of(masks)
+        self.masks = MaskTensors.of(masks)
         if table.graphs != len(steps.rewards) + len(self):
             raise ContractViolation(f"{table.graphs} graphs for {len(steps.rewards)} steps and {len(self)} sequences")
 
@@ -127,46 +111,17 @@ class GraphStore:
     def size_bytes(self) -> int:
         """Bytes of all tensors held."""
         graphs = [x for x in self.table if isinstance(x, Tensor)]
-        tensors = [*graphs, *self.table.edges.values(), *self.steps, *self._masks]
+        tensors = [*graphs, *self.table.edges.values(), *self.steps, *self.masks]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def batch(self, sequence_ids: NDArray[np.int64]) -> SequenceBatch:
         """The given sequences, in the given order, as one time-major batch."""
-        starts, lengths = self.sequences.starts[sequence_ids], self.sequences.lengths[sequence_ids]
-        batch, steps = len(sequence_ids), int(lengths.max())
-        place = np.repeat(np.arange(batch), lengths)
-        time = np.arange(len(place)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        rows = torch.from_numpy(starts[place] + time)
-        finals = torch.from_numpy(self.step_count + sequence_ids)
-        flat = torch.from_numpy(time * batch + place)
+        return assemble(sequence_ids, self.places(sequence_ids), self.steps, self.masks, self.table)
 
-        def spread(values: Tensor) -> Tensor:
-            return values.new_zeros(steps * batch).index_copy_(0, flat, values[rows]).view(steps, batch)
-
-        valid = torch.from_numpy(np.arange(steps)[:, None] < lengths)
-        return SequenceBatch(
-            sequence_ids=sequence_ids,
-            valid=valid,
-            rewards=spread(self.steps.rewards),
-            discounts=spread(self.steps.discounts),
-            is_cut=torch.from_numpy(np.arange(steps)[:, None] >= lengths - 1),
-            log_prob_behaviour=spread(self.steps.log_prob_behaviour),
-            returns=spread(self.steps.returns),
-            actions=self.steps.actions[rows],
-            log_prob_heads=self.steps.log_prob_heads[rows],
-            masks=self._masks_at(rows),
-            steps=self.table.take(rows),
-            with_finals=self.table.take(torch.cat([rows, finals])),
-            time=torch.from_numpy(time),
-            place=torch.from_numpy(place),
-        )
-
-    def _masks_at(self, rows: Tensor) -> MaskTensors:
-        starts = self.table.slot_ptr[rows]
-        lengths = self.table.slot_ptr[rows + 1] - starts
-        before = torch.cumsum(lengths, 0) - lengths
-        slots = torch.repeat_interleave(starts - before, lengths) + torch.arange(int(lengths.sum()))
-        return MaskTensors(self._masks.op[rows], self._masks.slot[slots], self._masks.blueprint[rows])
+    def places(self, sequence_ids: NDArray[np.int64]) -> Places:
+        """Where the given sequences lie in ``steps`` and ``table``."""
+        chosen = self.sequences.starts[sequence_ids], self.sequences.lengths[sequence_ids]
+        return Places(*chosen, self.step_count + sequence_ids)
 
 
 def _read(path: Path, split: str) -> pa.Table:

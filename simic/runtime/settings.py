@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -19,9 +19,11 @@ from pydantic_core import ErrorDetails
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
 
-__all__ = ["HOME_VARIABLE", "Home", "config_digest", "load_profile", "profile_names", "resolve_home"]
+__all__ = ["HOME_VARIABLE", "LAKE_VARIABLE", "Home", "config_digest", "load_profile", "profile_names", "resolve_home"]
 
 HOME_VARIABLE = "SIMIC_HOME"
+LAKE_VARIABLE = "SIMIC_LAKE_URL"
+"""Where landed parts lie, if not in the home."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Home:
     """The one directory that holds everything a run writes; ``root`` is absolute."""
 
     root: Path
+    lake_url: str | None = None
+    """The store of landed parts that was asked for; null means ``experience``, or what the ledger says."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", self.root.absolute())
@@ -47,6 +51,11 @@ class Home:
     def experience(self) -> Path:
         """Landed Parquet parts."""
         return self.data / "experience"
+
+    @property
+    def ids(self) -> Path:
+        """Ids of reports that were dropped or lie elsewhere; one told again is recognised by them."""
+        return self.data / "ids"
 
     @property
     def ledger(self) -> Path:
@@ -135,11 +144,11 @@ class Home:
 
 def resolve_home() -> Home:
     """``SIMIC_HOME``, or the checkout the current directory lies in, or the current directory."""
-    named = os.environ.get(HOME_VARIABLE)
+    named, lake_url = os.environ.get(HOME_VARIABLE), os.environ.get(LAKE_VARIABLE) or None
     if named:
-        return Home(Path(named).expanduser())
+        return Home(Path(named).expanduser(), lake_url)
     here = Path.cwd()
-    return Home(next((path for path in (here, *here.parents) if _is_checkout(path)), here))
+    return Home(next((path for path in (here, *here.parents) if _is_checkout(path)), here), lake_url)
 
 
 def _is_checkout(path: Path) -> bool:
@@ -227,7 +236,7 @@ def _merge(into: dict[str, Any], extra: Mapping[str, Any]) -> None:
 
 def _refuse_unknown(settings: Mapping[str, Any], profile: str) -> None:
     known = tuple(_settings_of(RunConfig, ""))
-    for name in _names_in(settings, RunConfig, ""):
+    for name in _names_in(settings, [RunConfig], ""):
         if name not in known:
             nearest = _nearest(name, known)
             table = name.rpartition(".")[0]
@@ -240,23 +249,26 @@ def _settings_of(model: type[BaseModel], prefix: str) -> Iterator[str]:
     """Dotted names of all fields, tables included."""
     for name, field in model.model_fields.items():
         yield prefix + name
-        if (table := _table(field.annotation)) is not None:
+        for table in _tables(field.annotation):
             yield from _settings_of(table, f"{prefix}{name}.")
 
 
-def _names_in(settings: Mapping[str, Any], model: type[BaseModel] | None, prefix: str) -> Iterator[str]:
+def _names_in(settings: Mapping[str, Any], models: Sequence[type[BaseModel]], prefix: str) -> Iterator[str]:
     """Dotted names in use; an unknown table counts by what stands in it, which says more than its own name."""
     for name, value in settings.items():
-        field = None if model is None else model.model_fields.get(name)
-        table = None if field is None else _table(field.annotation)
-        if isinstance(value, Mapping) and value and (field is None or table is not None):
-            yield from _names_in(value, table, f"{prefix}{name}.")
+        fields = [model.model_fields[name] for model in models if name in model.model_fields]
+        tables = [table for field in fields for table in _tables(field.annotation)]
+        if isinstance(value, Mapping) and value and (tables or not fields):
+            yield from _names_in(value, tables, f"{prefix}{name}.")
         else:
             yield prefix + name
 
 
-def _table(annotation: Any) -> type[BaseModel] | None:
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+def _tables(annotation: Any) -> list[type[BaseModel]]:
+    """The contracts a setting may hold: none, one, or those of a union."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [table for member in get_args(annotation) for table in _tables(member)]
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:

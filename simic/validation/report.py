@@ -80,7 +80,7 @@ def validate(
         judging_hosts(training.digest, config.world, config.trial),
         config.world,
         config.trial,
-        config.curate.reward,
+        config.curate.reward.basic,
         provenance=provenance,
         clock=clock,
         on_done=on_done,
@@ -128,7 +128,7 @@ def _watch(
     """
     rows = [trials.families.index(family) for family in dict.fromkeys(trials.families)]
     hosts = identify(trials.set, [trials.host_keys[row] for row in rows])
-    job = TrialJob(CANDIDATE, candidate, hosts, config.world, config.curate.reward, trial_seed(provenance))
+    job = TrialJob(CANDIDATE, candidate, hosts, config.world, config.curate.reward.basic, trial_seed(provenance))
     steps = list(steps_of(build(candidate, hosts), job))
     results = score(steps, len(hosts), job.world, job.reward)
     before = next(trial.returns for trial in trials.controllers if trial.controller == CANDIDATE)

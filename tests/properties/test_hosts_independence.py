@@ -113,15 +113,16 @@ def test_the_convolutional_histories_exercise_every_blueprint_and_pruning(
     assert stages >= {STAGE_INDEX[stage] for stage in (SeedStage.EMBARGOED, SeedStage.BLENDING, SeedStage.FOSSILIZED)}
 
 
-@pytest.mark.parametrize("world_set", ["benchmark", "compound"])
-def test_bits_do_not_depend_on_the_number_of_threads(world_set: str) -> None:
-    """MLPs on one thread or two; more threads, and convolutional hosts on two, may round otherwise."""
-    one, two = ensemble(KEYS, world_set=world_set), ensemble(KEYS, world_set=world_set, threads=2)
+@pytest.mark.parametrize(("world_set", "hosts"), [("benchmark", 64), ("compound", 64), ("images", 12), ("images", 1)])
+def test_bits_do_not_depend_on_the_number_of_threads(world_set: str, hosts: int) -> None:
+    """One thread or two; more may round otherwise. Of a few hosts, some blueprints grow in one alone."""
+    keys = KEYS[:hosts]
+    one, two = ensemble(keys, world_set=world_set), ensemble(keys, world_set=world_set, threads=2)
     for epoch in range(3):
         actions = random_actions(one.masks(), _uniforms(one, epoch), patience=0.0)
         one.step(actions)
         two.step(actions)
-    assert all(_bits(one, row) == _bits(two, row) for row in range(len(KEYS)))
+    assert all(_bits(one, row) == _bits(two, row) for row in range(hosts))
     assert torch.get_num_threads() == 1, "the process keeps its own setting"
 
 

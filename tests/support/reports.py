@@ -13,7 +13,17 @@ import numpy as np
 
 from simic.contracts.field_report import FieldReport
 
-__all__ = ["BLUEPRINTS", "DEFAULT_SCRIPT", "EPOCH_ZERO", "episode", "episodes", "line", "plain", "write_jsonl"]
+__all__ = [
+    "BLUEPRINTS",
+    "DEFAULT_SCRIPT",
+    "EPOCH_ZERO",
+    "episode",
+    "episodes",
+    "line",
+    "plain",
+    "smaller",
+    "write_jsonl",
+]
 
 EPOCH_ZERO = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 BLUEPRINTS = ("attention", "bottleneck", "gate", "mlp", "norm", "relu")
@@ -111,6 +121,18 @@ def episodes(keys: Iterable[int], **arguments: Any) -> list[FieldReport]:
 def plain(report: FieldReport) -> dict[str, Any]:
     """The report as a JSON object that a test may spoil."""
     return json.loads(report.model_dump_json())
+
+
+def smaller(raw: dict[str, Any]) -> dict[str, Any]:
+    """The same report of a host with two layers and one slot: some 2 kB in normal form."""
+    for state in (raw["state"], raw["final_state"]):
+        if state is not None:
+            graph = state["graph"]
+            state["slots"] = state["slots"][:1]
+            graph["layers"] = [graph["layers"][0], graph["layers"][-1]]
+            graph["connects"], graph["monitors"] = [[0, 1]], [[0, 0]]
+    raw["available"]["slot"] = [row[:1] for row in raw["available"]["slot"]]
+    return raw
 
 
 def line(report: FieldReport | Mapping[str, Any]) -> bytes:

@@ -1,19 +1,26 @@
--- Flat columns of every landed report, repetitions included.
+-- What decides over a landed report, repetitions included; ids as 16 bytes, since every row is held at once.
+-- seeds: the living and fossilised seeds of the state, in the order of its slots; final_seeds: of the final state.
 -- grain:  one landed row
--- key:    none
--- inputs: reports (the parts that the ledger lists)
+-- key:    report_id, landed_at, source, line
+-- inputs: reports (the parts that the ledger lists); $least_log_prob
 SELECT
-    report_id,
-    run_id,
-    step,
-    host."set" AS "set",
-    host.family AS family,
-    host.key AS host_key,
-    controller,
-    policy_version,
-    state.epoch AS epoch,
-    state.horizon AS horizon,
+    report_id::UUID AS report_id,
+    run_id::UUID AS run_id,
+    step::INTEGER AS step,
+    hash(host."set", host.family, host.key, controller, coalesce(policy_version, '')) AS identity,
+    state.horizon::INTEGER AS horizon,
+    state.seeds_max::INTEGER AS seeds_max,
     state.validation_accuracy AS state_accuracy,
+    list_transform(
+        list_filter(state.slots, lambda slot: slot.stage NOT IN ('DORMANT', 'PRUNED', 'EMBARGOED', 'RESETTING')),
+        lambda slot: {'stage': slot.stage, 'contribution': slot.contribution, 'health': slot.gradient_health}
+    ) AS seeds,
+    final_state.validation_accuracy AS final_accuracy,
+    list_transform(
+        list_filter(final_state.slots, lambda slot: slot.stage NOT IN ('DORMANT', 'PRUNED', 'EMBARGOED', 'RESETTING')),
+        lambda slot: {'stage': slot.stage, 'contribution': slot.contribution, 'health': slot.gradient_health}
+    ) AS final_seeds,
+    log_prob_behaviour.joint >= $least_log_prob AS is_likely,
     action.op AS op,
     metrics.validation_accuracy_before AS accuracy_before,
     metrics.validation_accuracy_after AS accuracy_after,

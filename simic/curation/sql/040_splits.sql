@@ -1,12 +1,12 @@
 -- Which hosts teach, tune and judge; a host's key decides, so its episodes never stand on two sides.
 -- grain:  one host
 -- key:    set, host_key
--- inputs: told_once; $train_share, $test_share (per cent)
+-- inputs: episode_heads; $train_share, $test_share (per cent)
 WITH hosts AS (
     SELECT DISTINCT
         "set",
         host_key
-    FROM told_once
+    FROM episode_heads
 ),
 
 buckets AS (

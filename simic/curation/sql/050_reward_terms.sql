@@ -1,27 +1,40 @@
--- The terms of the reward, each a function of (state, action, next state) alone, and their sum.
--- range:  progress in [-$accuracy_scale, $accuracy_scale], rent <= 0, penalty in {-$governor_penalty, 0}; points
+-- The terms of the reward, each a function of (state, action, next state) and of what the episode had come to by then,
+-- and their sum. A term that the family does not know is null.
 -- grain:  one step of a usable episode
 -- key:    run_id, step
--- inputs: told_once, episode_verdicts, splits; $accuracy_scale, $rent, $rent_parameters, $horizon, $governor_penalty
-WITH usable AS (
-    SELECT told_once.*
-    FROM told_once
-    INNER JOIN episode_verdicts USING (run_id)
-    WHERE reason IS NULL
-),
-
-terms AS (
+-- inputs: family_terms (the file of the family in rewards/)
+WITH terms AS (
+    FROM family_terms
+    UNION ALL BY NAME
     SELECT
-        *,
-        $accuracy_scale::DOUBLE * (accuracy_after - accuracy_before) AS reward_progress,
-        0.0 - $rent::DOUBLE * rent_parameters::DOUBLE / $rent_parameters::DOUBLE / $horizon::DOUBLE AS reward_rent,
-        CASE WHEN has_governor THEN -$governor_penalty::DOUBLE ELSE 0.0::DOUBLE END AS reward_penalty
-    FROM usable
+        NULL::DOUBLE AS reward_shaping,
+        NULL::DOUBLE AS reward_effort,
+        NULL::DOUBLE AS potential,
+        NULL::DOUBLE AS next_potential
+    WHERE false
 )
 
 SELECT
-    terms.*,
-    splits.split,
-    reward_progress + reward_rent + reward_penalty AS reward
+    report_id,
+    run_id,
+    step,
+    op,
+    has_governor,
+    terminated,
+    truncated,
+    accuracy_before,
+    accuracy_after,
+    test_accuracy,
+    committed_parameters,
+    contribution,
+    is_hacking,
+    is_ransomware,
+    reward_progress,
+    reward_rent,
+    reward_penalty,
+    reward_shaping,
+    reward_effort,
+    potential,
+    next_potential,
+    reward
 FROM terms
-INNER JOIN splits USING ("set", host_key)

@@ -1,38 +1,47 @@
--- What each usable episode came to.
+-- What each usable episode came to. Sums are of 12 decimals, so that they come out the same in any order.
 -- grain:  one usable episode
 -- key:    run_id
--- inputs: reward_terms, returns
-WITH steps AS (
+-- inputs: reward_terms, returns, episode_heads, episode_verdicts, splits
+WITH sums AS (
     SELECT
-        reward_terms.*,
-        return_to_go
+        run_id,
+        bool_or(terminated) AS terminated,
+        bool_or(truncated) AS truncated,
+        bool_or(has_governor) AS has_governor,
+        count_if(op = 'GERMINATE')::BIGINT AS germinated,
+        count_if(op = 'FOSSILIZE')::BIGINT AS fossilized,
+        count_if(op = 'PRUNE')::BIGINT AS pruned,
+        min_by(accuracy_before, step) AS accuracy_before,
+        max_by(accuracy_after, step) AS accuracy_after,
+        max_by(test_accuracy, step) AS test_accuracy,
+        max_by(committed_parameters, step) AS committed_parameters,
+        count_if(is_hacking)::BIGINT AS hacking_steps,
+        count_if(is_ransomware)::BIGINT AS ransomware_steps,
+        sum(reward_progress::DECIMAL(38, 12))::DOUBLE AS reward_progress,
+        sum(reward_rent::DECIMAL(38, 12))::DOUBLE AS reward_rent,
+        sum(reward_penalty::DECIMAL(38, 12))::DOUBLE AS reward_penalty,
+        sum(reward_shaping::DECIMAL(38, 12))::DOUBLE AS reward_shaping,
+        sum(reward_effort::DECIMAL(38, 12))::DOUBLE AS reward_effort,
+        sum(reward::DECIMAL(38, 12))::DOUBLE AS episode_return
     FROM reward_terms
-    INNER JOIN returns USING (run_id, step)
+    GROUP BY run_id
 )
 
 SELECT
-    run_id,
-    any_value("set") AS "set",
-    any_value(family) AS family,
-    any_value(host_key) AS host_key,
-    any_value(split) AS split,
-    any_value(controller) AS controller,
-    any_value(policy_version) AS policy_version,
-    count(*) AS steps,
-    bool_or(terminated) AS terminated,
-    bool_or(truncated) AS truncated,
-    bool_or(has_governor) AS has_governor,
-    count_if(op = 'GERMINATE')::BIGINT AS germinated,
-    count_if(op = 'FOSSILIZE')::BIGINT AS fossilized,
-    count_if(op = 'PRUNE')::BIGINT AS pruned,
-    min_by(accuracy_before, step) AS accuracy_before,
-    max_by(accuracy_after, step) AS accuracy_after,
-    max_by(test_accuracy, step) AS test_accuracy,
-    max_by(committed_parameters, step) AS committed_parameters,
-    list_sum(list(reward_progress ORDER BY step)) AS reward_progress,
-    list_sum(list(reward_rent ORDER BY step)) AS reward_rent,
-    list_sum(list(reward_penalty ORDER BY step)) AS reward_penalty,
-    list_sum(list(reward ORDER BY step)) AS episode_return,
-    min_by(return_to_go, step) AS discounted_return
-FROM steps
-GROUP BY run_id
+    sums.run_id,
+    heads."set",
+    heads.family,
+    heads.host_key,
+    splits.split,
+    heads.controller,
+    heads.policy_version,
+    verdicts.versions_behind,
+    verdicts.quality,
+    verdicts.steps,
+    sums.* EXCLUDE (run_id),
+    returns.return_to_go AS discounted_return
+FROM sums
+INNER JOIN episode_verdicts AS verdicts USING (run_id)
+INNER JOIN episode_heads AS heads USING (run_id)
+INNER JOIN splits USING ("set", host_key)
+INNER JOIN returns ON sums.run_id = returns.run_id AND returns.step = 0

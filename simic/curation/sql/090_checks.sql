@@ -1,14 +1,28 @@
--- Offenders against what a snapshot promises; anything here stops the stage.
+-- Offenders against what a snapshot promises; anything here stops the stage. The declared range of every term of the
+-- family in use is checked too: see range_offenders in curation/families.py.
 -- grain:  one broken promise
 -- key:    none
--- inputs: landed, rejected_rows, reward_terms, returns, episode_rows; $accuracy_scale, $governor_penalty, $gamma
+-- inputs: landed, rejected_rows, reward_terms, returns, episode_heads, episode_rows, episode_verdicts, difficulty_rows,
+--         range_offenders; $accuracy_scale, $gamma, $horizon, $points_tolerance, $chain_tolerance, $max_versions_behind,
+--         $max_bytes
 WITH steps AS (
     SELECT
         reward_terms.*,
         return_to_go,
-        lead(return_to_go, 1, 0.0) OVER (PARTITION BY run_id ORDER BY step) AS later_return
+        lead(return_to_go, 1, 0.0) OVER (PARTITION BY reward_terms.run_id ORDER BY reward_terms.step) AS later_return
     FROM reward_terms
-    LEFT JOIN returns USING (run_id, step)
+    LEFT JOIN returns USING (report_id)
+),
+
+potentials AS (
+    SELECT
+        run_id,
+        min_by(potential, step) AS first_potential,
+        max_by(next_potential, step) * power($gamma::DOUBLE, count(*)) AS last_potential,
+        sum(power($gamma::DOUBLE, step) * reward_shaping) AS shaping
+    FROM reward_terms
+    WHERE reward_shaping IS NOT NULL
+    GROUP BY run_id
 ),
 
 counts AS (
@@ -18,35 +32,61 @@ counts AS (
 ),
 
 broken AS (
-    SELECT 'step_twice' AS promise, run_id, step FROM steps GROUP BY run_id, step HAVING count(*) > 1
+    SELECT 'step_twice' AS promise, run_id, step FROM reward_terms GROUP BY run_id, step HAVING count(*) > 1
     UNION ALL
     SELECT 'terms_add_up', run_id, step FROM steps
-    WHERE NOT coalesce(abs(reward_progress + reward_rent + reward_penalty - reward) <= 1e-9, false)
+    WHERE NOT coalesce(
+        abs(
+            reward_progress + reward_rent + reward_penalty + coalesce(reward_shaping, 0.0)
+            + coalesce(reward_effort, 0.0) - reward
+        ) <= $points_tolerance,
+        false
+    )
     UNION ALL
-    SELECT 'progress_in_range', run_id, step FROM steps
-    WHERE NOT coalesce(abs(reward_progress) <= $accuracy_scale::DOUBLE, false)
-    UNION ALL
-    SELECT 'rent_in_range', run_id, step FROM steps
-    WHERE NOT coalesce(reward_rent <= 0 AND isfinite(reward_rent), false)
-    UNION ALL
-    SELECT 'penalty_in_range', run_id, step FROM steps
-    WHERE NOT coalesce(reward_penalty IN (0.0, -$governor_penalty::DOUBLE), false)
+    SELECT promise, run_id, step FROM range_offenders
     UNION ALL
     SELECT 'return_recursion', run_id, step FROM steps
-    WHERE NOT coalesce(abs(reward + $gamma::DOUBLE * later_return - return_to_go) <= 1e-9, false)
+    WHERE NOT coalesce(abs(reward + $gamma::DOUBLE * later_return - return_to_go) <= $points_tolerance, false)
+    UNION ALL
+    SELECT 'shaping_telescopes', run_id, NULL FROM potentials
+    WHERE NOT coalesce(abs(shaping + first_potential - last_potential) <= $points_tolerance, false)
     UNION ALL
     SELECT 'progress_telescopes', run_id, NULL FROM episode_rows
     WHERE NOT coalesce(
         abs(reward_progress - $accuracy_scale::DOUBLE * (accuracy_after - accuracy_before))
-        <= $accuracy_scale::DOUBLE * 1e-6 * steps + 1e-9, -- a chain may be off by 1e-6 at each step
+        <= $accuracy_scale::DOUBLE * $chain_tolerance * steps + $points_tolerance, -- each step's chain may be off
         false
     )
     UNION ALL
-    SELECT 'host_on_two_sides', min(run_id), NULL FROM steps
+    SELECT 'flags_follow_measurement', run_id, step FROM reward_terms
+    WHERE (contribution IS NULL) <> (is_hacking IS NULL) OR (contribution IS NULL) <> (is_ransomware IS NULL)
+    UNION ALL
+    SELECT 'host_on_two_sides', min(run_id), NULL FROM episode_rows
     GROUP BY "set", host_key HAVING count(DISTINCT split) > 1
     UNION ALL
-    SELECT 'every_row_accounted', landed::VARCHAR || ' landed, ' || accounted::VARCHAR || ' accounted', NULL
-    FROM counts WHERE landed <> accounted
+    SELECT 'quality_in_range', run_id, NULL FROM episode_rows WHERE NOT coalesce(quality BETWEEN 0 AND 1, false)
+    UNION ALL
+    SELECT 'within_staleness', run_id, NULL FROM episode_rows WHERE versions_behind > $max_versions_behind::BIGINT
+    UNION ALL
+    SELECT 'within_byte_budget', max(run_id), NULL FROM episode_verdicts
+    WHERE reason IS NULL HAVING sum(size_bytes) > $max_bytes::BIGINT
+    UNION ALL
+    SELECT 'difficulty_in_range', NULL, NULL FROM difficulty_rows
+    WHERE NOT coalesce(difficulty BETWEEN 0 AND 1, false)
+    UNION ALL
+    SELECT 'every_step_has_an_episode', run_id, NULL FROM reward_terms
+    ANTI JOIN episode_rows USING (run_id)
 )
 
-SELECT * FROM broken
+SELECT
+    promise,
+    replace(run_id::VARCHAR, '-', '') AS run_id,
+    step
+FROM broken
+UNION ALL
+SELECT
+    'every_row_accounted',
+    landed::VARCHAR || ' landed, ' || accounted::VARCHAR || ' accounted',
+    NULL
+FROM counts
+WHERE landed <> accounted

@@ -2,7 +2,11 @@
 -- grain:  one landed row
 -- key:    none
 -- inputs: rejected_rows
-SELECT *
+SELECT
+    replace(report_id::VARCHAR, '-', '') AS report_id,
+    replace(run_id::VARCHAR, '-', '') AS run_id,
+    step::BIGINT AS step,
+    reason
 FROM rejected_rows
 ORDER BY
     run_id,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from torch import Tensor, bmm, cat, split, zeros_like
 
-__all__ = ["adapter", "adapter_birth", "adapter_sizes", "per_seed", "project"]
+from simic.hosts.protocols import Blueprint, Site
+from simic.hosts.stacked.maps import KERNEL, convolve, product
+
+__all__ = ["Convolutional", "adapter", "adapter_birth", "adapter_sizes", "per_seed", "project"]
 
 
 def per_seed(values: Tensor, h: Tensor) -> Tensor:
@@ -16,7 +21,7 @@ def project(h: Tensor, weight: Tensor) -> Tensor:
     """h [n, B, *space, D] times weight [n, D, U], position by position."""
     if h.dim() == 3:
         return bmm(h, weight)
-    return bmm(h.flatten(1, -2), weight).view(*h.shape[:-1], -1)
+    return product(h.flatten(1, -2), weight).view(*h.shape[:-1], -1)
 
 
 def adapter_sizes(width: int, units: int) -> list[int]:
@@ -37,3 +42,40 @@ def adapter(parameters: Tensor, h: Tensor, units: int) -> Tensor:
     down, up, down_bias, up_bias = split(parameters[:, : sum(sizes)], sizes, dim=1)
     hidden = (project(h, down.view(-1, width, units)) + per_seed(down_bias, h)).relu()
     return project(hidden, up.view(-1, units, width)) + per_seed(up_bias, h)
+
+
+class Convolutional(Blueprint):
+    """delta = relu(W * h + w) U + u with W 3x3 kernels, for maps; W is random at birth, everything else zero."""
+
+    @abstractmethod
+    def inputs(self, width: int, /) -> int:
+        """Features of the state that each hidden channel sees."""
+
+    @abstractmethod
+    def kernel(self, values: Tensor, width: int, /) -> Tensor:
+        """W [n, 3, 3, D, D] from its parameters [n, 9 * D * inputs]."""
+
+    def suits(self, site: Site, /) -> bool:
+        """See ``Blueprint``."""
+        return len(site.space) == 2
+
+    def parameters(self, site: Site, /) -> int:
+        """See ``Blueprint``."""
+        return sum(self._sizes(site.width))
+
+    def birth(self, normals: Tensor, site: Site, /) -> Tensor:
+        """See ``Blueprint``."""
+        count = self._sizes(site.width)[0]
+        kernel = normals[:, :count] * (2.0 / (KERNEL * KERNEL * self.inputs(site.width))) ** 0.5
+        return cat([kernel, zeros_like(normals[:, count:])], dim=1)
+
+    def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
+        """See ``Blueprint``."""
+        width = h.shape[-1]
+        values, up, bias, up_bias = split(parameters, self._sizes(width), dim=1)
+        hidden = (convolve(h, self.kernel(values, width)) + per_seed(bias, h)).relu()
+        return project(hidden, up.view(-1, width, width)) + per_seed(up_bias, h)
+
+    def _sizes(self, width: int) -> list[int]:
+        """Parameters of W, U, w and u."""
+        return [KERNEL * KERNEL * width * self.inputs(width), width * width, width, width]

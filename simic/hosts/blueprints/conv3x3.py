@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from torch import Tensor, cat, split, zeros_like
+from torch import Tensor
 
-from simic.hosts.blueprints._layers import per_seed, project
-from simic.hosts.protocols import Blueprint, Site
-from simic.hosts.stacked.maps import KERNEL, convolve
+from simic.hosts.blueprints._layers import Convolutional
+from simic.hosts.stacked.maps import KERNEL
 
 __all__ = ["BLUEPRINT", "Conv3x3"]
 
 
-def _sizes(width: int) -> list[int]:
-    """Parameters of W, U, w and u."""
-    return [KERNEL * KERNEL * width * width, width * width, width, width]
+class Conv3x3(Convolutional):
+    """W is a 3x3 convolution with as many hidden channels as features."""
 
+    def inputs(self, width: int, /) -> int:
+        """See ``Convolutional``."""
+        return width
 
-class Conv3x3(Blueprint):
-    """delta = relu(W * h + w) U + u with W a 3x3 convolution and as many hidden channels as features; for maps."""
-
-    def suits(self, site: Site, /) -> bool:
-        """See ``Blueprint``."""
-        return len(site.space) == 2
-
-    def parameters(self, site: Site, /) -> int:
-        """See ``Blueprint``."""
-        return sum(_sizes(site.width))
-
-    def birth(self, normals: Tensor, site: Site, /) -> Tensor:
-        """See ``Blueprint``: W is random, U and the biases are zero."""
-        count = _sizes(site.width)[0]
-        kernel = normals[:, :count] * (2.0 / (KERNEL * KERNEL * site.width)) ** 0.5
-        return cat([kernel, zeros_like(normals[:, count:])], dim=1)
-
-    def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
-        """See ``Blueprint``."""
-        width = h.shape[-1]
-        kernel, up, bias, up_bias = split(parameters, _sizes(width), dim=1)
-        hidden = (convolve(h, kernel.view(-1, KERNEL, KERNEL, width, width)) + per_seed(bias, h)).relu()
-        return project(hidden, up.view(-1, width, width)) + per_seed(up_bias, h)
+    def kernel(self, values: Tensor, width: int, /) -> Tensor:
+        """See ``Convolutional``."""
+        return values.view(-1, KERNEL, KERNEL, width, width)
 
 
 BLUEPRINT = Conv3x3()

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.state import HostIdentity
-from simic.hosts.protocols import Blueprint, Measurement, Part, Roles, TrainingRecord
+from simic.hosts.protocols import Measurement, Part, Roles, TrainingRecord
 from simic.hosts.stacked.base import StackedHosts
-from simic.hosts.stacked.data import PoolOf
 from simic.hosts.stacked.evaluation import evaluate
 from simic.hosts.stacked.growth import Growth, gather, scatter
 from simic.hosts.stacked.training import EpochBatches, probe_seeds, train_epoch
-from simic.hosts.stacked.trunk import Trunk
 
 __all__ = ["CompactedHosts"]
 
@@ -22,15 +17,8 @@ __all__ = ["CompactedHosts"]
 class CompactedHosts(StackedHosts):
     """See ``HostBatch``."""
 
-    def __init__(
-        self,
-        hosts: Sequence[HostIdentity],
-        blueprints: Sequence[Blueprint],
-        kind: type[Trunk],
-        pool_of: PoolOf | None = None,
-    ) -> None:
-        super().__init__(hosts, blueprints, kind, pool_of)
-        self._prepared: tuple[int, EpochBatches] | None = None
+    _prepared: tuple[int, EpochBatches] | None = None
+    """Batches of an epoch that was probed; training wants them next."""
 
     def probe(self, roles: Roles, epoch: int) -> NDArray[np.float64]:
         """See ``HostBatch``."""

@@ -48,10 +48,11 @@ def evaluate(trunk: Trunk, weights: HostWeights, growth: Growth, data: Evaluatio
         x = trunk.stem(parts, data.inputs)
         for slot, bed in enumerate(growth.beds):
             if slot:
-                x = scaled(trunk.block(slot - 1, parts, x), data.gains[slot - 1], paths, slot)
+                rows = paths.room(x, slot)
+                scaled(trunk.block(slot - 1, parts, x, rows[: len(x)]), data.gains[slot - 1], paths, slot)
+                x = rows
             spread[:, slot] = spread_of(x[:hosts], data.valid)
-            if len(paths.starts[slot]):
-                x = torch.cat([x, x.index_select(0, paths.starts[slot])])
+            x = paths.branch(x, slot)
             if bed is not None:
                 h, change = bed.apply(x, [None] * len(bed.groups), in_training=False)
                 ratio = ratio_of(change, h, data.valid)

@@ -28,6 +28,8 @@ from simic.hosts.stacked.weights import SeedStore
 __all__ = ["Bed", "Group", "Growth", "Paths", "gather", "scatter"]
 
 Ints = NDArray[np.int64]
+_AT_A_TIME = 2**18
+"""Floats of states that a blueprint is given at a time where nothing is learned, so that the cache holds its work."""
 
 
 class Paths(NamedTuple):
@@ -44,6 +46,20 @@ class Paths(NamedTuple):
         """Host values [N, ...] for the rows in front of a slot; ``slot`` S means all."""
         count = self.counts[slot]
         return values if count == self.counts[0] else values.index_select(0, self.hosts[:count])
+
+    def room(self, x: Tensor, slot: int) -> Tensor:
+        """Memory like ``x`` for all rows that enter a slot."""
+        return x.new_empty(self.counts[slot + 1], *x.shape[1:])
+
+    def branch(self, x: Tensor, slot: int) -> Tensor:
+        """The rows that enter a slot, those that start there being copies; fills in ``x`` if it has room for them."""
+        starts, known = self.starts[slot], self.counts[slot]
+        if not len(starts):
+            return x
+        if len(x) == known:
+            return torch.cat([x, x.index_select(0, starts)])
+        x[known:] = x.index_select(0, starts)
+        return x
 
 
 @dataclass
@@ -66,7 +82,11 @@ class Group:
         if self.passenger is not None:
             parameters = torch.cat([parameters, parameters.detach().index_select(0, self.passenger)])
             noise = None if noise is None else torch.cat([noise, noise.index_select(0, self.passenger)])
-        return change_of(self.blueprint.operator, h, self.blueprint.delta(parameters, h, noise))
+        if torch.is_grad_enabled() or noise is not None:
+            return change_of(self.blueprint.operator, h, self.blueprint.delta(parameters, h, noise))
+        some = max(2, _AT_A_TIME // max(1, h[0].numel()))
+        pieces = zip(torch.split(parameters, some), torch.split(h, some), strict=True)
+        return torch.cat([change_of(self.blueprint.operator, x, self.blueprint.delta(p, x, None)) for p, x in pieces])
 
 
 @dataclass

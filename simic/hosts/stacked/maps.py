@@ -1,25 +1,34 @@
 """Convolution of many hosts' maps at once, each with weights of its own, so that no host's bits depend on another's.
 
-A row of a map is one vector of all its columns' features. Between such rows a 3x3 kernel is a band matrix, and three
-neighbouring rows side by side meet it in one product per host: dense matrix work, where a grouped convolution rounds
-differently with the number of groups, and gathering all nine neighbours of every position costs more than it saves.
+Maps are laid out row by row, all samples' first rows in front of all their second ones, and each row is one vector of
+its columns' features. Between such rows a 3x3 kernel is three band matrices, one per kernel row, and what they meet are
+three overlapping views of the padded maps: dense products without gathering anything. A grouped convolution rounds
+differently with the number of groups.
 Shapes: n hosts, B samples, Y rows, X columns, D features in, M features out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["KERNEL", "convolve"]
+__all__ = [
+    "KERNEL",
+    "band_matrices",
+    "by_sample",
+    "convolve",
+    "kernel_gradient",
+    "meet",
+    "pad",
+    "product",
+    "state_gradient",
+]
 
 KERNEL = 3
 """Rows and columns a kernel spans."""
-_CHUNK = 2**18
-"""Floats of gathered rows worked on at a time; they should stay in the cache."""
 
 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
@@ -28,81 +37,94 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
     return result
 
 
+def product(left: Tensor, right: Tensor, onto: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+    """left @ right, added to ``onto`` if given and written to ``out`` if given; [n, i, k], [n, k, j] and [n, i, j].
+
+    A batch of one would be a single matrix product, which libraries cut up between threads and then round otherwise.
+    """
+    if len(left) == 1:
+        left, right = left.expand(2, -1, -1), right.expand(2, -1, -1)
+        found = product(left, right, None if onto is None else onto.expand(2, -1, -1))[:1]
+        return found if out is None else out.copy_(found)
+    if onto is None:
+        return torch.bmm(left, right) if out is None else torch.bmm(left, right, out=out)
+    return torch.baddbmm(onto, left, right) if out is None else torch.baddbmm(onto, left, right, out=out)
+
+
+def pad(x: Tensor) -> Tensor:
+    """Maps [n, B, Y, X, D] row by row with an empty row above and below: [n, Y + 2, B, X * D]."""
+    n, samples, height, width, features = x.shape
+    padded = x.new_empty(n, height + 2, samples, width * features)
+    padded[:, 0], padded[:, -1] = 0.0, 0.0
+    padded[:, 1:-1].view(n, height, samples, width, features).copy_(x.transpose(1, 2))
+    return padded
+
+
+def by_sample(rows: Tensor, samples: int, width: int) -> Tensor:
+    """[n, Y * B, X * M] as maps [n, B, Y, X, M]; a view."""
+    return rows.view(len(rows), -1, samples, width, rows.shape[2] // width).transpose(1, 2)
+
+
+def band_matrices(weight: Tensor, width: int) -> tuple[Tensor, ...]:
+    """Per kernel row, what leads from a row of ``width`` columns to one: [n, X * D, X * M] each."""
+    n, _, _, features, outputs = weight.shape
+    bands = weight.new_zeros(n, KERNEL, width, features, width, outputs)
+    for column in range(width):
+        seen, taps = _meeting(column, width)
+        bands[:, :, seen, :, column].copy_(weight[:, :, taps])
+    return bands.view(n, KERNEL, width * features, width * outputs).unbind(1)
+
+
+def meet(padded: Tensor, bands: Sequence[Tensor]) -> Tensor:
+    """The convolution: padded maps [n, Y + 2, B, X * D] give [n, Y * B, X * M]."""
+    out = product(_shifted(padded, 0), bands[0])
+    for tap, band in enumerate(bands[1:], 1):
+        product(_shifted(padded, tap), band, out, out)
+    return out
+
+
+def state_gradient(above: Tensor, bands: Sequence[Tensor]) -> Tensor:
+    """Of the maps, [n, Y * B, X * D], from the padded gradient of the result [n, Y + 2, B, X * M]."""
+    return meet(above, [band.transpose(1, 2) for band in reversed(bands)])
+
+
+def kernel_gradient(padded: Tensor, above: Tensor, shape: torch.Size) -> Tensor:
+    """Of a kernel of this shape, from the padded maps and the padded gradient of the result."""
+    n, _, _, features, outputs = shape
+    width = padded.shape[3] // features
+    gradient = padded.new_zeros(shape)
+    g = _shifted(above, 1)
+    for tap in range(KERNEL):
+        cells = product(_shifted(padded, tap).transpose(1, 2), g).view(n, width, features, width, outputs)
+        for column in range(width):
+            seen, taps = _meeting(column, width)
+            gradient[:, tap, taps].add_(cells[:, seen, :, column])
+    return gradient
+
+
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        n, samples, height, width, features = x.shape
-        band = _band(weight, width)
-        padded = x.new_empty(n, samples, height + 2, width * features)
-        padded[:, :, 0], padded[:, :, -1] = 0.0, 0.0
-        padded[:, :, 1:-1].copy_(x.reshape(n, samples, height, -1))
-        ctx.save_for_backward(padded, band)
-        ctx.shapes = x.shape, weight.shape
-        out = x.new_empty(n, samples, height, width, weight.shape[4])
-        rows = out.view(n, samples * height, -1)
-        for hosts in _chunks(padded):
-            torch.bmm(_rows(padded[hosts]), band[hosts], out=rows[hosts])
-        return out
+        padded, bands = pad(x), band_matrices(weight, x.shape[3])
+        ctx.save_for_backward(padded, *bands)
+        ctx.kernel = weight.shape
+        return by_sample(meet(padded, bands), x.shape[1], x.shape[3]).contiguous()
 
     @staticmethod
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor, Tensor | None]:
-        padded, band = ctx.saved_tensors
-        shape, kernel = ctx.shapes
-        n, samples, height, width, features = shape
-        g = above.reshape(n, samples * height, -1)
-        is_wanted = ctx.needs_input_grad[1]
-        of_band, of_x = (
-            torch.empty_like(band if is_wanted else band[:0]),
-            above.new_empty(n, samples, height, width * features),
-        )
-        for hosts in _chunks(padded):
-            if is_wanted:
-                torch.bmm(_rows(padded[hosts]).transpose(1, 2), g[hosts], out=of_band[hosts])
-            of_rows = torch.bmm(g[hosts], band[hosts].transpose(1, 2)).view(-1, samples, height, KERNEL, of_x.shape[3])
-            mine = of_x[hosts]
-            mine.copy_(of_rows[:, :, :, 1])
-            mine[:, :, :-1].add_(of_rows[:, :, 1:, 0])
-            mine[:, :, 1:].add_(of_rows[:, :, :-1, 2])
-        return of_x.view(shape), _unband(of_band, kernel) if is_wanted else None
+        maps, *bands = ctx.saved_tensors
+        padded = pad(above)
+        of_x = by_sample(state_gradient(padded, bands), above.shape[1], above.shape[3])
+        return of_x, kernel_gradient(maps, padded, ctx.kernel) if ctx.needs_input_grad[1] else None
 
 
-def _chunks(padded: Tensor) -> Iterator[slice]:
-    """As many hosts at a time as a CPU's cache holds; elsewhere all of them at once."""
-    is_cached = padded.device.type == "cpu"
-    size = max(1, _CHUNK // (KERNEL * padded[0].numel())) if is_cached else len(padded)
-    return (slice(start, start + size) for start in range(0, len(padded), size))
-
-
-def _rows(padded: Tensor) -> Tensor:
-    """Each row with its neighbours: [n, B, Y + 2, F] gives [n, B * Y, 3 * F]."""
-    n, samples, height, width = padded.shape
-    overlapping = padded.as_strided((n, samples, height - 2, KERNEL * width), (*padded.stride()[:3], 1))
-    return overlapping.reshape(n, -1, KERNEL * width)
+def _shifted(padded: Tensor, tap: int) -> Tensor:
+    """The rows that one row of the kernel sees, [n, Y * B, F]; a view."""
+    n, height, samples, width = padded.shape
+    return padded[:, tap : tap + height - 2].view(n, (height - 2) * samples, width)
 
 
 def _meeting(column: int, width: int) -> tuple[slice, slice]:
     """Columns that a kernel over ``column`` sees, and its taps that see them."""
     low, high = max(0, column - 1), min(width, column + 2)
     return slice(low, high), slice(low - column + 1, high - column + 1)
-
-
-def _band(weight: Tensor, width: int) -> Tensor:
-    """[n, 3 * X * D, X * M]"""
-    n, _, _, features, outputs = weight.shape
-    band = weight.new_zeros(n, KERNEL, width, features, width, outputs)
-    for column in range(width):
-        seen, taps = _meeting(column, width)
-        band[:, :, seen, :, column].copy_(weight[:, :, taps])
-    return band.view(n, KERNEL * width * features, width * outputs)
-
-
-def _unband(of_band: Tensor, kernel: torch.Size) -> Tensor:
-    """The gradient of the weights from that of their band matrix."""
-    n, _, _, features, outputs = kernel
-    width = of_band.shape[2] // outputs
-    cells = of_band.view(n, KERNEL, width, features, width, outputs)
-    of_weight = of_band.new_zeros(kernel)
-    for column in range(width):
-        seen, taps = _meeting(column, width)
-        of_weight[:, :, taps].add_(cells[:, :, seen, :, column])
-    return of_weight

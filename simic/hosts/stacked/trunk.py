@@ -1,15 +1,14 @@
 """The fixed part of stacked hosts, between whose layers seeds grow: a stem, blocks, a head, and a slot behind all but
 the last.
 
-A new kind of host is a file in ``trunks``; what only it knows is how its layers compute. ``differentiate`` is a
-backward pass that suits every trunk; one with a faster way of its own may use that instead.
+A new kind of host is a file in ``trunks``; what only it knows is how its layers compute; one made of
+residual blocks finds its way back in ``residual``.
 Shapes: N hosts, S slots, R rows, B samples, D features, C classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -28,7 +27,6 @@ __all__ = [
     "Trunk",
     "TrunkPart",
     "birth_of_hosts",
-    "differentiate",
     "into_seeds",
     "move_constants",
     "per_row",
@@ -86,8 +84,11 @@ class Trunk(Protocol):
         """The state in front of slot 0, [N, B, *space, D]."""
         ...
 
-    def block(self, index: int, parts: Sequence[Tensor], x: Tensor) -> Tensor:
-        """The state in front of slot ``index`` + 1, from the rows [R, B, *space, D] behind slot ``index``."""
+    def block(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor | None = None) -> Tensor:
+        """The state in front of slot ``index`` + 1, from the rows [R, B, *space, D] behind slot ``index``.
+
+        Written to ``out`` if that is given, without gradients then.
+        """
         ...
 
     def logits(self, parts: Sequence[Tensor], x: Tensor) -> Tensor:
@@ -150,43 +151,3 @@ def into_seeds(bed: Bed | None, graph: tuple[Tensor, Tensor] | None, g: Tensor) 
     below, *own = torch.autograd.grad(change, (h, *leaves), grad_outputs=above)
     g.index_copy_(0, bed.target, above + below)
     return own
-
-
-def differentiate(
-    trunk: Trunk, parts: Sequence[Tensor], growth: Growth, batch: StepBatch, out: HostWeights
-) -> tuple[Tensor, list[Tensor]]:
-    """``Trunk.backpropagate`` by automatic differentiation."""
-    paths, hosts = growth.paths, growth.paths.counts[0]
-    leaves = [part[:hosts].detach().requires_grad_() for part in parts]
-    branches = [part[hosts:] for part in parts]
-
-    def through(layer: Callable[[Sequence[Tensor], Tensor], Tensor], x: Tensor) -> Tensor:
-        # Apart, because nobody wants the gradients of the parts from extra rows.
-        if len(x) == hosts:
-            return layer(leaves, x)
-        own, extra = torch.split(x, [hosts, len(x) - hosts])
-        return torch.cat([layer(leaves, own), layer(branches, extra)])
-
-    with torch.enable_grad():
-        x = trunk.stem(leaves, batch.inputs)
-        for slot, bed in enumerate(growth.beds):
-            if slot:
-                x = through(partial(trunk.block, slot - 1), x)
-                gain = batch.gains[slot - 1]
-                if gain is not None:
-                    factor = paths.per_row(gain, slot)
-                    x = x * factor.view(*factor.shape[:2], *[1] * (x.dim() - 2))
-            if len(paths.starts[slot]):
-                x = torch.cat([x, x.detach().index_select(0, paths.starts[slot])])
-            if bed is not None:
-                # The targets already hold what the sources do, but where a row branches off they hold a detached copy.
-                h = x.index_select(0, bed.target)
-                x = x.index_copy(0, bed.target, h + bed.change(h, batch.noise[slot]))
-        logits = through(trunk.logits, x)
-        likelihood = (logits.log_softmax(dim=1) * paths.per_row(batch.targets, len(growth.beds))).sum()
-        loss = likelihood * (-1.0 / batch.targets.shape[2])
-    seeds = [group.parameters for _, group in growth.groups() if group.parameters.requires_grad]
-    gradients = torch.autograd.grad(loss, [*leaves, *seeds])
-    for mine, theirs in zip(out.parts, gradients, strict=False):
-        mine.copy_(theirs)
-    return logits.detach(), list(gradients[len(leaves) :])

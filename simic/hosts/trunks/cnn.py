@@ -2,13 +2,13 @@
 
 Two 8x8 images are cut into patches of 2x2, as a convolution with stride 2 sees them. W is a 3x3 convolution to the
 hidden channels, V mixes them at every position, and the head reads the whole map.
-Shapes: N hosts, R rows, B samples, P features of a patch, D channels, M hidden channels.
+Shapes: R rows, B samples, P features of a patch, D channels, M hidden channels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,10 +18,19 @@ from torch import Tensor
 from simic.contracts.state import LayerKind
 from simic.hosts.protocols import Anatomy, HostRecipe, Pairs, Site
 from simic.hosts.stacked.anatomy import BLOCKS, CLASSES, CONNECTS, HIDDEN, IMAGE, MONITORS, SLOTS
-from simic.hosts.stacked.growth import Growth
-from simic.hosts.stacked.maps import KERNEL, convolve
-from simic.hosts.stacked.trunk import StepBatch, TrunkPart, differentiate
-from simic.hosts.stacked.weights import HostWeights
+from simic.hosts.stacked.maps import (
+    KERNEL,
+    band_matrices,
+    by_sample,
+    convolve,
+    kernel_gradient,
+    meet,
+    pad,
+    product,
+    state_gradient,
+)
+from simic.hosts.stacked.residual import ResidualTrunk
+from simic.hosts.stacked.trunk import TrunkPart
 
 __all__ = ["CHANNELS", "PATCH", "TRUNK", "CnnTrunk"]
 
@@ -54,7 +63,7 @@ _BLOCK_PARTS = tuple(
 )
 
 
-class CnnTrunk:
+class CnnTrunk(ResidualTrunk):
     """See ``Trunk``. Masked hidden channels have zero kernels in W and zero rows in V, so their gradients are zero."""
 
     anatomy = Anatomy(
@@ -72,11 +81,9 @@ class CnnTrunk:
     )
 
     def __init__(self, recipes: Sequence[HostRecipe]) -> None:
-        is_linear = np.array([recipe.is_linear for recipe in recipes])
+        super().__init__(recipes)
         units = np.array([recipe.hidden for recipe in recipes], dtype=np.int64)
         self.hidden: NDArray[np.int64] = (units + 1) // 2
-        self._floor = torch.from_numpy(np.where(is_linear, -np.inf, 0.0).astype(np.float32))[:, None, None]
-        self._passing = torch.from_numpy(is_linear.astype(np.float32))[:, None, None]
 
     @staticmethod
     def inputs(pairs: Pairs) -> NDArray[np.float32]:
@@ -88,53 +95,43 @@ class CnnTrunk:
         inputs[..., -1] = 1.0
         return inputs
 
-    def stem(self, parts: Sequence[Tensor], inputs: Tensor) -> Tensor:
+    def block(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor | None = None) -> Tensor:
         """See ``Trunk``."""
-        x: Tensor = _Rectify.apply(torch.bmm(inputs.flatten(1, 3), parts[0]), self._floor, self._passing)  # type: ignore[no-untyped-call]
-        return x.view(*inputs.shape[:-1], CHANNELS)
-
-    def block(self, index: int, parts: Sequence[Tensor], x: Tensor) -> Tensor:
-        """See ``Trunk``."""
-        kernel, matrix = parts[1 + 2 * index], parts[2 + 2 * index]
         if torch.is_grad_enabled():
-            return torch.baddbmm(x.flatten(1, 3), _unit(x, kernel), matrix).view(x.shape)
-        out = torch.empty_like(x)
+            unit = convolve(x, parts[1 + 2 * index]).relu().flatten(1, 3)
+            return product(unit, parts[2 + 2 * index], x.flatten(1, 3)).view(x.shape)
+        out = torch.empty_like(x) if out is None else out
         at_a_time = _AT_A_TIME if x.device.type == "cpu" else len(x)
         for some in (slice(start, start + at_a_time) for start in range(0, len(x), at_a_time)):
-            unit = _unit(x[some], kernel[some])
-            torch.baddbmm(x[some].flatten(1, 3), unit, matrix[some], out=out[some].flatten(1, 3))
+            self.enter(index, [part[some] for part in parts], x[some], out[some])
         return out
 
-    def logits(self, parts: Sequence[Tensor], x: Tensor) -> Tensor:
-        """See ``Trunk``."""
-        return torch.bmm(parts[-1], x.flatten(2).transpose(1, 2))
-
-    def backpropagate(
-        self, parts: Sequence[Tensor], growth: Growth, batch: StepBatch, out: HostWeights
-    ) -> tuple[Tensor, list[Tensor]]:
-        """See ``Trunk``."""
-        return differentiate(self, parts, growth, batch, out)
-
-
-class _Rectify(torch.autograd.Function):
-    """max(x, floor) of hosts with a floor of 0 or none at all, in half the passes that autograd takes back over it."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, floor: Tensor, passing: Tensor) -> Tensor:
-        out = torch.maximum(x, floor)
-        ctx.save_for_backward(out, passing)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, above: Tensor) -> tuple[Tensor, None, None]:
-        out, passing = ctx.saved_tensors
-        # Positive where nothing was cut off.
-        return torch.ops.aten.threshold_backward(above, torch.maximum(out, passing), 0.0), None, None
+    def enter(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor) -> _Block:
+        """See ``ResidualTrunk``."""
+        kernel, matrix = parts[1 + 2 * index], parts[2 + 2 * index]
+        samples, width = x.shape[1], x.shape[3]
+        padded, bands = pad(x), band_matrices(kernel, width)
+        unit = by_sample(meet(padded, bands).relu_(), samples, width).flatten(1, 3)
+        product(unit, matrix, x.flatten(1, 3), out.flatten(1, 3))
+        return _Block(padded, bands, unit, matrix)
 
 
-def _unit(x: Tensor, kernel: Tensor) -> Tensor:
-    """[n, B * 16, M]"""
-    return convolve(x, kernel).relu_().flatten(1, 3)
+class _Block(NamedTuple):
+    padded: Tensor
+    bands: tuple[Tensor, ...]
+    unit: Tensor
+    """[R, B * 16, M]: relu(W * x)."""
+    matrix: Tensor
+
+    def pull(self, g: Tensor, hosts: int, out: Sequence[Tensor]) -> Tensor:
+        """See ``Block``."""
+        flat, (samples, height, width) = g.flatten(1, 3), g.shape[1:4]
+        out[1].copy_(product(self.unit[:hosts].transpose(1, 2), flat[:hosts]))
+        inner = product(flat, self.matrix.transpose(1, 2))
+        inner = torch.ops.aten.threshold_backward(inner, self.unit, 0.0)
+        above = pad(inner.view(len(g), samples, height, width, -1))
+        out[0].copy_(kernel_gradient(self.padded[:hosts], above[:hosts], out[0].shape))
+        return g.add_(by_sample(state_gradient(above, self.bands), samples, width))
 
 
 def _patches(images: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,7 +1,7 @@
 -- Every snapshot that training can read.
 -- grain: one snapshot
 -- key: snapshot
--- inputs: manifests
+-- inputs: manifests, training_reports, pins
 -- column snapshot: Its digest.
 -- column path: Where it lies.
 -- column rows_in: Landed rows it was made from.
@@ -13,13 +13,23 @@
 -- column reward_family: How rewards were computed.
 -- column gamma: Discount per epoch.
 -- column parts: Parts it was made from.
+-- column policies: Policies whose own training read it.
+-- column is_pinned: Whether it is kept whatever happens.
 -- column ledger_digest: Of those parts.
 -- column sql_digest: Of the rules.
 -- column config_digest: Of the resolved configuration.
 -- column code_version: Of the code.
 -- column finished_at: When it was sealed.
+WITH readers AS (
+    SELECT
+        snapshot_digest,
+        list(digest ORDER BY finished_at, digest) AS policies
+    FROM training_reports
+    GROUP BY snapshot_digest
+)
+
 SELECT
-    digest AS snapshot,
+    manifests.digest AS snapshot,
     path,
     rows_in,
     rows_out,
@@ -30,9 +40,12 @@ SELECT
     reward_family,
     gamma,
     ledger_parts AS parts,
+    coalesce(readers.policies, []) AS policies,
+    manifests.digest IN (SELECT snapshot FROM pins) AS is_pinned,
     ledger_digest,
     sql_digest,
     config_digest,
     code_version,
     finished_at
 FROM manifests
+LEFT JOIN readers ON manifests.digest = readers.snapshot_digest

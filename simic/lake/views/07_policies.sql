@@ -1,28 +1,51 @@
--- Every promotion and rollback: which policy became champion when, and on what grounds.
--- grain: one change of champion
--- key: finished_at
--- inputs: policy_versions
+-- Every promotion and rollback, and every rejection: which policy became champion when, or did not, on what grounds.
+-- grain: one change of champion, or one rejection
+-- key: finished_at, gate
+-- inputs: policy_versions, candidate_versions, gate_decisions
 -- column name: Registered model.
 -- column number: Its version there.
 -- column semantic_version: Major: contracts; minor: architecture or features; patch: weights.
 -- column policy: Digest of the sealed policy.
 -- column reference: How the registry names it.
+-- column accepted: Whether it became champion; false where the gate turned it away.
 -- column is_live: Whether it is the champion now: no later change of champion is known.
--- column previous: Number of the champion before, if any.
--- column snapshot: Digest of the snapshot it learned from.
--- column gate: Digest of the decision that let it through.
+-- column previous: Number of the champion before, if any; null for a rejection.
+-- column snapshot: Digest of the snapshot that its own training read; see trainings for those before.
+-- column gate: Digest of the decision that let it through, or turned it away.
 -- column mlflow_run_id: Its run in MLflow.
 -- column seed: Root seed of the run.
 -- column config_digest: Of the resolved configuration.
 -- column code_version: Of the code.
 -- column finished_at: When it was done.
+WITH rejections AS (
+    SELECT candidate_versions.* REPLACE (NULL::BIGINT AS previous)
+    FROM candidate_versions
+    INNER JOIN gate_decisions ON candidate_versions.gate_digest = gate_decisions.digest
+    WHERE NOT gate_decisions.accepted
+),
+
+outcomes AS (
+    SELECT
+        *,
+        true AS accepted,
+        row_number() OVER (PARTITION BY name ORDER BY finished_at DESC, number DESC) = 1 AS is_live
+    FROM policy_versions
+    UNION ALL BY NAME
+    SELECT
+        *,
+        false AS accepted,
+        false AS is_live
+    FROM rejections
+)
+
 SELECT
     name,
     number,
     semantic_version,
     digest AS policy,
     reference,
-    row_number() OVER (PARTITION BY name ORDER BY finished_at DESC, number DESC) = 1 AS is_live,
+    accepted,
+    is_live,
     previous,
     snapshot_digest AS snapshot,
     gate_digest AS gate,
@@ -31,4 +54,4 @@ SELECT
     config_digest,
     code_version,
     finished_at
-FROM policy_versions
+FROM outcomes

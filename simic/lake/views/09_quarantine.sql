@@ -10,7 +10,7 @@
 -- column report_id: If it could be read.
 -- column size_bytes: Of what was read of the line.
 -- column raw_sha256: Of what was read of the line.
--- column raw: Its first 16 KiB as text; if they are not UTF-8, escaped as \xNN. Empty for duplicates.
+-- column raw: Its first 16 KiB as text; if they are not UTF-8, escaped as \xNN. Empty for duplicates, and once the quarantine was full.
 -- column seen_at: When it was first refused.
 SELECT
     quarantine_id,

@@ -10,6 +10,7 @@ import pytest
 import torch
 from support.scenes import make_scene
 
+from simic.bus.opening import BusSpec
 from simic.bus.protocol import FIELD_REPORTS
 from simic.bus.spool import SpoolBus
 from simic.collection import collect as module
@@ -45,7 +46,7 @@ def run(
         ControllerSpec(name=name, **spec),
         HOSTS,
         WorldConfig(horizon=horizon, chunk=chunk, workers=workers),
-        root,
+        BusSpec(root),
         seed=7,
         provenance=Provenance("0.1.0+test", "c" * 64, 7),
         clock=lambda: next(ticks),
@@ -63,7 +64,7 @@ def test_episodes_of_other_pictures_are_other_episodes(tmp_path: Path) -> None:
                 ControllerSpec(name="wait"),
                 identify("images", [2]),
                 WorldConfig(set="images", images=str(path), horizon=4, workers=1),
-                tmp_path / f"bus{len(receipts)}",
+                BusSpec(tmp_path / f"bus{len(receipts)}"),
                 seed=7,
                 provenance=Provenance("0.1.0+test", "c" * 64, 7),
                 clock=lambda: BASE,
@@ -130,12 +131,12 @@ def test_progress_counts_episodes(tmp_path: Path) -> None:
     world = WorldConfig(horizon=4, chunk=2, workers=1)
     made = Provenance("x", "c" * 64, 0)
     collect(
-        ControllerSpec(name="wait"), HOSTS, world, tmp_path, seed=0, provenance=made, clock=lambda: BASE,
+        ControllerSpec(name="wait"), HOSTS, world, BusSpec(tmp_path), seed=0, provenance=made, clock=lambda: BASE,
         on_progress=seen.append,
     )  # fmt: skip
     assert seen == [2, 2, 1]
     with pytest.raises(ConfigError, match="no hosts"):
-        collect(ControllerSpec(name="wait"), (), world, tmp_path, seed=0, provenance=made, clock=lambda: BASE)
+        collect(ControllerSpec(name="wait"), (), world, BusSpec(tmp_path), seed=0, provenance=made, clock=lambda: BASE)
 
 
 def test_reports_stream_while_the_hosts_still_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,10 +157,12 @@ def test_reports_stream_while_the_hosts_still_grow(tmp_path: Path, monkeypatch: 
             trained.append(step.epoch)
             yield step
 
-    monkeypatch.setattr(module, "SpoolBus", Watched)
+    monkeypatch.setattr(module, "open_bus", lambda spec: Watched(spec.spool))
     monkeypatch.setattr(module, "rollout", counting)
     world = WorldConfig(horizon=4)
-    module.grow_chunk(ChunkJob(ControllerSpec(name="wait"), HOSTS, world, RewardConfig(), tmp_path, "x", 0, BASE))
+    module.grow_chunk(
+        ChunkJob(ControllerSpec(name="wait"), HOSTS, world, RewardConfig(), BusSpec(tmp_path), "x", 0, BASE)
+    )
     assert epochs == [1] * 5 + [2] * 5 + [3] * 5 + [4] * 5
 
 
@@ -168,7 +171,9 @@ def test_reports_name_the_device_that_trained_the_host(tmp_path: Path, monkeypat
     monkeypatch.setattr(module, "Ensemble", lambda hosts, world: Ensemble(hosts, world.model_copy(update=ON_CPU)))
     for name, world in (("one", WorldConfig(horizon=4)), ("two", WorldConfig(horizon=4, device="cuda"))):
         root = tmp_path / name
-        module.grow_chunk(ChunkJob(ControllerSpec(name="wait"), HOSTS[:1], world, RewardConfig(), root, "x", 0, BASE))
+        module.grow_chunk(
+            ChunkJob(ControllerSpec(name="wait"), HOSTS[:1], world, RewardConfig(), BusSpec(root), "x", 0, BASE)
+        )
         assert {report.state.hardware.device for report in reports_in(root)} == {world.device}
 
 

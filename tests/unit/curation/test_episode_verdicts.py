@@ -38,7 +38,7 @@ BROKEN: dict[str, tuple[Rows, str]] = {
     "no beginning": (edited(lambda rows: rows.pop(0)), "gap"),
     "no end": (edited(lambda rows: rows.pop()), "unfinished"),
     "one step twice": (
-        edited(lambda rows: rows.append({**rows[4], "report_id": "f" * 32})),
+        edited(lambda rows: rows.append({**rows[4], "report_id": "f" * 32, "outcome": "SUCCESS"})),
         "overlap",
     ),
     "an end in the middle": (edited(lambda rows: end_at(rows, 5)), "ends_twice"),

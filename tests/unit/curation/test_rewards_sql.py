@@ -14,6 +14,7 @@ from support.reports import episode, episodes
 from simic.contracts.config import RewardConfig
 from simic.contracts.errors import ContractViolation
 from simic.contracts.field_report import FieldReport
+from simic.lake.snapshots import STEP_COLUMNS
 from simic.numerics.rewards import basic_rewards
 from simic.runtime.settings import Home
 
@@ -150,7 +151,9 @@ def test_nested_columns_are_those_that_were_told(
 
 def test_features_do_not_depend_on_rewards(tmp_path: Path) -> None:
     """D26: another price list changes reward columns and nothing else."""
-    reward_columns = {"reward", "reward_progress", "reward_rent", "reward_penalty", "return_to_go"}
+    reward_columns = {
+        name for name in STEP_COLUMNS if name.startswith("reward") or name in ("potential", "return_to_go")
+    }
     home = Home(tmp_path)
     land(home, episodes(range(5)))
     tables = [
@@ -167,14 +170,14 @@ def test_a_broken_promise_stops_the_stage(tmp_path: Path, monkeypatch: pytest.Mo
 
     home = Home(tmp_path)
     land(home, episode(1))
-    statements = run.load_statements()
+    statements = run.load_statements("basic")
     spoiled = [
         item._replace(sql=item.sql.replace("reward_progress + reward_rent +", "reward_progress +"))
-        if item.name == "reward_terms"
+        if item.name == "family_terms"
         else item
         for item in statements
     ]
-    monkeypatch.setattr(run, "load_statements", lambda: spoiled)
+    monkeypatch.setattr(run, "load_statements", lambda _: spoiled)
     with pytest.raises(ContractViolation, match=r"terms_add_up.*step"):
         curate_all(home)
     assert not list(home.snapshots.glob("*"))

@@ -1,4 +1,4 @@
-"""The backward pass that suits every trunk, against the one written out for ``mlp``."""
+"""The written-out backward pass of every trunk, against automatic differentiation."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from support.automatic import differentiate
 from support.grown import ensemble, stack
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from simic.hosts.catalogue import blueprint_names
 from simic.hosts.protocols import Roles
 from simic.hosts.stacked.base import StackedHosts
 from simic.hosts.stacked.growth import Growth, gather
-from simic.hosts.stacked.trunk import StepBatch, differentiate, per_row
+from simic.hosts.stacked.trunk import StepBatch, per_row
 from simic.hosts.stacked.weights import HostWeights
 
 SLOTS = 3
@@ -68,9 +69,10 @@ def _is_close(ours: Tensor, theirs: Tensor) -> bool:
     return bool((ours - theirs).abs().max() <= 1e-5 * max(1.0, float(theirs.abs().max())))
 
 
+@pytest.mark.parametrize("world_set", ["benchmark", "images"])
 @pytest.mark.parametrize("case", CASES)
-def test_automatic_and_written_out_gradients_agree(case: str) -> None:
-    hosts = stack(ensemble(range(5)))
+def test_automatic_and_written_out_gradients_agree(case: str, world_set: str) -> None:
+    hosts = stack(ensemble(range(5), world_set=world_set))
     step = _prepare(hosts, CASES[case])
     shapes = [part.shape for part in hosts.trunk.parts]
     found = [HostWeights.zeros(5, shapes) for _ in range(2)]

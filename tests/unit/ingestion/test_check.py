@@ -14,7 +14,7 @@ from support.reports import BLUEPRINTS, EPOCH_ZERO, episode, line, plain
 from simic.bus.protocol import Defect, Line
 from simic.contracts.config import IngestConfig
 from simic.contracts.field_report import FieldReport
-from simic.ingestion.check import Accepted, Refused, check_line
+from simic.ingestion.check import Accepted, Checker, Refused
 from simic.lake.quarantine import Reason
 
 KNOWN = frozenset(BLUEPRINTS)
@@ -22,7 +22,7 @@ REPORT = episode(1)[2]
 
 
 def check(data: bytes, defect: Defect | None = None, known: frozenset[str] = KNOWN) -> Accepted | Refused:
-    return check_line(Line(1, data, defect), IngestConfig(), known)
+    return Checker(IngestConfig(), known).check(Line(1, data, defect))
 
 
 def spoiled(change: Callable[[dict[str, Any]], object]) -> bytes:

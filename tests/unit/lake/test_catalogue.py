@@ -19,7 +19,10 @@ from simic.lake.schema import LANDED_SCHEMA
 from simic.lake.views import load_views
 from simic.runtime.settings import Home
 
-NAMES = ["reports", "steps", "episodes", "decisions", "rewards", "snapshots", "policies", "gates", "quarantine"]
+NAMES = [
+    "reports", "steps", "episodes", "decisions", "rewards", "snapshots", "policies", "gates", "quarantine", "trainings",
+    "rejected",
+]  # fmt: skip
 RECEIPT = {"code_version": "x", "config_digest": "c" * 64, "seed": 0, "started_at": NOW, "finished_at": NOW}
 
 

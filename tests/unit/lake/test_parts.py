@@ -11,7 +11,9 @@ from support.reports import episodes
 
 from simic.contracts.errors import IntegrityError
 from simic.lake.ledger import Ledger
+from simic.lake.operations import read_state
 from simic.lake.parts import committed_parts, delete_orphans, file_digest, ledger_digest, verify_part
+from simic.lake.store import LocalParts
 from simic.runtime.settings import Home
 
 
@@ -42,17 +44,17 @@ def test_changed_and_missing_parts_are_noticed(home: Home) -> None:
     with pytest.raises(IntegrityError, match="expected SHA-256"):
         verify_part(home.experience, part)
     path.unlink()
-    with pytest.raises(IntegrityError, match="not on disk"):
+    with pytest.raises(IntegrityError, match="not there"):
         verify_part(home.experience, part)
 
 
 def test_only_unlisted_parts_are_orphans(home: Home) -> None:
-    parts = committed_parts(Ledger(home.ledger / "ingest.jsonl"))
+    state = read_state(Ledger(home.ledger / "ingest.jsonl"))
     listed = {path: path.read_bytes() for path in home.experience.glob("*/*.parquet")}
     orphan = home.experience / "day=2026-01-01" / "part-abc-0123456789abcdef.parquet"
     orphan.parent.mkdir()
     orphan.write_bytes(b"x")
-    assert delete_orphans(home.experience, parts) == ["day=2026-01-01/part-abc-0123456789abcdef.parquet"]
+    assert delete_orphans(LocalParts(home.experience), state) == ["day=2026-01-01/part-abc-0123456789abcdef.parquet"]
     assert {path: path.read_bytes() for path in home.experience.glob("*/*.parquet")} == listed
 
 

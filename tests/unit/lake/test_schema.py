@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from datetime import UTC, datetime
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +18,7 @@ from support.reports import episode, episodes, plain
 from simic.contracts.base import Contract
 from simic.contracts.errors import ContractViolation
 from simic.contracts.field_report import FieldReport
-from simic.lake.columns import Landing, landed_table
+from simic.lake.columns import Landings, open_columns
 from simic.lake.schema import LANDED_SCHEMA, REPORT_SCHEMA, arrow_schema
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
@@ -34,8 +36,15 @@ def values(item: Any) -> Any:
 
 
 def landed(reports: list[FieldReport]) -> pa.Table:
-    rows = [Landing(report.model_dump_json().encode(), "d" * 64, "file", n) for n, report in enumerate(reports, 1)]
-    return landed_table(rows, NOW)
+    rows = Landings()
+    for number, report in enumerate(reports, 1):
+        rows.add(report.report_id, "d" * 64, report.model_dump_json().encode(), "file", number)
+    return table_of(rows)
+
+
+def table_of(rows: Landings) -> pa.Table:
+    with tempfile.TemporaryDirectory() as tmp, open_columns(Path(tmp)) as columns:
+        return columns.table(rows, NOW)
 
 
 def assert_equal(reports: list[FieldReport]) -> None:
@@ -98,11 +107,15 @@ def test_coerced_values_are_stored_as_the_contract_reads_them() -> None:
     assert landed([report]).column("issued_at")[0].as_py() == datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
-def test_bytes_that_are_not_in_normal_form_are_refused_rather_than_guessed() -> None:
+@pytest.mark.parametrize(
+    "spoilt", [b"", b'"step":null,', b'"step":"x",', b'"step":0,"step":1,', b'"step":1e30,'], ids=bytes.decode
+)
+def test_bytes_that_are_not_a_report_are_refused_rather_than_guessed(spoilt: bytes) -> None:
+    """D6: not even by mistake does a row land without what the schema demands."""
     data = episode(1)[0].model_dump_json().encode()
-    for spoiled in (data.replace(b'"step":0', b'"step":"0"'), data.replace(b'"step":0', b'"step":0,"extra":1')):
-        with pytest.raises(ContractViolation, match="not columns"):
-            landed_table([Landing(spoiled, "d" * 64, "file", 1)], NOW)
+    assert b'"step":0,' in data
+    with pytest.raises(ContractViolation, match="not columns"):
+        table_of(Landings(["id"], ["d" * 64], [data.replace(b'"step":0,', spoilt)], ["file"], [1]))
 
 
 def test_landing_columns_say_where_and_when() -> None:

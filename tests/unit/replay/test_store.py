@@ -91,7 +91,7 @@ def test_masks_equal_the_wire(store: GraphStore, reports: list[FieldReport]) -> 
             assert batch.masks.slot[slots].T.tolist() == report.available.slot
             legal = [name for name, is_legal in zip(BLUEPRINTS, batch.masks.blueprint[row], strict=True) if is_legal]
             assert legal == report.available.blueprint
-    assert store._masks.slot.shape[1] == len(OPS)
+    assert store.masks.slot.shape[1] == len(OPS)
 
 
 def test_slot_masks_of_states_with_different_slots(tmp_path: Path, reports: list[FieldReport]) -> None:
@@ -111,9 +111,9 @@ def test_slot_masks_of_states_with_different_slots(tmp_path: Path, reports: list
     rows = pq.read_table(tmp_path / "ragged" / "steps.parquet").to_pylist()
     ptr = store.table.slot_ptr.tolist()
     for index, row in enumerate(rows):
-        assert store._masks.slot[ptr[index] : ptr[index + 1]].T.tolist() == row["available"]["slot"]
+        assert store.masks.slot[ptr[index] : ptr[index + 1]].T.tolist() == row["available"]["slot"]
         legal = [name in row["available"]["blueprint"] for name in BLUEPRINTS]
-        assert store._masks.blueprint[index].tolist() == legal
+        assert store.masks.blueprint[index].tolist() == legal
 
 
 def test_batch_is_time_major_and_padded(store: GraphStore, reports: list[FieldReport]) -> None:

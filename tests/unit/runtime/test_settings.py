@@ -131,7 +131,7 @@ def test_an_unknown_key_is_named_with_its_nearest_match(overrides: dict[str, Any
         ({"train.policy_lr": float("nan")}, "train.policy_lr: input should be a finite number, found nan"),
         ({"train": 3}, "train: input should be a valid dictionary or instance of TrainConfig, found 3"),
         ({"train.policy_lr": {"x": 1}}, "train.policy_lr: input should be a valid number"),
-        ({"curate.reward.family": "shaped"}, "curate.reward.family: input should be 'basic', found 'shaped'"),
+        ({"curate.reward.family": "shapely"}, "curate.reward: input tag 'shapely' found using 'family' does not match"),
     ],
 )
 def test_a_wrong_value_names_setting_expectation_and_finding(overrides: dict[str, Any], message: str) -> None:

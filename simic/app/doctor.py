@@ -1,0 +1,326 @@
+"""Looks at everything a home holds and says what is wrong; repairs what loses nothing, and asks again for what is lost.
+
+Without ``repair`` nothing is changed. What another process may be in the midst of is not judged: orphans and unfinished
+files count only while nobody holds the lake's lock.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simic.bus.protocol import FIELD_REPORTS
+from simic.bus.spool import ABANDONED_S, SpoolBus
+from simic.contracts.errors import IntegrityError, SimicError, TransientError
+from simic.contracts.lake import Check, Health, HealthReport
+from simic.contracts.receipts import SnapshotManifest
+from simic.runtime import aside
+from simic.runtime.locks import exclusive
+
+if TYPE_CHECKING:
+    from simic.lake.lake import Lake
+    from simic.runtime.clock import Clock
+    from simic.runtime.progress import Progress
+    from simic.runtime.settings import Home
+
+__all__ = ["Doctor"]
+
+_SHOWN = 5
+_OWN_TMP = ("ingest", "compact")
+"""Folders below tmp that only the holder of the lake's lock uses."""
+
+
+class Doctor:
+    """Checks of one home, in an order in which later ones may rely on earlier ones."""
+
+    def __init__(
+        self,
+        home: Home,
+        spool: SpoolBus,
+        champion: Callable[[], int | None],
+        *,
+        code_version: str,
+        clock: Clock,
+        progress: Progress,
+    ) -> None:
+        self._home, self._spool, self._champion = home, spool, champion
+        self._code_version, self._clock, self._progress = code_version, clock, progress
+        self._is_deep = self._is_repair = False
+
+    def examine(self, *, is_deep: bool = False, is_repair: bool = False) -> HealthReport:
+        """Every check; ``is_deep`` reads every byte. Raises TransientError if a repair finds the lake at work."""
+        self._is_deep, self._is_repair = is_deep, is_repair
+        checked_at = self._clock()
+        with self._quiet() as is_quiet:
+            checks = [*self._ledgers(is_quiet), *self._lake(is_quiet), *self._leftovers(is_quiet)]
+            checks += [*self._snapshots(), *self._promotions(), *self._locks(), *self._catalogue(checks)]
+        return HealthReport(checked_at=checked_at, is_deep=is_deep, is_repair=is_repair, checks=checks)
+
+    @contextmanager
+    def _quiet(self) -> Iterator[bool]:
+        """Holds the lake's lock; false where somebody else does and nothing is to be repaired."""
+        from simic.lake.lake import LAKE_LOCK
+
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(exclusive(self._home.locks / LAKE_LOCK, "examining the lake"))
+                is_quiet = True
+            except TransientError:
+                if self._is_repair:
+                    raise
+                is_quiet = False
+            yield is_quiet
+
+    # -- ledgers ----------------------------------------------------------------------------------
+
+    def _ledgers(self, is_quiet: bool) -> Iterator[Check]:
+        from simic.lake.ledger import Ledger
+        from simic.lake.operations import PARTS_LEDGER
+
+        for path in sorted(self._home.ledger.glob("*.jsonl")):
+            ledger, name = Ledger(path), f"ledger {path.name}"
+            try:
+                lines = len(ledger.read())
+            except IntegrityError as error:
+                yield _damaged(name, str(error), "restore it from a backup; nothing here can know what it said")
+                continue
+            torn, is_parts = ledger.torn_bytes(), path.name == PARTS_LEDGER
+            if not torn:
+                yield _healthy(name, f"{lines} lines")
+            elif not (is_parts and is_quiet):  # its writer may be in the midst of a line, and cuts them anyway
+                yield _healthy(name, f"{lines} lines, and {torn} unfinished bytes that the next line cuts off")
+            elif self._is_repair:
+                ledger.cut_torn_tail()
+                yield _repaired(name, f"{lines} lines", f"cut {torn} bytes that a killed run left unfinished")
+            else:
+                yield _repairable(
+                    name, f"{lines} lines and {torn} unfinished bytes", "cut them, as the next line would"
+                )
+
+    # -- the lake ---------------------------------------------------------------------------------
+
+    def _lake(self, is_quiet: bool) -> Iterator[Check]:
+        from simic.lake.lake import open_lake
+
+        try:
+            lake = open_lake(self._home)
+        except IntegrityError as error:
+            yield _damaged("parts", str(error), "restore the ledger from a backup; parts are judged after that")
+            return
+        try:
+            yield self._contracts(lake)
+            yield from self._parts(lake)
+            yield self._ids(open_lake(self._home))
+            if is_quiet:
+                yield self._orphans(open_lake(self._home))
+        except TransientError as error:
+            yield _damaged("store", str(error), "nothing was judged; run this again when the store answers")
+
+    def _contracts(self, lake: Lake) -> Check:
+        from simic.lake.evolution import older_schemas
+
+        try:
+            older = older_schemas(lake.store, lake.parts)
+        except TransientError:
+            raise
+        except SimicError as error:
+            return _damaged("contracts", str(error), "see the message; --repair leaves sound parts alone")
+        found = f"{len(older)} earlier contracts, readable" if older else "one contract"
+        return _healthy("contracts", found)
+
+    def _parts(self, lake: Lake) -> Iterator[Check]:
+        from simic.lake.damage import broken_parts, take_out
+
+        with self._progress.task("doctor", len(lake.parts)) as advance:
+            broken = broken_parts(lake, is_deep=self._is_deep, on_checked=advance)
+        judged = "size and SHA-256" if self._is_deep else "size; --deep takes digests"
+        if not broken:
+            yield _healthy("parts", f"{len(lake.parts)} parts as committed ({judged})")
+        for one in broken:
+            name, rows = f"part {one.part.part}", f"{one.found}; {one.part.rows} rows"
+            if not self._is_repair:
+                told = _shown(one.part.sources)
+                yield _damaged(name, f"{rows} from {told}", "take it out, and put those deliveries back if still there")
+                continue
+            lake, line = take_out(
+                lake, one, lambda source: self._spool.requeue(FIELD_REPORTS, source),
+                at=self._clock(), code_version=self._code_version,
+            )  # fmt: skip
+            done = f"taken out; {len(line.requeued)} deliveries put back, `simic ingest` lands them"
+            if line.missing or len(one.part.sources) == 0:
+                lost = f"no longer at hand: {_shown(line.missing)}, so that up to {one.part.rows} rows are lost"
+                yield Check(name=name, health=Health.LOST, found=rows, remedy=f"{done}; {lost}")
+            else:
+                yield _repaired(name, rows, done)
+
+    def _ids(self, lake: Lake) -> Check:
+        from simic.lake.damage import broken_ids, forget_broken
+
+        broken = broken_ids(lake, is_deep=self._is_deep)
+        rows = sum(remembered.rows for remembered in broken)
+        if not broken:
+            return _healthy("dropped ids", f"{sum(known.rows for known in lake.state.remembered)} are known")
+        found = f"{len(broken)} files with {rows} ids are missing or changed: {_shown([r.file for r in broken])}"
+        if not self._is_repair:
+            return _damaged("dropped ids", found, "forget them: told again, these reports would come back as new")
+        forget_broken(lake, broken, at=self._clock(), code_version=self._code_version)
+        return Check(name="dropped ids", health=Health.LOST, found=found, remedy="forgotten")
+
+    def _orphans(self, lake: Lake) -> Check:
+        from simic.lake.parts import find_orphans
+
+        found = find_orphans(lake.store, lake.state)
+        if not found:
+            waiting = len(lake.state.retired.keys() & set(lake.store.names())) if lake.state.retired else 0
+            return _healthy("orphans", f"none; {waiting} files of merged or dropped parts wait for their readers")
+        told = f"{len(found)} files that no ledger line names: {_shown(found)}"
+        if not self._is_repair:
+            return _repairable("orphans", told, "delete them, as an ingest does: their reports come again")
+        for name in found:
+            lake.store.delete(name)
+        return _repaired("orphans", told, "deleted: their deliveries were never acknowledged")
+
+    # -- what killed processes leave --------------------------------------------------------------
+
+    def _leftovers(self, is_quiet: bool) -> Iterator[Check]:
+        if not is_quiet:
+            yield _healthy("unfinished files", "not judged: an ingest or `simic lake` is at work")
+            return
+        left = [self._home.tmp / name for name in _OWN_TMP if (self._home.tmp / name).exists()]
+        left = [path for path in left if any(path.iterdir())]
+        oldest = time.time() - ABANDONED_S
+        left += [path for path in _entries(self._home.tmp) if path.name not in _OWN_TMP and _age_s(path) < oldest]
+        yield self._clear("unfinished files", left)
+        claimed = self._spool.claimed(FIELD_REPORTS)
+        if not claimed:
+            yield _healthy("spool", f"{self._spool.pending(FIELD_REPORTS)} deliveries wait")
+        elif self._is_repair:
+            for name in claimed:
+                self._spool.requeue(FIELD_REPORTS, name)
+            yield _repaired("spool", f"{len(claimed)} claimed by an ingest that ended", "put back")
+        else:
+            found = f"{len(claimed)} claimed by an ingest that ended: {_shown(claimed)}"
+            yield _repairable("spool", found, "put them back; an ingest would take them first anyway")
+
+    def _clear(self, name: str, left: Sequence[Path]) -> Check:
+        if not left:
+            return _healthy(name, "none")
+        told = _shown([str(path.relative_to(self._home.root)) for path in left])
+        if not self._is_repair:
+            return _repairable(name, told, "delete them: nothing in them was committed")
+        for path in left:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        return _repaired(name, told, "deleted")
+
+    # -- what was made of it ----------------------------------------------------------------------
+
+    def _snapshots(self) -> Iterator[Check]:
+        broken, count = [], 0
+        for path in sorted(self._home.snapshots.glob("*/")):
+            count += 1
+            try:
+                self._check_snapshot(path)
+            except (SimicError, OSError, ValueError) as error:
+                broken.append((path, str(error)))
+        if not broken:
+            judged = "size and SHA-256" if self._is_deep else "size; --deep takes digests"
+            yield _healthy("snapshots", f"{count} as sealed ({judged})")
+        for path, problem in broken:
+            if self._is_repair:
+                where = aside.set_aside(path)
+                yield _repaired(f"snapshot {path.name}", problem, f"moved to {where}; `simic curate` makes it again")
+            else:
+                remedy = "move it aside; `simic curate` makes it again from the rows still in the lake"
+                yield _damaged(f"snapshot {path.name}", problem, remedy)
+
+    def _check_snapshot(self, path: Path) -> None:
+        if self._is_deep:
+            from simic.curation.snapshot import verify_snapshot
+
+            verify_snapshot(path)
+            return
+        manifest = SnapshotManifest.model_validate_json((path / "manifest.json").read_bytes())
+        for file in manifest.files:
+            found = (path / file.name).stat().st_size if (path / file.name).is_file() else None
+            if found != file.size_bytes:
+                raise IntegrityError(f"{file.name}: expected {file.size_bytes} bytes, found {found or 'no file'}")
+
+    def _promotions(self) -> Iterator[Check]:
+        from simic.registry.journal import Journal, Phase
+
+        try:
+            entries = Journal(self._home.ledger / "promotions.jsonl").entries()
+        except (IntegrityError, ValueError):
+            return  # a ledger like any other, reported as such
+        if not entries:
+            return
+        if entries[-1].phase is Phase.OPEN:
+            found = f"{entries[-1].operation.value} to version {entries[-1].target} was begun and not ended"
+            yield _repairable("champion", found, "the next `simic promote` or `simic rollback` ends it")
+            return
+        if not self._is_deep:
+            yield _healthy("champion", "no promotion is open; --deep asks the registry")
+            return
+        done = [entry for entry in entries if entry.phase is Phase.DONE]
+        expected, found_number = (done[-1].target if done else None), self._champion()
+        if expected == found_number:
+            yield _healthy("champion", f"version {found_number}, as journalled")
+        else:
+            found = f"the registry says version {found_number}, the journal {expected}"
+            yield _damaged(
+                "champion", found, "was the alias moved by hand? `simic promote` or `simic rollback` decides"
+            )
+
+    def _locks(self) -> Iterator[Check]:
+        yield _healthy("locks", "cannot go stale: the kernel releases them with their holder")
+
+    def _catalogue(self, checks: Sequence[Check]) -> Iterator[Check]:
+        from simic.lake.catalogue import build_catalogue
+
+        if any(check.health is Health.DAMAGED for check in checks):
+            yield _healthy("catalogue", "not rebuilt: first the damage above")
+            return
+        if not self._is_repair:
+            yield _healthy("catalogue", "rebuilt before every query")
+            return
+        build_catalogue(self._home)
+        yield _healthy("catalogue", "rebuilt")
+
+
+def _healthy(name: str, found: str) -> Check:
+    return Check(name=name, health=Health.HEALTHY, found=found, remedy="")
+
+
+def _repairable(name: str, found: str, remedy: str) -> Check:
+    return Check(name=name, health=Health.REPAIRABLE, found=found, remedy=remedy)
+
+
+def _repaired(name: str, found: str, remedy: str) -> Check:
+    return Check(name=name, health=Health.REPAIRED, found=found, remedy=remedy)
+
+
+def _damaged(name: str, found: str, remedy: str) -> Check:
+    return Check(name=name, health=Health.DAMAGED, found=found[:4096], remedy=remedy)
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return (", ".join(names[:_SHOWN]) or "no delivery it names") + more
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.exists() else []
+
+
+def _age_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")  # its owner has just ended

@@ -1,0 +1,189 @@
+"""A connection to Redis: from the environment's address, with bounded retries and errors that say what to do.
+
+No error, log line or ``repr`` made here holds the user's password: messages name host, port and database only.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from simic.contracts.errors import ConfigError, SimicError, TransientError
+
+__all__ = ["RedisServer"]
+
+_LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_SCHEMES = ("redis", "rediss")
+_OPTIONS = frozenset({
+    "db", "client_name", "socket_timeout", "socket_connect_timeout", "ssl_ca_certs", "ssl_ca_path", "ssl_certfile",
+    "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname", "ssl_min_version",
+})  # fmt: skip
+"""What may follow the question mark of the address; others would change how replies are read."""
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+_TIMEOUT_S = 30.0
+_MESSAGE_LIMIT = 200
+_PASSING = ("BUSY ", "MISCONF", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "NOGROUP")
+_PASSING_TYPES = (
+    redis.exceptions.OutOfMemoryError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.TryAgainError,
+)
+"""Answers of a server that will behave again, or whose streams were deleted and will be made again."""
+_REFUSING = ("NOAUTH", "WRONGPASS", "NOPERM")
+
+
+class RedisServer:
+    """One server; every call is tried again, with growing random pauses, while the server is away."""
+
+    def __init__(
+        self,
+        url: str,
+        attempts: int,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+        draw: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._client = _client(url)
+        self._attempts, self._pause, self._draw = attempts, pause, draw
+        where = self._client.connection_pool.connection_kwargs
+        self._user = where.get("username") or "default"
+        self.address = f"{where.get('host', 'localhost')}:{where.get('port', 6379)}/{where.get('db', 0) or 0}"
+        self.interruptions = 0
+        """Calls that broke off so far; what the server did of them is unknown."""
+
+    def __repr__(self) -> str:
+        return f"RedisServer({self.address})"
+
+    def call(self, what: str, ask: Callable[[redis.Redis], T], attempts: int | None = None) -> T:
+        """``ask(client)``, repeated while the server is away, so it must be safe to repeat.
+
+        Raises TransientError when it stays away, ConfigError when it refuses. ``what`` completes "cannot ...".
+        """
+        last = attempts or self._attempts
+        for attempt in range(1, last + 1):
+            try:
+                with self._translated(what):
+                    return ask(self._client)
+            except (redis.ConnectionError, redis.TimeoutError) as error:
+                self.interruptions += 1
+                if attempt == last:
+                    raise TransientError(
+                        f"cannot {what}: Redis at {self.address} is away after {attempt} attempts ({_short(error)}); "
+                        "start it or correct REDIS_URL, and try again"
+                    ) from error
+                _LOG.info("Redis at %s broke off (%s), attempt %d of %d", self.address, _short(error), attempt, last)
+                limit = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (attempt - 1))
+                self._pause(self._draw(0.0, limit))
+        raise AssertionError("unreachable")
+
+    def send(self, what: str, packed: bytes, commands: int = 1) -> list[Any]:
+        """Packed commands in one go, and their answers as the server gave them; raises as ``call`` does."""
+        return self.call(what, lambda client: _exchange(client, packed, commands))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+
+    @contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        """Errors that trying again does not mend become ours; those of an absent server pass."""
+        try:
+            yield
+        except (redis.AuthenticationError, redis.exceptions.AuthorizationError, redis.exceptions.NoPermissionError):
+            raise self._refused(what) from None
+        except redis.BusyLoadingError:
+            raise
+        except redis.ConnectionError as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise ConfigError(
+                    f"cannot {what}: the certificate of Redis at {self.address} is not trusted; name its CA in "
+                    "REDIS_URL as ?ssl_ca_certs=/path/ca.pem"
+                ) from error
+            raise
+        except redis.ResponseError as error:
+            text = _short(error)
+            if text.startswith(_REFUSING):
+                raise self._refused(what) from None
+            if text.startswith(_PASSING) or isinstance(error, _PASSING_TYPES):
+                raise TransientError(
+                    f"cannot {what}: Redis at {self.address} answers {text!r}; mend that and try again"
+                ) from error
+            raise ConfigError(
+                f"cannot {what}: Redis at {self.address} answers {text!r}; Redis 7 or later is needed, and its keys "
+                "that are called as our topics must be streams"
+            ) from error
+
+    def _refused(self, what: str) -> SimicError:
+        return ConfigError(
+            f"cannot {what}: Redis at {self.address} refuses user {self._user!r}; check the user, the password and "
+            "the user's ACL (docs/adr/0013-redis-streams.md lists the commands)"
+        )
+
+
+def _client(url: str) -> redis.Redis:
+    """A client that leaves retrying to its owner; ConfigError, which does not repeat the address, if it is none."""
+    try:
+        parts = urlsplit(url)
+        unknown = sorted(set(parse_qs(parts.query)) - _OPTIONS)
+        is_address = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        unknown, is_address = [], False
+    if not is_address:
+        raise ConfigError(
+            "REDIS_URL must look like redis://[user:password@]host[:port][/database], or rediss:// for TLS"
+        )
+    if unknown:
+        raise ConfigError(f"REDIS_URL: unknown options {unknown}; known are {sorted(_OPTIONS)}")
+    try:
+        client = redis.Redis.from_url(
+            url,
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+            socket_connect_timeout=5.0,
+            socket_timeout=_TIMEOUT_S,
+            socket_keepalive=True,
+        )
+        client.connection_pool.make_connection()  # not connected: it only looks at the options
+    except (ValueError, TypeError, OSError, redis.RedisError) as error:
+        raise ConfigError(f"REDIS_URL: an option cannot be used ({type(error).__name__})") from None
+    return client
+
+
+def _exchange(client: redis.Redis, packed: bytes, commands: int) -> list[Any]:
+    pool = client.connection_pool
+    connection = pool.get_connection()
+    try:
+        connection.send_packed_command([packed])  # type: ignore[no-untyped-call]
+        answers: list[Any] = []
+        for _ in range(commands):
+            try:
+                answers.append(connection.read_response())
+            except redis.ResponseError as error:  # the others' answers have to be read all the same
+                answers.append(error)
+    except BaseException:
+        connection.disconnect()  # type: ignore[no-untyped-call] # answers still on their way must not be taken for those of the next call
+        raise
+    finally:
+        pool.release(connection)
+    for answer in answers:
+        if isinstance(answer, redis.ResponseError):
+            raise answer
+    return answers
+
+
+def _short(error: Exception) -> str:
+    return str(error)[:_MESSAGE_LIMIT]

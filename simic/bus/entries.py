@@ -1,0 +1,165 @@
+"""A stream's entries and what they mean: fields to envelope and back, entry to line.
+
+An entry's fields are those of ``EventEnvelope`` under their own names, numbers in decimal, the payload as raw bytes. A
+field that holds its default may be left out. Lines are the same as in the spool's files: a report's JSON, or the JSON
+of the whole envelope on the topics whose lines are envelopes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import zstandard
+from pydantic import ValidationError
+
+from simic.bus.codec import MAX_PAYLOAD_BYTES, decode, encode
+from simic.bus.protocol import FIELD_REPORTS, POLICY_UPDATES, Defect, Line
+from simic.contracts.envelope import EventEnvelope
+from simic.contracts.errors import ContractViolation
+
+__all__ = [
+    "Entry",
+    "Fields",
+    "envelope_of",
+    "fields_of",
+    "is_expired",
+    "key_of",
+    "line_of",
+    "pack_command",
+    "place_of",
+    "wrapper",
+]
+
+Fields = Mapping[bytes, bytes]
+Entry = tuple[bytes, Fields | None]
+"""Entry id and fields; None stands for an entry that was trimmed away."""
+
+SOURCE = "simic"
+_TYPES = {FIELD_REPORTS: "tamiyo.field_report"}
+_LINES_ARE_ENVELOPES = frozenset({POLICY_UPDATES})
+_NUMBERS = frozenset({"schema_version", "ttl_s", "priority", "attempt", "max_attempts"})
+_MOST_FIELDS = len(EventEnvelope.model_fields)
+_SEQUENCES = 1000
+_MOST_MILLISECONDS = 2**53 // _SEQUENCES - 1
+_MOST_SEQUENCE = 2**53 - 1
+"""Line numbers have to survive JSON exactly."""
+
+
+class Place(NamedTuple):
+    """Where an entry lies, in the words of a delivery."""
+
+    source: str
+    line: int
+
+
+def place_of(topic: str, entry_id: bytes) -> Place:
+    """One place per entry id, on whatever redelivery: line ``<milliseconds><sequence in three digits>`` of the stream.
+
+    Entries of one millisecond beyond the thousandth, as after the server's clock was set back, are lines of a source of
+    that millisecond. Raises ContractViolation for an id that fits neither.
+    """
+    ms, seq = key_of(entry_id)
+    if seq < _SEQUENCES and ms <= _MOST_MILLISECONDS:
+        return Place(f"redis/{topic}", ms * _SEQUENCES + seq)
+    if seq < _MOST_SEQUENCE:
+        return Place(f"redis/{topic}/{ms}", seq + 1)
+    raise ContractViolation(f"entry {entry_id!r}: its sequence exceeds {_MOST_SEQUENCE - 1}")
+
+
+def key_of(entry_id: bytes) -> tuple[int, int]:
+    """What entries are ordered by."""
+    milliseconds, _, sequence = entry_id.partition(b"-")
+    return int(milliseconds), int(sequence)
+
+
+def fields_of(envelope: EventEnvelope) -> list[bytes]:
+    """Names and values in turn; what holds its default is left out."""
+    values = envelope.model_dump(exclude_defaults=True, exclude={"payload"}, mode="json")
+    flat = [part.encode() for name, value in values.items() for part in (name, str(value))]
+    return [*flat, b"payload", envelope.payload]
+
+
+def envelope_of(fields: Fields) -> EventEnvelope:
+    """The envelope in these fields, or ContractViolation with every fault's place."""
+    if len(fields) > _MOST_FIELDS:
+        raise ContractViolation(f"not an EventEnvelope: {len(fields)} fields, at most {_MOST_FIELDS} expected")
+    if len(payload := fields.get(b"payload", b"")) > MAX_PAYLOAD_BYTES:
+        raise ContractViolation(f"a payload of {len(payload)} bytes exceeds {MAX_PAYLOAD_BYTES}")
+    if not payload.strip():
+        raise ContractViolation("the payload is missing or empty")
+    try:
+        values = {name.decode(): value for name, value in fields.items()}
+        texts = {name: value.decode() for name, value in values.items() if name != "payload"}
+        numbers = {name: int(texts[name]) for name in _NUMBERS & texts.keys()}
+        return EventEnvelope.model_validate({**texts, **numbers, "payload": payload})
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
+            for fault in error.errors(include_url=False, include_input=False)[:5]
+        )
+        raise ContractViolation(f"not an EventEnvelope: {faults}") from None
+    except ValueError as error:  # not UTF-8, or not a number; a UnicodeDecodeError is one too
+        raise ContractViolation(f"not an EventEnvelope: {type(error).__name__} in a field of text") from None
+
+
+def line_of(topic: str, number: int, envelope: EventEnvelope, max_line_bytes: int) -> Line:
+    """What the spool would give: too long ones cut and flagged, undecodable ones flagged as torn."""
+    if topic in _LINES_ARE_ENVELOPES:
+        data, defect = encode(envelope), None
+    else:
+        data, defect = _unpacked(envelope, max_line_bytes)
+    return Line(number, data[:max_line_bytes], Defect.TOO_LONG if len(data) > max_line_bytes else defect)
+
+
+def _unpacked(envelope: EventEnvelope, max_line_bytes: int) -> tuple[bytes, Defect | None]:
+    """At most one byte more than the limit."""
+    if envelope.content_encoding == "identity":
+        return envelope.payload, None
+    decoder = zstandard.ZstdDecompressor(max_window_size=8 * 1024 * 1024)
+    try:
+        with decoder.stream_reader(envelope.payload) as reader:
+            return reader.read(max_line_bytes + 1), None
+    except zstandard.ZstdError:
+        return envelope.payload, Defect.TORN
+
+
+def is_expired(envelope: EventEnvelope, now: datetime) -> bool:
+    """Whether its time to live is over."""
+    return envelope.created_at + timedelta(seconds=envelope.ttl_s) <= now
+
+
+def wrapper(topic: str, name: str, now: datetime, ttl_s: int) -> Callable[[bytes], list[bytes]]:
+    """A function that turns a line into an entry's fields; ContractViolation for a line that cannot travel.
+
+    The id of a wrapped line is that of its content, so an event put twice is recognisable; ``name`` becomes its
+    correlation id.
+    """
+    if topic in _LINES_ARE_ENVELOPES:
+        return lambda line: fields_of(decode(EventEnvelope, line))
+    kind = _TYPES.get(topic, topic.replace("-", "_"))
+    template = EventEnvelope(
+        event_id="0" * 32, type=kind, source=SOURCE, created_at=now, ttl_s=ttl_s, payload=b"", correlation_id=name
+    )
+    common = fields_of(template)[2:-1]  # all but the id, the first field, and the payload, the last
+    salt = hashlib.sha256(kind.encode() + b":")
+
+    def wrap(line: bytes) -> list[bytes]:
+        if len(line) > MAX_PAYLOAD_BYTES:
+            raise ContractViolation(f"{kind}: {len(line)} bytes exceed {MAX_PAYLOAD_BYTES}")
+        digest = salt.copy()
+        digest.update(line)
+        return [b"event_id", digest.hexdigest()[:32].encode(), *common, line]
+
+    return wrap
+
+
+def pack_command(parts: Iterable[bytes]) -> bytes:
+    """One command as the protocol has it; several times as fast as the client's own way, which matters per report."""
+    arguments = list(parts)
+    packed = [b"*%d\r\n" % len(arguments)]
+    for argument in arguments:
+        packed += (b"$%d\r\n" % len(argument), argument, b"\r\n")
+    return b"".join(packed)

@@ -1,0 +1,65 @@
+-- What an episode is worth to a learner: null, or the first reason against it, and its quality.
+-- An episode expires as a whole, with its first report, so retention leaves no partial episodes behind.
+-- quality: in [0, 1], a product of shares: of seeds that the host feels whose contribution was measured, of probed
+-- seeds whose gradients were healthy, of decisions likely enough for importance weights. What never occurred is left out.
+-- grain:  one episode
+-- key:    run_id
+-- inputs: transitions, episode_heads, policies; $oldest (older reports have expired), $horizon (epochs),
+--         $max_versions_behind (null: no limit), $chain_tolerance (accuracy),
+--         $least_health (share of gradients that were finite and not 0)
+WITH counted AS (
+    SELECT
+        *,
+        list_filter(seeds, lambda seed: seed.stage IN ('BLENDING', 'HOLDING', 'FOSSILIZED')) AS felt,
+        list_filter(seeds, lambda seed: seed.health IS NOT NULL) AS probed
+    FROM transitions
+),
+
+told AS (
+    SELECT
+        run_id,
+        count(*) AS steps,
+        min(step) AS first_step,
+        min(issued_at) AS first_issued_at,
+        min(identity) <> max(identity) AS has_two_identities,
+        bool_or(next_step = step) AS has_overlap,
+        bool_or(next_step > step + 1) AS has_gap,
+        bool_or(next_step IS NULL AND has_final_state AND (terminated OR truncated)) AS has_end,
+        count_if(terminated OR truncated) AS ends,
+        bool_or(horizon <> $horizon) AS has_other_horizon,
+        bool_or(abs(accuracy_before - state_accuracy) > $chain_tolerance) AS starts_elsewhere,
+        bool_or(
+            NOT (terminated OR truncated) AND abs(accuracy_after - next_accuracy) > $chain_tolerance
+        ) AS leads_elsewhere,
+        sum(len(felt)) AS felt_seeds,
+        sum(len(list_filter(felt, lambda seed: seed.contribution IS NOT NULL))) AS measured_seeds,
+        sum(len(probed)) AS probed_seeds,
+        sum(len(list_filter(probed, lambda seed: seed.health >= $least_health))) AS healthy_seeds,
+        count_if(is_likely) AS likely_steps
+    FROM counted
+    GROUP BY run_id
+)
+
+SELECT
+    told.run_id,
+    told.steps,
+    told.first_issued_at,
+    coalesce(told.measured_seeds::DOUBLE / nullif(told.felt_seeds, 0)::DOUBLE, 1.0::DOUBLE)
+    * coalesce(told.healthy_seeds::DOUBLE / nullif(told.probed_seeds, 0)::DOUBLE, 1.0::DOUBLE)
+    * (told.likely_steps::DOUBLE / told.steps::DOUBLE) AS quality,
+    policies.versions_behind,
+    told.steps * episode_heads.bytes_per_step AS size_bytes,
+    CASE
+        WHEN told.first_issued_at < $oldest THEN 'expired'
+        WHEN policies.versions_behind > $max_versions_behind::BIGINT THEN 'stale'
+        WHEN told.has_two_identities THEN 'mixed_identity'
+        WHEN told.has_overlap THEN 'overlap'
+        WHEN told.first_step > 0 OR told.has_gap THEN 'gap'
+        WHEN NOT told.has_end THEN 'unfinished'
+        WHEN told.ends > 1 THEN 'ends_twice'
+        WHEN told.has_other_horizon THEN 'other_horizon'
+        WHEN told.starts_elsewhere OR told.leads_elsewhere THEN 'broken_chain'
+    END AS reason
+FROM told
+LEFT JOIN episode_heads USING (run_id)
+LEFT JOIN policies USING (policy_version)

@@ -1,0 +1,27 @@
+-- What a reward may be computed from: one row is (state, action, next state) and what the episode had come to by then.
+-- contribution: the largest measured of any seed after the step; null where none was measured, and so are the flags.
+-- is_hacking: a seed claims more than $hacking_ratio times what the host has improved since its start.
+-- is_ransomware: the host leans on a seed although it has fallen far since its start.
+-- grain:  one step of a usable episode
+-- key:    run_id, step
+-- inputs: transitions, episode_verdicts; $hacking_ratio, $ransom_contribution, $ransom_loss (accuracies)
+WITH measured AS (
+    SELECT
+        *,
+        list_max(list_transform(next_seeds, lambda seed: seed.contribution)) AS contribution,
+        next_accuracy - start_accuracy AS improvement
+    FROM transitions
+    SEMI JOIN (SELECT run_id FROM episode_verdicts WHERE reason IS NULL) USING (run_id)
+)
+
+SELECT
+    *,
+    CASE
+        WHEN contribution IS NOT NULL
+            THEN improvement > 0 AND contribution > $hacking_ratio::DOUBLE * improvement
+    END AS is_hacking,
+    CASE
+        WHEN contribution IS NOT NULL
+            THEN contribution > $ransom_contribution::DOUBLE AND improvement < -$ransom_loss::DOUBLE
+    END AS is_ransomware
+FROM measured

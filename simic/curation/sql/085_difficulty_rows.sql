@@ -1,0 +1,24 @@
+-- How hard a training host has proved, for a curriculum: its rank among its set's training hosts by the mean return of
+-- its episodes, 0 the easiest and 1 the hardest. Hosts that validate and test are nobody's curriculum.
+-- grain:  one training host
+-- key:    set, host_key
+-- inputs: episode_rows
+WITH hosts AS (
+    SELECT
+        "set",
+        family,
+        host_key,
+        count(*) AS episodes,
+        list_sum(list(episode_return ORDER BY run_id)) / count(*) AS mean_return
+    FROM episode_rows
+    WHERE split = 'train'
+    GROUP BY
+        "set",
+        family,
+        host_key
+)
+
+SELECT
+    *,
+    percent_rank() OVER (PARTITION BY "set" ORDER BY mean_return DESC) AS difficulty
+FROM hosts

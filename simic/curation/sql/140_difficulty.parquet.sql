@@ -1,0 +1,9 @@
+-- How hard each training host has proved.
+-- grain:  one training host
+-- key:    set, host_key
+-- inputs: difficulty_rows
+SELECT *
+FROM difficulty_rows
+ORDER BY
+    "set",
+    host_key

@@ -1,0 +1,201 @@
+"""A quick twin of a contract for lines in normal form: what it accepts, the contract accepts with the same values.
+
+The twin is derived from the contract, so there is no second truth: the same types and bounds, decoded strictly by
+msgspec, and the contract's own checks run on it. It may refuse what the contract accepts (a number in quotes, a field
+left out, a value above 1e15); such a line is for the contract to judge. It holds no defaults, because the normal form
+leaves no field out.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from enum import Enum
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import annotated_types as at
+import msgspec
+from pydantic import AfterValidator, AwareDatetime, BaseModel
+from pydantic.fields import FieldInfo
+
+from simic.contracts.actions import BlueprintName
+from simic.contracts.errors import ContractViolation
+
+__all__ = ["nesting", "twin_of"]
+
+_LARGEST = 1e15
+"""Beyond, msgspec and pydantic write the same float differently (``1e16`` and ``1e+16``)."""
+_PATTERN = re.compile(r"\^(.*)\$")
+
+
+def twin_of(contract: type[BaseModel], known_blueprints: Iterable[str]) -> type[msgspec.Struct]:
+    """The contract as a strict struct that knows only these blueprints.
+
+    Raises ContractViolation for an annotation it cannot repeat exactly.
+    """
+    names = sorted(name for name in known_blueprints if _matches(BlueprintName, name))
+    return _Builder(Literal[tuple(names)] if names else None).struct(contract)
+
+
+def nesting(contract: type[BaseModel]) -> int:
+    """How deep objects and arrays nest in a value of this contract at most."""
+    return 1 + max((_nesting(hint) for hint in _hints(contract).values()), default=0)
+
+
+class _Builder:
+    """Builds each struct once."""
+
+    def __init__(self, blueprint: Any) -> None:
+        self._blueprint = blueprint
+        self._structs: dict[type[BaseModel], type[msgspec.Struct]] = {}
+
+    def struct(self, contract: type[BaseModel]) -> type[msgspec.Struct]:
+        if contract not in self._structs:
+            hints = _hints(contract)
+            namespace: dict[str, Any] = {
+                name: item
+                for name, item in vars(contract).items()
+                if inspect.isfunction(item) and not name.startswith("__")
+            }
+            if (check := _check(contract, hints)) is not None:
+                namespace["__post_init__"] = check
+            self._structs[contract] = msgspec.defstruct(
+                contract.__name__,
+                [(name, self._type(hint, f"{contract.__name__}.{name}")) for name, hint in hints.items()],
+                namespace=namespace,
+                forbid_unknown_fields=True,
+                frozen=True,
+                gc=False,
+            )
+        return self._structs[contract]
+
+    def _type(self, hint: Any, place: str) -> Any:
+        if hint == BlueprintName:
+            return self._blueprint
+        if hint == AwareDatetime:
+            return Annotated[datetime, msgspec.Meta(tz=True)]
+        origin, arguments = get_origin(hint), get_args(hint)
+        if origin is Annotated:
+            limits = _limits(arguments[1:], place)
+            if arguments[0] is float:
+                return _bounded_float(limits)
+            inner = self._type(arguments[0], place)
+            return Annotated[inner, msgspec.Meta(**limits)] if limits else inner
+        if origin in (Union, types.UnionType):
+            return Union[tuple(self._type(member, place) for member in arguments)]  # noqa: UP007
+        if origin is list:
+            return list[self._type(arguments[0], place)]  # type: ignore[misc]
+        if origin is tuple and Ellipsis not in arguments:
+            return tuple[tuple(self._type(member, place) for member in arguments)]  # type: ignore[misc]
+        if isinstance(hint, type) and issubclass(hint, BaseModel):
+            return self.struct(hint)
+        if hint is float:
+            return _bounded_float({})
+        if origin is Literal or hint in (str, int, bool, type(None)) or _is_enum(hint):
+            return hint
+        raise ContractViolation(f"{place}: {hint} has no twin; teach simic.ingestion.twin to repeat it")
+
+
+def _bounded_float(limits: Mapping[str, Any]) -> Any:
+    low = {} if "gt" in limits else {"ge": max(limits.get("ge", -_LARGEST), -_LARGEST)}
+    high = {} if "lt" in limits else {"le": min(limits.get("le", _LARGEST), _LARGEST)}
+    return Annotated[float, msgspec.Meta(**{**limits, **low, **high})]
+
+
+def _hints(contract: type[BaseModel]) -> dict[str, Any]:
+    hints = get_type_hints(contract, include_extras=True)
+    return {name: hints[name] for name in contract.model_fields}
+
+
+def _is_enum(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, str) and issubclass(hint, Enum)
+
+
+def _metadata(items: Iterable[Any]) -> Iterator[Any]:
+    for item in items:
+        if isinstance(item, FieldInfo):
+            yield from item.metadata
+        else:
+            yield item
+
+
+def _limits(items: Iterable[Any], place: str) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    for item in _metadata(items):
+        match item:
+            case at.Ge():
+                limits["ge"] = item.ge
+            case at.Gt():
+                limits["gt"] = item.gt
+            case at.Le():
+                limits["le"] = item.le
+            case at.Lt():
+                limits["lt"] = item.lt
+            case at.MinLen():
+                limits["min_length"] = item.min_length
+            case at.MaxLen():
+                limits["max_length"] = item.max_length
+            case AfterValidator():
+                pass
+            case _:
+                limits |= _general(vars(item), place)
+    return limits
+
+
+def _general(settings: Mapping[str, Any], place: str) -> dict[str, Any]:
+    if set(settings) == {"allow_inf_nan"}:
+        return {}
+    if set(settings) == {"pattern"} and (inner := _PATTERN.fullmatch(settings["pattern"])):
+        # To Python, "$" also matches before a line end at the end of the text.
+        return {"pattern": rf"\A(?:{inner.group(1)})\Z"}
+    raise ContractViolation(f"{place}: {dict(settings)} has no twin; teach simic.ingestion.twin to repeat it")
+
+
+def _check(contract: type[BaseModel], hints: Mapping[str, Any]) -> Callable[[Any], None] | None:
+    """The contract's own checks, for a struct that was just decoded."""
+    checks = [item.func for item in contract.__pydantic_decorators__.model_validators.values()]
+    fields = [(name, function) for name, hint in hints.items() for function in _validators(hint)]
+    if not fields and len(checks) == 1:
+        return checks[0]
+
+    def check(self: Any) -> None:
+        for name, function in fields:
+            value = getattr(self, name)
+            if value is not None and function(value) is not value:
+                raise ValueError(f"{name} is not in normal form")
+        for function in checks:
+            function(self)
+
+    return check if fields or checks else None
+
+
+def _validators(hint: Any) -> Iterator[Callable[[Any], Any]]:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        yield from _validators(arguments[0])
+        for item in _metadata(arguments[1:]):
+            if isinstance(item, AfterValidator):
+                function: Any = item.func
+                yield function
+    elif origin in (Union, types.UnionType):
+        for member in arguments:
+            yield from _validators(member)
+
+
+def _matches(annotation: Any, name: str) -> bool:
+    pattern = _limits(get_args(annotation)[1:], "BlueprintName")["pattern"]
+    return re.search(pattern, name) is not None
+
+
+def _nesting(hint: Any) -> int:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return nesting(hint)
+    if origin is Annotated:
+        return _nesting(arguments[0])
+    if origin in (list, tuple):
+        return 1 + max(map(_nesting, arguments))
+    return max(map(_nesting, arguments), default=0) if origin in (Union, types.UnionType) else 0

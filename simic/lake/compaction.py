@@ -1,0 +1,137 @@
+"""Small parts become one: the same rows in the same order, in one ledger line.
+
+Only neighbours in the order of the lake are merged, of one day and one schema, so that a merged part stands where its
+rows stood before. Files that were merged stay until nobody can be reading them; see ``retention.vacuum``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from simic.contracts.errors import IntegrityError, TransientError
+from simic.lake.lake import Lake
+from simic.lake.operations import MOST_SOURCES, Input, Part, Replaced
+from simic.lake.parts import check_part, part_name, store_part, synced
+
+__all__ = ["COMPACT_TMP", "MergeLimits", "merge", "plan_merges"]
+
+COMPACT_TMP = "compact"
+"""Folder below the home's tmp that only the holder of the lake's lock uses."""
+_BATCH_ROWS = 2048
+_GROUP_ROWS = 16_384
+_GROUP_BYTES = 64 * 1024 * 1024
+"""A row group ends at either; so much, unpacked, is in memory at once."""
+
+
+class MergeLimits(NamedTuple):
+    """What is worth merging, in bytes of files."""
+
+    small_bytes: int
+    target_bytes: int
+    least_parts: int = 2
+    """Fewer small neighbours than this are left alone."""
+
+
+def plan_merges(parts: Sequence[Part], limits: MergeLimits) -> list[list[Part]]:
+    """Runs of small neighbours to be merged, in order; no part is in two of them. Pure."""
+    runs: list[list[Part]] = [[]]
+    for part in parts:
+        run = runs[-1]
+        is_small = part.size_bytes < limits.small_bytes
+        fits = not run or (
+            (_day(run[0]), run[0].schema_digest) == (_day(part), part.schema_digest)
+            and sum(taken.size_bytes for taken in run) < limits.target_bytes
+        )
+        if is_small and fits:
+            run.append(part)
+        else:
+            runs.append([part] if is_small else [])
+    return [run for run in runs if len(run) >= max(2, limits.least_parts)]
+
+
+def merge(
+    lake: Lake,
+    run: Sequence[Part],
+    *,
+    at: datetime,
+    code_version: str,
+    checkpoint: Callable[[str], None] = lambda _point: None,
+) -> Lake:
+    """Merges one run and commits it; the caller holds the lake's lock. In constant memory, whatever the sizes.
+
+    ``checkpoint`` hears ``part-written``, ``part-renamed`` and ``committed``. Raises IntegrityError, and changes
+    nothing, if a part is not what was committed: a merge must not launder damage.
+    """
+    for part in run:
+        check_part(lake.store, part)
+    digest = hashlib.sha256("".join(f"{part.part} {part.sha256}\n" for part in run).encode()).hexdigest()
+    first_id = Path(run[0].part).name.split("-")[1]
+    newest = max(part.landed_at for part in run)
+    name = part_name(datetime.fromisoformat(_day(run[0])), f"{first_id}-{digest[:16]}")
+    unfinished = lake.home.tmp / COMPACT_TMP / Path(name).name
+    rows = _write(lake, run, unfinished)
+    expected = sum(part.rows for part in run)
+    if rows != expected:
+        raise IntegrityError(f"the ledger lists {expected} rows in {len(run)} parts from {run[0].part}, found {rows}")
+    written = store_part(unfinished, name, lake.store, checkpoint)
+    merged = Part(
+        part=written.name,
+        rows=rows,
+        size_bytes=written.size_bytes,
+        sha256=written.sha256,
+        sources=sorted({source for part in run for source in part.sources})[:MOST_SOURCES],
+        schema_digest=run[0].schema_digest,
+        landed_at=newest,
+        code_version=code_version,
+    )
+    inputs = [Input(part=part.part, rows=part.rows, sha256=part.sha256) for part in run]
+    after = lake.commit(Replaced(at=at, code_version=code_version, part=merged, inputs=inputs))
+    checkpoint("committed")
+    return after
+
+
+def _day(part: Part) -> str:
+    return part.part[len("day=") :].partition("/")[0]
+
+
+def _write(lake: Lake, run: Sequence[Part], unfinished: Path) -> int:
+    rows, writer = 0, None
+    with synced(unfinished) as file:
+        for table in _groups(_batches(lake, run)):
+            writer = writer or pq.ParquetWriter(
+                file, table.schema, compression="zstd", compression_level=3, store_schema=True
+            )
+            writer.write_table(table, row_group_size=table.num_rows)
+            rows += table.num_rows
+        if writer is not None:
+            writer.close()
+    return rows
+
+
+def _batches(lake: Lake, run: Sequence[Part]) -> Iterator[pa.RecordBatch]:
+    for part in run:
+        try:
+            with lake.store.open(part.part) as file:
+                yield from pq.ParquetFile(file).iter_batches(batch_size=_BATCH_ROWS, use_threads=False)
+        except pa.ArrowInvalid as error:
+            raise IntegrityError(f"{lake.store.place}/{part.part} cannot be read: {error}") from error
+        except OSError as error:
+            raise TransientError(f"cannot read {lake.store.place}/{part.part}: {error}; try again") from error
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(b.num_rows for b in held) >= _GROUP_ROWS or sum(b.nbytes for b in held) >= _GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)

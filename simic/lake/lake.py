@@ -1,0 +1,139 @@
+"""The lake of a home: its ledger, its store, and what has been committed so far."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from simic.contracts.base import Contract
+from simic.contracts.errors import ConfigError, IntegrityError, TransientError
+from simic.lake.ledger import Ledger
+from simic.lake.operations import PARTS_LEDGER, LedgerState, Located, Part, read_state
+from simic.lake.parts import synced
+from simic.lake.sealed import SealedFile, check_once
+from simic.lake.store import LocalParts, PartStore, connect_store, parse_url
+from simic.runtime.settings import Home
+
+__all__ = ["ID_COLUMNS", "LAKE_LOCK", "Lake", "open_lake", "write_ids"]
+
+LAKE_LOCK = "ingest"
+"""Name of the lock that the one writer of the ledger holds, be it ingesting, merging, dropping or repairing."""
+_WHOLE = "whole-parts.json"
+ID_COLUMNS = ("report_id", "content_digest", "source", "line")
+"""What recognises a report told twice, and says where it was told first."""
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A committed state; what is committed later does not show in it."""
+
+    home: Home
+    ledger: Ledger
+    store: PartStore
+    state: LedgerState
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Live parts, in the order of the lake."""
+        return self.state.parts
+
+    def check(self) -> None:
+        """Raises IntegrityError that names the first live part on disk which is not what was committed.
+
+        Parts found whole before are looked at again only if the file system says they changed; parts in another store
+        are read to the last byte when a snapshot is made.
+        """
+        store = self.store
+        if isinstance(store, LocalParts):
+            files = [SealedFile(store.path(part.part), part.sha256, part.size_bytes) for part in self.parts]
+            check_once(files, self.home.data / _WHOLE, "see `simic doctor`")
+
+    def commit(self, line: Contract) -> Lake:
+        """One ledger line, durable when this returns; the lake as it is then. The caller holds the lock."""
+        self.ledger.append(line.model_dump(mode="json"))
+        return open_lake(self.home)
+
+    def locate(self, at: datetime, code_version: str) -> Lake:
+        """Before anything lands: writes down which store the parts are in, if it is not the home's own."""
+        if self.home.lake_url is None or self.state.url is not None:
+            return self
+        return self.commit(Located(at=at, code_version=code_version, url=self.home.lake_url))
+
+    def seen_files(self) -> list[Path]:
+        """Local Parquet files with the ``ID_COLUMNS`` of every report that is known, dropped ones included."""
+        return [
+            *(self.ids_file(part) for part in self.parts),
+            *(self.home.ids / remembered.file for remembered in self.state.remembered),
+        ]
+
+    def ids_file(self, part: Part) -> Path:
+        """The part itself, where it is at hand; else a local copy of its ids, made on first use."""
+        if isinstance(self.store, LocalParts):
+            return self.store.path(part.part)
+        copy = self.home.ids / f"part-{part.sha256[:16]}.parquet"
+        if not copy.exists():
+            write_ids(self, [part], copy)
+        return copy
+
+
+def open_lake(home: Home) -> Lake:
+    """Raises IntegrityError for a damaged ledger and ConfigError where settings name another store than the ledger."""
+    ledger = Ledger(home.ledger / PARTS_LEDGER)
+    state = read_state(ledger)
+    return Lake(home, ledger, _store(home, state), state)
+
+
+def write_ids(lake: Lake, parts: Iterable[Part], target: Path) -> int:
+    """The ``ID_COLUMNS`` of some parts as one local file, whole or absent; returns how many."""
+    rows, unfinished = 0, lake.home.tmp / f"{target.name}.{os.getpid()}.tmp"
+    with synced(unfinished) as file:
+        writer = None
+        for part in parts:
+            for batch in _id_batches(lake.store, part):
+                writer = writer or pq.ParquetWriter(file, batch.schema, compression="zstd", compression_level=3)
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        if writer is None:
+            raise IntegrityError(f"there are no ids to write into {target.name}")
+        writer.close()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished.replace(target)
+    return rows
+
+
+def _id_batches(store: PartStore, part: Part) -> Iterable[pa.RecordBatch]:
+    try:
+        with store.open(part.part) as file:
+            yield from pq.ParquetFile(file).iter_batches(columns=list(ID_COLUMNS))
+    except FileNotFoundError as error:
+        raise IntegrityError(f"{store.place}/{part.part} is in the ledger but not there; see `simic doctor`") from error
+    except pa.ArrowInvalid as error:
+        raise IntegrityError(f"{store.place}/{part.part} cannot be read: {error}; see `simic doctor`") from error
+    except OSError as error:
+        raise TransientError(f"cannot read {store.place}/{part.part}: {error}; try again") from error
+
+
+def _store(home: Home, state: LedgerState) -> PartStore:
+    asked = home.lake_url
+    if state.url is None and asked is None:
+        return LocalParts(home.experience)
+    if state.url is None and asked is not None:
+        if state.parts or state.retired:
+            raise ConfigError(
+                f"parts of {home.root} lie in {home.experience}, but lake.url or SIMIC_LAKE_URL says {asked}; "
+                "a lake does not move: unset it, or begin in a new home"
+            )
+        return connect_store(asked)
+    known = str(state.url)
+    if asked is not None and parse_url(asked).base != parse_url(known).base:
+        raise ConfigError(
+            f"parts of {home.root} lie in {known}, but lake.url or SIMIC_LAKE_URL says {asked}; a lake does not move: "
+            "unset it, or begin in a new home"
+        )
+    return connect_store(asked or known)  # the same bucket and prefix may be reached in another way

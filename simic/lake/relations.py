@@ -1,0 +1,80 @@
+"""The live parts as one relation of DuckDB: Parquet read by DuckDB itself on disk, through Arrow from elsewhere.
+
+Either way rows of an earlier contract show NULL for columns that came since, and DuckDB reads only the columns and row
+groups that a query needs. No extension is loaded for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyarrow import dataset as arrow_dataset
+
+from simic.contracts.errors import IntegrityError, TransientError
+from simic.lake.duck import create_parquet_view, create_table
+from simic.lake.evolution import older_schemas
+from simic.lake.lake import Lake
+from simic.lake.schema import LANDED_SCHEMA
+from simic.lake.store import ArrowParts, LocalParts
+
+__all__ = ["attach_parts", "create_parts_view", "reading_parts"]
+
+
+def create_parts_view(
+    connection: duckdb.DuckDBPyConnection, name: str, lake: Lake, schema: pa.Schema = LANDED_SCHEMA
+) -> None:
+    """A relation ``name`` with the rows of all live parts, as columns of ``schema``.
+
+    Raises ContractViolation where a part cannot be read so. What is stored of it in a database file is whole for a lake
+    on disk; from elsewhere each connection has to ``attach_parts`` again.
+    """
+    older = older_schemas(lake.store, lake.parts, schema)
+    if not isinstance(lake.store, LocalParts):
+        attach_parts(connection, name, lake, schema)
+        return
+    paths = [lake.store.path(part.part) for part in lake.parts]
+    if not older:
+        create_parquet_view(connection, name, paths, schema)
+        return
+    as_written, empty = f"{name}_as_written", f"{name}_without_rows"
+    create_parquet_view(connection, as_written, paths, schema)
+    create_table(connection, empty, schema.empty_table())
+    types = {row[0]: row[1] for row in connection.execute(f'DESCRIBE "{empty}"').fetchall()}
+    written = {row[0] for row in connection.execute(f'DESCRIBE "{as_written}"').fetchall()}
+    columns = ", ".join(
+        f'"{column}"::{kind} AS "{column}"' if column in written else f'NULL::{kind} AS "{column}"'
+        for column, kind in types.items()
+    )
+    connection.execute(f'CREATE VIEW "{name}" AS SELECT {columns} FROM "{as_written}"')  # noqa: S608
+    connection.execute(f'DROP TABLE "{empty}"')
+
+
+def attach_parts(
+    connection: duckdb.DuckDBPyConnection, name: str, lake: Lake, schema: pa.Schema = LANDED_SCHEMA
+) -> None:
+    """For this connection only: ``name`` reads the parts through Arrow; nothing to do for a lake on disk."""
+    if not isinstance(lake.store, ArrowParts):
+        return
+    if not lake.parts:
+        connection.register(name, schema.empty_table())
+        return
+    files = [part.part for part in lake.parts]
+    parts = arrow_dataset.dataset(files, schema=schema, format="parquet", filesystem=lake.store.filesystem)
+    connection.register(name, parts)
+
+
+@contextmanager
+def reading_parts(lake: Lake) -> Iterator[None]:
+    """Failures to read parts through Arrow, by what to do: IntegrityError for a part, TransientError for a store."""
+    try:
+        yield
+    except duckdb.InvalidInputException as error:
+        text = str(error)
+        if "reading the stream" not in text:
+            raise
+        if "Path does not exist" in text:
+            raise IntegrityError(f"a part that the ledger lists cannot be read: {text}; see `simic doctor`") from error
+        raise TransientError(f"the store {lake.store.place} does not answer: {text}; try again when it does") from error

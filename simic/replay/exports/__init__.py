@@ -1,0 +1,1 @@
+"""Snapshots for other people's programs: Minari data sets, and shards for PyTorch Geometric. No pickle in either."""

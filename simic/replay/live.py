@@ -1,0 +1,311 @@
+"""Experience as it arrives: bounded in steps, seconds and bytes, drawn by priority, whole sequences throughout.
+
+Sequences are appended to an arena and never change; what is live is a view over it, one row of arrays per sequence.
+A sequence is known by an id that is never given twice, so a priority for one that has left meanwhile finds nobody
+instead of its successor.
+Shapes: E sequences, B sequences of a draw.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.config import ReplayConfig
+from simic.contracts.errors import ConfigError, ContractViolation
+from simic.replay.arena import ROWS, Arena, Piece, piece_of
+from simic.replay.assemble import Places, assemble
+from simic.replay.batch import SequenceBatch
+from simic.replay.flat import Flat
+from simic.replay.prioritised import Prioritisation, PrioritisedSampler
+from simic.replay.roster import CAUSES, Roster
+from simic.replay.store import GraphStore
+from simic.replay.sumtree import refuse_unless_weights
+from simic.runtime.clock import Clock
+from simic.runtime.seeds import generator
+from simic.runtime.telemetry import MetricSink, NullSink
+
+__all__ = ["LiveBuffer", "Sample"]
+
+Ids = NDArray[np.int64]
+
+_MIB = 1 << 20
+_PIECES = 8
+"""Experience arrives in pieces of at most this part of the capacity, so that what it displaces leaves bit by bit."""
+
+
+class Sample(NamedTuple):
+    """Drawn sequences, ready to learn from."""
+
+    ids: Ids
+    """[B]: for ``update``."""
+    weights: NDArray[np.float32]
+    """[B] in (0, 1]: how much each may count."""
+    batch: SequenceBatch
+
+
+class LiveBuffer:
+    """Bounded replay of whole sequences. ``conservative`` draws uniformly, while priorities are kept for later.
+
+    What must go to make room goes oldest first, and among the rest those that have been drawn before those that have
+    not. Age takes everything.
+    """
+
+    def __init__(self, config: ReplayConfig, *, seed: int, clock: Clock, sink: MetricSink | None = None) -> None:
+        self._config, self._clock, self._sink = config, clock, sink or NullSink()
+        self._roster = Roster(config.capacity)
+        settings = Prioritisation(config.alpha, config.beta, config.eps, config.anneal_draws, config.max_decay)
+        self._priorities = PrioritisedSampler(config.capacity, seed=seed, settings=settings)
+        self._uniform = generator(seed, "uniform")
+        self._arena: Arena | None = None
+        self._blueprints: tuple[str, ...] | None = None
+        self._draws = 0
+        self.conservative = False
+        """Whether draws disregard priorities."""
+        if self.size_bytes > self._budget_bytes:
+            raise ConfigError(
+                f"replay.max_mb {config.max_mb} does not even hold the bookkeeping of {config.capacity} steps, "
+                f"{self.size_bytes / _MIB:.0f} MiB: raise it or lower replay.capacity"
+            )
+
+    def __len__(self) -> int:
+        """Sequences held."""
+        return len(self._roster)
+
+    @property
+    def steps(self) -> int:
+        """Experiences held."""
+        return self._roster.steps
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all arrays, whether full or not."""
+        return self._fixed_bytes + (0 if self._arena is None else self._arena.size_bytes)
+
+    @property
+    def ids(self) -> Ids:
+        """Of the sequences held, oldest first."""
+        return self._roster.ids()
+
+    @property
+    def evicted(self) -> dict[str, int]:
+        """Sequences that have left, by cause: ttl, capacity, bytes; ``unseen`` of all these were never drawn."""
+        return dict(self._roster.evicted)
+
+    @property
+    def stale_updates(self) -> int:
+        """Priorities that came for sequences which had left."""
+        return self._roster.stale
+
+    def extend(self, store: GraphStore) -> Ids:
+        """Copy every sequence of ``store`` in, and return their ids in its order; those that left again are gone.
+
+        Raises ContractViolation for a sequence that alone is more than the buffer may hold, and for a store whose
+        blueprints are not those of the first.
+        """
+        if self._blueprints not in (None, store.blueprints):
+            raise ContractViolation(
+                f"the buffer holds experience with blueprints {self._blueprints}, the store has {store.blueprints}: "
+                "one buffer takes one vocabulary"
+            )
+        self._blueprints = store.blueprints
+        self.expire()
+        lengths = store.sequences.lengths
+        if len(lengths) and int(lengths.max()) > self._config.capacity:
+            raise ContractViolation(
+                f"a sequence of {int(lengths.max())} steps does not fit into replay.capacity {self._config.capacity}"
+            )
+        ids = [self._append(store, chosen) for chosen in _pieces(lengths, max(1, self._config.capacity // _PIECES))]
+        self._tell()
+        return np.concatenate(ids) if ids else np.zeros(0, dtype=np.int64)
+
+    def expire(self) -> int:
+        """Let go of what is older than ``ttl_s`` now; the number of sequences that left."""
+        gone = self._roster.older_than(self._clock().timestamp() - self._config.ttl_s)
+        self._leave(gone, "ttl")
+        if len(gone):
+            self._tell()
+        return len(gone)
+
+    def draw(self, count: int) -> tuple[Ids, NDArray[np.float32]]:
+        """``count`` ids, with replacement, and their weights; ContractViolation if nothing is held."""
+        self.expire()
+        if not len(self._roster):
+            raise ContractViolation("the live buffer is empty: add experience before drawing from it")
+        if self.conservative:
+            held = self._roster.slots()
+            slots, weights = held[self._uniform.integers(len(held), size=count)], np.ones(count, dtype=np.float32)
+        else:
+            slots, weights = self._priorities.draw(count)
+        self._roster.mark_seen(slots)
+        return self._roster.ids_at(slots), weights
+
+    def batch(self, ids: Ids) -> SequenceBatch:
+        """The sequences ``ids``, in that order; ContractViolation if one has left."""
+        if self._arena is None or not self._roster.holds(ids).all():
+            raise ContractViolation("a sequence has left the buffer since it was drawn: draw again")
+        slots = self._roster.slots_of(ids)
+        firsts, lengths = self._roster.firsts[slots], self._roster.lengths[slots]
+        flat = Flat.of(self._arena.arrays())
+        return assemble(ids, Places(firsts, lengths, firsts + lengths), flat.steps, flat.masks, flat.table)
+
+    def sample(self, count: int) -> Sample:
+        """Draw and assemble; what it took is told as ``simic.sampling.batch_time_ms``."""
+        started = self._clock()
+        ids, weights = self.draw(count)
+        batch = self.batch(ids)
+        self._draws += 1
+        took_ms = 1e3 * (self._clock() - started).total_seconds()
+        self._sink.log(self._draws, {"simic.sampling.batch_time_ms": took_ms})
+        return Sample(ids, weights, batch)
+
+    def update(self, ids: Ids, magnitudes: NDArray[np.float64]) -> int:
+        """New magnitudes [B] of what was drawn; the number whose sequence has left, which are counted and dropped.
+
+        Refuses NaN, infinite and negative ones with a ContractViolation, and changes nothing then.
+        """
+        if ids.shape != magnitudes.shape:
+            raise ContractViolation(f"{ids.shape} ids but {magnitudes.shape} magnitudes")
+        refuse_unless_weights(magnitudes)
+        held = self._roster.holds(ids)
+        self._priorities.update(self._roster.slots_of(ids[held]), magnitudes[held])
+        stale = int(len(ids) - held.sum())
+        self._roster.stale += stale
+        return stale
+
+    def probabilities(self) -> NDArray[np.float64]:
+        """Of one prioritised draw, for each of ``ids``."""
+        out: NDArray[np.float64] = self._priorities.probabilities()[self._roster.slots()]
+        return out
+
+    def get_state(self) -> dict[str, Any]:
+        """Arrays and plain JSON, nested: what is held, its priorities, every generator and counter."""
+        slots = self._roster.slots()
+        held = (
+            None if self._arena is None else self._arena.export(self._roster.firsts[slots], self._roster.lengths[slots])
+        )
+        return {
+            "roster": self._roster.get_state(),
+            "priorities": self._priorities.get_state(),
+            "uniform": json.loads(json.dumps(self._uniform.bit_generator.state)),
+            "draws": self._draws,
+            "conservative": self.conservative,
+            "blueprints": None if self._blueprints is None else list(self._blueprints),
+            "experience": None if held is None else held.arrays,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``get_state`` was called: the same draws and evictions, bit for bit.
+
+        Raises ContractViolation, with nothing changed, for a state that contradicts itself or this configuration.
+        """
+        try:
+            roster = Roster.of_state(state["roster"], self._config.capacity)
+            bits = np.random.PCG64()
+            bits.state = state["uniform"]
+            draws, conservative, arrays = int(state["draws"]), bool(state["conservative"]), state["experience"]
+            blueprints = None if state["blueprints"] is None else tuple(map(str, state["blueprints"]))
+            leaves = np.asarray(state["priorities"]["leaves"], dtype=np.float64)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ContractViolation(f"not the state of a live buffer: {error!r}") from error
+        slots = roster.slots()
+        if not np.array_equal(np.flatnonzero(leaves > 0.0), np.sort(slots)):
+            raise ContractViolation("not the state of a live buffer: priorities and sequences do not belong together")
+        arena = None
+        if arrays is not None:
+            piece = Piece.checked(arrays, roster.lengths[slots])
+            arena = Arena(piece)
+            arena.grow(piece.counts(), is_exact=True)
+            roster.firsts[slots] = arena.append(piece)
+        elif len(slots):
+            raise ContractViolation("not the state of a live buffer: sequences without experience")
+        self._priorities.set_state(state["priorities"])
+        self._roster, self._arena, self._draws, self.conservative = roster, arena, draws, conservative
+        self._blueprints = blueprints
+        self._uniform = np.random.Generator(bits)
+
+    @property
+    def _budget_bytes(self) -> int:
+        return self._config.max_mb * _MIB
+
+    @property
+    def _fixed_bytes(self) -> int:
+        return self._roster.size_bytes + self._priorities.size_bytes
+
+    def _append(self, store: GraphStore, sequence_ids: Ids) -> Ids:
+        piece = piece_of(store, sequence_ids)
+        excess = self.steps + int(piece.lengths.sum()) - self._config.capacity
+        if excess > 0:
+            self._leave(self._roster.first_to_go(excess), "capacity")
+        if self._arena is None:
+            self._arena = Arena(piece)
+        self._make_room(self._arena, piece)
+        firsts = self._arena.append(piece)
+        slots = self._roster.enter(
+            firsts,
+            piece.lengths,
+            now_s=self._clock().timestamp(),
+            run_ids=[store.sequences.run_ids[i] for i in sequence_ids],
+            versions=[store.sequences.policy_versions[i] for i in sequence_ids],
+        )
+        self._priorities.add(slots)
+        return self._roster.ids_at(slots)
+
+    def _make_room(self, arena: Arena, piece: Piece) -> None:
+        """By moving the living together, by allocating, and where the budget forbids that, by letting go."""
+        counts = piece.counts()
+        while not arena.has_room(counts):
+            live = self.steps + len(self)
+            if arena.used[ROWS] > _worth_moving(live):
+                self._compact(arena)
+            elif self._fixed_bytes + arena.grown_bytes(counts) <= self._budget_bytes:
+                arena.grow(counts)
+            elif self._fixed_bytes + arena.grown_bytes(counts, is_exact=True) <= self._budget_bytes:
+                arena.grow(counts, is_exact=True)
+            elif arena.used[ROWS] > live:
+                self._compact(arena)
+            elif live:
+                self._leave(self._roster.first_to_go(max(int(piece.lengths.sum()), self.steps // _PIECES)), "bytes")
+            else:
+                raise ContractViolation(
+                    f"{len(piece.lengths)} sequences do not fit into replay.max_mb {self._config.max_mb} even alone: "
+                    "raise it or hand them over in smaller stores"
+                )
+
+    def _compact(self, arena: Arena) -> None:
+        slots = self._roster.slots()
+        self._roster.firsts[slots] = arena.compact(self._roster.firsts[slots], self._roster.lengths[slots])
+
+    def _leave(self, slots: Ids, cause: str) -> None:
+        if len(slots):
+            self._priorities.remove(slots)
+            self._roster.leave(slots, cause)
+
+    def _tell(self) -> None:
+        self._sink.log(
+            self._roster.entered,
+            {
+                "simic.buffer.size": float(self.steps),
+                "simic.buffer.memory_mb": self.size_bytes / _MIB,
+                "simic.buffer.ttl_cleanups": float(self._roster.cleanups),
+                "simic.buffer.expired_removed": float(self._roster.evicted["ttl"]),
+                **{f"simic.buffer.evicted_{cause}": float(self._roster.evicted[cause]) for cause in CAUSES[1:]},
+            },
+        )
+
+
+def _worth_moving(live_rows: int) -> int:
+    """Rows from which a third or more are dead: each row moved then pays for at least half of one gained."""
+    return live_rows + live_rows // 2
+
+
+def _pieces(lengths: NDArray[np.int64], steps: int) -> list[Ids]:
+    """Runs of sequences of about ``steps`` steps each, at least one sequence."""
+    if not len(lengths):
+        return []
+    number = (np.cumsum(lengths) - lengths) // steps
+    return np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(number)) + 1)

@@ -1,0 +1,119 @@
+"""Collect, ingest and publish with Redis named in the environment, as a person would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.redis_server import RedisProcess
+from support.streams import TOPIC
+from typer.testing import CliRunner
+
+from simic.app import App
+from simic.bus.codec import decode, envelop, unwrap
+from simic.bus.protocol import POLICY_UPDATES
+from simic.cli.main import app as command
+from simic.contracts.base import Contract
+from simic.contracts.envelope import EventEnvelope
+from simic.contracts.errors import TransientError
+from simic.lake.catalogue import query
+from simic.publication.outbox import Outbox
+from simic.runtime.clock import utc_now
+from simic.runtime.settings import Home, load_profile
+
+SETTINGS = {"world.horizon": 4, "world.chunk": 2, "world.workers": 1, "bus.connect_attempts": 2}
+KEYS = [2, 5, 14, 21]
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisProcess]:
+    with RedisProcess(tmp_path / "redis") as process:
+        monkeypatch.setenv("REDIS_URL", process.url)
+        yield process
+
+
+def open_app(root: Path, workers: int = 1, **more: Any) -> App:
+    return App(Home(root), load_profile("quick", {**SETTINGS, "world.workers": workers}), 0, **more)
+
+
+def simic(*words: str) -> Any:
+    """What a verb prints as JSON."""
+    done = CliRunner().invoke(command, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def reports(home: Home) -> list[dict[str, Any]]:
+    return query(home, "SELECT report_id, step, outcome, log_prob_behaviour FROM reports ORDER BY report_id")
+
+
+def test_workers_report_to_redis_and_the_same_rows_land_as_through_the_spool(
+    server: RedisProcess, home: Path, tmp_path: Path
+) -> None:
+    app = open_app(home, workers=2)
+    collected = app.collect("random", KEYS)
+    assert (server.client.xlen(TOPIC), list(app.home.spool.rglob("*.jsonl*"))) == (16, [])
+    receipt = app.ingest()
+    assert (receipt.read, receipt.landed) == (16, 16)
+    assert (receipt.retried, receipt.dead_lettered, receipt.lost, receipt.lag) == (0, 0, 0, 0)
+    spooled = open_app(tmp_path / "spooled", spool=tmp_path / "mine")
+    assert spooled.collect("random", KEYS).reports_digest == collected.reports_digest
+    last = spooled.ingest()
+    assert server.client.xlen(TOPIC) == 16, "a directory that is named is meant, whatever the environment says"
+    assert (last.landed, last.retried, last.dead_lettered, last.lost, last.lag) == (16, 0, 0, 0, 0)
+    assert reports(app.home) == reports(spooled.home)
+
+
+def test_collecting_goes_on_without_redis_and_ingesting_says_what_is_wrong(server: RedisProcess, home: Path) -> None:
+    server.kill()
+    app = open_app(home)
+    app.collect("wait", KEYS)
+    with pytest.raises(TransientError, match=f"Redis at 127.0.0.1:{server.port}/0 is away"):
+        app.ingest()
+    server.start()
+    assert app.ingest().landed == 16
+
+
+def test_events_of_the_outbox_travel_on_redis_once(server: RedisProcess, home: Path) -> None:
+    class News(Contract):
+        text: str
+
+    app, now = open_app(home), utc_now()
+    event = envelop(News(text="x"), type_="innovation.policy_update", source="simic", created_at=now)
+    outbox = Outbox(app.home.outbox)
+    outbox.add(event)
+    assert outbox.flush(app.bus, POLICY_UPDATES) == [event]
+    assert outbox.flush(app.bus, POLICY_UPDATES) == []
+    (delivery,) = app.bus.claim(POLICY_UPDATES)
+    (line,) = delivery.open(1 << 20)
+    assert unwrap(decode(EventEnvelope, line.data), News) == News(text="x")
+    assert server.client.xrange(POLICY_UPDATES)[0][1][b"type"] == b"innovation.policy_update"
+
+
+def test_an_operator_sees_what_waits_and_gives_dead_letters_another_life(server: RedisProcess, home: Path) -> None:
+    open_app(home).collect("wait", KEYS)
+    server.client.xadd(TOPIC, {"payload": b"\xff{", "type": "?"})
+    reports_topic, updates_topic = simic("bus", "status")
+    assert reports_topic == {
+        "topic": TOPIC, "transport": f"redis 127.0.0.1:{server.port}/0", "length": 17, "undelivered": 17, "pending": 0,
+        "dead_letters": 0, "spilled": 0,
+    }  # fmt: skip
+    assert updates_topic["length"] == 0
+    receipt = simic("ingest")
+    assert (receipt["landed"], receipt["dead_lettered"]) == (16, 1)
+    (letter,) = simic("bus", "dead-letters")
+    assert (letter["reason"], letter["raw"], letter["is_whole"]) == ("malformed", "\ufffd{", True)
+    assert simic("bus", "dead-letters", "--replay") == {"topic": TOPIC, "replayed": 1, "left": 0}
+    assert simic("ingest")["dead_lettered"] == 1
+    shown = CliRunner().invoke(command, ["bus", "dead-letters"])
+    assert "malformed" in shown.output
+
+
+def test_the_spool_has_a_status_too(home: Path) -> None:
+    topics = simic("bus", "status")
+    assert [topic["transport"] for topic in topics] == [f"spool {home / 'data/spool'}"] * 2
+    assert simic("bus", "dead-letters") == []
+    assert simic("bus", "dead-letters", "--replay")["replayed"] == 0

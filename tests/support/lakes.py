@@ -1,0 +1,33 @@
+"""Housekeeping of a home's lake in tests, and what can be seen of it from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.homes import PROVENANCE, FixedClock
+
+from simic.app.keeping import Keeper
+from simic.contracts.config import LakeConfig
+from simic.lake.catalogue import query
+from simic.lake.lake import open_lake
+from simic.runtime.progress import NoProgress
+from simic.runtime.settings import Home
+
+__all__ = ["COUNT", "keeper", "report_ids", "stored"]
+
+COUNT = "SELECT count(*) AS n, count(DISTINCT report_id) AS d FROM reports"
+
+
+def keeper(home: Home, clock: Any = None, **settings: Any) -> Keeper:
+    """With ``lake.*`` settings."""
+    return Keeper(home, LakeConfig(**settings), PROVENANCE.code_version, clock or FixedClock(), NoProgress())
+
+
+def report_ids(home: Home) -> list[str]:
+    """In the order of the lake."""
+    return [row["report_id"] for row in query(home, "SELECT report_id FROM reports")]
+
+
+def stored(home: Home) -> set[str]:
+    """Names of part files, whether they count or not."""
+    return set(open_lake(home).store.names())

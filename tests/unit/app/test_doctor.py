@@ -1,0 +1,225 @@
+"""What is wrong is found and named; what a repair does loses nothing; what is lost is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.homes import NOW, PROVENANCE, TOPIC, FixedClock, curate_all, drop, ingest_all
+from support.lakes import COUNT, keeper, report_ids
+from support.reports import episode, episodes
+
+from simic.app.doctor import Doctor
+from simic.bus.spool import SpoolBus
+from simic.contracts.errors import TransientError
+from simic.contracts.lake import Health, HealthReport
+from simic.lake.catalogue import query
+from simic.lake.lake import open_lake
+from simic.registry.journal import Entry, Journal, Operation, Phase
+from simic.runtime.locks import exclusive
+from simic.runtime.progress import NoProgress
+from simic.runtime.settings import Home
+
+IDS = sorted(report.report_id for report in episodes(range(3)))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Three deliveries, three parts, one snapshot."""
+    home = Home(tmp_path)
+    for key in range(3):
+        drop(home, f"e{key}", episode(key))
+        ingest_all(home)
+    curate_all(home)
+    return home
+
+
+def examine(
+    home: Home, *, deep: bool = False, repair: bool = False, champion: Callable[[], int | None] = lambda: None
+) -> HealthReport:
+    doctor = Doctor(
+        home, SpoolBus(home.spool), champion, code_version=PROVENANCE.code_version, clock=FixedClock(),
+        progress=NoProgress(),
+    )  # fmt: skip
+    return doctor.examine(is_deep=deep, is_repair=repair)
+
+
+def findings(report: HealthReport) -> dict[str, Health]:
+    return {check.name: check.health for check in report.checks if check.health is not Health.HEALTHY}
+
+
+def tree(home: Home) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(home.data.rglob("*")) if path.is_file()}
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_sound_home_is_healthy_also_after_housekeeping(home: Home, deep: bool) -> None:
+    assert findings(examine(home, deep=deep)) == {}
+    keeper(home).compact()
+    keeper(home).retain(max_bytes=0)
+    before = tree(home)
+    report = examine(home, deep=deep)
+    assert report.is_healthy and findings(report) == {}
+    assert {name: data for name, data in tree(home).items() if ".locks" not in name} == {
+        name: data for name, data in before.items() if ".locks" not in name
+    }
+
+
+def test_an_empty_home_is_healthy(tmp_path: Path) -> None:
+    assert examine(Home(tmp_path), deep=True, repair=True).is_healthy
+
+
+def spoil(home: Home) -> dict[str, str]:
+    """What killed runs leave behind."""
+    with (home.ledger / "ingest.jsonl").open("ab") as file:
+        file.write(b'{"part":"day=')
+    orphan = home.experience / "day=2026-01-06" / "part-abc-0123456789abcdef.parquet"
+    orphan.write_bytes(b"x")
+    (home.tmp / "ingest").mkdir(parents=True, exist_ok=True)
+    (home.tmp / "ingest" / "part-x.parquet").write_bytes(b"x")
+    drop(home, "e9", episode(9))
+    folder = home.spool / TOPIC
+    (folder / "incoming" / "e9.jsonl").rename(folder / "claimed" / "e9.jsonl")
+    return {"ledger ingest.jsonl": "torn", "orphans": "orphan", "unfinished files": "tmp", "spool": "claimed"}
+
+
+def test_what_crashes_left_is_found_and_tidied_without_loss(home: Home) -> None:
+    expected = dict.fromkeys(spoil(home), Health.REPAIRABLE)
+    before = tree(home)
+    report = examine(home)
+    assert findings(report) == expected and not report.is_healthy
+    after = tree(home)
+    assert {n: after[n] for n in after if ".locks" not in n} == {n: before[n] for n in before if ".locks" not in n}
+    repaired = examine(home, repair=True)
+    assert findings(repaired) == dict.fromkeys(expected, Health.REPAIRED) and repaired.is_healthy
+    assert findings(examine(home, deep=True)) == {}
+    assert sorted(report_ids(home)) == IDS
+    assert ingest_all(home).landed == 20
+
+
+@pytest.mark.parametrize("harm", ["missing", "truncated", "changed"])
+def test_a_damaged_part_is_taken_out_and_its_reports_land_again(home: Home, harm: str) -> None:
+    part = open_lake(home).parts[1]
+    path = home.experience / part.part
+    content = path.read_bytes()
+    if harm == "missing":
+        path.unlink()
+    elif harm == "truncated":
+        path.write_bytes(content[:100])
+    else:
+        flip(path)
+    deep = harm == "changed"
+    name = f"part {part.part}"
+    found = next(check for check in examine(home, deep=deep).checks if check.name == name)
+    assert found.health is Health.DAMAGED and "20 rows" in found.found and "e1.jsonl" in found.found
+    assert findings(examine(home, deep=deep, repair=True)) == {name: Health.REPAIRED}
+    assert query(home, COUNT) == [{"n": 40, "d": 40}]
+    assert (home.data / "damaged" / part.part).exists() == (harm != "missing")
+    receipt = ingest_all(home)
+    assert (receipt.landed, receipt.duplicate) == (20, 0)
+    assert sorted(report_ids(home)) == IDS
+    assert findings(examine(home, deep=True)) == {}
+    assert open_lake(home).parts[2].part == part.part, "the same batch has the same name"
+    assert keeper(home).status().damaged_rows == 20
+
+
+def test_a_damaged_merged_part_asks_for_all_its_deliveries(home: Home) -> None:
+    keeper(home).compact()
+    keeper(home).vacuum(grace_minutes=0)
+    next(home.experience.glob("*/*.parquet")).unlink()
+    assert set(findings(examine(home, repair=True)).values()) == {Health.REPAIRED}
+    assert ingest_all(home).landed == 60
+    assert sorted(report_ids(home)) == IDS
+
+
+def test_what_cannot_be_had_again_is_counted(home: Home) -> None:
+    part = open_lake(home).parts[0]
+    (home.experience / part.part).unlink()
+    (home.spool / TOPIC / "done" / "e0.jsonl").unlink()
+    report = examine(home, repair=True)
+    lost = next(check for check in report.checks if check.health is Health.LOST)
+    assert "e0.jsonl" in lost.remedy and "up to 20 rows are lost" in lost.remedy and not report.is_healthy
+    assert open_lake(home).state.damaged[0].missing == ["e0.jsonl"]
+    assert findings(examine(home)) == {}, "said once, kept in the ledger"
+
+
+def test_a_kill_between_asking_again_and_taking_out_is_made_good(home: Home) -> None:
+    """The deliveries are back, the part is still listed: they are dropped as told before, and asked for once more."""
+    part = open_lake(home).parts[0]
+    (home.experience / part.part).write_bytes(b"")
+    assert SpoolBus(home.spool).requeue(TOPIC, "e0.jsonl")
+    examine(home, repair=True)
+    assert ingest_all(home).landed == 20
+    assert sorted(report_ids(home)) == IDS
+
+
+def test_lost_ids_of_dropped_reports_are_named_and_do_not_stop_the_lake(home: Home) -> None:
+    keeper(home).retain(max_bytes=0)
+    next(home.ids.iterdir()).unlink()
+    report = examine(home)
+    assert findings(report) == {"dropped ids": Health.DAMAGED}
+    assert "60 ids" in next(check.found for check in report.checks if check.name == "dropped ids")
+    assert findings(examine(home, repair=True)) == {"dropped ids": Health.LOST}
+    drop(home, "new", episode(7))
+    assert ingest_all(home).landed == 20
+
+
+def test_a_damaged_ledger_is_named_and_nothing_is_judged_by_it(home: Home) -> None:
+    ledger = home.ledger / "ingest.jsonl"
+    ledger.write_bytes(b"{\n" + ledger.read_bytes())
+    files = set(home.experience.rglob("*.parquet"))
+    report = examine(home, repair=True)
+    assert findings(report) == {"ledger ingest.jsonl": Health.DAMAGED, "parts": Health.DAMAGED}
+    assert set(home.experience.rglob("*.parquet")) == files
+
+
+@pytest.mark.parametrize(("harm", "deep"), [("gone", False), ("changed", True), ("manifest", False)])
+def test_a_damaged_snapshot_is_moved_aside(home: Home, harm: str, deep: bool) -> None:
+    (snapshot,) = home.snapshots.iterdir()
+    if harm == "gone":
+        (snapshot / "steps.parquet").unlink()
+    elif harm == "changed":
+        flip(snapshot / "steps.parquet")
+    else:
+        (snapshot / "manifest.json").write_bytes(b"{")
+    name = f"snapshot {snapshot.name}"
+    assert findings(examine(home, deep=deep)) == {name: Health.DAMAGED}
+    assert findings(examine(home, deep=deep, repair=True)) == {name: Health.REPAIRED}
+    assert [path.name[:16] for path in (home.data / "damaged").iterdir()] == [snapshot.name]
+    assert curate_all(home).path == str(snapshot)
+
+
+def test_while_an_ingest_is_at_work_its_files_are_not_judged_and_nothing_is_repaired(home: Home) -> None:
+    spoil(home)
+    with exclusive(home.locks / "ingest", "ingest"):
+        assert findings(examine(home)) == {}
+        with pytest.raises(TransientError, match="busy"):
+            examine(home, repair=True)
+
+
+def test_the_champion_is_as_journalled(home: Home) -> None:
+    entry = Entry(
+        entry=1, phase=Phase.OPEN, operation=Operation.PROMOTE, source=None, target=3, digest="a" * 64,
+        gate_digest="b" * 64, reason="", at=NOW,
+    )  # fmt: skip
+    journal = Journal(home.ledger / "promotions.jsonl")
+    journal.append(entry)
+    assert findings(examine(home)) == {"champion": Health.REPAIRABLE}
+    journal.append(entry.model_copy(update={"phase": Phase.DONE}))
+    assert findings(examine(home, deep=True, champion=lambda: 3)) == {}
+    assert findings(examine(home, deep=True, champion=lambda: 2)) == {"champion": Health.DAMAGED}
+
+
+def test_parts_of_another_contract_are_named(home: Home) -> None:
+    lake = open_lake(home)
+    lines = lake.ledger.path.read_text().splitlines()
+    changed = lake.parts[0].model_copy(update={"schema_digest": "0" * 64}).model_dump_json()
+    lake.ledger.path.write_text("\n".join([changed, *lines[1:]]) + "\n")
+    assert "contracts" in findings(examine(home))

@@ -1,0 +1,104 @@
+"""The verbs of the lake and the doctor as a person calls them: JSON on stdout, exit codes as documented."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from support.homes import drop, ingest_all, land
+from support.reports import episode, episodes
+
+from simic.cli.doctor import FINDINGS
+from simic.cli.edge import errors_become_exit_codes
+from simic.cli.main import app
+from simic.lake.lake import open_lake
+from simic.runtime.settings import Home
+
+
+@pytest.fixture
+def landed(home: Path) -> Home:
+    landed = Home(home)
+    landed.create()
+    land(landed, episodes(range(3)), batch_reports=20)
+    return landed
+
+
+class Shell:
+    """Calls the command in this process, as ``main`` does."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def call(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, stdout, stderr."""
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as ended, errors_become_exit_codes():
+            typer.main.get_command(app)(list(arguments), prog_name="simic")
+        return int(ended.value.code or 0), *self._capsys.readouterr()
+
+    def answer(self, *arguments: str, code: int = 0) -> Any:
+        """What ``--json`` prints."""
+        found, out, err = self.call(*arguments, "--json")
+        assert found == code, err
+        return json.loads(out)
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # the edge sets its own
+    monkeypatch.setenv("COLUMNS", "200")
+    return Shell(capsys)
+
+
+def test_a_life_of_a_lake(landed: Home, shell: Shell) -> None:
+    assert shell.answer("lake", "status")["parts"] == 3
+    merged = shell.answer("lake", "compact")
+    assert (merged["merges"], merged["parts_after"], merged["rows"]) == (1, 1, 60)
+    assert shell.answer("lake", "vacuum")["waiting"] == 3
+    assert shell.answer("lake", "vacuum", "--grace-minutes", "0")["files"] == 3
+    assert shell.answer("lake", "retain", "--max-bytes", "0")["rows"] == 60
+    assert shell.answer("sql", "SELECT count(*) AS n FROM reports") == [{"n": 0}]
+    status = shell.answer("lake", "status")
+    assert (status["parts"], status["remembered_ids"], status["retired_files"]) == (0, 60, 1)
+
+
+def test_retain_wants_a_bound(landed: Home, shell: Shell) -> None:
+    code, _, message = shell.call("lake", "retain")
+    assert code == 2 and "--max-age-days" in message
+    assert shell.call("lake", "retain", "--max-age-days", "0")[0] == 2
+    assert len(open_lake(landed).parts) == 3
+    assert shell.answer("lake", "retain", "-o", "lake.max_bytes=0")["parts_left"] == 0
+
+
+def test_the_doctor_ends_with_its_own_code(landed: Home, shell: Shell) -> None:
+    assert {check["health"] for check in shell.answer("doctor")["checks"]} == {"healthy"}
+    (landed.experience / open_lake(landed).parts[0].part).unlink()
+    assert "damaged" in {check["health"] for check in shell.answer("doctor", code=FINDINGS)["checks"]}
+    assert "repaired" in {check["health"] for check in shell.answer("doctor", "--repair")["checks"]}
+    assert ingest_all(landed).landed == 20
+    code, shown, _ = shell.call("doctor", "--deep")
+    assert code == 0 and "3 parts as committed (size and SHA-256)" in shown
+
+
+def test_help_tells_what_the_codes_mean(shell: Shell) -> None:
+    assert f"{FINDINGS} something was found" in shell.call("doctor", "--help")[1]
+    assert "SIMIC_LAKE_URL" in shell.call("lake", "--help")[1]
+
+
+def test_a_lake_is_where_its_url_says(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMIC_LAKE_URL", "/not/a/url")
+    code, _, message = shell.call("lake", "status")
+    assert code == 2 and "expected s3://bucket/prefix" in message
+    code, _, message = shell.call("lake", "status", "-o", "lake.url=s3://key:secret@bucket/lake")
+    assert code == 2 and "must not hold credentials" in message
+
+
+def test_configured_retention_runs_with_an_ingest(landed: Home, shell: Shell) -> None:
+    drop(landed, "more", episode(7))
+    receipt = shell.answer("ingest", "-o", "lake.max_bytes=0")
+    assert (receipt["read"], receipt["ledger_rows"]) == (20, receipt["landed"])
+    assert shell.answer("lake", "status")["remembered_ids"] == 60

@@ -1,0 +1,124 @@
+"""Merging small parts changes no row and no order; what is planned is bounded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.homes import NOW, FixedClock, curate_all, drop, ingest_all, land
+from support.lakes import keeper, report_ids, stored
+from support.reports import episode, episodes
+
+from simic.contracts.errors import ContractViolation, IntegrityError
+from simic.lake import compaction
+from simic.lake.compaction import MergeLimits, plan_merges
+from simic.lake.lake import open_lake
+from simic.lake.operations import Part
+from simic.runtime.settings import Home
+
+
+def rows_of(home: Home) -> pa.Table:
+    lake = open_lake(home)
+    return pa.concat_tables(pq.read_table(home.experience / part.part, partitioning=None) for part in lake.parts)
+
+
+def test_merging_changes_no_row_and_no_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_GROUP_ROWS", 32)
+    monkeypatch.setattr(compaction, "_BATCH_ROWS", 10)
+    home = Home(tmp_path)
+    land(home, episodes(range(4)), batch_reports=15)
+    before, snapshot, ids = rows_of(home), curate_all(home), report_ids(home)
+    files = stored(home)
+    done = keeper(home).compact()
+    assert (done.merges, done.parts_before, done.parts_after, done.rows) == (1, 6, 1, 80)
+    assert rows_of(home).equals(before)
+    assert report_ids(home) == ids
+    part = open_lake(home).parts[0]
+    assert pq.ParquetFile(home.experience / part.part).num_row_groups == 3
+    assert part.sources == sorted(set(before["source"].to_pylist()))
+    assert curate_all(home).digest == snapshot.digest
+    assert stored(home) == files | {part.part}, "files that were merged wait for their readers"
+    assert keeper(home).compact().merges == 0
+
+
+def test_merging_twice_the_same_gives_the_same_bytes(tmp_path: Path) -> None:
+    digests = set()
+    for name in ("a", "b"):
+        land(Home(tmp_path / name), episodes(range(3)), batch_reports=20)
+        keeper(Home(tmp_path / name)).compact()
+        digests.add(open_lake(Home(tmp_path / name)).parts[0].sha256)
+    assert len(digests) == 1
+
+
+def test_merged_reports_are_still_known(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, episodes(range(3)), batch_reports=20)
+    keeper(home).compact()
+    keeper(home).vacuum(grace_minutes=0)
+    drop(home, "again", episode(1))
+    assert (receipt := ingest_all(home)).duplicate == 20 and receipt.landed == 0
+
+
+def test_damage_is_not_laundered(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, episodes(range(3)), batch_reports=20)
+    path = home.experience / open_lake(home).parts[1].part
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(IntegrityError, match=path.name):
+        keeper(home).compact()
+    assert len(open_lake(home).parts) == 3
+
+
+def test_an_ingest_merges_once_when_enough_small_parts_stand_in_a_row(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, episodes(range(3)), batch_reports=20)
+    keeper(home, compact_parts=4).tidy()
+    assert len(open_lake(home).parts) == 3
+    keeper(home, compact_parts=3).tidy()
+    assert len(open_lake(home).parts) == 1
+    keeper(home, compact_parts=0, small_mb=1).tidy()
+    assert len(open_lake(home).parts) == 1
+
+
+def test_nothing_landed_means_nothing_to_do(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    keeper(home).tidy()
+    assert keeper(home).compact().merges == 0
+    assert not (home.ledger / "ingest.jsonl").exists()
+    with pytest.raises(ContractViolation, match="nothing has landed"):
+        curate_all(home)
+
+
+def test_days_are_not_merged_with_each_other(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for day in range(2):
+        drop(home, f"d{day}", episodes(range(2 * day, 2 * day + 2)))
+        ingest_all(home, clock=FixedClock(NOW.replace(day=6 + day)), batch_reports=20)
+    assert keeper(home).compact().merges == 2
+    assert [part.part[:14] for part in open_lake(home).parts] == ["day=2026-01-06", "day=2026-01-07"]
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 1), st.integers(0, 1)), max_size=30))
+def test_a_plan_takes_small_neighbours_only_and_stays_near_its_target(shapes: list[tuple[int, int, int]]) -> None:
+    parts = [
+        Part(
+            part=f"day=2026-01-0{1 + day}/part-{number:x}-{number:016x}.parquet", rows=1, size_bytes=size,
+            sha256=f"{number:064x}", sources=[], schema_digest=str(schema) * 64, landed_at=NOW, code_version="x",
+        )
+        for number, (size, day, schema) in enumerate(shapes)
+    ]  # fmt: skip
+    runs = plan_merges(parts, MergeLimits(small_bytes=20, target_bytes=50))
+    places = [[parts.index(part) for part in run] for run in runs]
+    for run, place in zip(runs, places, strict=True):
+        assert place == list(range(place[0], place[0] + len(run))) and len(run) >= 2
+        assert all(part.size_bytes < 20 for part in run)
+        assert len({(part.part[:14], part.schema_digest) for part in run}) == 1
+        assert sum(part.size_bytes for part in run[:-1]) < 50
+    flat = [number for place in places for number in place]
+    assert flat == sorted(set(flat))

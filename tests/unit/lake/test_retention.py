@@ -1,0 +1,119 @@
+"""What is dropped is gone from the lake, known for a while, and deleted only when nobody can be reading it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from support.homes import NOW, FixedClock, curate_all, drop, ingest_all, land
+from support.lakes import COUNT, keeper, report_ids, stored
+from support.reports import episode, episodes, plain
+
+from simic.curation.snapshot import verify_snapshot
+from simic.lake.catalogue import query
+from simic.lake.lake import open_lake
+from simic.runtime.settings import Home
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Episode 0 landed a day before episodes 1 and 2; a part each."""
+    home = Home(tmp_path)
+    for key, days in ((0, 1), (1, 0), (2, 0)):
+        drop(home, f"e{key}", episode(key))
+        ingest_all(home, clock=FixedClock(NOW - timedelta(days=days) + timedelta(minutes=key)))
+    return home
+
+
+def ids(*keys: int) -> list[str]:
+    return [report.report_id for report in episodes(keys)]
+
+
+def test_old_parts_go_by_age(home: Home) -> None:
+    done = keeper(home).retain(max_age_days=0.9)
+    assert (done.parts_by_age, done.parts_by_bytes, done.rows, done.parts_left) == (1, 0, 20, 2)
+    assert report_ids(home) == ids(1, 2)
+    assert keeper(home).retain(max_age_days=0.9).rows == 0
+
+
+def test_the_oldest_go_by_bytes_until_the_rest_fits(home: Home) -> None:
+    sizes = [part.size_bytes for part in open_lake(home).parts]
+    assert keeper(home).retain(max_bytes=sum(sizes)).parts_by_bytes == 0
+    done = keeper(home).retain(max_bytes=sizes[2] + sizes[1] - 1)
+    assert (done.parts_by_bytes, done.size_bytes, done.size_bytes_left) == (2, sizes[0] + sizes[1], sizes[2])
+    assert report_ids(home) == ids(2)
+    assert keeper(home).retain(max_bytes=0).rows == 20
+    assert query(home, COUNT) == [{"n": 0, "d": 0}]
+
+
+def test_dropped_reports_do_not_come_back_as_new(home: Home) -> None:
+    """Neither whole nor changed; not even when their files are gone."""
+    keeper(home).retain(max_age_days=0.9)
+    keeper(home).vacuum(grace_minutes=0)
+    spoilt = {**plain(episode(0)[3]), "mitigation": ["another story"]}
+    drop(home, "again", [*episode(0), spoilt])
+    receipt = ingest_all(home)
+    assert (receipt.landed, receipt.duplicate, receipt.reasons) == (0, 20, {"conflict": 1})
+    assert report_ids(home) == ids(1, 2)
+
+
+def test_what_is_forgotten_comes_back(home: Home) -> None:
+    keeper(home).retain(max_age_days=0.9)
+    assert keeper(home).status().remembered_ids == 20
+    later = FixedClock(NOW + timedelta(days=31))
+    assert keeper(home, later, remember_days=32).vacuum().forgotten_ids == 0
+    assert keeper(home, later, remember_days=30).vacuum().forgotten_ids == 20
+    assert not list(home.ids.iterdir())
+    drop(home, "again", episode(0))
+    assert ingest_all(home).landed == 20
+
+
+def test_files_stay_for_those_who_read_and_go_after_the_time_of_grace(home: Home) -> None:
+    files = stored(home)
+    keeper(home).retain(max_age_days=0.9)
+    ingest_all(home)
+    assert stored(home) == files
+    early = keeper(home, FixedClock(NOW + timedelta(minutes=59)), grace_minutes=60).vacuum()
+    assert (early.files, early.waiting) == (0, 1)
+    late = keeper(home, FixedClock(NOW + timedelta(minutes=61)), grace_minutes=60).vacuum()
+    assert (late.files, late.waiting) == (1, 0)
+    assert stored(home) == {part.part for part in open_lake(home).parts}
+
+
+def test_snapshots_outlive_the_parts_they_were_made_of(home: Home) -> None:
+    snapshot = curate_all(home)
+    keeper(home).retain(max_bytes=0)
+    keeper(home).vacuum(grace_minutes=0)
+    assert verify_snapshot(Path(snapshot.path)).rows_out == 60
+
+
+def test_a_configured_bound_holds_at_every_ingest_and_none_holds_unasked(home: Home) -> None:
+    keeper(home, FixedClock(NOW + timedelta(days=3000))).tidy()
+    assert len(open_lake(home).parts) == 3
+    keeper(home, max_age_days=0.9).tidy()
+    assert report_ids(home) == ids(1, 2)
+
+
+def test_drl_04_landed_rows_never_change_and_a_correction_is_an_appended_event(home: Home) -> None:
+    """DRL-04: telling a report again with other content edits nothing; it is kept beside, and curation is as before."""
+    files = {name: (home.experience / name).read_bytes() for name in stored(home)}
+    rows, snapshot = query(home, "FROM reports ORDER BY report_id"), curate_all(home)
+    corrected = [{**plain(report), "mitigation": ["rolled back"]} for report in episode(1)]
+    drop(home, "corrections", corrected)
+    assert ingest_all(home).reasons == {"conflict": 20}
+    keeper(home).compact()
+    assert query(home, "FROM reports ORDER BY report_id") == rows
+    assert curate_all(home).digest == snapshot.digest
+    assert {name: (home.experience / name).read_bytes() for name in files} == files
+    assert query(home, "SELECT count(*) AS n FROM quarantine WHERE reason = 'conflict'") == [{"n": 20}]
+
+
+def test_status_counts(home: Home) -> None:
+    status = keeper(home).status()
+    assert (status.parts, status.rows, status.small_parts, status.retired_files) == (3, 60, 3, 0)
+    assert status.size_bytes == sum(path.stat().st_size for path in home.experience.glob("*/*.parquet"))
+    assert status.oldest_landed_at is not None and status.oldest_landed_at.day == 5
+    land(home, episode(9), name="more")
+    keeper(home).compact()
+    assert keeper(home).status().retired_files == 3

@@ -1,0 +1,146 @@
+"""docs/queries.md: every block runs, answers with the columns it names, and says what is true of a known home."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.lineage import FIRST, REJECTED, SECOND, make_history
+
+from simic.lake.catalogue import query
+from simic.runtime.settings import Home
+
+TEXT = (Path(__file__).parents[3] / "docs" / "queries.md").read_text("utf-8")
+QUERIES = dict(re.findall(r"^## (.+?)\n.*?^```sql\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL))
+COLUMNS = {
+    "From the champion back to the rows it learned from": (
+        "policy trainings_ago snapshot reward_family run_id step report_id controller landed_at op reward return_to_go"
+    ),
+    "Which policy is in force, and why": (
+        "semantic_version policy champion_since criterion value comparison bound evidence"
+    ),
+    "What the gate turned away, and why": "number policy finished_at criterion verdict value comparison bound",
+    "What every policy was fed": "policy finished_at snapshot controller acting_policy episodes steps",
+    "How stale the rows were": "learner controller acting_policy trainings_behind steps",
+    "Returns by family and controller": "family controller episodes mean_return deviation worst best",
+    "What the best and the worst episodes were paid for": (
+        "place run_id family controller progress rent penalty other_terms episode_return"
+    ),
+    "What the governor stopped": (
+        "run_id step family host_key controller policy_version governor op blueprint accuracy_before accuracy_after"
+    ),
+    "What was refused at the door, and why": "reason lines deliveries first_seen_at last_seen_at for_example",
+    "What landed and was left out all the same": "finished_at snapshot reason landed_rows episodes per_cent_of_landed",
+    "What becomes of each blueprint": "blueprint op outcome decisions mean_gain mean_rent_parameters",
+    "One host under every controller it met": (
+        "set host_key family controller policy_version run_id ending germinated fossilized pruned "
+        "accuracy_after committed_parameters"
+    ),
+    "What two snapshots share": "split only_in_older only_in_newest in_both",
+    "Which snapshots may go": "snapshot finished_at rows_out is_pinned champions trainings",
+}
+LINEAGE = "From the champion back to the rows it learned from"
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, list[str]]:
+    """A home and the digests of its snapshots, oldest first."""
+    home = Home(tmp_path_factory.mktemp("history"))
+    return home, [manifest.digest for manifest in make_history(home)]
+
+
+def asked(title: str, history: tuple[Home, list[str]]) -> list[dict[str, Any]]:
+    return query(history[0], QUERIES[title])
+
+
+def test_one_query_per_question_and_more_than_ten() -> None:
+    assert QUERIES.keys() == COLUMNS.keys()
+    assert len(QUERIES) == TEXT.count("```sql") == TEXT.count("\n## ") > 11
+
+
+@pytest.mark.parametrize("title", QUERIES)
+def test_each_answers_where_there_is_something_to_say_and_nowhere_else(
+    title: str, history: tuple[Home, list[str]], tmp_path: Path
+) -> None:
+    rows = asked(title, history)
+    assert rows
+    assert list(rows[0]) == COLUMNS[title].split()
+    assert query(Home(tmp_path / "empty"), QUERIES[title]) == []
+
+
+def test_the_champion_leads_to_the_very_rows_of_all_its_trainings(history: tuple[Home, list[str]]) -> None:
+    """`policies` to `trainings` to `snapshots` to `reports`: every train row, once per training, no other row."""
+    home, (first, second, third) = history
+    rows = asked(LINEAGE, history)
+    assert {(row["policy"], row["trainings_ago"], row["snapshot"]) for row in rows} == {
+        (SECOND, 0, second),
+        (FIRST, 1, first),
+    }
+    for policy, snapshot in ((SECOND, second), (FIRST, first)):
+        found = {(row["run_id"], row["step"]) for row in rows if row["policy"] == policy}
+        sql = f"SELECT run_id, step FROM rewards WHERE snapshot = '{snapshot}' AND split = 'train'"  # noqa: S608
+        held = query(home, sql)
+        assert found == {(row["run_id"], row["step"]) for row in held} and held
+    landed = {row["report_id"] for row in query(home, "SELECT report_id FROM reports")}
+    assert {row["report_id"] for row in rows} <= landed
+    assert third not in {row["snapshot"] for row in rows}
+    assert REJECTED not in {row["policy"] for row in rows}
+
+
+def test_a_rejection_is_listed_with_what_failed(history: tuple[Home, list[str]]) -> None:
+    (row,) = asked("What the gate turned away, and why", history)
+    assert (row["number"], row["policy"], row["criterion"], row["verdict"]) == (2, REJECTED, "return_over_wait", "FAIL")
+    live = asked("Which policy is in force, and why", history)
+    assert {row["policy"] for row in live} == {SECOND}
+    assert [row["criterion"] for row in live] == ["episodes", "return_over_wait"]
+
+
+def test_staleness_counts_trainings_between_acting_and_learning(history: tuple[Home, list[str]]) -> None:
+    rows = asked("How stale the rows were", history)
+    found = {(row["learner"], row["acting_policy"], row["trainings_behind"]) for row in rows}
+    assert found == {
+        (FIRST, None, None),
+        (SECOND, None, None),
+        (SECOND, FIRST, 1),
+        (REJECTED, None, None),
+        (REJECTED, FIRST, 2),
+        (REJECTED, SECOND, 1),
+    }
+
+
+def test_shared_rows_are_counted_per_split(history: tuple[Home, list[str]]) -> None:
+    home, (_, second, third) = history
+    rows = asked("What two snapshots share", history)
+    counts = {
+        row["snapshot"]: row["rows_out"] for row in query(home, "SELECT snapshot, rows_out FROM snapshots")
+    }  # fmt: skip
+    assert sum(row["only_in_older"] for row in rows) == 0
+    assert sum(row["in_both"] for row in rows) == counts[second]
+    assert sum(row["only_in_newest"] for row in rows) == counts[third] - counts[second]
+
+
+def test_the_host_that_met_most_controllers_is_shown_under_each(history: tuple[Home, list[str]]) -> None:
+    rows = asked("One host under every controller it met", history)
+    assert len({row["host_key"] for row in rows}) == 1
+    assert {row["policy_version"] for row in rows} == {None, FIRST, SECOND}
+
+
+def test_panics_refusals_and_what_was_left_out(history: tuple[Home, list[str]]) -> None:
+    (panic,) = asked("What the governor stopped", history)
+    assert (panic["host_key"], panic["step"], panic["governor"]) == (30, 4, "NON_FINITE")
+    refused = {row["reason"]: row["lines"] for row in asked("What was refused at the door, and why", history)}
+    assert refused == {"duplicate": 1, "malformed_json": 1}
+    left_out = asked("What landed and was left out all the same", history)
+    assert [(row["reason"], row["landed_rows"], row["episodes"]) for row in left_out] == [("unfinished", 5, 1)] * 3
+
+
+def test_best_and_worst_terms_add_up(history: tuple[Home, list[str]]) -> None:
+    rows = asked("What the best and the worst episodes were paid for", history)
+    assert len(rows) == 10
+    assert [row["episode_return"] for row in rows] == sorted((row["episode_return"] for row in rows), reverse=True)
+    for row in rows:
+        assert row["progress"] + row["rent"] + row["penalty"] + row["other_terms"] == pytest.approx(
+            row["episode_return"]
+        )

@@ -1,0 +1,68 @@
+"""Episodes in chunks: whole, in order, bounded, and the same values however they are cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.exported import graph_store, uneven_snapshot
+from support.reports import BLUEPRINTS, episode
+from support.snapshots import write_snapshot
+
+from simic.contracts.errors import ContractViolation
+from simic.contracts.receipts import SnapshotManifest
+from simic.replay.exports.stream import Episodes, stream_episodes
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> SnapshotManifest:
+    return uneven_snapshot(tmp_path_factory.mktemp("uneven") / "snapshot")
+
+
+def chunks(manifest: SnapshotManifest, rows: int) -> list[Episodes]:
+    return list(stream_episodes(Path(manifest.path), "train", BLUEPRINTS, rows))
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.integers(1, 400))
+def test_law_cuts_change_nothing_and_no_chunk_is_much_longer_than_asked(manifest: SnapshotManifest, rows: int) -> None:
+    store, found = graph_store(manifest), chunks(manifest, rows)
+    sequences = store.sequences
+    assert [info.run_id for chunk in found for info in chunk.infos] == list(sequences.run_ids)
+    assert [info.policy_version for chunk in found for info in chunk.infos] == list(sequences.policy_versions)
+    assert [info.host_key for chunk in found for info in chunk.infos] == sequences.host_keys.tolist()
+    assert np.concatenate([chunk.lengths for chunk in found]).tolist() == sequences.lengths.tolist()
+    for name, expected in (
+        ("rewards", store.steps.rewards),
+        ("returns", store.steps.returns),
+        ("actions", store.steps.actions),
+    ):
+        np.testing.assert_array_equal(np.concatenate([getattr(chunk, name) for chunk in found]), expected.numpy())
+    context = torch.cat([chunk.graphs.context_x[: len(chunk.rewards)] for chunk in found])
+    assert torch.equal(context, store.table.context_x[: store.step_count])
+    assert max(len(chunk.rewards) for chunk in found) <= 2 * rows + 20
+
+
+def test_only_the_asked_split(tmp_path: Path) -> None:
+    manifest = write_snapshot(tmp_path / "s", [report for key in range(40) for report in episode(key, horizon=4)])
+    found: dict[str, set[Any]] = {
+        split: {
+            info.run_id for chunk in stream_episodes(Path(manifest.path), split, BLUEPRINTS, 16) for info in chunk.infos
+        }
+        for split in ("train", "validation", "test")
+    }
+    assert found["train"] and found["validation"] and found["test"]
+    assert sum(map(len, found.values())) == len(set().union(*found.values())) == 40
+
+
+def test_rows_out_of_order_are_refused(tmp_path: Path) -> None:
+    manifest = write_snapshot(
+        tmp_path / "s", episode(3), split="train", change=lambda rows: [rows[1], rows[0], *rows[2:]]
+    )
+    with pytest.raises(ContractViolation, match="step 1 out of place"):
+        chunks(manifest, 100)
