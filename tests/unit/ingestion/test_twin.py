@@ -127,6 +127,19 @@ def test_other_spellings_are_judged_by_the_contract(spell: Callable[[bytes], byt
     assert_alike(spelt)
 
 
+@pytest.mark.parametrize("place", ["report_id", "run_id", "command_id", "controller", "host.set", "host.family"])
+def test_a_line_end_after_a_name_is_no_part_of_it(place: str) -> None:
+    """To Python's ``$`` it would be."""
+    data = line(REPORTS[2])
+    holder, _, key = place.rpartition(".")
+    value = (plain(REPORTS[2])[holder] if holder else plain(REPORTS[2]))[key]
+    spoilt = data.replace(
+        b'"%s":"%s"' % (key.encode(), value.encode()), b'"%s":"%s\\n"' % (key.encode(), value.encode())
+    )
+    assert spoilt != data and not is_taken(spoilt)
+    assert_alike(spoilt)
+
+
 def test_large_floats_have_one_normal_form() -> None:
     """msgspec would write 1e16 where pydantic writes 1e+16: two digests for one report."""
     raw = plain(REPORTS[2])
@@ -201,3 +214,9 @@ def test_what_the_twin_cannot_repeat_exactly_it_refuses_to_be() -> None:
     for contract in (Shouting, Loose, Odd, Checking):
         with pytest.raises(ContractViolation, match=contract.__name__):
             twin_of(contract, KNOWN)
+
+
+def test_a_line_in_normal_form_never_troubles_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    checker = Checker(IngestConfig(), KNOWN)
+    monkeypatch.setattr(checker, "judge", lambda _: pytest.fail("judged by the contract"))
+    assert isinstance(checker.check(Line(1, line(REPORTS[2]), None)), Accepted)
