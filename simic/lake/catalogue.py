@@ -172,7 +172,7 @@ def _create_snapshots(connection: duckdb.DuckDBPyConnection, home: Home) -> None
             for file in manifest.files
             if file.name in ("steps.parquet", "rejected.parquet")
         ],
-        home.tmp / _WHOLE_SNAPSHOTS,
+        home.data / _WHOLE_SNAPSHOTS,
         "move the snapshot away and run `simic curate` again",
     )
     create_table(connection, "manifests", _table(list(manifests.values()), SnapshotManifest))

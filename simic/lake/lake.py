@@ -52,7 +52,7 @@ class Lake:
         store = self.store
         if isinstance(store, LocalParts):
             files = [SealedFile(store.path(part.part), part.sha256, part.size_bytes) for part in self.parts]
-            check_once(files, self.home.tmp / _WHOLE, "see `simic doctor`")
+            check_once(files, self.home.data / _WHOLE, "see `simic doctor`")
 
     def commit(self, line: Contract) -> Lake:
         """One ledger line, durable when this returns; the lake as it is then. The caller holds the lock."""

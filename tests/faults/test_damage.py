@@ -157,35 +157,3 @@ def test_a_damaged_snapshot_is_not_shown(home: Home) -> None:
         query(home, "FROM snapshots")
     assert curate_all(home).digest == manifest.digest
     assert len(query(home, "FROM snapshots")) == 1
-
-
-def test_what_a_damaged_part_held_lands_again_from_the_deliveries_it_came_in(home: Home) -> None:
-    """The steps of docs/runbook.md; the delivery held rows of another part too, and those must not land twice."""
-    drop(home, "c", [*episode(3), *episode(4)])
-    ingest_all(home, batch_reports=25)
-    _, _, _, damaged = parts_of(home)
-    path, ledger = home.experience / damaged.part, ledger_of(home)
-    path.write_bytes(path.read_bytes()[:-5])
-    refused_by_all(home, naming=path.name)
-
-    path.rename(home.data / path.name)
-    lines = ledger.read_bytes().splitlines(keepends=True)
-    ledger.write_bytes(b"".join(line for line in lines if damaged.part.encode() not in line))
-    (source,) = damaged.sources
-    topic = home.spool / TOPIC
-    (topic / "done" / source).rename(topic / "claimed" / source)
-    receipt = ingest_all(home)
-
-    assert (receipt.read, receipt.landed, receipt.duplicate) == (40, 15, 25)
-    assert query(home, "SELECT count(*) AS n, count(DISTINCT report_id) AS d FROM reports") == [{"n": 80, "d": 80}]
-    assert query(home, "FROM quarantine") == []
-    assert curate_all(home).digest == digest_of_undamaged(home)
-
-
-def digest_of_undamaged(home: Home) -> str:
-    """Of the snapshot that the same deliveries make in a home where nothing was ever damaged."""
-    twin = Home(home.root.with_name("twin"))
-    for name, keys in {"a": [1], "b": [2], "c": [3, 4]}.items():
-        drop(twin, name, [report for key in keys for report in episode(key)])
-    ingest_all(twin)
-    return curate_all(twin).digest

@@ -208,7 +208,7 @@ def test_new_rows_show_at_once_and_unlisted_parts_never(tmp_path: Path) -> None:
     (part.with_name("part-abc-0123456789abcdef.parquet")).unlink()
     land(home, episode(1), name="more")
     assert query(home, "SELECT count(*) AS n FROM steps") == [{"n": 40}]
-    assert sorted(path.name for path in home.tmp.iterdir()) == ["ingest", "whole-parts.json"]
+    assert sorted(path.name for path in home.tmp.iterdir()) == ["ingest"]
 
 
 def test_bytes_that_are_no_text_are_shown_escaped(tmp_path: Path) -> None:
