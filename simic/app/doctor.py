@@ -193,7 +193,8 @@ class Doctor:
         left = [self._home.tmp / name for name in _OWN_TMP if (self._home.tmp / name).exists()]
         left = [path for path in left if any(path.iterdir())]
         oldest = time.time() - ABANDONED_S
-        left += [path for path in _entries(self._home.tmp) if path.name not in _OWN_TMP and _age_s(path) < oldest]
+        others = [path for path in _entries(self._home.tmp) if path.name not in _OWN_TMP and path.suffix != ".json"]
+        left += [path for path in others if _changed_at(path) < oldest]
         yield self._clear("unfinished files", left)
         claimed = self._spool.claimed(FIELD_REPORTS)
         if not claimed:
@@ -319,7 +320,7 @@ def _entries(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.exists() else []
 
 
-def _age_s(path: Path) -> float:
+def _changed_at(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

@@ -74,7 +74,7 @@ class Keeper:
     def tidy(self) -> None:
         """What an ingest does first: a bounded part of all three, and next to nothing where nothing is due.
 
-        A damaged part stops none of it but its own merge or drop: reports must be able to land.
+        Damage stops a merge or a drop, but not the ingest behind it, which judges for itself.
         """
         from simic.lake.lake import open_lake
 

@@ -16,6 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from simic.contracts.errors import IntegrityError, TransientError
+from simic.lake.columns import categorical_columns
 from simic.lake.lake import Lake
 from simic.lake.operations import MOST_SOURCES, Input, Part, Replaced
 from simic.lake.parts import check_part, part_name, store_part, synced
@@ -106,7 +107,12 @@ def _write(lake: Lake, run: Sequence[Part], unfinished: Path) -> int:
     with synced(unfinished) as file:
         for table in _groups(_batches(lake, run)):
             writer = writer or pq.ParquetWriter(
-                file, table.schema, compression="zstd", compression_level=3, store_schema=True
+                file,
+                table.schema,
+                compression="zstd",
+                compression_level=3,
+                store_schema=True,
+                use_dictionary=categorical_columns(table.schema),
             )
             writer.write_table(table, row_group_size=table.num_rows)
             rows += table.num_rows
