@@ -112,13 +112,13 @@ class LiveBuffer:
                 f"the buffer holds experience with blueprints {self._blueprints}, the store has {store.blueprints}: "
                 "one buffer takes one vocabulary"
             )
-        self._blueprints = store.blueprints
         self.expire()
         lengths = store.sequences.lengths
         if len(lengths) and int(lengths.max()) > self._config.capacity:
             raise ContractViolation(
                 f"a sequence of {int(lengths.max())} steps does not fit into replay.capacity {self._config.capacity}"
             )
+        self._blueprints = store.blueprints
         ids = [self._append(store, chosen) for chosen in _pieces(lengths, max(1, self._config.capacity // _PIECES))]
         self._tell()
         return np.concatenate(ids) if ids else np.zeros(0, dtype=np.int64)

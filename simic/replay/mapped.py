@@ -32,7 +32,7 @@ __all__ = ["MappedColumns", "Pages", "map_snapshot"]
 _LOG = logging.getLogger(__name__)
 _FORMAT = 1
 _CHUNK_ROWS = 8192
-"""Steps converted at a time; in between, some 20 times the bytes of their columns are in use."""
+"""Steps converted at a time."""
 _SEQUENCES_NAME = "sequences.arrow"
 _FIRST_OF = {child: columns[0] for child, columns in CHILDREN.items()}
 _SEQUENCE_SCHEMA = pa.schema(
