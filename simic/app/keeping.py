@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from simic.contracts.errors import IntegrityError
 from simic.contracts.lake import Compaction, LakeStatus, Retention, Vacuum
 from simic.runtime.locks import exclusive
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Keeper"]
 
+_LOG = logging.getLogger(__name__)
 MIB = 1024 * 1024
 
 
@@ -69,15 +72,21 @@ class Keeper:
             return self._vacuum(lake, grace)
 
     def tidy(self) -> None:
-        """What an ingest does first: a bounded part of all three, and next to nothing where nothing is due."""
+        """What an ingest does first: a bounded part of all three, and next to nothing where nothing is due.
+
+        A damaged part stops none of it but its own merge or drop: reports must be able to land.
+        """
         from simic.lake.lake import open_lake
 
         if not open_lake(self._home).parts and not self._home.ids.exists():
             return
         with self._writing("tidying the lake") as lake:
-            self._drop(lake, self._config.max_age_days, self._config.max_bytes)
-            if self._config.compact_parts:
-                self._merge(open_lake(self._home), least_parts=self._config.compact_parts, most_merges=1)
+            try:
+                self._drop(lake, self._config.max_age_days, self._config.max_bytes)
+                if self._config.compact_parts:
+                    self._merge(open_lake(self._home), least_parts=self._config.compact_parts, most_merges=1)
+            except IntegrityError as error:
+                _LOG.warning("the lake was not tidied: %s", error)
             lake = open_lake(self._home)
             if lake.state.retired:
                 self._vacuum(lake, self._config.grace_minutes)

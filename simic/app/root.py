@@ -85,7 +85,7 @@ class App:
         self.progress: Progress = progress or NoProgress()
         self.shelf = Shelf(home.receipts, clock)
         # A directory that is named is meant, whatever the environment says.
-        self.bus_spec = BusSpec(spool or home.spool, config.bus, is_redis=spool is None and URL_VARIABLE in os.environ)
+        self.bus_spec = BusSpec(spool or home.spool, config.bus, spool is None and bool(os.environ.get(URL_VARIABLE)))
         self.provenance = Provenance(code_version(), config_digest(config), seed)
         home.create()
 

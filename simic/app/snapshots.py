@@ -79,8 +79,12 @@ class Snapshots:
         from simic.curation.snapshot import read_manifest
         from simic.lake.pins import set_pin
 
-        manifest = read_manifest(find_folder(self._home, digest))
-        return set_pin(self._home, manifest.digest, is_pinned=is_pinned, reason=reason, at=self._app.clock())
+        folder = find_folder(self._home, digest)
+        pin = set_pin(
+            self._home, read_manifest(folder).digest, is_pinned=is_pinned, reason=reason, at=self._app.clock()
+        )
+        read_manifest(folder)  # it may have been removed while the pin waited for its turn
+        return pin
 
     def prune(self, keep: int, *, is_dry_run: bool, spare_rejected: bool) -> SnapshotPruning:
         """Remove old ones, or say which would go."""

@@ -105,6 +105,8 @@ class RedisServer:
             yield
         except (redis.AuthenticationError, redis.exceptions.AuthorizationError, redis.exceptions.NoPermissionError):
             raise self._refused(what) from None
+        except redis.InvalidResponse as error:
+            raise self._foreign(what, error) from error
         except redis.BusyLoadingError:
             raise
         except redis.ConnectionError as error:
@@ -126,6 +128,11 @@ class RedisServer:
                 f"cannot {what}: Redis at {self.address} answers {text!r}; Redis 7 or later is needed, and its keys "
                 "that are called as our topics must be streams"
             ) from error
+
+    def _foreign(self, what: str, error: Exception) -> SimicError:
+        return ConfigError(
+            f"cannot {what}: what answers at {self.address} is no Redis ({_short(error)}); correct REDIS_URL"
+        )
 
     def _refused(self, what: str) -> SimicError:
         return ConfigError(

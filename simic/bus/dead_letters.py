@@ -56,7 +56,10 @@ class DeadLetters:
         self.key = f"{topic}.dead"
 
     def bury(self, deaths: Sequence[Death], now: datetime) -> int:
-        """Moves entries here and acknowledges them, both or neither; returns how many older letters had to leave."""
+        """Moves entries here and acknowledges them, both or neither; returns how many older letters had to leave.
+
+        Asked again because no answer came, letters may be here twice: they name their entry.
+        """
 
         def move(client: redis.Redis) -> int:
             with client.pipeline(transaction=True) as pipe:

@@ -79,12 +79,13 @@ class TopicStatus(NamedTuple):
     topic: str
     transport: str
     """``spool <directory>`` or ``redis <host>:<port>/<database>``."""
-    length: int
-    """Entries of the stream, acknowledged ones among them; files of the spool that wait."""
-    undelivered: int
-    pending: int
+    length: int | None
+    """Entries of the stream, acknowledged ones among them; files of the spool that wait. None, as the next three, while
+    Redis is away."""
+    undelivered: int | None
+    pending: int | None
     """Delivered and not acknowledged."""
-    dead_letters: int
+    dead_letters: int | None
     spilled: int
     """Files that wait in the spool for Redis to be back."""
 

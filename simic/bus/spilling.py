@@ -41,22 +41,25 @@ class SpillingBus:
         self._away_until: float | None = None
 
     def put(self, topic: str, name: str, lines: Iterable[bytes]) -> str:
-        """Durable in the spool when this returns, and on Redis too unless it is away; nothing is published of lines
-        that end with an error."""
+        """Durable in the spool when this returns or raises ConfigError, and on Redis too unless it is away; nothing is
+        published of lines that end with an error."""
         check_name(name)
         self._spool.put(topic, self._next_name(topic, name), map(_short_enough, lines))
         if self._away_until is None or self._monotonic() >= self._away_until:
             try:
-                self.catch_up(topic)
+                self.catch_up()
                 self._away_until = None
             except TransientError as error:
                 self._away_until = self._monotonic() + RETRY_AFTER_S
                 _LOG.warning("%s waits in the spool and will follow by itself: %s", name, error)
         return f"redis/{topic}"
 
-    def catch_up(self, topic: str) -> int:
-        """Forwards what the spool holds, oldest first; returns how many files. Raises TransientError while Redis is
-        away. What another process is just forwarding is left to it."""
+    def catch_up(self) -> int:
+        """Forwards what the spool holds, each topic's oldest first; returns how many files. Raises TransientError while
+        Redis is away. What another process is just forwarding is left to it."""
+        return sum(self._forward(topic) for topic in self._spool.topics())
+
+    def _forward(self, topic: str) -> int:
         with ExitStack() as stack:
             try:
                 stack.enter_context(exclusive(self._locks / f"spill-{topic}", f"forwarding {topic}", _LOCK_WAIT_S))
@@ -71,8 +74,8 @@ class SpillingBus:
             return forwarded
 
     def claim(self, topic: str) -> Iterator[Delivery]:
-        """What was spilled joins the stream first."""
-        self.catch_up(topic)
+        """What was spilled, on whatever topic, joins its stream first."""
+        self.catch_up()
         yield from self.stream.claim(topic)
 
     def ack(self, delivery: Delivery) -> None:

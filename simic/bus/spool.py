@@ -127,6 +127,11 @@ class SpoolBus:
         check_topic(topic)
         return 0
 
+    def topics(self) -> list[str]:
+        """Those that anything was ever put on."""
+        with _storage(f"list {self._root}"):
+            return sorted(path.name for path in self._root.glob("*") if path.is_dir() and _TOPIC.fullmatch(path.name))
+
     def newest(self, topic: str) -> str | None:
         """The last name that waits, in the order of names; None if nothing does."""
         names = [name for folder in ("incoming", "claimed") for name in _listing(self._folder(topic, folder))]

@@ -12,7 +12,7 @@ from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.snapshots import SnapshotList, SnapshotSummary, SnapshotUse, Standing
 from simic.curation.snapshot import MANIFEST_NAME, read_manifest
 from simic.lake.pins import pinned
-from simic.lake.policies import ancestors, champion_versions, gate_decisions, trainings
+from simic.lake.policies import ancestors, candidate_versions, champion_versions, gate_decisions, trainings
 from simic.runtime.settings import Home
 
 __all__ = ["find_folder", "folders", "list_snapshots", "standings", "uses"]
@@ -95,9 +95,10 @@ def uses(home: Home) -> Mapping[str, list[SnapshotUse]]:
                 is_direct=snapshot == own.snapshot_digest,
             )
             found[snapshot].append(use)
-    for version in champion_versions(home):  # trained elsewhere, or its receipt is gone: the registry still knows
-        if version.digest not in known:
-            use = SnapshotUse(policy=version.digest, standing=standing[version.digest], is_direct=True)
+    for version in [*champion_versions(home), *candidate_versions(home)]:
+        if version.digest not in known:  # its receipt is gone: the registry still knows
+            judged = standing.get(version.digest, Standing.UNJUDGED)
+            use = SnapshotUse(policy=version.digest, standing=judged, is_direct=True)
             if use not in found[version.snapshot_digest]:
                 found[version.snapshot_digest].append(use)
     return found

@@ -31,8 +31,8 @@ def prune(
     """Removes all but the newest ``keep`` snapshots, the pinned ones, and those behind a registered policy.
 
     A policy counts with every training it went on from. Without ``spare_rejected`` a snapshot may go although policies
-    that the gate rejected learned from it. A dry run removes nothing. Raises TransientError while a run, a curation or
-    a training is at work, and IntegrityError where a manifest cannot be read: what is damaged is not judged.
+    that the gate rejected learned from it. A dry run removes nothing. Raises TransientError while a run, a curation, a
+    training or an export is at work, and IntegrityError where a manifest cannot be read: what is damaged is not judged.
     """
     if keep < 1:
         raise ConfigError(f"--keep {keep}: at least the newest snapshot stays")
@@ -79,6 +79,7 @@ def _nobody_reads(home: Home, is_dry_run: bool) -> Iterator[None]:
                 ("run", "a run of the flow"),
                 ("curate", "curate"),
                 ("train", "training"),
+                ("export", "exporting a snapshot"),
                 (SNAPSHOTS_LOCK, "pinning snapshots"),
             ):
                 stack.enter_context(exclusive(home.locks / name, what))

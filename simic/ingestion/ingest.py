@@ -66,9 +66,9 @@ def ingest(
     """Lands every report waiting on the bus exactly once and acknowledges what was delivered.
 
     One at a time per home: raises TransientError while another process ingests. ``sink`` gets the counts so far
-    after every batch. ``on_progress`` hears how many deliveries were finished. ``checkpoint`` is called with the name
-    of each point passed: ``checked``, ``quarantined``, ``part-written``, ``part-renamed``, ``committed``,
-    ``acknowledged``.
+    after every batch, and those of the bus at the end. ``on_progress`` hears how many deliveries were finished.
+    ``checkpoint`` is called with the name of each point passed: ``checked``, ``quarantined``, ``part-written``,
+    ``part-renamed``, ``committed``, ``acknowledged``.
     """
     started_at = clock()
     check = Checker(config, known_blueprints).check
@@ -100,6 +100,8 @@ def ingest(
                     batch = Batch(clock())
             writer.commit(batch)
         counters = bus.counters(FIELD_REPORTS)
+        told = {f"simic.bus.{name}": count for name, count in counters._asdict().items() if count is not None}
+        sink.log(writer.batches, {**writer.metrics(), **told})
         return IngestReceipt(
             **provenance._asdict(),
             started_at=started_at,

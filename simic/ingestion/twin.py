@@ -14,6 +14,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import annotated_types as at
@@ -31,7 +32,8 @@ _LARGEST = 1e15
 _PATTERN = re.compile(r"\^(.*)\$")
 
 
-def twin_of(contract: type[BaseModel], known_blueprints: Iterable[str]) -> type[msgspec.Struct]:
+@cache
+def twin_of(contract: type[BaseModel], known_blueprints: frozenset[str]) -> type[msgspec.Struct]:
     """The contract as a strict struct that knows only these blueprints.
 
     Raises ContractViolation for an annotation it cannot repeat exactly.
@@ -141,22 +143,26 @@ def _limits(items: Iterable[Any], place: str) -> dict[str, Any]:
             case AfterValidator():
                 pass
             case _:
-                limits |= _general(vars(item), place)
+                limits |= _general(item, place)
     return limits
 
 
-def _general(settings: Mapping[str, Any], place: str) -> dict[str, Any]:
+def _general(item: Any, place: str) -> dict[str, Any]:
+    settings = getattr(item, "__dict__", {})
     if set(settings) == {"allow_inf_nan"}:
-        return {}
+        return {}  # msgspec takes no other numbers
     if set(settings) == {"pattern"} and (inner := _PATTERN.fullmatch(settings["pattern"])):
         # To Python, "$" also matches before a line end at the end of the text.
         return {"pattern": rf"\A(?:{inner.group(1)})\Z"}
-    raise ContractViolation(f"{place}: {dict(settings)} has no twin; teach simic.ingestion.twin to repeat it")
+    raise ContractViolation(f"{place}: {item} has no twin; teach simic.ingestion.twin to repeat it")
 
 
 def _check(contract: type[BaseModel], hints: Mapping[str, Any]) -> Callable[[Any], None] | None:
     """The contract's own checks, for a struct that was just decoded."""
-    checks = [item.func for item in contract.__pydantic_decorators__.model_validators.values()]
+    decorators = contract.__pydantic_decorators__
+    if decorators.field_validators or any(item.info.mode != "after" for item in decorators.model_validators.values()):
+        raise ContractViolation(f"{contract.__name__}: only checks of the whole, after its fields, have a twin")
+    checks = [item.func for item in decorators.model_validators.values()]
     fields = [(name, function) for name, hint in hints.items() for function in _validators(hint)]
     if not fields and len(checks) == 1:
         return checks[0]

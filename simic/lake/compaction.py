@@ -42,17 +42,17 @@ class MergeLimits(NamedTuple):
 def plan_merges(parts: Sequence[Part], limits: MergeLimits) -> list[list[Part]]:
     """Runs of small neighbours to be merged, in order; no part is in two of them. Pure."""
     runs: list[list[Part]] = [[]]
+    size_bytes = 0
     for part in parts:
         run = runs[-1]
         is_small = part.size_bytes < limits.small_bytes
-        fits = not run or (
-            (_day(run[0]), run[0].schema_digest) == (_day(part), part.schema_digest)
-            and sum(taken.size_bytes for taken in run) < limits.target_bytes
-        )
-        if is_small and fits:
+        is_like = not run or (_day(run[0]), run[0].schema_digest) == (_day(part), part.schema_digest)
+        if is_small and is_like and size_bytes < limits.target_bytes:
             run.append(part)
+            size_bytes += part.size_bytes
         else:
             runs.append([part] if is_small else [])
+            size_bytes = part.size_bytes if is_small else 0
     return [run for run in runs if len(run) >= max(2, limits.least_parts)]
 
 

@@ -66,16 +66,22 @@ class Lake:
         return self.commit(Located(at=at, code_version=code_version, url=self.home.lake_url))
 
     def seen_files(self) -> list[Path]:
-        """Local Parquet files with the ``ID_COLUMNS`` of every report that is known, dropped ones included."""
-        return [
-            *(self.ids_file(part) for part in self.parts),
-            *(self.home.ids / remembered.file for remembered in self.state.remembered),
-        ]
+        """Local Parquet files with the ``ID_COLUMNS`` of every report that is known, dropped ones included.
+
+        Raises IntegrityError for one that is missing: without it a report told again would land twice.
+        """
+        remembered = [self.home.ids / remembered.file for remembered in self.state.remembered]
+        if missing := [path for path in remembered if not path.exists()]:
+            raise IntegrityError(f"{missing[0]}, with ids of dropped reports, is gone; see `simic doctor`")
+        return [*(self.ids_file(part) for part in self.parts), *remembered]
 
     def ids_file(self, part: Part) -> Path:
         """The part itself, where it is at hand; else a local copy of its ids, made on first use."""
         if isinstance(self.store, LocalParts):
-            return self.store.path(part.part)
+            path = self.store.path(part.part)
+            if not path.exists():
+                raise IntegrityError(f"{path} is in the ledger but not there; see `simic doctor`")
+            return path
         copy = self.home.ids / f"part-{part.sha256[:16]}.parquet"
         if not copy.exists():
             write_ids(self, [part], copy)

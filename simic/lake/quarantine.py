@@ -121,11 +121,12 @@ class Quarantine:
         return sum(bool(entry.raw) and not fitted.raw for entry, fitted in zip(entries, kept, strict=True))
 
     def _fitting(self, entries: Sequence[QuarantineEntry]) -> Iterator[QuarantineEntry]:
-        """The entries, the raw bytes of each as long as there is room for them uncompressed."""
+        """The entries, the raw bytes of each as far as there is room for them uncompressed."""
         room_bytes = self._room_bytes
         for entry in entries:
-            room_bytes -= len(entry.raw)
-            yield entry if room_bytes >= 0 else entry.model_copy(update={"raw": b""})
+            has_room = len(entry.raw) <= room_bytes
+            room_bytes -= len(entry.raw) if has_room else 0
+            yield entry if has_room else entry.model_copy(update={"raw": b""})
 
 
 def _table(entries: Sequence[QuarantineEntry]) -> pa.Table:

@@ -36,8 +36,8 @@ Times are UTC. A column that may be null says so; null means absent or not measu
 _LANDED = """\
 ## Landed reports
 
-Parquet under `data/experience/day=<UTC day of landing>/`, one row per field report. Only the parts that
-`data/ledger/ingest.jsonl` lists count. Names of structs in the type column are sections below.
+Parquet under `data/experience/day=<UTC day of landing>/`, or below the prefix of `lake.url`, one row per field report.
+Only parts that are live by `data/ledger/ingest.jsonl` count. Names of structs in the type column are sections below.
 """
 _SNAPSHOTS = """\
 ## Snapshots

@@ -187,7 +187,7 @@ class Session:
 def _fresh_network(store: GraphStore, config: TrainConfig, seed: int) -> PolicyNetwork:
     """Untrained, with the snapshot's own feature statistics and value scale."""
     network = PolicyNetwork(NetworkShape.of(config.network, store.blueprints), seed=derive(seed, "network"))
-    network.set_normaliser(fit_normaliser(store.table, store.blueprints))
+    network.set_normaliser(fit_normaliser(store.statistics_graphs(), store.blueprints))
     returns = store.steps.returns.double()
     network.set_value_scale(float(returns.mean()), max(LEAST_VALUE_SCALE, float(returns.std(correction=0))))
     return network

@@ -23,6 +23,8 @@ from simic.trust.keys import Signer
 
 __all__ = ["train"]
 
+COLUMNS_NAME = "columns"
+"""Beside the policies: where the columns of snapshots larger than ``train.replay.max_mb`` are mapped from."""
 PROGRESS_TOTAL = 100
 """``on_progress`` is told per cent."""
 
@@ -45,10 +47,11 @@ def train(
 
     ``verify`` returns the digest of a sealed policy or raises IntegrityError; none is read or kept before that.
     ``sink`` hears every update and changes nothing. ``on_progress`` is told in all 100, in steps of whole per cents.
+    A snapshot larger than ``config.replay.max_mb`` is mapped from files beside ``out_root``.
     Raises TrainingFailure for too little experience, a loss that is not finite, or a policy that stops growing.
     """
     started_at = clock()
-    store, set_name = _load(snapshot, config)
+    store, set_name = _load(snapshot, config, out_root.parent / COLUMNS_NAME)
     start_digest = None if start is None else verify(start.path)
     is_continuation = start is not None and start.is_continuation
     workshop = Workshop(out_root, snapshot.digest, start_digest, seed, is_continuation=is_continuation)
@@ -73,12 +76,13 @@ def train(
     )
 
 
-def _load(snapshot: SnapshotManifest, config: TrainConfig) -> tuple[GraphStore, str]:
+def _load(snapshot: SnapshotManifest, config: TrainConfig, cache: Path) -> tuple[GraphStore, str]:
     """Episodes and the one world they come from; what cannot be trained on is refused here, before the work."""
     path = Path(snapshot.path)
     if (found := read_manifest(path)).digest != snapshot.digest or found.files != snapshot.files:
         raise ContractViolation(f"{path} holds snapshot {found.digest}, the receipt speaks of {snapshot.digest}")
-    store = GraphStore.load(path, blueprints=blueprint_names())
+    max_bytes = config.replay.max_mb * (1 << 20)
+    store = GraphStore.load(path, blueprints=blueprint_names(), max_bytes=max_bytes, cache=cache)
     if store.step_count < config.min_experiences:
         raise TrainingFailure(
             f"snapshot {snapshot.digest[:12]} holds {store.step_count} training steps, fewer than "

@@ -5,7 +5,7 @@ Shapes: T time, B sequences, M valid steps, A heads. Flat [M] columns run sequen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -62,6 +62,23 @@ class SequenceBatch:
                 f"graphs: expected {count} and {count + shape[1]}, found {self.steps.graphs} and "
                 f"{self.with_finals.graphs}"
             )
+
+    def to(self, device: torch.device) -> SequenceBatch:
+        """The same batch on another device; from CPU to a GPU through pinned memory, without waiting for the copy."""
+        is_pinned = device.type == "cuda" and self.valid.device.type == "cpu"
+
+        def send(tensor: Tensor) -> Tensor:
+            return tensor.pin_memory().to(device, non_blocking=True) if is_pinned else tensor.to(device)
+
+        def send_graphs(graphs: GraphBatch) -> GraphBatch:
+            columns = {name: send(column) for name, column in graphs._asdict().items() if name != "edges"}
+            return GraphBatch(**columns, edges={name: send(edge) for name, edge in graphs.edges.items()})
+
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        parts |= {name: send(value) for name, value in parts.items() if isinstance(value, Tensor)}
+        parts["masks"] = MaskTensors(*(send(mask) for mask in self.masks))
+        parts |= {name: send_graphs(parts[name]) for name in ("steps", "with_finals")}
+        return SequenceBatch(**parts)
 
     def to_time_major(self, flat: Tensor) -> Tensor:
         """[M, ...] -> [T, B, ...] with zeros in the padding; gradients flow through."""

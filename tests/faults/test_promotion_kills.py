@@ -90,6 +90,7 @@ def check_rerun(place: Home, champion: PolicyVersion, path: Path, digest: str) -
     assert len(client.search_logged_models(["1"])) == 2
     assert [line["digest"] for line in _lines(place.ledger / "policies.jsonl")] == [champion.digest, digest]
     assert len(_lines(place.ledger / "gates.jsonl")) == 2
+    assert len(_lines(place.ledger / "candidates.jsonl")) == 2
 
 
 def _lines(path: Path) -> list[dict[str, object]]:

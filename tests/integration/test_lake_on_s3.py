@@ -9,13 +9,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from support.homes import NOW, PROVENANCE, TOPIC, FixedClock, curate_all, drop, ingest_all, land
-from support.reports import episode, episodes
+from support.lakes import COUNT, keeper
+from support.reports import BLUEPRINTS, episode, episodes
 from support.s3_server import S3Server, s3_server
 
-from simic.app.keeping import Keeper
+from simic.app.doctor import Doctor
 from simic.bus.spool import SpoolBus
-from simic.contracts.config import LakeConfig
+from simic.contracts.config import IngestConfig
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
+from simic.contracts.lake import Health
+from simic.ingestion.ingest import ingest
 from simic.lake.catalogue import query
 from simic.lake.duck import connect
 from simic.lake.lake import open_lake
@@ -25,16 +28,10 @@ from simic.runtime.settings import Home
 
 __all__ = ["s3_server"]
 
-COUNT = "SELECT count(*) AS n, count(DISTINCT report_id) AS d FROM reports"
-
 
 @pytest.fixture
 def home(tmp_path: Path, s3_server: S3Server) -> Iterator[Home]:
     yield Home(tmp_path / "home", s3_server.url)
-
-
-def keeper(home: Home, clock: FixedClock | None = None, **settings: object) -> Keeper:
-    return Keeper(home, LakeConfig(**settings), PROVENANCE.code_version, clock or FixedClock(), NoProgress())
 
 
 def test_ingest_curate_sql_and_housekeeping_are_as_on_disk(home: Home, s3_server: S3Server, tmp_path: Path) -> None:
@@ -106,10 +103,6 @@ def test_a_store_that_is_away_is_transient_and_nothing_is_lost(home: Home, s3_se
 
 def test_killed_while_it_takes_a_part(home: Home, s3_server: S3Server) -> None:
     """The upload fails between the part's last byte here and its first byte there; the delivery comes again."""
-    from support.reports import BLUEPRINTS
-
-    from simic.contracts.config import IngestConfig
-    from simic.ingestion.ingest import ingest
 
     drop(home, "a", episodes(range(2)))
     bus = SpoolBus(home.spool)
@@ -149,3 +142,33 @@ def test_a_missing_object_is_named(home: Home, s3_server: S3Server) -> None:
         query(home, "SELECT sum(step) FROM reports")
     with pytest.raises(IntegrityError, match=name):
         curate_all(home)
+
+
+def test_the_doctor_mends_a_lake_on_s3(home: Home, s3_server: S3Server) -> None:
+    drop(home, "a", episode(1))
+    ingest_all(home)
+    drop(home, "b", episode(2))
+    ingest_all(home)
+    lake = open_lake(home)
+    first, second = (part.part for part in lake.parts)
+    lake.store.delete(first)
+    with s3_server.client().open_output_stream(f"experience/lake/{second}") as sink:
+        sink.write(b"short")
+    orphan = "day=2026-01-06/part-abc-0123456789abcdef.parquet"
+    with s3_server.client().open_output_stream(f"experience/lake/{orphan}") as sink:
+        sink.write(b"x")
+    doctor = Doctor(
+        home, SpoolBus(home.spool), lambda: None, code_version="x", clock=FixedClock(), progress=NoProgress()
+    )  # fmt: skip
+    found = {check.name: check.health for check in doctor.examine().checks if check.health is not Health.HEALTHY}
+    assert found == {
+        "orphans": Health.REPAIRABLE, f"part {first}": Health.DAMAGED, f"part {second}": Health.DAMAGED,
+    }  # fmt: skip
+    assert doctor.examine(is_repair=True).is_healthy
+    assert s3_server.names() == [f"damaged/{second}"]
+    assert ingest_all(home).landed == 40
+    assert doctor.examine(is_deep=True).is_healthy
+    assert query(home, COUNT) == [{"n": 40, "d": 40}]
+    s3_server.kill()
+    away = {check.name: check.health for check in doctor.examine().checks}
+    assert away["store"] is Health.DAMAGED, "said, not raised: everything else was looked at"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,9 @@ from typing import Any
 
 import pytest
 from support.tiny import write_tiny_profile
+
+from simic.lake.catalogue import query
+from simic.runtime.settings import Home
 
 SIMIC = Path(sys.executable).with_name("simic")
 PREFECT = Path(sys.executable).with_name("prefect")
@@ -142,6 +146,50 @@ def test_the_views_hold_what_happened(root: Path, run: dict[str, Any]) -> None:
     (row,) = _rows(root, counts)
     assert row["reports"] == 600
     assert row["criteria"] >= len(run["decision"]["criteria"]) or row["criteria"] == 1
+
+
+def test_a_rejected_policy_leads_to_the_rows_it_learned_from(root: Path, run: dict[str, Any]) -> None:
+    """Its snapshot, that of the training before it, and in both the reports as they landed."""
+    (policy,) = _rows(root, "SELECT policy, accepted, is_live, snapshot FROM policies")
+    second = run["trainings"][1]
+    assert policy == {
+        "policy": second["digest"],
+        "accepted": False,
+        "is_live": False,
+        "snapshot": second["snapshot_digest"],
+    }
+    trained = _rows(root, "SELECT policy, start, snapshot FROM trainings ORDER BY finished_at")
+    assert [(row["policy"], row["start"], row["snapshot"]) for row in trained] == [
+        (training["digest"], training["start_digest"], training["snapshot_digest"]) for training in run["trainings"]
+    ]
+    learned = """
+        SELECT count(*) AS steps, count(DISTINCT reports.report_id) AS reports
+        FROM policies
+        INNER JOIN snapshots USING (snapshot)
+        INNER JOIN rewards USING (snapshot)
+        INNER JOIN reports ON rewards.run_id = reports.run_id AND rewards.step = reports.step
+        WHERE rewards.split = 'train'
+    """
+    assert _rows(root, learned) == [{"steps": 600, "reports": 600}]
+
+
+def test_the_worked_queries_run_on_a_home_that_a_run_has_made(root: Path, run: dict[str, Any]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "queries.md").read_text("utf-8")
+    blocks = re.findall(r"^```sql\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    answers = [query(Home(root), sql, limit=5) for sql in blocks]
+    assert sum(map(bool, answers)) > len(answers) / 2
+
+
+def test_snapshots_of_a_run_are_whole_and_leave_for_other_programs(root: Path, tmp_path: Path) -> None:
+    listed = json.loads(_simic(root, "snapshots", "list", "--json").stdout)["snapshots"]
+    assert [use["standing"] for use in listed[-1]["used_by"] if use["is_direct"]] == ["rejected"]
+    done = _simic(root, "snapshots", "verify")
+    assert done.returncode == 0, done.stdout
+    for name in ("minari", "pyg"):
+        out = tmp_path / name
+        done = _simic(root, "snapshots", "export", listed[-1]["digest"][:12], "--format", name, "--out", str(out))
+        assert done.returncode == 0, done.stderr
+        assert json.loads((out / "card.json").read_bytes())["steps"] == listed[-1]["rows"] == 600
 
 
 def test_a_flipped_byte_in_the_registered_weights_is_refused(root: Path, run: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ told AS (
     SELECT
         suspects.*,
         row_number() OVER (
-            PARTITION BY sha256(to_json(reports_without_id)::VARCHAR)
+            PARTITION BY sha256(to_json(content)::VARCHAR)
             ORDER BY suspects.landed_at, suspects.source, suspects.line
         ) AS number
     FROM suspects
@@ -47,10 +47,8 @@ told AS (
             source,
             line,
             struct_pack(
-                run_id, command_id, step, controller, policy_version, host, state, available, action,
-                log_prob_behaviour, outcome, metrics, terminated, truncated, governor, seed_id, blueprint_id,
-                observation_window_epochs, mitigation, final_state
-            ) AS reports_without_id
+                *COLUMNS(* EXCLUDE (report_id, issued_at, content_digest, source, line, landed_at, "day"))
+            ) AS content
         FROM reports
     ) USING (report_id, landed_at, source, line)
 )

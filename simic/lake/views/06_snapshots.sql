@@ -11,6 +11,7 @@
 -- column validation_episodes: Episodes to tune on.
 -- column test_episodes: Episodes held out.
 -- column reward_family: How rewards were computed.
+-- column reward_digest: Of the family and its constants; null in snapshots made before there was a choice.
 -- column gamma: Discount per epoch.
 -- column parts: Parts it was made from.
 -- column policies: Policies whose own training read it.
@@ -38,6 +39,7 @@ SELECT
     episodes['validation'] AS validation_episodes,
     episodes['test'] AS test_episodes,
     reward_family,
+    reward_digest,
     gamma,
     ledger_parts AS parts,
     coalesce(readers.policies, []) AS policies,

@@ -35,7 +35,7 @@ def new_folder(out: Path) -> Iterator[Path]:
         unfinished.rename(out)
         sync_folder(out.parent)
     except OSError as error:
-        raise TransientError(f"{out} cannot be written: {error.strerror or error}; check space and rights") from error
+        raise TransientError(f"{out} cannot be written: {error}; check space and rights") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 

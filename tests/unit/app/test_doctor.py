@@ -12,7 +12,7 @@ from support.reports import episode, episodes
 
 from simic.app.doctor import Doctor
 from simic.bus.spool import SpoolBus
-from simic.contracts.errors import TransientError
+from simic.contracts.errors import IntegrityError, TransientError
 from simic.contracts.lake import Health, HealthReport
 from simic.lake.catalogue import query
 from simic.lake.lake import open_lake
@@ -163,6 +163,8 @@ def test_a_kill_between_asking_again_and_taking_out_is_made_good(home: Home) -> 
 def test_lost_ids_of_dropped_reports_are_named_and_do_not_stop_the_lake(home: Home) -> None:
     keeper(home).retain(max_bytes=0)
     next(home.ids.iterdir()).unlink()
+    with pytest.raises(IntegrityError, match="simic doctor"):
+        ingest_all(home)
     report = examine(home)
     assert findings(report) == {"dropped ids": Health.DAMAGED}
     assert "60 ids" in next(check.found for check in report.checks if check.name == "dropped ids")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import pickle
+import socket
+import threading
 import traceback
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -120,6 +122,21 @@ def test_the_commands_that_the_adr_lists_are_enough(tmp_path: Path) -> None:
         assert bus.replay(TOPIC) == 2
         assert sorted(drain(bus)) == [b"1", b"2"]
         assert bus.pending(TOPIC) == 0
+
+
+def test_what_is_no_redis_is_told_apart_from_one_that_is_away() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.recv(1000)
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(ConfigError, match="no Redis"):
+            stream_bus(f"redis://127.0.0.1:{listener.getsockname()[1]}").put(TOPIC, "a", [b"1"])
 
 
 # -- TLS --------------------------------------------------------------------------------------------

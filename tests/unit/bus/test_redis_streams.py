@@ -16,8 +16,9 @@ from support.streams import TOPIC, datas, drain, stream_bus
 
 from simic.bus.dead_letters import RAW_LIMIT_BYTES
 from simic.bus.entries import envelope_of, fields_of, place_of, wrapper
+from simic.bus.group import GROUP
 from simic.bus.protocol import Defect
-from simic.bus.redis_streams import GROUP, RedisStreamsBus
+from simic.bus.redis_streams import RedisStreamsBus
 from simic.contracts.envelope import EventEnvelope, Priority
 from simic.contracts.errors import ConfigError, ContractViolation, TransientError
 from simic.runtime.clock import utc_now

@@ -156,3 +156,28 @@ def test_what_killed_producers_left_is_removed_after_a_day(bus: SpoolBus, tmp_pa
         os.utime(folder / f"{name}.0a.tmp", (now - age, now - age))
     assert len(list(bus.claim(TOPIC))) == 1
     assert [path.name for path in folder.iterdir()] == ["slow.0a.tmp"]
+
+
+def test_a_delivery_put_back_comes_again_under_its_name(bus: SpoolBus, tmp_path: Path) -> None:
+    source = bus.put(TOPIC, "a", [b"1"])
+    assert bus.requeue(TOPIC, source), "it waits already"
+    (delivery,) = bus.claim(TOPIC)
+    assert bus.claimed(TOPIC) == [source]
+    assert bus.requeue(TOPIC, source) and bus.claimed(TOPIC) == []
+    (delivery,) = bus.claim(TOPIC)
+    bus.ack(delivery)
+    assert bus.requeue(TOPIC, source)
+    (again,) = bus.claim(TOPIC)
+    assert (again.source, lines(again)) == (source, [b"1"])
+
+
+def test_putting_back_overwrites_nothing_and_leaves_the_spool_alone(bus: SpoolBus, tmp_path: Path) -> None:
+    folder = tmp_path / TOPIC
+    bus.put(TOPIC, "x", [b"0"])
+    (folder / "done").mkdir()
+    (folder / "done" / "a.jsonl").write_bytes(b"old\n")
+    (folder / "incoming" / "a.jsonl").write_bytes(b"new\n")
+    assert bus.requeue(TOPIC, "a.jsonl")
+    assert sorted(line for delivery in bus.claim(TOPIC) for line in lines(delivery)) == [b"0", b"new", b"old"]
+    for name in ("gone.jsonl", "../x.jsonl", "", "."):
+        assert not bus.requeue(TOPIC, name)

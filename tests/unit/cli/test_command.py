@@ -88,3 +88,13 @@ def test_a_stage_without_what_it_needs_says_which_verb_comes_first() -> None:
     done = _simic("train")
     assert done.returncode == 2
     assert "simic curate" in done.stderr
+
+
+def test_curate_knows_the_reward_families() -> None:
+    """DRL-09."""
+    done = _simic("curate", "--reward", "dense")
+    assert done.returncode == 2
+    assert all(family in done.stderr for family in ("basic", "shaped", "sparse", "minimal"))
+    done = _simic("curate", "--reward", "sparse", "-o", "curate.reward.potential=1")
+    assert done.returncode == 2
+    assert "curate.reward.sparse.potential" in done.stderr

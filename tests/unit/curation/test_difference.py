@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.homes import NOW, curate_all, land
@@ -15,6 +17,7 @@ from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.snapshots import Change, SnapshotDifference
 from simic.curation.difference import compare
+from simic.curation.snapshot import describe_files, snapshot_digest
 from simic.runtime.settings import Home
 
 KINDS = ("only_a", "only_b", "changed", "same")
@@ -118,6 +121,27 @@ def test_a_snapshot_differs_from_itself_in_nothing(
     found = diff(a, a, tmp_path)
     assert (found.rows.same, found.rows.only_a, found.rows.only_b, found.rows.changed) == (a.rows_out, 0, 0, 0)
     assert not (found.manifest or found.settings or found.changed_columns or found.episodes_changed)
+
+
+def test_a_change_deep_inside_a_nested_column_is_seen(tmp_path: Path) -> None:
+    home = Home(tmp_path / "place")
+    land(home, episode(1))
+    a = curate_all(home)
+    folder = Path(a.path).with_name("0" * 16)
+    shutil.copytree(a.path, folder)
+    table = pq.read_table(folder / "steps.parquet")
+    rows = table.to_pylist()
+    rows[3]["state"]["slots"][1]["stage_epochs"] += 1
+    rows[4]["policy_version"] = "ab" * 32
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), folder / "steps.parquet")
+    files = describe_files(folder)
+    b = a.model_copy(
+        update={"files": files, "digest": snapshot_digest(files, a.sql_digest), "path": str(folder)}
+    )  # fmt: skip
+    (folder / "manifest.json").write_text(b.model_dump_json())
+    found = diff(a, b, tmp_path)
+    assert found.changed_columns == {"policy_version": 1, "state": 1}
+    assert (found.rows.changed, found.rows.same) == (2, 18)
 
 
 def test_other_rules_are_told(

@@ -13,6 +13,7 @@ from support.reports import episode
 from simic.contracts.errors import ConfigError
 from simic.contracts.snapshots import SnapshotUse, Standing
 from simic.curation.holdings import find_folder, list_snapshots, standings
+from simic.lake.catalogue import query
 from simic.lake.ledger import Ledger
 from simic.lake.pins import set_pin
 from simic.lake.policies import POLICIES_LEDGER, champion_versions
@@ -51,6 +52,8 @@ def test_a_pin_shows_with_its_reason(tmp_path: Path) -> None:
     set_pin(home, manifest.digest, is_pinned=True, reason="figure 3", at=NOW)
     (summary,) = list_snapshots(home).snapshots
     assert (summary.is_pinned, summary.pinned_because) == (True, "figure 3")
+    shelve_training(home, FIRST, manifest, None, hour=1)
+    assert query(home, "SELECT is_pinned, policies FROM snapshots") == [{"is_pinned": True, "policies": [FIRST]}]
 
 
 def test_a_broken_manifest_is_named_and_hides_nothing_else(tmp_path: Path) -> None:
@@ -83,6 +86,14 @@ def test_a_former_champion_and_a_promotion_without_a_training_are_known(tmp_path
         (FIRST, Standing.CHAMPION),
         (SECOND, Standing.FORMER),
     ]
+
+
+def test_a_rejected_candidate_without_a_training_is_known(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, episode(1))
+    judge(home, REJECTED, curate_all(home), number=1, accepted=False, hour=1)
+    (summary,) = list_snapshots(home).snapshots
+    assert summary.used_by == [SnapshotUse(policy=REJECTED, standing=Standing.REJECTED, is_direct=True)]
 
 
 def test_a_prefix_means_one_snapshot_or_is_refused(tmp_path: Path, history: tuple[Home, list[str]]) -> None:

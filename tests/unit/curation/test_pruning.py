@@ -94,7 +94,7 @@ def test_a_pruned_snapshot_can_be_made_again(tmp_path: Path) -> None:
     assert curate_all(home).digest == first.digest
 
 
-@pytest.mark.parametrize("name", ["run", "curate", "train", "snapshots"])
+@pytest.mark.parametrize("name", ["run", "curate", "train", "export", "snapshots"])
 def test_nothing_goes_while_a_stage_is_at_work(tmp_path: Path, name: str) -> None:
     home = Home(tmp_path)
     made = five(home)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from support.homes import NOW, TOPIC, FixedClock, drop, ingest_all, land
-from support.reports import episode, episodes, line, plain
+from support.homes import NOW, PROVENANCE, TOPIC, FixedClock, drop, ingest_all, land
+from support.reports import BLUEPRINTS, episode, episodes, line, plain
 
 from simic.bus.spool import SpoolBus
+from simic.contracts.config import IngestConfig
 from simic.contracts.errors import TransientError
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import IngestReceipt
+from simic.ingestion.ingest import ingest
 from simic.lake.catalogue import query
 from simic.lake.schema import LANDED_SCHEMA, REPORT_SCHEMA
 from simic.runtime.locks import exclusive
@@ -178,12 +181,6 @@ def test_second_writer_is_refused_while_the_first_works(home: Home) -> None:
 
 
 def test_progress_counts_deliveries(home: Home) -> None:
-    from support.homes import PROVENANCE
-    from support.reports import BLUEPRINTS
-
-    from simic.contracts.config import IngestConfig
-    from simic.ingestion.ingest import ingest
-
     for key in range(3):
         drop(home, f"f{key}", episode(key))
     heard: list[int] = []
@@ -197,3 +194,56 @@ def test_progress_counts_deliveries(home: Home) -> None:
         on_progress=heard.append,
     )
     assert heard == [1, 1, 1]
+
+
+def test_a_full_quarantine_keeps_reasons_and_digests(home: Home) -> None:
+    """PD-5: counted in the receipt, and visible in the view."""
+    drop(home, "flood", [*episode(1), *(b"!" * n for n in range(1, 41))])
+    receipt = ingest_all(home, quarantine_mb=0)
+    assert_adds_up(receipt)
+    assert (receipt.landed, receipt.quarantined, receipt.raw_dropped) == (20, 40, 40)
+    rows = query(home, "SELECT raw, size_bytes, count(DISTINCT raw_sha256) OVER () AS n FROM quarantine ORDER BY line")
+    assert [(row["raw"], row["size_bytes"], row["n"]) for row in rows] == [("", n, 40) for n in range(1, 41)]
+
+
+def test_counts_go_to_the_metrics_after_every_batch(home: Home) -> None:
+    """PD-5: the names are those of the design."""
+    heard: list[tuple[int, Mapping[str, float]]] = []
+
+    class Sink:
+        def log(self, step: int, metrics: Mapping[str, float]) -> None:
+            heard.append((step, metrics))
+
+    drop(home, "a", [*episode(1), b"!", episode(1)[3]])
+    receipt = ingest(
+        SpoolBus(home.spool),
+        home,
+        IngestConfig(batch_reports=10),
+        frozenset(BLUEPRINTS),
+        provenance=PROVENANCE,
+        clock=FixedClock(),
+        sink=Sink(),
+    )
+    assert [step for step, _ in heard] == [1, 2, 3]
+    assert [metrics["simic.processor.reports_processed"] for _, metrics in heard] == [10, 20, 22]
+    assert heard[-1][1] == {
+        "simic.processor.reports_processed": receipt.read,
+        "simic.processor.reports_failed": receipt.quarantined,
+        "simic.processor.reports_landed": receipt.landed,
+        "simic.processor.reports_duplicate": receipt.duplicate,
+        "simic.processor.raw_dropped": 0,
+    }
+    assert (receipt.read, receipt.landed, receipt.duplicate, receipt.quarantined) == (22, 20, 1, 1)
+
+
+@pytest.mark.parametrize("missing", ["action", "log_prob_behaviour", "report_id", "available", "state"])
+def test_an_experience_without_its_decision_never_lands(home: Home, missing: str) -> None:
+    """D6: neither action nor behaviour propensity may be absent, nor null."""
+    without, null = plain(episode(1)[0]), plain(episode(1)[1])
+    del without[missing]
+    null[missing] = None
+    drop(home, "a", [without, null, episode(1)[2]])
+    receipt = ingest_all(home)
+    assert (receipt.landed, receipt.reasons) == (1, {"contract": 2})
+    (part,) = receipt.parts
+    assert not pq.read_schema(home.experience / part).field(missing).nullable

@@ -73,6 +73,9 @@ def test_damage_is_not_laundered(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match=path.name):
         keeper(home).compact()
     assert len(open_lake(home).parts) == 3
+    drop(home, "more", episode(7))
+    keeper(home, compact_parts=2).tidy()
+    assert ingest_all(home).landed == 20, "old damage keeps nobody out"
 
 
 def test_an_ingest_merges_once_when_enough_small_parts_stand_in_a_row(tmp_path: Path) -> None:

@@ -55,3 +55,15 @@ def test_what_is_not_json_is_refused_before_anything_is_written(tmp_path: Path, 
     with pytest.raises(ContractViolation):
         ledger.append(record)
     assert not ledger.path.exists()
+
+
+def test_a_torn_tail_is_measured_and_cut_without_a_new_line(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "x.jsonl")
+    assert ledger.torn_bytes() == 0
+    ledger.append({"n": 0})
+    assert ledger.torn_bytes() == 0
+    with ledger.path.open("ab") as file:
+        file.write(b'{"n":1')
+    assert ledger.torn_bytes() == 6
+    ledger.cut_torn_tail()
+    assert ledger.path.read_bytes() == b'{"n":0}\n'

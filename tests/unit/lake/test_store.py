@@ -90,3 +90,13 @@ def test_wrong_addresses_are_refused_and_secrets_not_repeated(url: str, message:
 def test_addresses_are_taken_apart() -> None:
     parsed = parse_url("s3://bucket/a/b/?endpoint_override=127.0.0.1:9000&scheme=http")
     assert parsed == ("bucket/a/b", {"endpoint_override": "127.0.0.1:9000", "scheme": "http"})
+
+
+def test_an_upload_of_which_a_part_arrived_is_no_landing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / NAME).parent.mkdir()
+    store = ArrowParts(arrow_fs.SubTreeFileSystem(str(tmp_path), arrow_fs.LocalFileSystem()), "test://store")
+    monkeypatch.setattr(store, "size_bytes", lambda name: 3)
+    (tmp_path / "unfinished").write_bytes(b"12345")
+    with pytest.raises(TransientError, match="sent 5 bytes, the store holds 3"):
+        store.put(tmp_path / "unfinished", NAME)
+    assert (tmp_path / "unfinished").exists()

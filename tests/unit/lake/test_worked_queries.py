@@ -92,6 +92,8 @@ def test_the_champion_leads_to_the_very_rows_of_all_its_trainings(history: tuple
 def test_a_rejection_is_listed_with_what_failed(history: tuple[Home, list[str]]) -> None:
     (row,) = asked("What the gate turned away, and why", history)
     assert (row["number"], row["policy"], row["criterion"], row["verdict"]) == (2, REJECTED, "return_over_wait", "FAIL")
+    listed = query(history[0], "SELECT policy, accepted FROM policies ORDER BY number")
+    assert [(row["policy"], row["accepted"]) for row in listed] == [(SECOND, True), (REJECTED, False)]
     live = asked("Which policy is in force, and why", history)
     assert {row["policy"] for row in live} == {SECOND}
     assert [row["criterion"] for row in live] == ["episodes", "return_over_wait"]

@@ -18,7 +18,7 @@ from support.snapshots import write_snapshot
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.config import NetworkConfig, TrainConfig
+from simic.contracts.config import NetworkConfig, ReplayConfig, TrainConfig
 from simic.contracts.errors import ConfigError, ContractViolation, IntegrityError, TrainingFailure
 from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
 from simic.controllers import heads
@@ -132,6 +132,16 @@ def test_same_snapshot_and_seed_same_digest_other_seed_another(
     assert other.digest != trained.digest
     seeds = [json.loads((Path(r.path) / "learner.json").read_text())["sampler"]["seed"] for r in (trained, other)]
     assert seeds[0] != seeds[1]
+
+
+def test_a_snapshot_larger_than_memory_may_be_trains_the_same_policy(
+    tmp_path: Path, trained: TrainingReport, first_snapshot: SnapshotManifest
+) -> None:
+    mapped = run(
+        tmp_path, first_snapshot, SMALL.model_copy(update={"replay": ReplayConfig().model_copy(update={"max_mb": 0})})
+    )
+    assert len(list((tmp_path / "columns").iterdir())) == 1
+    assert mapped.digest == trained.digest
 
 
 def test_a_damaged_policy_gives_way_to_the_same_one_whole(tmp_path: Path, first_snapshot: SnapshotManifest) -> None:

@@ -13,6 +13,7 @@ from support.judged import SIGNER, decision, estimate, evidence_of, judged, seal
 from simic.contracts.config import GateConfig, RunConfig
 from simic.contracts.errors import ConfigError, GateRejected, IntegrityError
 from simic.contracts.receipts import PolicyVersion
+from simic.lake.catalogue import query
 from simic.registry.catalogue import CHAMPION_REFERENCE, Registry
 from simic.registry.recording import Evidence
 from simic.registry.store import initialise, open_client
@@ -79,6 +80,7 @@ def test_recording_and_promoting_twice_changes_nothing(registry: Registry, place
     assert len(client.search_model_versions("name='tamiyo'")) == 1
     assert len(client.search_runs(["1"])) == 1
     assert len(ledger(place, "gates.jsonl")) == 1
+    assert len(ledger(place, "candidates.jsonl")) == 1
     assert len(ledger(place, "promotions.jsonl")) == 2
 
 
@@ -138,6 +140,13 @@ def test_a_rejected_candidate_is_on_record_but_never_promoted(registry: Registry
         registry.promote(version, evidence.gate)
     assert registry.champion() == champion.model_copy(update={"aliases": ["champion"]})
     assert [line["accepted"] for line in ledger(place, "gates.jsonl")] == [True, False]
+    sql = "SELECT number, policy, accepted, is_live, gate, previous FROM policies ORDER BY number"
+    assert query(place, sql) == [
+        {"number": 1, "policy": champion.digest, "accepted": True, "is_live": True, "gate": champion.gate_digest,
+         "previous": None},
+        {"number": 2, "policy": version.digest, "accepted": False, "is_live": False, "gate": evidence.gate.digest,
+         "previous": None},
+    ]  # fmt: skip
 
 
 def test_a_judgement_of_another_policy_does_not_count(registry: Registry, place: Home) -> None:
@@ -282,6 +291,9 @@ def test_a_champion_that_is_judged_again_and_rejected_keeps_what_let_it_through(
     assert client.get_model_version("tamiyo", str(first.number)).tags["gate"] == "accepted"
     assert client.get_run(first.mlflow_run_id).data.tags["gate"] == "rejected"
     assert [line["accepted"] for line in ledger(place, "gates.jsonl")] == [True, False]
+    listed = query(place, "SELECT number, accepted, gate FROM policies ORDER BY accepted")
+    assert [(row["number"], row["accepted"]) for row in listed] == [(1, False), (1, True)]
+    assert listed[0]["gate"] == against_itself.gate.digest, "a rejection names its own decision"
     crown(registry, judged(place, b"two", champion=first.digest))
     assert registry.rollback("worse in production").gate_digest == evidence.gate.digest
 

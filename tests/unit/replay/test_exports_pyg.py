@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from support.exported import files_below, graph_store, uneven_snapshot
-from support.reports import BLUEPRINTS
+from support.reports import BLUEPRINTS, episode
+from support.snapshots import write_snapshot
 from torch_geometric.data import HeteroData
 from torch_geometric.loader import DataLoader
 
@@ -77,6 +80,23 @@ def test_what_was_legal_when_it_ended_and_whose_it_is(export: PygExport, store: 
         info = export.info(index)
         assert (info.run_id, info.policy_version) == (run_id, store.sequences.policy_versions[index])
         assert (info.family, info.host_key) == (store.sequences.families[index], store.sequences.host_keys[index])
+
+
+def test_d26_no_reward_leaves_a_trace_in_what_a_policy_sees(tmp_path: Path) -> None:
+    """Other rewards and returns, the same graphs and masks, byte by byte; and no feature is named like a reward."""
+    rows = episode(3) + episode(5, governor_at=7)
+    stored = []
+    for sign in (1.0, -3.0):
+
+        def change(told: list[dict[str, Any]], sign: float = sign) -> list[dict[str, Any]]:
+            return [{**row, "reward": sign * row["reward"], "return_to_go": sign * row["return_to_go"]} for row in told]
+
+        manifest = write_snapshot(tmp_path / f"s{sign}", rows, split="train", change=change)
+        card = write(manifest, tmp_path / f"e{sign}", 1000)
+        stored.append(load_file(tmp_path / f"e{sign}" / "shard-00000.safetensors"))
+    differing = {name for name in stored[0] if not torch.equal(stored[0][name], stored[1][name])}
+    assert differing == {"reward", "return_to_go"}
+    assert not [name for names in card.features.values() for name in names if "reward" in name or "return" in name]
 
 
 def test_pygs_own_loader_batches_them_as_replay_does(export: PygExport, store: GraphStore) -> None:

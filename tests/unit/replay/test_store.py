@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from support.batches import assert_same_batch, assert_same_graphs
 from support.reports import BLUEPRINTS, episode
 from support.snapshots import write_snapshot
 
@@ -22,6 +23,7 @@ from simic.contracts.field_report import FieldReport
 from simic.controllers.features import encode
 from simic.controllers.graph import GraphBatch
 from simic.replay.arrow import field, numbers, pairs, ragged
+from simic.replay.graphs import GraphTable, local_edges
 from simic.replay.store import GraphStore
 
 PRUNING = {0: "GERMINATE", 3: "PRUNE", 7: "GERMINATE", 9: "ADVANCE", 11: "FOSSILIZE"}
@@ -48,15 +50,6 @@ def reports() -> list[FieldReport]:
 def store(tmp_path: Path, reports: list[FieldReport]) -> GraphStore:
     write_snapshot(tmp_path / "snapshot", reports, split="train")
     return GraphStore.load(tmp_path / "snapshot", blueprints=BLUEPRINTS)
-
-
-def assert_same_graphs(found: GraphBatch, expected: GraphBatch) -> None:
-    for name, value in expected._asdict().items():
-        if name == "edges":
-            assert found.edges.keys() == value.keys()
-            assert all(torch.equal(found.edges[edge], value[edge]) for edge in value)
-        else:
-            assert torch.equal(getattr(found, name), value), name
 
 
 def test_graphs_equal_those_of_the_wire_states(store: GraphStore, reports: list[FieldReport]) -> None:
@@ -289,6 +282,44 @@ def test_buffer001_size_is_measured_and_proportional(tmp_path: Path) -> None:
         write_snapshot(path, [r for key in range(count) for r in episode(key)], split="train")
         sizes.append(GraphStore.load(path, blueprints=BLUEPRINTS).size_bytes)
     assert sizes[1] == pytest.approx(2 * sizes[0], rel=0.01)
+
+
+def test_d6_a_learned_policys_rows_name_their_version(tmp_path: Path) -> None:
+    write_snapshot(tmp_path / "s", episode(3, controller="learned"), split="train")
+    with pytest.raises(ContractViolation, match="has no policy_version"):
+        GraphStore.load(tmp_path / "s", blueprints=BLUEPRINTS)
+
+
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")),
+]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_batches_assembled_on_a_device_or_sent_there_are_the_same(store: GraphStore, device: str) -> None:
+    """Resident columns and pinned transfers are two ways to one batch."""
+    target, ids = torch.device(device), np.array([4, 0, 2, 2])
+    resident, expected = store.to(target), store.batch(ids)
+    for batch in (resident.batch(ids), expected.to(target)):
+        assert batch.valid.device.type == batch.steps.edges["layer", "connects", "layer"].device.type == device
+        assert batch.masks.slot.device.type == batch.with_finals.slot_ptr.device.type == device
+        assert_same_batch(batch.to(torch.device("cpu")), expected)
+        values = torch.arange(1.0, batch.with_finals.graphs + 1, device=target)
+        assert batch.successors(values)[1].device.type == device
+    assert resident.size_bytes == store.size_bytes
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_tables_with_local_edges_give_the_same_graphs(store: GraphStore, device: str) -> None:
+    assert isinstance(store.table, GraphBatch)
+    connects, monitors = local_edges(store.table)
+    names = {name: getattr(store.table, name) for name in GraphTable._fields if hasattr(store.table, name)}
+    table = GraphTable(**names, connects=connects, monitors=monitors).to(torch.device(device))
+    rows = torch.tensor([9, 0, 0, 61, 30])
+    assert table.graphs == store.table.graphs
+    assert_same_graphs(table.take(rows.to(device)).to(torch.device("cpu")), store.table.take(rows))
+    assert table.take(rows[:0].to(device)).graphs == 0
 
 
 def test_slices_and_list_kinds_do_not_matter() -> None:

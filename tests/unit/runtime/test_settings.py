@@ -50,6 +50,18 @@ def test_an_empty_variable_counts_as_unset(tmp_path: Path, monkeypatch: pytest.M
     assert resolve_home().root == tmp_path
 
 
+def test_the_store_of_parts_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMIC_HOME", str(tmp_path))
+    assert resolve_home().lake_url is None
+    monkeypatch.setenv("SIMIC_LAKE_URL", "s3://bucket/lake")
+    assert resolve_home() == Home(tmp_path, "s3://bucket/lake")
+    monkeypatch.delenv("SIMIC_HOME")
+    monkeypatch.chdir(tmp_path)
+    assert resolve_home().lake_url == "s3://bucket/lake"
+    monkeypatch.setenv("SIMIC_LAKE_URL", "")
+    assert resolve_home().lake_url is None
+
+
 def test_create_makes_every_directory_and_keeps_the_key_private(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     home.create()

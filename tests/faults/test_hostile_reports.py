@@ -1,0 +1,80 @@
+"""A flood of hostile lines: none crashes the ingest, none gets in, and no good report among them is lost or doubled."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from support.homes import TOPIC, ingest_all
+from support.hostile import Fate, HostileLine, hostile_lines
+from support.reports import BLUEPRINTS
+
+from simic.bus.spool import SpoolBus
+from simic.contracts.config import IngestConfig
+from simic.contracts.field_report import FieldReport
+from simic.lake.catalogue import query
+from simic.lake.quarantine import Reason
+from simic.runtime.settings import Home
+
+COUNT = 100_000
+DELIVERY = 5000
+
+
+@pytest.mark.timeout(900)
+def test_a_hundred_thousand_hostile_reports(tmp_path: Path) -> None:
+    """PD-5: every bad line is in the quarantine with its reason, every good one landed once."""
+    home, bus, oracle = Home(tmp_path), SpoolBus(tmp_path / "data" / "spool"), Oracle()
+    lines = hostile_lines(COUNT, seed=7)
+    for number in range(COUNT // DELIVERY):
+        delivery = list(itertools.islice(lines, DELIVERY))
+        source = bus.put(TOPIC, f"flood-{number:04d}", [each.data for each in delivery])
+        for place, each in enumerate(delivery, 1):
+            oracle.tell(each, (source, place))
+    receipt = ingest_all(home)
+    assert receipt.read == receipt.landed + receipt.duplicate + receipt.quarantined == COUNT
+    assert bus.pending(TOPIC) == 0
+    landed = query(home, "SELECT report_id, source, line FROM reports")
+    assert {row["report_id"]: (row["source"], row["line"]) for row in landed} == oracle.landed
+    assert len(landed) == len(oracle.landed) == receipt.landed > 5_000
+    kept = query(home, "SELECT source, line, reason = 'duplicate' AS told_again, message FROM quarantine")
+    assert {(row["source"], row["line"]): row["told_again"] for row in kept} == oracle.kept
+    assert len(kept) == len(oracle.kept) == receipt.quarantined + receipt.duplicate
+    assert all(row["message"] for row in kept)
+    assert set(receipt.reasons) == {reason.value for reason in Reason} - {"torn", "duplicate"}
+
+
+class Oracle:
+    """What must become of each line, by the contract and a dictionary."""
+
+    def __init__(self) -> None:
+        self.landed: dict[str, tuple[str, int]] = {}
+        self.kept: dict[tuple[str, int], bool] = {}
+        """Place of every refused line, and whether it only repeats one that landed."""
+        self._contents: dict[str, int] = {}
+
+    def tell(self, each: HostileLine, place: tuple[str, int]) -> None:
+        report = accepted(each.data)
+        assert each.fate is Fate.JUDGE or (report is None) is (each.fate is Fate.REFUSE), each
+        if report is None:
+            self.kept[place] = False
+            return
+        content = hash(report.model_dump_json(exclude={"issued_at"}))
+        if report.report_id in self.landed:
+            self.kept[place] = self._contents[report.report_id] == content
+        else:
+            self.landed[report.report_id], self._contents[report.report_id] = place, content
+
+
+def accepted(data: bytes) -> FieldReport | None:
+    if len(data) > IngestConfig().max_report_bytes:
+        return None
+    try:
+        report = FieldReport.model_validate_json(data)
+    except ValidationError:
+        return None
+    states = [report.state] if report.final_state is None else [report.state, report.final_state]
+    named = {report.blueprint_id, report.action.blueprint, *report.available.blueprint}
+    named |= {slot.blueprint for state in states for slot in state.slots}
+    return report if named <= {None, *BLUEPRINTS} else None

@@ -1,0 +1,165 @@
+"""Rewards of any family, over experience collected once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from support.homes import curate_all, land
+from support.reports import episode, episodes
+
+from simic.contracts.errors import ConfigError, ContractViolation
+from simic.contracts.rewards import FAMILIES, ShapedReward
+from simic.curation import run
+from simic.curation.families import family_statement, family_terms
+from simic.curation.snapshot import verify_snapshot
+from simic.curation.statements import bound, load_statements, set_parameters
+from simic.lake.catalogue import query
+from simic.lake.snapshots import STEP_COLUMNS
+from simic.runtime.settings import Home
+from simic.trust.canonical import digest_of
+
+
+def bytes_below(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_rewards_are_computed_anew_and_experience_stays_as_it_is(tmp_path: Path) -> None:
+    """DRL-04: what landed is never edited; another reward is another snapshot beside the first."""
+    home = Home(tmp_path)
+    land(home, episodes(range(4)) + episode(9, governor_at=3))
+    landed = {**bytes_below(home.experience), **bytes_below(home.ledger)}
+    manifests = {}
+    for family, config in FAMILIES.items():
+        manifests[family] = curate_all(home, reward=config())
+        told = json.loads((Path(manifests[family].path) / "curation.json").read_text("utf-8"))
+        assert told["config"]["reward"]["family"] == manifests[family].reward_family == family
+        assert manifests[family].reward_digest == digest_of(config())
+    assert {**bytes_below(home.experience), **bytes_below(home.ledger)} == landed
+    assert len({manifest.digest for manifest in manifests.values()}) == len(FAMILIES)
+    for manifest in manifests.values():
+        assert verify_snapshot(Path(manifest.path)) == manifest
+    assert curate_all(home) == manifests["basic"]
+
+
+def test_no_feature_depends_on_the_reward(tmp_path: Path) -> None:
+    """D26: another family changes reward columns and nothing else."""
+    home = Home(tmp_path)
+    land(home, episodes(range(5)))
+    paid = [name for name in STEP_COLUMNS if name.startswith("reward") or name in ("potential", "return_to_go")]
+    tables = [pq.read_table(Path(curate_all(home, reward=config()).path) / "steps.parquet") for config in FAMILIES.values()]  # fmt: skip  # noqa: E501
+    assert all(table.drop_columns(paid).equals(tables[0].drop_columns(paid)) for table in tables)
+    assert not any(table["reward"].equals(tables[0]["reward"]) for table in tables[1:])
+
+
+def test_the_view_shows_the_terms_of_each_snapshots_family(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, episodes(range(3)))
+    for config in FAMILIES.values():
+        curate_all(home, reward=config())
+    rows = query(
+        home,
+        "SELECT reward_family, count(*) AS n, count(reward_shaping) AS shaping, count(reward_effort) AS effort, "
+        "max(abs(reward_progress + reward_rent + reward_penalty + coalesce(reward_shaping, 0) "
+        "+ coalesce(reward_effort, 0) - reward)) <= 1e-9 AS adds_up FROM rewards GROUP BY ALL ORDER BY ALL",
+    )
+    counts = {row.pop("reward_family"): tuple(row.values()) for row in rows}
+    assert counts == {
+        "basic": (60, 0, 0, True), "minimal": (60, 0, 60, True),
+        "shaped": (60, 60, 0, True), "sparse": (60, 0, 0, True),
+    }  # fmt: skip
+
+
+def test_snapshots_of_before_still_show(tmp_path: Path) -> None:
+    """A home whose only snapshots lack the newer columns."""
+    home = Home(tmp_path)
+    land(home, episode(1))
+    path = Path(curate_all(home).path) / "steps.parquet"
+    table = pq.read_table(path)
+    newer = ["contribution", "is_hacking", "is_ransomware", "reward_shaping", "reward_effort", "potential"]
+    pq.write_table(table.drop_columns(newer), path)
+    assert query(home, "SELECT count(*) AS n, count(potential) AS p FROM rewards") == [{"n": 20, "p": 0}]
+
+
+@pytest.mark.parametrize("term", [term.name for term in family_terms(family_statement("shaped"))])
+def test_a_term_outside_its_declared_range_stops_the_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, term: str
+) -> None:
+    """M3: for every term, however the sum comes out."""
+    home = Home(tmp_path)
+    land(home, episode(1))
+
+    def spoiled(family: str) -> list[object]:
+        beyond = f"{term} + 1e6 AS {term}, reward + 1e6 AS reward"
+        return [
+            item._replace(sql=f"SELECT * REPLACE ({beyond}) FROM ({item.sql})")  # noqa: S608
+            if item.name == "family_terms"
+            else item
+            for item in load_statements(family)
+        ]
+
+    monkeypatch.setattr(run, "load_statements", spoiled)
+    with pytest.raises(ContractViolation, match="promises"):
+        curate_all(home, reward=ShapedReward())
+    assert f"'{term}_in_range'" in "".join(item.sql for item in load_statements("shaped"))
+    assert not list(home.snapshots.glob("*"))
+
+
+def test_a_potential_with_a_memory_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H8: shaping that does not telescope stops the stage."""
+    home = Home(tmp_path)
+    land(home, episode(1))
+
+    def spoiled(family: str) -> list[object]:
+        memory = "next_potential * (1 + step / 100) - potential AS reward_shaping"
+        return [
+            item._replace(sql=item.sql.replace("next_potential - potential AS reward_shaping", memory))
+            for item in load_statements(family)
+        ]
+
+    monkeypatch.setattr(run, "load_statements", spoiled)
+    with pytest.raises(ContractViolation, match="shaping_telescopes"):
+        curate_all(home, reward=ShapedReward())
+
+
+def test_a_family_without_a_file_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"dense\.sql"):
+        family_statement("dense")
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_returns_of_a_very_long_episode_do_not_underflow(gamma: float) -> None:
+    """0.9 to the power of 8,000 is 0 in double precision; the fold never forms it."""
+    (statement,) = (item for item in load_statements("basic") if item.name == "returns")
+    rewards = np.random.default_rng(0).normal(size=8000)
+    with duckdb.connect() as connection:
+        connection.register("told", {"step": np.arange(8000), "reward": rewards})
+        connection.execute(
+            "CREATE TABLE reward_terms AS SELECT uuid() AS report_id, uuid() AS run_id, step, reward FROM told"
+        )
+        connection.execute("UPDATE reward_terms SET run_id = '00000000-0000-0000-0000-000000000000'")
+        set_parameters(connection, {"gamma": gamma})
+        found = connection.execute(f"{bound(statement.sql)} ORDER BY step").fetchnumpy()
+    expected, to_go = np.empty(8000), 0.0
+    for step in range(7999, -1, -1):
+        expected[step] = to_go = rewards[step] + gamma * to_go
+    np.testing.assert_array_equal(found["return_to_go"], expected)
+
+
+def test_threads_change_no_byte_over_many_row_groups(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, [report for key in range(450) for report in episode(key, seed=1)], batch_reports=1700)
+    first = curate_all(home, threads=1, reward=ShapedReward())
+    assert pq.ParquetFile(Path(first.path) / "steps.parquet").num_row_groups > 1
+    for threads in (2, 3):
+        built = curate_all(home, threads=threads, memory_limit_mb=256 * threads, reward=ShapedReward())
+        assert built.files == first.files

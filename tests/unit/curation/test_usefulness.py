@@ -1,0 +1,157 @@
+"""Quality, staleness, byte budget, difficulty and statistics: what makes an episode useful, and to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from support.homes import NOW, PROVENANCE, curate_all, drop, ingest_all, land
+from support.reports import EPOCH_ZERO, episode, episodes, plain
+
+from simic.contracts.field_report import FieldReport
+from simic.contracts.receipts import PolicyVersion, SnapshotManifest
+from simic.contracts.rewards import ShapedReward
+from simic.lake.ledger import Ledger
+from simic.runtime.settings import Home
+
+Rows = list[dict[str, Any]]
+
+
+def table(manifest: SnapshotManifest, name: str = "episodes") -> Rows:
+    return pq.read_table(Path(manifest.path) / f"{name}.parquet").to_pylist()
+
+
+def edited(key: int, change: Callable[[dict[str, Any]], object]) -> Rows:
+    rows = [plain(report) for report in episode(key)]
+    for row in rows:
+        change(row)
+    return rows
+
+
+def forget_contribution(row: dict[str, Any]) -> None:
+    for state in (row["state"], row["final_state"]):
+        for slot in state["slots"] if state else []:
+            if slot["stage"] == "FOSSILIZED":
+                slot.update(contribution=None)
+
+
+def weaken(row: dict[str, Any]) -> None:
+    for slot in row["state"]["slots"]:
+        if slot["stage"] == "TRAINING":
+            slot.update(gradient_health=0.5)
+
+
+def make_unlikely(row: dict[str, Any]) -> None:
+    if row["step"] < 5:
+        head = row["log_prob_behaviour"]
+        head.update(joint=head["joint"] - head["op"] - 12.0, op=-12.0)
+
+
+def test_quality_is_a_product_of_shares(tmp_path: Path) -> None:
+    """Known by the script: 11 of 20 states hold a seed that the host feels (7 of them a fossil), 14 a seed probed (3
+    in training)."""
+    home = Home(tmp_path)
+    rows = [*edited(1, forget_contribution), *edited(2, weaken), *edited(3, make_unlikely), *edited(4, lambda _: None)]
+    drop(home, "rows", [*rows, *map(plain, episode(5, script={}))])
+    ingest_all(home)
+    quality = {row["host_key"]: row["quality"] for row in table(curate_all(home))}
+    told = [report.state.slots[0].stage.value for report in episode(1)]
+    felt, fossils = sum(s in ("HOLDING", "FOSSILIZED") for s in told), told.count("FOSSILIZED")
+    probed, training = sum(s != "DORMANT" for s in told), told.count("TRAINING")
+    assert quality == pytest.approx({1: 1 - fossils / felt, 2: 1 - training / probed, 3: 0.75, 4: 1.0, 5: 1.0})
+    assert 0 < fossils < felt and 0 < training < probed
+
+
+def policy(letter: str, key: int, hours: int) -> list[FieldReport]:
+    return episode(key, policy_version=letter * 64, issued_at=EPOCH_ZERO + timedelta(hours=hours))
+
+
+def promote(home: Home, letter: str, hours: int) -> None:
+    moment = EPOCH_ZERO + timedelta(hours=hours)
+    version = PolicyVersion(
+        **PROVENANCE._asdict(), started_at=moment, finished_at=moment, name="tamiyo", number=1,
+        semantic_version="1.0.0", digest=letter * 64, reference="models:/tamiyo/1", aliases=[], previous=None,
+        snapshot_digest="d" * 64, gate_digest="b" * 64, mlflow_run_id="r",
+    )  # fmt: skip
+    Ledger(home.ledger / "policies.jsonl").append(version.model_dump(mode="json"))
+
+
+def test_staleness_counts_newer_policies_in_experience_and_ledger(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, [*policy("a", 1, 0), *policy("b", 2, 1), *policy("b", 3, 2), *policy("c", 4, 3), *episode(5)])
+    before = curate_all(home)
+    assert {row["host_key"]: row["versions_behind"] for row in table(before)} == {1: 2, 2: 1, 3: 1, 4: 0, 5: None}
+    promote(home, "c", 4)
+    promote(home, "d", 5)
+    assert {row["host_key"]: row["versions_behind"] for row in table(curate_all(home))} == {
+        1: 3, 2: 2, 3: 2, 4: 1, 5: None,
+    }  # fmt: skip
+    kept = curate_all(home, max_versions_behind=1)
+    assert kept.rejected == {"stale": 60}
+    assert {row["host_key"] for row in table(kept)} == {4, 5}, "no policy is never stale"
+
+
+def test_beyond_the_budget_whole_episodes_leave_the_oldest_and_least_useful_first(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    old, new = NOW - timedelta(days=9), NOW - timedelta(days=1)
+    # 64 + 21 * 3 slots + 7 * 4 layers + 2 * 6 edges values of 8 bytes in each of 20 steps.
+    room = 2**20 // (8 * (64 + 63 + 28 + 12) * 20)
+    keys = range(10, 25 + room + 1)  # 15 old ones, and one new one more than there is room for
+    rows = [plain(report) for key in keys for report in episode(key, issued_at=old if key < 25 else new)]
+    for row in rows:
+        if row["host"]["key"] == 30:
+            make_unlikely(row)
+    drop(home, "rows", rows)
+    ingest_all(home)
+    assert curate_all(home).rejected == {}
+    kept = curate_all(home, max_mb=1)
+    assert {row["host_key"] for row in table(kept)} == set(keys) - set(range(25)) - {30}
+    assert kept.rejected == {"evicted": 16 * 20}, "whole episodes, all counted"
+    assert curate_all(home, max_mb=2).rejected == {}
+
+
+def test_difficulty_ranks_training_hosts_by_what_they_returned(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, [*episodes(range(40)), *episodes(range(20), controller="random")])
+    manifest = curate_all(home)
+    told = table(manifest)
+    returns: dict[int, list[float]] = {}
+    for row in told:
+        if row["split"] == "train":
+            returns.setdefault(row["host_key"], []).append(row["episode_return"])
+    found = {row["host_key"]: row for row in table(manifest, "difficulty")}
+    assert set(found) == set(returns), "hosts that validate and test are nobody's curriculum"
+    hardest = sorted(returns, key=lambda key: -np.mean(returns[key]))
+    assert [found[key]["difficulty"] for key in hardest] == pytest.approx(np.linspace(0, 1, len(hardest)))
+    for key, row in found.items():
+        assert (row["episodes"], row["mean_return"]) == (len(returns[key]), pytest.approx(np.mean(returns[key])))
+
+
+def test_statistics_are_those_of_the_training_states_and_carry_a_version(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, episodes(range(40)))
+    manifest = curate_all(home)
+    states = [row["state"] for row in table(manifest, "steps") if row["split"] == "train"]
+    nodes = {
+        "context": states,
+        "slot": [slot for state in states for slot in state["slots"]],
+        "layer": [layer for state in states for layer in state["graph"]["layers"]],
+    }
+    rows = table(manifest, "statistics")
+    assert {row["node"] for row in rows} == set(nodes) and len({row["version"] for row in rows}) == 1
+    for row in rows:
+        values = [node[row["name"]] for node in nodes[row["node"]]]
+        present = [float(value) for value in values if value is not None]
+        assert (row["total"], row["present"]) == (len(values), len(present)), "null is not 0"
+        assert row["mean"] == pytest.approx(np.mean(present), abs=1e-6)
+        assert row["deviation"] == pytest.approx(np.std(present), abs=1e-5)
+        assert (row["lowest"], row["highest"]) == (min(present), max(present))
+    other = curate_all(home, reward=ShapedReward())
+    assert table(other, "statistics") == rows, "statistics of states know no rewards"
+    land(home, episodes(range(50, 60)), name="more")
+    assert table(curate_all(home), "statistics")[0]["version"] != rows[0]["version"]

@@ -1,0 +1,203 @@
+"""The quick twin accepts only what the contract accepts, with the same values."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BeforeValidator, Field, field_validator
+from support.hostile import Fate, hostile_lines
+from support.reports import BLUEPRINTS, episode, episodes, line, plain
+
+from simic.bus.protocol import Line
+from simic.contracts.base import Contract
+from simic.contracts.config import IngestConfig
+from simic.contracts.errors import ContractViolation
+from simic.contracts.field_report import FieldReport
+from simic.ingestion.check import Accepted, Checker
+from simic.ingestion.twin import nesting, twin_of
+
+KNOWN = frozenset(BLUEPRINTS)
+CHECKER = Checker(IngestConfig(), KNOWN)
+DECODER = msgspec.json.Decoder(twin_of(FieldReport, KNOWN))
+REPORTS = [*episodes(range(3)), *episode(5, governor_at=3), *episode(6, truncate_at=4)]
+SCRIPTED = episode(9, script={0: "GERMINATE", 1: "PRUNE", 2: "GERMINATE", 3: "SET_ALPHA_TARGET", 4: "FOSSILIZE"})
+
+
+def is_taken(data: bytes) -> bool:
+    """By the twin, as a line in normal form."""
+    try:
+        return msgspec.json.encode(DECODER.decode(data)) == data
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+
+
+def assert_alike(data: bytes) -> None:
+    """Quick or not, the same verdict, reason, digest and normal form; and never an exception."""
+    judged = CHECKER.judge(Line(1, data, None))
+    assert CHECKER.check(Line(1, data, None)) == judged
+    assert not is_taken(data) or isinstance(judged, Accepted)
+
+
+@pytest.mark.parametrize("report", [*REPORTS, *SCRIPTED], ids=lambda report: f"{report.run_id[:4]}-{report.step}")
+def test_whatever_our_producers_write_is_taken(report: FieldReport) -> None:
+    """Else the quick way would be there and never be gone."""
+    assert is_taken(line(report))
+    assert_alike(line(report))
+
+
+def test_hostile_lines_are_judged_alike() -> None:
+    for each in hostile_lines(3000, seed=3):
+        assert_alike(each.data)
+        assert not (each.fate is Fate.REFUSE and is_taken(each.data))
+
+
+odd = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.floats(-1e17, 1e17),
+    st.sampled_from([0, 1, 3, 5, 8, 0.0, 1.0, 0.5, 0.7, -0.0, 1e15, 1e16, 2**53, 2**53 + 1, 10_000_000, 100_000]),
+    st.text(max_size=4),
+    st.sampled_from(
+        ["mlp", "novel", "WAIT", "DORMANT", "op", "a" * 32, "a" * 32 + "\n", "0" * 64, "x" * 65, "\u0663" * 32]
+    ),
+    st.lists(st.integers(0, 5), max_size=3),
+    st.lists(st.lists(st.integers(0, 5), max_size=3), max_size=3),
+    st.lists(st.booleans(), max_size=7),
+    st.dictionaries(st.text(max_size=3), st.integers(0, 3), max_size=2),
+)
+
+
+def places(item: Any) -> list[tuple[Any, Any]]:
+    """Every holder and key of a JSON document."""
+    keys = list(item) if isinstance(item, dict) else list(range(len(item))) if isinstance(item, list) else []
+    return [place for key in keys for place in ((item, key), *places(item[key]))]
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.data())
+def test_any_value_anywhere_is_judged_alike(data: st.DataObject) -> None:
+    raw = plain(data.draw(st.sampled_from([*REPORTS[::3], REPORTS[-1], *SCRIPTED])))
+    for _ in range(data.draw(st.integers(1, 2))):
+        holder, key = data.draw(st.sampled_from(places(raw)))
+        holder[key] = data.draw(odd)
+    assert_alike(json.dumps(raw, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass"))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_any_bytes_anywhere_are_judged_alike(data: st.DataObject) -> None:
+    whole = line(data.draw(st.sampled_from(REPORTS)))
+    start = data.draw(st.integers(0, len(whole)))
+    stop = data.draw(st.integers(start, min(len(whole), start + 3)))
+    pieces = [b"0", b"-", b"1.0", b"e5", b" ", b"null", b"\\u0041", b'"', b"Z", b"+00:00", b"\x00", b"\xff", b"}", b"]"]
+    filling = data.draw(st.sampled_from(pieces) | st.binary(max_size=3))
+    assert_alike((whole[:start] + filling + whole[stop:]).replace(b"\n", b" "))
+
+
+SPELLINGS: dict[str, Callable[[bytes], bytes]] = {
+    "a field told twice": lambda data: data.replace(b'"step":2', b'"step":7,"step":2'),
+    "the last of two counts": lambda data: data.replace(b'"step":2', b'"step":2,"step":"x"'),
+    "a number in quotes": lambda data: data.replace(b'"step":2', b'"step":"2"'),
+    "a whole float": lambda data: data.replace(b'"step":2', b'"step":2.0'),
+    "a number for a truth": lambda data: data.replace(b'"terminated":false', b'"terminated":0'),
+    "a default left out": lambda data: data.replace(b',"final_state":null', b""),
+    "another order": lambda data: json.dumps(dict(reversed(json.loads(data).items()))).encode(),
+    "spaces": lambda data: data.replace(b",", b", "),
+    "an escaped letter": lambda data: data.replace(b'"cpu"', b'"\\u0063pu"'),
+    "another zone": lambda data: data.replace(b"T12:00:02Z", b"T14:00:02+02:00"),
+    "a zone named zero": lambda data: data.replace(b"T12:00:02Z", b"T12:00:02+00:00"),
+    "fractions of a second": lambda data: data.replace(b"T12:00:02Z", b"T12:00:02.000Z"),
+}
+
+
+@pytest.mark.parametrize("spell", SPELLINGS.values(), ids=SPELLINGS.keys())
+def test_other_spellings_are_judged_by_the_contract(spell: Callable[[bytes], bytes]) -> None:
+    data = line(REPORTS[2])
+    spelt = spell(data)
+    assert spelt != data and not is_taken(spelt)
+    assert_alike(spelt)
+
+
+def test_large_floats_have_one_normal_form() -> None:
+    """msgspec would write 1e16 where pydantic writes 1e+16: two digests for one report."""
+    raw = plain(REPORTS[2])
+    for value in (1e15, math.nextafter(1e15, math.inf), 1e16, 1.5e300):
+        raw["state"]["validation_loss"] = value
+        data = line(FieldReport.model_validate(raw))
+        assert_alike(data)
+        assert_alike(data.replace(b"e+", b"e"))
+        assert is_taken(data) is (value <= 1e15)
+
+
+def test_no_blueprint_known_means_only_reports_without() -> None:
+    checker = Checker(IngestConfig(), frozenset())
+    raw = plain(REPORTS[1])
+    raw["available"]["blueprint"] = []
+    assert isinstance(checker.check(Line(1, line(FieldReport.model_validate(raw)), None)), Accepted)
+    assert not isinstance(checker.check(Line(1, line(REPORTS[1]), None)), Accepted)
+    assert isinstance(Checker(IngestConfig(), KNOWN | {"Not a name"}).check(Line(1, line(REPORTS[1]), None)), Accepted)
+
+
+def test_depth_of_the_contract_is_known_and_a_lower_limit_still_holds() -> None:
+    assert nesting(FieldReport) == 5
+    strict = Checker(IngestConfig(max_depth=4), KNOWN)
+    assert not isinstance(strict.check(Line(1, line(REPORTS[1]), None)), Accepted)
+
+
+def test_every_list_and_text_of_a_report_is_bounded() -> None:
+    """So the size of a report is bounded by its contract, whatever ``max_report_bytes`` allows."""
+    unbounded: list[str] = []
+    _walk(FieldReport.model_json_schema(), FieldReport.model_json_schema()["$defs"], "report", unbounded)
+    assert unbounded == []
+
+
+def _walk(node: Any, definitions: Any, place: str, unbounded: list[str]) -> None:
+    if isinstance(node, list):
+        for item in node:
+            _walk(item, definitions, place, unbounded)
+        return
+    if not isinstance(node, dict):
+        return
+    if "$ref" in node:
+        _walk(definitions[node["$ref"].rpartition("/")[2]], definitions, place, unbounded)
+    if node.get("type") == "array" and "maxItems" not in node:
+        unbounded.append(place)
+    is_free = not {"maxLength", "pattern", "enum", "const", "format"} & set(node)
+    if node.get("type") == "string" and is_free:
+        unbounded.append(place)
+    for key in ("anyOf", "items", "prefixItems"):
+        _walk(node.get(key), definitions, place, unbounded)
+    for name, child in node.get("properties", {}).items():
+        _walk(child, definitions, f"{place}.{name}", unbounded)
+
+
+def test_what_the_twin_cannot_repeat_exactly_it_refuses_to_be() -> None:
+    class Shouting(Contract):
+        text: Annotated[str, BeforeValidator(str.upper)]
+
+    class Loose(Contract):
+        text: Annotated[str, Field(pattern="[a-z]")]
+
+    class Odd(Contract):
+        thing: set[int]
+
+    class Checking(Contract):
+        text: str
+
+        @field_validator("text")
+        @classmethod
+        def _check(cls, text: str) -> str:
+            return text
+
+    for contract in (Shouting, Loose, Odd, Checking):
+        with pytest.raises(ContractViolation, match=contract.__name__):
+            twin_of(contract, KNOWN)

@@ -1,0 +1,193 @@
+"""Snapshots mapped from files: the same batches, made once, made again when damaged, and never more in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from support.batches import assert_same_batch, narrowed, small_store
+from support.reports import BLUEPRINTS, episode
+from support.snapshots import write_snapshot
+
+from simic.contracts.config import ReplayConfig
+from simic.contracts.errors import ContractViolation
+from simic.replay import mapped
+from simic.replay import store as store_module
+from simic.replay.live import LiveBuffer
+from simic.replay.store import GraphStore
+
+
+def map_store(snapshot: Path, cache: Path, *, split: str = "train", max_bytes: int = 1) -> GraphStore:
+    return GraphStore.load(snapshot, split, blueprints=BLUEPRINTS, max_bytes=max_bytes, cache=cache)
+
+
+@pytest.fixture
+def in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GraphStore:
+    """Of a snapshot in ``tmp_path``; what is mapped of it is written seven steps at a time."""
+    monkeypatch.setattr(mapped, "_CHUNK_ROWS", 7)
+    return small_store(tmp_path / "snapshot", 15)
+
+
+def test_mapped_batches_are_those_in_memory(in_memory: GraphStore, tmp_path: Path) -> None:
+    store = map_store(tmp_path / "snapshot", tmp_path / "cache")
+    assert store.is_mapped and not in_memory.is_mapped
+    for name, values in in_memory.sequences._asdict().items():
+        assert np.array_equal(getattr(store.sequences, name), values), name
+    assert store.germinated == in_memory.germinated and store.set_name == in_memory.set_name
+    for ids in (np.arange(15), np.array([3, 3, 14, 0]), np.array([7])):
+        assert_same_batch(store.batch(ids), in_memory.batch(ids))
+    whole = store.statistics_graphs()
+    for name in ("context_x", "slot_x", "layer_x"):
+        assert torch.equal(getattr(whole, name), getattr(in_memory.table, name)), name
+
+
+def test_it_maps_only_what_is_larger_than_the_budget(in_memory: GraphStore, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert not map_store(tmp_path / "snapshot", cache, max_bytes=in_memory.size_bytes).is_mapped
+    assert not cache.exists()
+    assert map_store(tmp_path / "snapshot", cache, max_bytes=in_memory.size_bytes // 2).is_mapped
+    assert not GraphStore.load(tmp_path / "snapshot", blueprints=BLUEPRINTS, max_bytes=1).is_mapped
+
+
+def test_columns_are_written_once_and_again_when_damaged(
+    in_memory: GraphStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = tmp_path / "cache"
+    map_store(tmp_path / "snapshot", cache)
+    (folder,) = cache.iterdir()
+    written = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    map_store(tmp_path / "snapshot", cache)
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == written
+    for damage in (_flip, lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-1])):
+        damage(folder / "slot_x.npy")
+        with caplog.at_level(logging.WARNING):
+            again = map_store(tmp_path / "snapshot", cache)
+        assert "made again" in caplog.text
+        caplog.clear()
+        assert_same_batch(again.batch(np.arange(15)), in_memory.batch(np.arange(15)))
+    assert [path.name for path in cache.iterdir()] == [folder.name]
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def test_another_vocabulary_or_snapshot_has_its_own_columns(in_memory: GraphStore, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    map_store(tmp_path / "snapshot", cache)
+    more = (*BLUEPRINTS, "unheard_of")
+    wider = GraphStore.load(tmp_path / "snapshot", blueprints=more, max_bytes=1, cache=cache)
+    expected = GraphStore.load(tmp_path / "snapshot", blueprints=more)
+    assert_same_batch(wider.batch(np.arange(15)), expected.batch(np.arange(15)))
+    small_store(tmp_path / "other", 5, first_key=30)
+    assert len(map_store(tmp_path / "other", cache)) == 5
+    assert len(list(cache.iterdir())) == 3
+
+
+def test_d6_a_failure_while_writing_leaves_nothing_behind(
+    in_memory: GraphStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D6 holds chunk by chunk: a row without its propensity far behind the first chunk stops everything."""
+    monkeypatch.setattr(store_module, "_SAMPLE_ROWS", 7)
+    reports = [report for key in range(6) for report in episode(key, horizon=8)]
+
+    def spoil(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        rows[40]["log_prob_behaviour"] = None
+        return rows
+
+    write_snapshot(tmp_path / "spoilt", reports, split="train", change=spoil)
+    cache = tmp_path / "cache"
+    with pytest.raises(ContractViolation, match="log_prob_behaviour is missing"):
+        map_store(tmp_path / "spoilt", cache)
+    assert list(cache.iterdir()) == []
+
+
+def test_an_episode_in_two_places_is_refused(
+    in_memory: GraphStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_SAMPLE_ROWS", 7)
+    reports = [report for key in range(4) for report in episode(key, horizon=8)]
+    write_snapshot(tmp_path / "twice", reports, split="train", change=lambda rows: rows + rows[:8])
+    with pytest.raises(ContractViolation, match="two places"):
+        map_store(tmp_path / "twice", tmp_path / "cache")
+
+
+def test_a_split_among_others_is_mapped_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped, "_CHUNK_ROWS", 5)
+    write_snapshot(tmp_path / "s", [r for key in range(30) for r in episode(key, horizon=4)], change=narrowed)
+    for split in ("train", "validation", "test"):
+        expected = GraphStore.load(tmp_path / "s", split, blueprints=BLUEPRINTS)
+        ids = np.arange(len(expected))
+        found = map_store(tmp_path / "s", tmp_path / "cache", split=split)
+        assert found.is_mapped == bool(len(expected))
+        if len(ids):
+            assert_same_batch(found.batch(ids), expected.batch(ids))
+
+
+def test_a_live_buffer_takes_experience_from_a_mapped_store(in_memory: GraphStore, tmp_path: Path) -> None:
+    store = map_store(tmp_path / "snapshot", tmp_path / "cache")
+    live = LiveBuffer(ReplayConfig(capacity=500, max_mb=8), seed=0, clock=lambda: datetime(2026, 1, 6, tzinfo=UTC))
+    assert_same_batch(live.batch(live.extend(store)), in_memory.batch(np.arange(15)))
+
+
+PROBE = """
+import os, resource, sys
+from pathlib import Path
+import numpy as np
+from support.reports import BLUEPRINTS
+from simic.replay.store import GraphStore
+
+def resident():
+    with open('/proc/self/statm') as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+snapshot, cache, budget = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+store = GraphStore.load(snapshot, blueprints=BLUEPRINTS, max_bytes=budget, cache=cache)
+assert store.is_mapped
+store.batch(np.arange(4))
+before, peak = resident(), 0
+for at in range(0, len(store), 4):
+    store.batch(np.arange(at, min(at + 4, len(store))))
+    peak = max(peak, resident())
+print(store.size_bytes, peak - before)
+"""
+
+
+def test_buffer001_memory_stays_within_the_budget_while_all_of_a_larger_store_is_read(tmp_path: Path) -> None:
+    """Measured by the kernel in a process of its own; columns that are never released would come to their full size."""
+    write_snapshot(tmp_path / "s", [r for key in range(12) for r in episode(key, horizon=20)], split="train")
+    _repeat(tmp_path / "s", 60)
+    budget = 8 << 20
+    arguments = [sys.executable, "-c", PROBE, tmp_path / "s", tmp_path / "cache", str(budget)]
+    subprocess.run([str(a) for a in arguments], check=True, capture_output=True, text=True)
+    done = subprocess.run([str(a) for a in arguments], check=True, capture_output=True, text=True)
+    size, grown = map(int, done.stdout.split())
+    assert pq.read_metadata(tmp_path / "s" / "steps.parquet").num_rows == 60 * 240
+    assert size > 2 * budget
+    assert grown < budget
+
+
+def _repeat(snapshot: Path, times: int) -> None:
+    """The same episodes again and again under other run ids, sorted, in a snapshot that is still whole."""
+    path = snapshot / "steps.parquet"
+    old = hashlib.sha256(path.read_bytes()).hexdigest()
+    table, copies = pq.read_table(path), []
+    at = table.schema.get_field_index("run_id")
+    for index in range(times):
+        ids = pa.array([f"{index:04x}{run_id[4:]}" for run_id in table.column("run_id").to_pylist()])
+        copies.append(table.set_column(at, "run_id", ids))
+    pq.write_table(pa.concat_tables(copies), path)
+    new = hashlib.sha256(path.read_bytes()).hexdigest()
+    manifest = snapshot / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(old, new))
