@@ -95,7 +95,7 @@ def test_addresses_are_taken_apart() -> None:
 def test_an_upload_of_which_a_part_arrived_is_no_landing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / NAME).parent.mkdir()
     store = ArrowParts(arrow_fs.SubTreeFileSystem(str(tmp_path), arrow_fs.LocalFileSystem()), "test://store")
-    monkeypatch.setattr(store, "size_bytes", lambda name: 3)
+    monkeypatch.setattr(store, "size_bytes", lambda _name: 3)
     (tmp_path / "unfinished").write_bytes(b"12345")
     with pytest.raises(TransientError, match="sent 5 bytes, the store holds 3"):
         store.put(tmp_path / "unfinished", NAME)
