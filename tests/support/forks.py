@@ -1,6 +1,6 @@
 """Victims: processes of their own that do a piece of work and may be killed at any moment, started in milliseconds.
 
-A server process imports everything once, starts no thread, and forks a child for every task; the children are real
+A server process imports everything once, does no work itself, and forks a child for every task; the children are real
 processes with memory, descriptors and locks of their own. The test kills a child by its pid and learns from the
 server how it ended.
 """
@@ -154,10 +154,10 @@ def _at(say: Say, home: Path, event: Event | None) -> Callable[[str], None]:
 
 
 def _hold(home: Path) -> None:
-    """Stands still until the test has had its look."""
-    held = home.with_suffix(HELD)
+    """Stands still until the test has had its look, or has ended without one."""
+    held, server = home.with_suffix(HELD), os.getppid()
     held.touch()
-    while held.exists():
+    while held.exists() and os.getppid() == server:
         time.sleep(0.005)
 
 
@@ -277,7 +277,7 @@ def _serve() -> None:
         if "wait" in question:
             pid = question["wait"]
             with os.fdopen(pipes.pop(pid), "rb") as pipe:
-                told = [json.loads(line) for line in pipe.read().splitlines()]
+                told = [json.loads(whole) for whole in pipe.read().split(b"\n")[:-1]]
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             answer = {"status": status, "told": told}
         else:

@@ -104,3 +104,20 @@ def test_rows_and_marks_outside_are_refused() -> None:
         SumTree(0)
     tree.set(np.array([], dtype=np.int64), np.array([]))
     assert tree.find(np.array([])).tolist() == []
+
+
+@pytest.mark.parametrize("capacity", [3000, 70_000])
+def test_buffer002_an_update_costs_its_path_and_nothing_else(capacity: int) -> None:
+    """O(log n): whatever lies off the path is poison, and would show in every sum that was taken over it."""
+    tree = tree_of(np.ones(capacity))
+    row = np.array([1234])
+    path = {int(tree._leaves_at + row[0]) >> level for level in range(tree._depth + 1)}
+    assert len(path) <= 1 + np.log2(tree._leaves_at)
+    needed = path | {node ^ 1 for node in path}
+    poisoned = [node for node in range(1, len(tree._nodes)) if node not in needed]
+    tree._nodes[poisoned] = np.nan
+    before = tree._nodes.copy()
+    tree.set(row, np.array([5.0]))
+    changed = np.flatnonzero(~((tree._nodes == before) | (np.isnan(tree._nodes) & np.isnan(before))))
+    assert set(changed.tolist()) == path
+    assert not np.isnan(tree._nodes[sorted(path)]).any()
