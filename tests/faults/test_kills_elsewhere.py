@@ -13,12 +13,14 @@ from support.homes import TOPIC, drop, ingest_all, land
 from support.landed import report_ids, surroundings
 from support.reports import episode, episodes, line
 
+from simic.bus.lines import read_lines
 from simic.bus.spool import SpoolBus
 from simic.curation.snapshot import verify_snapshot
 from simic.lake.catalogue import query
 from simic.runtime.settings import Home
 
-PUTS, CURATIONS = 15, 10
+PUTS, CURATIONS = 20, 10
+LONG = 1024 * 1024
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +82,7 @@ def test_a_curation_killed_at_random_moments(server: Victims, home: Home, digest
 def test_a_producer_killed_at_random_moments(server: Victims, home: Home, tmp_path: Path) -> None:
     """Each delivery is there with all its lines or not at all; put again, it is the same one."""
     reports = episodes(range(40))
+    rows = list(map(line, reports))
     file = drop(Home(tmp_path / "letters"), "all", reports)
     began = time.monotonic()
     server.run("put", tmp_path / "twin", name="n", file=str(file))
@@ -88,8 +91,10 @@ def test_a_producer_killed_at_random_moments(server: Victims, home: Home, tmp_pa
     bus = SpoolBus(home.spool)
     for _ in range(PUTS):
         server.kill_after(rng.uniform(0, limit_s), "put", home.root, name="n", file=str(file))
+        for path in (home.spool / TOPIC).glob("incoming/*"):
+            assert [row.data for row in read_lines(path, LONG)] == rows, "a delivery by halves"
         assert bus.pending(TOPIC) in (0, 1)
-    bus.put(TOPIC, "n", map(line, reports))
+    bus.put(TOPIC, "n", rows)
     receipt = ingest_all(home)
     assert (receipt.read, receipt.landed) == (len(reports), len(reports))
     assert report_ids(home) == [report.report_id for report in reports]

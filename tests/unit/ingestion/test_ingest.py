@@ -224,14 +224,19 @@ def test_counts_go_to_the_metrics_after_every_batch(home: Home) -> None:
         clock=FixedClock(),
         sink=Sink(),
     )
-    assert [step for step, _ in heard] == [1, 2, 3]
-    assert [metrics["simic.processor.reports_processed"] for _, metrics in heard] == [10, 20, 22]
+    assert [step for step, _ in heard] == [1, 2, 3, 3]
+    assert [metrics["simic.processor.reports_processed"] for _, metrics in heard] == [10, 20, 22, 22]
     assert heard[-1][1] == {
         "simic.processor.reports_processed": receipt.read,
         "simic.processor.reports_failed": receipt.quarantined,
         "simic.processor.reports_landed": receipt.landed,
         "simic.processor.reports_duplicate": receipt.duplicate,
         "simic.processor.raw_dropped": 0,
+        "simic.bus.retried": 0,
+        "simic.bus.reclaimed": 0,
+        "simic.bus.dead_lettered": 0,
+        "simic.bus.lost": 0,
+        "simic.bus.lag": 0,
     }
     assert (receipt.read, receipt.landed, receipt.duplicate, receipt.quarantined) == (22, 20, 1, 1)
 
