@@ -36,10 +36,11 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.rewards import FAMILIES
 from simic.curation.run import curate
-from simic.lake.columns import Landing, landed_table
+from simic.lake.columns import Landings, open_columns
 from simic.lake.ledger import Ledger
-from simic.lake.parts import PARTS_LEDGER, Part, file_digest, schema_digest, write_part
+from simic.lake.parts import PARTS_LEDGER, Part, schema_digest, write_part
 from simic.lake.seen import open_seen
+from simic.lake.store import LocalParts
 from simic.runtime.settings import Home
 
 HORIZON = 20
@@ -118,7 +119,7 @@ def measure(folder: Path, steps: int, family: str, slots: int, has_peer: bool, h
 
 def land(home: Home, steps: int, slots: int) -> Iterator[Path]:
     """Commits parts that hold the given number of steps, and some of them twice."""
-    template = landed_table([Landing(line(report), "", "bench", 1) for report in reports(slots)], NOW)
+    template = template_table(home, slots)
     rng = np.random.default_rng(0)
     for number, start in enumerate(range(0, steps, PART_STEPS)):
         table = part_table(template, min(PART_STEPS, steps - start), number, rng)
@@ -127,17 +128,25 @@ def land(home: Home, steps: int, slots: int) -> Iterator[Path]:
             int(len(table) * REPEATED)),
         )  # fmt: skip
         whole = pa.concat_tables([table, again])
-        path = write_part(
-            whole, experience=home.experience, tmp=home.tmp, stem=f"{number:06d}-{0:016x}", landed_at=NOW,
-            checkpoint=lambda _: None,
-        )  # fmt: skip
+        store = LocalParts(home.experience)
+        written = write_part(
+            whole, store=store, tmp=home.tmp, stem=f"{number:06d}-{0:016x}", landed_at=NOW, checkpoint=lambda _: None
+        )
         part = Part(
-            part=path.relative_to(home.experience).as_posix(), rows=len(whole), size_bytes=path.stat().st_size,
-            sha256=file_digest(path), sources=[f"bench-{number}"], schema_digest=schema_digest(whole.schema),
-            landed_at=NOW, code_version="bench",
+            part=written.name, rows=len(whole), size_bytes=written.size_bytes, sha256=written.sha256,
+            sources=[f"bench-{number}"], schema_digest=schema_digest(whole.schema), landed_at=NOW, code_version="bench",
         )  # fmt: skip
         Ledger(home.ledger / PARTS_LEDGER).append(part.model_dump(mode="json"))
-        yield path
+        yield store.path(written.name)
+
+
+def template_table(home: Home, slots: int) -> pa.Table:
+    """The reports as they land."""
+    rows = Landings()
+    for report in reports(slots):
+        rows.add(report.report_id, "", line(report), "bench", 1)
+    with open_columns(home.tmp / "columns") as columns:
+        return columns.table(rows, NOW)
 
 
 def reports(slots: int) -> list[FieldReport]:

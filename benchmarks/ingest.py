@@ -41,6 +41,7 @@ from simic.contracts.field_report import FieldReport
 from simic.ingestion.ingest import ingest
 from simic.lake.parts import write_part
 from simic.lake.schema import REPORT_SCHEMA
+from simic.lake.store import LocalParts
 from simic.runtime.clock import utc_now
 from simic.runtime.settings import Home
 
@@ -131,9 +132,9 @@ def naive(home: Home) -> Iterator[Path]:
         table = pa.Table.from_pylist(batch, schema=REPORT_SCHEMA)
         stem = f"{batch[0]['report_id']}-{'0' * 16}"
         batch.clear()
-        return write_part(
-            table, experience=home.experience, tmp=home.tmp, stem=stem, landed_at=NOW, checkpoint=lambda _: None
-        )
+        store = LocalParts(home.experience)
+        part = write_part(table, store=store, tmp=home.tmp, stem=stem, landed_at=NOW, checkpoint=lambda _: None)
+        return store.path(part.name)
 
     for delivery in bus.claim(TOPIC):
         for each in delivery.open(config.max_report_bytes):

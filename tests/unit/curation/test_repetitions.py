@@ -13,9 +13,10 @@ from support.homes import NOW, curate_all
 from support.reports import episode, line, plain
 
 from simic.contracts.field_report import FieldReport
-from simic.lake.columns import Landing, landed_table
+from simic.lake.columns import Landings, open_columns
 from simic.lake.ledger import Ledger
-from simic.lake.parts import PARTS_LEDGER, Part, file_digest, schema_digest, write_part
+from simic.lake.parts import PARTS_LEDGER, Part, schema_digest, write_part
+from simic.lake.store import LocalParts
 from simic.runtime.settings import Home
 
 Row = Mapping[str, Any]
@@ -26,19 +27,19 @@ def commit(home: Home, number: int, rows: Iterable[Row]) -> None:
     landed_at = NOW + timedelta(minutes=number)
     reports = [FieldReport.model_validate(row) for row in rows]
     digests = [hashlib.sha256(line(report.model_copy(update={"issued_at": NOW}))).hexdigest() for report in reports]
-    landings = [
-        Landing(line(report), digest, f"delivery-{number}", at)
-        for at, (report, digest) in enumerate(zip(reports, digests, strict=True), 1)
-    ]
-    table = landed_table(landings, landed_at)
-    path = write_part(
-        table, experience=home.experience, tmp=home.tmp, stem=f"{number}-{number:016x}", landed_at=landed_at,
+    landings = Landings()
+    for at, (report, digest) in enumerate(zip(reports, digests, strict=True), 1):
+        landings.add(report.report_id, digest, line(report), f"delivery-{number}", at)
+    with open_columns(home.tmp / "columns") as columns:
+        table = columns.table(landings, landed_at)
+    written = write_part(
+        table, store=LocalParts(home.experience), tmp=home.tmp, stem=f"{number}-{number:016x}", landed_at=landed_at,
         checkpoint=lambda _: None,
     )  # fmt: skip
     part = Part(
-        part=path.relative_to(home.experience).as_posix(), rows=len(table), size_bytes=path.stat().st_size,
-        sha256=file_digest(path), sources=[f"delivery-{number}"], schema_digest=schema_digest(table.schema),
-        landed_at=landed_at, code_version="test",
+        part=written.name, rows=len(table), size_bytes=written.size_bytes, sha256=written.sha256,
+        sources=[f"delivery-{number}"], schema_digest=schema_digest(table.schema), landed_at=landed_at,
+        code_version="test",
     )  # fmt: skip
     Ledger(home.ledger / PARTS_LEDGER).append(part.model_dump(mode="json"))
 
