@@ -29,14 +29,16 @@ class Batch:
     """Deliveries whose last line is in this batch or an earlier one."""
     lines: int = 0
     size_bytes: int = 0
+    """Of the normal forms held, which may be longer than the lines they came as, and of the refused lines."""
 
     def add(self, source: str, line: Line, result: Accepted | Refused) -> None:
         """Takes up one checked line."""
         self.lines += 1
-        self.size_bytes += len(line.data)
         if isinstance(result, Accepted):
+            self.size_bytes += len(result.data)
             self.candidates.add(*result, source, line.number)
         else:
+            self.size_bytes += len(line.data)
             self.refused.append(
                 _entry(result.reason, result.message, source, line.number, result.report_id, line.data, self.began_at)
             )

@@ -18,6 +18,7 @@ from support.reports import episode, episodes, plain
 from simic.contracts.base import Contract
 from simic.contracts.errors import ContractViolation
 from simic.contracts.field_report import FieldReport
+from simic.lake import columns
 from simic.lake.columns import Landings, open_columns
 from simic.lake.schema import LANDED_SCHEMA, REPORT_SCHEMA, arrow_schema
 
@@ -43,8 +44,8 @@ def landed(reports: list[FieldReport]) -> pa.Table:
 
 
 def table_of(rows: Landings) -> pa.Table:
-    with tempfile.TemporaryDirectory() as tmp, open_columns(Path(tmp)) as columns:
-        return columns.table(rows, NOW)
+    with tempfile.TemporaryDirectory() as tmp, open_columns(Path(tmp)) as reader:
+        return reader.table(rows, NOW)
 
 
 def assert_equal(reports: list[FieldReport]) -> None:
@@ -116,6 +117,25 @@ def test_bytes_that_are_not_a_report_are_refused_rather_than_guessed(spoilt: byt
     assert b'"step":0,' in data
     with pytest.raises(ContractViolation, match="not columns"):
         table_of(Landings(["id"], ["d" * 64], [data.replace(b'"step":0,', spoilt)], ["file"], [1]))
+
+
+@pytest.mark.parametrize("slice_bytes", [columns._SLICE_BYTES, 2**40], ids=["by slices", "by halves"])
+def test_a_batch_of_the_longest_reports_fits_the_memory(slice_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PD-5: 64 MiB of valid reports full of edges, which DuckDB's reader cannot hold at once."""
+    raw = plain(episode(1)[0])
+    raw["state"]["graph"] |= {"connects": [[0, 0]] * 16384, "monitors": [[0, 0]] * 16384}
+    data = FieldReport.model_validate_json(json.dumps(raw)).model_dump_json().encode()
+    monkeypatch.setattr(columns, "_SLICE_BYTES", slice_bytes)
+    count = 330
+    numbers = list(range(1, count + 1))
+    table = table_of(Landings(["id"] * count, ["d" * 64] * count, [data] * count, ["file"] * count, numbers))
+    assert table.column("line").to_pylist() == numbers
+    assert table.slice(count - 1).to_pylist()[0]["state"] == table.slice(0, 1).to_pylist()[0]["state"]
+
+
+def test_slices_keep_the_order_of_the_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_SLICE_BYTES", 10_000)
+    assert_equal(episodes(range(4)))
 
 
 def test_landing_columns_say_where_and_when() -> None:
