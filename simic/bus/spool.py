@@ -201,10 +201,21 @@ def _is_delivery(entry: os.DirEntry[str]) -> bool:
         is_file = stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode)
     except FileNotFoundError:
         return False  # moved on by its consumer while we were looking
-    if is_file and entry.name.endswith((PLAIN_SUFFIX, COMPRESSED_SUFFIX)) and os.access(entry.path, os.R_OK):
+    is_named = entry.name.endswith((PLAIN_SUFFIX, COMPRESSED_SUFFIX)) and _is_text(entry.name)
+    if is_file and is_named and os.access(entry.path, os.R_OK):
         return True
-    _LOG.warning("left alone: %s is not a readable %s or %s", entry.path, PLAIN_SUFFIX, COMPRESSED_SUFFIX)
+    place = os.fsencode(entry.path).decode("utf-8", "backslashreplace")
+    _LOG.warning("left alone: %s is not a readable %s or %s", place, PLAIN_SUFFIX, COMPRESSED_SUFFIX)
     return False
+
+
+def _is_text(name: str) -> bool:
+    """Whether it can be a source: those are kept as UTF-8, and a file's name may be any bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _sweep(folder: Path) -> None:

@@ -92,6 +92,19 @@ def test_unfinished_and_foreign_files_are_left_alone(
     assert len(list(incoming.iterdir())) == 5
 
 
+def test_a_name_that_is_no_text_is_left_alone(bus: SpoolBus, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """PD-5: such a name cannot be a report's source, and must not keep other files from being read."""
+    bus.put(TOPIC, "z", [b"1"])
+    name = b"bad\xff.jsonl"
+    (tmp_path / TOPIC / "incoming" / os.fsdecode(name)).write_bytes(b"2\n")
+    (tmp_path / TOPIC / "incoming" / "gut-\u00fc.jsonl").write_bytes(b"3\n")
+    with caplog.at_level(logging.WARNING):
+        assert [lines(delivery) for delivery in bus.claim(TOPIC)] == [[b"3"], [b"1"]]
+    assert r"bad\xff.jsonl" in caplog.text
+    assert bus.pending(TOPIC) == 2
+    caplog.text.encode()
+
+
 def test_a_producer_that_fails_midway_publishes_nothing(bus: SpoolBus) -> None:
     def failing() -> object:
         yield b"1"
