@@ -128,7 +128,7 @@ def _unpacked(envelope: EventEnvelope, max_line_bytes: int) -> tuple[bytes, Defe
 
 def is_expired(envelope: EventEnvelope, now: datetime) -> bool:
     """Whether its time to live is over."""
-    return envelope.created_at + timedelta(seconds=envelope.ttl_s) <= now
+    return now - envelope.created_at >= timedelta(seconds=envelope.ttl_s)  # their sum may lie beyond the year 9999
 
 
 def wrapper(topic: str, name: str, now: datetime, ttl_s: int) -> Callable[[bytes], list[bytes]]:

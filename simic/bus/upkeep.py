@@ -47,8 +47,9 @@ def trim(server: RedisServer, topic: str, keep_s: int) -> None:
         bounds = [(max(0, (seconds - keep_s) * 1000 + microseconds // 1000), 0)]
         for group in client.xinfo_groups(topic):
             bounds.append(key_of(group["last-delivered-id"]))
-            if group["pending"]:
-                bounds.append(key_of(client.xpending(topic, group["name"])["min"]))
+            oldest = client.xpending(topic, group["name"])["min"] if group["pending"] else None
+            if oldest is not None:  # None: another consumer acknowledged the last one meanwhile
+                bounds.append(key_of(oldest))
         milliseconds, sequence = min(bounds)
         client.xtrim(topic, minid=f"{milliseconds}-{sequence}", approximate=False)
 

@@ -22,6 +22,7 @@ from simic.bus.entries import envelope_of, fields_of, place_of, wrapper
 from simic.bus.group import GROUP
 from simic.bus.protocol import Defect
 from simic.bus.redis_streams import RedisStreamsBus
+from simic.bus.upkeep import trim
 from simic.contracts.config import BusConfig
 from simic.contracts.envelope import EventEnvelope, Priority
 from simic.contracts.errors import ConfigError, ContractViolation, TransientError
@@ -203,6 +204,15 @@ def test_expired_entries_become_dead_letters_with_that_reason(server: RedisProce
     assert list(drain(bus)) == [b"fresh"]
     assert reasons(bus) == [("expired", b"old")]
     assert bus.counters(TOPIC).dead_lettered == 1
+
+
+def test_an_entry_from_the_end_of_time_is_delivered(server: RedisProcess) -> None:
+    """PD-5: no moment that the contract allows makes the reader stumble."""
+    server.client.xadd(TOPIC, entry(b"late", created_at="9999-12-31T23:59:59Z"))
+    server.client.xadd(TOPIC, entry(b"early", created_at="0001-01-01T00:00:00Z"))
+    bus = stream_bus(server)
+    assert list(drain(bus)) == [b"late"]
+    assert reasons(bus) == [("expired", b"early")]
 
 
 def test_replay_gives_dead_letters_another_life(server: RedisProcess) -> None:
@@ -432,6 +442,23 @@ def test_another_group_that_has_not_read_yet_keeps_entries_from_being_trimmed(se
     server.client.xreadgroup("audit", "x", {TOPIC: ">"}, noack=True)
     list(drain(bus))
     assert server.client.xlen(TOPIC) == 1
+
+
+def test_entries_acknowledged_elsewhere_while_trimming_stop_nothing(
+    server: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus, other = stream_bus(server, keep_s=0), stream_bus(server, "two", keep_s=None)
+    bus.put(TOPIC, "a", [b"1"])
+    (delivery,) = other.claim(TOPIC)
+    ask = redis.Redis.xpending
+
+    def ask_late(client: redis.Redis, *arguments: Any) -> Any:
+        other.ack(delivery)
+        return ask(client, *arguments)
+
+    monkeypatch.setattr(redis.Redis, "xpending", ask_late)
+    trim(RedisServer(server.url, 3), TOPIC, 0)
+    assert other.pending(TOPIC) == 0
 
 
 # -- a server that misbehaves -----------------------------------------------------------------------
