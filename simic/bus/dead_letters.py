@@ -23,6 +23,8 @@ __all__ = ["DeadLetters", "Death", "DeathReason"]
 RAW_LIMIT_BYTES = 1 << 20
 """Of all fields of an entry together; what is longer is kept cut."""
 _MOST_FIELDS = 64
+_MESSAGE_LIMIT = 512
+"""Messages name fields, and a name may be as long as an entry."""
 _OWN = b"="
 _PAGE = 100
 
@@ -132,7 +134,7 @@ def _letter(death: Death, now: datetime) -> dict[Any, Any]:
     is_whole = size <= RAW_LIMIT_BYTES and len(death.fields) <= _MOST_FIELDS
     letter: dict[Any, Any] = {
         "reason": death.reason.value,
-        "message": death.message,
+        "message": death.message[:_MESSAGE_LIMIT],
         "entry": death.entry_id.decode(),
         "attempts": str(death.attempts),
         "died_at": now.isoformat(),

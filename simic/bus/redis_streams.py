@@ -260,7 +260,7 @@ class RedisStreamsBus:
         tally.lost += evicted
         first = deaths[0]
         _LOG.warning(
-            "%d entries of %s are dead letters now, the first %s for %s (%s); `simic bus dead-letters` lists them",
+            "%d entries of %s are dead letters now, the first %s for %s (%.512r); `simic bus dead-letters` lists them",
             len(deaths), topic, first.entry_id.decode(), first.reason.value, first.message,
         )  # fmt: skip
         if evicted:

@@ -16,6 +16,8 @@ __all__ = ["decision_table", "family_table", "proof_table", "receipt_lines", "ro
 
 COMMON = frozenset({"schema_version", "code_version", "config_digest", "seed", "started_at", "finished_at", "stage"})
 MOST_ITEMS = 8
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+"""Shown as escapes: data comes from strangers, and a terminal obeys such characters."""
 VERDICT_STYLES = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.MISSING: "bold yellow"}
 
 
@@ -91,7 +93,7 @@ def rows_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """The answer to a query."""
     table = Table(*(rows[0] if rows else ()), box=SIMPLE_HEAD)
     for row in rows:
-        table.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
+        table.add_row(*(Text("" if value is None else str(value).translate(_CONTROLS)) for value in row.values()))
     return table
 
 

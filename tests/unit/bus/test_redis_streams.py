@@ -180,6 +180,19 @@ def test_pd5_hostile_entries_become_dead_letters_and_harm_no_good_one(server: Re
     assert letters[3].fields[b"event_id"] == b"../../etc"
 
 
+def test_the_message_of_a_dead_letter_is_short_and_its_warning_plain(
+    server: RedisProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PD-5: the name of a field comes from a stranger, and messages name fields."""
+    server.client.xadd(TOPIC, entry(**{"\x1b[2J" + "x" * 10_000: "1"}))
+    bus = stream_bus(server)
+    assert list(drain(bus)) == []
+    (letter,) = bus.dead_letters(TOPIC)
+    assert len(letter.message) == 512
+    assert "\x1b" not in caplog.text
+    assert len(caplog.text) < 2_000
+
+
 def test_an_entry_id_beyond_all_numbers_is_a_dead_letter(server: RedisProcess) -> None:
     stream_bus(server).put(TOPIC, "a", [b"good"])
     server.client.xadd(TOPIC, entry(b"odd"), id=f"{2**62}-{2**63}")

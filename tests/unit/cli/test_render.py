@@ -46,3 +46,11 @@ def test_a_receipt_is_shown_without_what_all_have_in_common() -> None:
 def test_markup_in_data_is_only_text() -> None:
     assert "[bold]x[/bold]" in _text(rows_table([{"a": "[bold]x[/bold]", "b": None}]))
     assert _text(rows_table([])).strip() == ""
+
+
+def test_control_characters_in_data_reach_no_terminal() -> None:
+    """PD-5: dead letters and queries show what strangers sent."""
+    text = _text(rows_table([{"a": "\x1b]0;title\x07\x1b[2J\r\x9b1m\x7f", "b": "one\ntwo ü"}]))
+    assert r"\x1b]0;title\x07\x1b[2J\x0d\x9b1m\x7f" in text
+    assert "two ü" in text
+    assert all(character.isprintable() or character == "\n" for character in text)
