@@ -118,7 +118,8 @@ class IngestConfig(Contract):
     max_report_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 262_144
     max_depth: Annotated[int, Field(ge=4, le=100)] = 16
     quarantine_mb: Annotated[int, Field(ge=0, le=1_048_576)] = 1024
-    """Room for the bytes of refused reports; beyond it only reason, place and digest of each are kept."""
+    """Room for refused reports. Bytes that do not fit are left out; once it is used up, one row per reason and source
+    stands for all of a batch."""
 
 
 class LakeConfig(Contract):

@@ -98,7 +98,8 @@ class IngestReceipt(Receipt):
     reasons: dict[str, Count]
     """Quarantined reports per reason."""
     raw_dropped: Count = 0
-    """Refused lines whose bytes found no room in the quarantine; reason, place and digest are kept."""
+    """Refused lines whose bytes found no room in the quarantine; once that is full, the first of each reason and source
+    in a batch stands for all."""
     parts: list[Text]
     """Ledger names of the parts this run committed."""
     ledger_digest: Digest

@@ -81,10 +81,11 @@ QUARANTINE_SCHEMA = arrow_schema(QuarantineEntry)
 
 
 class Quarantine:
-    """The refused lines below one directory, whose raw bytes take up no more than a budget.
+    """The refused lines below one directory, whose files grow freely up to a budget.
 
-    Once the files there have grown to it, entries lose their raw bytes and keep the rest, some 200 bytes each: a
-    flood of garbage fills no disk, and still every line of it can be counted and recognised.
+    Entries whose raw bytes find no room lose them and keep the rest. Once the files have outgrown the budget, one entry
+    per reason and source stands for all of a batch: a few kB of compressed garbage can be millions of lines, and even
+    tens of bytes for each would fill a disk.
     """
 
     def __init__(self, directory: Path, tmp: Path, budget_bytes: int) -> None:
@@ -104,7 +105,7 @@ class Quarantine:
         try:
             if (self._directory / name).exists():
                 return 0
-            kept = list(self._fitting(entries))
+            kept = list(self._fitting(entries)) if self._room_bytes > 0 else _folded(entries)
             self._directory.mkdir(parents=True, exist_ok=True)
             self._tmp.mkdir(parents=True, exist_ok=True)
             with (self._tmp / name).open("wb") as file:
@@ -118,7 +119,7 @@ class Quarantine:
             raise TransientError(
                 f"cannot quarantine {name}: {error.strerror or error}; check space and permissions"
             ) from error
-        return sum(bool(entry.raw) and not fitted.raw for entry, fitted in zip(entries, kept, strict=True))
+        return sum(bool(entry.raw) for entry in entries) - sum(bool(entry.raw) for entry in kept)
 
     def _fitting(self, entries: Sequence[QuarantineEntry]) -> Iterator[QuarantineEntry]:
         """The entries, the raw bytes of each as far as there is room for them uncompressed."""
@@ -127,6 +128,20 @@ class Quarantine:
             has_room = len(entry.raw) <= room_bytes
             room_bytes -= len(entry.raw) if has_room else 0
             yield entry if has_room else entry.model_copy(update={"raw": b""})
+
+
+def _folded(entries: Sequence[QuarantineEntry]) -> list[QuarantineEntry]:
+    """The first entry of each reason and source, without its raw bytes; its message says for how many it stands."""
+    alike: dict[tuple[Reason, str], list[QuarantineEntry]] = {}
+    for entry in entries:
+        alike.setdefault((entry.reason, entry.source), []).append(entry)
+    return [
+        first.model_copy(
+            update={"raw": b"", "message": f"{len(group)} lines of the batch, the first: {first.message}"[:1024]}
+        )
+        for group in alike.values()
+        for first in group[:1]
+    ]
 
 
 def _table(entries: Sequence[QuarantineEntry]) -> pa.Table:

@@ -4,7 +4,7 @@
 -- inputs: refused
 -- column quarantine_id: The same however often the line is delivered.
 -- column reason: The kind of fault; see below.
--- column message: What was wrong and where.
+-- column message: What was wrong and where; once the quarantine was full, also for how many lines of its batch this one stands.
 -- column source: The delivery it came in.
 -- column line: Its line in that delivery, from 1.
 -- column report_id: If it could be read.

@@ -45,13 +45,15 @@ def test_entries_come_back_as_they_were(tmp_path: Path) -> None:
     assert [QuarantineEntry.model_validate(rows[line]) for line in (1, 2)] == entries
 
 
-def test_a_flood_loses_its_bytes_and_nothing_else(tmp_path: Path) -> None:
+def test_a_flood_loses_its_bytes_then_its_rows(tmp_path: Path) -> None:
     """PD-5: the dead letters of a flood fill no disk."""
     quarantine = Quarantine(tmp_path / "q", tmp_path / "tmp", 95_000)
     dropped = [quarantine.write([entry(10 * batch + n) for n in range(5)]) for batch in range(4)]
     assert dropped == [0, 1, 5, 5]
     rows = kept(tmp_path / "q")
-    assert len(rows) == 20
+    assert sorted(rows) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14, 20, 30]
+    assert rows[14]["message"] == "not JSON"
+    assert rows[20]["message"] == rows[30]["message"] == "5 lines of the batch, the first: not JSON"
     for line, row in rows.items():
         assert row["raw"] in (entry(line).raw, b"")
         assert (row["reason"], row["size_bytes"], row["raw_sha256"]) == (
@@ -60,6 +62,21 @@ def test_a_flood_loses_its_bytes_and_nothing_else(tmp_path: Path) -> None:
             entry(line).raw_sha256,
         )
     assert sum(path.stat().st_size for path in (tmp_path / "q").iterdir()) < 95_000 + 20_000
+
+
+def test_a_full_quarantine_grows_by_batches_and_not_by_lines(tmp_path: Path) -> None:
+    """PD-5: a few kB of compressed garbage are millions of lines."""
+    flood = [entry(line, 1) for line in range(2_000)]
+    other = [entry(9_000, 1).model_copy(update=change) for change in ({"source": "other"}, {"reason": Reason.TORN})]
+    assert Quarantine(tmp_path / "q", tmp_path / "tmp", 0).write([*flood, *other]) == 2_002
+    (path,) = (tmp_path / "q").iterdir()
+    rows = pq.read_table(path).to_pylist()
+    assert [(row["source"], row["reason"], row["message"].split()[0]) for row in rows] == [
+        ("file", "malformed_json", "2000"),
+        ("other", "malformed_json", "1"),
+        ("file", "torn", "1"),
+    ]
+    assert path.stat().st_size < 10_000
 
 
 def test_room_is_what_earlier_runs_left(tmp_path: Path) -> None:
