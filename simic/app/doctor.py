@@ -133,7 +133,7 @@ class Doctor:
         return _healthy("contracts", found)
 
     def _parts(self, lake: Lake) -> Iterator[Check]:
-        from simic.lake.damage import broken_parts, take_out
+        from simic.lake.damage import broken_parts, deliveries, take_out
 
         with self._progress.task("doctor", len(lake.parts)) as advance:
             broken = broken_parts(lake, is_deep=self._is_deep, on_checked=advance)
@@ -143,16 +143,16 @@ class Doctor:
         for one in broken:
             name, rows = f"part {one.part.part}", f"{one.found}; {one.part.rows} rows"
             if not self._is_repair:
-                told = _shown(one.part.sources)
+                told = _shown(deliveries(lake, one.part))
                 yield _damaged(name, f"{rows} from {told}", "take it out, and put those deliveries back if still there")
                 continue
-            lake, line = take_out(
+            lake, line, lost_rows = take_out(
                 lake, one, lambda source: self._spool.requeue(FIELD_REPORTS, source),
                 at=self._clock(), code_version=self._code_version,
             )  # fmt: skip
             done = f"taken out; {len(line.requeued)} deliveries put back, `simic ingest` lands them"
-            if line.missing or len(one.part.sources) == 0:
-                lost = f"no longer at hand: {_shown(line.missing)}, so that up to {one.part.rows} rows are lost"
+            if lost_rows:
+                lost = f"no longer at hand: {_shown(line.missing)}, so that up to {lost_rows} rows are lost"
                 yield Check(name=name, health=Health.LOST, found=rows, remedy=f"{done}; {lost}")
             else:
                 yield _repaired(name, rows, done)

@@ -32,6 +32,7 @@ __all__ = [
     "Replaced",
     "committed_parts",
     "fold",
+    "landings",
     "ledger_digest",
     "read_state",
 ]
@@ -183,6 +184,23 @@ def ledger_digest(parts: Iterable[Part]) -> str:
     """SHA-256 over one line ``<part> <rows> <sha256>`` per live part, in the order of the lake."""
     lines = [f"{part.part} {part.rows} {part.sha256}\n" for part in parts]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def landings(ledger: Ledger, name: str) -> tuple[Part, ...]:
+    """Parts as they landed whose rows the live part of that name holds, through any number of merges.
+
+    A merged part names only some of its deliveries; these lines name all. Raises IntegrityError as ``read_state`` does.
+    """
+    held: dict[str, tuple[Part, ...]] = {}
+    lines = ledger.read()
+    fold(lines, str(ledger.path))
+    for line in lines:
+        if "op" not in line:
+            part = Part.model_validate(line)
+            held[part.part] = (part,)
+        elif line["op"] == "replaced":
+            held[line["part"]["part"]] = tuple(part for taken in line["inputs"] for part in held[taken["part"]])
+    return held.get(name, ())
 
 
 class _ImpossibleError(Exception):

@@ -139,6 +139,39 @@ def test_a_damaged_merged_part_asks_for_all_its_deliveries(home: Home) -> None:
     assert sorted(report_ids(home)) == IDS
 
 
+def test_a_merged_part_asks_for_the_deliveries_it_does_not_name_too(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merged twice, with room for one name: all are found by way of the lines of the ledger that landed them."""
+    monkeypatch.setattr("simic.lake.compaction.MOST_SOURCES", 1)
+    keeper(home).compact()
+    drop(home, "e3", episode(3))
+    ingest_all(home)
+    keeper(home).compact()
+    keeper(home).vacuum(grace_minutes=0)
+    (part,) = open_lake(home).parts
+    assert part.sources == ["e0.jsonl"]
+    flip(home.experience / part.part)
+    assert "e0.jsonl, e1.jsonl, e2.jsonl, e3.jsonl" in next(
+        check.found for check in examine(home, deep=True).checks if check.health is Health.DAMAGED
+    )
+    assert set(findings(examine(home, deep=True, repair=True)).values()) == {Health.REPAIRED}
+    assert open_lake(home).state.damaged[0].requeued == [f"e{key}.jsonl" for key in range(4)]
+    assert ingest_all(home).landed == 80
+    assert query(home, COUNT) == [{"n": 80, "d": 80}]
+
+
+def test_of_a_merged_part_only_what_cannot_be_had_again_is_lost(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simic.lake.compaction.MOST_SOURCES", 1)
+    keeper(home).compact()
+    (home.experience / open_lake(home).parts[0].part).unlink()
+    (home.spool / TOPIC / "done" / "e1.jsonl").unlink()
+    report = examine(home, repair=True)
+    lost = next(check for check in report.checks if check.health is Health.LOST)
+    assert "e1.jsonl" in lost.remedy and "up to 20 rows are lost" in lost.remedy and not report.is_healthy
+    assert ingest_all(home).landed == 40
+
+
 def test_what_cannot_be_had_again_is_counted(home: Home) -> None:
     part = open_lake(home).parts[0]
     (home.experience / part.part).unlink()
