@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Doctor"]
 
 _SHOWN = 5
+_LONGEST = 4096
+"""Characters of one text of a check; what is wrong with a manifest may be said at greater length."""
 _OWN_TMP = ("ingest", "compact")
 """Folders below tmp that only the holder of the lake's lock uses."""
 
@@ -153,7 +155,7 @@ class Doctor:
             done = f"taken out; {len(line.requeued)} deliveries put back, `simic ingest` lands them"
             if lost_rows:
                 lost = f"no longer at hand: {_shown(line.missing)}, so that up to {lost_rows} rows are lost"
-                yield Check(name=name, health=Health.LOST, found=rows, remedy=f"{done}; {lost}")
+                yield _lost(name, rows, f"{done}; {lost}")
             else:
                 yield _repaired(name, rows, done)
 
@@ -168,7 +170,7 @@ class Doctor:
         if not self._is_repair:
             return _damaged("dropped ids", found, "forget them: told again, these reports would come back as new")
         forget_broken(lake, broken, at=self._clock(), code_version=self._code_version)
-        return Check(name="dropped ids", health=Health.LOST, found=found, remedy="forgotten")
+        return _lost("dropped ids", found, "forgotten")
 
     def _orphans(self, lake: Lake) -> Check:
         from simic.lake.parts import find_orphans
@@ -296,19 +298,28 @@ class Doctor:
 
 
 def _healthy(name: str, found: str) -> Check:
-    return Check(name=name, health=Health.HEALTHY, found=found, remedy="")
+    return _check(name, Health.HEALTHY, found, "")
 
 
 def _repairable(name: str, found: str, remedy: str) -> Check:
-    return Check(name=name, health=Health.REPAIRABLE, found=found, remedy=remedy)
+    return _check(name, Health.REPAIRABLE, found, remedy)
 
 
 def _repaired(name: str, found: str, remedy: str) -> Check:
-    return Check(name=name, health=Health.REPAIRED, found=found, remedy=remedy)
+    return _check(name, Health.REPAIRED, found, remedy)
 
 
 def _damaged(name: str, found: str, remedy: str) -> Check:
-    return Check(name=name, health=Health.DAMAGED, found=found[:4096], remedy=remedy)
+    return _check(name, Health.DAMAGED, found, remedy)
+
+
+def _lost(name: str, found: str, remedy: str) -> Check:
+    return _check(name, Health.LOST, found, remedy)
+
+
+def _check(name: str, health: Health, found: str, remedy: str) -> Check:
+    """Every check is made here, cut to what a report holds: it must not fail after it has acted."""
+    return Check(name=name[:_LONGEST], health=health, found=found[:_LONGEST], remedy=remedy[:_LONGEST])
 
 
 def _shown(names: Sequence[str]) -> str:

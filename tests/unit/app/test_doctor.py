@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -229,6 +230,14 @@ def test_a_damaged_snapshot_is_moved_aside(home: Home, harm: str, deep: bool) ->
     assert findings(examine(home, deep=deep, repair=True)) == {name: Health.REPAIRED}
     assert [path.name[:16] for path in (home.data / "damaged").iterdir()] == [snapshot.name]
     assert curate_all(home).path == str(snapshot)
+
+
+def test_a_manifest_with_very_many_faults_is_moved_aside_and_reported(home: Home) -> None:
+    (snapshot,) = home.snapshots.iterdir()
+    (snapshot / "manifest.json").write_text(json.dumps({f"unknown_{number}": 0 for number in range(500)}))
+    check = next(check for check in examine(home, repair=True).checks if check.name == f"snapshot {snapshot.name}")
+    assert check.health is Health.REPAIRED and len(check.found) == 4096
+    assert not snapshot.exists()
 
 
 def test_while_an_ingest_is_at_work_its_files_are_not_judged_and_nothing_is_repaired(home: Home) -> None:
