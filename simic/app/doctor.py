@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simic.bus.protocol import FIELD_REPORTS
-from simic.bus.spool import ABANDONED_S, SpoolBus
+from simic.bus.spool import ABANDONED_S, SpoolBus, spill_lock
 from simic.contracts.errors import IntegrityError, SimicError, TransientError
 from simic.contracts.lake import Check, Health, HealthReport
 from simic.contracts.receipts import SnapshotManifest
@@ -198,16 +198,25 @@ class Doctor:
         others = [path for path in _entries(self._home.tmp) if path.name not in _OWN_TMP and path.suffix != ".json"]
         left += [path for path in others if _changed_at(path) < oldest]
         yield self._clear("unfinished files", left)
-        claimed = self._spool.claimed(FIELD_REPORTS)
-        if not claimed:
-            yield _healthy("spool", f"{self._spool.pending(FIELD_REPORTS)} deliveries wait")
-        elif self._is_repair:
+        yield self._claimed()
+
+    def _claimed(self) -> Check:
+        """Under the lock of those who forward to Redis: they claim what they forward, and not the lake's lock."""
+        with ExitStack() as stack:
+            try:
+                lock = spill_lock(self._spool.locks, FIELD_REPORTS)
+                stack.enter_context(exclusive(lock, "examining the spool"))
+            except TransientError:
+                return _healthy("spool", "not judged: a producer is forwarding to Redis")
+            claimed = self._spool.claimed(FIELD_REPORTS)
+            if not claimed:
+                return _healthy("spool", f"{self._spool.pending(FIELD_REPORTS)} deliveries wait")
+            told = f"{len(claimed)} claimed by a process that ended: {_shown(claimed)}"
+            if not self._is_repair:
+                return _repairable("spool", told, "put them back; whoever claims next would take them first anyway")
             for name in claimed:
                 self._spool.requeue(FIELD_REPORTS, name)
-            yield _repaired("spool", f"{len(claimed)} claimed by an ingest that ended", "put back")
-        else:
-            found = f"{len(claimed)} claimed by an ingest that ended: {_shown(claimed)}"
-            yield _repairable("spool", found, "put them back; an ingest would take them first anyway")
+            return _repaired("spool", told, "put back")
 
     def _clear(self, name: str, left: Sequence[Path]) -> Check:
         if not left:

@@ -248,6 +248,18 @@ def test_while_an_ingest_is_at_work_its_files_are_not_judged_and_nothing_is_repa
             examine(home, repair=True)
 
 
+def test_what_a_producer_is_forwarding_to_redis_is_not_judged(home: Home) -> None:
+    drop(home, "e9", episode(9))
+    incoming, claimed = home.spool / TOPIC / "incoming" / "e9.jsonl", home.spool / TOPIC / "claimed" / "e9.jsonl"
+    incoming.rename(claimed)
+    with exclusive(home.spool / ".locks" / f"spill-{TOPIC}", "forwarding"):
+        assert findings(examine(home)) == findings(examine(home, repair=True)) == {}
+        assert claimed.exists() and not incoming.exists()
+    assert findings(examine(home)) == {"spool": Health.REPAIRABLE}
+    assert findings(examine(home, repair=True)) == {"spool": Health.REPAIRED}
+    assert incoming.exists()
+
+
 def test_the_champion_is_as_journalled(home: Home) -> None:
     entry = Entry(
         entry=1, phase=Phase.OPEN, operation=Operation.PROMOTE, source=None, target=3, digest="a" * 64,
