@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import fs as arrow_fs
 
-from simic.contracts.errors import TransientError
+from simic.contracts.errors import ConfigError, TransientError
 from simic.contracts.lake_url import parse_url
 
 __all__ = ["ArrowParts", "LocalParts", "PartStore", "connect_store", "parse_url", "sync_folder"]
@@ -194,13 +194,16 @@ class ArrowParts:
 def connect_store(url: str) -> ArrowParts:
     """The store at an address; credentials come from the environment, as every AWS tool reads them."""
     base, options = parse_url(url)
-    client = arrow_fs.S3FileSystem(
-        connect_timeout=_CONNECT_S,
-        request_timeout=_REQUEST_S,
-        retry_strategy=arrow_fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
-        **options,
-    )
-    return ArrowParts(arrow_fs.SubTreeFileSystem(base, client), f"s3://{base}")
+    try:
+        client = arrow_fs.S3FileSystem(
+            connect_timeout=_CONNECT_S,
+            request_timeout=_REQUEST_S,
+            retry_strategy=arrow_fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+            **options,
+        )
+        return ArrowParts(arrow_fs.SubTreeFileSystem(base, client), f"s3://{base}")
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"the address of the lake s3://{base} cannot be used: {error}; see its options") from error
 
 
 def sync_folder(folder: Path) -> None:

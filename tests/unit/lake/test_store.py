@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyarrow import fs as arrow_fs
 
 from simic.contracts.errors import ConfigError, TransientError
 from simic.contracts.lake_url import parse_url
-from simic.lake.store import ArrowParts, LocalParts, PartStore
+from simic.lake.store import ArrowParts, LocalParts, PartStore, connect_store
 from simic.runtime.settings import load_profile, resolve_home
 
 NAME = "day=2026-01-06/part-abc-0123456789abcdef.parquet"
@@ -105,6 +106,15 @@ def test_wrong_addresses_are_refused_and_never_repeated(
         with pytest.raises(ConfigError, match=message) as caught:
             entrance()
         assert url not in str(caught.value) and "secret" not in str(caught.value)
+
+
+def test_what_arrow_makes_nothing_of_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_options: object) -> None:
+        raise pa.ArrowInvalid("no such endpoint")
+
+    monkeypatch.setattr("simic.lake.store.arrow_fs.S3FileSystem", refuse)
+    with pytest.raises(ConfigError, match="s3://bucket/prefix cannot be used: no such endpoint"):
+        connect_store("s3://bucket/prefix?endpoint_override=nowhere")
 
 
 def test_addresses_are_taken_apart() -> None:
