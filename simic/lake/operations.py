@@ -40,7 +40,7 @@ __all__ = [
 PARTS_LEDGER = "ingest.jsonl"
 """Name of the ledger that lists parts."""
 MOST_SOURCES = 1000
-"""Deliveries that a merged part names; its rows name all of them."""
+"""Deliveries that a merged part names; the lines of what went into it name all, see ``landings``."""
 
 PartName = Annotated[str, Field(pattern=r"^day=\d{4}-\d{2}-\d{2}/part-[0-9a-z]+-[0-9a-f]{16}\.parquet$")]
 IdsName = Annotated[str, Field(pattern=r"^dropped-[0-9a-f]{16}\.parquet$")]
