@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simic.bus.protocol import FIELD_REPORTS
-from simic.bus.spool import ABANDONED_S, SpoolBus
+from simic.bus.spool import ABANDONED_S, SpoolBus, spill_lock
 from simic.contracts.errors import IntegrityError, SimicError, TransientError
 from simic.contracts.lake import Check, Health, HealthReport
 from simic.contracts.receipts import SnapshotManifest
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Doctor"]
 
 _SHOWN = 5
+_LONGEST = 4096
+"""Characters of one text of a check; what is wrong with a manifest may be said at greater length."""
 _OWN_TMP = ("ingest", "compact")
 """Folders below tmp that only the holder of the lake's lock uses."""
 
@@ -133,7 +135,7 @@ class Doctor:
         return _healthy("contracts", found)
 
     def _parts(self, lake: Lake) -> Iterator[Check]:
-        from simic.lake.damage import broken_parts, take_out
+        from simic.lake.damage import broken_parts, deliveries, take_out
 
         with self._progress.task("doctor", len(lake.parts)) as advance:
             broken = broken_parts(lake, is_deep=self._is_deep, on_checked=advance)
@@ -143,17 +145,17 @@ class Doctor:
         for one in broken:
             name, rows = f"part {one.part.part}", f"{one.found}; {one.part.rows} rows"
             if not self._is_repair:
-                told = _shown(one.part.sources)
+                told = _shown(deliveries(lake, one.part))
                 yield _damaged(name, f"{rows} from {told}", "take it out, and put those deliveries back if still there")
                 continue
-            lake, line = take_out(
+            lake, line, lost_rows = take_out(
                 lake, one, lambda source: self._spool.requeue(FIELD_REPORTS, source),
                 at=self._clock(), code_version=self._code_version,
             )  # fmt: skip
             done = f"taken out; {len(line.requeued)} deliveries put back, `simic ingest` lands them"
-            if line.missing or len(one.part.sources) == 0:
-                lost = f"no longer at hand: {_shown(line.missing)}, so that up to {one.part.rows} rows are lost"
-                yield Check(name=name, health=Health.LOST, found=rows, remedy=f"{done}; {lost}")
+            if lost_rows:
+                lost = f"no longer at hand: {_shown(line.missing)}, so that up to {lost_rows} rows are lost"
+                yield _lost(name, rows, f"{done}; {lost}")
             else:
                 yield _repaired(name, rows, done)
 
@@ -168,7 +170,7 @@ class Doctor:
         if not self._is_repair:
             return _damaged("dropped ids", found, "forget them: told again, these reports would come back as new")
         forget_broken(lake, broken, at=self._clock(), code_version=self._code_version)
-        return Check(name="dropped ids", health=Health.LOST, found=found, remedy="forgotten")
+        return _lost("dropped ids", found, "forgotten")
 
     def _orphans(self, lake: Lake) -> Check:
         from simic.lake.parts import find_orphans
@@ -196,16 +198,25 @@ class Doctor:
         others = [path for path in _entries(self._home.tmp) if path.name not in _OWN_TMP and path.suffix != ".json"]
         left += [path for path in others if _changed_at(path) < oldest]
         yield self._clear("unfinished files", left)
-        claimed = self._spool.claimed(FIELD_REPORTS)
-        if not claimed:
-            yield _healthy("spool", f"{self._spool.pending(FIELD_REPORTS)} deliveries wait")
-        elif self._is_repair:
+        yield self._claimed()
+
+    def _claimed(self) -> Check:
+        """Under the lock of those who forward to Redis: they claim what they forward, and not the lake's lock."""
+        with ExitStack() as stack:
+            try:
+                lock = spill_lock(self._spool.locks, FIELD_REPORTS)
+                stack.enter_context(exclusive(lock, "examining the spool"))
+            except TransientError:
+                return _healthy("spool", "not judged: a producer is forwarding to Redis")
+            claimed = self._spool.claimed(FIELD_REPORTS)
+            if not claimed:
+                return _healthy("spool", f"{self._spool.pending(FIELD_REPORTS)} deliveries wait")
+            told = f"{len(claimed)} claimed by a process that ended: {_shown(claimed)}"
+            if not self._is_repair:
+                return _repairable("spool", told, "put them back; whoever claims next would take them first anyway")
             for name in claimed:
                 self._spool.requeue(FIELD_REPORTS, name)
-            yield _repaired("spool", f"{len(claimed)} claimed by an ingest that ended", "put back")
-        else:
-            found = f"{len(claimed)} claimed by an ingest that ended: {_shown(claimed)}"
-            yield _repairable("spool", found, "put them back; an ingest would take them first anyway")
+            return _repaired("spool", told, "put back")
 
     def _clear(self, name: str, left: Sequence[Path]) -> Check:
         if not left:
@@ -296,19 +307,28 @@ class Doctor:
 
 
 def _healthy(name: str, found: str) -> Check:
-    return Check(name=name, health=Health.HEALTHY, found=found, remedy="")
+    return _check(name, Health.HEALTHY, found, "")
 
 
 def _repairable(name: str, found: str, remedy: str) -> Check:
-    return Check(name=name, health=Health.REPAIRABLE, found=found, remedy=remedy)
+    return _check(name, Health.REPAIRABLE, found, remedy)
 
 
 def _repaired(name: str, found: str, remedy: str) -> Check:
-    return Check(name=name, health=Health.REPAIRED, found=found, remedy=remedy)
+    return _check(name, Health.REPAIRED, found, remedy)
 
 
 def _damaged(name: str, found: str, remedy: str) -> Check:
-    return Check(name=name, health=Health.DAMAGED, found=found[:4096], remedy=remedy)
+    return _check(name, Health.DAMAGED, found, remedy)
+
+
+def _lost(name: str, found: str, remedy: str) -> Check:
+    return _check(name, Health.LOST, found, remedy)
+
+
+def _check(name: str, health: Health, found: str, remedy: str) -> Check:
+    """Every check is made here, cut to what a report holds: it must not fail after it has acted."""
+    return Check(name=name[:_LONGEST], health=health, found=found[:_LONGEST], remedy=remedy[:_LONGEST])
 
 
 def _shown(names: Sequence[str]) -> str:

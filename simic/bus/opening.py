@@ -50,7 +50,7 @@ def open_bus(spec: BusSpec, environment: Mapping[str, str] = os.environ) -> Bus:
     from simic.bus.spilling import SpillingBus
 
     stream = RedisStreamsBus(RedisServer(url, spec.config.connect_attempts), spec.config, consumer_name(spec.spool))
-    return SpillingBus(spool, stream, spec.spool / ".locks")
+    return SpillingBus(spool, stream, spool.locks)
 
 
 def consumer_name(spool: Path) -> str:

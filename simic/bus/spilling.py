@@ -17,7 +17,7 @@ from pathlib import Path
 from simic.bus.codec import MAX_PAYLOAD_BYTES
 from simic.bus.protocol import BusCounters, DeadLetter, Delivery, TopicStatus
 from simic.bus.redis_streams import RedisStreamsBus
-from simic.bus.spool import SpoolBus, check_name
+from simic.bus.spool import SpoolBus, check_name, spill_lock
 from simic.contracts.errors import ContractViolation, TransientError
 from simic.runtime.locks import exclusive
 
@@ -62,7 +62,7 @@ class SpillingBus:
     def _forward(self, topic: str) -> int:
         with ExitStack() as stack:
             try:
-                stack.enter_context(exclusive(self._locks / f"spill-{topic}", f"forwarding {topic}", _LOCK_WAIT_S))
+                stack.enter_context(exclusive(spill_lock(self._locks, topic), f"forwarding {topic}", _LOCK_WAIT_S))
             except TransientError as error:
                 _LOG.warning("left to the next: %s", error)
                 return 0

@@ -26,7 +26,7 @@ from simic.bus.lines import COMPRESSED_SUFFIX, PLAIN_SUFFIX, read_lines
 from simic.bus.protocol import BusCounters, DeadLetter, Delivery, Line, TopicStatus
 from simic.contracts.errors import ContractViolation, TransientError
 
-__all__ = ["SpoolBus", "check_name", "check_topic"]
+__all__ = ["SpoolBus", "check_name", "check_topic", "spill_lock"]
 
 _LOG = logging.getLogger(__name__)
 _TOPIC = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
@@ -42,6 +42,11 @@ class SpoolBus:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._retried: Counter[str] = Counter()
+
+    @property
+    def locks(self) -> Path:
+        """Lock files of those who forward what lies here."""
+        return self._root / ".locks"
 
     def put(self, topic: str, name: str, lines: Iterable[bytes]) -> str:
         """Publishes lines as ``<name>-<digest>.jsonl.zst``; put again before it is claimed, it is one delivery."""
@@ -153,6 +158,11 @@ class SpoolBus:
 
     def _delivery(self, topic: str, path: Path) -> Delivery:
         return Delivery(topic, path.name, partial(_read, path))
+
+
+def spill_lock(locks: Path, topic: str) -> Path:
+    """Held by whoever forwards a topic to Redis: until then, what is claimed is in the midst of it."""
+    return locks / f"spill-{topic}"
 
 
 def check_topic(topic: str) -> None:

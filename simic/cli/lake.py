@@ -62,12 +62,10 @@ def retain(
 
     Example: [bold]simic lake retain --max-age-days 90 --max-bytes 50000000000[/bold]
     """
-    keeper, lake = (app := open_app(profile, overrides=override)).keeper, app.config.lake
-    if all(bound is None for bound in (max_age_days, max_bytes, lake.max_age_days, lake.max_bytes)):
+    app = open_app(profile, overrides=override, extra=_given(max_age_days=max_age_days, max_bytes=max_bytes))
+    if app.config.lake.max_age_days is None and app.config.lake.max_bytes is None:
         raise ConfigError("nothing to go by: give --max-age-days or --max-bytes, or set lake.max_age_days or max_bytes")
-    if max_age_days is not None and max_age_days <= 0:
-        raise ConfigError(f"--max-age-days expects more than 0, found {max_age_days}")
-    _show(keeper.retain(max_age_days, max_bytes), as_json)
+    _show(app.keeper.retain(), as_json)
 
 
 def vacuum(
@@ -83,7 +81,12 @@ def vacuum(
 
     An ingest does this by itself. A query that runs longer than the time of grace may fail and can be repeated.
     """
-    _show(open_app(profile, overrides=override).keeper.vacuum(grace_minutes), as_json)
+    _show(open_app(profile, overrides=override, extra=_given(grace_minutes=grace_minutes)).keeper.vacuum(), as_json)
+
+
+def _given(**settings: float | None) -> dict[str, object]:
+    """Flags that were given, as settings of the lake, so that they are held to the same bounds."""
+    return {f"lake.{name}": value for name, value in settings.items() if value is not None}
 
 
 def _show(result: Contract, as_json: bool) -> None:

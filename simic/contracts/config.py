@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from simic.contracts.base import Contract
+from simic.contracts.errors import ConfigError
+from simic.contracts.lake_url import parse_url
 from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, Reward, RewardConfig
 
 __all__ = [
@@ -126,7 +128,7 @@ class LakeConfig(Contract):
     """Where landed parts lie, and what becomes of them. Nothing here decides over what is learned but retention, which
     does nothing unless it is asked to."""
 
-    url: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
+    url: str | None = None
     """``s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http&region=NAME``; null means ``data/experience``, or
     what ``SIMIC_LAKE_URL`` names. Chosen once, before anything has landed; credentials come from the environment."""
     compact_parts: Annotated[int, Field(ge=0, le=100_000)] = 64
@@ -145,6 +147,16 @@ class LakeConfig(Contract):
     remember_days: Annotated[float, Field(ge=0, le=36_500)] = 365.0
     """Ids of dropped reports are known this long, so that one told again does not come back as new. Beyond
     ``curate.ttl_days`` that makes no difference, for curation leaves out what is older."""
+
+    @field_validator("url")
+    @classmethod
+    def _url_is_an_address(cls, url: str | None) -> str | None:
+        try:
+            if url is not None:
+                parse_url(url)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return url
 
 
 class CurateConfig(Contract):

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from simic.contracts.errors import IntegrityError
 from simic.lake.lake import Lake
-from simic.lake.operations import Damaged, Forgotten, Part, Remembered
+from simic.lake.operations import Damaged, Forgotten, Part, Remembered, landings
 from simic.lake.parts import check_part, file_digest
 
-__all__ = ["BrokenPart", "broken_ids", "broken_parts", "forget_broken", "take_out"]
+__all__ = ["BrokenPart", "TakenOut", "broken_ids", "broken_parts", "deliveries", "forget_broken", "take_out"]
 
 
 class BrokenPart(NamedTuple):
@@ -19,6 +19,20 @@ class BrokenPart(NamedTuple):
 
     part: Part
     found: str
+
+
+class TakenOut(NamedTuple):
+    """What became of a broken part."""
+
+    lake: Lake
+    line: Damaged
+    lost_rows: int
+    """At most so many cannot be had again: those that landed together with rows of a delivery no longer at hand."""
+
+
+def deliveries(lake: Lake, part: Part) -> list[str]:
+    """Every delivery that a live part holds rows of, sorted."""
+    return sorted({source for landed in landings(lake.ledger, part.part) for source in landed.sources})
 
 
 def broken_parts(lake: Lake, *, is_deep: bool, on_checked: Callable[[int], None]) -> list[BrokenPart]:
@@ -51,13 +65,15 @@ def broken_ids(lake: Lake, *, is_deep: bool) -> list[Remembered]:
 
 def take_out(
     lake: Lake, broken: BrokenPart, requeue: Callable[[str], bool], *, at: datetime, code_version: str
-) -> tuple[Lake, Damaged]:
+) -> TakenOut:
     """Asks for a broken part's deliveries again, takes it out by one line, and puts its file aside.
 
     In this order, so that a kill between leaves deliveries too many, which are recognised, and never too few. The
     caller holds the lake's lock. ``requeue`` says whether a delivery is still at hand.
     """
-    sources = {source: requeue(source) for source in broken.part.sources}
+    landed = landings(lake.ledger, broken.part.part)
+    sources = {source: requeue(source) for source in sorted({source for part in landed for source in part.sources})}
+    comes_again = sum(part.rows for part in landed if part.sources and all(sources[name] for name in part.sources))
     line = Damaged(
         at=at,
         code_version=code_version,
@@ -69,7 +85,7 @@ def take_out(
     )
     after = lake.commit(line)
     lake.store.set_aside(broken.part.part)
-    return after, line
+    return TakenOut(after, line, broken.part.rows - comes_again)
 
 
 def forget_broken(lake: Lake, broken: Sequence[Remembered], *, at: datetime, code_version: str) -> Lake:

@@ -17,7 +17,7 @@ from simic.lake.ledger import Ledger
 from simic.lake.operations import PARTS_LEDGER, LedgerState, Located, Part, read_state
 from simic.lake.parts import synced
 from simic.lake.sealed import SealedFile, check_once
-from simic.lake.store import LocalParts, PartStore, connect_store, parse_url
+from simic.lake.store import LocalParts, PartStore, connect_store, parse_url, sync_folder
 from simic.runtime.settings import Home
 
 __all__ = ["ID_COLUMNS", "LAKE_LOCK", "Lake", "open_lake", "write_ids"]
@@ -108,7 +108,10 @@ def write_ids(lake: Lake, parts: Iterable[Part], target: Path) -> int:
         if writer is None:
             raise IntegrityError(f"there are no ids to write into {target.name}")
         writer.close()
+    is_new_folder = not target.parent.exists()
     target.parent.mkdir(parents=True, exist_ok=True)
+    if is_new_folder:
+        sync_folder(target.parent.parent)
     unfinished.replace(target)
     return rows
 

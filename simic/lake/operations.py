@@ -32,6 +32,7 @@ __all__ = [
     "Replaced",
     "committed_parts",
     "fold",
+    "landings",
     "ledger_digest",
     "read_state",
 ]
@@ -39,7 +40,7 @@ __all__ = [
 PARTS_LEDGER = "ingest.jsonl"
 """Name of the ledger that lists parts."""
 MOST_SOURCES = 1000
-"""Deliveries that a merged part names; its rows name all of them."""
+"""Deliveries that a merged part names; the lines of what went into it name all, see ``landings``."""
 
 PartName = Annotated[str, Field(pattern=r"^day=\d{4}-\d{2}-\d{2}/part-[0-9a-z]+-[0-9a-f]{16}\.parquet$")]
 IdsName = Annotated[str, Field(pattern=r"^dropped-[0-9a-f]{16}\.parquet$")]
@@ -183,6 +184,23 @@ def ledger_digest(parts: Iterable[Part]) -> str:
     """SHA-256 over one line ``<part> <rows> <sha256>`` per live part, in the order of the lake."""
     lines = [f"{part.part} {part.rows} {part.sha256}\n" for part in parts]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def landings(ledger: Ledger, name: str) -> tuple[Part, ...]:
+    """Parts as they landed whose rows the live part of that name holds, through any number of merges.
+
+    A merged part names only some of its deliveries; these lines name all. Raises IntegrityError as ``read_state`` does.
+    """
+    held: dict[str, tuple[Part, ...]] = {}
+    lines = ledger.read()
+    fold(lines, str(ledger.path))
+    for line in lines:
+        if "op" not in line:
+            part = Part.model_validate(line)
+            held[part.part] = (part,)
+        elif line["op"] == "replaced":
+            held[line["part"]["part"]] = tuple(part for taken in line["inputs"] for part in held[taken["part"]])
+    return held.get(name, ())
 
 
 class _ImpossibleError(Exception):

@@ -12,28 +12,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
-from urllib.parse import parse_qsl, urlsplit
+from typing import Any, Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import fs as arrow_fs
 
 from simic.contracts.errors import ConfigError, TransientError
+from simic.contracts.lake_url import parse_url
 
-__all__ = ["ArrowParts", "LakeUrl", "LocalParts", "PartStore", "connect_store", "parse_url", "sync_folder"]
+__all__ = ["ArrowParts", "LocalParts", "PartStore", "connect_store", "parse_url", "sync_folder"]
 
 _BLOCK_BYTES = 1024 * 1024
-_OPTIONS = ("endpoint_override", "scheme", "region")
 _ASIDE = "damaged"
 _CONNECT_S, _REQUEST_S, _ATTEMPTS = 5.0, 30.0, 3
-
-
-class LakeUrl(NamedTuple):
-    """``s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http&region=NAME``, taken apart."""
-
-    base: str
-    """``bucket/prefix``: where the parts are, however they are reached."""
-    options: dict[str, str]
 
 
 class PartStore(Protocol):
@@ -200,32 +191,19 @@ class ArrowParts:
         return True
 
 
-def parse_url(url: str) -> LakeUrl:
-    """Raises ConfigError for anything but an S3 address without credentials."""
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    expected = f"s3://bucket/prefix, with {', '.join(_OPTIONS)} as options"
-    if parts.scheme != "s3" or not parts.netloc:
-        raise ConfigError(f"lake.url: expected {expected}, found {url!r}")
-    if "@" in parts.netloc:
-        raise ConfigError(
-            "lake.url must not hold credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment"
-        )
-    if unknown := sorted(options.keys() - set(_OPTIONS)):
-        raise ConfigError(f"lake.url: expected {expected}; {unknown} are none of these")
-    return LakeUrl(f"{parts.netloc}{parts.path}".strip("/"), options)
-
-
 def connect_store(url: str) -> ArrowParts:
     """The store at an address; credentials come from the environment, as every AWS tool reads them."""
     base, options = parse_url(url)
-    client = arrow_fs.S3FileSystem(
-        connect_timeout=_CONNECT_S,
-        request_timeout=_REQUEST_S,
-        retry_strategy=arrow_fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
-        **options,
-    )
-    return ArrowParts(arrow_fs.SubTreeFileSystem(base, client), f"s3://{base}")
+    try:
+        client = arrow_fs.S3FileSystem(
+            connect_timeout=_CONNECT_S,
+            request_timeout=_REQUEST_S,
+            retry_strategy=arrow_fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+            **options,
+        )
+        return ArrowParts(arrow_fs.SubTreeFileSystem(base, client), f"s3://{base}")
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"the address of the lake s3://{base} cannot be used: {error}; see its options") from error
 
 
 def sync_folder(folder: Path) -> None:

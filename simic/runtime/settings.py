@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.lake_url import parse_url
 
 __all__ = ["HOME_VARIABLE", "LAKE_VARIABLE", "Home", "config_digest", "load_profile", "profile_names", "resolve_home"]
 
@@ -143,12 +144,25 @@ class Home:
 
 
 def resolve_home() -> Home:
-    """``SIMIC_HOME``, or the checkout the current directory lies in, or the current directory."""
-    named, lake_url = os.environ.get(HOME_VARIABLE), os.environ.get(LAKE_VARIABLE) or None
+    """``SIMIC_HOME``, or the checkout the current directory lies in, or the current directory.
+
+    Raises ConfigError where ``SIMIC_LAKE_URL`` is no address of a lake.
+    """
+    named, lake_url = os.environ.get(HOME_VARIABLE), _lake_url()
     if named:
         return Home(Path(named).expanduser(), lake_url)
     here = Path.cwd()
     return Home(next((path for path in (here, *here.parents) if _is_checkout(path)), here), lake_url)
+
+
+def _lake_url() -> str | None:
+    url = os.environ.get(LAKE_VARIABLE) or None
+    try:
+        if url is not None:
+            parse_url(url)
+    except ConfigError as error:
+        raise ConfigError(f"{LAKE_VARIABLE}: {error}") from None
+    return url
 
 
 def _is_checkout(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -139,6 +140,39 @@ def test_a_damaged_merged_part_asks_for_all_its_deliveries(home: Home) -> None:
     assert sorted(report_ids(home)) == IDS
 
 
+def test_a_merged_part_asks_for_the_deliveries_it_does_not_name_too(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merged twice, with room for one name: all are found by way of the lines of the ledger that landed them."""
+    monkeypatch.setattr("simic.lake.compaction.MOST_SOURCES", 1)
+    keeper(home).compact()
+    drop(home, "e3", episode(3))
+    ingest_all(home)
+    keeper(home).compact()
+    keeper(home).vacuum(grace_minutes=0)
+    (part,) = open_lake(home).parts
+    assert part.sources == ["e0.jsonl"]
+    flip(home.experience / part.part)
+    assert "e0.jsonl, e1.jsonl, e2.jsonl, e3.jsonl" in next(
+        check.found for check in examine(home, deep=True).checks if check.health is Health.DAMAGED
+    )
+    assert set(findings(examine(home, deep=True, repair=True)).values()) == {Health.REPAIRED}
+    assert open_lake(home).state.damaged[0].requeued == [f"e{key}.jsonl" for key in range(4)]
+    assert ingest_all(home).landed == 80
+    assert query(home, COUNT) == [{"n": 80, "d": 80}]
+
+
+def test_of_a_merged_part_only_what_cannot_be_had_again_is_lost(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simic.lake.compaction.MOST_SOURCES", 1)
+    keeper(home).compact()
+    (home.experience / open_lake(home).parts[0].part).unlink()
+    (home.spool / TOPIC / "done" / "e1.jsonl").unlink()
+    report = examine(home, repair=True)
+    lost = next(check for check in report.checks if check.health is Health.LOST)
+    assert "e1.jsonl" in lost.remedy and "up to 20 rows are lost" in lost.remedy and not report.is_healthy
+    assert ingest_all(home).landed == 40
+
+
 def test_what_cannot_be_had_again_is_counted(home: Home) -> None:
     part = open_lake(home).parts[0]
     (home.experience / part.part).unlink()
@@ -198,12 +232,32 @@ def test_a_damaged_snapshot_is_moved_aside(home: Home, harm: str, deep: bool) ->
     assert curate_all(home).path == str(snapshot)
 
 
+def test_a_manifest_with_very_many_faults_is_moved_aside_and_reported(home: Home) -> None:
+    (snapshot,) = home.snapshots.iterdir()
+    (snapshot / "manifest.json").write_text(json.dumps({f"unknown_{number}": 0 for number in range(500)}))
+    check = next(check for check in examine(home, repair=True).checks if check.name == f"snapshot {snapshot.name}")
+    assert check.health is Health.REPAIRED and len(check.found) == 4096
+    assert not snapshot.exists()
+
+
 def test_while_an_ingest_is_at_work_its_files_are_not_judged_and_nothing_is_repaired(home: Home) -> None:
     spoil(home)
     with exclusive(home.locks / "ingest", "ingest"):
         assert findings(examine(home)) == {}
         with pytest.raises(TransientError, match="busy"):
             examine(home, repair=True)
+
+
+def test_what_a_producer_is_forwarding_to_redis_is_not_judged(home: Home) -> None:
+    drop(home, "e9", episode(9))
+    incoming, claimed = home.spool / TOPIC / "incoming" / "e9.jsonl", home.spool / TOPIC / "claimed" / "e9.jsonl"
+    incoming.rename(claimed)
+    with exclusive(home.spool / ".locks" / f"spill-{TOPIC}", "forwarding"):
+        assert findings(examine(home)) == findings(examine(home, repair=True)) == {}
+        assert claimed.exists() and not incoming.exists()
+    assert findings(examine(home)) == {"spool": Health.REPAIRABLE}
+    assert findings(examine(home, repair=True)) == {"spool": Health.REPAIRED}
+    assert incoming.exists()
 
 
 def test_the_champion_is_as_journalled(home: Home) -> None:

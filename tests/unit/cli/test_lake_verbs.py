@@ -74,6 +74,21 @@ def test_retain_wants_a_bound(landed: Home, shell: Shell) -> None:
     assert shell.answer("lake", "retain", "-o", "lake.max_bytes=0")["parts_left"] == 0
 
 
+@pytest.mark.parametrize(
+    ("verb", "flag", "value"),
+    [
+        ("retain", "--max-age-days", "nan"),
+        ("retain", "--max-age-days", "inf"),
+        ("retain", "--max-age-days", "1e9"),
+        ("vacuum", "--grace-minutes", "inf"),
+    ],
+)
+def test_flags_keep_the_bounds_of_the_settings(landed: Home, shell: Shell, verb: str, flag: str, value: str) -> None:
+    code, _, message = shell.call("lake", verb, flag, value)
+    assert code == 2 and f"lake.{flag.removeprefix('--').replace('-', '_')}" in message
+    assert len(open_lake(landed).parts) == 3
+
+
 def test_the_doctor_ends_with_its_own_code(landed: Home, shell: Shell) -> None:
     assert {check["health"] for check in shell.answer("doctor")["checks"]} == {"healthy"}
     (landed.experience / open_lake(landed).parts[0].part).unlink()
@@ -93,6 +108,8 @@ def test_a_lake_is_where_its_url_says(shell: Shell, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("SIMIC_LAKE_URL", "/not/a/url")
     code, _, message = shell.call("lake", "status")
     assert code == 2 and "expected s3://bucket/prefix" in message
+    code, _, message = shell.call("lake", "status", "-o", "lake.url=s3://bucket/lake?scheme=gopher")
+    assert code == 2 and "scheme must be http or https" in message
     code, _, message = shell.call("lake", "status", "-o", "lake.url=s3://key:secret@bucket/lake")
     assert code == 2 and "must not hold credentials" in message
 

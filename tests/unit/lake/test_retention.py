@@ -12,7 +12,7 @@ from support.reports import episode, episodes, plain
 
 from simic.curation.snapshot import verify_snapshot
 from simic.lake.catalogue import query
-from simic.lake.lake import open_lake
+from simic.lake.lake import open_lake, write_ids
 from simic.runtime.settings import Home
 
 
@@ -45,6 +45,17 @@ def test_the_oldest_go_by_bytes_until_the_rest_fits(home: Home) -> None:
     assert report_ids(home) == ids(2)
     assert keeper(home).retain(max_bytes=0).rows == 20
     assert query(home, COUNT) == [{"n": 0, "d": 0}]
+
+
+def test_the_folder_of_ids_is_durable_in_its_parent(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("simic.lake.lake.sync_folder", synced.append, raising=False)
+    lake = open_lake(home)
+    write_ids(lake, lake.parts[:1], home.ids / "dropped-0.parquet")
+    assert home.data in synced
+    synced.clear()
+    write_ids(lake, lake.parts[1:], home.ids / "dropped-1.parquet")
+    assert home.data not in synced, "it was there"
 
 
 def test_dropped_reports_do_not_come_back_as_new(home: Home) -> None:

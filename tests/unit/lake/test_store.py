@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyarrow import fs as arrow_fs
 
 from simic.contracts.errors import ConfigError, TransientError
-from simic.lake.store import ArrowParts, LocalParts, PartStore, parse_url
+from simic.contracts.lake_url import parse_url
+from simic.lake.store import ArrowParts, LocalParts, PartStore, connect_store
+from simic.runtime.settings import load_profile, resolve_home
 
 NAME = "day=2026-01-06/part-abc-0123456789abcdef.parquet"
 OTHER = "day=2026-01-07/part-abd-0123456789abcdef.parquet"
@@ -78,13 +82,39 @@ def test_a_store_that_refuses_is_transient(tmp_path: Path) -> None:
         ("gs://bucket/prefix", "expected s3://bucket/prefix"),
         ("s3:///prefix", "expected s3://bucket/prefix"),
         ("s3://key:secret@bucket/prefix", "must not hold credentials"),
-        ("s3://bucket/prefix?access_key=a&secret_key=b", r"\['access_key', 'secret_key'\] are none of these"),
+        ("https://key:secret@host/bucket", "must not hold credentials"),
+        ("s3://bucket/prefix?endpoint_override=key:secret@host:1", "must not hold credentials"),
+        ("s3://bucket/prefix?endpoint_override=key%3Asecret%40host:1", "must not hold credentials"),
+        ("https://host/bucket?secret", "another kind of address"),
+        ("s3://[secret/prefix", "no address"),
+        ("s3://bucket/prefix?access_key=a&secret_key=b", "2 options that are none of these"),
+        ("s3://bucket/prefix?scheme=gopher", "scheme must be http or https"),
+        (f"s3://bucket/{'secret' * 1000}", "at most 2048 characters"),
     ],
 )
-def test_wrong_addresses_are_refused_and_secrets_not_repeated(url: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        parse_url(url)
-    assert "secret@" not in str(caught.value) and "key:secret" not in str(caught.value)
+def test_wrong_addresses_are_refused_and_never_repeated(
+    url: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever an address comes in: itself, by a recipe, by the environment."""
+    monkeypatch.setenv("SIMIC_LAKE_URL", url)
+    entrances: list[Callable[[], object]] = [
+        lambda: parse_url(url),
+        lambda: load_profile("default", {"lake.url": url}),
+        resolve_home,
+    ]
+    for entrance in entrances:
+        with pytest.raises(ConfigError, match=message) as caught:
+            entrance()
+        assert url not in str(caught.value) and "secret" not in str(caught.value)
+
+
+def test_what_arrow_makes_nothing_of_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_options: object) -> None:
+        raise pa.ArrowInvalid("no such endpoint")
+
+    monkeypatch.setattr("simic.lake.store.arrow_fs.S3FileSystem", refuse)
+    with pytest.raises(ConfigError, match="s3://bucket/prefix cannot be used: no such endpoint"):
+        connect_store("s3://bucket/prefix?endpoint_override=nowhere")
 
 
 def test_addresses_are_taken_apart() -> None:
