@@ -151,8 +151,8 @@ def test_other_rules_are_told(
     from simic.curation.statements import load_statements
 
     a, _ = made
-    commented = [item._replace(sql=item.sql + "\n-- the same in effect\n") for item in load_statements()]
-    monkeypatch.setattr(run, "load_statements", lambda: commented)
+    commented = [item._replace(sql=item.sql + "\n-- the same in effect\n") for item in load_statements("basic")]
+    monkeypatch.setattr(run, "load_statements", lambda _family: commented)
     other = curate_all(Home(Path(a.path).parents[2]))
     found = diff(a, other, tmp_path)
     assert not found.has_same_rules

@@ -17,7 +17,7 @@ from simic.contracts.errors import ConfigError, ContractViolation
 from simic.contracts.rewards import FAMILIES, ShapedReward
 from simic.curation import run
 from simic.curation.families import family_statement, family_terms
-from simic.curation.snapshot import verify_snapshot
+from simic.curation.snapshot import describe_files, snapshot_digest, verify_snapshot
 from simic.curation.statements import bound, load_statements, set_parameters
 from simic.lake.catalogue import query
 from simic.lake.snapshots import STEP_COLUMNS
@@ -83,10 +83,18 @@ def test_snapshots_of_before_still_show(tmp_path: Path) -> None:
     """A home whose only snapshots lack the newer columns."""
     home = Home(tmp_path)
     land(home, episode(1))
-    path = Path(curate_all(home).path) / "steps.parquet"
+    manifest = curate_all(home)
+    folder = Path(manifest.path)
+    path = folder / "steps.parquet"
     table = pq.read_table(path)
     newer = ["contribution", "is_hacking", "is_ransomware", "reward_shaping", "reward_effort", "potential"]
     pq.write_table(table.drop_columns(newer), path)
+    files = describe_files(folder)
+    digest = snapshot_digest(files, manifest.sql_digest)
+    (folder / "manifest.json").write_text(
+        manifest.model_copy(update={"files": files, "digest": digest}).model_dump_json()
+    )
+    folder.rename(folder.with_name(digest[:16]))
     assert query(home, "SELECT count(*) AS n, count(potential) AS p FROM rewards") == [{"n": 20, "p": 0}]
 
 
