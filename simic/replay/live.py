@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.config import ReplayConfig
 from simic.contracts.errors import ConfigError, ContractViolation
-from simic.replay.arena import ROWS, Arena, Piece, piece_of
+from simic.replay.arena import ROWS, Arena, Piece, counts_of, piece_of
 from simic.replay.assemble import Places, assemble
 from simic.replay.batch import SequenceBatch
 from simic.replay.flat import Flat
@@ -105,7 +105,7 @@ class LiveBuffer:
         """Copy every sequence of ``store`` in, and return their ids in its order; those that left again are gone.
 
         Raises ContractViolation for a sequence that alone is more than the buffer may hold, and for a store whose
-        blueprints are not those of the first.
+        blueprints are not those of the first; nothing has left for it then but what was too old.
         """
         if self._blueprints not in (None, store.blueprints):
             raise ContractViolation(
@@ -118,8 +118,10 @@ class LiveBuffer:
             raise ContractViolation(
                 f"a sequence of {int(lengths.max())} steps does not fit into replay.capacity {self._config.capacity}"
             )
+        pieces = _pieces(lengths, max(1, self._config.capacity // _PIECES))
+        self._refuse_unless_each_fits(store, pieces)
         self._blueprints = store.blueprints
-        ids = [self._append(store, chosen) for chosen in _pieces(lengths, max(1, self._config.capacity // _PIECES))]
+        ids = [self._append(store, chosen) for chosen in pieces]
         self._tell()
         return np.concatenate(ids) if ids else np.zeros(0, dtype=np.int64)
 
@@ -236,6 +238,20 @@ class LiveBuffer:
     def _fixed_bytes(self) -> int:
         return self._roster.size_bytes + self._priorities.size_bytes
 
+    def _refuse_unless_each_fits(self, store: GraphStore, pieces: list[Ids]) -> None:
+        """Into an empty buffer; asked before anything leaves, so that a refused store costs nobody their place."""
+        if not pieces:
+            return
+        like = self._arena or Arena(piece_of(store, pieces[0][:1]))
+        bookkeeping = self._fixed_bytes - self._roster.slots().nbytes
+        for chosen in pieces:
+            needed = bookkeeping + like.bytes_of(counts_of(store, chosen))
+            if needed > self._budget_bytes:
+                raise ContractViolation(
+                    f"{len(chosen)} sequences of {needed / _MIB:.1f} MiB with the bookkeeping do not fit into "
+                    f"replay.max_mb {self._config.max_mb} even alone: raise it or hand over shorter sequences"
+                )
+
     def _append(self, store: GraphStore, sequence_ids: Ids) -> Ids:
         piece = piece_of(store, sequence_ids)
         excess = self.steps + int(piece.lengths.sum()) - self._config.capacity
@@ -271,10 +287,9 @@ class LiveBuffer:
             elif live:
                 self._leave(self._roster.first_to_go(max(int(piece.lengths.sum()), self.steps // _PIECES)), "bytes")
             else:
-                raise ContractViolation(
-                    f"{len(piece.lengths)} sequences do not fit into replay.max_mb {self._config.max_mb} even alone: "
-                    "raise it or hand them over in smaller stores"
-                )
+                # It fits alone, ``extend`` has seen to that; what was allocated for graphs of other sizes does not.
+                arena.clear()
+                arena.grow(counts, is_exact=True)
 
     def _compact(self, arena: Arena) -> None:
         slots = self._roster.slots()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.batches import assert_same_batch, small_store
-from support.reports import episode
+from support.reports import BLUEPRINTS, episode
 from support.snapshots import write_snapshot
 
 from simic.contracts.config import ReplayConfig, TrainConfig
@@ -163,6 +163,52 @@ def test_too_small_is_said_at_once(store: GraphStore, tmp_path: Path) -> None:
     long = GraphStore.load(tmp_path / "long", blueprints=store.blueprints)
     with pytest.raises(ContractViolation, match=r"replay\.max_mb 1 even alone"):
         buffer(Time(), capacity=3000, max_mb=1).extend(long)
+
+
+def test_a_store_that_is_refused_displaces_nobody(store: GraphStore, tmp_path: Path) -> None:
+    """Also when only its last piece does not fit."""
+    live = buffer(Time(), capacity=3000, max_mb=1)
+    live.extend(store)
+    held, before = live.ids.tolist(), live.evicted
+    reports = [r for key in range(5) for r in episode(key, horizon=900 if key == 4 else 4)]
+    write_snapshot(tmp_path / "long", reports, split="train")
+    with pytest.raises(ContractViolation, match=r"replay\.max_mb 1 even alone"):
+        live.extend(GraphStore.load(tmp_path / "long", blueprints=store.blueprints))
+    assert live.ids.tolist() == held and live.evicted == before
+    assert_same_batch(live.batch(live.ids), store.batch(np.arange(12)))
+
+
+@pytest.fixture(scope="module")
+def two_sizes(tmp_path_factory: pytest.TempPathFactory) -> tuple[GraphStore, GraphStore]:
+    """Few graphs with many edges, and many graphs with one edge each."""
+    directory = tmp_path_factory.mktemp("sizes")
+
+    def connects(count: int) -> Any:
+        def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            for state in (row[name] for row in rows for name in ("state", "final_state")):
+                if state is not None:
+                    state["graph"]["connects"] = (state["graph"]["connects"] * count)[:count]
+            return rows
+
+        return change
+
+    stores = []
+    for name, count, episodes in (("dense", 300, 8), ("sparse", 1, 40)):
+        reports = [r for key in range(episodes) for r in episode(key, horizon=20)]
+        write_snapshot(directory / name, reports, split="train", change=connects(count))
+        stores.append(GraphStore.load(directory / name, blueprints=BLUEPRINTS))
+    return stores[0], stores[1]
+
+
+def test_buffer001_what_was_allocated_for_graphs_of_another_size_makes_room(
+    two_sizes: tuple[GraphStore, GraphStore],
+) -> None:
+    """Either fits, the rows of one beside the edges of the other do not."""
+    live = buffer(Time(), capacity=2400, max_mb=1)
+    for given in (*two_sizes, *two_sizes):
+        ids = live.extend(given)
+        assert live.size_bytes <= 1 << 20
+        assert_same_batch(live.batch(ids[-1:]), given.batch(np.array([len(given) - 1])))
 
 
 def test_d23_a_priority_for_what_has_left_finds_nobody(store: GraphStore) -> None:
