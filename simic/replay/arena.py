@@ -118,6 +118,10 @@ class Arena:
         """Bytes of all arrays, used or not."""
         return sum(values.nbytes for values in self._arrays.values())
 
+    def allocated(self) -> dict[str, int]:
+        """Rows per table that there is memory for."""
+        return {table: self._allocated(table) for table in self.used}
+
     def has_room(self, counts: dict[str, int]) -> bool:
         """Whether rows would fit without another allocation."""
         return all(self.used[table] + counts[table] <= self._allocated(table) for table in self.used)

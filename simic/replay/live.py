@@ -118,7 +118,7 @@ class LiveBuffer:
             raise ContractViolation(
                 f"a sequence of {int(lengths.max())} steps does not fit into replay.capacity {self._config.capacity}"
             )
-        pieces = _pieces(lengths, max(1, self._config.capacity // _PIECES))
+        pieces = _pieces(lengths, self._config.capacity)
         self._refuse_unless_each_fits(store, pieces)
         self._blueprints = store.blueprints
         ids = [self._append(store, chosen) for chosen in pieces]
@@ -185,7 +185,13 @@ class LiveBuffer:
         return out
 
     def get_state(self) -> dict[str, Any]:
-        """Arrays and plain JSON, nested: what is held, its priorities, every generator and counter."""
+        """Arrays and plain JSON, nested: what is held, its priorities, every generator and counter.
+
+        The living are moved together first: whoever goes on from the state then has the same room, and lets go of the
+        same sequences when the bytes run out.
+        """
+        if self._arena is not None:
+            self._compact(self._arena)
         slots = self._roster.slots()
         held = (
             None if self._arena is None else self._arena.export(self._roster.firsts[slots], self._roster.lengths[slots])
@@ -198,6 +204,7 @@ class LiveBuffer:
             "conservative": self.conservative,
             "blueprints": None if self._blueprints is None else list(self._blueprints),
             "experience": None if held is None else held.arrays,
+            "allocated": None if self._arena is None else self._arena.allocated(),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -221,7 +228,7 @@ class LiveBuffer:
         if arrays is not None:
             piece = Piece.checked(arrays, roster.lengths[slots])
             arena = Arena(piece)
-            arena.grow(piece.counts(), is_exact=True)
+            arena.grow(self._checked_sizes(state.get("allocated"), arena, piece), is_exact=True)
             roster.firsts[slots] = arena.append(piece)
         elif len(slots):
             raise ContractViolation("not the state of a live buffer: sequences without experience")
@@ -229,6 +236,22 @@ class LiveBuffer:
         self._roster, self._arena, self._draws, self.conservative = roster, arena, draws, conservative
         self._blueprints = blueprints
         self._uniform = np.random.Generator(bits)
+
+    def _checked_sizes(self, allocated: Any, arena: Arena, piece: Piece) -> dict[str, int]:
+        """Rows per table that were allocated; ContractViolation unless they hold ``piece`` and keep the budget."""
+        counts = piece.counts()
+        is_table = isinstance(allocated, Mapping) and set(allocated) == set(counts)
+        if not is_table or any(
+            type(allocated[table]) is not int or allocated[table] < counts[table] for table in counts
+        ):
+            raise ContractViolation(f"not the state of a live buffer: {allocated!r} allocated for {counts} rows")
+        needed = self._bookkeeping_bytes + arena.bytes_of(dict(allocated))
+        if needed > self._budget_bytes:
+            raise ContractViolation(
+                f"the state takes {needed / _MIB:.1f} MiB, replay.max_mb is {self._config.max_mb}: restore it under "
+                "the configuration it was written with"
+            )
+        return dict(allocated)
 
     @property
     def _budget_bytes(self) -> int:
@@ -238,14 +261,18 @@ class LiveBuffer:
     def _fixed_bytes(self) -> int:
         return self._roster.size_bytes + self._priorities.size_bytes
 
+    @property
+    def _bookkeeping_bytes(self) -> int:
+        """With nothing held."""
+        return self._fixed_bytes - self._roster.slots().nbytes
+
     def _refuse_unless_each_fits(self, store: GraphStore, pieces: list[Ids]) -> None:
         """Into an empty buffer; asked before anything leaves, so that a refused store costs nobody their place."""
         if not pieces:
             return
         like = self._arena or Arena(piece_of(store, pieces[0][:1]))
-        bookkeeping = self._fixed_bytes - self._roster.slots().nbytes
         for chosen in pieces:
-            needed = bookkeeping + like.bytes_of(counts_of(store, chosen))
+            needed = self._bookkeeping_bytes + like.bytes_of(counts_of(store, chosen))
             if needed > self._budget_bytes:
                 raise ContractViolation(
                     f"{len(chosen)} sequences of {needed / _MIB:.1f} MiB with the bookkeeping do not fit into "
@@ -318,9 +345,11 @@ def _worth_moving(live_rows: int) -> int:
     return live_rows + live_rows // 2
 
 
-def _pieces(lengths: NDArray[np.int64], steps: int) -> list[Ids]:
-    """Runs of sequences of about ``steps`` steps each, at least one sequence."""
+def _pieces(lengths: NDArray[np.int64], capacity: int) -> list[Ids]:
+    """Runs of sequences of about an eighth of ``capacity`` each and never more than it; at least one sequence."""
     if not len(lengths):
         return []
-    number = (np.cumsum(lengths) - lengths) // steps
-    return np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(number)) + 1)
+    number = (np.cumsum(lengths) - lengths) // max(1, capacity // _PIECES)
+    runs = np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(number)) + 1)
+    # Only the last sequence of a run can end beyond its eighth, so without it the others always fit.
+    return [piece for run in runs for piece in ([run] if lengths[run].sum() <= capacity else [run[:-1], run[-1:]])]

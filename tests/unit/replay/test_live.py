@@ -78,6 +78,20 @@ def test_batches_are_those_of_the_store_they_came_from(store: GraphStore) -> Non
             assert_same_batch(live.batch(given[rows]), store.batch(rows))
 
 
+def test_capacity_holds_where_one_sequence_alone_fills_it(tmp_path: Path) -> None:
+    """And what it wrote down as its state then is one that it takes back."""
+    for index, lasts in enumerate(((0, None), (None, 0))):
+        reports = [r for key, last in enumerate(lasts) for r in episode(key, truncate_at=last)]
+        write_snapshot(tmp_path / str(index), reports, split="train")
+        uneven = GraphStore.load(tmp_path / str(index), blueprints=BLUEPRINTS)
+        assert sorted(uneven.sequences.lengths.tolist()) == [1, 20]
+        live, again = buffer(Time(), capacity=20), buffer(Time(), capacity=20)
+        ids = live.extend(uneven)
+        assert live.steps <= 20 and live.ids.tolist() == ids[-1:].tolist()
+        again.set_state(live.get_state())
+        assert_same_batch(again.batch(ids[-1:]), uneven.batch(np.array([1])))
+
+
 def test_what_acted_is_remembered(store: GraphStore) -> None:
     live = buffer(Time())
     slots = live._roster.slots_of(live.extend(store))
@@ -306,6 +320,24 @@ def test_its_state_goes_on_with_the_same_bits(store: GraphStore) -> None:
     assert go_on(other, store, time) == expected
 
 
+def test_its_state_goes_on_with_the_same_evictions_under_the_byte_budget(
+    two_sizes: tuple[GraphStore, GraphStore],
+) -> None:
+    """What was allocated beyond need, for graphs of either size, is as much a part of it as what is held."""
+    dense, sparse = two_sizes
+    time = Time()
+    for given in ((sparse,), (dense, sparse), (sparse, dense), (sparse, dense, sparse)):
+        live, again = (buffer(time, capacity=1000, max_mb=1) for _ in range(2))
+        for some in given:
+            live.extend(some)
+        again.set_state(_through_json(live.get_state()))
+        for some in (dense, sparse, sparse, dense, dense, sparse):
+            assert again.extend(some).tolist() == live.extend(some).tolist()
+            assert (again.ids.tolist(), again.evicted) == (live.ids.tolist(), live.evicted)
+            assert again.size_bytes == live.size_bytes
+        assert live.evicted["bytes"]
+
+
 def test_an_empty_buffers_state_goes_on_too(store: GraphStore) -> None:
     time = Time()
     one, other = buffer(time), buffer(time, seed=3)
@@ -339,6 +371,9 @@ SPOILERS: dict[str, Any] = {
     "an edge elsewhere": lambda s: s["experience"]["connects"].__setitem__((0, 0), 99),
     "offsets fall": lambda s: s["experience"]["slot_ptr"].__setitem__(1, 10**6),
     "no experience": lambda s: s.update(experience=None),
+    "no sizes": lambda s: s.pop("allocated"),
+    "too little allocated": lambda s: s["allocated"].update(row=1),
+    "more allocated than there may be": lambda s: s["allocated"].update(row=10**9),
     "no generator": lambda s: s.update(uniform={"bit_generator": "MT19937"}),
 }
 
