@@ -60,9 +60,10 @@ class MappedColumns(NamedTuple):
 class Pages:
     """Keeps what a mapped store holds in memory within a budget, by letting go of all of it when that is used up."""
 
-    def __init__(self, maps: list[NDArray[Any]], max_bytes: int) -> None:
+    def __init__(self, maps: list[NDArray[Any]], graphs: int, max_bytes: int) -> None:
+        """``graphs`` is the number of graph rows; what a row touches is its share of every column, edges included."""
         self._maps, self._max_bytes = maps, max_bytes
-        self._row_bytes = sum(array.nbytes for array in maps) // max(1, max(len(array) for array in maps)) + 1
+        self._row_bytes = sum(array.nbytes for array in maps) // max(1, graphs) + 1
         self._resident = 0
 
     def touched(self, sequences: int, rows: int) -> None:

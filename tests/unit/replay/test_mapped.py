@@ -178,6 +178,21 @@ def test_buffer001_memory_stays_within_the_budget_while_all_of_a_larger_store_is
     assert grown < budget
 
 
+def test_buffer001_a_row_counts_with_all_its_edges(
+    in_memory: GraphStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once through all sequences, without the allowance per sequence, is at least the bytes of everything."""
+    monkeypatch.setattr(mapped, "_PAGE_BYTES", 0)
+    store = map_store(tmp_path / "snapshot", tmp_path / "cache")
+    released: list[object] = []
+    monkeypatch.setattr(mapped, "release_pages", released.append)
+    pages = store._pages
+    assert pages is not None
+    pages._max_bytes = store.size_bytes * 4 // 5
+    store.batch(np.arange(len(store)))
+    assert released
+
+
 def _repeat(snapshot: Path, times: int) -> None:
     """The same episodes again and again under other run ids, sorted, in a snapshot that is still whole."""
     path = snapshot / "steps.parquet"
