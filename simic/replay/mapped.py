@@ -33,6 +33,7 @@ _LOG = logging.getLogger(__name__)
 _FORMAT = 1
 _CHUNK_ROWS = 8192
 """Steps converted at a time."""
+_BUILDING = ".building-"
 _SEQUENCES_NAME = "sequences.arrow"
 _FIRST_OF = {child: columns[0] for child, columns in CHILDREN.items()}
 _SEQUENCE_SCHEMA = pa.schema(
@@ -78,7 +79,10 @@ class Pages:
 def map_snapshot(
     steps_file: Path, split: str, blueprints: tuple[str, ...], gamma: float, folder: Path
 ) -> MappedColumns:
-    """The columns of a split, mapped from ``folder``, which is made first where it is missing or damaged."""
+    """The columns of a split, mapped from ``folder``, which is made first where it is missing or damaged.
+
+    The caller sees to it that nobody else writes beside ``folder``: what a killed process left there is removed.
+    """
     key = digest_of([_FORMAT, FEATURE_VERSION, folder.name, list(blueprints), gamma])
     folder = folder.with_name(f"{folder.name}-{key[:12]}")
     if folder.exists():
@@ -89,7 +93,9 @@ def map_snapshot(
             _LOG.warning("%s; it is made again from the snapshot", error)
             shutil.rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
+    for left in folder.parent.glob(f"{_BUILDING}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    building = Path(tempfile.mkdtemp(prefix=_BUILDING, dir=folder.parent))
     try:
         _write(building, steps_file, split, blueprints, gamma)
         publish_columns(building, folder, key)

@@ -113,6 +113,14 @@ def test_d6_a_failure_while_writing_leaves_nothing_behind(
     assert list(cache.iterdir()) == []
 
 
+def test_what_a_killed_process_left_is_removed(in_memory: GraphStore, tmp_path: Path) -> None:
+    left = tmp_path / "cache" / ".building-left"
+    left.mkdir(parents=True)
+    (left / "slot_x.npy").write_bytes(b"half")
+    store = map_store(tmp_path / "snapshot", tmp_path / "cache")
+    assert store.is_mapped and not left.exists()
+
+
 def test_an_episode_in_two_places_is_refused(
     in_memory: GraphStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
