@@ -19,7 +19,7 @@ from simic.replay.flat import CHILDREN, COLUMNS, ROW_COLUMNS, Arrays, ptr_name
 from simic.replay.graphs import GraphTable, local_edges, spans
 from simic.replay.store import GraphStore
 
-__all__ = ["Arena", "Piece", "piece_of"]
+__all__ = ["Arena", "Piece", "counts_of", "piece_of"]
 
 ROWS = "row"
 _GROWTH = 1.5
@@ -66,6 +66,14 @@ class Piece(NamedTuple):
         return Piece(lengths, columns)
 
 
+def counts_of(store: GraphStore, sequence_ids: NDArray[np.int64]) -> dict[str, int]:
+    """``piece_of(...).counts()``, from the offsets alone."""
+    places = store.places(sequence_ids)
+    rows = np.concatenate([spans(places.starts, places.lengths), places.finals])
+    ptrs = {child: getattr(store.table, ptr_name(child)).numpy() for child in CHILDREN}
+    return {ROWS: len(rows), **{child: int((ptr[rows + 1] - ptr[rows]).sum()) for child, ptr in ptrs.items()}}
+
+
 def piece_of(store: GraphStore, sequence_ids: NDArray[np.int64]) -> Piece:
     """Sequences of a store; where a final state stands, the columns of steps are 0 and no action is legal."""
     places = store.places(sequence_ids)
@@ -110,13 +118,20 @@ class Arena:
         """Bytes of all arrays, used or not."""
         return sum(values.nbytes for values in self._arrays.values())
 
+    def allocated(self) -> dict[str, int]:
+        """Rows per table that there is memory for."""
+        return {table: self._allocated(table) for table in self.used}
+
     def has_room(self, counts: dict[str, int]) -> bool:
         """Whether rows would fit without another allocation."""
         return all(self.used[table] + counts[table] <= self._allocated(table) for table in self.used)
 
     def grown_bytes(self, counts: dict[str, int], *, is_exact: bool = False) -> int:
         """``size_bytes`` after ``grow`` with the same arguments."""
-        sizes = self._grown(counts, is_exact)
+        return self.bytes_of(self._grown(counts, is_exact))
+
+    def bytes_of(self, sizes: dict[str, int]) -> int:
+        """What tables of that many rows would take alone."""
         return sum(
             self._length(name, sizes) * values.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
             for name, values in self._arrays.items()
@@ -129,6 +144,12 @@ class Arena:
             larger = np.zeros((self._length(name, sizes), *values.shape[1:]), dtype=values.dtype)
             larger[: len(values)] = values
             self._arrays[name] = larger
+
+    def clear(self) -> None:
+        """Forget every row and give its memory back."""
+        for name, values in self._arrays.items():
+            self._arrays[name] = values[: int(name in {ptr_name(child) for child in CHILDREN})].copy()
+        self.used = dict.fromkeys(self.used, 0)
 
     def append(self, piece: Piece) -> NDArray[np.int64]:
         """Copy a piece behind what is there, where ``has_room``; the first rows [E] of its sequences."""

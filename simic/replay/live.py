@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.config import ReplayConfig
 from simic.contracts.errors import ConfigError, ContractViolation
-from simic.replay.arena import ROWS, Arena, Piece, piece_of
+from simic.replay.arena import ROWS, Arena, Piece, counts_of, piece_of
 from simic.replay.assemble import Places, assemble
 from simic.replay.batch import SequenceBatch
 from simic.replay.flat import Flat
@@ -105,7 +105,7 @@ class LiveBuffer:
         """Copy every sequence of ``store`` in, and return their ids in its order; those that left again are gone.
 
         Raises ContractViolation for a sequence that alone is more than the buffer may hold, and for a store whose
-        blueprints are not those of the first.
+        blueprints are not those of the first; nothing has left for it then but what was too old.
         """
         if self._blueprints not in (None, store.blueprints):
             raise ContractViolation(
@@ -118,8 +118,10 @@ class LiveBuffer:
             raise ContractViolation(
                 f"a sequence of {int(lengths.max())} steps does not fit into replay.capacity {self._config.capacity}"
             )
+        pieces = _pieces(lengths, self._config.capacity)
+        self._refuse_unless_each_fits(store, pieces)
         self._blueprints = store.blueprints
-        ids = [self._append(store, chosen) for chosen in _pieces(lengths, max(1, self._config.capacity // _PIECES))]
+        ids = [self._append(store, chosen) for chosen in pieces]
         self._tell()
         return np.concatenate(ids) if ids else np.zeros(0, dtype=np.int64)
 
@@ -183,7 +185,13 @@ class LiveBuffer:
         return out
 
     def get_state(self) -> dict[str, Any]:
-        """Arrays and plain JSON, nested: what is held, its priorities, every generator and counter."""
+        """Arrays and plain JSON, nested: what is held, its priorities, every generator and counter.
+
+        The living are moved together first: whoever goes on from the state then has the same room, and lets go of the
+        same sequences when the bytes run out.
+        """
+        if self._arena is not None:
+            self._compact(self._arena)
         slots = self._roster.slots()
         held = (
             None if self._arena is None else self._arena.export(self._roster.firsts[slots], self._roster.lengths[slots])
@@ -196,6 +204,7 @@ class LiveBuffer:
             "conservative": self.conservative,
             "blueprints": None if self._blueprints is None else list(self._blueprints),
             "experience": None if held is None else held.arrays,
+            "allocated": None if self._arena is None else self._arena.allocated(),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -219,7 +228,7 @@ class LiveBuffer:
         if arrays is not None:
             piece = Piece.checked(arrays, roster.lengths[slots])
             arena = Arena(piece)
-            arena.grow(piece.counts(), is_exact=True)
+            arena.grow(self._checked_sizes(state.get("allocated"), arena, piece), is_exact=True)
             roster.firsts[slots] = arena.append(piece)
         elif len(slots):
             raise ContractViolation("not the state of a live buffer: sequences without experience")
@@ -228,6 +237,22 @@ class LiveBuffer:
         self._blueprints = blueprints
         self._uniform = np.random.Generator(bits)
 
+    def _checked_sizes(self, allocated: Any, arena: Arena, piece: Piece) -> dict[str, int]:
+        """Rows per table that were allocated; ContractViolation unless they hold ``piece`` and keep the budget."""
+        counts = piece.counts()
+        is_table = isinstance(allocated, Mapping) and set(allocated) == set(counts)
+        if not is_table or any(
+            type(allocated[table]) is not int or allocated[table] < counts[table] for table in counts
+        ):
+            raise ContractViolation(f"not the state of a live buffer: {allocated!r} allocated for {counts} rows")
+        needed = self._bookkeeping_bytes + arena.bytes_of(dict(allocated))
+        if needed > self._budget_bytes:
+            raise ContractViolation(
+                f"the state takes {needed / _MIB:.1f} MiB, replay.max_mb is {self._config.max_mb}: restore it under "
+                "the configuration it was written with"
+            )
+        return dict(allocated)
+
     @property
     def _budget_bytes(self) -> int:
         return self._config.max_mb * _MIB
@@ -235,6 +260,24 @@ class LiveBuffer:
     @property
     def _fixed_bytes(self) -> int:
         return self._roster.size_bytes + self._priorities.size_bytes
+
+    @property
+    def _bookkeeping_bytes(self) -> int:
+        """With nothing held."""
+        return self._fixed_bytes - self._roster.slots().nbytes
+
+    def _refuse_unless_each_fits(self, store: GraphStore, pieces: list[Ids]) -> None:
+        """Into an empty buffer; asked before anything leaves, so that a refused store costs nobody their place."""
+        if not pieces:
+            return
+        like = self._arena or Arena(piece_of(store, pieces[0][:1]))
+        for chosen in pieces:
+            needed = self._bookkeeping_bytes + like.bytes_of(counts_of(store, chosen))
+            if needed > self._budget_bytes:
+                raise ContractViolation(
+                    f"{len(chosen)} sequences of {needed / _MIB:.1f} MiB with the bookkeeping do not fit into "
+                    f"replay.max_mb {self._config.max_mb} even alone: raise it or hand over shorter sequences"
+                )
 
     def _append(self, store: GraphStore, sequence_ids: Ids) -> Ids:
         piece = piece_of(store, sequence_ids)
@@ -271,10 +314,9 @@ class LiveBuffer:
             elif live:
                 self._leave(self._roster.first_to_go(max(int(piece.lengths.sum()), self.steps // _PIECES)), "bytes")
             else:
-                raise ContractViolation(
-                    f"{len(piece.lengths)} sequences do not fit into replay.max_mb {self._config.max_mb} even alone: "
-                    "raise it or hand them over in smaller stores"
-                )
+                # It fits alone, ``extend`` has seen to that; what was allocated for graphs of other sizes does not.
+                arena.clear()
+                arena.grow(counts, is_exact=True)
 
     def _compact(self, arena: Arena) -> None:
         slots = self._roster.slots()
@@ -303,9 +345,11 @@ def _worth_moving(live_rows: int) -> int:
     return live_rows + live_rows // 2
 
 
-def _pieces(lengths: NDArray[np.int64], steps: int) -> list[Ids]:
-    """Runs of sequences of about ``steps`` steps each, at least one sequence."""
+def _pieces(lengths: NDArray[np.int64], capacity: int) -> list[Ids]:
+    """Runs of sequences of about an eighth of ``capacity`` each and never more than it; at least one sequence."""
     if not len(lengths):
         return []
-    number = (np.cumsum(lengths) - lengths) // steps
-    return np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(number)) + 1)
+    number = (np.cumsum(lengths) - lengths) // max(1, capacity // _PIECES)
+    runs = np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(number)) + 1)
+    # Only the last sequence of a run can end beyond its eighth, so without it the others always fit.
+    return [piece for run in runs for piece in ([run] if lengths[run].sum() <= capacity else [run[:-1], run[-1:]])]

@@ -33,6 +33,7 @@ _LOG = logging.getLogger(__name__)
 _FORMAT = 1
 _CHUNK_ROWS = 8192
 """Steps converted at a time."""
+_BUILDING = ".building-"
 _SEQUENCES_NAME = "sequences.arrow"
 _FIRST_OF = {child: columns[0] for child, columns in CHILDREN.items()}
 _SEQUENCE_SCHEMA = pa.schema(
@@ -60,9 +61,10 @@ class MappedColumns(NamedTuple):
 class Pages:
     """Keeps what a mapped store holds in memory within a budget, by letting go of all of it when that is used up."""
 
-    def __init__(self, maps: list[NDArray[Any]], max_bytes: int) -> None:
+    def __init__(self, maps: list[NDArray[Any]], graphs: int, max_bytes: int) -> None:
+        """``graphs`` is the number of graph rows; what a row touches is its share of every column, edges included."""
         self._maps, self._max_bytes = maps, max_bytes
-        self._row_bytes = sum(array.nbytes for array in maps) // max(1, max(len(array) for array in maps)) + 1
+        self._row_bytes = sum(array.nbytes for array in maps) // max(1, graphs) + 1
         self._resident = 0
 
     def touched(self, sequences: int, rows: int) -> None:
@@ -77,7 +79,10 @@ class Pages:
 def map_snapshot(
     steps_file: Path, split: str, blueprints: tuple[str, ...], gamma: float, folder: Path
 ) -> MappedColumns:
-    """The columns of a split, mapped from ``folder``, which is made first where it is missing or damaged."""
+    """The columns of a split, mapped from ``folder``, which is made first where it is missing or damaged.
+
+    The caller sees to it that nobody else writes beside ``folder``: what a killed process left there is removed.
+    """
     key = digest_of([_FORMAT, FEATURE_VERSION, folder.name, list(blueprints), gamma])
     folder = folder.with_name(f"{folder.name}-{key[:12]}")
     if folder.exists():
@@ -88,7 +93,9 @@ def map_snapshot(
             _LOG.warning("%s; it is made again from the snapshot", error)
             shutil.rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
+    for left in folder.parent.glob(f"{_BUILDING}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    building = Path(tempfile.mkdtemp(prefix=_BUILDING, dir=folder.parent))
     try:
         _write(building, steps_file, split, blueprints, gamma)
         publish_columns(building, folder, key)

@@ -84,7 +84,7 @@ class GraphStore:
     @staticmethod
     def _of_columns(columns: MappedColumns, blueprints: tuple[str, ...], max_bytes: int) -> GraphStore:
         flat = columns.flat()
-        pages = Pages(columns.maps(), max_bytes)
+        pages = Pages(columns.maps(), flat.table.graphs, max_bytes)
         return GraphStore(columns.sequences, flat.steps, flat.masks, flat.table, blueprints, pages)
 
     @property

@@ -64,5 +64,28 @@ def test_rows_out_of_order_are_refused(tmp_path: Path) -> None:
     manifest = write_snapshot(
         tmp_path / "s", episode(3), split="train", change=lambda rows: [rows[1], rows[0], *rows[2:]]
     )
-    with pytest.raises(ContractViolation, match="step 1 out of place"):
+    with pytest.raises(ContractViolation, match="gap at row 0"):
         chunks(manifest, 100)
+
+
+def _no_version(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "controller": "learned", "policy_version": None} for row in rows]
+
+
+def _ends_early(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "truncated": row["truncated"] or row["step"] == 0} for row in rows]
+
+
+def _twice(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return rows + [row for row in rows if row["run_id"] == rows[0]["run_id"]]
+
+
+@pytest.mark.parametrize("spoil", [_no_version, _ends_early, _twice])
+def test_what_training_refuses_is_not_exported(tmp_path: Path, spoil: Any) -> None:
+    reports = [report for key in range(3) for report in episode(key, horizon=8)]
+    manifest = write_snapshot(tmp_path / "s", reports, split="train", change=spoil)
+    with pytest.raises(ContractViolation):
+        graph_store(manifest)
+    for rows in (4, 100):
+        with pytest.raises(ContractViolation):
+            chunks(manifest, rows)

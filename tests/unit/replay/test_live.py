@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.batches import assert_same_batch, small_store
-from support.reports import episode
+from support.reports import BLUEPRINTS, episode
 from support.snapshots import write_snapshot
 
 from simic.contracts.config import ReplayConfig, TrainConfig
@@ -76,6 +76,20 @@ def test_batches_are_those_of_the_store_they_came_from(store: GraphStore) -> Non
         rows = np.flatnonzero(np.isin(given, held))
         if len(rows):
             assert_same_batch(live.batch(given[rows]), store.batch(rows))
+
+
+def test_capacity_holds_where_one_sequence_alone_fills_it(tmp_path: Path) -> None:
+    """And what it wrote down as its state then is one that it takes back."""
+    for index, lasts in enumerate(((0, None), (None, 0))):
+        reports = [r for key, last in enumerate(lasts) for r in episode(key, truncate_at=last)]
+        write_snapshot(tmp_path / str(index), reports, split="train")
+        uneven = GraphStore.load(tmp_path / str(index), blueprints=BLUEPRINTS)
+        assert sorted(uneven.sequences.lengths.tolist()) == [1, 20]
+        live, again = buffer(Time(), capacity=20), buffer(Time(), capacity=20)
+        ids = live.extend(uneven)
+        assert live.steps <= 20 and live.ids.tolist() == ids[-1:].tolist()
+        again.set_state(live.get_state())
+        assert_same_batch(again.batch(ids[-1:]), uneven.batch(np.array([1])))
 
 
 def test_what_acted_is_remembered(store: GraphStore) -> None:
@@ -163,6 +177,52 @@ def test_too_small_is_said_at_once(store: GraphStore, tmp_path: Path) -> None:
     long = GraphStore.load(tmp_path / "long", blueprints=store.blueprints)
     with pytest.raises(ContractViolation, match=r"replay\.max_mb 1 even alone"):
         buffer(Time(), capacity=3000, max_mb=1).extend(long)
+
+
+def test_a_store_that_is_refused_displaces_nobody(store: GraphStore, tmp_path: Path) -> None:
+    """Also when only its last piece does not fit."""
+    live = buffer(Time(), capacity=3000, max_mb=1)
+    live.extend(store)
+    held, before = live.ids.tolist(), live.evicted
+    reports = [r for key in range(5) for r in episode(key, horizon=900 if key == 4 else 4)]
+    write_snapshot(tmp_path / "long", reports, split="train")
+    with pytest.raises(ContractViolation, match=r"replay\.max_mb 1 even alone"):
+        live.extend(GraphStore.load(tmp_path / "long", blueprints=store.blueprints))
+    assert live.ids.tolist() == held and live.evicted == before
+    assert_same_batch(live.batch(live.ids), store.batch(np.arange(12)))
+
+
+@pytest.fixture(scope="module")
+def two_sizes(tmp_path_factory: pytest.TempPathFactory) -> tuple[GraphStore, GraphStore]:
+    """Few graphs with many edges, and many graphs with one edge each."""
+    directory = tmp_path_factory.mktemp("sizes")
+
+    def connects(count: int) -> Any:
+        def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            for state in (row[name] for row in rows for name in ("state", "final_state")):
+                if state is not None:
+                    state["graph"]["connects"] = (state["graph"]["connects"] * count)[:count]
+            return rows
+
+        return change
+
+    stores = []
+    for name, count, episodes in (("dense", 300, 8), ("sparse", 1, 40)):
+        reports = [r for key in range(episodes) for r in episode(key, horizon=20)]
+        write_snapshot(directory / name, reports, split="train", change=connects(count))
+        stores.append(GraphStore.load(directory / name, blueprints=BLUEPRINTS))
+    return stores[0], stores[1]
+
+
+def test_buffer001_what_was_allocated_for_graphs_of_another_size_makes_room(
+    two_sizes: tuple[GraphStore, GraphStore],
+) -> None:
+    """Either fits, the rows of one beside the edges of the other do not."""
+    live = buffer(Time(), capacity=2400, max_mb=1)
+    for given in (*two_sizes, *two_sizes):
+        ids = live.extend(given)
+        assert live.size_bytes <= 1 << 20
+        assert_same_batch(live.batch(ids[-1:]), given.batch(np.array([len(given) - 1])))
 
 
 def test_d23_a_priority_for_what_has_left_finds_nobody(store: GraphStore) -> None:
@@ -260,6 +320,24 @@ def test_its_state_goes_on_with_the_same_bits(store: GraphStore) -> None:
     assert go_on(other, store, time) == expected
 
 
+def test_its_state_goes_on_with_the_same_evictions_under_the_byte_budget(
+    two_sizes: tuple[GraphStore, GraphStore],
+) -> None:
+    """What was allocated beyond need, for graphs of either size, is as much a part of it as what is held."""
+    dense, sparse = two_sizes
+    time = Time()
+    for given in ((sparse,), (dense, sparse), (sparse, dense), (sparse, dense, sparse)):
+        live, again = (buffer(time, capacity=1000, max_mb=1) for _ in range(2))
+        for some in given:
+            live.extend(some)
+        again.set_state(_through_json(live.get_state()))
+        for some in (dense, sparse, sparse, dense, dense, sparse):
+            assert again.extend(some).tolist() == live.extend(some).tolist()
+            assert (again.ids.tolist(), again.evicted) == (live.ids.tolist(), live.evicted)
+            assert again.size_bytes == live.size_bytes
+        assert live.evicted["bytes"]
+
+
 def test_an_empty_buffers_state_goes_on_too(store: GraphStore) -> None:
     time = Time()
     one, other = buffer(time), buffer(time, seed=3)
@@ -293,6 +371,9 @@ SPOILERS: dict[str, Any] = {
     "an edge elsewhere": lambda s: s["experience"]["connects"].__setitem__((0, 0), 99),
     "offsets fall": lambda s: s["experience"]["slot_ptr"].__setitem__(1, 10**6),
     "no experience": lambda s: s.update(experience=None),
+    "no sizes": lambda s: s.pop("allocated"),
+    "too little allocated": lambda s: s["allocated"].update(row=1),
+    "more allocated than there may be": lambda s: s["allocated"].update(row=10**9),
     "no generator": lambda s: s.update(uniform={"bit_generator": "MT19937"}),
 }
 

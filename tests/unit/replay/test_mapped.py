@@ -113,6 +113,14 @@ def test_d6_a_failure_while_writing_leaves_nothing_behind(
     assert list(cache.iterdir()) == []
 
 
+def test_what_a_killed_process_left_is_removed(in_memory: GraphStore, tmp_path: Path) -> None:
+    left = tmp_path / "cache" / ".building-left"
+    left.mkdir(parents=True)
+    (left / "slot_x.npy").write_bytes(b"half")
+    store = map_store(tmp_path / "snapshot", tmp_path / "cache")
+    assert store.is_mapped and not left.exists()
+
+
 def test_an_episode_in_two_places_is_refused(
     in_memory: GraphStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +184,21 @@ def test_buffer001_memory_stays_within_the_budget_while_all_of_a_larger_store_is
     assert pq.read_metadata(tmp_path / "s" / "steps.parquet").num_rows == 60 * 240
     assert size > 2 * budget
     assert grown < budget
+
+
+def test_buffer001_a_row_counts_with_all_its_edges(
+    in_memory: GraphStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once through all sequences, without the allowance per sequence, is at least the bytes of everything."""
+    monkeypatch.setattr(mapped, "_PAGE_BYTES", 0)
+    store = map_store(tmp_path / "snapshot", tmp_path / "cache")
+    released: list[object] = []
+    monkeypatch.setattr(mapped, "release_pages", released.append)
+    pages = store._pages
+    assert pages is not None
+    pages._max_bytes = store.size_bytes * 4 // 5
+    store.batch(np.arange(len(store)))
+    assert released
 
 
 def _repeat(snapshot: Path, times: int) -> None:
