@@ -171,7 +171,7 @@ class Doctor:
         return Check(name="dropped ids", health=Health.LOST, found=found, remedy="forgotten")
 
     def _orphans(self, lake: Lake) -> Check:
-        from simic.lake.parts import find_orphans
+        from simic.lake.parts import find_orphans, set_orphans_aside
 
         found = find_orphans(lake.store, lake.state)
         if not found:
@@ -179,10 +179,13 @@ class Doctor:
             return _healthy("orphans", f"none; {waiting} files of merged or dropped parts wait for their readers")
         told = f"{len(found)} files that no ledger line names: {_shown(found)}"
         if not self._is_repair:
-            return _repairable("orphans", told, "delete them, as an ingest does: their reports come again")
-        for name in found:
-            lake.store.delete(name)
-        return _repaired("orphans", told, "deleted: their deliveries were never acknowledged")
+            return _repairable("orphans", told, "set them aside, as an ingest does: their reports come again")
+        try:
+            lake.check_owner()
+            set_orphans_aside(lake.store, lake.state)
+        except IntegrityError as error:
+            return _damaged("orphans", str(error), "see the message; they stay where they are")
+        return _repaired("orphans", told, "set aside: their deliveries were never acknowledged")
 
     # -- what killed processes leave --------------------------------------------------------------
 
