@@ -26,6 +26,7 @@ __all__ = ["ID_COLUMNS", "LAKE_LOCK", "Lake", "open_lake", "write_ids"]
 LAKE_LOCK = "ingest"
 """Name of the lock that the one writer of the ledger holds, be it ingesting, merging, dropping or repairing."""
 _WHOLE = "whole-parts.json"
+_WHOLE_IDS = "whole-ids.json"
 _HOME_ID = "home.id"
 """Beside the ledgers, so that it is kept and restored with them."""
 ID_COLUMNS = ("report_id", "content_digest", "source", "line")
@@ -97,12 +98,12 @@ class Lake:
     def seen_files(self) -> list[Path]:
         """Local Parquet files with the ``ID_COLUMNS`` of every report that is known, dropped ones included.
 
-        Raises IntegrityError for one that is missing: without it a report told again would land twice.
+        Raises IntegrityError for ids of dropped reports that are missing or not as committed: without them a report
+        told again would land twice, with others a new one would pass for a repetition. Parts are for ``check``.
         """
-        remembered = [self.home.ids / remembered.file for remembered in self.state.remembered]
-        if missing := [path for path in remembered if not path.exists()]:
-            raise IntegrityError(f"{missing[0]}, with ids of dropped reports, is gone; see `simic doctor`")
-        return [*(self.ids_file(part) for part in self.parts), *remembered]
+        remembered = [SealedFile(self.home.ids / ids.file, ids.sha256, None) for ids in self.state.remembered]
+        check_once(remembered, self.home.data / _WHOLE_IDS, "see `simic doctor --deep`")
+        return [*(self.ids_file(part) for part in self.parts), *(file.path for file in remembered)]
 
     def ids_file(self, part: Part) -> Path:
         """The part itself, where it is at hand; else a local copy of its ids, made on first use."""
