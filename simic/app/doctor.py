@@ -140,6 +140,12 @@ class Doctor:
         judged = "size and SHA-256" if self._is_deep else "size; --deep takes digests"
         if not broken:
             yield _healthy("parts", f"{len(lake.parts)} parts as committed ({judged})")
+        gone = sum(lake.store.size_bytes(one.part.part) is None for one in broken)
+        if gone > 1 and 2 * gone > len(lake.parts):
+            found = f"{gone} of {len(lake.parts)} parts are not in {lake.store.place}"
+            remedy = "is it unmounted, or elsewhere? Bring it back or restore it; --repair takes out none of them"
+            yield _damaged("parts", found, remedy)
+            return
         for one in broken:
             name, rows = f"part {one.part.part}", f"{one.found}; {one.part.rows} rows"
             if not self._is_repair:
