@@ -121,6 +121,16 @@ def test_a_configured_bound_holds_at_every_ingest_and_none_holds_unasked(home: H
     assert report_ids(home) == ids(1, 2)
 
 
+def test_a_clock_far_ahead_lets_nothing_go_unasked(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    keeper(home, max_age_days=0.9).tidy()
+    ahead = FixedClock(NOW + timedelta(days=400))
+    keeper(home, ahead, max_age_days=0.9, remember_days=30).tidy()
+    assert "nothing goes by age this time" in caplog.text
+    assert report_ids(home) == ids(1, 2) and keeper(home).status().remembered_ids == 20
+    keeper(home, FixedClock(NOW + timedelta(days=2)), max_age_days=0.9).tidy()
+    assert report_ids(home) == []
+
+
 def test_drl_04_landed_rows_never_change_and_a_correction_is_an_appended_event(home: Home) -> None:
     """DRL-04: telling a report again with other content edits nothing; it is kept beside, and curation is as before."""
     files = {name: (home.experience / name).read_bytes() for name in stored(home)}
