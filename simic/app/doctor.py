@@ -142,6 +142,12 @@ class Doctor:
         judged = "size and SHA-256" if self._is_deep else "size; --deep takes digests"
         if not broken:
             yield _healthy("parts", f"{len(lake.parts)} parts as committed ({judged})")
+        gone = sum(lake.store.size_bytes(one.part.part) is None for one in broken)
+        if gone > 1 and 2 * gone > len(lake.parts):
+            found = f"{gone} of {len(lake.parts)} parts are not in {lake.store.place}"
+            remedy = "is it unmounted, or elsewhere? Bring it back or restore it; --repair takes out none of them"
+            yield _damaged("parts", found, remedy)
+            return
         for one in broken:
             name, rows = f"part {one.part.part}", f"{one.found}; {one.part.rows} rows"
             if not self._is_repair:
@@ -173,7 +179,7 @@ class Doctor:
         return _lost("dropped ids", found, "forgotten")
 
     def _orphans(self, lake: Lake) -> Check:
-        from simic.lake.parts import find_orphans
+        from simic.lake.parts import find_orphans, set_orphans_aside
 
         found = find_orphans(lake.store, lake.state)
         if not found:
@@ -181,10 +187,13 @@ class Doctor:
             return _healthy("orphans", f"none; {waiting} files of merged or dropped parts wait for their readers")
         told = f"{len(found)} files that no ledger line names: {_shown(found)}"
         if not self._is_repair:
-            return _repairable("orphans", told, "delete them, as an ingest does: their reports come again")
-        for name in found:
-            lake.store.delete(name)
-        return _repaired("orphans", told, "deleted: their deliveries were never acknowledged")
+            return _repairable("orphans", told, "set them aside, as an ingest does: their reports come again")
+        try:
+            lake.check_owner()
+            set_orphans_aside(lake.store, lake.state)
+        except IntegrityError as error:
+            return _damaged("orphans", str(error), "see the message; they stay where they are")
+        return _repaired("orphans", told, "set aside: their deliveries were never acknowledged")
 
     # -- what killed processes leave --------------------------------------------------------------
 

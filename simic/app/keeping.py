@@ -25,6 +25,7 @@ __all__ = ["Keeper"]
 
 _LOG = logging.getLogger(__name__)
 MIB = 1024 * 1024
+_MOST_AHEAD = timedelta(days=3)
 
 
 class Keeper:
@@ -82,14 +83,33 @@ class Keeper:
             return
         with self._writing("tidying the lake") as lake:
             try:
-                self._drop(lake, self._config.max_age_days, self._config.max_bytes)
+                is_ahead = self._is_clock_ahead(lake)
+                self._drop(lake, None if is_ahead else self._config.max_age_days, self._config.max_bytes)
                 if self._config.compact_parts:
                     self._merge(open_lake(self._home), least_parts=self._config.compact_parts, most_merges=1)
             except IntegrityError as error:
                 _LOG.warning("the lake was not tidied: %s", error)
             lake = open_lake(self._home)
-            if lake.state.retired:
+            if lake.state.retired and not is_ahead:
                 self._vacuum(lake, self._config.grace_minutes)
+
+    def _is_clock_ahead(self, lake: Lake) -> bool:
+        """Whether the clock is so far past all that the ledger knows that nothing should go by age unasked.
+
+        A lake that rested as long looks the same; it is tidied by the ingest after.
+        """
+        state, now = lake.state, self._clock()
+        moments = [part.landed_at for part in lake.parts] + list(state.retired.values())
+        moments += [remembered.dropped_at for remembered in state.remembered] + [line.at for line in state.damaged]
+        newest = max(moments, default=now)
+        if now - newest <= _MOST_AHEAD:
+            return False
+        _LOG.warning(
+            "nothing goes by age this time: the clock says %s, the ledger's newest line %s; if the clock is right, "
+            "`simic lake retain` and `simic lake vacuum` drop what is due",
+            now.isoformat(timespec="seconds"), newest.isoformat(timespec="seconds"),
+        )  # fmt: skip
+        return True
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[Lake]:

@@ -2,14 +2,14 @@
 
 The ledger line is the only commit point, and committed parts are all that readers and the deduplication see::
 
-    lock > delete unfinished files and orphans > claim > check > drop repetitions > quarantine > part: write,
+    lock > clear unfinished files and orphans > claim > check > drop repetitions > quarantine > part: write,
     fsync, rename, fsync > ledger line, fsync > acknowledge
 
     killed while ...              leaves behind          the next run
     ----------------------------  ---------------------  --------------------------------------------------
     writing, before the rename    an unfinished file     deletes it; the batch comes again
-    between rename and ledger     an orphaned part       deletes it; the batch comes again
-    writing the ledger line       a torn line, a part    ignores and cuts it, deletes the part; comes again
+    between rename and ledger     an orphaned part       sets it aside; the batch comes again
+    writing the ledger line       a torn line, a part    cuts it, sets the part aside; the batch comes again
     between ledger and ack        a delivery too many    drops every row as landed; acknowledges
     between quarantine and ack    a refusal too many     the view shows one: same source, line and bytes
 """
@@ -31,7 +31,7 @@ from simic.ingestion.batch import Batch
 from simic.ingestion.check import Checker
 from simic.lake.columns import ColumnReader, Landings, open_columns
 from simic.lake.lake import LAKE_LOCK, Lake, open_lake
-from simic.lake.parts import Part, delete_orphans, ledger_digest, schema_digest, write_part
+from simic.lake.parts import Part, ledger_digest, schema_digest, set_orphans_aside, write_part
 from simic.lake.quarantine import Quarantine
 from simic.lake.seen import SeenReports, open_seen
 from simic.runtime.clock import Clock
@@ -75,8 +75,8 @@ def ingest(
     with exclusive(home.locks / LAKE_LOCK, "ingest"):
         lake = open_lake(home)
         parts = lake.parts
-        _clean_up(lake)
         lake = lake.locate(started_at, provenance.code_version)
+        _clean_up(lake)
         lake.check()
         tmp = home.tmp / _TMP
         with open_seen(lake.seen_files(), tmp) as seen, open_columns(tmp) as columns:
@@ -123,10 +123,10 @@ def ingest(
 
 
 def _clean_up(lake: Lake) -> None:
-    """Removes what a killed run left behind; nothing of it was committed or acknowledged."""
+    """Takes what a killed run left out of the way; nothing of it was committed or acknowledged."""
     shutil.rmtree(lake.home.tmp / _TMP, ignore_errors=True)
-    for name in delete_orphans(lake.store, lake.state):
-        _LOG.warning("deleted %s: a killed run wrote it and never committed it; its reports come again", name)
+    for name in set_orphans_aside(lake.store, lake.state):
+        _LOG.warning("set aside %s: a killed run wrote it and never committed it; its reports come again", name)
 
 
 @dataclass

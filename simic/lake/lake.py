@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +18,7 @@ from simic.lake.ledger import Ledger
 from simic.lake.operations import PARTS_LEDGER, LedgerState, Located, Part, read_state
 from simic.lake.parts import synced
 from simic.lake.sealed import SealedFile, check_once
-from simic.lake.store import LocalParts, PartStore, connect_store, parse_url, sync_folder
+from simic.lake.store import ArrowParts, LocalParts, PartStore, connect_store, parse_url, sync_folder
 from simic.runtime.settings import Home
 
 __all__ = ["ID_COLUMNS", "LAKE_LOCK", "Lake", "open_lake", "write_ids"]
@@ -25,6 +26,9 @@ __all__ = ["ID_COLUMNS", "LAKE_LOCK", "Lake", "open_lake", "write_ids"]
 LAKE_LOCK = "ingest"
 """Name of the lock that the one writer of the ledger holds, be it ingesting, merging, dropping or repairing."""
 _WHOLE = "whole-parts.json"
+_WHOLE_IDS = "whole-ids.json"
+_HOME_ID = "home.id"
+"""Beside the ledgers, so that it is kept and restored with them."""
 ID_COLUMNS = ("report_id", "content_digest", "source", "line")
 """What recognises a report told twice, and says where it was told first."""
 
@@ -60,20 +64,46 @@ class Lake:
         return open_lake(self.home)
 
     def locate(self, at: datetime, code_version: str) -> Lake:
-        """Before anything lands: writes down which store the parts are in, if it is not the home's own."""
+        """Before anything lands: writes down which store the parts are in, if it is not the home's own.
+
+        Raises IntegrityError where the parts in it are another home's, or of a ledger that is no more.
+        """
+        self.check_owner()
+        if isinstance(self.store, ArrowParts) and self.store.owner() is None:
+            self.store.own(_home_id(self.home))
         if self.home.lake_url is None or self.state.url is not None:
             return self
         return self.commit(Located(at=at, code_version=code_version, url=self.home.lake_url))
 
+    def check_owner(self) -> None:
+        """Raises IntegrityError where another home has said that the parts in the store are its own; changes nothing.
+
+        Two ledgers cannot share a prefix: each would take the other's parts for orphans.
+        """
+        store = self.store
+        if not isinstance(store, ArrowParts):
+            return
+        owner = store.owner()
+        if owner is not None and owner != (known := _home_id(self.home, is_made=False)):
+            raise IntegrityError(
+                f"{store.place} belongs to home {owner}, this is {known or 'a home without an id'}: name another "
+                f"prefix, or restore {self.home.ledger / _HOME_ID} from a backup if this is that home"
+            )
+        if self.state.url is None and (found := store.names()):
+            raise IntegrityError(
+                f"{store.place} holds {len(found)} parts, but the ledger of {self.home.root} names none: name another "
+                "prefix if they are another home's, or restore the ledger from a backup; see `simic doctor`"
+            )
+
     def seen_files(self) -> list[Path]:
         """Local Parquet files with the ``ID_COLUMNS`` of every report that is known, dropped ones included.
 
-        Raises IntegrityError for one that is missing: without it a report told again would land twice.
+        Raises IntegrityError for ids of dropped reports that are missing or not as committed: without them a report
+        told again would land twice, with others a new one would pass for a repetition. Parts are for ``check``.
         """
-        remembered = [self.home.ids / remembered.file for remembered in self.state.remembered]
-        if missing := [path for path in remembered if not path.exists()]:
-            raise IntegrityError(f"{missing[0]}, with ids of dropped reports, is gone; see `simic doctor`")
-        return [*(self.ids_file(part) for part in self.parts), *remembered]
+        remembered = [SealedFile(self.home.ids / ids.file, ids.sha256, None) for ids in self.state.remembered]
+        check_once(remembered, self.home.data / _WHOLE_IDS, "see `simic doctor --deep`")
+        return [*(self.ids_file(part) for part in self.parts), *(file.path for file in remembered)]
 
     def ids_file(self, part: Part) -> Path:
         """The part itself, where it is at hand; else a local copy of its ids, made on first use."""
@@ -114,6 +144,23 @@ def write_ids(lake: Lake, parts: Iterable[Part], target: Path) -> int:
         sync_folder(target.parent.parent)
     unfinished.replace(target)
     return rows
+
+
+def _home_id(home: Home, *, is_made: bool = True) -> str:
+    """Random, made once; empty where there is none and ``is_made`` is false."""
+    path = home.ledger / _HOME_ID
+    try:
+        return path.read_text("ascii").strip()
+    except FileNotFoundError:
+        if not is_made:
+            return ""
+    made, unfinished = secrets.token_hex(16), home.tmp / f"{_HOME_ID}.{os.getpid()}.tmp"
+    with synced(unfinished) as file:
+        file.write(made.encode())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished.replace(path)
+    sync_folder(path.parent)
+    return made
 
 
 def _id_batches(store: PartStore, part: Part) -> Iterable[pa.RecordBatch]:

@@ -1,8 +1,8 @@
 """Parts: Parquet files that exist whole or not at all, and count only once a ledger lists them.
 
 Order of a landing: write under ``tmp``, fsync, hand it to the store, which makes it durable; then, by the caller, one
-ledger line, fsync. A part in the store that no ledger line names is an orphan of a crash and may be deleted: its
-source was never acknowledged.
+ledger line, fsync. A part in the store that no ledger line names is the orphan of a crash, whose source was never
+acknowledged; but where there are many, it is the ledger that is wrong, so orphans are set aside and never deleted.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = [
     "Written",
     "check_part",
     "committed_parts",
-    "delete_orphans",
     "file_digest",
     "find_orphans",
     "ledger_digest",
     "part_name",
     "schema_digest",
+    "set_orphans_aside",
     "store_part",
     "sync_folder",
     "synced",
@@ -44,6 +44,8 @@ __all__ = [
 
 _ROW_GROUP = 131_072
 """Rows."""
+_MOST_ORPHANS = 3
+"""A kill leaves one, be it an ingest's or a merge's, and the next ingest looks before it lands anything."""
 
 Checkpoint = Callable[[str], None]
 
@@ -113,11 +115,21 @@ def find_orphans(store: PartStore, state: LedgerState) -> list[str]:
     return [name for name in store.names() if name not in named]
 
 
-def delete_orphans(store: PartStore, state: LedgerState) -> list[str]:
-    """Deletes part files that no ledger line names and returns their names."""
+def set_orphans_aside(store: PartStore, state: LedgerState) -> list[str]:
+    """Moves part files that no ledger line names out of the way and returns their names.
+
+    Raises IntegrityError, and moves nothing, where there are more than kills leave: then they are somebody's parts.
+    """
     found = find_orphans(store, state)
+    most = _MOST_ORPHANS if state.named else 1
+    if len(found) > most:
+        raise IntegrityError(
+            f"{store.place} holds {len(found)} parts that no ledger line names, from {found[0]} to {found[-1]}; killed "
+            f"runs leave at most {most}, so the ledger is older than its store, or these are another home's: restore "
+            "the newest ledger or name another place, and see `simic doctor`; nothing was changed"
+        )
     for name in found:
-        store.delete(name)
+        store.set_aside(name)
     return found
 
 

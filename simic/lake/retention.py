@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from simic.contracts.errors import IntegrityError
 from simic.lake.lake import Lake, write_ids
 from simic.lake.operations import Dropped, Forgotten, Part, Remembered
-from simic.lake.parts import file_digest, sync_folder
+from simic.lake.parts import check_part, file_digest, sync_folder
 
 __all__ = ["Swept", "drop", "forget", "older_than", "over_bytes", "vacuum"]
 
@@ -49,8 +49,11 @@ def drop(
 ) -> Lake:
     """Takes parts out, in one line; the caller holds the lake's lock.
 
-    ``checkpoint`` hears ``remembered`` and ``committed``.
+    ``checkpoint`` hears ``remembered`` and ``committed``. Raises IntegrityError, and changes nothing, if a part is not
+    what was committed: its ids would be believed from then on.
     """
+    for part in parts:
+        check_part(lake.store, part)
     digest = hashlib.sha256("".join(part.sha256 for part in parts).encode()).hexdigest()
     path = lake.home.ids / f"dropped-{digest[:16]}.parquet"
     rows, expected = write_ids(lake, parts, path), sum(part.rows for part in parts)

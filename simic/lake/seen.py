@@ -10,6 +10,7 @@ from typing import NamedTuple
 import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from simic.contracts.errors import IntegrityError
 from simic.lake.duck import connect
 
 __all__ = ["Landed", "SeenReports", "open_seen"]
@@ -43,12 +44,29 @@ class SeenReports:
         """Takes newly committed parts into account."""
         new = [str(path) for path in parts]
         if new:
-            self._connection.execute(
-                "INSERT INTO seen SELECT hash(report_id), file_index + $known "
-                "FROM read_parquet($new, hive_partitioning = false)",
-                {"known": len(self._parts), "new": new},
-            )
+            try:
+                self._connection.execute(
+                    "INSERT INTO seen SELECT hash(report_id), file_index + $known "
+                    "FROM read_parquet($new, hive_partitioning = false)",
+                    {"known": len(self._parts), "new": new},
+                )
+            except duckdb.Error:
+                self._blame(new)
+                raise  # every file can be read, so it was something else: no room to spill, say
             self._parts += new
+
+    def _blame(self, paths: Iterable[str]) -> None:
+        """Raises IntegrityError that names the first file whose ids cannot be read."""
+        for path in paths:
+            try:
+                self._connection.execute(
+                    "SELECT max(hash(report_id)) FROM read_parquet($path, hive_partitioning = false)", {"path": path}
+                )
+            except duckdb.Error as error:
+                raise IntegrityError(
+                    f"{path}: expected the ids of landed reports, found what cannot be read "
+                    f"({str(error).partition(chr(10))[0]}); see `simic doctor --deep`"
+                ) from error
 
     def find(self, report_ids: Sequence[str]) -> dict[str, Landed]:
         """Those of the given ids that have landed, and where."""

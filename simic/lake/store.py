@@ -24,6 +24,8 @@ __all__ = ["ArrowParts", "LocalParts", "PartStore", "connect_store", "parse_url"
 
 _BLOCK_BYTES = 1024 * 1024
 _ASIDE = "damaged"
+_OWNER = "simic-home"
+"""Object below the prefix that names the home whose parts these are."""
 _CONNECT_S, _REQUEST_S, _ATTEMPTS = 5.0, 30.0, 3
 
 
@@ -189,6 +191,19 @@ class ArrowParts:
             self.filesystem.copy_file(name, f"{_ASIDE}/{name}")
             self.filesystem.delete_file(name)
         return True
+
+    def owner(self) -> str | None:
+        """Id of the home whose parts these are; None where no home has said so."""
+        with _storing(f"look for the owner of {self.place}"):
+            if self.size_bytes(_OWNER) is None:
+                return None
+            with self.filesystem.open_input_file(_OWNER) as file:
+                return str(file.read().decode("ascii", "replace").strip())
+
+    def own(self, owner: str) -> None:
+        """Says whose parts these are."""
+        with _storing(f"write the owner of {self.place}"), self.filesystem.open_output_stream(_OWNER) as sink:
+            sink.write(owner.encode())
 
 
 def connect_store(url: str) -> ArrowParts:

@@ -69,9 +69,13 @@ class S3Server:
             self._process = None
 
     def names(self) -> list[str]:
-        """Every object below the prefix."""
+        """Every object below the prefix but the one that names its owner."""
         found = self.client().get_file_info(arrow_fs.FileSelector(BUCKET, recursive=True))
-        return sorted(info.path.removeprefix(f"{BUCKET}/lake/") for info in found if info.is_file)
+        return sorted(
+            info.path.removeprefix(f"{BUCKET}/lake/")
+            for info in found
+            if info.is_file and info.base_name != "simic-home"
+        )
 
     def save(self) -> dict[str, bytes]:
         """Everything it holds."""

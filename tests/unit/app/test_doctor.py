@@ -131,6 +131,20 @@ def test_a_damaged_part_is_taken_out_and_its_reports_land_again(home: Home, harm
     assert keeper(home).status().damaged_rows == 20
 
 
+def test_a_store_that_is_elsewhere_is_said_and_nothing_is_taken_out(home: Home) -> None:
+    away = home.experience.rename(home.data / "unmounted")
+    home.experience.mkdir()
+    report = examine(home, repair=True)
+    assert findings(report) == {"parts": Health.DAMAGED}
+    assert "3 of 3 parts are not in" in next(
+        check.found for check in report.checks if check.name == "parts" and check.found
+    )
+    assert len(open_lake(home).parts) == 3 and not open_lake(home).state.damaged
+    home.experience.rmdir()
+    away.rename(home.experience)
+    assert findings(examine(home, deep=True)) == {}
+
+
 def test_a_damaged_merged_part_asks_for_all_its_deliveries(home: Home) -> None:
     keeper(home).compact()
     keeper(home).vacuum(grace_minutes=0)

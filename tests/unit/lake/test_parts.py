@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs as arrow_fs
 from support.homes import NOW, land
 from support.reports import episodes
 
 from simic.contracts.errors import IntegrityError
+from simic.lake.lake import open_lake
 from simic.lake.ledger import Ledger
 from simic.lake.operations import read_state
-from simic.lake.parts import committed_parts, delete_orphans, file_digest, ledger_digest, verify_part
-from simic.lake.store import LocalParts
+from simic.lake.parts import committed_parts, file_digest, ledger_digest, set_orphans_aside, verify_part
+from simic.lake.store import ArrowParts, LocalParts
 from simic.runtime.settings import Home
 
 
@@ -54,8 +56,44 @@ def test_only_unlisted_parts_are_orphans(home: Home) -> None:
     orphan = home.experience / "day=2026-01-01" / "part-abc-0123456789abcdef.parquet"
     orphan.parent.mkdir()
     orphan.write_bytes(b"x")
-    assert delete_orphans(LocalParts(home.experience), state) == ["day=2026-01-01/part-abc-0123456789abcdef.parquet"]
+    name = "day=2026-01-01/part-abc-0123456789abcdef.parquet"
+    assert set_orphans_aside(LocalParts(home.experience), state) == [name]
+    assert (home.data / "damaged" / name).read_bytes() == b"x", "out of the way, and kept"
     assert {path: path.read_bytes() for path in home.experience.glob("*/*.parquet")} == listed
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_parts_of_a_ledger_that_is_no_more_are_no_orphans(tmp_path: Path, kept: int) -> None:
+    """An older ledger, or none, beside a store with committed parts: nothing of it is touched."""
+    home = Home(tmp_path)
+    land(home, episodes(range(5)), batch_reports=20)
+    path = home.ledger / "ingest.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:kept]))
+    files = {file: file.read_bytes() for file in home.experience.rglob("*.parquet")}
+    with pytest.raises(IntegrityError, match=rf"holds {5 - kept} parts that no ledger line names.*simic doctor"):
+        land(home, episodes(range(9, 10)), batch_reports=20)
+    assert {file: file.read_bytes() for file in home.experience.rglob("*.parquet")} == files
+
+
+def test_a_prefix_belongs_to_one_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = tmp_path / "prefix"
+    shared.mkdir()
+    store = ArrowParts(arrow_fs.SubTreeFileSystem(str(shared), arrow_fs.LocalFileSystem()), "test://store")
+    (shared / f"day={NOW:%Y-%m-%d}").mkdir()
+    monkeypatch.setattr("simic.lake.lake.connect_store", lambda _url: store)
+    first, second = (Home(tmp_path / name, "s3://bucket/prefix") for name in ("a", "b"))
+    land(first, episodes(range(1)), batch_reports=25)
+    names = store.names()
+    with pytest.raises(IntegrityError, match="belongs to home"):
+        land(second, episodes(range(1, 2)), batch_reports=25)
+    assert store.names() == names and not open_lake(second).parts
+    land(first, episodes(range(2, 3)), batch_reports=25)
+    assert len(open_lake(first).parts) == 2
+    (shared / "simic-home").unlink()
+    with pytest.raises(IntegrityError, match="holds 2 parts, but the ledger"):
+        land(second, episodes(range(1, 2)), batch_reports=25)
+    land(first, episodes(range(3, 4)), batch_reports=25)
+    assert (shared / "simic-home").exists(), "a prefix from before gets its owner"
 
 
 def test_ledger_digest_depends_on_every_part_and_their_order(home: Home) -> None:

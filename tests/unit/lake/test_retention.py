@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.homes import NOW, FixedClock, curate_all, drop, ingest_all, land
 from support.lakes import COUNT, keeper, report_ids, stored
 from support.reports import episode, episodes, plain
 
+from simic.contracts.errors import IntegrityError
 from simic.curation.snapshot import verify_snapshot
 from simic.lake.catalogue import query
 from simic.lake.lake import open_lake, write_ids
@@ -69,6 +72,29 @@ def test_dropped_reports_do_not_come_back_as_new(home: Home) -> None:
     assert report_ids(home) == ids(1, 2)
 
 
+def swap_ids(path: Path) -> None:
+    """A sound file with other ids: no reader of Parquet notices."""
+    table = pq.read_table(path)
+    others = pa.array([f"x{name}" for name in table["report_id"].to_pylist()], table["report_id"].type)
+    pq.write_table(table.set_column(table.column_names.index("report_id"), "report_id", others), path)
+
+
+def test_ids_of_dropped_reports_are_believed_only_as_committed(home: Home) -> None:
+    keeper(home).retain(max_age_days=0.9)
+    swap_ids(next(home.ids.iterdir()))
+    drop(home, "again", episode(0))
+    with pytest.raises(IntegrityError, match=r"dropped-.*expected SHA-256.*simic doctor"):
+        ingest_all(home)
+    assert report_ids(home) == ids(1, 2)
+
+
+def test_ids_of_a_changed_part_are_not_kept(home: Home) -> None:
+    swap_ids(home.experience / open_lake(home).parts[0].part)
+    with pytest.raises(IntegrityError, match="simic doctor"):
+        keeper(home).retain(max_age_days=0.9)
+    assert len(open_lake(home).parts) == 3 and not home.ids.exists()
+
+
 def test_what_is_forgotten_comes_back(home: Home) -> None:
     keeper(home).retain(max_age_days=0.9)
     assert keeper(home).status().remembered_ids == 20
@@ -104,6 +130,16 @@ def test_a_configured_bound_holds_at_every_ingest_and_none_holds_unasked(home: H
     assert len(open_lake(home).parts) == 3
     keeper(home, max_age_days=0.9).tidy()
     assert report_ids(home) == ids(1, 2)
+
+
+def test_a_clock_far_ahead_lets_nothing_go_unasked(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    keeper(home, max_age_days=0.9).tidy()
+    ahead = FixedClock(NOW + timedelta(days=400))
+    keeper(home, ahead, max_age_days=0.9, remember_days=30).tidy()
+    assert "nothing goes by age this time" in caplog.text
+    assert report_ids(home) == ids(1, 2) and keeper(home).status().remembered_ids == 20
+    keeper(home, FixedClock(NOW + timedelta(days=2)), max_age_days=0.9).tidy()
+    assert report_ids(home) == []
 
 
 def test_drl_04_landed_rows_never_change_and_a_correction_is_an_appended_event(home: Home) -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from support.homes import land
 from support.reports import episode, episodes
 
+from simic.contracts.errors import IntegrityError
 from simic.lake.duck import connect
 from simic.lake.ledger import Ledger
 from simic.lake.parts import committed_parts
@@ -28,6 +30,13 @@ def test_ids_of_committed_parts_are_found_with_their_place(tmp_path: Path) -> No
     assert set(found) == set(old)
     assert found[old[5]].line == 46
     assert found[old[5]].source.startswith("reports-")
+
+
+def test_a_file_whose_ids_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "ids.parquet"
+    path.write_bytes(b"PAR1, once")
+    with pytest.raises(IntegrityError, match=r"ids.parquet: expected the ids.*simic doctor"):
+        open_seen([path], tmp_path / "tmp").__enter__()
 
 
 def test_nothing_landed_means_nothing_seen(tmp_path: Path) -> None:
