@@ -10,7 +10,7 @@ from pathlib import Path
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.snapshots import SnapshotList, SnapshotSummary, SnapshotUse, Standing
-from simic.curation.snapshot import MANIFEST_NAME, read_manifest
+from simic.curation.snapshot import MANIFEST_NAME, identity_damage, read_manifest
 from simic.lake.pins import pinned
 from simic.lake.policies import ancestors, candidate_versions, champion_versions, gate_decisions, trainings
 from simic.runtime.settings import Home
@@ -49,14 +49,22 @@ def _is_meant(path: Path, digest: str) -> bool:
 
 
 def list_snapshots(home: Home) -> SnapshotList:
-    """All of them, oldest first; one whose manifest cannot be read is named with what is wrong."""
+    """All of them, oldest first; one whose manifest cannot be read or names another digest is named with what is wrong.
+
+    Pins and uses are found by that digest, so it is never believed unchecked.
+    """
     found: list[SnapshotManifest] = []
     unreadable: dict[str, str] = {}
     for path in folders(home):
         try:
-            found.append(read_manifest(path))
+            manifest = read_manifest(path)
         except IntegrityError as error:
             unreadable[path.name] = str(error)
+            continue
+        if damage := next(identity_damage(path, manifest), None):
+            unreadable[path.name] = f"{path}: {damage}"
+        else:
+            found.append(manifest)
     used_by, pins = uses(home), pinned(home)
     found.sort(key=lambda manifest: (manifest.finished_at, manifest.digest))
     return SnapshotList(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -24,6 +24,7 @@ __all__ = [
     "MANIFEST_NAME",
     "SETTINGS_NAME",
     "describe_files",
+    "identity_damage",
     "publish",
     "read_manifest",
     "snapshot_digest",
@@ -35,6 +36,7 @@ __all__ = [
 _LOG = logging.getLogger(__name__)
 MANIFEST_NAME = "manifest.json"
 SETTINGS_NAME = "curation.json"
+_FOLDER_CHARACTERS = 16
 _LIMITS = {"memory_limit_mb", "threads"}
 
 
@@ -98,6 +100,15 @@ def verify_snapshot(path: Path) -> SnapshotManifest:
     if manifest.digest != snapshot_digest(manifest.files, manifest.sql_digest):
         raise IntegrityError(f"snapshot {path}: its digest is not that of its files")
     return manifest
+
+
+def identity_damage(folder: Path, manifest: SnapshotManifest) -> Iterator[str]:
+    """What contradicts the digest that the manifest at ``folder`` names, without a look at the files."""
+    expected = snapshot_digest(manifest.files, manifest.sql_digest)
+    if manifest.digest != expected:
+        yield f"{MANIFEST_NAME}: says digest {manifest.digest}, but its files and rules give {expected}"
+    if folder.name != manifest.digest[:_FOLDER_CHARACTERS]:
+        yield f"{MANIFEST_NAME}: is of snapshot {manifest.digest[:_FOLDER_CHARACTERS]}, in the folder {folder.name}"
 
 
 def read_manifest(path: Path) -> SnapshotManifest:

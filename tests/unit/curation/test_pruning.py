@@ -114,6 +114,22 @@ def test_damage_stops_it_for_what_cannot_be_read_cannot_be_judged(tmp_path: Path
     assert left(home) == names(made)
 
 
+@pytest.mark.parametrize("place", [20, 0])
+def test_a_digest_that_is_not_that_of_the_files_stops_it(tmp_path: Path, place: int) -> None:
+    """Pins and trainings are found by it: one wrong digit, and a pinned snapshot has neither."""
+    home = Home(tmp_path)
+    made = five(home)
+    set_pin(home, made[0].digest, is_pinned=True, reason=None, at=NOW)
+    digit = "0" if made[0].digest[place] != "0" else "1"
+    wrong = made[0].digest[:place] + digit + made[0].digest[place + 1 :]
+    path = Path(made[0].path) / "manifest.json"
+    path.write_text(path.read_text().replace(f'"digest":"{made[0].digest}"', f'"digest":"{wrong}"'))
+    assert wrong in path.read_text()
+    with pytest.raises(IntegrityError, match=Path(made[0].path).name):
+        prune(home, 1, is_dry_run=False)
+    assert left(home) == names(made)
+
+
 def test_at_least_one_stays(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--keep 0"):
         prune(Home(tmp_path), 0, is_dry_run=True)
