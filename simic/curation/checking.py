@@ -13,6 +13,7 @@ from simic.contracts.snapshots import SnapshotCheck
 from simic.curation.snapshot import MANIFEST_NAME, identity_damage, read_manifest
 from simic.lake.duck import connect
 from simic.trust.canonical import file_sha256
+from simic.trust.settings import SETTINGS_NAME, settings_damage
 
 __all__ = ["check_snapshot", "files_of"]
 
@@ -27,8 +28,9 @@ def files_of(folder: Path) -> int:
 def check_snapshot(folder: Path, *, tmp: Path, on_file: Callable[[int], None] = lambda _: None) -> SnapshotCheck:
     """Names everything that is wrong with the snapshot at ``folder``; nothing, if it is whole.
 
-    Digest and size of every file, files lost or added, the digest over all of them, the folder's name, and the rows:
-    counted again, per split and per reason, for the manifest's counts are not under its digest.
+    Digest and size of every file, files lost or added, the digest over all of them, the folder's name, discount and
+    reward against the sealed settings, and the rows: counted again, per split and per reason, for the manifest's counts
+    are not under its digest.
     """
     try:
         manifest = read_manifest(folder)
@@ -45,6 +47,8 @@ def check_snapshot(folder: Path, *, tmp: Path, on_file: Callable[[int], None] = 
     known = {file.name for file in manifest.files} | {MANIFEST_NAME}
     damage += [f"{path.name}: not part of the snapshot" for path in sorted(folder.iterdir()) if path.name not in known]
     damage += identity_damage(folder, manifest)
+    if SETTINGS_NAME in whole:
+        damage += settings_damage(folder, manifest)
     damage += _count_damage(folder, manifest, whole, tmp)
     on_file(1)
     return SnapshotCheck(

@@ -19,6 +19,7 @@ from simic.contracts.receipts import FileDigest, SnapshotManifest
 from simic.lake.parts import sync_folder
 from simic.runtime.aside import set_aside
 from simic.trust.canonical import canonical_bytes, digest_of, file_sha256
+from simic.trust.settings import SETTINGS_NAME, settings_damage
 
 __all__ = [
     "MANIFEST_NAME",
@@ -35,7 +36,6 @@ __all__ = [
 
 _LOG = logging.getLogger(__name__)
 MANIFEST_NAME = "manifest.json"
-SETTINGS_NAME = "curation.json"
 _FOLDER_CHARACTERS = 16
 _LIMITS = {"memory_limit_mb", "threads"}
 
@@ -99,6 +99,8 @@ def verify_snapshot(path: Path) -> SnapshotManifest:
         )
     if manifest.digest != snapshot_digest(manifest.files, manifest.sql_digest):
         raise IntegrityError(f"snapshot {path}: its digest is not that of its files")
+    if damage := next(settings_damage(path, manifest), None):
+        raise IntegrityError(f"snapshot {path}: {damage}; run `simic curate` again")
     return manifest
 
 
