@@ -1,4 +1,4 @@
-"""Old snapshots leave: never a pinned one, never one from which a registered policy learned."""
+"""Old snapshots leave: never a pinned one, never one from which a policy learned, registered or not yet judged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from simic.runtime.settings import Home
 
 __all__ = ["prune"]
 
-_REGISTERED = (Standing.CHAMPION, Standing.FORMER, Standing.ACCEPTED, Standing.REJECTED)
+_SPARED = (Standing.CHAMPION, Standing.FORMER, Standing.ACCEPTED, Standing.UNJUDGED)
+"""An unjudged policy may be waiting for the gate, which can still make it champion."""
 
 
 def prune(
@@ -28,7 +29,7 @@ def prune(
     spare_rejected: bool = True,
     on_removed: Callable[[int], None] = lambda _: None,
 ) -> SnapshotPruning:
-    """Removes all but the newest ``keep`` snapshots, the pinned ones, and those behind a registered policy.
+    """Removes all but the newest ``keep`` snapshots, the pinned ones, and those behind a policy.
 
     A policy counts with every training it went on from. Without ``spare_rejected`` a snapshot may go although policies
     that the gate rejected learned from it. A dry run removes nothing. Raises TransientError while a run, a curation, a
@@ -42,7 +43,7 @@ def prune(
             raise IntegrityError(
                 f"nothing was removed: {', '.join(listed.unreadable)} cannot be read; see `simic snapshots verify`"
             )
-        spared = _REGISTERED if spare_rejected else _REGISTERED[:-1]
+        spared = (*_SPARED, Standing.REJECTED) if spare_rejected else _SPARED
         newest = {summary.digest for summary in listed.snapshots[-keep:]}
         judged = [(summary, _reasons(summary, summary.digest in newest, spared)) for summary in listed.snapshots]
         leaving = [summary for summary, reasons in judged if not reasons]
