@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.snapshots import Pruned, SnapshotPruning, SnapshotSummary, Standing
-from simic.curation.holdings import list_snapshots
+from simic.curation.holdings import list_snapshots, standings, unreceipted
 from simic.lake.parts import sync_folder
 from simic.lake.pins import SNAPSHOTS_LOCK
 from simic.runtime.locks import exclusive
@@ -33,7 +33,8 @@ def prune(
 
     A policy counts with every training it went on from. Without ``spare_rejected`` a snapshot may go although policies
     that the gate rejected learned from it. A dry run removes nothing. Raises TransientError while a run, a curation, a
-    training or an export is at work, and IntegrityError where a manifest cannot be read: what is damaged is not judged.
+    training or an export is at work, and IntegrityError where a manifest cannot be read or the receipt of a registered
+    version's training is lost: what is damaged is not judged.
     """
     if keep < 1:
         raise ConfigError(f"--keep {keep}: at least the newest snapshot stays")
@@ -44,6 +45,7 @@ def prune(
                 f"nothing was removed: {', '.join(listed.unreadable)} cannot be read; see `simic snapshots verify`"
             )
         spared = (*_SPARED, Standing.REJECTED) if spare_rejected else _SPARED
+        _refuse_lost_receipts(home, spared)
         newest = {summary.digest for summary in listed.snapshots[-keep:]}
         judged = [(summary, _reasons(summary, summary.digest in newest, spared)) for summary in listed.snapshots]
         leaving = [summary for summary, reasons in judged if not reasons]
@@ -60,6 +62,18 @@ def prune(
         ],
         freed_bytes=sum(summary.size_bytes for summary in leaving),
     )
+
+
+def _refuse_lost_receipts(home: Home, spared: tuple[Standing, ...]) -> None:
+    """Without its receipt nobody knows from which policy a version went on, and so not what that one learned from."""
+    standing = standings(home)
+    lost = [version for version in unreceipted(home) if standing.get(version.digest, Standing.UNJUDGED) in spared]
+    if lost:
+        named = ", ".join(f"version {version.number} ({version.digest[:12]})" for version in lost)
+        raise IntegrityError(
+            f"nothing was removed: expected a receipt of training for every registered version, found none for {named};"
+            f" put it back into {home.receipts / 'train'}"
+        )
 
 
 def _reasons(summary: SnapshotSummary, is_new: bool, spared: tuple[Standing, ...]) -> list[str]:

@@ -140,6 +140,21 @@ def test_a_digest_that_is_not_that_of_the_files_stops_it(tmp_path: Path, place: 
     assert left(home) == names(made)
 
 
+def test_a_registered_version_without_its_receipt_stops_it(tmp_path: Path) -> None:
+    """The receipt alone says from which policy it went on, and so that the first snapshot is behind it."""
+    home = Home(tmp_path)
+    made = five(home)
+    shelve_training(home, "a" * 64, made[0], None, hour=1)
+    shelve_training(home, "b" * 64, made[1], "a" * 64, hour=2)
+    judge(home, "b" * 64, made[1], number=7, accepted=True, hour=3)
+    (receipt,) = (path for path in (home.receipts / "train").glob("*.json") if f'"digest":"{"b" * 64}"' in
+                  path.read_text().replace(": ", ":"))  # fmt: skip
+    receipt.unlink()
+    with pytest.raises(IntegrityError, match=r"version 7 \(bbbbbbbbbbbb\)"):
+        prune(home, 1, is_dry_run=False)
+    assert left(home) == names(made)
+
+
 def test_at_least_one_stays(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--keep 0"):
         prune(Home(tmp_path), 0, is_dry_run=True)
