@@ -113,6 +113,15 @@ def test_a_step_told_again_under_another_id_counts_once(tmp_path: Path) -> None:
     assert query(home, keys) == [{"n": 2 * len(told), "keys": 2 * len(told)}]
 
 
+def test_the_last_line_of_the_ledger_is_live_whatever_the_clock_said(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, episodes(range(2)))
+    manifest = curate_all(home)
+    judge(home, FIRST, manifest, number=1, accepted=True, hour=5)
+    judge(home, SECOND, manifest, number=2, accepted=True, hour=2)
+    assert query(home, "SELECT policy FROM policies WHERE is_live") == [{"policy": SECOND}]
+
+
 def test_a_rejection_is_listed_with_what_failed(history: tuple[Home, list[str]]) -> None:
     (row,) = asked("What the gate turned away, and why", history)
     assert (row["number"], row["policy"], row["criterion"], row["verdict"]) == (2, REJECTED, "return_over_wait", "FAIL")
