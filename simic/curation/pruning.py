@@ -52,6 +52,7 @@ def prune(
         if not is_dry_run:
             for summary in leaving:
                 _remove(home, Path(summary.path))
+                _remove_columns(home, summary.digest)
                 on_removed(1)
     return SnapshotPruning(
         is_dry_run=is_dry_run,
@@ -109,3 +110,9 @@ def _remove(home: Home, path: Path) -> None:
     path.rename(doomed)
     sync_folder(path.parent)
     shutil.rmtree(doomed)
+
+
+def _remove_columns(home: Home, digest: str) -> None:
+    """What training mapped of it, one folder per split: made again from the snapshot, and no use without it."""
+    for columns in (home.data / "columns").glob(f"{digest}-*"):
+        shutil.rmtree(columns)

@@ -93,6 +93,17 @@ def test_an_unpinned_one_goes_again(tmp_path: Path) -> None:
     assert left(home) == names(made[1:])
 
 
+def test_the_columns_mapped_of_it_go_too(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, episode(1))
+    first = curate_all(home, clock=lambda: NOW)
+    last = curate_all(home, gamma=0.9, clock=lambda: NOW.replace(hour=20))
+    for manifest in (first, last):
+        (home.data / "columns" / f"{manifest.digest}-train").mkdir(parents=True)
+    prune(home, 1, is_dry_run=False)
+    assert [path.name for path in (home.data / "columns").iterdir()] == [f"{last.digest}-train"]
+
+
 def test_a_pruned_snapshot_can_be_made_again(tmp_path: Path) -> None:
     """The rows are still in the lake, so the same digest comes back."""
     home = Home(tmp_path)
