@@ -106,10 +106,10 @@ def prune(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old snapshots: all but the newest, the pinned, and those from which a registered policy learned.
+    """Remove old snapshots: all but the newest, the pinned, and those from which a policy learned.
 
-    Without --yes nothing is removed. A policy counts with the policies it went on from: what was learned from stays
-    there to be looked up. Landed experience is not touched.
+    Without --yes nothing is removed. A policy counts before the gate has judged it too, and with the policies it went
+    on from: what was learned from stays there to be looked up. Landed experience is not touched.
     """
     found = open_app().snapshots.prune(keep, is_dry_run=not remove, spare_rejected=not also_rejected)
     emit(found, as_json, lambda console: console.print(pruning_table(found)))

@@ -10,6 +10,7 @@ from pydantic import Field
 from simic.contracts.base import Contract, Count, Digest, UtcDatetime
 
 __all__ = [
+    "REASON_CHARACTERS",
     "Change",
     "EpisodeCounts",
     "GroupDifference",
@@ -25,7 +26,9 @@ __all__ = [
     "Standing",
 ]
 
-Text = Annotated[str, Field(max_length=4096)]
+REASON_CHARACTERS = 4096
+"""Of a pin, at most."""
+Text = Annotated[str, Field(max_length=REASON_CHARACTERS)]
 
 
 class Pin(Contract):

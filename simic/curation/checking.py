@@ -10,9 +10,10 @@ import duckdb
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import FileDigest, SnapshotManifest
 from simic.contracts.snapshots import SnapshotCheck
-from simic.curation.snapshot import MANIFEST_NAME, read_manifest, snapshot_digest
+from simic.curation.snapshot import MANIFEST_NAME, identity_damage, read_manifest
 from simic.lake.duck import connect
 from simic.trust.canonical import file_sha256
+from simic.trust.settings import SETTINGS_NAME, settings_damage
 
 __all__ = ["check_snapshot", "files_of"]
 
@@ -27,8 +28,9 @@ def files_of(folder: Path) -> int:
 def check_snapshot(folder: Path, *, tmp: Path, on_file: Callable[[int], None] = lambda _: None) -> SnapshotCheck:
     """Names everything that is wrong with the snapshot at ``folder``; nothing, if it is whole.
 
-    Digest and size of every file, files lost or added, the digest over all of them, the folder's name, and the rows:
-    counted again, per split and per reason, for the manifest's counts are not under its digest.
+    Digest and size of every file, files lost or added, the digest over all of them, the folder's name, discount and
+    reward against the sealed settings, and the rows: counted again, per split and per reason, for the manifest's counts
+    are not under its digest.
     """
     try:
         manifest = read_manifest(folder)
@@ -44,7 +46,9 @@ def check_snapshot(folder: Path, *, tmp: Path, on_file: Callable[[int], None] = 
         on_file(1)
     known = {file.name for file in manifest.files} | {MANIFEST_NAME}
     damage += [f"{path.name}: not part of the snapshot" for path in sorted(folder.iterdir()) if path.name not in known]
-    damage += _identity_damage(folder, manifest)
+    damage += identity_damage(folder, manifest)
+    if SETTINGS_NAME in whole:
+        damage += settings_damage(folder, manifest)
     damage += _count_damage(folder, manifest, whole, tmp)
     on_file(1)
     return SnapshotCheck(
@@ -65,14 +69,6 @@ def _file_damage(folder: Path, file: FileDigest) -> str | None:
     if (found := file_sha256(path)) != file.sha256:
         return f"{file.name}: expected SHA-256 {file.sha256}, found {found}"
     return None
-
-
-def _identity_damage(folder: Path, manifest: SnapshotManifest) -> Iterator[str]:
-    expected = snapshot_digest(manifest.files, manifest.sql_digest)
-    if manifest.digest != expected:
-        yield f"{MANIFEST_NAME}: says digest {manifest.digest}, but its files and rules give {expected}"
-    if folder.name != manifest.digest[: len(folder.name)]:
-        yield f"{MANIFEST_NAME}: is of snapshot {manifest.digest[:16]}, in the folder {folder.name}"
 
 
 def _count_damage(folder: Path, manifest: SnapshotManifest, whole: set[str], tmp: Path) -> Iterator[str]:

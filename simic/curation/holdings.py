@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.receipts import PolicyVersion, SnapshotManifest
 from simic.contracts.snapshots import SnapshotList, SnapshotSummary, SnapshotUse, Standing
-from simic.curation.snapshot import MANIFEST_NAME, read_manifest
+from simic.curation.snapshot import MANIFEST_NAME, identity_damage, read_manifest
 from simic.lake.pins import pinned
 from simic.lake.policies import ancestors, candidate_versions, champion_versions, gate_decisions, trainings
 from simic.runtime.settings import Home
 
-__all__ = ["find_folder", "folders", "list_snapshots", "standings", "uses"]
+__all__ = ["find_folder", "folders", "list_snapshots", "standings", "unreceipted", "uses"]
 
 _DIGEST = re.compile(r"[0-9a-f]{4,64}")
 _FOLDER_CHARACTERS = 16
@@ -49,14 +49,22 @@ def _is_meant(path: Path, digest: str) -> bool:
 
 
 def list_snapshots(home: Home) -> SnapshotList:
-    """All of them, oldest first; one whose manifest cannot be read is named with what is wrong."""
+    """All of them, oldest first; one whose manifest cannot be read or names another digest is named with what is wrong.
+
+    Pins and uses are found by that digest, so it is never believed unchecked.
+    """
     found: list[SnapshotManifest] = []
     unreadable: dict[str, str] = {}
     for path in folders(home):
         try:
-            found.append(read_manifest(path))
+            manifest = read_manifest(path)
         except IntegrityError as error:
             unreadable[path.name] = str(error)
+            continue
+        if damage := next(identity_damage(path, manifest), None):
+            unreadable[path.name] = f"{path}: {damage}"
+        else:
+            found.append(manifest)
     used_by, pins = uses(home), pinned(home)
     found.sort(key=lambda manifest: (manifest.finished_at, manifest.digest))
     return SnapshotList(
@@ -102,6 +110,13 @@ def uses(home: Home) -> Mapping[str, list[SnapshotUse]]:
             if use not in found[version.snapshot_digest]:
                 found[version.snapshot_digest].append(use)
     return found
+
+
+def unreceipted(home: Home) -> list[PolicyVersion]:
+    """Registered versions whose receipt of training is gone, and with it from which policy each went on."""
+    known = {training.digest for training in trainings(home)}
+    registered = {version.digest: version for version in [*candidate_versions(home), *champion_versions(home)]}
+    return [version for digest, version in registered.items() if digest not in known]
 
 
 def standings(home: Home) -> dict[str, Standing]:

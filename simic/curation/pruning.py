@@ -1,4 +1,4 @@
-"""Old snapshots leave: never a pinned one, never one from which a registered policy learned."""
+"""Old snapshots leave: never a pinned one, never one from which a policy learned, registered or not yet judged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.snapshots import Pruned, SnapshotPruning, SnapshotSummary, Standing
-from simic.curation.holdings import list_snapshots
+from simic.curation.holdings import list_snapshots, standings, unreceipted
 from simic.lake.parts import sync_folder
 from simic.lake.pins import SNAPSHOTS_LOCK
 from simic.runtime.locks import exclusive
@@ -17,7 +17,8 @@ from simic.runtime.settings import Home
 
 __all__ = ["prune"]
 
-_REGISTERED = (Standing.CHAMPION, Standing.FORMER, Standing.ACCEPTED, Standing.REJECTED)
+_SPARED = (Standing.CHAMPION, Standing.FORMER, Standing.ACCEPTED, Standing.UNJUDGED)
+"""An unjudged policy may be waiting for the gate, which can still make it champion."""
 
 
 def prune(
@@ -28,11 +29,12 @@ def prune(
     spare_rejected: bool = True,
     on_removed: Callable[[int], None] = lambda _: None,
 ) -> SnapshotPruning:
-    """Removes all but the newest ``keep`` snapshots, the pinned ones, and those behind a registered policy.
+    """Removes all but the newest ``keep`` snapshots, the pinned ones, and those behind a policy.
 
     A policy counts with every training it went on from. Without ``spare_rejected`` a snapshot may go although policies
     that the gate rejected learned from it. A dry run removes nothing. Raises TransientError while a run, a curation, a
-    training or an export is at work, and IntegrityError where a manifest cannot be read: what is damaged is not judged.
+    training or an export is at work, and IntegrityError where a manifest cannot be read or the receipt of a registered
+    version's training is lost: what is damaged is not judged.
     """
     if keep < 1:
         raise ConfigError(f"--keep {keep}: at least the newest snapshot stays")
@@ -42,13 +44,15 @@ def prune(
             raise IntegrityError(
                 f"nothing was removed: {', '.join(listed.unreadable)} cannot be read; see `simic snapshots verify`"
             )
-        spared = _REGISTERED if spare_rejected else _REGISTERED[:-1]
+        spared = (*_SPARED, Standing.REJECTED) if spare_rejected else _SPARED
+        _refuse_lost_receipts(home, spared)
         newest = {summary.digest for summary in listed.snapshots[-keep:]}
         judged = [(summary, _reasons(summary, summary.digest in newest, spared)) for summary in listed.snapshots]
         leaving = [summary for summary, reasons in judged if not reasons]
         if not is_dry_run:
             for summary in leaving:
                 _remove(home, Path(summary.path))
+                _remove_columns(home, summary.digest)
                 on_removed(1)
     return SnapshotPruning(
         is_dry_run=is_dry_run,
@@ -59,6 +63,18 @@ def prune(
         ],
         freed_bytes=sum(summary.size_bytes for summary in leaving),
     )
+
+
+def _refuse_lost_receipts(home: Home, spared: tuple[Standing, ...]) -> None:
+    """Without its receipt nobody knows from which policy a version went on, and so not what that one learned from."""
+    standing = standings(home)
+    lost = [version for version in unreceipted(home) if standing.get(version.digest, Standing.UNJUDGED) in spared]
+    if lost:
+        named = ", ".join(f"version {version.number} ({version.digest[:12]})" for version in lost)
+        raise IntegrityError(
+            f"nothing was removed: expected a receipt of training for every registered version, found none for {named};"
+            f" put it back into {home.receipts / 'train'}"
+        )
 
 
 def _reasons(summary: SnapshotSummary, is_new: bool, spared: tuple[Standing, ...]) -> list[str]:
@@ -94,3 +110,9 @@ def _remove(home: Home, path: Path) -> None:
     path.rename(doomed)
     sync_folder(path.parent)
     shutil.rmtree(doomed)
+
+
+def _remove_columns(home: Home, digest: str) -> None:
+    """What training mapped of it, one folder per split: made again from the snapshot, and no use without it."""
+    for columns in (home.data / "columns").glob(f"{digest}-*"):
+        shutil.rmtree(columns)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -19,11 +19,13 @@ from simic.contracts.receipts import FileDigest, SnapshotManifest
 from simic.lake.parts import sync_folder
 from simic.runtime.aside import set_aside
 from simic.trust.canonical import canonical_bytes, digest_of, file_sha256
+from simic.trust.settings import SETTINGS_NAME, settings_damage
 
 __all__ = [
     "MANIFEST_NAME",
     "SETTINGS_NAME",
     "describe_files",
+    "identity_damage",
     "publish",
     "read_manifest",
     "snapshot_digest",
@@ -34,7 +36,7 @@ __all__ = [
 
 _LOG = logging.getLogger(__name__)
 MANIFEST_NAME = "manifest.json"
-SETTINGS_NAME = "curation.json"
+_FOLDER_CHARACTERS = 16
 _LIMITS = {"memory_limit_mb", "threads"}
 
 
@@ -97,7 +99,18 @@ def verify_snapshot(path: Path) -> SnapshotManifest:
         )
     if manifest.digest != snapshot_digest(manifest.files, manifest.sql_digest):
         raise IntegrityError(f"snapshot {path}: its digest is not that of its files")
+    if damage := next(settings_damage(path, manifest), None):
+        raise IntegrityError(f"snapshot {path}: {damage}; run `simic curate` again")
     return manifest
+
+
+def identity_damage(folder: Path, manifest: SnapshotManifest) -> Iterator[str]:
+    """What contradicts the digest that the manifest at ``folder`` names, without a look at the files."""
+    expected = snapshot_digest(manifest.files, manifest.sql_digest)
+    if manifest.digest != expected:
+        yield f"{MANIFEST_NAME}: says digest {manifest.digest}, but its files and rules give {expected}"
+    if folder.name != manifest.digest[:_FOLDER_CHARACTERS]:
+        yield f"{MANIFEST_NAME}: is of snapshot {manifest.digest[:_FOLDER_CHARACTERS]}, in the folder {folder.name}"
 
 
 def read_manifest(path: Path) -> SnapshotManifest:

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from pydantic import ValidationError
 
-from simic.contracts.errors import IntegrityError
-from simic.contracts.snapshots import Pin
+from simic.contracts.errors import ConfigError, IntegrityError
+from simic.contracts.snapshots import REASON_CHARACTERS, Pin
 from simic.lake.ledger import Ledger
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
@@ -35,7 +35,9 @@ def pinned(home: Home) -> dict[str, Pin]:
 
 
 def set_pin(home: Home, digest: str, *, is_pinned: bool, reason: str | None, at: datetime) -> Pin:
-    """Pins or unpins; doing so again adds no line and keeps the first reason."""
+    """Pins or unpins; doing so again adds no line and keeps the first reason. ConfigError for a reason too long."""
+    if reason is not None and len(reason) > REASON_CHARACTERS:
+        raise ConfigError(f"--reason: expected {REASON_CHARACTERS} characters at most, found {len(reason)}; shorten it")
     with exclusive(home.locks / SNAPSHOTS_LOCK, "pinning snapshots", _WAIT_S):
         standing = pinned(home).get(digest)
         if is_pinned and standing is not None:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import SnapshotManifest
 from simic.trust.canonical import file_sha256
+from simic.trust.settings import settings_damage
 
 __all__ = ["MANIFEST_NAME", "read_manifest"]
 
@@ -16,7 +17,10 @@ MANIFEST_NAME = "manifest.json"
 
 
 def read_manifest(path: Path) -> SnapshotManifest:
-    """Reads ``manifest.json`` and checks every file it lists; raises IntegrityError where one differs."""
+    """Reads ``manifest.json``, checks every file it lists, and discount and reward against the sealed settings.
+
+    Raises IntegrityError where one differs.
+    """
     try:
         manifest = SnapshotManifest.model_validate_json((path / MANIFEST_NAME).read_bytes())
     except OSError as error:
@@ -28,4 +32,6 @@ def read_manifest(path: Path) -> SnapshotManifest:
             raise IntegrityError(f"snapshot {path}: {file.name} is missing")
         if (found := file_sha256(path / file.name)) != file.sha256:
             raise IntegrityError(f"snapshot {path}: {file.name} should have SHA-256 {file.sha256}, found {found}")
+    if damage := next(settings_damage(path, manifest), None):
+        raise IntegrityError(f"snapshot {path}: {damage}; run `simic curate` again")
     return manifest

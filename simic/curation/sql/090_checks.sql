@@ -54,7 +54,8 @@ broken AS (
     SELECT 'progress_telescopes', run_id, NULL FROM episode_rows
     WHERE NOT coalesce(
         abs(reward_progress - $accuracy_scale::DOUBLE * (accuracy_after - accuracy_before))
-        <= $accuracy_scale::DOUBLE * $chain_tolerance * steps + $points_tolerance, -- each step's chain may be off
+        -- each step may be off from its state and from the next: 034_judged.sql lets both pass
+        <= $accuracy_scale::DOUBLE * 2 * $chain_tolerance * steps + $points_tolerance,
         false
     )
     UNION ALL

@@ -1,6 +1,6 @@
 -- Every landed report as one flat row: who decided what on which host, and what came of it.
--- grain: one step of an episode
--- key: run_id, step
+-- grain: one report; a step told again under another id has a row for each
+-- key: report_id
 -- inputs: landed, split_of
 -- column run_id: The episode.
 -- column step: From 0.

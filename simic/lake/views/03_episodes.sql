@@ -1,4 +1,4 @@
--- What each episode came to, complete or not.
+-- What each episode came to, complete or not. A step told again under another id counts once, as it landed first.
 -- grain: one episode
 -- key: run_id
 -- inputs: steps
@@ -9,8 +9,8 @@
 -- column split: train, validation or test, by the host's key.
 -- column controller: Who decided.
 -- column policy_version: Digest of the acting policy; null for a controller without weights.
--- column steps: Reports landed.
--- column is_complete: Steps 0, 1, 2 ... up to an end, each once.
+-- column steps: Steps landed.
+-- column is_complete: Steps 0, 1, 2 ... up to an end.
 -- column ending: terminated, truncated, aborted (by the governor), or open.
 -- column accuracy_before: Validation accuracy of the untouched host.
 -- column accuracy_after: Validation accuracy of the network kept at the end.
@@ -22,6 +22,12 @@
 -- column pruned: Seeds removed on purpose.
 -- column first_issued_at: When its first report was made.
 -- column last_issued_at: When its last report was made.
+WITH told_once AS (
+    SELECT *
+    FROM steps
+    QUALIFY row_number() OVER (PARTITION BY run_id, step ORDER BY landed_at, source, report_id) = 1
+)
+
 SELECT
     run_id,
     min("set") AS "set",
@@ -33,7 +39,6 @@ SELECT
     count(*) AS steps,
     min(step) = 0
         AND max(step) = count(*) - 1
-        AND count(DISTINCT step) = count(*)
         AND max_by(terminated OR truncated, step) AS is_complete,
     CASE
         WHEN bool_or(governor IS NOT NULL) THEN 'aborted'
@@ -51,5 +56,5 @@ SELECT
     count_if(op = 'PRUNE')::BIGINT AS pruned,
     min(issued_at) AS first_issued_at,
     max(issued_at) AS last_issued_at
-FROM steps
+FROM told_once
 GROUP BY run_id

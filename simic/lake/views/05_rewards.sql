@@ -6,6 +6,7 @@
 -- column reward_family: How its rewards were computed.
 -- column run_id: The episode.
 -- column step: From 0.
+-- column report_id: The report behind the row.
 -- column family: The host's family.
 -- column host_key: Fixes the host's data, weights and noise.
 -- column split: train, validation or test, by the host's key.
@@ -39,6 +40,7 @@ SELECT
     manifests.reward_family,
     run_id,
     step,
+    report_id,
     family,
     host_key,
     split,

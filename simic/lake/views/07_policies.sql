@@ -28,7 +28,7 @@ outcomes AS (
     SELECT
         *,
         true AS accepted,
-        row_number() OVER (PARTITION BY name ORDER BY finished_at DESC, number DESC) = 1 AS is_live
+        row_number() OVER (PARTITION BY name ORDER BY policy_versions.rowid DESC) = 1 AS is_live -- as in the ledger
     FROM policy_versions
     UNION ALL BY NAME
     SELECT

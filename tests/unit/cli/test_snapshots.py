@@ -107,7 +107,7 @@ def test_a_pinned_snapshot_survives_pruning(history: tuple[Home, list[str]]) -> 
     assert plan["is_dry_run"]
     kept = {item["digest"]: item["kept_because"] for item in plan["snapshots"]}
     assert "pinned: figure 3" in kept[third]
-    assert kept[first] == [f"policy {SECOND[:12]} (champion)"]
+    assert kept[first] == [f"policy {FIRST[:12]} (unjudged)", f"policy {SECOND[:12]} (champion)"]
     assert not answer("unpin", third[:8])["is_pinned"]
     assert not answer("list")["snapshots"][2]["is_pinned"]
 

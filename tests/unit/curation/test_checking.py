@@ -11,10 +11,12 @@ import pytest
 from support.homes import curate_all, land
 from support.reports import episode, episodes
 
+from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.snapshots import SnapshotCheck
 from simic.curation.checking import check_snapshot, files_of
-from simic.curation.snapshot import describe_files, snapshot_digest
+from simic.curation.snapshot import describe_files, snapshot_digest, verify_snapshot
+from simic.replay.manifest import read_manifest as read_for_learning
 from simic.runtime.settings import Home
 
 
@@ -66,6 +68,9 @@ SPOILS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no manifest": (lambda d: (d / "manifest.json").unlink(), "cannot read manifest.json"),
     "torn manifest": (lambda d: (d / "manifest.json").write_bytes(b'{"digest"'), "not a manifest"),
     "forged digest": (lambda d: change_manifest(d, digest="0" * 64), "says digest 0{64}, but its files"),
+    "forged gamma": (lambda d: change_manifest(d, gamma=0.5), "says gamma 0.5, but curation.json .* 0.99"),
+    "forged family": (lambda d: change_manifest(d, reward_family="sparse"), "says reward_family sparse, .* basic"),
+    "forged reward": (lambda d: change_manifest(d, reward_digest="0" * 64), "says reward_digest 0{64}, but"),
     "forged rows": (lambda d: change_manifest(d, rows_out=7), "says 7 rows_out, it holds 160"),
     "forged episodes": (lambda d: change_manifest(d, episodes={"train": 99}), "says 99 train, it holds"),
     "forged reasons": (lambda d: change_manifest(d, rejected={"gap": 5}), "says 5 gap, it holds 0"),
@@ -87,6 +92,16 @@ def test_damage_is_found_and_named(folder: Path, tmp_path: Path, spoil: Callable
     found = check(folder, tmp_path)
     with pytest.raises(AssertionError, match=message):
         assert not found.damage, "\n".join(found.damage)
+
+
+@pytest.mark.parametrize("changes", [{"gamma": 0.5}, {"reward_family": "sparse"}, {"reward_digest": None}])
+def test_rewards_other_than_the_sealed_ones_are_believed_by_nobody(folder: Path, changes: dict[str, object]) -> None:
+    """No digest covers the manifest itself; what training takes from it is held against the settings in the files."""
+    assert verify_snapshot(folder).digest == read_for_learning(folder).digest
+    change_manifest(folder, **changes)
+    for read in (verify_snapshot, read_for_learning):
+        with pytest.raises(IntegrityError, match=f"says {next(iter(changes))} "):
+            read(folder)
 
 
 def test_a_snapshot_in_anothers_folder_is_noticed(folder: Path, tmp_path: Path) -> None:

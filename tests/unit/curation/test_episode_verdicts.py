@@ -64,6 +64,16 @@ def curated(home: Home, *rows: dict[str, Any]) -> SnapshotManifest:
     return curate_all(home)
 
 
+def test_a_chain_that_is_off_within_its_tolerance_on_both_sides_of_every_step_is_curated(tmp_path: Path) -> None:
+    """Such rows keep the contract, so no check of the whole stage may stumble over them."""
+    rows = rows_of()
+    for row in rows[:-1]:
+        row["metrics"]["validation_accuracy_before"] += 0.9e-6
+        row["metrics"]["validation_accuracy_after"] -= 0.9e-6
+    manifest = curated(Home(tmp_path), *rows)
+    assert (manifest.rows_out, manifest.rejected) == (60 + len(rows), {})
+
+
 @pytest.mark.parametrize(("rows", "reason"), BROKEN.values(), ids=BROKEN.keys())
 def test_unusable_episodes_are_rejected_whole_and_counted(tmp_path: Path, rows: Rows, reason: str) -> None:
     manifest = curated(Home(tmp_path), *rows)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.homes import NOW
 
-from simic.contracts.errors import IntegrityError
+from simic.contracts.errors import ConfigError, IntegrityError
 from simic.lake.ledger import Ledger
 from simic.lake.pins import PINS_LEDGER, pinned, set_pin
 from simic.runtime.settings import Home
@@ -37,3 +37,11 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     Ledger(home.ledger / PINS_LEDGER).append({"snapshot": "no digest"})
     with pytest.raises(IntegrityError, match=r"pins\.jsonl, line 1"):
         pinned(home)
+
+
+def test_a_reason_too_long_is_a_config_error(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with pytest.raises(ConfigError, match="expected 4096 characters at most, found 4097"):
+        set_pin(home, A, is_pinned=True, reason="x" * 4097, at=NOW)
+    assert not pinned(home)
+    assert set_pin(home, A, is_pinned=True, reason="x" * 4096, at=NOW).is_pinned

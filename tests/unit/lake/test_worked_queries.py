@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.lineage import FIRST, REJECTED, SECOND, make_history
+from support.homes import curate_all, drop, ingest_all, land
+from support.lineage import FIRST, REJECTED, SECOND, judge, make_history, shelve_training
+from support.reports import episodes, plain
 
 from simic.lake.catalogue import query
 from simic.runtime.settings import Home
@@ -87,6 +89,37 @@ def test_the_champion_leads_to_the_very_rows_of_all_its_trainings(history: tuple
     assert {row["report_id"] for row in rows} <= landed
     assert third not in {row["snapshot"] for row in rows}
     assert REJECTED not in {row["policy"] for row in rows}
+
+
+def test_a_step_told_again_under_another_id_counts_once(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    told = episodes(range(4))
+    land(home, told)
+    retold = [{**plain(report), "report_id": f"{number:032x}"} for number, report in enumerate(told)]
+    drop(home, "retold", retold)
+    assert ingest_all(home).landed == len(told)
+    manifest = curate_all(home)
+    assert manifest.rejected == {"same_content": len(told)}
+    shelve_training(home, FIRST, manifest, None, hour=1)
+    judge(home, FIRST, manifest, number=1, accepted=True, hour=2)
+    train = query(home, "SELECT report_id FROM rewards WHERE split = 'train' ORDER BY ALL")
+    lineage = query(home, QUERIES[LINEAGE])
+    assert sorted(row["report_id"] for row in lineage) == [row["report_id"] for row in train] != []
+    for title in ("What every policy was fed", "How stale the rows were"):
+        assert sum(row["steps"] for row in query(home, QUERIES[title])) == len(train)
+    found = query(home, "SELECT steps, is_complete FROM episodes")
+    assert found == [{"steps": 20, "is_complete": True}] * 4
+    keys = "SELECT count(*) AS n, count(DISTINCT report_id) AS keys FROM steps"
+    assert query(home, keys) == [{"n": 2 * len(told), "keys": 2 * len(told)}]
+
+
+def test_the_last_line_of_the_ledger_is_live_whatever_the_clock_said(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, episodes(range(2)))
+    manifest = curate_all(home)
+    judge(home, FIRST, manifest, number=1, accepted=True, hour=5)
+    judge(home, SECOND, manifest, number=2, accepted=True, hour=2)
+    assert query(home, "SELECT policy FROM policies WHERE is_live") == [{"policy": SECOND}]
 
 
 def test_a_rejection_is_listed_with_what_failed(history: tuple[Home, list[str]]) -> None:

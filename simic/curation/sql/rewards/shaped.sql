@@ -1,6 +1,7 @@
 -- basic, plus $gamma phi(next state) - phi(state): Ng, Harada and Russell 1999. No policy gains by it.
 -- phi(state) = -$potential (1 - what has grown, as a share of the seeds the host may have): a function of the state
--- alone, never above 0 and 0 after the end, so no step that grows, waits or ends is charged for it.
+-- alone, never above 0 and 0 after the end, so no step that grows, waits or ends is charged for it while measurements
+-- stand still. A contribution that falls costs at most 0.2 of a seed's share, from the best to the worst.
 -- A seed counts by its stage, 0.1 to 0.9, and by up to 0.1 for what it was measured to contribute; unmeasured adds
 -- nothing. Stages lie 0.2 apart, so no measurement outweighs a step forward.
 -- term reward_progress in [-$accuracy_scale, $accuracy_scale]: accuracy gained
