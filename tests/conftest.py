@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Read when the libraries load, so they are set before any test module is imported.
 os.environ.update(
@@ -34,7 +34,8 @@ for _name in (
     os.environ.pop(_name, None)
 os.environ.pop("SIMIC_LAKE_URL", None)
 
-settings.register_profile("simic", deadline=None, derandomize=True)
+# A machine may be slow; how long examples take to make is no property of the code.
+settings.register_profile("simic", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("simic")
 
 ALLOWED_SKIPS = ("needs a CUDA device",)
