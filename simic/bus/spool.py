@@ -25,6 +25,7 @@ import zstandard
 from simic.bus.lines import COMPRESSED_SUFFIX, PLAIN_SUFFIX, read_lines
 from simic.bus.protocol import BusCounters, DeadLetter, Delivery, Line, TopicStatus
 from simic.contracts.errors import ContractViolation, TransientError
+from simic.runtime.durable import sync_folder
 
 __all__ = ["SpoolBus", "check_name", "check_topic", "spill_lock"]
 
@@ -57,7 +58,7 @@ class SpoolBus:
             digest = _write_lines(unfinished, lines)
             source = f"{name}-{digest[:16]}{COMPRESSED_SUFFIX}"
             unfinished.replace(folder / source)
-            _sync(folder)
+            sync_folder(folder)
         return source
 
     def claim(self, topic: str) -> Iterator[Delivery]:
@@ -81,8 +82,8 @@ class SpoolBus:
         with _storage(f"acknowledge {delivery.source} of {delivery.topic}"):
             if path.exists():
                 path.rename(done / _free_name(delivery.source, done))
-                _sync(done)
-                _sync(claimed)
+                sync_folder(done)
+                sync_folder(claimed)
 
     def requeue(self, topic: str, source: str) -> bool:
         """Puts a delivery that was taken back to ``incoming``; false where it is no longer at hand.
@@ -96,8 +97,8 @@ class SpoolBus:
             if (folder / source).is_file():
                 with _storage(f"put {source} of {topic} back"):
                     (folder / source).rename(incoming / _free_name(source, incoming))
-                    _sync(incoming)
-                    _sync(folder)
+                    sync_folder(incoming)
+                    sync_folder(folder)
                 return True
         return (incoming / source).is_file()
 
@@ -147,7 +148,7 @@ class SpoolBus:
         claimed = self._folder(delivery.topic, "claimed")
         with _storage(f"discard {delivery.source} of {delivery.topic}"):
             (claimed / delivery.source).unlink(missing_ok=True)
-            _sync(claimed)
+            sync_folder(claimed)
 
     def _folder(self, topic: str, folder: str) -> Path:
         check_topic(topic)
@@ -246,14 +247,6 @@ def _free_name(name: str, *folders: Path) -> str:
         number += 1
         free = f"{stem}~{number}{dot}{suffix}"
     return free
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

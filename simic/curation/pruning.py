@@ -10,8 +10,8 @@ from pathlib import Path
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.snapshots import Pruned, SnapshotPruning, SnapshotSummary, Standing
 from simic.curation.holdings import list_snapshots, standings, unreceipted
-from simic.lake.parts import sync_folder
 from simic.lake.pins import SNAPSHOTS_LOCK
+from simic.runtime.durable import sync_folder
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
 

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from simic.contracts.config import CurateConfig
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import FileDigest, SnapshotManifest
-from simic.lake.parts import sync_folder
 from simic.runtime.aside import set_aside
+from simic.runtime.durable import sync_folder
 from simic.trust.canonical import canonical_bytes, digest_of, file_sha256
 from simic.trust.settings import SETTINGS_NAME, settings_damage
 

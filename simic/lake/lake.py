@@ -18,7 +18,8 @@ from simic.lake.ledger import Ledger
 from simic.lake.operations import PARTS_LEDGER, LedgerState, Located, Part, read_state
 from simic.lake.parts import synced
 from simic.lake.sealed import SealedFile, check_once
-from simic.lake.store import ArrowParts, LocalParts, PartStore, connect_store, parse_url, sync_folder
+from simic.lake.store import ArrowParts, LocalParts, PartStore, connect_store, parse_url
+from simic.runtime.durable import sync_folder
 from simic.runtime.settings import Home
 
 __all__ = ["ID_COLUMNS", "LAKE_LOCK", "Lake", "open_lake", "write_ids"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from simic.contracts.errors import ContractViolation, IntegrityError, TransientError
+from simic.runtime.durable import sync_folder
 
 __all__ = ["Ledger"]
 
@@ -55,7 +56,7 @@ class Ledger:
         finally:
             os.close(descriptor)
         if is_new:
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
 
     def read(self) -> list[dict[str, Any]]:
         """All committed records, oldest first; none if there is no file yet.
@@ -115,11 +116,3 @@ def _committed_end(descriptor: int) -> int:
             return start + found + 1
         end = start
     return 0
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from simic.contracts.errors import IntegrityError, TransientError
 from simic.lake.columns import categorical_columns
 from simic.lake.operations import PARTS_LEDGER, LedgerState, Part, committed_parts, ledger_digest
-from simic.lake.store import LocalParts, PartStore, sync_folder
+from simic.lake.store import LocalParts, PartStore
 
 __all__ = [
     "PARTS_LEDGER",
@@ -36,7 +36,6 @@ __all__ = [
     "schema_digest",
     "set_orphans_aside",
     "store_part",
-    "sync_folder",
     "synced",
     "verify_part",
     "write_part",

@@ -19,8 +19,8 @@ from pydantic import Field
 
 from simic.contracts.base import Contract, Count, Digest, UtcDatetime
 from simic.contracts.errors import TransientError
-from simic.lake.parts import sync_folder
 from simic.lake.schema import arrow_schema
+from simic.runtime.durable import sync_folder
 
 __all__ = ["QUARANTINE_SCHEMA", "RAW_LIMIT_BYTES", "Quarantine", "QuarantineEntry", "Reason"]
 

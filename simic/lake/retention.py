@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple
 from simic.contracts.errors import IntegrityError
 from simic.lake.lake import Lake, write_ids
 from simic.lake.operations import Dropped, Forgotten, Part, Remembered
-from simic.lake.parts import check_part, file_digest, sync_folder
+from simic.lake.parts import check_part, file_digest
+from simic.runtime.durable import sync_folder
 
 __all__ = ["Swept", "drop", "forget", "older_than", "over_bytes", "vacuum"]
 

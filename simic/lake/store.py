@@ -8,7 +8,6 @@ disk, a finished upload on S3. Moving a file aside is a rename there, and a copy
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +18,9 @@ from pyarrow import fs as arrow_fs
 
 from simic.contracts.errors import ConfigError, TransientError
 from simic.contracts.lake_url import parse_url
+from simic.runtime.durable import sync_folder
 
-__all__ = ["ArrowParts", "LocalParts", "PartStore", "connect_store", "parse_url", "sync_folder"]
+__all__ = ["ArrowParts", "LocalParts", "PartStore", "connect_store", "parse_url"]
 
 _BLOCK_BYTES = 1024 * 1024
 _ASIDE = "damaged"
@@ -219,15 +219,6 @@ def connect_store(url: str) -> ArrowParts:
         return ArrowParts(arrow_fs.SubTreeFileSystem(base, client), f"s3://{base}")
     except pa.ArrowInvalid as error:
         raise ConfigError(f"the address of the lake s3://{base} cannot be used: {error}; see its options") from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes renames within ``folder`` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 from simic.bus.codec import decode, encode
 from simic.bus.protocol import Bus
 from simic.contracts.envelope import EventEnvelope
+from simic.runtime.durable import sync_folder
 
 __all__ = ["Outbox"]
 
@@ -36,7 +37,7 @@ class Outbox:
             bus.put(topic, envelope.event_id, [encode(envelope)])
             self._done.mkdir(parents=True, exist_ok=True)
             (self._pending / _name(envelope)).rename(self._done / _name(envelope))
-            _sync(self._done)
+            sync_folder(self._done)
             flushed.append(envelope)
         return flushed
 
@@ -63,12 +64,4 @@ def _write(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
-    _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)

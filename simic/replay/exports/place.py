@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from simic.contracts.errors import ConfigError, TransientError
-from simic.lake.parts import sync_folder
+from simic.runtime.durable import sync_folder
 
 __all__ = ["new_folder"]
 
