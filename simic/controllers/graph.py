@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData  # type: ignore[import-untyped]
 
-__all__ = ["EDGE_TYPES", "NODE_TYPES", "EdgeType", "GraphBatch", "build", "owners"]
+__all__ = ["EDGE_TYPES", "NODE_TYPES", "EdgeType", "GraphBatch", "build", "owners", "ragged_rows"]
 
 EdgeType = tuple[str, str, str]
 
@@ -59,12 +59,12 @@ class GraphBatch(NamedTuple):
 
     def take(self, rows: Tensor) -> GraphBatch:
         """The graphs ``rows`` int64 [B], in that order and with repeats, as a batch of their own."""
-        slots, slot_ptr = _ragged(self.slot_ptr, rows)
-        layers, layer_ptr = _ragged(self.layer_ptr, rows)
+        slots, slot_ptr = ragged_rows(self.slot_ptr, rows)
+        layers, layer_ptr = ragged_rows(self.layer_ptr, rows)
         slot_shift = slot_ptr[:-1] - self.slot_ptr[rows]
         layer_shift = layer_ptr[:-1] - self.layer_ptr[rows]
-        connects, connects_ptr = _ragged(self.connects_ptr, rows)
-        monitors, monitors_ptr = _ragged(self.monitors_ptr, rows)
+        connects, connects_ptr = ragged_rows(self.connects_ptr, rows)
+        monitors, monitors_ptr = ragged_rows(self.monitors_ptr, rows)
         per_connect = torch.repeat_interleave(layer_shift, connects_ptr.diff())
         per_monitor = torch.repeat_interleave(torch.stack([slot_shift, layer_shift]), monitors_ptr.diff(), dim=1)
         return build(
@@ -130,8 +130,8 @@ def owners(ptr: Tensor) -> Tensor:
     return torch.repeat_interleave(torch.arange(len(ptr) - 1, device=ptr.device), ptr.diff())
 
 
-def _ragged(ptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Flat indices of the given rows of a ragged table, and the offsets of the result."""
+def ragged_rows(ptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Flat positions of the given rows of a ragged table, and the offsets [B + 1] of what they make."""
     starts = ptr[rows]
     lengths = ptr[rows + 1] - starts
     out_ptr = torch.zeros(len(rows) + 1, dtype=torch.int64, device=ptr.device)

@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from simic.controllers.graph import ragged_rows
 from simic.controllers.heads import MaskTensors
 from simic.replay.batch import SequenceBatch
-from simic.replay.graphs import GraphSource, ragged_rows
+from simic.replay.graphs import GraphSource
 
 __all__ = ["Places", "Steps", "assemble"]
 

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.controllers.graph import EDGE_TYPES, GraphBatch, build
+from simic.controllers.graph import EDGE_TYPES, GraphBatch, build, ragged_rows
 
-__all__ = ["CONNECTS", "MONITORS", "GraphSource", "GraphTable", "local_edges", "ragged_rows", "spans"]
+__all__ = ["CONNECTS", "MONITORS", "GraphSource", "GraphTable", "local_edges", "spans"]
 
 CONNECTS, MONITORS = EDGE_TYPES[:2]
 
@@ -96,17 +96,6 @@ def local_edges(graphs: GraphBatch) -> tuple[Tensor, Tensor]:
     both = torch.repeat_interleave(first, graphs.monitors_ptr.diff(), dim=1)
     connects, monitors = graphs.edges[CONNECTS] - layers, graphs.edges[MONITORS] - both
     return connects.t().to(torch.int32), monitors.t().to(torch.int32)
-
-
-def ragged_rows(ptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Flat positions of the given rows of a ragged table, and the offsets [B + 1] of what they make."""
-    starts = ptr[rows]
-    counts = ptr[rows + 1] - starts
-    out = torch.zeros(len(rows) + 1, dtype=torch.int64, device=ptr.device)
-    torch.cumsum(counts, 0, out=out[1:])
-    total = int(out[-1])
-    shift = torch.repeat_interleave(starts - out[:-1], counts, output_size=total)
-    return shift + torch.arange(total, device=ptr.device), out
 
 
 def spans(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -52,7 +52,7 @@ def test_the_oldest_go_by_bytes_until_the_rest_fits(home: Home) -> None:
 
 def test_the_folder_of_ids_is_durable_in_its_parent(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("simic.lake.lake.sync_folder", synced.append, raising=False)
+    monkeypatch.setattr("simic.lake.lake.sync_folder", synced.append)
     lake = open_lake(home)
     write_ids(lake, lake.parts[:1], home.ids / "dropped-0.parquet")
     assert home.data in synced
