@@ -20,15 +20,15 @@ import hashlib
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from simic.bus.protocol import FIELD_REPORTS, Bus
+from simic.bus.protocol import FIELD_REPORTS, Bus, Delivery, Line
 from simic.contracts.config import IngestConfig
 from simic.contracts.receipts import IngestReceipt, Provenance
 from simic.ingestion.batch import Batch
-from simic.ingestion.check import Checker
+from simic.ingestion.check import Accepted, Checker, Refused
 from simic.lake.columns import ColumnReader, Landings, open_columns
 from simic.lake.lake import LAKE_LOCK, Lake, open_lake
 from simic.lake.parts import Part, ledger_digest, schema_digest, set_orphans_aside, write_part
@@ -82,23 +82,8 @@ def ingest(
         with open_seen(lake.seen_files(), tmp) as seen, open_columns(tmp) as columns:
             quarantine = Quarantine(home.quarantine, tmp, config.quarantine_mb * 1_000_000)
             writer = _Writer(bus, lake, seen, columns, quarantine, provenance, sink, checkpoint)
-            batch = Batch(clock())
-            for delivery in bus.claim(FIELD_REPORTS):
-                if delivery.alone and batch.lines:
-                    writer.commit(batch)
-                    batch = Batch(clock())
-                for line in delivery.open(config.max_report_bytes):
-                    batch.add(delivery.source, line, check(line))
-                    if batch.lines >= config.batch_reports or batch.size_bytes >= _BATCH_LIMIT_BYTES:
-                        checkpoint("checked")
-                        writer.commit(batch)
-                        batch = Batch(clock())
-                batch.finished.append(delivery)
-                on_progress(1)
-                if delivery.alone:
-                    writer.commit(batch)
-                    batch = Batch(clock())
-            writer.commit(batch)
+            for batch in _batches(bus.claim(FIELD_REPORTS), check, config, clock, on_progress, checkpoint):
+                writer.commit(batch)
         counters = bus.counters(FIELD_REPORTS)
         told = {f"simic.bus.{name}": count for name, count in counters._asdict().items() if count is not None}
         sink.log(writer.batches, {**writer.metrics(), **told})
@@ -120,6 +105,34 @@ def ingest(
             ledger_digest=ledger_digest([*parts, *writer.parts]),
             ledger_rows=sum(part.rows for part in [*parts, *writer.parts]),
         )
+
+
+def _batches(
+    deliveries: Iterable[Delivery],
+    check: Callable[[Line], Accepted | Refused],
+    config: IngestConfig,
+    clock: Clock,
+    on_progress: Callable[[int], None],
+    checkpoint: Callable[[str], None],
+) -> Iterator[Batch]:
+    """Checked lines; each batch is committed before the next is asked for. What stands alone has a batch of its own."""
+    batch = Batch(clock())
+    for delivery in deliveries:
+        if delivery.alone and batch.lines:
+            yield batch
+            batch = Batch(clock())
+        for line in delivery.open(config.max_report_bytes):
+            batch.add(delivery.source, line, check(line))
+            if batch.lines >= config.batch_reports or batch.size_bytes >= _BATCH_LIMIT_BYTES:
+                checkpoint("checked")
+                yield batch
+                batch = Batch(clock())
+        batch.finished.append(delivery)
+        on_progress(1)
+        if delivery.alone:
+            yield batch
+            batch = Batch(clock())
+    yield batch
 
 
 def _clean_up(lake: Lake) -> None:
