@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from support.homes import curate_all, land
-from support.reports import episode
+from support.reports import varied_episode
 
 from simic.contracts.config import RewardConfig
 from simic.contracts.field_report import FieldReport
@@ -106,21 +106,11 @@ ORACLES: dict[str, Callable[[Any, Sequence[FieldReport]], Terms]] = {
     "sparse": sparse,
     "minimal": minimal,
 }
-SCRIPTS = [None, {0: "GERMINATE", 3: "PRUNE", 6: "GERMINATE", 9: "ADVANCE", 11: "FOSSILIZE"}, {}]
-
-
-def reports_of(key: int) -> list[FieldReport]:
-    return episode(
-        key,
-        script=SCRIPTS[key % 3],
-        governor_at=key % 7 + 2 if key % 5 == 4 else None,
-        truncate_at=9 if key % 5 == 3 else None,
-    )
 
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, list[FieldReport]]:
-    return {reports[0].run_id: reports for reports in map(reports_of, range(30))}
+    return {reports[0].run_id: reports for reports in (varied_episode(key, 9) for key in range(30))}
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from simic.contracts.actions import OPS
 from simic.contracts.receipts import SnapshotManifest
 from simic.replay.store import GraphStore
 
-__all__ = ["files_below", "graph_store", "uneven_snapshot"]
+__all__ = ["files_below", "graph_store", "narrowed", "uneven_snapshot"]
 
 PRUNING = {0: "GERMINATE", 3: "PRUNE", 7: "GERMINATE", 9: "ADVANCE", 11: "FOSSILIZE"}
 
@@ -26,7 +26,7 @@ def uneven_snapshot(directory: Path) -> SnapshotManifest:
         episode(8, governor_at=4),
         *(episode(key, controller="learned", policy_version="ab" * 32, seed=2) for key in (9, 10)),
     ]
-    return write_snapshot(directory, [report for part in parts for report in part], split="train", change=_narrow)
+    return write_snapshot(directory, [report for part in parts for report in part], split="train", change=narrowed)
 
 
 def graph_store(manifest: SnapshotManifest) -> GraphStore:
@@ -39,7 +39,8 @@ def files_below(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def _narrow(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def narrowed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Two slots instead of three in every third state whose action names no slot."""
     for index, row in enumerate(rows):
         if index % 3 == 0 and row["action"]["slot"] is None:
             row["state"]["slots"] = row["state"]["slots"][:2]

@@ -22,11 +22,13 @@ __all__ = [
     "line",
     "plain",
     "smaller",
+    "varied_episode",
     "write_jsonl",
 ]
 
 EPOCH_ZERO = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 BLUEPRINTS = ("attention", "bottleneck", "gate", "mlp", "norm", "relu")
+_COURSES = (None, {0: "GERMINATE", 3: "PRUNE", 6: "GERMINATE", 9: "ADVANCE", 11: "FOSSILIZE"}, {})
 FAMILIES = ("cap", "select", "gain", "noisy", "fine")
 OPS = ("WAIT", "GERMINATE", "SET_ALPHA_TARGET", "ADVANCE", "FOSSILIZE", "PRUNE")
 HEADS = ("op", "slot", "blueprint", "alpha_target", "alpha_speed", "alpha_curve", "tempo")
@@ -116,6 +118,16 @@ def episode(
 def episodes(keys: Iterable[int], **arguments: Any) -> list[FieldReport]:
     """The reports of one episode per key, one after the other."""
     return [report for key in keys for report in episode(key, **arguments)]
+
+
+def varied_episode(key: int, truncated_at: int) -> list[FieldReport]:
+    """By key: another course in each of three, now and then a panic, now and then cut off at ``truncated_at``."""
+    return episode(
+        key,
+        script=_COURSES[key % 3],
+        governor_at=key % 7 + 2 if key % 5 == 4 else None,
+        truncate_at=truncated_at if key % 5 == 3 else None,
+    )
 
 
 def plain(report: FieldReport) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from support.homes import curate_all, land
-from support.reports import episode, episodes
+from support.reports import episode, episodes, varied_episode
 
 from simic.contracts.config import RewardConfig
 from simic.contracts.errors import ContractViolation
@@ -20,21 +20,11 @@ from simic.runtime.settings import Home
 
 REWARD = {"accuracy_scale": 80.0, "rent": 2.5, "rent_parameters": 1111, "governor_penalty": 7.0}
 GAMMA = 0.93
-SCRIPTS = [None, {0: "GERMINATE", 3: "PRUNE", 6: "GERMINATE", 9: "ADVANCE", 11: "FOSSILIZE"}, {}]
-
-
-def reports_of(key: int) -> list[FieldReport]:
-    return episode(
-        key,
-        script=SCRIPTS[key % 3],
-        governor_at=key % 7 + 2 if key % 5 == 4 else None,
-        truncate_at=6 if key % 5 == 3 else None,
-    )
 
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, list[FieldReport]]:
-    return {reports[0].run_id: reports for reports in map(reports_of, range(40))}
+    return {reports[0].run_id: reports for reports in (varied_episode(key, 6) for key in range(40))}
 
 
 @pytest.fixture(scope="module")

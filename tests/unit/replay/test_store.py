@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from support.batches import assert_same_batch, assert_same_graphs
+from support.exported import narrowed
 from support.reports import BLUEPRINTS, episode
 from support.snapshots import write_snapshot
 
@@ -89,17 +90,7 @@ def test_masks_equal_the_wire(store: GraphStore, reports: list[FieldReport]) -> 
 
 def test_slot_masks_of_states_with_different_slots(tmp_path: Path, reports: list[FieldReport]) -> None:
     """Slots are counted per state: two here, three there, and an entry never slides to a neighbour."""
-
-    def narrow(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        for index, row in enumerate(rows):
-            if index % 3 == 0 and row["action"]["slot"] is None:
-                row["state"]["slots"] = row["state"]["slots"][:2]
-                row["state"]["graph"]["monitors"] = [[0, 0], [1, 1]]
-                row["available"]["slot"] = [[index % 2 == 0, True] for _ in OPS]
-                row["available"]["blueprint"] = ["norm", "gate"][: index % 4]
-        return rows
-
-    write_snapshot(tmp_path / "ragged", reports, split="train", change=narrow)
+    write_snapshot(tmp_path / "ragged", reports, split="train", change=narrowed)
     store = GraphStore.load(tmp_path / "ragged", blueprints=BLUEPRINTS)
     rows = pq.read_table(tmp_path / "ragged" / "steps.parquet").to_pylist()
     ptr = store.table.slot_ptr.tolist()
