@@ -268,7 +268,7 @@ class Doctor:
             verify_snapshot(path)
             return
         manifest = SnapshotManifest.model_validate_json((path / "manifest.json").read_bytes())
-        for file in manifest.files:
+        for file in (*manifest.files, *manifest.sources):
             found = (path / file.name).stat().st_size if (path / file.name).is_file() else None
             if found != file.size_bytes:
                 raise IntegrityError(f"{file.name}: expected {file.size_bytes} bytes, found {found or 'no file'}")

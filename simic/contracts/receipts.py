@@ -120,9 +120,12 @@ class SnapshotManifest(Receipt):
 
     stage: Literal["curate"] = "curate"
     digest: Digest
-    """Of files, SQL and curation config; wall-clock times take no part."""
+    """Of files, SQL and curation config; wall-clock times and where in the lake a row lay take no part."""
     path: Text
     files: list[FileDigest]
+    """What the snapshot is."""
+    sources: list[FileDigest] = Field(default_factory=list)
+    """Where its states lie: the parts it holds, and the place of each row in them."""
     sql_digest: Digest
     ledger_digest: Digest
     ledger_parts: list[Text]

@@ -38,13 +38,14 @@ def check_snapshot(folder: Path, *, tmp: Path, on_file: Callable[[int], None] = 
         on_file(files_of(folder))
         return SnapshotCheck(folder=folder.name, digest=None, files=0, size_bytes=0, damage=[str(error)])
     damage, whole = [], set()
-    for file in manifest.files:
+    listed = [*manifest.files, *manifest.sources]
+    for file in listed:
         if problem := _file_damage(folder, file):
             damage.append(problem)
         else:
             whole.add(file.name)
         on_file(1)
-    known = {file.name for file in manifest.files} | {MANIFEST_NAME}
+    known = {file.name for file in listed} | {MANIFEST_NAME}
     damage += [f"{path.name}: not part of the snapshot" for path in sorted(folder.iterdir()) if path.name not in known]
     damage += identity_damage(folder, manifest)
     if SETTINGS_NAME in whole:
@@ -54,8 +55,8 @@ def check_snapshot(folder: Path, *, tmp: Path, on_file: Callable[[int], None] = 
     return SnapshotCheck(
         folder=folder.name,
         digest=manifest.digest,
-        files=len(manifest.files),
-        size_bytes=sum(file.size_bytes for file in manifest.files),
+        files=len(listed),
+        size_bytes=sum(file.size_bytes for file in listed),
         damage=damage,
     )
 

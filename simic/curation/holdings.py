@@ -134,4 +134,4 @@ def standings(home: Home) -> dict[str, Standing]:
 
 def _size_bytes(manifest: SnapshotManifest) -> int:
     manifest_bytes = (Path(manifest.path) / MANIFEST_NAME).stat().st_size
-    return manifest_bytes + sum(file.size_bytes for file in manifest.files)
+    return manifest_bytes + sum(file.size_bytes for file in (*manifest.files, *manifest.sources))

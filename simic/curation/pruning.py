@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def prune(
         newest = {summary.digest for summary in listed.snapshots[-keep:]}
         judged = [(summary, _reasons(summary, summary.digest in newest, spared)) for summary in listed.snapshots]
         leaving = [summary for summary, reasons in judged if not reasons]
+        freed_bytes = _freed_bytes(Path(summary.path) for summary in leaving)
         if not is_dry_run:
             for summary in leaving:
                 _remove(home, Path(summary.path))
@@ -61,8 +63,16 @@ def prune(
             Pruned(digest=summary.digest, size_bytes=summary.size_bytes, kept_because=reasons)
             for summary, reasons in judged
         ],
-        freed_bytes=sum(summary.size_bytes for summary in leaving),
+        freed_bytes=freed_bytes,
     )
+
+
+def _freed_bytes(folders: Iterable[Path]) -> int:
+    """Of files that have no other name: a part that the lake or another snapshot holds stays on the disk."""
+    found = [path.stat() for folder in folders for path in folder.iterdir()]
+    leaving = Counter((status.st_dev, status.st_ino) for status in found)
+    unique = {(status.st_dev, status.st_ino): status for status in found}
+    return sum(status.st_size for file, status in unique.items() if leaving[file] == status.st_nlink)
 
 
 def _refuse_lost_receipts(home: Home, spared: tuple[Standing, ...]) -> None:

@@ -25,12 +25,13 @@ from simic.curation.statements import (
     unwatched,
     write_outputs,
 )
-from simic.lake.duck import connect, create_table
+from simic.lake.duck import PLACES, connect, create_table
+from simic.lake.held import drop_parts, hold_parts
 from simic.lake.lake import Lake, open_lake
 from simic.lake.ledger import Ledger
-from simic.lake.parts import check_part, ledger_digest
+from simic.lake.parts import ledger_digest
 from simic.lake.policies import POLICIES_LEDGER
-from simic.lake.relations import create_parts_view, reading_parts
+from simic.lake.relations import create_parts_view
 from simic.runtime.clock import Clock
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
@@ -84,7 +85,7 @@ def curate(
             job = _Job(statements, config, _parameters(config, horizon, started_at), watch)
             counts = _build(lake, job, built)
             write_settings(built, config, horizon, LAWS)
-            files, rules = describe_files(built), sql_digest(statements)
+            (files, sources), rules = describe_files(built), sql_digest(statements)
             digest = snapshot_digest(files, rules)
             manifest = SnapshotManifest(
                 **provenance._asdict(),
@@ -93,6 +94,7 @@ def curate(
                 digest=digest,
                 path=str(home.snapshots / digest[:16]),
                 files=files,
+                sources=sources,
                 sql_digest=rules,
                 ledger_digest=ledger_digest(lake.parts),
                 ledger_parts=[part.part for part in lake.parts],
@@ -129,6 +131,7 @@ def _parameters(config: CurateConfig, horizon: int, now: datetime) -> dict[str, 
         "max_bytes": None if config.max_mb is None else config.max_mb * 2**20,
         "train_share": TRAIN_SHARE,
         "test_share": TEST_SHARE,
+        "places": PLACES,
     }
 
 
@@ -143,21 +146,19 @@ class _Job(NamedTuple):
 
 def _build(lake: Lake, job: _Job, built: Path) -> _Counts:
     """Runs the statements over the parts and writes the snapshot's Parquet files into ``built``."""
-    for part in lake.parts:
-        check_part(lake.store, part)
     config = job.config
+    held = hold_parts(lake, built, lake.home.snapshots.glob("*"))
     try:
-        with (
-            connect(
-                tmp=built.parent / "duckdb", memory_limit_mb=config.memory_limit_mb, threads=config.threads
-            ) as connection,
-            reading_parts(lake),
-        ):
-            create_parts_view(connection, "reports", lake)
+        with connect(
+            tmp=built.parent / "duckdb", memory_limit_mb=config.memory_limit_mb, threads=config.threads
+        ) as connection:
+            create_parts_view(connection, "reports", held, has_places=True)
             create_table(connection, "promotions", _promotions(lake.home))
             create_tables(connection, job.statements, job.parameters, job.watch)
             counts = _count(connection)
             write_outputs(connection, job.statements, built, job.watch)
+            used = connection.execute("SELECT DISTINCT part FROM places_written").fetchall()
+            drop_parts(built, (lake.parts[index].part for (index,) in used))
     except duckdb.OutOfMemoryException as error:
         raise ConfigError(f"curate.memory_limit_mb = {config.memory_limit_mb} is too little: {error}") from error
     except duckdb.IOException as error:
@@ -181,7 +182,7 @@ def _count(connection: duckdb.DuckDBPyConnection) -> _Counts:
     def pairs(sql: str) -> dict[str, int]:
         return dict(connection.execute(sql).fetchall())
 
-    rows = connection.execute("SELECT (SELECT count(*) FROM landed), (SELECT count(*) FROM reward_terms)").fetchall()
+    rows = connection.execute("SELECT (SELECT count(*) FROM reports), (SELECT count(*) FROM kept_steps)").fetchall()
     found = pairs("SELECT split, count(*) FROM episode_rows GROUP BY split")
     return _Counts(
         rows_in=rows[0][0],

@@ -1,7 +1,9 @@
 """A snapshot on disk: ``<snapshots>/<first 16 of its digest>/``, complete and never changed.
 
-The digest is taken over the digests of the files and of the SQL. ``curation.json`` is one of the files and holds the
-settings that decide over rows, so they count too; times, paths and limits of memory or threads do not.
+Its digest is taken over the digests of its own files and of the SQL. ``curation.json`` is one of the files and holds
+the settings that decide over rows, so they count too; times, paths and limits of memory or threads do not. States lie
+in the parts of the lake that it holds (see lake/held.py): each row names its content by digest, so what the states are
+counts, and where they lie does not.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pydantic import ValidationError
 from simic.contracts.config import CurateConfig
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import FileDigest, SnapshotManifest
+from simic.lake.held import PLACES_NAME, is_held_part
 from simic.runtime.aside import set_aside
 from simic.runtime.durable import sync_folder
 from simic.trust.canonical import canonical_bytes, digest_of, file_sha256
@@ -46,13 +49,18 @@ def write_settings(directory: Path, config: CurateConfig, horizon: int, laws: Ma
     (directory / SETTINGS_NAME).write_bytes(canonical_bytes(settings))
 
 
-def describe_files(directory: Path) -> list[FileDigest]:
-    """Every file but the manifest, sorted by name."""
-    return [
-        FileDigest(name=path.name, sha256=file_sha256(path), size_bytes=path.stat().st_size)
-        for path in sorted(directory.iterdir())
-        if path.name != MANIFEST_NAME
-    ]
+def describe_files(directory: Path) -> tuple[list[FileDigest], list[FileDigest]]:
+    """What the snapshot in ``directory`` is, and the sources of its states; each sorted by name."""
+    found: tuple[list[FileDigest], list[FileDigest]] = ([], [])
+    for path in sorted(directory.iterdir()):
+        if path.name != MANIFEST_NAME:
+            described = FileDigest(name=path.name, sha256=file_sha256(path), size_bytes=path.stat().st_size)
+            found[_is_source(path.name)].append(described)
+    return found
+
+
+def _is_source(name: str) -> bool:
+    return name == PLACES_NAME or is_held_part(name)
 
 
 def snapshot_digest(files: Iterable[FileDigest], sql_digest: str) -> str:
@@ -73,6 +81,7 @@ def publish(built: Path, manifest: SnapshotManifest) -> SnapshotManifest:
             _LOG.warning("%s; set aside as %s", error, set_aside(target))
     for file in manifest.files:
         _sync_file(built / file.name)
+    _sync_file(built / PLACES_NAME)
     write_durably(built / MANIFEST_NAME, canonical_bytes(manifest))
     sync_folder(built)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -91,8 +100,8 @@ def _identical(path: Path, digest: str) -> SnapshotManifest:
 def verify_snapshot(path: Path) -> SnapshotManifest:
     """The manifest of the snapshot at ``path``; raises IntegrityError unless all of it is as it was sealed."""
     manifest = read_manifest(path)
-    expected = {file.name: file for file in manifest.files}
-    found = {file.name: file for file in describe_files(path)}
+    expected = {file.name: file for file in (*manifest.files, *manifest.sources)}
+    found = {file.name: file for kind in describe_files(path) for file in kind}
     if differing := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
         raise IntegrityError(
             f"snapshot {path}: {differing} were changed, lost or added since it was sealed; run `simic curate` again"

@@ -8,6 +8,7 @@ tried at a prompt, without its surroundings. ``$name`` stands for a setting, in 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -39,8 +40,8 @@ _KINDS: dict[str | None, Literal["table", "view", "output"]] = {None: "table", "
 _FAMILY_NUMBER = "048"
 """Where the file of the reward family stands among the numbers."""
 _RANGES_NUMBER = "088"
-_ROW_GROUP = 8192
-"""Rows; the writer holds one group in memory, and a nested row takes a few kB there."""
+_PARQUET = "FORMAT parquet, PARQUET_VERSION V2, COMPRESSION zstd, COMPRESSION_LEVEL 3, ROW_GROUP_SIZE 65536"
+"""Groups of a set number of rows, in order, so no byte that is hashed depends on how threads share the work."""
 
 Watch = Callable[[str], None]
 
@@ -87,14 +88,36 @@ def create_tables(
     ``watch`` is told each file that was done.
     """
     set_parameters(connection, parameters)
-    for statement in statements:
+    last_reader = _last_readers(statements)
+    for number, statement in enumerate(statements):
         if statement.kind != "output":
             connection.execute(f'CREATE {statement.kind} "{statement.name}" AS\n{bound(statement.sql)}')
+            for name in last_reader[number]:
+                connection.execute(f'DROP TABLE "{name}"')
             watch(statement.file)
     offenders = connection.execute(f'FROM "{CHECKS_TABLE}" ORDER BY ALL LIMIT 5').fetchall()
     if offenders:
         found = "; ".join(f"{promise} ({run_id}, step {step})" for promise, run_id, step in offenders)
         raise ContractViolation(f"curation broke its own promises, no snapshot was made; first offenders: {found}")
+
+
+def _last_readers(statements: list[Statement]) -> dict[int, list[str]]:
+    """By the number of a statement, the tables that nothing after it reads. A view reads when it is read."""
+    named = {statement.name: number for number, statement in enumerate(statements)}
+    readers: dict[str, list[Statement]] = {name: [] for name in named}
+    for statement in statements:
+        for name in set(re.findall(r"\w+", bound(statement.sql))) & named.keys():
+            readers[name].append(statement)
+
+    def last(name: str) -> int:
+        numbers = [last(each.name) if each.kind == "view" else named[each.name] for each in readers[name]]
+        return max(numbers, default=-1)
+
+    found = defaultdict(list)
+    for statement in statements:
+        if statement.kind == "table":
+            found[last(statement.name)].append(statement.name)
+    return found
 
 
 def set_parameters(connection: duckdb.DuckDBPyConnection, parameters: Mapping[str, object]) -> None:
@@ -109,15 +132,11 @@ def write_outputs(
     directory: Path,
     watch: Watch = unwatched,
 ) -> None:
-    """Writes every output; on one thread, so that no byte that is hashed depends on how threads share the work."""
-    connection.execute("SET threads = 1")
+    """Writes every output."""
     for statement in statements:
         if statement.kind == "output":
             target = str(directory / f"{statement.name}.parquet").replace("'", "''")
-            connection.execute(
-                f"COPY (\n{bound(statement.sql)}\n) TO '{target}' "
-                f"(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 3, ROW_GROUP_SIZE {_ROW_GROUP})"
-            )
+            connection.execute(f"COPY (\n{bound(statement.sql)}\n) TO '{target}' ({_PARQUET})")
             connection.execute(f"CREATE VIEW \"{statement.name}_written\" AS FROM read_parquet('{target}')")
             watch(statement.file)
 

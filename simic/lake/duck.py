@@ -11,8 +11,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from simic.contracts.errors import IntegrityError, TransientError
 
-__all__ = ["connect", "create_parquet_view", "create_table", "sandbox"]
+__all__ = ["PLACES", "connect", "create_parquet_view", "create_table", "sandbox"]
 
+PLACES = 2**32
+"""Rows that a file may have; more files than that divided by two have no place in 64 bits."""
 _OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
 
@@ -49,18 +51,22 @@ def create_parquet_view(
     schema: pa.Schema,
     *,
     has_file_names: bool = False,
+    has_places: bool = False,
 ) -> None:
     """A relation ``name`` over Parquet files of ``schema``; without files, an empty table of that schema.
 
-    ``has_file_names`` adds the column ``filename``.
+    ``has_file_names`` adds the column ``filename``; ``has_places`` adds ``place``, which says where a row lies: the
+    file's index in ``paths`` times ``PLACES``, plus the row's in the file.
     """
     if not paths:
         names = [pa.field("filename", pa.string())] if has_file_names else []
-        create_table(connection, name, pa.schema([*schema, *names]).empty_table())
+        places = [pa.field("place", pa.int64())] if has_places else []
+        create_table(connection, name, pa.schema([*schema, *names, *places]).empty_table())
         return
     listed = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
     options = f"hive_partitioning = false, filename = {has_file_names}, union_by_name = true"
-    connection.execute(f'CREATE VIEW "{name}" AS FROM read_parquet([{listed}], {options})')
+    place = f", file_index::BIGINT * {PLACES} + file_row_number AS place" if has_places else ""
+    connection.execute(f'CREATE VIEW "{name}" AS SELECT *{place} FROM read_parquet([{listed}], {options})')  # noqa: S608
 
 
 def create_table(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:

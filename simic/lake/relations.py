@@ -6,8 +6,9 @@ groups that a query needs. No extension is loaded for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -20,13 +21,20 @@ from simic.lake.lake import Lake
 from simic.lake.schema import LANDED_SCHEMA
 from simic.lake.store import ArrowParts, LocalParts
 
-__all__ = ["attach_parts", "create_parts_view", "reading_parts"]
+__all__ = ["attach_parts", "create_evolved_view", "create_parts_view", "reading_parts"]
 
 
 def create_parts_view(
-    connection: duckdb.DuckDBPyConnection, name: str, lake: Lake, schema: pa.Schema = LANDED_SCHEMA
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    lake: Lake,
+    schema: pa.Schema = LANDED_SCHEMA,
+    *,
+    has_places: bool = False,
 ) -> None:
     """A relation ``name`` with the rows of all live parts, as columns of ``schema``.
+
+    ``has_places`` adds ``place`` for a lake on disk: the part's index among the live ones, and the row's in it.
 
     Raises ContractViolation where a part cannot be read so. What is stored of it in a database file is whole for a lake
     on disk; from elsewhere each connection has to ``attach_parts`` again.
@@ -36,11 +44,21 @@ def create_parts_view(
         attach_parts(connection, name, lake, schema)
         return
     paths = [lake.store.path(part.part) for part in lake.parts]
-    if not older:
-        create_parquet_view(connection, name, paths, schema)
-        return
+    create = create_evolved_view if older else create_parquet_view
+    create(connection, name, paths, schema, has_places=has_places)
+
+
+def create_evolved_view(
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    paths: Sequence[Path],
+    schema: pa.Schema,
+    *,
+    has_places: bool = False,
+) -> None:
+    """A relation over parts, some of which may be of earlier contracts, as columns of ``schema``."""
     as_written, empty = f"{name}_as_written", f"{name}_without_rows"
-    create_parquet_view(connection, as_written, paths, schema)
+    create_parquet_view(connection, as_written, paths, schema, has_places=has_places)
     create_table(connection, empty, schema.empty_table())
     types = {row[0]: row[1] for row in connection.execute(f'DESCRIBE "{empty}"').fetchall()}
     written = {row[0] for row in connection.execute(f'DESCRIBE "{as_written}"').fetchall()}
@@ -48,7 +66,8 @@ def create_parts_view(
         f'"{column}"::{kind} AS "{column}"' if column in written else f'NULL::{kind} AS "{column}"'
         for column, kind in types.items()
     )
-    connection.execute(f'CREATE VIEW "{name}" AS SELECT {columns} FROM "{as_written}"')  # noqa: S608
+    place = ", place" if has_places else ""
+    connection.execute(f'CREATE VIEW "{name}" AS SELECT {columns}{place} FROM "{as_written}"')  # noqa: S608
     connection.execute(f'DROP TABLE "{empty}"')
 
 

@@ -159,7 +159,7 @@ def _type_name(annotation: Any) -> str:
 
 
 def _arrow_name(kind: pa.DataType) -> str:
-    return str(kind).replace(", tz=", ", ")
+    return "uuid" if kind == pa.uuid() else str(kind).replace(", tz=", ", ")
 
 
 def _nested_models(model: type[BaseModel]) -> list[type[BaseModel]]:

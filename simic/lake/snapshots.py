@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from simic.lake.schema import REPORT_SCHEMA
-
 __all__ = [
     "DIFFICULTY_COLUMNS",
     "EPISODE_COLUMNS",
@@ -19,10 +17,6 @@ __all__ = [
 Columns = dict[str, tuple[pa.DataType, str]]
 
 _TEXT, _WHOLE, _REAL, _TRUTH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
-
-
-def _told(name: str) -> pa.DataType:
-    return REPORT_SCHEMA.field(name).type
 
 
 _IDENTITY: Columns = {
@@ -45,14 +39,9 @@ STEP_COLUMNS: Columns = {
     "run_id": (_TEXT, "The episode; rows are ordered by it, then by step."),
     "step": (_WHOLE, "From 0, without gaps."),
     "report_id": (_TEXT, "The report behind the row."),
+    "content_id": (pa.uuid(), "First half of its `content_digest`, so that the snapshot's digest covers what it told."),
     **_IDENTITY,
-    "state": (_told("state"), "What the controller saw."),
-    "final_state": (_told("final_state"), "What it would have seen next; on an episode's last row only."),
-    "available": (_told("available"), "What was legal."),
-    "action": (_told("action"), "What was chosen."),
-    "relevant": (_told("relevant"), "Which factors of the action mattered."),
-    "log_prob_behaviour": (_told("log_prob_behaviour"), "How likely the choice was, as natural logarithms."),
-    "outcome": (_TEXT, "How the window ended."),
+    "op": (_TEXT, "The operation chosen; states, masks and actions are in the view `reports`, by `report_id`."),
     "accuracy_before": (_REAL, "Validation accuracy before the window."),
     "accuracy_after": (_REAL, "Validation accuracy after it; on the last step of the network to be kept."),
     "test_accuracy": (_REAL, "On the last step only; reported, never learned from."),

@@ -7,11 +7,14 @@ disk, a finished upload on S3. Moving a file aside is a rename there, and a copy
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import fs as arrow_fs
@@ -20,12 +23,13 @@ from simic.contracts.errors import ConfigError, TransientError
 from simic.contracts.lake_url import parse_url
 from simic.runtime.durable import sync_folder
 
-__all__ = ["ArrowParts", "LocalParts", "PartStore", "connect_store", "parse_url"]
+__all__ = ["ArrowParts", "LocalParts", "PartStore", "connect_store", "link", "parse_url"]
 
 _BLOCK_BYTES = 1024 * 1024
 _ASIDE = "damaged"
 _OWNER = "simic-home"
 """Object below the prefix that names the home whose parts these are."""
+_NO_LINKS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}
 _CONNECT_S, _REQUEST_S, _ATTEMPTS = 5.0, 30.0, 3
 
 
@@ -47,6 +51,12 @@ class PartStore(Protocol):
 
     def digest(self, name: str) -> str:
         """SHA-256 of what is there, in constant memory."""
+
+    def fetch(self, name: str, target: Path) -> None:
+        """Into a local file, durable but for its folder: a second name for the same file where it can be.
+
+        FileNotFoundError where there is none.
+        """
 
     def names(self) -> list[str]:
         """Every part file, sorted."""
@@ -99,6 +109,14 @@ class LocalParts:
         """Of the file."""
         with self.path(name).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def fetch(self, name: str, target: Path) -> None:
+        """A hard link; a copy on another file system, or where links are not to be had."""
+        self.path(name).stat()
+        with _storing(f"read {self.path(name)} into {target}"):
+            if not link(self.path(name), target):
+                with self.path(name).open("rb") as file:
+                    _copy(file, target)
 
     def names(self) -> list[str]:
         """Unfinished files lie elsewhere."""
@@ -170,6 +188,11 @@ class ArrowParts:
                 digest.update(block)
         return digest.hexdigest()
 
+    def fetch(self, name: str, target: Path) -> None:
+        """A download."""
+        with self.open(name) as file, _storing(f"read {name} of {self.place} into {target}"):
+            _copy(file, target)
+
     def names(self) -> list[str]:
         """Below the prefix; what was set aside does not count."""
         selector = arrow_fs.FileSelector("", recursive=True, allow_not_found=True)
@@ -219,6 +242,24 @@ def connect_store(url: str) -> ArrowParts:
         return ArrowParts(arrow_fs.SubTreeFileSystem(base, client), f"s3://{base}")
     except pa.ArrowInvalid as error:
         raise ConfigError(f"the address of the lake s3://{base} cannot be used: {error}; see its options") from error
+
+
+def link(path: Path, target: Path) -> bool:
+    """Gives a file a second name; false where the file system has none to give."""
+    try:
+        os.link(path, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return False
+    return True
+
+
+def _copy(source: IO[bytes] | pa.NativeFile, target: Path) -> None:
+    with target.open("wb") as file:
+        shutil.copyfileobj(source, file, _BLOCK_BYTES)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager

@@ -19,7 +19,7 @@ MANIFEST_NAME = "manifest.json"
 def read_manifest(path: Path) -> SnapshotManifest:
     """Reads ``manifest.json``, checks every file it lists, and discount and reward against the sealed settings.
 
-    Raises IntegrityError where one differs.
+    Its ``path`` is where the snapshot lies now. Raises IntegrityError where a file differs.
     """
     try:
         manifest = SnapshotManifest.model_validate_json((path / MANIFEST_NAME).read_bytes())
@@ -27,11 +27,11 @@ def read_manifest(path: Path) -> SnapshotManifest:
         raise IntegrityError(f"{path} is not a snapshot: {MANIFEST_NAME} cannot be read ({error.strerror})") from error
     except ValidationError as error:
         raise IntegrityError(f"{path / MANIFEST_NAME} is not a manifest: {error.errors()[0]['msg']}") from error
-    for file in manifest.files:
+    for file in (*manifest.files, *manifest.sources):
         if not (path / file.name).is_file():
             raise IntegrityError(f"snapshot {path}: {file.name} is missing")
         if (found := file_sha256(path / file.name)) != file.sha256:
             raise IntegrityError(f"snapshot {path}: {file.name} should have SHA-256 {file.sha256}, found {found}")
     if damage := next(settings_damage(path, manifest), None):
         raise IntegrityError(f"snapshot {path}: {damage}; run `simic curate` again")
-    return manifest
+    return manifest.model_copy(update={"path": str(path)})

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.batches import Observations
 from simic.contracts.errors import ContractViolation, IntegrityError
+from simic.contracts.receipts import SnapshotManifest
 from simic.controllers.features import FEATURE_VERSION, encode
 from simic.replay.files import ColumnWriter, map_column, publish_columns, release_pages, verify_columns
 from simic.replay.flat import CHILDREN, COLUMNS, Flat, ptr_name
@@ -76,14 +77,12 @@ class Pages:
             self._resident = 0
 
 
-def map_snapshot(
-    steps_file: Path, split: str, blueprints: tuple[str, ...], gamma: float, folder: Path
-) -> MappedColumns:
+def map_snapshot(manifest: SnapshotManifest, split: str, blueprints: tuple[str, ...], folder: Path) -> MappedColumns:
     """The columns of a split, mapped from ``folder``, which is made first where it is missing or damaged.
 
     The caller sees to it that nobody else writes beside ``folder``: what a killed process left there is removed.
     """
-    key = digest_of([_FORMAT, FEATURE_VERSION, folder.name, list(blueprints), gamma])
+    key = digest_of([_FORMAT, FEATURE_VERSION, folder.name, list(blueprints), manifest.gamma])
     folder = folder.with_name(f"{folder.name}-{key[:12]}")
     if folder.exists():
         try:
@@ -97,27 +96,27 @@ def map_snapshot(
         shutil.rmtree(left, ignore_errors=True)
     building = Path(tempfile.mkdtemp(prefix=_BUILDING, dir=folder.parent))
     try:
-        _write(building, steps_file, split, blueprints, gamma)
+        _write(building, manifest, split, blueprints)
         publish_columns(building, folder, key)
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return _open(folder)
 
 
-def _write(building: Path, steps_file: Path, split: str, blueprints: tuple[str, ...], gamma: float) -> None:
+def _write(building: Path, manifest: SnapshotManifest, split: str, blueprints: tuple[str, ...]) -> None:
     aside = building / "finals"
     aside.mkdir()
     sequences: list[Sequences] = []
     with closing(ColumnWriter(building)) as columns:
         with closing(ColumnWriter(aside)) as finals:
-            for table in read_parts(steps_file, split, _CHUNK_ROWS):
-                part = part_of(table, blueprints, gamma)
+            for table in read_parts(manifest, split, _CHUNK_ROWS):
+                part = part_of(table, blueprints, manifest.gamma)
                 sequences.append(part.sequences)
                 _append_graphs(columns, part.states)
                 _append_graphs(finals, part.finals)
                 _append_steps(columns, part)
         if not sequences:
-            raise ContractViolation(f"{steps_file} has no rows of split {split!r}")
+            raise ContractViolation(f"{manifest.path} has no rows of split {split!r}")
         _append_finals(columns, aside)
     shutil.rmtree(aside)
     with pa.OSFile(str(building / _SEQUENCES_NAME), "wb") as sink, pa.ipc.new_file(sink, _SEQUENCE_SCHEMA) as file:

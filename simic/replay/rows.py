@@ -1,4 +1,4 @@
-"""The rows of a snapshot's ``steps.parquet`` as sequences, states, masks and steps; what cannot teach is refused.
+"""The rows of a snapshot as sequences, states, masks and steps; what cannot teach is refused.
 
 Shapes: N steps, E sequences (episodes), K blueprints.
 """
@@ -6,31 +6,30 @@ Shapes: N steps, E sequences (episodes), K blueprints.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import torch
 from numpy.typing import NDArray
 
 from simic.contracts.batches import Masks, Observations
 from simic.contracts.errors import ContractViolation
+from simic.contracts.receipts import SnapshotManifest
+from simic.lake.held import read_rows
 from simic.replay.arrow import column, flags, numbers, texts
 from simic.replay.assemble import Steps
 from simic.replay.columns import actions_of, masks_of, observations_of, propensities_of
 
-__all__ = ["Part", "Sequences", "part_of", "read_parts", "read_split", "row_count"]
+__all__ = ["Part", "Sequences", "part_of", "read_first", "read_parts", "read_split"]
 
-STEPS_NAME = "steps.parquet"
-_COLUMNS = (
-    "run_id", "step", "set", "family", "host_key", "controller", "policy_version", "state", "final_state", "available",
-    "action", "log_prob_behaviour", "reward", "return_to_go", "terminated", "truncated",
+_KEPT = (
+    "run_id", "step", "set", "family", "host_key", "controller", "policy_version", "reward", "return_to_go",
+    "terminated", "truncated",
 )  # fmt: skip
-
-
+_TOLD = ("state", "final_state", "available", "action", "log_prob_behaviour")
+_BATCH_ROWS = 8192
 _LEARNED = "learned"
 
 
@@ -71,42 +70,43 @@ def part_of(table: pa.Table, blueprints: tuple[str, ...], gamma: float) -> Part:
     return Part(sequences, _steps(table, last, blueprints, gamma), masks, states, finals)
 
 
-def read_split(path: Path, split: str) -> pa.Table:
-    """All rows of a split."""
-    _require_columns(path)
-    return pq.read_table(path, columns=list(_COLUMNS), filters=[("split", "==", split)])
+def read_split(manifest: SnapshotManifest, split: str) -> pa.Table:
+    """All rows of a split, by (run_id, step)."""
+    return _table(read_rows(manifest, split, _KEPT, _TOLD, batch_rows=_BATCH_ROWS))
 
 
-def row_count(path: Path) -> int:
-    """Rows of all splits, without reading them."""
-    return int(pq.read_metadata(path).num_rows)
+def read_first(manifest: SnapshotManifest, split: str, rows: int) -> pa.Table:
+    """The first episodes of a split, about ``rows`` rows of them and at least one episode."""
+    table = _table(read_rows(manifest, split, _KEPT, _TOLD, batch_rows=rows, limit=rows + 1))
+    if table.num_rows <= rows:
+        return table
+    whole, _ = _split_last(table)
+    return whole if whole.num_rows else read_first(manifest, split, 4 * rows)
 
 
-def read_parts(path: Path, split: str, rows: int) -> Iterator[pa.Table]:
+def read_parts(manifest: SnapshotManifest, split: str, rows: int, told: tuple[str, ...] = _TOLD) -> Iterator[pa.Table]:
     """The rows of a split in order, about ``rows`` at a time, never with an episode cut in two."""
-    _require_columns(path)
     rest: pa.Table | None = None
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=rows, columns=[*_COLUMNS, "split"]):
-            table = pa.Table.from_batches([batch])
-            table = table.filter(pc.equal(table.column("split"), split)).drop_columns(["split"])
-            if rest is not None:
-                table = pa.concat_tables([rest, table])
-            if not table.num_rows:
-                continue
-            run_ids = column(table, "run_id").cast(pa.string())
-            whole = pc.index(run_ids, run_ids[-1]).as_py()
-            if whole:
-                yield table.slice(0, whole)
-            rest = table.slice(whole)
+    for batch in read_rows(manifest, split, _KEPT, told, batch_rows=rows):
+        table = pa.Table.from_batches([batch] if rest is None else [*rest.to_batches(), batch])
+        whole, rest = _split_last(table)
+        if whole.num_rows:
+            yield whole
     if rest is not None and rest.num_rows:
         yield rest
 
 
-def _require_columns(path: Path) -> None:
-    missing = sorted({*_COLUMNS, "split"} - set(pq.read_schema(path).names))
-    if missing:
-        raise ContractViolation(f"{path} lacks the columns {missing}")
+def _split_last(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """All episodes but the last, and the last, which may go on."""
+    if not table.num_rows:
+        return table, table
+    run_ids = column(table, "run_id").cast(pa.string())
+    whole = pc.index(run_ids, run_ids[-1]).as_py()
+    return table.slice(0, whole), table.slice(whole)
+
+
+def _table(batches: Iterator[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(list(batches))
 
 
 def _sequences(table: pa.Table) -> Sequences:

@@ -16,6 +16,7 @@ from torch import Tensor
 from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX
 from simic.contracts.errors import ContractViolation
+from simic.contracts.receipts import SnapshotManifest
 from simic.controllers.features import encode
 from simic.controllers.graph import GraphBatch
 from simic.controllers.heads import MaskTensors
@@ -25,7 +26,7 @@ from simic.replay.columns import join
 from simic.replay.graphs import GraphTable
 from simic.replay.manifest import read_manifest
 from simic.replay.mapped import MappedColumns, Pages, map_snapshot
-from simic.replay.rows import STEPS_NAME, Sequences, part_of, read_parts, read_split, row_count
+from simic.replay.rows import Sequences, part_of, read_first, read_split
 
 __all__ = ["GraphStore", "Steps"]
 
@@ -70,14 +71,13 @@ class GraphStore:
         teach: gaps, missing propensities, missing final states.
         """
         manifest = read_manifest(path)
-        steps_file = path / STEPS_NAME
         if cache is not None and max_bytes is not None:
-            size = _estimated_bytes(steps_file, split, blueprints, manifest.gamma)
+            size = _estimated_bytes(manifest, split, blueprints)
             if size > max_bytes:
                 name = f"{manifest.digest}-{split}"
-                columns = map_snapshot(steps_file, split, blueprints, manifest.gamma, cache / name)
+                columns = map_snapshot(manifest, split, blueprints, cache / name)
                 return GraphStore._of_columns(columns, blueprints, max_bytes)
-        part = part_of(read_split(steps_file, split), blueprints, manifest.gamma)
+        part = part_of(read_split(manifest, split), blueprints, manifest.gamma)
         table = encode(join(part.states, part.finals))
         return GraphStore(part.sequences, part.steps, MaskTensors.of(part.masks), table, blueprints)
 
@@ -150,13 +150,13 @@ class GraphStore:
         return Places(*chosen, self.step_count + sequence_ids)
 
 
-def _estimated_bytes(path: Path, split: str, blueprints: tuple[str, ...], gamma: float) -> int:
+def _estimated_bytes(manifest: SnapshotManifest, split: str, blueprints: tuple[str, ...]) -> int:
     """Of all rows, from those of the first episodes."""
-    first = next(read_parts(path, split, _SAMPLE_ROWS), None)
-    if first is None:
+    first = read_first(manifest, split, _SAMPLE_ROWS)
+    if not first.num_rows:
         return 0
-    part = part_of(first, blueprints, gamma)
+    part = part_of(first, blueprints, manifest.gamma)
     store = GraphStore(
         part.sequences, part.steps, MaskTensors.of(part.masks), encode(join(part.states, part.finals)), blueprints
     )
-    return store.size_bytes * row_count(path) // int(first.num_rows)
+    return store.size_bytes * manifest.rows_out // int(first.num_rows)

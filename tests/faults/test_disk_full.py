@@ -137,7 +137,7 @@ def test_however_little_room_a_snapshot_has(desk: Desk) -> None:
         desk.ingest(place)
     digest = desk.server.run("curate", other).result["digest"]
     endings = []
-    for room in range(0, 128 * 1024, 8192):
+    for room in range(0, 128 * 1024, 2048):
         endings.append(desk.in_room(home, room, "curate"))
         look = desk.server.run("look", home).result
         if endings[-1].error is None:

@@ -15,14 +15,17 @@ from support.reports import plain
 
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import FileDigest, SnapshotManifest
-from simic.contracts.splits import split_of
+from simic.contracts.splits import Split, split_of
+from simic.lake.held import read_rows
 from simic.numerics.rewards import basic_rewards
 
-__all__ = ["rows_of", "write_snapshot"]
+__all__ = ["PART", "rows_of", "told_rows", "write_snapshot"]
 
 _MOMENT = datetime(2026, 1, 6, tzinfo=UTC)
+PART = "part-0123456789abcdef.parquet"
+_TOLD = ("state", "final_state", "available", "action", "log_prob_behaviour")
 _KEPT = (
-    "run_id", "step", "controller", "policy_version", "state", "final_state", "available", "action",
+    "report_id", "run_id", "step", "controller", "policy_version", "state", "final_state", "available", "action",
     "log_prob_behaviour", "terminated", "truncated",
 )  # fmt: skip
 
@@ -40,21 +43,25 @@ def write_snapshot(
     if change is not None:
         rows = change(rows)
     directory.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows), directory / "steps.parquet")
-    content = (directory / "steps.parquet").read_bytes()
-    sha256 = hashlib.sha256(content).hexdigest()
+    table = pa.Table.from_pylist(rows)
+    told = [name for name in _TOLD if name in table.column_names]
+    pq.write_table(table.drop_columns(told), directory / "steps.parquet")
+    pq.write_table(table.select(["report_id", *told]), directory / PART)
+    pq.write_table(pa.table({"part": [0] * len(rows), "row": range(len(rows))}), directory / "places.parquet")
+    steps, part, places = (_described(directory / name) for name in ("steps.parquet", PART, "places.parquet"))
     manifest = SnapshotManifest(
         code_version="test",
         config_digest="0" * 64,
         seed=0,
         started_at=_MOMENT,
         finished_at=_MOMENT,
-        digest=sha256,
+        digest=steps.sha256,
         path=str(directory),
-        files=[FileDigest(name="steps.parquet", sha256=sha256, size_bytes=len(content))],
+        files=[steps],
+        sources=[part, places],
         sql_digest="0" * 64,
         ledger_digest="0" * 64,
-        ledger_parts=[],
+        ledger_parts=[f"day=2026-01-06/{PART}"],
         reward_family="basic",
         gamma=gamma,
         rows_in=len(rows),
@@ -64,6 +71,23 @@ def write_snapshot(
     )
     (directory / "manifest.json").write_text(manifest.model_dump_json())
     return manifest
+
+
+def told_rows(manifest: SnapshotManifest, *told: str) -> list[dict[str, Any]]:
+    """The rows of a snapshot by (run_id, step), with columns of the reports behind them."""
+    kept = pq.read_schema(Path(manifest.path) / "steps.parquet").names
+    rows = [
+        row
+        for split in Split
+        for batch in read_rows(manifest, split.value, kept, told, batch_rows=1000)
+        for row in batch.to_pylist()
+    ]
+    return sorted(rows, key=lambda row: (row["run_id"], row["step"]))
+
+
+def _described(path: Path) -> FileDigest:
+    content = path.read_bytes()
+    return FileDigest(name=path.name, sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content))
 
 
 def rows_of(reports: Iterable[FieldReport], gamma: float, split: str | None = None) -> list[dict[str, Any]]:

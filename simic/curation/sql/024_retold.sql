@@ -1,18 +1,12 @@
 -- Landed rows whose content was told before under another id. The digest of landing covers the id, so content is
 -- compared here without it, and only among reports that claim the same step of the same episode.
 -- grain:  one landed row
--- key:    report_id, landed_at, source, line
+-- key:    place
 -- inputs: landed, repetitions, reports
 WITH once AS (
-    SELECT
-        run_id,
-        step,
-        report_id,
-        landed_at,
-        source,
-        line
+    SELECT *
     FROM landed
-    ANTI JOIN repetitions USING (report_id, landed_at, source, line)
+    ANTI JOIN repetitions USING (place)
 ),
 
 crowded AS (
@@ -36,30 +30,28 @@ told AS (
     SELECT
         suspects.*,
         row_number() OVER (
-            PARTITION BY sha256(to_json(content)::VARCHAR)
-            ORDER BY suspects.landed_at, suspects.source, suspects.line
+            PARTITION BY sha256(to_json(reports.content)::VARCHAR)
+            ORDER BY reports.landed_at, reports.source, reports.line
         ) AS number
     FROM suspects
     INNER JOIN (
         SELECT
-            report_id::UUID AS report_id,
+            place,
             landed_at,
             source,
             line,
             struct_pack(
-                *COLUMNS(* EXCLUDE (report_id, issued_at, content_digest, source, line, landed_at, "day"))
+                *COLUMNS(* EXCLUDE (report_id, issued_at, content_digest, source, line, landed_at, "day", place))
             ) AS content
         FROM reports
-    ) USING (report_id, landed_at, source, line)
+    ) AS reports USING (place)
 )
 
 SELECT
     report_id,
     run_id,
     step,
-    landed_at,
-    source,
-    line,
+    place,
     'same_content' AS reason
 FROM told
 WHERE number > 1

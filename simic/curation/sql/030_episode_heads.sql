@@ -13,9 +13,7 @@ WITH firsts AS (
         controller,
         policy_version,
         issued_at,
-        landed_at,
-        source,
-        line,
+        place,
         8 * (
             64 + 21 * len(state.slots) + 7 * len(state.graph.layers)
             + 2 * (len(state.graph.connects) + len(state.graph.monitors))
@@ -24,7 +22,7 @@ WITH firsts AS (
     WHERE step = 0
 )
 
-SELECT * EXCLUDE (report_id, landed_at, source, line)
+SELECT * EXCLUDE (report_id, place)
 FROM firsts
-ANTI JOIN (FROM repetitions UNION ALL FROM retold) USING (report_id, landed_at, source, line)
+ANTI JOIN (FROM repetitions UNION ALL FROM retold) USING (place)
 QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY report_id) = 1

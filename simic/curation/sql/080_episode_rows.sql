@@ -39,9 +39,9 @@ SELECT
     verdicts.quality,
     verdicts.steps,
     sums.* EXCLUDE (run_id),
-    returns.return_to_go AS discounted_return
+    returns.returns[1] AS discounted_return
 FROM sums
 INNER JOIN episode_verdicts AS verdicts USING (run_id)
 INNER JOIN episode_heads AS heads USING (run_id)
 INNER JOIN splits USING ("set", host_key)
-INNER JOIN returns ON sums.run_id = returns.run_id AND returns.step = 0
+INNER JOIN returns USING (run_id)

@@ -2,16 +2,16 @@
 -- family in use is checked too: see range_offenders in curation/families.py.
 -- grain:  one broken promise
 -- key:    none
--- inputs: landed, rejected_rows, reward_terms, returns, episode_heads, episode_rows, episode_verdicts, difficulty_rows,
+-- inputs: reports, rejected_rows, reward_terms, returns, episode_heads, episode_rows, episode_verdicts, difficulty_rows,
 --         range_offenders; $accuracy_scale, $gamma, $horizon, $points_tolerance, $chain_tolerance, $max_versions_behind,
 --         $max_bytes
 WITH steps AS (
     SELECT
         reward_terms.*,
-        return_to_go,
-        lead(return_to_go, 1, 0.0) OVER (PARTITION BY reward_terms.run_id ORDER BY reward_terms.step) AS later_return
+        returns[step + 1] AS return_to_go,
+        if(step + 1 < len(returns), returns[step + 2], 0.0) AS later_return
     FROM reward_terms
-    LEFT JOIN returns USING (report_id)
+    LEFT JOIN returns USING (run_id)
 ),
 
 potentials AS (
@@ -27,7 +27,7 @@ potentials AS (
 
 counts AS (
     SELECT
-        (SELECT count(*) FROM landed) AS landed,
+        (SELECT count(*) FROM reports) AS landed,
         (SELECT count(*) FROM rejected_rows) + (SELECT count(*) FROM reward_terms) AS accounted
 ),
 

@@ -1,10 +1,9 @@
 -- Mean and deviation of every measured number of the state, for normalising features: one version per set of numbers.
--- Taken over the training episodes with the smallest run ids: ids are hashes, so these are a fair sample, and the first
--- in the file. Values are clipped to a million and counted in millionths: whole numbers have one sum in any order.
+-- Taken over the training episodes with the smallest run ids: ids are hashes, so these are a fair sample. Values are clipped to a million and counted in millionths: whole numbers have one sum in any order.
 -- present: rows that have the value; it is null, not 0, where it was not measured.
 -- grain:  one number of one kind of node
 -- key:    node, name
--- inputs: steps_written (the finished steps.parquet), episode_rows; $statistics_episodes
+-- inputs: reports, kept_steps, episode_rows; $statistics_episodes
 WITH chosen AS (
     SELECT run_id
     FROM episode_rows
@@ -15,8 +14,8 @@ WITH chosen AS (
 
 sample AS (
     SELECT state
-    FROM steps_written
-    WHERE split = 'train' AND run_id <= (SELECT replace(max(run_id)::VARCHAR, '-', '') FROM chosen)
+    FROM reports
+    SEMI JOIN (SELECT place FROM kept_steps SEMI JOIN chosen USING (run_id)) USING (place)
 ),
 
 numbers AS (

@@ -74,7 +74,7 @@ def write_pyg(
     shards: list[Shard] = []
     sets: set[str] = set()
     with new_folder(out) as folder:
-        for episodes in stream_episodes(Path(manifest.path), split, blueprints, shard_rows):
+        for episodes in stream_episodes(manifest, split, blueprints, shard_rows):
             name = f"shard-{len(shards):05d}"
             first = sum(shard.episodes for shard in shards)
             save_file(_tensors(episodes, manifest.gamma, first), folder / f"{name}.safetensors")

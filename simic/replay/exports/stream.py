@@ -6,7 +6,6 @@ Shapes: N steps, E episodes, G = N + E graphs, A heads, S slots of all steps, K 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +14,14 @@ from numpy.typing import NDArray
 
 from simic.contracts.batches import Masks
 from simic.contracts.errors import ContractViolation
+from simic.contracts.receipts import SnapshotManifest
 from simic.controllers.features import encode
 from simic.controllers.graph import GraphBatch
 from simic.replay.arrow import column, flags
 from simic.replay.columns import Propensities, join
-from simic.replay.rows import STEPS_NAME, part_of, read_parts
+from simic.replay.rows import part_of, read_parts
 
-__all__ = ["STEPS_NAME", "EpisodeInfo", "Episodes", "stream_episodes"]
+__all__ = ["EpisodeInfo", "Episodes", "stream_episodes"]
 
 _INFO = ("run_id", "policy_version", "controller", "set", "family", "host_key")
 
@@ -65,14 +65,16 @@ class Episodes(NamedTuple):
     """[N]"""
 
 
-def stream_episodes(path: Path, split: str, blueprints: tuple[str, ...], rows: int) -> Iterator[Episodes]:
-    """All episodes of ``split`` in the snapshot at ``path``, about ``rows`` steps at a time and never part of one.
+def stream_episodes(
+    manifest: SnapshotManifest, split: str, blueprints: tuple[str, ...], rows: int
+) -> Iterator[Episodes]:
+    """All episodes of ``split`` in a verified snapshot, about ``rows`` steps at a time and never part of one.
 
     The columns are those that ``GraphStore.load`` makes of the same rows, value by value. ``blueprints`` is the
     vocabulary of the hosts. Raises ContractViolation for rows that training would refuse.
     """
     seen: set[str] = set()
-    for table in read_parts(path / STEPS_NAME, split, rows):
+    for table in read_parts(manifest, split, rows):
         episodes = _episodes(table, blueprints)
         run_ids = {info.run_id for info in episodes.infos}
         if run_ids & seen:

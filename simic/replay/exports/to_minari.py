@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, OPS, TEMPOS
@@ -26,7 +24,8 @@ from simic.contracts.receipts import SnapshotManifest
 from simic.controllers.features import BOUND, feature_names
 from simic.replay.exports.card import Counted, ExportCard, describe, write_card
 from simic.replay.exports.place import new_folder
-from simic.replay.exports.stream import STEPS_NAME, EpisodeInfo, Episodes, stream_episodes
+from simic.replay.exports.stream import EpisodeInfo, Episodes, stream_episodes
+from simic.replay.rows import read_parts
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -75,8 +74,7 @@ def write_minari(
     Needs the packages of the extra ``export``; without them ConfigError. Reads the snapshot twice, in bounded memory.
     """
     storage_type = _need("minari.dataset.minari_storage").MinariStorage
-    snapshot = Path(manifest.path)
-    sizes = _sizes(snapshot / STEPS_NAME, split)
+    sizes = _sizes(manifest, split)
     dataset_id = f"simic/{manifest.digest[:16]}-{split}-v0"
     tally = _Tally(on_episodes)
     with new_folder(out) as folder:
@@ -85,9 +83,9 @@ def write_minari(
         storage = storage_type.new(
             data, _observation_space(sizes, blueprints), _action_space(sizes, blueprints), jpeg_encoding=False
         )
-        chunks = stream_episodes(snapshot, split, blueprints, _ROWS)
+        chunks = stream_episodes(manifest, split, blueprints, _ROWS)
         storage.update_episodes(buffer for episodes in chunks for buffer in tally.noting(episodes, sizes))
-        storage.update_episode_metadata(_metadata(snapshot / STEPS_NAME, split))
+        storage.update_episode_metadata(_metadata(manifest, split))
         storage.update_metadata(
             {
                 "dataset_id": dataset_id,
@@ -132,18 +130,15 @@ class _Tally:
         return Counted(episodes=self._episodes, steps=self._steps, sets=sorted(self._sets))
 
 
-def _sizes(path: Path, split: str) -> _Sizes:
+def _sizes(manifest: SnapshotManifest, split: str) -> _Sizes:
     """At least 1 each, for a Box of no extent is nothing to Minari."""
     most = np.ones(4, dtype=np.int64)
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=_ROWS, columns=["split", "state", "final_state"]):
-            rows = pa.Table.from_batches([batch])
-            rows = rows.filter(pc.equal(rows.column("split"), split))
-            for name in ("state", "final_state"):
-                states = rows.column(name).combine_chunks()
-                lists = (["slots"], ["graph", "layers"], ["graph", "connects"], ["graph", "monitors"])
-                lengths = [pc.max(pc.list_value_length(pc.struct_field(states, place))).as_py() for place in lists]
-                most = np.maximum(most, [length or 0 for length in lengths])
+    for rows in read_parts(manifest, split, _ROWS, ("state", "final_state")):
+        for name in ("state", "final_state"):
+            states = rows.column(name).combine_chunks()
+            lists = (["slots"], ["graph", "layers"], ["graph", "connects"], ["graph", "monitors"])
+            lengths = [pc.max(pc.list_value_length(pc.struct_field(states, place))).as_py() for place in lists]
+            most = np.maximum(most, [length or 0 for length in lengths])
     return _Sizes(*most.tolist())
 
 
@@ -248,12 +243,10 @@ def _valid(ptr: NDArray[np.int64], width: int) -> NDArray[np.int8]:
     return (np.arange(width) < np.diff(ptr)[:, None]).astype(np.int8)
 
 
-def _metadata(path: Path, split: str) -> Iterator[dict[str, Any]]:
+def _metadata(manifest: SnapshotManifest, split: str) -> Iterator[dict[str, Any]]:
     """One per episode, in order; what is absent is left out."""
     names = ["run_id", "policy_version", "controller", "set", "family", "host_key"]
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=_ROWS, columns=[*names, "step", "split"]):
-            rows = pa.Table.from_batches([batch])
-            is_first = pc.and_(pc.equal(rows.column("split"), split), pc.equal(rows.column("step"), 0))
-            for row in rows.filter(is_first).select(names).to_pylist():
-                yield {name: value for name, value in row.items() if value is not None}
+    for rows in read_parts(manifest, split, _ROWS, ()):
+        is_first = pc.equal(rows.column("step"), 0)
+        for row in rows.filter(is_first).select(names).to_pylist():
+            yield {name: value for name, value in row.items() if value is not None}

@@ -39,8 +39,10 @@ def change_manifest(folder: Path, **changes: object) -> None:
 def reseal(folder: Path) -> None:
     """Digests as a forger would make them: those of the files as they are."""
     manifest = SnapshotManifest.model_validate_json((folder / "manifest.json").read_bytes())
-    files = describe_files(folder)
-    forged = manifest.model_copy(update={"files": files, "digest": snapshot_digest(files, manifest.sql_digest)})
+    files, sources = describe_files(folder)
+    forged = manifest.model_copy(
+        update={"files": files, "sources": sources, "digest": snapshot_digest(files, manifest.sql_digest)}
+    )
     (folder / "manifest.json").write_text(forged.model_dump_json())
 
 
@@ -82,7 +84,7 @@ SPOILS: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_whole_snapshot_has_nothing_to_say(folder: Path, tmp_path: Path) -> None:
     found = check(folder, tmp_path)
     assert found.damage == []
-    assert (found.folder, found.files) == (folder.name, 6)
+    assert (found.folder, found.files) == (folder.name, 8)
     assert found.size_bytes == sum(path.stat().st_size for path in folder.iterdir() if path.name != "manifest.json")
 
 

@@ -6,6 +6,7 @@ import shutil
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -123,7 +124,7 @@ def test_a_snapshot_differs_from_itself_in_nothing(
     assert not (found.manifest or found.settings or found.changed_columns or found.episodes_changed)
 
 
-def test_a_change_deep_inside_a_nested_column_is_seen(tmp_path: Path) -> None:
+def test_a_change_deep_inside_a_state_is_seen(tmp_path: Path) -> None:
     home = Home(tmp_path / "place")
     land(home, episode(1))
     a = curate_all(home)
@@ -131,16 +132,16 @@ def test_a_change_deep_inside_a_nested_column_is_seen(tmp_path: Path) -> None:
     shutil.copytree(a.path, folder)
     table = pq.read_table(folder / "steps.parquet")
     rows = table.to_pylist()
-    rows[3]["state"]["slots"][1]["stage_epochs"] += 1
+    rows[3]["content_id"] = uuid4()  # the digest of a content that differs anywhere
     rows[4]["policy_version"] = "ab" * 32
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), folder / "steps.parquet")
-    files = describe_files(folder)
+    files, _ = describe_files(folder)
     b = a.model_copy(
         update={"files": files, "digest": snapshot_digest(files, a.sql_digest), "path": str(folder)}
     )  # fmt: skip
     (folder / "manifest.json").write_text(b.model_dump_json())
     found = diff(a, b, tmp_path)
-    assert found.changed_columns == {"policy_version": 1, "state": 1}
+    assert found.changed_columns == {"policy_version": 1, "content_id": 1}
     assert (found.rows.changed, found.rows.same) == (2, 18)
 
 

@@ -15,7 +15,7 @@ from support.reports import episode, episodes
 
 from simic.contracts.errors import ConfigError, ContractViolation
 from simic.contracts.rewards import FAMILIES, ShapedReward
-from simic.curation import run
+from simic.curation import run, statements
 from simic.curation.families import family_statement, family_terms
 from simic.curation.snapshot import describe_files, snapshot_digest, verify_snapshot
 from simic.curation.statements import bound, load_statements, set_parameters
@@ -89,7 +89,7 @@ def test_snapshots_of_before_still_show(tmp_path: Path) -> None:
     table = pq.read_table(path)
     newer = ["contribution", "is_hacking", "is_ransomware", "reward_shaping", "reward_effort", "potential"]
     pq.write_table(table.drop_columns(newer), path)
-    files = describe_files(folder)
+    files, _ = describe_files(folder)
     digest = snapshot_digest(files, manifest.sql_digest)
     (folder / "manifest.json").write_text(
         manifest.model_copy(update={"files": files, "digest": digest}).model_dump_json()
@@ -151,19 +151,18 @@ def test_returns_of_a_very_long_episode_do_not_underflow(gamma: float) -> None:
     rewards = np.random.default_rng(0).normal(size=8000)
     with duckdb.connect() as connection:
         connection.register("told", {"step": np.arange(8000), "reward": rewards})
-        connection.execute(
-            "CREATE TABLE reward_terms AS SELECT uuid() AS report_id, uuid() AS run_id, step, reward FROM told"
-        )
+        connection.execute("CREATE TABLE reward_terms AS SELECT uuid() AS run_id, step, reward FROM told")
         connection.execute("UPDATE reward_terms SET run_id = '00000000-0000-0000-0000-000000000000'")
         set_parameters(connection, {"gamma": gamma})
-        found = connection.execute(f"{bound(statement.sql)} ORDER BY step").fetchnumpy()
+        ((_, found),) = connection.execute(bound(statement.sql)).fetchall()
     expected, to_go = np.empty(8000), 0.0
     for step in range(7999, -1, -1):
         expected[step] = to_go = rewards[step] + gamma * to_go
-    np.testing.assert_array_equal(found["return_to_go"], expected)
+    np.testing.assert_array_equal(found, expected)
 
 
-def test_threads_change_no_byte_over_many_row_groups(tmp_path: Path) -> None:
+def test_threads_change_no_byte_over_many_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statements, "_PARQUET", statements._PARQUET.replace("SIZE 65536", "SIZE 2048"))
     home = Home(tmp_path)
     land(home, [report for key in range(450) for report in episode(key, seed=1)], batch_reports=1700)
     first = curate_all(home, threads=1, reward=ShapedReward())

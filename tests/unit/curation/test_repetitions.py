@@ -8,9 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from support.homes import NOW, curate_all
 from support.reports import episode, line, plain
+from support.snapshots import told_rows
 
 from simic.contracts.field_report import FieldReport
 from simic.lake.columns import Landings, open_columns
@@ -53,7 +53,7 @@ def curated(home: Home, *parts: Iterable[Row]) -> tuple[dict[str, int], list[dic
         commit(home, number, rows)
     manifest = curate_all(home)
     assert manifest.rows_in == manifest.rows_out + sum(manifest.rejected.values())
-    return manifest.rejected, pq.read_table(Path(manifest.path) / "steps.parquet").to_pylist()
+    return manifest.rejected, told_rows(manifest, "outcome")
 
 
 def test_told_again_is_a_duplicate(tmp_path: Path) -> None:

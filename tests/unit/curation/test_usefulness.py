@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.homes import NOW, PROVENANCE, curate_all, drop, ingest_all, land
 from support.reports import EPOCH_ZERO, episode, episodes, plain
+from support.snapshots import told_rows
 
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import PolicyVersion, SnapshotManifest
@@ -136,7 +137,7 @@ def test_statistics_are_those_of_the_training_states_and_carry_a_version(tmp_pat
     home = Home(tmp_path)
     land(home, episodes(range(40)))
     manifest = curate_all(home)
-    states = [row["state"] for row in table(manifest, "steps") if row["split"] == "train"]
+    states = [row["state"] for row in told_rows(manifest, "state") if row["split"] == "train"]
     nodes = {
         "context": states,
         "slot": [slot for state in states for slot in state["slots"]],

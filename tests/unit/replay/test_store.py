@@ -15,7 +15,7 @@ import torch
 from support.batches import assert_same_batch, assert_same_graphs
 from support.exported import narrowed
 from support.reports import BLUEPRINTS, episode
-from support.snapshots import write_snapshot
+from support.snapshots import PART, write_snapshot
 
 from simic.contracts.actions import HEADS, OPS, Op
 from simic.contracts.batches import Observations, actions_to_rows
@@ -92,7 +92,7 @@ def test_slot_masks_of_states_with_different_slots(tmp_path: Path, reports: list
     """Slots are counted per state: two here, three there, and an entry never slides to a neighbour."""
     write_snapshot(tmp_path / "ragged", reports, split="train", change=narrowed)
     store = GraphStore.load(tmp_path / "ragged", blueprints=BLUEPRINTS)
-    rows = pq.read_table(tmp_path / "ragged" / "steps.parquet").to_pylist()
+    rows = pq.read_table(tmp_path / "ragged" / PART).to_pylist()
     ptr = store.table.slot_ptr.tolist()
     for index, row in enumerate(rows):
         assert store.masks.slot[ptr[index] : ptr[index + 1]].T.tolist() == row["available"]["slot"]
@@ -257,12 +257,12 @@ def test_an_unknown_blueprint_is_refused(tmp_path: Path) -> None:
 def test_a_column_that_is_missing_is_named(tmp_path: Path) -> None:
     manifest = write_snapshot(tmp_path / "s", episode(3), split="train")
     path = tmp_path / "s" / "steps.parquet"
-    pq.write_table(pq.read_table(path).drop_columns(["action"]), path)
+    pq.write_table(pq.read_table(path).drop_columns(["reward"]), path)
     text = (tmp_path / "s" / "manifest.json").read_text()
     (tmp_path / "s" / "manifest.json").write_text(
         text.replace(manifest.files[0].sha256, sha256(path.read_bytes()).hexdigest())
     )
-    with pytest.raises(ContractViolation, match="action"):
+    with pytest.raises(ContractViolation, match="reward"):
         GraphStore.load(tmp_path / "s", blueprints=BLUEPRINTS)
 
 

@@ -1,0 +1,10 @@
+-- Where the report behind each row of steps.parquet lies: row by row in the same order. It is no part of what a snapshot
+-- is, for the same rows may lie in other parts elsewhere.
+-- part: index in the manifest's ledger_parts; row: from 0, in that part.
+-- grain:  one step of a usable episode
+-- key:    part, row
+-- inputs: kept_steps; $places (rows that a part may have)
+SELECT
+    place // $places::BIGINT AS part,
+    place % $places::BIGINT AS "row"
+FROM kept_steps
