@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -436,11 +436,11 @@ class App:
 
         return search_plans(self.config.world, self.config.curate.reward.basic, seed=self.seed, progress=self.progress)
 
-    def sql(self, query: str) -> list[dict[str, Any]]:
-        """Rows of a read-only query over the views."""
+    def sql(self, query: str) -> Generator[dict[str, Any], None, None]:
+        """Rows of a read-only query over the views, as they come; close it when done."""
         from simic.lake import catalogue
 
-        return catalogue.query(self.home, query)
+        return catalogue.stream(self.home, query)
 
     def bus_topics(self) -> list[TopicStatus]:
         """What waits on the bus."""

@@ -54,3 +54,11 @@ def test_control_characters_in_data_reach_no_terminal() -> None:
     assert r"\x1b]0;title\x07\x1b[2J\x0d\x9b1m\x7f" in text
     assert "two ü" in text
     assert all(character.isprintable() or character == "\n" for character in text)
+
+
+def test_names_of_columns_are_data_too() -> None:
+    """A query names its columns after whatever it selects, and may pivot on what strangers sent."""
+    text = _text(rows_table([{"[/bold]\x1b]0;title\x07": 1, "\u202eevil\u2028": 2}]))
+    assert r"[/bold]\x1b]0;title\x07" in text
+    assert r"\u202eevil\u2028" in text
+    assert all(character.isprintable() or character == "\n" for character in text)
