@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 from rich.text import Text
 
-from simic.cli.text import cell
+from simic.cli.text import cell, short
 from simic.contracts.receipts import GateDecision, Receipt, TrialReport, ValidationReport, Verdict
 from simic.validation import table as proof
 
@@ -70,7 +70,7 @@ def decision_table(decision: GateDecision) -> Table:
             "missing" if line.value is None else f"{line.value:.4g}",
             f"{line.comparison} {line.bound:.4g}",
             Text(line.verdict.value, style=VERDICT_STYLES[line.verdict]),
-            Text(line.evidence),
+            cell(line.evidence),
         )
     return table
 
@@ -82,7 +82,7 @@ def receipt_lines(receipt: Receipt) -> Table:
     table.add_column(overflow="fold")
     for name, value in receipt.model_dump(mode="json").items():
         if name not in COMMON:
-            table.add_row(name.replace("_", " "), Text(_brief(value)))
+            table.add_row(name.replace("_", " "), cell(_brief(value)))
     seconds = (receipt.finished_at - receipt.started_at).total_seconds()
     table.add_row("took", f"{seconds:.1f} s")
     return table
@@ -101,7 +101,7 @@ def _brief(value: Any) -> str:
         return _joined(f"{name} {_brief(item)}" for name, item in value.items())
     if isinstance(value, list):
         return _joined(_brief(item) for item in value)
-    return f"{value:.4g}" if isinstance(value, float) else "-" if value is None else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else "-" if value is None else short(str(value))
 
 
 def _joined(items: Iterable[str]) -> str:

@@ -1,18 +1,26 @@
-"""Data as people see them: nothing that a terminal would obey, digests cut short."""
+"""Data as people see them: nothing that a terminal would obey, digests cut short, sizes in one unit."""
 
 from __future__ import annotations
 
+import re
+
 from rich.text import Text
 
-__all__ = ["cell", "short", "visible"]
+__all__ = ["cell", "megabytes", "short", "visible"]
 
 SHORT = 12
-"""Characters of a digest that people are shown; every verb takes its argument as short as that."""
+"""Characters of a digest that people are shown; a verb that takes a digest takes its beginning too."""
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
-def short(digest: str) -> str:
-    """The beginning of a digest; ``--json`` has all of it."""
-    return digest[:SHORT]
+def short(text: str) -> str:
+    """The beginning of a digest, of which ``--json`` has all; anything else as it is."""
+    return text[:SHORT] if _DIGEST.fullmatch(text) else text
+
+
+def megabytes(size_bytes: int) -> str:
+    """A size in millions of bytes, the one unit in which people are shown sizes."""
+    return f"{size_bytes / 1e6:,.2f}"
 
 
 def visible(text: str) -> str:

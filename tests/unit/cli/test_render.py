@@ -39,6 +39,7 @@ def test_the_gate_shows_value_bound_and_verdict_of_every_criterion() -> None:
 def test_a_receipt_is_shown_without_what_all_have_in_common() -> None:
     text = _text(receipt_lines(decision("1" * 64)))
     assert "policy digest" in text
+    assert "1" * 12 in text and "1" * 13 not in text, "a digest for people"
     assert "code version" not in text
     assert "took" in text
 
