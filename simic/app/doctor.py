@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from simic.app.checks import damaged, healthy, lost, repairable, repaired, shown
 from simic.app.products import examine_catalogue, examine_promotions, examine_snapshots
+from simic.app.transport import examine_redis
+from simic.bus.opening import BusSpec
 from simic.bus.protocol import FIELD_REPORTS
 from simic.bus.spool import ABANDONED_S, SpoolBus, spill_lock
 from simic.contracts.errors import IntegrityError, SimicError, TransientError
@@ -45,9 +47,11 @@ class Doctor:
         code_version: str,
         clock: Clock,
         progress: Progress,
+        bus: BusSpec | None = None,
     ) -> None:
         self._home, self._spool, self._champion = home, spool, champion
         self._code_version, self._clock, self._progress = code_version, clock, progress
+        self._bus = bus or BusSpec(home.spool)
         self._is_deep = self._is_repair = False
 
     def examine(self, *, is_deep: bool = False, is_repair: bool = False) -> HealthReport:
@@ -60,6 +64,7 @@ class Doctor:
             checks += examine_promotions(self._home, self._champion, is_deep=is_deep)
             checks.append(healthy("locks", "cannot go stale: the kernel releases them with their holder"))
             checks += examine_catalogue(self._home, checks, is_repair=is_repair)
+        checks += examine_redis(self._bus)
         return HealthReport(checked_at=checked_at, is_deep=is_deep, is_repair=is_repair, checks=checks)
 
     @contextmanager

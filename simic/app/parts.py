@@ -84,6 +84,7 @@ class Parts:
             code_version=self.provenance.code_version,
             clock=self.clock,
             progress=self.progress,
+            bus=self.bus_spec,
         )
 
     @cached_property

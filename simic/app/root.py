@@ -339,6 +339,12 @@ class App(Parts):
 
         return list_topics(self.bus)
 
+    def forward(self, limit: int | None = None) -> dict[str, int]:
+        """Sends what was spilled while Redis was away, and lands nothing."""
+        from simic.app.transport import forward
+
+        return forward(self.bus_spec, limit, self.progress)
+
     def dead_letters(self, topic: str, limit: int) -> list[dict[str, Any]]:
         """The oldest entries that could not be delivered."""
         from simic.app.transport import list_dead_letters

@@ -43,7 +43,7 @@ def doctor(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Is everything as it was committed? Ledgers, parts, ids, orphans, spool, snapshots, champion.
+    """Is everything as it was committed? Ledgers, parts, ids, orphans, spool, snapshots, champion, Redis.
 
     Changes nothing without --repair, and deletes nothing that was ever committed with it. After a repair that put
     deliveries back, `simic ingest` lands them; what has landed already is recognised.
