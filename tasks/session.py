@@ -29,7 +29,7 @@ from simic.contracts.receipts import (
     ValidationReport,
 )
 from simic.runtime.locks import exclusive
-from simic.runtime.progress import NoProgress, Progress
+from simic.runtime.progress import NoProgress, Progress, Titled
 from simic.runtime.settings import load_profile, resolve_home
 from simic.runtime.space import full_disk_is_transient
 from tasks import artifacts, stages
@@ -55,7 +55,7 @@ def shown_on(progress: Progress) -> Iterator[None]:
 class Session:
     """The stages of one run, each called by one line of the flow; keeps every receipt."""
 
-    def __init__(self, app: App, entry: RunEntry) -> None:
+    def __init__(self, app: App, entry: RunEntry, progress: Titled) -> None:
         self.app = app
         self.token = entry.token
         self.champion = entry.start_digest
@@ -63,25 +63,25 @@ class Session:
         self.rounds = range(1, app.config.collect.rounds + 1)
         self.is_cold = entry.start_digest is None and app.config.collect.episodes > 0
         """Whether the first experience has to be our own."""
-        self._entry = entry
+        self._entry, self._progress = entry, progress
         self._started_at = app.clock()
         self._receipts: list[Receipt] = []
 
     def collect(self, number: int, policy: TrainingReport | None) -> CollectionReceipt:
         """Experience of our own."""
-        return self._call(stages.collect, number, policy, self._entry.number)
+        return self._in_round(stages.collect, number, policy, self._entry.number)
 
     def ingest(self, number: int, collected: CollectionReceipt | None) -> IngestReceipt:
         """Bus to Parquet."""
-        return self._call(stages.ingest, number, collected)
+        return self._in_round(stages.ingest, number, collected)
 
     def curate(self, number: int, landed: IngestReceipt) -> SnapshotManifest:
         """Parquet to snapshot."""
-        return self._call(stages.curate, number, landed)
+        return self._in_round(stages.curate, number, landed)
 
     def train(self, number: int, snapshot: SnapshotManifest, previous: TrainingReport | None) -> TrainingReport:
         """Snapshot to policy."""
-        return self._call(stages.train, number, snapshot, previous, self.champion)
+        return self._in_round(stages.train, number, snapshot, previous, self.champion)
 
     def validate(self, training: TrainingReport) -> ValidationReport:
         """Policy to evidence."""
@@ -122,6 +122,13 @@ class Session:
         if version is not None:
             return Completed(data=receipt, message=f"promoted {version.semantic_version} ({version.digest[:12]})")
         return Completed(name="Rejected", data=receipt, message=rejection(decision))
+
+    def _in_round(self, stage: Task[..., R], number: int, *inputs: object) -> R:
+        """The same, announced by its round; what comes before the first round has no number."""
+        if number not in self.rounds:
+            return self._call(stage, number, *inputs)
+        with self._progress.titled(f"round {number} of {len(self.rounds)}"):
+            return self._call(stage, number, *inputs)
 
     def _call(self, stage: Task[..., R], number: int, *inputs: object) -> R:
         """Run a stage, or take its stored receipt if what it speaks of is still whole."""
@@ -173,7 +180,8 @@ def open_session(profile: str, seed: int, overrides: Mapping[str, Any]) -> Itera
     repeat the end, on receipts that grow stale. What is transient (a full disk too), a kill or a cancellation leaves
     it open, and the same command goes on with it.
     """
-    app = App(resolve_home(), load_profile(profile, overrides), seed, progress=_PROGRESS.get())
+    progress = Titled(_PROGRESS.get())
+    app = App(resolve_home(), load_profile(profile, overrides), seed, progress=progress)
     app.check_baselines()
     with exclusive(app.home.locks / "run", "a run of the flow"):
         journal = app.run_journal()
@@ -181,7 +189,7 @@ def open_session(profile: str, seed: int, overrides: Mapping[str, Any]) -> Itera
         _LOG.info("%s run %s, profile %s, seed %d", entry.event.value.lower(), entry.token, profile, seed)
         try:
             with full_disk_is_transient():
-                yield Session(app, entry)
+                yield Session(app, entry, progress)
         except TransientError:
             raise
         except Exception as error:

@@ -13,12 +13,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simic.app.checks import damaged, healthy, lost, repairable, repaired, shown
+from simic.app.products import examine_catalogue, examine_promotions, examine_snapshots
+from simic.app.transport import examine_redis
+from simic.bus.opening import BusSpec
 from simic.bus.protocol import FIELD_REPORTS
 from simic.bus.spool import ABANDONED_S, SpoolBus, spill_lock
 from simic.contracts.errors import IntegrityError, SimicError, TransientError
-from simic.contracts.lake import Check, Health, HealthReport
-from simic.contracts.receipts import SnapshotManifest
-from simic.runtime import aside
+from simic.contracts.lake import Check, HealthReport
 from simic.runtime.locks import exclusive
 
 if TYPE_CHECKING:
@@ -29,9 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Doctor"]
 
-_SHOWN = 5
-_LONGEST = 4096
-"""Characters of one text of a check; what is wrong with a manifest may be said at greater length."""
 _OWN_TMP = ("ingest", "compact")
 """Folders below tmp that only the holder of the lake's lock uses."""
 
@@ -48,9 +47,11 @@ class Doctor:
         code_version: str,
         clock: Clock,
         progress: Progress,
+        bus: BusSpec | None = None,
     ) -> None:
         self._home, self._spool, self._champion = home, spool, champion
         self._code_version, self._clock, self._progress = code_version, clock, progress
+        self._bus = bus or BusSpec(home.spool)
         self._is_deep = self._is_repair = False
 
     def examine(self, *, is_deep: bool = False, is_repair: bool = False) -> HealthReport:
@@ -59,7 +60,11 @@ class Doctor:
         checked_at = self._clock()
         with self._quiet() as is_quiet:
             checks = [*self._ledgers(is_quiet), *self._lake(is_quiet), *self._leftovers(is_quiet)]
-            checks += [*self._snapshots(), *self._promotions(), *self._locks(), *self._catalogue(checks)]
+            checks += examine_snapshots(self._home, is_deep=is_deep, is_repair=is_repair)
+            checks += examine_promotions(self._home, self._champion, is_deep=is_deep)
+            checks.append(healthy("locks", "cannot go stale: the kernel releases them with their holder"))
+            checks += examine_catalogue(self._home, checks, is_repair=is_repair)
+        checks += examine_redis(self._bus)
         return HealthReport(checked_at=checked_at, is_deep=is_deep, is_repair=is_repair, checks=checks)
 
     @contextmanager
@@ -88,20 +93,18 @@ class Doctor:
             try:
                 lines = len(ledger.read())
             except IntegrityError as error:
-                yield _damaged(name, str(error), "restore it from a backup; nothing here can know what it said")
+                yield damaged(name, str(error), "restore it from a backup; nothing here can know what it said")
                 continue
             torn, is_parts = ledger.torn_bytes(), path.name == PARTS_LEDGER
             if not torn:
-                yield _healthy(name, f"{lines} lines")
+                yield healthy(name, f"{lines} lines")
             elif not (is_parts and is_quiet):  # its writer may be in the midst of a line, and cuts them anyway
-                yield _healthy(name, f"{lines} lines, and {torn} unfinished bytes that the next line cuts off")
+                yield healthy(name, f"{lines} lines, and {torn} unfinished bytes that the next line cuts off")
             elif self._is_repair:
                 ledger.cut_torn_tail()
-                yield _repaired(name, f"{lines} lines", f"cut {torn} bytes that a killed run left unfinished")
+                yield repaired(name, f"{lines} lines", f"cut {torn} bytes that a killed run left unfinished")
             else:
-                yield _repairable(
-                    name, f"{lines} lines and {torn} unfinished bytes", "cut them, as the next line would"
-                )
+                yield repairable(name, f"{lines} lines and {torn} unfinished bytes", "cut them, as the next line would")
 
     # -- the lake ---------------------------------------------------------------------------------
 
@@ -111,7 +114,7 @@ class Doctor:
         try:
             lake = open_lake(self._home)
         except IntegrityError as error:
-            yield _damaged("parts", str(error), "restore the ledger from a backup; parts are judged after that")
+            yield damaged("parts", str(error), "restore the ledger from a backup; parts are judged after that")
             return
         try:
             yield self._contracts(lake)
@@ -120,7 +123,7 @@ class Doctor:
             if is_quiet:
                 yield self._orphans(open_lake(self._home))
         except TransientError as error:
-            yield _damaged("store", str(error), "nothing was judged; run this again when the store answers")
+            yield damaged("store", str(error), "nothing was judged; run this again when the store answers")
 
     def _contracts(self, lake: Lake) -> Check:
         from simic.lake.evolution import older_schemas
@@ -130,9 +133,9 @@ class Doctor:
         except TransientError:
             raise
         except SimicError as error:
-            return _damaged("contracts", str(error), "see the message; --repair leaves sound parts alone")
+            return damaged("contracts", str(error), "see the message; --repair leaves sound parts alone")
         found = f"{len(older)} earlier contracts, readable" if older else "one contract"
-        return _healthy("contracts", found)
+        return healthy("contracts", found)
 
     def _parts(self, lake: Lake) -> Iterator[Check]:
         from simic.lake.damage import broken_parts, deliveries, take_out
@@ -141,18 +144,18 @@ class Doctor:
             broken = broken_parts(lake, is_deep=self._is_deep, on_checked=advance)
         judged = "size and SHA-256" if self._is_deep else "size; --deep takes digests"
         if not broken:
-            yield _healthy("parts", f"{len(lake.parts)} parts as committed ({judged})")
+            yield healthy("parts", f"{len(lake.parts)} parts as committed ({judged})")
         gone = sum(lake.store.size_bytes(one.part.part) is None for one in broken)
         if gone > 1 and 2 * gone > len(lake.parts):
             found = f"{gone} of {len(lake.parts)} parts are not in {lake.store.place}"
             remedy = "is it unmounted, or elsewhere? Bring it back or restore it; --repair takes out none of them"
-            yield _damaged("parts", found, remedy)
+            yield damaged("parts", found, remedy)
             return
         for one in broken:
             name, rows = f"part {one.part.part}", f"{one.found}; {one.part.rows} rows"
             if not self._is_repair:
-                told = _shown(deliveries(lake, one.part))
-                yield _damaged(name, f"{rows} from {told}", "take it out, and put those deliveries back if still there")
+                told = shown(deliveries(lake, one.part))
+                yield damaged(name, f"{rows} from {told}", "take it out, and put those deliveries back if still there")
                 continue
             lake, line, lost_rows = take_out(
                 lake, one, lambda source: self._spool.requeue(FIELD_REPORTS, source),
@@ -160,10 +163,10 @@ class Doctor:
             )  # fmt: skip
             done = f"taken out; {len(line.requeued)} deliveries put back, `simic ingest` lands them"
             if lost_rows:
-                lost = f"no longer at hand: {_shown(line.missing)}, so that up to {lost_rows} rows are lost"
-                yield _lost(name, rows, f"{done}; {lost}")
+                gone_rows = f"no longer at hand: {shown(line.missing)}, so that up to {lost_rows} rows are lost"
+                yield lost(name, rows, f"{done}; {gone_rows}")
             else:
-                yield _repaired(name, rows, done)
+                yield repaired(name, rows, done)
 
     def _ids(self, lake: Lake) -> Check:
         from simic.lake.damage import broken_ids, forget_broken
@@ -171,12 +174,12 @@ class Doctor:
         broken = broken_ids(lake, is_deep=self._is_deep)
         rows = sum(remembered.rows for remembered in broken)
         if not broken:
-            return _healthy("dropped ids", f"{sum(known.rows for known in lake.state.remembered)} are known")
-        found = f"{len(broken)} files with {rows} ids are missing or changed: {_shown([r.file for r in broken])}"
+            return healthy("dropped ids", f"{sum(known.rows for known in lake.state.remembered)} are known")
+        found = f"{len(broken)} files with {rows} ids are missing or changed: {shown([r.file for r in broken])}"
         if not self._is_repair:
-            return _damaged("dropped ids", found, "forget them: told again, these reports would come back as new")
+            return damaged("dropped ids", found, "forget them: told again, these reports would come back as new")
         forget_broken(lake, broken, at=self._clock(), code_version=self._code_version)
-        return _lost("dropped ids", found, "forgotten")
+        return lost("dropped ids", found, "forgotten")
 
     def _orphans(self, lake: Lake) -> Check:
         from simic.lake.parts import find_orphans, set_orphans_aside
@@ -184,22 +187,22 @@ class Doctor:
         found = find_orphans(lake.store, lake.state)
         if not found:
             waiting = len(lake.state.retired.keys() & set(lake.store.names())) if lake.state.retired else 0
-            return _healthy("orphans", f"none; {waiting} files of merged or dropped parts wait for their readers")
-        told = f"{len(found)} files that no ledger line names: {_shown(found)}"
+            return healthy("orphans", f"none; {waiting} files of merged or dropped parts wait for their readers")
+        told = f"{len(found)} files that no ledger line names: {shown(found)}"
         if not self._is_repair:
-            return _repairable("orphans", told, "set them aside, as an ingest does: their reports come again")
+            return repairable("orphans", told, "set them aside, as an ingest does: their reports come again")
         try:
             lake.check_owner()
             set_orphans_aside(lake.store, lake.state)
         except IntegrityError as error:
-            return _damaged("orphans", str(error), "see the message; they stay where they are")
-        return _repaired("orphans", told, "set aside: their deliveries were never acknowledged")
+            return damaged("orphans", str(error), "see the message; they stay where they are")
+        return repaired("orphans", told, "set aside: their deliveries were never acknowledged")
 
     # -- what killed processes leave --------------------------------------------------------------
 
     def _leftovers(self, is_quiet: bool) -> Iterator[Check]:
         if not is_quiet:
-            yield _healthy("unfinished files", "not judged: an ingest or `simic lake` is at work")
+            yield healthy("unfinished files", "not judged: an ingest or `simic lake` is at work")
             return
         left = [self._home.tmp / name for name in _OWN_TMP if (self._home.tmp / name).exists()]
         left = [path for path in left if any(path.iterdir())]
@@ -216,133 +219,29 @@ class Doctor:
                 lock = spill_lock(self._spool.locks, FIELD_REPORTS)
                 stack.enter_context(exclusive(lock, "examining the spool"))
             except TransientError:
-                return _healthy("spool", "not judged: a producer is forwarding to Redis")
+                return healthy("spool", "not judged: a producer is forwarding to Redis")
             claimed = self._spool.claimed(FIELD_REPORTS)
             if not claimed:
-                return _healthy("spool", f"{self._spool.pending(FIELD_REPORTS)} deliveries wait")
-            told = f"{len(claimed)} claimed by a process that ended: {_shown(claimed)}"
+                return healthy("spool", f"{self._spool.pending(FIELD_REPORTS)} deliveries wait")
+            told = f"{len(claimed)} claimed by a process that ended: {shown(claimed)}"
             if not self._is_repair:
-                return _repairable("spool", told, "put them back; whoever claims next would take them first anyway")
+                return repairable("spool", told, "put them back; whoever claims next would take them first anyway")
             for name in claimed:
                 self._spool.requeue(FIELD_REPORTS, name)
-            return _repaired("spool", told, "put back")
+            return repaired("spool", told, "put back")
 
     def _clear(self, name: str, left: Sequence[Path]) -> Check:
         if not left:
-            return _healthy(name, "none")
-        told = _shown([str(path.relative_to(self._home.root)) for path in left])
+            return healthy(name, "none")
+        told = shown([str(path.relative_to(self._home.root)) for path in left])
         if not self._is_repair:
-            return _repairable(name, told, "delete them: nothing in them was committed")
+            return repairable(name, told, "delete them: nothing in them was committed")
         for path in left:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        return _repaired(name, told, "deleted")
-
-    # -- what was made of it ----------------------------------------------------------------------
-
-    def _snapshots(self) -> Iterator[Check]:
-        broken, count = [], 0
-        for path in sorted(self._home.snapshots.glob("*/")):
-            count += 1
-            try:
-                self._check_snapshot(path)
-            except (SimicError, OSError, ValueError) as error:
-                broken.append((path, str(error)))
-        if not broken:
-            judged = "size and SHA-256" if self._is_deep else "size; --deep takes digests"
-            yield _healthy("snapshots", f"{count} as sealed ({judged})")
-        for path, problem in broken:
-            if self._is_repair:
-                where = aside.set_aside(path)
-                yield _repaired(f"snapshot {path.name}", problem, f"moved to {where}; `simic curate` makes it again")
-            else:
-                remedy = "move it aside; `simic curate` makes it again from the rows still in the lake"
-                yield _damaged(f"snapshot {path.name}", problem, remedy)
-
-    def _check_snapshot(self, path: Path) -> None:
-        if self._is_deep:
-            from simic.curation.snapshot import verify_snapshot
-
-            verify_snapshot(path)
-            return
-        manifest = SnapshotManifest.model_validate_json((path / "manifest.json").read_bytes())
-        for file in (*manifest.files, *manifest.sources):
-            found = (path / file.name).stat().st_size if (path / file.name).is_file() else None
-            if found != file.size_bytes:
-                raise IntegrityError(f"{file.name}: expected {file.size_bytes} bytes, found {found or 'no file'}")
-
-    def _promotions(self) -> Iterator[Check]:
-        from simic.registry.journal import Journal, Phase
-
-        try:
-            entries = Journal(self._home.ledger / "promotions.jsonl").entries()
-        except (IntegrityError, ValueError):
-            return  # a ledger like any other, reported as such
-        if not entries:
-            return
-        if entries[-1].phase is Phase.OPEN:
-            found = f"{entries[-1].operation.value} to version {entries[-1].target} was begun and not ended"
-            yield _repairable("champion", found, "the next `simic promote` or `simic rollback` ends it")
-            return
-        if not self._is_deep:
-            yield _healthy("champion", "no promotion is open; --deep asks the registry")
-            return
-        done = [entry for entry in entries if entry.phase is Phase.DONE]
-        expected, found_number = (done[-1].target if done else None), self._champion()
-        if expected == found_number:
-            yield _healthy("champion", f"version {found_number}, as journalled")
-        else:
-            found = f"the registry says version {found_number}, the journal {expected}"
-            yield _damaged(
-                "champion", found, "was the alias moved by hand? `simic promote` or `simic rollback` decides"
-            )
-
-    def _locks(self) -> Iterator[Check]:
-        yield _healthy("locks", "cannot go stale: the kernel releases them with their holder")
-
-    def _catalogue(self, checks: Sequence[Check]) -> Iterator[Check]:
-        from simic.lake.catalogue import build_catalogue
-
-        if any(check.health is Health.DAMAGED for check in checks):
-            yield _healthy("catalogue", "not rebuilt: first the damage above")
-            return
-        if not self._is_repair:
-            yield _healthy("catalogue", "rebuilt before every query")
-            return
-        build_catalogue(self._home)
-        yield _healthy("catalogue", "rebuilt")
-
-
-def _healthy(name: str, found: str) -> Check:
-    return _check(name, Health.HEALTHY, found, "")
-
-
-def _repairable(name: str, found: str, remedy: str) -> Check:
-    return _check(name, Health.REPAIRABLE, found, remedy)
-
-
-def _repaired(name: str, found: str, remedy: str) -> Check:
-    return _check(name, Health.REPAIRED, found, remedy)
-
-
-def _damaged(name: str, found: str, remedy: str) -> Check:
-    return _check(name, Health.DAMAGED, found, remedy)
-
-
-def _lost(name: str, found: str, remedy: str) -> Check:
-    return _check(name, Health.LOST, found, remedy)
-
-
-def _check(name: str, health: Health, found: str, remedy: str) -> Check:
-    """Every check is made here, cut to what a report holds: it must not fail after it has acted."""
-    return Check(name=name[:_LONGEST], health=health, found=found[:_LONGEST], remedy=remedy[:_LONGEST])
-
-
-def _shown(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return (", ".join(names[:_SHOWN]) or "no delivery it names") + more
+        return repaired(name, told, "deleted")
 
 
 def _entries(folder: Path) -> list[Path]:

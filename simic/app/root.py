@@ -1,24 +1,18 @@
-"""One method per verb: settings become live parts, parts do the work, receipts are kept."""
+"""One method per verb: parts do the work, receipts are kept."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Generator, Sequence
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from simic.app import named
 from simic.app.intact import is_intact, set_aside
-from simic.app.journal import RunJournal
-from simic.app.lineage import content_of
-from simic.app.policies import CHAMPION, CHAMPION_REFERENCE, REFERENCE_PREFIX, Policies
-from simic.app.shelf import Shelf
-from simic.bus.opening import URL_VARIABLE, BusSpec
+from simic.app.parts import Parts
+from simic.app.policies import CHAMPION, CHAMPION_REFERENCE, REFERENCE_PREFIX
 from simic.bus.protocol import FIELD_REPORTS
-from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.errors import ConfigError
 from simic.contracts.receipts import (
@@ -26,7 +20,6 @@ from simic.contracts.receipts import (
     GateDecision,
     IngestReceipt,
     PolicyVersion,
-    Provenance,
     PublicationReceipt,
     Receipt,
     SnapshotManifest,
@@ -35,27 +28,17 @@ from simic.contracts.receipts import (
     ValidationReport,
 )
 from simic.contracts.splits import Split
-from simic.runtime.clock import Clock, utc_now
-from simic.runtime.code_version import code_version
 from simic.runtime.locks import exclusive
-from simic.runtime.progress import NoProgress, Progress
 from simic.runtime.seeds import derive
-from simic.runtime.settings import Home, config_digest
 
 if TYPE_CHECKING:
-    from simic.app.doctor import Doctor
-    from simic.app.keeping import Keeper
     from simic.app.snapshots import Snapshots
     from simic.app.watching import Watch
-    from simic.bus.protocol import Bus, TopicStatus
+    from simic.bus.protocol import TopicStatus
     from simic.learning.start import StartPoint
-    from simic.registry.catalogue import Registry
-    from simic.trust.keys import Keyring, Signer
     from simic.trust.seal import Seal
 
 __all__ = ["App"]
-
-R = TypeVar("R", bound=Receipt)
 
 TARGETS = ("tamiyo",)
 """Controllers in production that are told of a new champion."""
@@ -67,87 +50,8 @@ KEY_STRIDE = 2**20 + 7
 """From the start of one collection to that of the next of its kind: more keys than any collection draws from."""
 
 
-class App:
-    """Everything a verb needs, made on first use: a verb that reads SQL loads neither torch nor MLflow."""
-
-    def __init__(
-        self,
-        home: Home,
-        config: RunConfig,
-        seed: int,
-        *,
-        clock: Clock = utc_now,
-        progress: Progress | None = None,
-        spool: Path | None = None,
-    ) -> None:
-        home = home if config.lake.url is None else replace(home, lake_url=config.lake.url)
-        self.home, self.config, self.seed, self.clock = home, config, seed, clock
-        self.progress: Progress = progress or NoProgress()
-        self.shelf = Shelf(home.receipts, clock)
-        # A directory that is named is meant, whatever the environment says.
-        self.bus_spec = BusSpec(spool or home.spool, config.bus, spool is None and bool(os.environ.get(URL_VARIABLE)))
-        self.provenance = Provenance(code_version(), config_digest(config), seed)
-        home.create()
-
-    # -- parts ------------------------------------------------------------------------------------
-
-    @cached_property
-    def bus(self) -> Bus:
-        """The one that ``bus_spec`` names."""
-        from simic.bus.opening import open_bus
-
-        return open_bus(self.bus_spec)
-
-    @cached_property
-    def keeper(self) -> Keeper:
-        """Housekeeping of the lake."""
-        from simic.app.keeping import Keeper
-
-        return Keeper(self.home, self.config.lake, self.provenance.code_version, self.clock, self.progress)
-
-    def doctor(self) -> Doctor:
-        """Checks of everything this home holds."""
-        from simic.app.doctor import Doctor
-        from simic.bus.spool import SpoolBus
-
-        def champion() -> int | None:
-            found = self.registry.champion()
-            return None if found is None else found.number
-
-        return Doctor(
-            self.home,
-            SpoolBus(self.bus_spec.spool),
-            champion,
-            code_version=self.provenance.code_version,
-            clock=self.clock,
-            progress=self.progress,
-        )
-
-    @cached_property
-    def signer(self) -> Signer:
-        """This home's key, made on first use unless the environment names one."""
-        from simic.trust.keys import load_signer
-
-        return load_signer(self.home.keys, os.environ)
-
-    @cached_property
-    def keyring(self) -> Keyring:
-        """The keys this home trusts, its own among them."""
-        from simic.trust.keys import Keyring
-
-        return Keyring(self.home.keys)
-
-    @cached_property
-    def registry(self) -> Registry:
-        """The catalogue of policies."""
-        from simic.registry.catalogue import Registry
-
-        return Registry(self.home, self.keyring, clock=self.clock)
-
-    @cached_property
-    def policies(self) -> Policies:
-        """Sealed policies at hand, and controllers made of them."""
-        return Policies(self.home, self.keyring, lambda: self.registry)
+class App(Parts):
+    """One method per verb; what a verb does not need is never loaded."""
 
     @cached_property
     def snapshots(self) -> Snapshots:
@@ -155,19 +59,6 @@ class App:
         from simic.app.snapshots import Snapshots
 
         return Snapshots(self)
-
-    def run_journal(self) -> RunJournal:
-        """Runs begun and ended; hold the lock of the run while using it."""
-        from simic.lake.ledger import Ledger
-
-        return RunJournal(Ledger(self.home.ledger / "runs.jsonl"), self.clock)
-
-    def keep(self, receipt: R) -> R:
-        """Put a receipt on the shelf and hand it on."""
-        self.shelf.put(receipt, content=content_of(receipt))
-        return receipt
-
-    # -- verbs ------------------------------------------------------------------------------------
 
     def init(self) -> dict[str, Any]:
         """Directories, key and the registry's database; safe to repeat and to run side by side."""
@@ -436,17 +327,23 @@ class App:
 
         return search_plans(self.config.world, self.config.curate.reward.basic, seed=self.seed, progress=self.progress)
 
-    def sql(self, query: str) -> list[dict[str, Any]]:
-        """Rows of a read-only query over the views."""
+    def sql(self, query: str) -> Generator[dict[str, Any], None, None]:
+        """Rows of a read-only query over the views, as they come; close it when done."""
         from simic.lake import catalogue
 
-        return catalogue.query(self.home, query)
+        return catalogue.stream(self.home, query)
 
     def bus_topics(self) -> list[TopicStatus]:
         """What waits on the bus."""
         from simic.app.transport import list_topics
 
         return list_topics(self.bus)
+
+    def forward(self, limit: int | None = None) -> dict[str, int]:
+        """Sends what was spilled while Redis was away, and lands nothing."""
+        from simic.app.transport import forward
+
+        return forward(self.bus_spec, limit, self.progress)
 
     def dead_letters(self, topic: str, limit: int) -> list[dict[str, Any]]:
         """The oldest entries that could not be delivered."""

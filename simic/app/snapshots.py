@@ -87,11 +87,15 @@ class Snapshots:
         return pin
 
     def prune(self, keep: int, *, is_dry_run: bool, spare_rejected: bool) -> SnapshotPruning:
-        """Remove old ones, or say which would go."""
+        """Remove old ones, or say which would go; progress is that of removing."""
         from simic.curation.pruning import prune
 
-        with self._app.progress.task("prune", 0) as advance:
-            return prune(self._home, keep, is_dry_run=is_dry_run, spare_rejected=spare_rejected, on_removed=advance)
+        plan = prune(self._home, keep, is_dry_run=True, spare_rejected=spare_rejected)
+        leaving = sum(not item.kept_because for item in plan.snapshots)
+        if is_dry_run or not leaving:
+            return plan.model_copy(update={"is_dry_run": is_dry_run})
+        with self._app.progress.task("prune", leaving) as advance:
+            return prune(self._home, keep, is_dry_run=False, spare_rejected=spare_rejected, on_removed=advance)
 
     def export(self, digest: str, format_name: str, out: Path, split: str) -> ExportCard:
         """One split of a snapshot, checked byte by byte first, as a new folder for other programs."""

@@ -1,16 +1,22 @@
-"""The bus as an operator sees it, and dead letters put back."""
+"""The bus as an operator sees it: topics, dead letters, what was spilled, and what the doctor says of Redis."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from simic.app.checks import damaged, healthy, lost
+from simic.bus.opening import URL_VARIABLE, BusSpec, open_redis
 from simic.bus.protocol import FIELD_REPORTS, POLICY_UPDATES
+from simic.contracts.errors import ConfigError, SimicError
 
 if TYPE_CHECKING:
     from simic.bus.protocol import Bus, DeadLetter, TopicStatus
+    from simic.contracts.lake import Check
+    from simic.runtime.progress import Progress
 
-__all__ = ["TOPICS", "list_dead_letters", "list_topics"]
+__all__ = ["TOPICS", "examine_redis", "forward", "list_dead_letters", "list_topics"]
 
 TOPICS = (FIELD_REPORTS, POLICY_UPDATES)
 _RAW_CHARACTERS = 200
@@ -24,6 +30,50 @@ def list_topics(bus: Bus) -> list[TopicStatus]:
 def list_dead_letters(bus: Bus, topic: str, limit: int) -> list[dict[str, Any]]:
     """The oldest ones, with the beginning of their bytes as text."""
     return [_plain(letter) for letter in islice(bus.dead_letters(topic), limit)]
+
+
+def forward(spec: BusSpec, limit: int | None, progress: Progress) -> dict[str, int]:
+    """Sends what was spilled on to Redis, the oldest first; files sent, and files that wait still.
+
+    Raises TransientError while Redis is away, also if nothing waits, and ConfigError where the spool is the bus.
+    """
+    if not spec.is_redis:
+        raise ConfigError(f"nothing is forwarded where the spool is the bus: {URL_VARIABLE} is not set")
+    bus = open_redis(spec)
+    bus.stream.greet()
+    waiting = bus.spilled()
+    if not waiting:
+        return {"forwarded": 0, "waiting": 0}
+    with progress.task("forward", waiting if limit is None else min(limit, waiting)) as advance:
+        return {"forwarded": bus.catch_up(limit, advance), "waiting": bus.spilled()}
+
+
+def examine_redis(spec: BusSpec) -> Iterator[Check]:
+    """Whether it answers, what waits and what died there; nothing where the spool is the bus, nothing is changed."""
+    if not spec.is_redis:
+        return
+    try:
+        stream = open_redis(spec).stream
+        address = stream.greet()
+        state, gap = stream.measure(FIELD_REPORTS), stream.uncounted(FIELD_REPORTS)
+    except SimicError as error:
+        remedy = f"start it or correct {URL_VARIABLE}; reports wait in the spool, `simic bus forward` sends them on"
+        yield damaged("redis", str(error), remedy)
+        return
+    yield healthy("redis", f"{address} answers")
+    waiting = max(0, (state.undelivered or 0) - gap)  # the server takes what was trimmed unread for undelivered
+    yield healthy("redis waiting", f"{waiting} entries of {FIELD_REPORTS} are not delivered yet")
+    yield healthy("redis pending", f"{state.pending} are delivered and not acknowledged; an ingest takes them again")
+    if state.dead_letters:
+        remedy = "`simic bus dead-letters` says why; mend that, and --replay puts them back"
+        yield damaged("redis dead letters", f"{state.dead_letters} could not be delivered", remedy)
+    else:
+        yield healthy("redis dead letters", "none")
+    if gap:
+        remedy = "cannot be had again; no producer may trim the stream. The next ingest counts them"
+        yield lost("redis lost", f"{gap} were trimmed before anybody read them", remedy)
+    else:
+        yield healthy("redis lost", "none known since the last ingest")
 
 
 def _plain(letter: DeadLetter) -> dict[str, Any]:

@@ -8,13 +8,16 @@ import socket
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from simic.bus.protocol import Bus
 from simic.contracts.config import BusConfig
 from simic.contracts.errors import ConfigError
 
-__all__ = ["URL_VARIABLE", "BusSpec", "open_bus"]
+if TYPE_CHECKING:
+    from simic.bus.spilling import SpillingBus
+
+__all__ = ["URL_VARIABLE", "BusSpec", "open_bus", "open_redis"]
 
 URL_VARIABLE = "REDIS_URL"
 """Environment only, since it may hold a password: worker processes inherit it, nothing writes it down."""
@@ -34,9 +37,13 @@ def open_bus(spec: BusSpec, environment: Mapping[str, str] = os.environ) -> Bus:
     """The bus of ``spec``; ConfigError if it is Redis and cannot be."""
     from simic.bus.spool import SpoolBus
 
-    spool = SpoolBus(spec.spool)
-    if not spec.is_redis:
-        return spool
+    return open_redis(spec, environment) if spec.is_redis else SpoolBus(spec.spool)
+
+
+def open_redis(spec: BusSpec, environment: Mapping[str, str] = os.environ) -> SpillingBus:
+    """Redis as ``REDIS_URL`` names it, behind the spool; asks nothing of it yet. ConfigError if it cannot be."""
+    from simic.bus.spool import SpoolBus
+
     url = environment.get(URL_VARIABLE)
     if not url:
         raise ConfigError(f"{URL_VARIABLE} is not set")
@@ -49,6 +56,7 @@ def open_bus(spec: BusSpec, environment: Mapping[str, str] = os.environ) -> Bus:
     from simic.bus.redis_streams import RedisStreamsBus
     from simic.bus.spilling import SpillingBus
 
+    spool = SpoolBus(spec.spool)
     stream = RedisStreamsBus(RedisServer(url, spec.config.connect_attempts), spec.config, consumer_name(spec.spool))
     return SpillingBus(spool, stream, spool.locks)
 

@@ -26,7 +26,7 @@ from simic.bus.group import GROUP, GroupStream
 from simic.bus.outgoing import Outgoing
 from simic.bus.protocol import BusCounters, DeadLetter, Delivery, Line, TopicStatus
 from simic.bus.spool import check_name, check_topic
-from simic.bus.upkeep import settle_gap, trim
+from simic.bus.upkeep import CONSUMER_REST_S, find_gap, forget_consumers, settle_gap, trim
 from simic.contracts.config import BusConfig
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import ContractViolation, SimicError, TransientError
@@ -115,6 +115,7 @@ class RedisStreamsBus:
             if gap := settle_gap(self._server, topic, GROUP):
                 self._tallies[topic].lost += gap
                 _LOG.error("%d entries of %s were trimmed before they were delivered and are LOST", gap, topic)
+            forget_consumers(self._server, topic, GROUP, self._consumer, CONSUMER_REST_S)
             if self._config.keep_s is not None:
                 trim(self._server, topic, self._config.keep_s)
 
@@ -140,16 +141,33 @@ class RedisStreamsBus:
 
     def status(self, topic: str) -> TopicStatus:
         """Of entries; without numbers while the server is away."""
-        check_topic(topic)
-        transport = f"redis {self._server.address}"
         try:
-            stream = self._stream(topic)
-            undelivered, pending = stream.waiting()
-            return TopicStatus(
-                topic, transport, stream.length(), undelivered, pending, self._letters(topic).count(), spilled=0
-            )
+            return self.measure(topic)
         except TransientError:
-            return TopicStatus(topic, transport, None, None, None, None, spilled=0)
+            return TopicStatus(topic, self._transport, None, None, None, None, spilled=0)
+
+    def measure(self, topic: str) -> TopicStatus:
+        """The same, or TransientError while the server is away."""
+        check_topic(topic)
+        stream = self._stream(topic)
+        undelivered, pending = stream.waiting()
+        letters = self._letters(topic).count()
+        return TopicStatus(topic, self._transport, stream.length(), undelivered, pending, letters, spilled=0)
+
+    def uncounted(self, topic: str) -> int:
+        """Entries trimmed before anybody read them that no claim has counted yet; known while nothing is left to
+        read."""
+        check_topic(topic)
+        return find_gap(self._server, topic, GROUP)
+
+    def greet(self) -> str:
+        """The server's address, once it has answered; asked only once, it raises TransientError or ConfigError."""
+        self._server.call("greet Redis", lambda client: client.ping(), attempts=1)
+        return self._server.address
+
+    @property
+    def _transport(self) -> str:
+        return f"redis {self._server.address}"
 
     def dead_letters(self, topic: str) -> Iterator[DeadLetter]:
         """Oldest first."""

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 
 from simic.bus.codec import MAX_PAYLOAD_BYTES
@@ -54,12 +55,20 @@ class SpillingBus:
                 _LOG.warning("%s waits in the spool and will follow by itself: %s", name, error)
         return f"redis/{topic}"
 
-    def catch_up(self) -> int:
-        """Forwards what the spool holds, each topic's oldest first; returns how many files. Raises TransientError while
-        Redis is away. What another process is just forwarding is left to it."""
-        return sum(self._forward(topic) for topic in self._spool.topics())
+    def catch_up(self, limit: int | None = None, on_forwarded: Callable[[int], None] = lambda _: None) -> int:
+        """Forwards what the spool holds, each topic's oldest first; returns how many files, at most ``limit``. Raises
+        TransientError while Redis is away. What another process is just forwarding is left to it."""
+        forwarded = 0
+        for topic in self._spool.topics():
+            left = None if limit is None else limit - forwarded
+            forwarded += self._forward(topic, left, on_forwarded)
+        return forwarded
 
-    def _forward(self, topic: str) -> int:
+    def spilled(self) -> int:
+        """Files of all topics that wait in the spool."""
+        return sum(self._spool.pending(topic) for topic in self._spool.topics())
+
+    def _forward(self, topic: str, limit: int | None, on_forwarded: Callable[[int], None]) -> int:
         with ExitStack() as stack:
             try:
                 stack.enter_context(exclusive(spill_lock(self._locks, topic), f"forwarding {topic}", _LOCK_WAIT_S))
@@ -67,10 +76,11 @@ class SpillingBus:
                 _LOG.warning("left to the next: %s", error)
                 return 0
             forwarded = 0
-            for delivery in self._spool.claim(topic):
+            for delivery in islice(self._spool.claim(topic), limit):
                 self.stream.forward(topic, _plain_name(delivery.source), delivery.open(MAX_PAYLOAD_BYTES))
                 self._spool.discard(delivery)
                 forwarded += 1
+                on_forwarded(1)
             return forwarded
 
     def claim(self, topic: str) -> Iterator[Delivery]:

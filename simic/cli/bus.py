@@ -1,4 +1,4 @@
-"""Verbs around the bus: what waits, what died, and giving that another life."""
+"""Verbs around the bus: what waits, what was spilled, what died, and giving that another life."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def add_to(app: typer.Typer) -> None:
         help="Where reports travel: Redis where REDIS_URL is set, else the spool of the home.", no_args_is_help=True
     )
     group.command("status", epilog=EXIT_CODES)(status)
+    group.command("forward", epilog=EXIT_CODES)(forward)
     group.command("dead-letters", epilog=EXIT_CODES)(dead_letters)
     app.add_typer(group, name="bus")
 
@@ -32,6 +33,23 @@ def status(profile: ProfileName = "default", override: Overrides = None, as_json
     """
     rows = [topic._asdict() for topic in open_app(profile, overrides=override).bus_topics()]
     emit(rows, as_json, lambda console: console.print(rows_table(rows)))
+
+
+def forward(
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many files, the oldest first; default: all that wait.")
+    ] = None,
+    profile: ProfileName = "default",
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send what was spilled to the spool while Redis was away on to Redis, in order; lands nothing.
+
+    The next put or ingest does the same by itself: this is for a machine that only produces. Exit code 4 if Redis is
+    away; a file leaves the spool once Redis has answered for all of it.
+    """
+    done = open_app(profile, overrides=override).forward(limit)
+    emit(done, as_json, lambda console: console.print("forwarded {forwarded} files, {waiting} wait".format(**done)))
 
 
 def dead_letters(

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from simic.cli.edge import EXIT_CODES, emit
 from simic.cli.options import AsJson, Overrides, ProfileName, open_app
+from simic.cli.text import cell
 
 if TYPE_CHECKING:
     from simic.contracts.lake import HealthReport
@@ -42,7 +43,7 @@ def doctor(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Is everything as it was committed? Ledgers, parts, ids, orphans, spool, snapshots, champion.
+    """Is everything as it was committed? Ledgers, parts, ids, orphans, spool, snapshots, champion, Redis.
 
     Changes nothing without --repair, and deletes nothing that was ever committed with it. After a repair that put
     deliveries back, `simic ingest` lands them; what has landed already is recognised.
@@ -57,5 +58,5 @@ def _table(report: HealthReport) -> Table:
     table = Table("check", "health", "found", "remedy" if not report.is_repair else "done", box=SIMPLE_HEAD)
     for check in report.checks:
         health = Text(check.health.value, style=STYLES[check.health.value])
-        table.add_row(Text(check.name), health, Text(check.found), Text(check.remedy))
+        table.add_row(cell(check.name), health, cell(check.found), cell(check.remedy))
     return table

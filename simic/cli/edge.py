@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.text import Text
 
+from simic.cli.text import visible
 from simic.contracts.errors import ConfigError, SimicError
 from simic.runtime.space import full_disk_is_transient
 
@@ -27,6 +28,7 @@ __all__ = [
     "parse_overrides",
     "stderr",
     "stdout",
+    "stream_rows",
 ]
 
 DEBUG_VARIABLE = "SIMIC_DEBUG"
@@ -39,6 +41,8 @@ EXIT_CODES = (
 
 INTERRUPTED = 130
 PLAIN_WIDTH = 140
+_RAW_IN_JSON = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
+"""Control characters and line ends that JSON may hold as they are, and a terminal or a reader of lines obeys."""
 
 
 def stdout() -> Console:
@@ -58,9 +62,26 @@ def emit(
     if not as_json:
         human(stdout())
         return
-    text = result.model_dump_json(indent=2) if isinstance(result, BaseModel) else json.dumps(result, indent=2)
-    sys.stdout.write(text + "\n")
+    text = result.model_dump_json(indent=2) if isinstance(result, BaseModel) else _json(result, indent=2)
+    sys.stdout.write(text.translate(_RAW_IN_JSON) + "\n")
     sys.stdout.flush()
+
+
+def stream_rows(rows: Iterable[Mapping[str, Any]]) -> None:
+    """One JSON array on stdout, a row a line, written as rows come: memory does not grow with their number.
+
+    Rows that end with an error leave the array unfinished, which no reader of JSON takes for whole.
+    """
+    between = "[\n  "
+    for row in rows:
+        sys.stdout.write(between + _json(row).translate(_RAW_IN_JSON))
+        between = ",\n  "
+    sys.stdout.write("\n]\n" if between.startswith(",") else "[]\n")
+    sys.stdout.flush()
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, indent=indent, allow_nan=False)
 
 
 def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
@@ -86,7 +107,7 @@ def _report_bug(kind: type[BaseException], error: BaseException, trace: Tracebac
     while origin is not None and origin.tb_next is not None:
         origin = origin.tb_next
     where = f" ({origin.tb_frame.f_code.co_filename}:{origin.tb_lineno})" if origin is not None else ""
-    stderr().print(Text.assemble(("failed", "bold red"), f": {kind.__name__}: {error}{where}"))
+    stderr().print(Text.assemble(("failed", "bold red"), f": {kind.__name__}: {visible(str(error))}{where}"))
     stderr().print("`simic --debug ...` shows the traceback.")
 
 
@@ -114,7 +135,7 @@ def errors_become_exit_codes() -> Iterator[None]:
     except SimicError as error:
         if os.environ.get(DEBUG_VARIABLE):
             stderr().print_exception()
-        stderr().print(Text.assemble((type(error).__name__, "bold red"), f": {error}"))
+        stderr().print(Text.assemble((type(error).__name__, "bold red"), f": {visible(str(error))}"))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         stderr().print("interrupted")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from simic.cli.edge import EXIT_CODES, emit
 from simic.cli.options import AsJson, Overrides, ProfileName, open_app
+from simic.cli.text import cell
 from simic.contracts.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -98,5 +98,5 @@ def _facts(result: Contract) -> Table:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in result.model_dump(mode="json").items():
-        table.add_row(name.replace("_", " "), Text("-" if value is None else str(value)))
+        table.add_row(name.replace("_", " "), cell("-" if value is None else value))
     return table

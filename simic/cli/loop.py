@@ -11,6 +11,7 @@ from rich.console import Console
 
 from simic.cli.edge import EXIT_CODES, emit, leave_on_interrupt, parse_overrides, stderr
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, show_progress
+from simic.cli.text import short
 from simic.contracts.errors import ConfigError, GateRejected
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
     if receipt.version is not None:
         console.print(
             f"Promoted: models:/{receipt.version.name}@champion is version {receipt.version.semantic_version} "
-            f"({receipt.version.digest[:12]})",
+            f"({short(receipt.version.digest)})",
             highlight=False,
         )
     else:

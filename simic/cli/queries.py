@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simic.cli.edge import EXIT_CODES, emit
+from simic.cli.edge import EXIT_CODES, emit, stderr, stdout, stream_rows
 from simic.cli.hostkeys import parse_host_keys
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, open_app
 from simic.cli.render import family_table, rows_table, trial_table
 from simic.contracts.errors import ConfigError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 __all__ = ["add_to"]
 
+SHOWN_ROWS = 1000
+"""Of a query's answer, unless more are asked for; also the rows of one table."""
 TRIAL_CONTROLLERS = "wait,random,heuristic,blind,oracle,champion"
 
 
@@ -55,14 +62,37 @@ def trials(
 
 def sql(
     query: Annotated[str, typer.Argument(help="One SELECT over the views.")],
+    limit: Annotated[
+        int | None,
+        typer.Option(min=0, help=f"At most so many rows, 0 for all; default: {SHOWN_ROWS}, with --json all."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask the views, from reports to policies; docs/schema.md has their columns, docs/queries.md worked examples.
 
     Views: reports, steps, episodes, decisions, rewards, snapshots, policies, gates, quarantine, trainings, rejected.
+
+    With --json every row comes, as soon as it is there and in bounded memory. Where rows were left out, stderr says so.
     """
-    rows = open_app().sql(query)
-    emit(rows, as_json, lambda console: console.print(rows_table(rows) if rows else "no rows"))
+    most = (0 if as_json else SHOWN_ROWS) if limit is None else limit
+    with closing(open_app().sql(query)) as rows:
+        wanted = islice(rows, most or None)
+        if as_json:
+            stream_rows(wanted)
+        else:
+            _show_rows(wanted)
+        if most and next(rows, None) is not None:
+            stderr().print(f"there are more than {most:,} rows: --limit 0 shows all, --json gives all to a program")
+
+
+def _show_rows(rows: Iterator[dict[str, Any]]) -> None:
+    """A table per page, for a table knows its widths only when it has all of its rows."""
+    console, page = stdout(), list(islice(rows, SHOWN_ROWS))
+    if not page:
+        console.print("no rows")
+    while page:
+        console.print(rows_table(page))
+        page = list(islice(rows, SHOWN_ROWS))
 
 
 def schema(

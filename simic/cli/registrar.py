@@ -10,6 +10,7 @@ import typer
 from simic.cli.edge import EXIT_CODES, emit
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, open_app
 from simic.cli.render import decision_table, receipt_lines
+from simic.cli.text import short
 from simic.contracts.errors import GateRejected
 
 __all__ = ["add_to"]
@@ -75,4 +76,5 @@ def verify(
     """Check digest and signature of a policy, byte by byte; exit code 1 if anything differs."""
     found = open_app().verify(reference)
     facts = {"reference": reference, "digest": found.digest, "key_id": found.key_id, "ok": True}
-    emit(facts, as_json, lambda console: console.print(f"ok: {reference} is {found.digest}, signed by {found.key_id}"))
+    line = f"ok: {reference} is {short(found.digest)}, signed by {found.key_id}"
+    emit(facts, as_json, lambda console: console.print(line, markup=False))

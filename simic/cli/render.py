@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
+from simic.cli.text import cell, short
 from simic.contracts.receipts import GateDecision, Receipt, TrialReport, ValidationReport, Verdict
 from simic.validation import table as proof
 
@@ -16,8 +17,6 @@ __all__ = ["decision_table", "family_table", "proof_table", "receipt_lines", "ro
 
 COMMON = frozenset({"schema_version", "code_version", "config_digest", "seed", "started_at", "finished_at", "stage"})
 MOST_ITEMS = 8
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-"""Shown as escapes: data comes from strangers, and a terminal obeys such characters."""
 VERDICT_STYLES = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.MISSING: "bold yellow"}
 
 
@@ -71,7 +70,7 @@ def decision_table(decision: GateDecision) -> Table:
             "missing" if line.value is None else f"{line.value:.4g}",
             f"{line.comparison} {line.bound:.4g}",
             Text(line.verdict.value, style=VERDICT_STYLES[line.verdict]),
-            Text(line.evidence),
+            cell(line.evidence),
         )
     return table
 
@@ -83,7 +82,7 @@ def receipt_lines(receipt: Receipt) -> Table:
     table.add_column(overflow="fold")
     for name, value in receipt.model_dump(mode="json").items():
         if name not in COMMON:
-            table.add_row(name.replace("_", " "), Text(_brief(value)))
+            table.add_row(name.replace("_", " "), cell(_brief(value)))
     seconds = (receipt.finished_at - receipt.started_at).total_seconds()
     table.add_row("took", f"{seconds:.1f} s")
     return table
@@ -91,9 +90,9 @@ def receipt_lines(receipt: Receipt) -> Table:
 
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """The answer to a query."""
-    table = Table(*(rows[0] if rows else ()), box=SIMPLE_HEAD)
+    table = Table(*(Column(cell(name)) for name in (rows[0] if rows else ())), box=SIMPLE_HEAD)
     for row in rows:
-        table.add_row(*(Text("" if value is None else str(value).translate(_CONTROLS)) for value in row.values()))
+        table.add_row(*map(cell, row.values()))
     return table
 
 
@@ -102,7 +101,7 @@ def _brief(value: Any) -> str:
         return _joined(f"{name} {_brief(item)}" for name, item in value.items())
     if isinstance(value, list):
         return _joined(_brief(item) for item in value)
-    return f"{value:.4g}" if isinstance(value, float) else "-" if value is None else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else "-" if value is None else short(str(value))
 
 
 def _joined(items: Iterable[str]) -> str:

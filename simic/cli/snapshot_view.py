@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from simic.cli.text import cell, megabytes, short, visible
 from simic.contracts.snapshots import (
     Change,
     EpisodeCounts,
@@ -24,9 +25,6 @@ from simic.contracts.snapshots import (
 
 __all__ = ["check_table", "difference_view", "list_table", "pruning_table"]
 
-_SHORT = 12
-_MB = 1e6
-
 
 def list_table(found: SnapshotList) -> RenderableType:
     """One line per snapshot; the unreadable ones below."""
@@ -36,30 +34,30 @@ def list_table(found: SnapshotList) -> RenderableType:
     for summary in found.snapshots:
         episodes = [str(summary.episodes.get(split, 0)) for split in ("train", "validation", "test")]
         table.add_row(
-            summary.digest[:_SHORT],
+            short(summary.digest),
             f"{summary.made_at:%Y-%m-%d %H:%M}",
             f"{summary.rows:,}",
             *episodes,
             summary.reward_family,
             f"{summary.gamma:g}",
-            f"{summary.size_bytes / _MB:.1f}",
-            Text((summary.pinned_because or "yes") if summary.is_pinned else ""),
+            megabytes(summary.size_bytes),
+            cell((summary.pinned_because or "yes") if summary.is_pinned else None),
             _users(summary),
         )
-    broken = [Text(f"{folder}: {why}", style="red") for folder, why in found.unreadable.items()]
+    broken = [Text(visible(f"{folder}: {why}"), style="red") for folder, why in found.unreadable.items()]
     return Group(table, *broken)
 
 
 def _users(summary: SnapshotSummary) -> str:
     """Those that read it themselves by name, those that came after them by number."""
-    direct = [f"{use.policy[:8]} {use.standing.value}" for use in summary.used_by if use.is_direct]
+    direct = [f"{short(use.policy)} {use.standing.value}" for use in summary.used_by if use.is_direct]
     later = Counter(use.standing.value for use in summary.used_by if not use.is_direct)
     return ", ".join([*direct, *(f"{count} {standing} after" for standing, count in sorted(later.items()))])
 
 
 def difference_view(found: SnapshotDifference) -> RenderableType:
     """From the whole to the parts."""
-    parts: list[RenderableType] = [Text(f"A {found.a}\nB {found.b}")]
+    parts: list[RenderableType] = [Text(f"A {short(found.a)}\nB {short(found.b)}")]
     if found.a == found.b:
         return Group(*parts, Text("the same snapshot"))
     totals = _table("", "only A", "only B", "changed", "same")
@@ -71,24 +69,24 @@ def difference_view(found: SnapshotDifference) -> RenderableType:
     parts.append(Text(f"Rules: {'the same SQL' if found.has_same_rules else 'other SQL'}"))
     for side, columns in (("A", found.columns_only_a), ("B", found.columns_only_b)):
         if columns:
-            parts.append(Text(f"Columns only {side} has: {', '.join(columns)}"))
+            parts.append(cell(f"Columns only {side} has: {', '.join(columns)}"))
     if found.rejected:
         rejected = _table("rows left out", "A", "B")
         for reason, (a, b) in found.rejected.items():
-            rejected.add_row(reason, f"{a:,}", f"{b:,}")
+            rejected.add_row(cell(reason), f"{a:,}", f"{b:,}")
         parts.append(rejected)
     if found.groups:
         parts.append(_groups(found))
     if found.changed_columns:
         listed = ", ".join(f"{name} in {count:,}" for name, count in found.changed_columns.items())
-        parts.append(Text(f"Rows in both that differ: {listed}"))
+        parts.append(cell(f"Rows in both that differ: {listed}"))
     for what, runs in (
         ("only in A", found.episodes_only_a),
         ("only in B", found.episodes_only_b),
         ("changed", found.episodes_changed),
     ):
         if runs:
-            parts.append(Text(f"Episodes {what}, for example: {', '.join(runs)}"))
+            parts.append(cell(f"Episodes {what}, for example: {', '.join(runs)}"))
     return Group(*parts)
 
 
@@ -96,7 +94,8 @@ def _groups(found: SnapshotDifference) -> Table:
     table = _table("split", "controller", "family", "episodes: only A", "only B", "changed", "same", "rows: only A",
                    "only B", "changed", "same")  # fmt: skip
     for group in found.groups:
-        table.add_row(group.split, group.controller, group.family, *_counts(group.episodes), *_counts(group.rows))
+        names = map(cell, (group.split, group.controller, group.family))
+        table.add_row(*names, *_counts(group.episodes), *_counts(group.rows))
     return table
 
 
@@ -109,7 +108,7 @@ def _changes(title: str, changes: Sequence[Change]) -> list[RenderableType]:
         return []
     table = _table(title, "A", "B")
     for change in changes:
-        table.add_row(change.name, _brief(change.a), _brief(change.b))
+        table.add_row(cell(change.name), _brief(change.a), _brief(change.b))
     return [table]
 
 
@@ -117,19 +116,18 @@ def _brief(value: Any) -> Text:
     if value is None:
         return Text("-")
     if isinstance(value, dict):
-        return Text(", ".join(f"{name} {item}" for name, item in value.items()))
-    text = str(value)
-    return Text(text[:_SHORT] if len(text) == 64 else text)
+        return cell(", ".join(f"{name} {item}" for name, item in value.items()))
+    return cell(short(str(value)))
 
 
 def check_table(checks: Sequence[SnapshotCheck]) -> RenderableType:
     """Whole or damaged, and in what."""
     if not checks:
         return Text("no snapshots")
-    table = _table("snapshot", "files", "MB", "found")
+    table = _table("snapshot", "files", "MB checked", "found")
     for check in checks:
-        found = Text("\n".join(check.damage), style="red") if check.damage else Text("whole", style="green")
-        table.add_row(check.folder, str(check.files), f"{check.size_bytes / _MB:.1f}", found)
+        found = Text(visible("\n".join(check.damage)), style="red") if check.damage else Text("whole", style="green")
+        table.add_row(check.folder, str(check.files), megabytes(check.size_bytes), found)
     return table
 
 
@@ -138,10 +136,10 @@ def pruning_table(found: SnapshotPruning) -> RenderableType:
     table = _table("snapshot", "MB", "goes" if found.is_dry_run else "went", "kept because")
     for item in found.snapshots:
         goes = "" if item.kept_because else "yes"
-        table.add_row(item.digest[:_SHORT], f"{item.size_bytes / _MB:.1f}", goes, Text("; ".join(item.kept_because)))
+        table.add_row(short(item.digest), megabytes(item.size_bytes), goes, cell("; ".join(item.kept_because)))
     verb = "would free" if found.is_dry_run else "freed"
     hint = "; nothing was removed, --yes does it" if found.is_dry_run and found.freed_bytes else ""
-    return Group(table, Text(f"{verb} {found.freed_bytes / _MB:.1f} MB{hint}"))
+    return Group(table, Text(f"{verb} {megabytes(found.freed_bytes)} MB{hint}"))
 
 
 def _table(*columns: str) -> Table:

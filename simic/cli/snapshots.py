@@ -10,6 +10,7 @@ import typer
 from simic.cli.edge import EXIT_CODES, emit
 from simic.cli.options import AsJson, Overrides, ProfileName, open_app
 from simic.cli.snapshot_view import check_table, difference_view, list_table, pruning_table
+from simic.cli.text import short
 from simic.contracts.errors import IntegrityError
 
 __all__ = ["add_to"]
@@ -85,7 +86,7 @@ def pin(
 ) -> None:
     """Keep a snapshot whatever happens: `simic snapshots prune` never removes it. Doing it again changes nothing."""
     found = open_app().snapshots.pin(digest, reason)
-    emit(found, as_json, lambda console: console.print(f"pinned {found.snapshot}"))
+    emit(found, as_json, lambda console: console.print(f"pinned {short(found.snapshot)}"))
 
 
 def unpin(
@@ -95,7 +96,7 @@ def unpin(
 ) -> None:
     """Let a pinned snapshot go when its time comes."""
     found = open_app().snapshots.unpin(digest, reason)
-    emit(found, as_json, lambda console: console.print(f"not pinned {found.snapshot}"))
+    emit(found, as_json, lambda console: console.print(f"not pinned {short(found.snapshot)}"))
 
 
 def prune(
@@ -132,6 +133,6 @@ def export(
         card,
         as_json,
         lambda console: console.print(
-            f"wrote {out}: {card.episodes} episodes, {card.steps} steps of {card.snapshot[:16]}; see {out}/README.md"
+            f"wrote {out}: {card.episodes} episodes, {card.steps} steps of {short(card.snapshot)}; see {out}/README.md"
         ),
     )

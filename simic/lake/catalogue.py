@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from simic.lake.values import plain_value
 from simic.lake.views import load_views
 from simic.runtime.settings import Home
 
-__all__ = ["build_catalogue", "create_views", "query"]
+__all__ = ["build_catalogue", "create_views", "query", "stream"]
 
 _LANDED = "landed"
 _WHOLE_SNAPSHOTS = "whole-snapshots.json"
@@ -81,7 +82,13 @@ def _create_views(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
 
 
 def query(home: Home, sql: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """The rows of one SELECT over the views as plain JSON objects, at most ``limit`` of them.
+    """The rows of one SELECT over the views as plain JSON objects, at most ``limit`` of them; raises as ``stream``."""
+    with closing(stream(home, sql)) as rows:
+        return list(itertools.islice(rows, limit))
+
+
+def stream(home: Home, sql: str) -> Generator[dict[str, Any], None, None]:
+    """The same row by row, in memory that does not grow with their number; close it when done.
 
     Runs read-only and without access to other files or the network. Raises ConfigError with DuckDB's own message
     for SQL that is wrong or does more than read.
@@ -95,7 +102,7 @@ def query(home: Home, sql: str, limit: int | None = None) -> list[dict[str, Any]
         try:
             with reading_parts(lake):
                 attach_parts(connection, _LANDED, lake)
-                return _answer(connection, sql, limit)
+                yield from _answer(connection, sql)
         except duckdb.OutOfMemoryException as error:
             raise TransientError(f"the query needs more memory than {_MEMORY_LIMIT_MB} MB: {error}") from error
         except duckdb.IOException as error:
@@ -104,12 +111,12 @@ def query(home: Home, sql: str, limit: int | None = None) -> list[dict[str, Any]
             raise ConfigError(f"the query failed: {error}") from error
 
 
-def _answer(connection: duckdb.DuckDBPyConnection, sql: str, limit: int | None) -> list[dict[str, Any]]:
+def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[dict[str, Any]]:
     _refuse_other_than_select(connection, sql)
     cursor = connection.execute(sql)
     names = _unique([column[0] for column in cursor.description or []])
-    rows = itertools.islice(_rows(cursor), limit)
-    return [dict(zip(names, map(plain_value, row), strict=True)) for row in rows]
+    for row in _rows(cursor):
+        yield dict(zip(names, map(plain_value, row), strict=True))
 
 
 def _refuse_other_than_select(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

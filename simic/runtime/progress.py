@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichBars
 
-__all__ = ["Advance", "NoProgress", "Progress", "RichProgress"]
+__all__ = ["Advance", "NoProgress", "Progress", "RichProgress", "Titled"]
 
 Advance = Callable[[int], None]
 """Report that so many more units are done."""
@@ -34,6 +34,27 @@ class NoProgress:
     def task(self, name: str, total: int) -> Iterator[Advance]:  # noqa: ARG002 - the protocol's names
         """Advance goes nowhere."""
         yield lambda _count: None
+
+
+class Titled:
+    """Another's progress, whose names begin with a title while there is one."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._title = ""
+
+    @contextmanager
+    def titled(self, title: str) -> Iterator[None]:
+        """Work that begins within is announced as ``<title>: <name>``."""
+        self._title = f"{title}: "
+        try:
+            yield
+        finally:
+            self._title = ""
+
+    def task(self, name: str, total: int) -> AbstractContextManager[Advance]:
+        """As the other shows it."""
+        return self._progress.task(self._title + name, total)
 
 
 class RichProgress:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from flows.retrain import run
 from simic.contracts.errors import ConfigError, TrainingFailure, TransientError
 from simic.contracts.receipts import RunReceipt
 from simic.runtime.locks import exclusive
+from simic.runtime.progress import Advance, NoProgress
 from simic.runtime.settings import Home, load_profile
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -37,6 +39,17 @@ WHOLE_RUN = [*FIRST_RUN, "record", "promote", "publish"]
 @pytest.fixture(autouse=True)
 def _stood_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks.session, "App", UnrecordedApp)
+
+
+class Told(NoProgress):
+    """Remembers what was announced."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def task(self, name: str, total: int) -> AbstractContextManager[Advance]:
+        self.names.append(name)
+        return super().task(name, total)
 
 
 def _stages(lines: list[str]) -> list[str]:
@@ -103,6 +116,15 @@ def test_from_nothing_to_a_champion_to_the_next_and_to_a_rejection(home: Path, m
     assert present is not None
     assert present.digest == second.version.digest, "a rejection leaves the champion alone"
     assert registry.find("models:/tamiyo@candidate").digest == third.decision.policy_digest
+
+
+def test_what_is_shown_is_numbered_by_rounds_of_own_episodes(home: Path) -> None:
+    """Wherever it is shown: a pipe has no bars below each other to be counted."""
+    told = Told()
+    run(profile="quick", seed=0, overrides={"collect.rounds": 2}, progress=told)
+    stages = FIRST_RUN[:4]
+    rounds = [f"round {number} of 2: {stage}" for number in (1, 2) for stage in stages]
+    assert told.names[:13] == [*stages, *rounds, "validate"]
 
 
 @pytest.mark.parametrize("place", ["train 2", "publish 1"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from simic.cli.main import app as command
 from simic.contracts.base import Contract
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import TransientError
+from simic.contracts.lake import Check, Health
 from simic.lake.catalogue import query
 from simic.publication.outbox import Outbox
 from simic.runtime.clock import utc_now
@@ -44,6 +47,18 @@ def simic(*words: str) -> Any:
     done = CliRunner().invoke(command, [*words, "--json"])
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
+
+
+def as_person(*words: str) -> subprocess.CompletedProcess[str]:
+    """A verb in a process of its own."""
+    command = [Path(sys.executable).with_name("simic"), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def redis_findings(app: App) -> dict[str, Check]:
+    """What the doctor finds wrong with Redis."""
+    checks = app.doctor().examine().checks
+    return {check.name: check for check in checks if "redis" in check.name and check.health is not Health.HEALTHY}
 
 
 def reports(home: Home) -> list[dict[str, Any]]:
@@ -110,6 +125,75 @@ def test_an_operator_sees_what_waits_and_gives_dead_letters_another_life(server:
     assert simic("ingest")["dead_lettered"] == 1
     shown = CliRunner().invoke(command, ["bus", "dead-letters"])
     assert "malformed" in shown.output
+
+
+def test_what_was_spilled_is_sent_on_by_a_verb_of_its_own(server: RedisProcess, home: Path) -> None:
+    server.kill()
+    open_app(home).collect("wait", KEYS)
+    few = ("-o", "bus.connect_attempts=1")
+    away = as_person("bus", "forward", *few)
+    assert away.returncode == 4
+    assert "is away" in away.stderr and "Traceback" not in away.stderr
+    server.start()
+    files = open_app(home).bus.status(TOPIC).spilled
+    assert simic("bus", "forward", "--limit", "1") == {"forwarded": 1, "waiting": files - 1}
+    assert simic("bus", "forward") == {"forwarded": files - 1, "waiting": 0}
+    assert "forwarded 0 files, 0 wait" in as_person("bus", "forward").stdout
+    assert server.client.xlen(TOPIC) == 16
+    server.kill()
+    assert as_person("bus", "forward", *few).returncode == 4, "also if nothing waits"
+    server.start()
+    assert open_app(home).ingest().landed == 16
+
+
+def test_the_doctor_looks_at_redis_and_changes_nothing_there(server: RedisProcess, home: Path) -> None:
+    app = open_app(home)
+    assert redis_findings(app) == {}
+    app.bus.put(TOPIC, "a", [b"{}", b"{}"])
+    server.client.xadd(TOPIC, {"payload": b"\xff{", "type": "?"})
+    assert redis_findings(app) == {}, "what waits is no fault"
+    list(app.bus.claim(TOPIC))
+    app.bus.put(TOPIC, "b", [b"{}"])
+    server.client.xtrim(TOPIC, maxlen=0, approximate=False)
+    before = server.client.dump(TOPIC)
+    found = {check.name: check for check in app.doctor().examine().checks}
+    assert found["redis"].found == f"127.0.0.1:{server.port}/0 answers"
+    assert found["redis pending"].found.startswith("2 are delivered")
+    assert found["redis waiting"].found.startswith("0 entries")
+    assert (found["redis dead letters"].health, found["redis lost"].health) == (Health.DAMAGED, Health.LOST)
+    assert found["redis dead letters"].found.startswith("1 ") and found["redis lost"].found.startswith("1 ")
+    assert server.client.dump(TOPIC) == before
+    app.ingest()
+    assert redis_findings(app).keys() == {"redis dead letters"}, "an ingest counts what was lost"
+    done = as_person("doctor")
+    assert done.returncode == 5
+    assert "simic bus dead-letters" in done.stdout
+
+
+@pytest.mark.parametrize("fault", ["away", "refuses", "no address"])
+def test_a_redis_that_cannot_be_used_is_a_finding_and_nobody_reads_the_password(
+    server: RedisProcess, home: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    host = f"127.0.0.1:{server.port}"
+    urls = {"away": f"redis://me:s3cret@{host}/0", "refuses": f"redis://me:s3cret@{host}/0", "no address": "me:s3cret@"}
+    monkeypatch.setenv("REDIS_URL", urls[fault])
+    if fault == "away":
+        server.kill()
+    done = as_person("doctor", "--repair")
+    assert done.returncode == 5
+    assert "s3cret" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    (found,) = redis_findings(open_app(home)).values()
+    assert "REDIS_URL" in found.remedy
+    assert {"away": "is away", "refuses": "refuses user", "no address": "must look like"}[fault] in found.found
+
+
+def test_there_is_nothing_to_forward_or_to_examine_where_the_spool_is_the_bus(home: Path) -> None:
+    done = as_person("bus", "forward")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "REDIS_URL" in done.stderr
+    names = {check["name"] for check in json.loads(as_person("doctor", "--json").stdout)["checks"]}
+    assert not {name for name in names if name.startswith("redis")}
 
 
 def test_the_spool_has_a_status_too(home: Path) -> None:

@@ -132,7 +132,9 @@ class StandInApp(App):
         return evidence_of(self.home, directory, self.policies.check(directory))
 
     def _ask(self, call: str) -> None:
-        """Note the call, then meet whatever fate the environment holds for it."""
+        """Announce and note the call, then meet whatever fate the environment holds for it."""
+        with self.progress.task(call.split()[0], 1):
+            pass
         before = calls(self.home.root)
         with (self.home.root / "calls.txt").open("a") as log:
             log.write(call + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ def new_folder(out: Path) -> Iterator[Path]:
     try:
         unfinished.mkdir(parents=True)
         yield unfinished
+        _open_to_readers(unfinished)
         for path in sorted(unfinished.rglob("*"), reverse=True):
             _sync(path)
         _sync(unfinished)
@@ -38,6 +40,17 @@ def new_folder(out: Path) -> Iterator[Path]:
         raise TransientError(f"{out} cannot be written: {error}; check space and rights") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _open_to_readers(folder: Path) -> None:
+    """Every file gets the mode of a new one, as the umask has it: some writers leave theirs to its owner alone."""
+    new = folder / ".new"
+    new.touch()
+    mode = stat.S_IMODE(new.stat().st_mode)
+    new.unlink()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(mode)
 
 
 def _sync(path: Path) -> None:

@@ -103,12 +103,13 @@ def test_a_user_who_may_not_is_told_so(tmp_path: Path) -> None:
 
 ACL_OF_ADR = (
     "+ping +auth +hello +select +client|setname +multi +exec +exists +time +eval +xadd +xreadgroup +xread +xack "
-    "+xclaim +xautoclaim +xpending +xgroup|create +xgroup|setid +xinfo|stream +xinfo|groups +xlen +xrange +xrevrange "
-    "+xtrim +xdel"
+    "+xclaim +xautoclaim +xpending +xgroup|create +xgroup|setid +xgroup|delconsumer +xinfo|stream +xinfo|groups "
+    "+xinfo|consumers +xlen +xrange +xrevrange +xtrim +xdel"
 )
 
 
-def test_the_commands_that_the_adr_lists_are_enough(tmp_path: Path) -> None:
+def test_the_commands_that_the_adr_lists_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simic.bus.redis_streams.CONSUMER_REST_S", 0)
     adr = (Path(__file__).parents[3] / "docs/adr/0013-redis-streams.md").read_text()
     assert all(f"`{right}`" in adr for right in ACL_OF_ADR.split())
     acl = ("--user", "least", "on", f">{SECRET}", "~*", *ACL_OF_ADR.split(), "--user", "default", "off")
@@ -122,6 +123,7 @@ def test_the_commands_that_the_adr_lists_are_enough(tmp_path: Path) -> None:
         assert bus.replay(TOPIC) == 2
         assert sorted(drain(bus)) == [b"1", b"2"]
         assert bus.pending(TOPIC) == 0
+        assert (bus.greet(), bus.uncounted(TOPIC)) == (f"127.0.0.1:{process.port}/0", 0)
 
 
 def test_what_is_no_redis_is_told_apart_from_one_that_is_away() -> None:

@@ -303,6 +303,40 @@ def test_entries_of_a_consumer_long_idle_are_taken_over_and_those_of_a_busy_one_
     assert heir.counters(TOPIC) == (250, 250, 0, 0, 0)
 
 
+def consumers(server: RedisProcess) -> set[str]:
+    return {consumer["name"].decode() for consumer in server.client.xinfo_consumers(TOPIC, GROUP)}
+
+
+def test_consumers_that_rested_and_hold_nothing_are_forgotten(
+    server: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each machine and home is a consumer; those of containers never come back."""
+    holds, gone, own = (stream_bus(server, name) for name in ("holds", "gone", "own"))
+    own.put(TOPIC, "a", [b"0"])
+    assert len(list(holds.claim(TOPIC))) == 1
+    for bus in (gone, own):
+        own.put(TOPIC, "b", [b"1"])
+        assert list(drain(bus)) == [b"1"]
+    assert consumers(server) == {"holds", "gone", "own"}, "a day has not passed"
+    monkeypatch.setattr("simic.bus.redis_streams.CONSUMER_REST_S", 0)
+    assert list(drain(own)) == []
+    assert consumers(server) == {"holds", "own"}
+    assert list(drain(holds)) == [b"0"], "what it held is its own still"
+    own.put(TOPIC, "c", [b"2"])
+    assert list(drain(gone)) == [b"2"], "it comes back as if nothing had been"
+
+
+def test_what_was_trimmed_unread_is_seen_without_being_counted(server: RedisProcess) -> None:
+    bus = stream_bus(server)
+    assert bus.uncounted(TOPIC) == 0, "nor is a stream made by looking"
+    assert not server.client.exists(TOPIC)
+    bus.put(TOPIC, "a", [b"0", b"1"])
+    server.client.xtrim(TOPIC, maxlen=0, approximate=False)
+    assert (bus.uncounted(TOPIC), bus.uncounted(TOPIC)) == (2, 2)
+    assert list(drain(bus)) == []
+    assert (bus.counters(TOPIC).lost, bus.uncounted(TOPIC)) == (2, 0)
+
+
 def test_two_consumers_share_a_stream(server: RedisProcess) -> None:
     one, two = stream_bus(server, "one", batch=10), stream_bus(server, "two", batch=10)
     one.put(TOPIC, "a", [b"%d" % number for number in range(40)])

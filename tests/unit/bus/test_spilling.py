@@ -95,6 +95,24 @@ def test_a_claim_brings_what_was_spilled_of_every_topic(bus: SpillingBus, server
     assert server.client.xlen("other.topic") == 1
 
 
+def test_as_many_files_are_forwarded_as_are_asked_for_and_the_oldest_first(
+    bus: SpillingBus, server: RedisProcess, tmp_path: Path
+) -> None:
+    server.kill()
+    for number in range(4):
+        bus.put(TOPIC, "n", [b"%d" % number])
+    bus.put(POLICY_UPDATES, "n", [b"{}"])
+    with pytest.raises(TransientError, match="is away"):
+        bus.catch_up(2)
+    assert bus.spilled() == waiting(tmp_path) == 5, "nothing leaves before Redis has answered for it"
+    server.start()
+    told: list[int] = []
+    assert (bus.catch_up(2, told.append), bus.spilled()) == (2, 3)
+    assert (bus.catch_up(2), bus.spilled(), told) == (2, 1, [1, 1])
+    assert (bus.catch_up(), bus.spilled()) == (1, 0)
+    assert list(drain(bus)) == [b"0", b"1", b"2", b"3"]
+
+
 def test_order_holds_when_the_clock_is_set_back(
     bus: SpillingBus, server: RedisProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

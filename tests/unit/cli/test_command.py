@@ -58,6 +58,25 @@ def test_a_query_without_rows_says_so_to_people(home: Path) -> None:
     assert home.is_dir()
 
 
+def test_people_see_a_bounded_answer_and_are_told_programs_get_all_of_it(home: Path) -> None:
+    many = "SELECT range AS n FROM range(2500)"
+    done = _simic("sql", many)
+    assert [line.strip() for line in done.stdout.splitlines() if line.strip().isdecimal()] == [*map(str, range(1000))]
+    assert "more than 1,000 rows: --limit 0" in done.stderr
+    every = _simic("sql", many, "--limit", "0")
+    assert sum(line.strip().isdecimal() for line in every.stdout.splitlines()) == 2500
+    assert "more than" not in every.stderr
+    assert json.loads(_simic("sql", many, "--json").stdout) == [{"n": number} for number in range(2500)]
+    few = _simic("sql", many, "--json", "--limit", "2")
+    assert (json.loads(few.stdout), "more than 2 rows" in few.stderr) == ([{"n": 0}, {"n": 1}], True)
+    assert _simic("sql", "FROM range(2)", "--limit", "2").stderr == ""
+
+
+def test_sql_that_is_wrong_writes_no_json(home: Path) -> None:
+    done = _simic("sql", "FROM nowhere", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 def test_trials_of_nobody_are_a_usage_error() -> None:
     done = _simic("trials", "--controllers", " , ")
     assert done.returncode == 2

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 
 import pytest
 from rich.console import Console
 
-from simic.cli.edge import emit, errors_become_exit_codes, parse_overrides
+from simic.cli.edge import emit, errors_become_exit_codes, parse_overrides, stream_rows
 from simic.contracts import errors
 from simic.contracts.controllers import Plan
+from simic.contracts.lake import Check, Health
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,54 @@ def test_json_goes_to_stdout_alone_and_people_get_the_other(capsys: pytest.Captu
     assert json.loads(capsys.readouterr().out) == [{"a": None}]
     emit(plan, False, human)
     assert capsys.readouterr().out == "for people\n"
+
+
+HOSTILE = "\x1b[2J\x7f\x9b1m\u2028ü"
+
+
+def test_no_json_holds_a_control_character_or_a_line_end_of_its_data(capsys: pytest.CaptureFixture[str]) -> None:
+    """PD-5: scripts print it, and terminals obey what they are shown."""
+    emit(Check(name=HOSTILE, health=Health.HEALTHY, found="", remedy=""), True, lambda _: None)
+    emit([{HOSTILE: HOSTILE}], True, lambda _: None)
+    stream_rows([{HOSTILE: HOSTILE}])
+    shown = capsys.readouterr().out
+    assert all(character.isprintable() or character == "\n" for character in shown)
+    assert json.loads(shown[: shown.index("}") + 1])["name"] == HOSTILE
+    assert json.loads(shown[shown.rindex("[\n  {") :]) == [{HOSTILE: HOSTILE}]
+
+
+def test_rows_are_written_as_they_come_and_an_error_leaves_no_whole_document(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def rows(count: int) -> Iterator[dict[str, int]]:
+        for number in range(count):
+            yield {"n": number}
+        if count > 2:
+            raise errors.TransientError("a file went away")
+
+    for count in range(3):
+        stream_rows(rows(count))
+        assert json.loads(capsys.readouterr().out) == [{"n": number} for number in range(count)]
+    with pytest.raises(errors.TransientError):
+        stream_rows(rows(3))
+    written = capsys.readouterr().out
+    assert '{"n": 2}' in written
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(written)
+
+
+def test_what_json_cannot_say_is_not_written_as_if_it_could() -> None:
+    with pytest.raises(ValueError, match="Out of range float"):
+        stream_rows([{"a": float("nan")}])
+
+
+def test_an_error_cannot_command_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    with pytest.raises(SystemExit), errors_become_exit_codes():
+        raise errors.ConfigError(f"cannot read {HOSTILE}")
+    assert capsys.readouterr().err == "ConfigError: cannot read \\x1b[2J\\x7f\\x9b1m\\u2028ü\n"
 
 
 def test_overrides_are_json_or_text() -> None:

@@ -39,6 +39,7 @@ def test_the_gate_shows_value_bound_and_verdict_of_every_criterion() -> None:
 def test_a_receipt_is_shown_without_what_all_have_in_common() -> None:
     text = _text(receipt_lines(decision("1" * 64)))
     assert "policy digest" in text
+    assert "1" * 12 in text and "1" * 13 not in text, "a digest for people"
     assert "code version" not in text
     assert "took" in text
 
@@ -53,4 +54,12 @@ def test_control_characters_in_data_reach_no_terminal() -> None:
     text = _text(rows_table([{"a": "\x1b]0;title\x07\x1b[2J\r\x9b1m\x7f", "b": "one\ntwo ü"}]))
     assert r"\x1b]0;title\x07\x1b[2J\x0d\x9b1m\x7f" in text
     assert "two ü" in text
+    assert all(character.isprintable() or character == "\n" for character in text)
+
+
+def test_names_of_columns_are_data_too() -> None:
+    """A query names its columns after whatever it selects, and may pivot on what strangers sent."""
+    text = _text(rows_table([{"[/bold]\x1b]0;title\x07": 1, "\u202eevil\u2028": 2}]))
+    assert r"[/bold]\x1b]0;title\x07" in text
+    assert r"\u202eevil\u2028" in text
     assert all(character.isprintable() or character == "\n" for character in text)

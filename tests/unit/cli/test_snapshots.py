@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.homes import NOW, curate_all, land
 from support.lineage import FIRST, REJECTED, SECOND, make_history
-from support.reports import BLUEPRINTS
+from support.reports import BLUEPRINTS, episode
 
 from simic.cli.snapshots import export
 from simic.contracts.errors import ConfigError
@@ -52,7 +54,7 @@ def test_list_names_readers_for_people_and_programs(history: tuple[Home, list[st
     }
     lines = simic("list").stdout.splitlines()
     (middle,) = [line for line in lines if digests[1][:12] in line]
-    assert f"{SECOND[:8]} champion" in middle and "1 rejected after" in middle
+    assert f"{SECOND[:12]} champion" in middle and "1 rejected after" in middle
 
 
 def test_diff_takes_beginnings_of_digests_and_ends_well_also_if_they_differ(
@@ -110,6 +112,43 @@ def test_a_pinned_snapshot_survives_pruning(history: tuple[Home, list[str]]) -> 
     assert kept[first] == [f"policy {FIRST[:12]} (unjudged)", f"policy {SECOND[:12]} (champion)"]
     assert not answer("unpin", third[:8])["is_pinned"]
     assert not answer("list")["snapshots"][2]["is_pinned"]
+
+
+def test_pruning_shows_progress_only_where_something_goes_and_its_sizes_add_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+    for key in range(3):
+        land(home, episode(key), name=f"k{key}")
+        curate_all(home, clock=lambda key=key: NOW.replace(hour=10 + key))
+    monkeypatch.setenv("SIMIC_HOME", str(tmp_path))
+    sizes = [item["size_bytes"] for item in answer("prune", "--keep", 1)["snapshots"]]
+    plan = simic("prune", "--keep", 1)
+    assert plan.stderr == "", "a dry run makes no progress"
+    shown = [float(line.split()[1]) for line in plan.stdout.splitlines() if line.split()[2:3] == ["yes"]]
+    assert shown == [round(size / 1e6, 2) for size in sizes[:2]]
+    assert f"would free {sum(sizes[:2]) / 1e6:.2f} MB" in plan.stdout
+    done = simic("prune", "--keep", 1, "--yes")
+    assert [line.split(" in ")[0] for line in done.stderr.splitlines()] == ["prune: 0/2", "prune: 2/2"]
+    again = simic("prune", "--keep", 1, "--yes")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "freed 0.00 MB" in again.stdout
+
+
+def test_people_see_one_length_of_a_digest_and_programs_all_of_it(history: tuple[Home, list[str]]) -> None:
+    first, second, _ = history[1]
+    for words in (
+        ("diff", first, second, "--examples", 0),
+        ("pin", second),
+        ("unpin", second),
+        ("list",),
+        ("prune", "--keep", "1"),
+    ):
+        shown = simic(*words).stdout
+        lengths = {len(word) for word in re.findall("[0-9a-f]{8,}", shown)}
+        assert lengths == {12}, shown
+    assert answer("pin", second)["snapshot"] == second
+    assert not answer("unpin", second)["is_pinned"]
 
 
 def test_export_writes_a_folder_once(

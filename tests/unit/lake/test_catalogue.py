@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from support.reports import episode, episodes, plain
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.receipts import Criterion, GateDecision, PolicyVersion
 from simic.contracts.splits import split_of
-from simic.lake.catalogue import query
+from simic.lake.catalogue import query, stream
 from simic.lake.ledger import Ledger
 from simic.lake.schema import LANDED_SCHEMA
 from simic.lake.views import load_views
@@ -196,6 +197,11 @@ def test_results_are_plain_json_and_limited(full: Home) -> None:
         "SELECT 1 AS a, 2 AS a, 'nan'::DOUBLE AS n, 1.5 AS d, MAP {'k': [DATE '2026-01-05']} AS m, '\\xFF'::BLOB AS b",
     )
     assert odd == [{"a": 1, "a_1": 2, "n": "nan", "d": 1.5, "m": {"k": ["2026-01-05"]}, "b": "ff"}]
+
+
+def test_rows_come_before_all_are_there(full: Home) -> None:
+    with closing(stream(full, "SELECT range AS n FROM range(1_000_000_000_000)")) as rows:
+        assert [next(rows), next(rows)] == [{"n": 0}, {"n": 1}]
 
 
 def test_new_rows_show_at_once_and_unlisted_parts_never(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from simic.contracts.errors import ConfigError, TransientError
 from simic.replay.exports.place import new_folder
@@ -35,6 +37,20 @@ def test_an_empty_folder_is_taken_and_a_full_one_left_alone(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="exists already"), new_folder(tmp_path / "file"):
         pass
     assert (tmp_path / "empty" / "file").exists()
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
+def test_files_are_for_whom_the_umask_says_however_they_were_written(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        with new_folder(tmp_path / "out") as folder:
+            save_file({"x": torch.zeros(1)}, folder / "a.safetensors")
+            (folder / "below").mkdir()
+            (folder / "below" / "mine").touch(0o600)
+    finally:
+        os.umask(before)
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert {path.name: path.stat().st_mode & 0o777 for path in files} == {"a.safetensors": mode, "mine": mode}
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
