@@ -14,7 +14,7 @@ from simic.contracts.base import Contract
 
 __all__ = ["DEFAULT_FAMILY", "FAMILIES", "MinimalReward", "Reward", "RewardConfig", "ShapedReward", "SparseReward"]
 
-DEFAULT_FAMILY = "basic"
+DEFAULT_FAMILY = "shaped"
 """Of a recipe that names none."""
 
 Price = Annotated[float, Field(ge=0, le=1000)]

@@ -79,7 +79,9 @@ class SnapshotSummary(Contract):
     reward_family: Text
     gamma: float
     size_bytes: Count
-    """With the parts it holds, which the lake and other snapshots may hold too."""
+    """Of its own files."""
+    held_bytes: Count
+    """Of the parts it holds, which the lake and other snapshots may hold too."""
     is_pinned: bool
     pinned_because: Text | None
     used_by: list[SnapshotUse]

@@ -11,6 +11,7 @@ from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.receipts import PolicyVersion, SnapshotManifest
 from simic.contracts.snapshots import SnapshotList, SnapshotSummary, SnapshotUse, Standing
 from simic.curation.snapshot import MANIFEST_NAME, identity_damage, read_manifest
+from simic.lake.held import is_held_part
 from simic.lake.pins import pinned
 from simic.lake.policies import ancestors, candidate_versions, champion_versions, gate_decisions, trainings
 from simic.runtime.settings import Home
@@ -79,6 +80,7 @@ def list_snapshots(home: Home) -> SnapshotList:
                 reward_family=manifest.reward_family,
                 gamma=manifest.gamma,
                 size_bytes=_size_bytes(manifest),
+                held_bytes=sum(file.size_bytes for file in manifest.sources if is_held_part(file.name)),
                 is_pinned=manifest.digest in pins,
                 pinned_because=pins[manifest.digest].reason if manifest.digest in pins else None,
                 used_by=used_by.get(manifest.digest, []),
@@ -134,4 +136,5 @@ def standings(home: Home) -> dict[str, Standing]:
 
 def _size_bytes(manifest: SnapshotManifest) -> int:
     manifest_bytes = (Path(manifest.path) / MANIFEST_NAME).stat().st_size
-    return manifest_bytes + sum(file.size_bytes for file in (*manifest.files, *manifest.sources))
+    own = [*manifest.files, *(file for file in manifest.sources if not is_held_part(file.name))]
+    return manifest_bytes + sum(file.size_bytes for file in own)

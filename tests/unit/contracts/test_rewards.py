@@ -22,7 +22,7 @@ from simic.runtime.settings import load_profile
         {"family": "shaped", "prune_cost": 0.1},
         {"family": "dense"},
         {"family": None},
-        {"potential": 1.0},
+        {"germination_cost": 1.0},
         {"family": "shaped", "potential": float("nan")},
         {"family": "shaped", "contribution_full": 0.0},
     ],

@@ -71,7 +71,7 @@ SPOILS: dict[str, tuple[Callable[[Path], object], str]] = {
     "torn manifest": (lambda d: (d / "manifest.json").write_bytes(b'{"digest"'), "not a manifest"),
     "forged digest": (lambda d: change_manifest(d, digest="0" * 64), "says digest 0{64}, but its files"),
     "forged gamma": (lambda d: change_manifest(d, gamma=0.5), "says gamma 0.5, but curation.json .* 0.99"),
-    "forged family": (lambda d: change_manifest(d, reward_family="sparse"), "says reward_family sparse, .* basic"),
+    "forged family": (lambda d: change_manifest(d, reward_family="sparse"), "says reward_family sparse, .* shaped"),
     "forged reward": (lambda d: change_manifest(d, reward_digest="0" * 64), "says reward_digest 0{64}, but"),
     "forged rows": (lambda d: change_manifest(d, rows_out=7), "says 7 rows_out, it holds 160"),
     "forged episodes": (lambda d: change_manifest(d, episodes={"train": 99}), "says 99 train, it holds"),

@@ -149,11 +149,13 @@ def test_other_rules_are_told(
     made: tuple[SnapshotManifest, SnapshotManifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from simic.curation import run
-    from simic.curation.statements import load_statements
+    from simic.curation.statements import Statement, load_statements
 
     a, _ = made
-    commented = [item._replace(sql=item.sql + "\n-- the same in effect\n") for item in load_statements("basic")]
-    monkeypatch.setattr(run, "load_statements", lambda _family: commented)
+    def commented(family: str) -> list[Statement]:
+        return [item._replace(sql=item.sql + "\n-- the same in effect\n") for item in load_statements(family)]
+
+    monkeypatch.setattr(run, "load_statements", commented)
     other = curate_all(Home(Path(a.path).parents[2]))
     found = diff(a, other, tmp_path)
     assert not found.has_same_rules

@@ -14,7 +14,7 @@ from support.homes import curate_all, land
 from support.reports import episode, episodes
 
 from simic.contracts.errors import ConfigError, ContractViolation
-from simic.contracts.rewards import FAMILIES, ShapedReward
+from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, ShapedReward
 from simic.curation import run, statements
 from simic.curation.families import family_statement, family_terms
 from simic.curation.snapshot import describe_files, snapshot_digest, verify_snapshot
@@ -48,7 +48,7 @@ def test_rewards_are_computed_anew_and_experience_stays_as_it_is(tmp_path: Path)
     assert len({manifest.digest for manifest in manifests.values()}) == len(FAMILIES)
     for manifest in manifests.values():
         assert verify_snapshot(Path(manifest.path)) == manifest
-    assert curate_all(home) == manifests["basic"]
+    assert curate_all(home) == manifests[DEFAULT_FAMILY]
 
 
 def test_no_feature_depends_on_the_reward(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from simic.contracts.config import RewardConfig
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.contracts.receipts import SnapshotManifest
 from simic.curation.snapshot import verify_snapshot
-from simic.curation.statements import load_statements
+from simic.curation.statements import Statement, load_statements
 from simic.lake.duck import connect, create_parquet_view
 from simic.lake.snapshots import SNAPSHOT_TABLES, schema_of
 from simic.runtime.locks import exclusive
@@ -49,7 +49,7 @@ def test_manifest_says_what_came_in_and_out(home: Home, manifest: SnapshotManife
         "steps.parquet",
     ]
     assert (manifest.rows_in, manifest.rows_out, manifest.rejected) == (611, 604, {"unfinished": 7})
-    assert (manifest.gamma, manifest.reward_family, manifest.seed) == (0.99, "basic", 7)
+    assert (manifest.gamma, manifest.reward_family, manifest.seed) == (0.99, "shaped", 7)
     assert not (home.tmp / "curate").exists()
 
 
@@ -84,8 +84,10 @@ def test_whatever_decides_over_rows_changes_the_digest(home: Home, manifest: Sna
 def test_rules_are_part_of_the_digest(home: Home, manifest: SnapshotManifest, monkeypatch: pytest.MonkeyPatch) -> None:
     from simic.curation import run
 
-    commented = [item._replace(sql=item.sql + "\n-- the same in effect\n") for item in load_statements("basic")]
-    monkeypatch.setattr(run, "load_statements", lambda _: commented)
+    def commented(family: str) -> list[Statement]:
+        return [item._replace(sql=item.sql + "\n-- the same in effect\n") for item in load_statements(family)]
+
+    monkeypatch.setattr(run, "load_statements", commented)
     changed = curate_all(home)
     assert changed.digest != manifest.digest
     assert [file.sha256 for file in changed.files] == [file.sha256 for file in manifest.files]
