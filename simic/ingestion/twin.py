@@ -42,6 +42,7 @@ def twin_of(contract: type[BaseModel], known_blueprints: frozenset[str]) -> type
     return _Builder(Literal[tuple(names)] if names else None).struct(contract)
 
 
+@cache
 def nesting(contract: type[BaseModel]) -> int:
     """How deep objects and arrays nest in a value of this contract at most."""
     return 1 + max((_nesting(hint) for hint in _hints(contract).values()), default=0)

@@ -72,10 +72,11 @@ class ColumnReader:
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
         structure = json.dumps({field.name: _structure(field.type) for field in REPORT_SCHEMA})
+        self._slices = _Slices()
+        connection.register("landings", self._slices)
         # Not as a parameter: with one, DuckDB holds all rows in a form of its own before Arrow gets the first.
-        self._query = f"SELECT unnest(from_json_strict(data, '{structure}')) FROM landings"
+        self._reader = connection.sql(f"SELECT unnest(from_json_strict(data, '{structure}')) FROM landings")
 
     def table(self, rows: Landings, landed_at: datetime) -> pa.Table:
         """Columns of ``LANDED_SCHEMA``, one row per landing, in order."""
@@ -110,12 +111,21 @@ class ColumnReader:
         return pa.concat_tables([self._reports(data[:middle]), self._reports(data[middle:])])
 
     def _read(self, data: Sequence[bytes]) -> pa.Table:
-        slices = (pa.record_batch([pa.array(rows, pa.string())], schema=_DATA) for rows in _slices(data))
-        self._connection.register("landings", pa.RecordBatchReader.from_batches(_DATA, slices))
+        self._slices.data = data
         try:
-            return self._connection.sql(self._query).to_arrow_table().cast(REPORT_SCHEMA)
+            return self._reader.to_arrow_table().cast(REPORT_SCHEMA)
         finally:
-            self._connection.unregister("landings")
+            self._slices.data = ()
+
+
+class _Slices:
+    """What DuckDB reads, anew with each query: texts as one column, slice by slice."""
+
+    data: Sequence[bytes] = ()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        batches = (pa.record_batch([pa.array(rows, pa.string())], schema=_DATA) for rows in _slices(self.data))
+        return pa.RecordBatchReader.from_batches(_DATA, batches).__arrow_c_stream__(requested_schema)
 
 
 @contextmanager
