@@ -76,7 +76,7 @@ class ColumnReader:
         self._slices = _Slices()
         connection.register("landings", self._slices)
         # Not as a parameter: with one, DuckDB holds all rows in a form of its own before Arrow gets the first.
-        self._reader = connection.sql(f"SELECT unnest(from_json_strict(data, '{structure}')) FROM landings")
+        self._reader = connection.view("landings").project(f"unnest(from_json_strict(data, '{structure}'))")
 
     def table(self, rows: Landings, landed_at: datetime) -> pa.Table:
         """Columns of ``LANDED_SCHEMA``, one row per landing, in order."""
