@@ -34,7 +34,7 @@ from support.homes import NOW, PROVENANCE, TOPIC, ingest_all, land
 from support.hostile import ID
 from support.reports import BLUEPRINTS, episode, line, plain, smaller
 
-from simic.bus.protocol import Bus, Delivery, Line
+from simic.bus.protocol import Bus, BusCounters, Delivery, Line
 from simic.bus.spool import SpoolBus
 from simic.contracts.config import IngestConfig
 from simic.contracts.field_report import FieldReport
@@ -163,6 +163,9 @@ class Stream:
         if number % max(1, self._deliveries // 16) == 0:
             self.samples.append((number * DELIVERY, resident_mb()))
             print(f"{self.samples[-1][0]:>10,} reports: {self.samples[-1][1]:.0f} MB", file=sys.stderr)
+
+    def counters(self, _topic: str) -> BusCounters:
+        return BusCounters(retried=0, reclaimed=0, dead_lettered=0, lost=0, lag=0)
 
     def _lines(self, delivery: int, _max_line_bytes: int) -> Iterator[Line]:
         """Valid reports, each with an id of its own that is spread like a real one."""
