@@ -130,12 +130,18 @@ class App(Parts):
         return self.keep(receipt)
 
     def ingest(self) -> IngestReceipt:
-        """Tidy the lake, then land what waits on the bus; refuse what is malformed, with its reason."""
+        """Tidy the lake, then land what waits on the bus; refuse what is malformed, with its reason.
+
+        What it counts is added to ``runs/ingest/<UTC day>.jsonl``: after each batch, and with the bus's own at the end.
+        """
         from simic.hosts.catalogue import blueprint_names
         from simic.ingestion.ingest import ingest
+        from simic.runtime.telemetry import JsonLinesSink
 
         self.keeper.tidy()
-        with self.progress.task("ingest", self.bus.pending(FIELD_REPORTS)) as advance:
+        waiting = self.bus.pending(FIELD_REPORTS)
+        counts = self.home.runs / "ingest" / f"{self.clock():%Y-%m-%d}.jsonl"
+        with JsonLinesSink(counts) as sink, self.progress.task("ingest", waiting) as advance:
             receipt = ingest(
                 self.bus,
                 self.home,
@@ -143,6 +149,7 @@ class App(Parts):
                 frozenset(blueprint_names()),
                 provenance=self.provenance,
                 clock=self.clock,
+                sink=sink,
                 on_progress=advance,
             )
         return self.keep(receipt)

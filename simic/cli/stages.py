@@ -68,7 +68,10 @@ def ingest(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Land what waits on the bus as Parquet; refuse what is malformed, with its reason."""
+    """Land what waits on the bus as Parquet; refuse what is malformed, with its reason.
+
+    The receipt counts what became of each report; data/runs/ingest/<UTC day>.jsonl has the same counts batch by batch.
+    """
     receipt = open_app(profile, seed, override, spool=spool).ingest()
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
 

@@ -116,7 +116,7 @@ class BusConfig(Contract):
 class IngestConfig(Contract):
     """Bus to Parquet."""
 
-    batch_reports: Positive = 5000
+    batch_reports: Positive = 10_000
     max_report_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 262_144
     max_depth: Annotated[int, Field(ge=4, le=100)] = 16
     quarantine_mb: Annotated[int, Field(ge=0, le=1_048_576)] = 1024

@@ -58,7 +58,8 @@ class Checker:
     def __init__(self, config: IngestConfig, known_blueprints: frozenset[str]) -> None:
         self._config = config
         self._known = known_blueprints
-        self._encode = msgspec.json.Encoder().encode
+        self._encode_into = msgspec.json.Encoder().encode_into
+        self._normal_form = bytearray()
         is_never_too_deep = nesting(FieldReport) <= config.max_depth
         self._decode = (
             msgspec.json.Decoder(twin_of(FieldReport, known_blueprints)).decode if is_never_too_deep else None
@@ -71,7 +72,8 @@ class Checker:
                 report: Any = self._decode(line.data)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 return self.judge(line)
-            if self._encode(report) == line.data:
+            self._encode_into(report, self._normal_form)
+            if self._normal_form == line.data:
                 return Accepted(report.report_id, _content_digest(line.data), line.data)
         return self.judge(line)
 
@@ -99,7 +101,9 @@ def _content_digest(data: bytes) -> str:
     # It stands near the end of all but an episode's last report.
     start = data.rindex(_ISSUED_AT)
     end = data.index(b'"', start + len(_ISSUED_AT)) + 1
-    return hashlib.sha256(data[:start] + data[end:]).hexdigest()
+    digest = hashlib.sha256(data[:start])
+    digest.update(data[end:])
+    return digest.hexdigest()
 
 
 def _blueprints(report: FieldReport) -> set[str]:

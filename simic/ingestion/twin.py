@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
 from functools import cache
+from operator import attrgetter
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import annotated_types as at
@@ -30,6 +31,11 @@ __all__ = ["nesting", "twin_of"]
 _LARGEST = 1e15
 """Beyond, msgspec and pydantic write the same float differently (``1e16`` and ``1e+16``)."""
 _PATTERN = re.compile(r"\^(.*)\$")
+_ON_ONE_LINE = re.compile(r"[\w\[\]{},-]*")
+"""Patterns that surely match no line end: without escapes, dots and negated sets."""
+
+_Check = Callable[[Any], None]
+"""Raises ValueError about a struct that was just decoded."""
 
 
 @cache
@@ -42,6 +48,7 @@ def twin_of(contract: type[BaseModel], known_blueprints: frozenset[str]) -> type
     return _Builder(Literal[tuple(names)] if names else None).struct(contract)
 
 
+@cache
 def nesting(contract: type[BaseModel]) -> int:
     """How deep objects and arrays nest in a value of this contract at most."""
     return 1 + max((_nesting(hint) for hint in _hints(contract).values()), default=0)
@@ -57,16 +64,21 @@ class _Builder:
     def struct(self, contract: type[BaseModel]) -> type[msgspec.Struct]:
         if contract not in self._structs:
             hints = _hints(contract)
+            texts = _texts(contract, hints)
             namespace: dict[str, Any] = {
                 name: item
                 for name, item in vars(contract).items()
                 if inspect.isfunction(item) and not name.startswith("__")
             }
-            if (check := _check(contract, hints)) is not None:
+            if (check := _check(contract, hints, texts)) is not None:
                 namespace["__post_init__"] = check
+            types_of = {
+                name: str if name in texts else self._type(hint, f"{contract.__name__}.{name}")
+                for name, hint in hints.items()
+            }
             self._structs[contract] = msgspec.defstruct(
                 contract.__name__,
-                [(name, self._type(hint, f"{contract.__name__}.{name}")) for name, hint in hints.items()],
+                types_of.items(),
                 namespace=namespace,
                 forbid_unknown_fields=True,
                 frozen=True,
@@ -85,6 +97,8 @@ class _Builder:
             if arguments[0] is float:
                 return _bounded_float(limits)
             inner = self._type(arguments[0], place)
+            if "pattern" in limits:  # to Python, "$" also matches before a line end at the end of the text
+                limits["pattern"] = rf"\A(?:{limits['pattern']})\Z"
             return Annotated[inner, msgspec.Meta(**limits)] if limits else inner
         if origin in (Union, types.UnionType):
             return Union[tuple(self._type(member, place) for member in arguments)]  # noqa: UP007
@@ -152,30 +166,58 @@ def _general(item: Any, place: str) -> dict[str, Any]:
     if set(settings) == {"allow_inf_nan"}:
         return {}  # msgspec takes no other numbers
     if set(settings) == {"pattern"} and (inner := _PATTERN.fullmatch(settings["pattern"])):
-        # To Python, "$" also matches before a line end at the end of the text.
-        return {"pattern": rf"\A(?:{inner.group(1)})\Z"}
+        return {"pattern": inner.group(1)}
     raise ContractViolation(f"{place}: {item} has no twin; teach simic.ingestion.twin to repeat it")
 
 
-def _check(contract: type[BaseModel], hints: Mapping[str, Any]) -> Callable[[Any], None] | None:
-    """The contract's own checks, for a struct that was just decoded."""
+def _texts(contract: type[BaseModel], hints: Mapping[str, Any]) -> dict[str, str]:
+    """Fields that are texts of a pattern and nothing else, where there are several: one search serves them all."""
+    found = {}
+    for name, hint in hints.items():
+        if get_origin(hint) is Annotated and get_args(hint)[0] is str and hint != BlueprintName:
+            limits = _limits(get_args(hint)[1:], f"{contract.__name__}.{name}")
+            if set(limits) == {"pattern"} and _ON_ONE_LINE.fullmatch(limits["pattern"]):
+                found[name] = limits["pattern"]
+    return found if len(found) > 1 else {}
+
+
+def _check(contract: type[BaseModel], hints: Mapping[str, Any], texts: Mapping[str, str]) -> _Check | None:
+    """The contract's own checks and those of ``texts``."""
     decorators = contract.__pydantic_decorators__
     if decorators.field_validators or any(item.info.mode != "after" for item in decorators.model_validators.values()):
         raise ContractViolation(f"{contract.__name__}: only checks of the whole, after its fields, have a twin")
-    checks = [item.func for item in decorators.model_validators.values()]
-    fields = [(name, function) for name, hint in hints.items() for function in _validators(hint)]
-    if not fields and len(checks) == 1:
-        return checks[0]
+    checks = [_text_check(texts)] if texts else []
+    checks += [_field_check(name, function) for name, hint in hints.items() for function in _validators(hint)]
+    checks += [item.func for item in decorators.model_validators.values()]
 
     def check(self: Any) -> None:
-        for name, function in fields:
-            value = getattr(self, name)
-            if value is not None and function(value) is not value:
-                raise ValueError(f"{name} is not in normal form")
-        for function in checks:
-            function(self)
+        for each in checks:
+            each(self)
 
-    return check if fields or checks else None
+    return check if len(checks) > 1 else next(iter(checks), None)
+
+
+def _text_check(patterns: Mapping[str, str]) -> _Check:
+    read = attrgetter(*patterns)
+    matches = re.compile("\n".join(f"(?:{pattern})" for pattern in patterns.values())).fullmatch
+
+    def check(self: Any) -> None:
+        # A line end within a text would be one too many: no pattern takes it.
+        if matches("\n".join(read(self))) is None:
+            raise ValueError(f"{list(patterns)} do not match their patterns")
+
+    return check
+
+
+def _field_check(name: str, function: Callable[[Any], Any]) -> _Check:
+    read = attrgetter(name)
+
+    def check(self: Any) -> None:
+        value = read(self)
+        if value is not None and function(value) is not value:
+            raise ValueError(f"{name} is not in normal form")
+
+    return check
 
 
 def _validators(hint: Any) -> Iterator[Callable[[Any], Any]]:
@@ -193,7 +235,7 @@ def _validators(hint: Any) -> Iterator[Callable[[Any], Any]]:
 
 def _matches(annotation: Any, name: str) -> bool:
     pattern = _limits(get_args(annotation)[1:], "BlueprintName")["pattern"]
-    return re.search(pattern, name) is not None
+    return re.fullmatch(pattern, name) is not None
 
 
 def _nesting(hint: Any) -> int:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from support.books import make_book
 from support.judged import NOW, evidence_of, sealed_policy
+from support.reports import BLUEPRINTS, episode, line
 
 from simic.app import App
+from simic.bus.protocol import FIELD_REPORTS
 from simic.contracts.controllers import ControllerSpec, Plan
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.contracts.receipts import CollectionReceipt, TrainingReport
@@ -18,6 +20,7 @@ from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home, load_profile
+from simic.runtime.telemetry import read_metrics
 from simic.trust.keys import Signer
 from simic.validation.book import write_book
 
@@ -183,3 +186,27 @@ def test_a_policy_is_not_recorded_under_settings_it_was_not_trained_with(app: Ap
     own = evidence.training.model_copy(update={"config_digest": app.provenance.config_digest})
     app.keep(own)
     assert app.record(evidence.validation, evidence.gate).digest == digest
+
+
+def test_an_ingest_leaves_its_counts_where_they_can_be_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simic.hosts.catalogue.blueprint_names", lambda: BLUEPRINTS)
+    app = App(Home(home), load_profile("quick"), 0, clock=lambda: NOW)
+    lines = [*map(line, episode(1)), *map(line, episode(1)[:3]), b"not a report"]
+    app.bus.put(FIELD_REPORTS, "reports", lines)
+    receipts = [app.ingest(), app.ingest()]
+    records = list(read_metrics(app.home.runs / "ingest" / f"{NOW:%Y-%m-%d}.jsonl"))
+    ends = [metrics for _, metrics in records if "simic.bus.lag" in metrics]
+    for receipt, told in zip(receipts, ends, strict=True):
+        assert {name.rpartition(".")[2]: count for name, count in told.items()} == {
+            "reports_processed": receipt.read,
+            "reports_landed": receipt.landed,
+            "reports_duplicate": receipt.duplicate,
+            "reports_failed": receipt.quarantined,
+            "raw_dropped": receipt.raw_dropped,
+            "retried": receipt.retried,
+            "reclaimed": 0,
+            "dead_lettered": receipt.dead_lettered,
+            "lost": receipt.lost,
+            "lag": receipt.lag,
+        }
+    assert (ends[0]["simic.processor.reports_landed"], ends[1]["simic.processor.reports_landed"]) == (20, 0)

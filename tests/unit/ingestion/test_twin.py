@@ -140,6 +140,20 @@ def test_a_line_end_after_a_name_is_no_part_of_it(place: str) -> None:
     assert_alike(spoilt)
 
 
+def test_names_searched_together_stay_apart() -> None:
+    class Names(Contract):
+        first: Annotated[str, Field(pattern="^[a-z]*$")]
+        second: Annotated[str, Field(pattern="^[a-z]*$")]
+        third: Annotated[str, Field(pattern="^[^x]*$")]
+
+    decode = msgspec.json.Decoder(twin_of(Names, KNOWN)).decode
+    for texts in (("a", "b", "c"), ("", "", ""), ("a", "b", "c\nd")):
+        assert decode(json.dumps(dict(zip(("first", "second", "third"), texts, strict=True))))
+    for texts in (("a\nb", "", ""), ("", "\na", ""), ("a\n", "b", ""), ("a", "B", ""), ("", "", "x")):
+        with pytest.raises(msgspec.ValidationError):
+            decode(json.dumps(dict(zip(("first", "second", "third"), texts, strict=True))))
+
+
 def test_large_floats_have_one_normal_form() -> None:
     """msgspec would write 1e16 where pydantic writes 1e+16: two digests for one report."""
     raw = plain(REPORTS[2])

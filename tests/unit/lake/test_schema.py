@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.reports import episode, episodes, plain
+from support.reports import episode, episodes, line, plain
 
 from simic.contracts.base import Contract
 from simic.contracts.errors import ContractViolation
@@ -136,6 +136,20 @@ def test_a_batch_of_the_longest_reports_fits_the_memory(slice_bytes: int, monkey
 def test_slices_keep_the_order_of_the_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "_SLICE_BYTES", 10_000)
     assert_equal(episodes(range(4)))
+
+
+def test_a_reader_goes_on_to_the_next_batch_even_after_one_it_refused() -> None:
+    batches = [Landings(), Landings()]
+    for rows, key in zip(batches, (1, 2), strict=True):
+        for number, report in enumerate(episode(key, truncate_at=key), 1):
+            rows.add(report.report_id, "d" * 64, line(report), "file", number)
+    with tempfile.TemporaryDirectory() as tmp, open_columns(Path(tmp)) as reader:
+        for rows in (batches[0], Landings(["id"], ["d" * 64], [b"{}"], ["file"], [1]), Landings(), batches[1]):
+            if rows.data == [b"{}"]:
+                with pytest.raises(ContractViolation, match="not columns"):
+                    reader.table(rows, NOW)
+            else:
+                assert reader.table(rows, NOW).column("report_id").to_pylist() == rows.report_ids
 
 
 def test_landing_columns_say_where_and_when() -> None:
