@@ -30,7 +30,9 @@ def list_table(found: SnapshotList) -> RenderableType:
     """One line per snapshot; the unreadable ones below."""
     if not found.snapshots and not found.unreadable:
         return Text("no snapshots; `simic curate` makes one")
-    table = _table("snapshot", "made", "rows", "train", "valid.", "test", "reward", "gamma", "MB", "holds MB", "pinned", "used by")
+    table = _table(
+        "snapshot", "made", "rows", "train", "valid.", "test", "reward", "gamma", "MB", "holds MB", "pinned", "used by"
+    )
     for summary in found.snapshots:
         episodes = [str(summary.episodes.get(split, 0)) for split in ("train", "validation", "test")]
         table.add_row(

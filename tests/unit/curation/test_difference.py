@@ -152,6 +152,7 @@ def test_other_rules_are_told(
     from simic.curation.statements import Statement, load_statements
 
     a, _ = made
+
     def commented(family: str) -> list[Statement]:
         return [item._replace(sql=item.sql + "\n-- the same in effect\n") for item in load_statements(family)]
 

@@ -183,7 +183,7 @@ def test_law_one_goes_exactly_if_nothing_speaks_for_it(
 ) -> None:
     summary = SnapshotSummary(
         digest="a" * 64, path="x", made_at=NOW, rows=1, rejected=0, episodes={}, reward_family="basic", gamma=0.9,
-        size_bytes=1, is_pinned=is_pinned, pinned_because=None,
+        size_bytes=1, held_bytes=1, is_pinned=is_pinned, pinned_because=None,
         used_by=[SnapshotUse(policy="b" * 64, standing=found, is_direct=True) for found in standing],
     )  # fmt: skip
     registered = {Standing.CHAMPION, Standing.FORMER, Standing.ACCEPTED, Standing.UNJUDGED}

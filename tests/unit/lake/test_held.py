@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.homes import curate_all, keeper, land
+from support.homes import curate_all, land
+from support.lakes import keeper
 from support.reports import episode, episodes
 from support.snapshots import told_rows
 
@@ -29,14 +31,10 @@ def parts_of(manifest: SnapshotManifest) -> list[Path]:
 
 def rewrite(manifest: SnapshotManifest, name: str, table: pa.Table) -> SnapshotManifest:
     """As a forger would, with digests that fit."""
-    from hashlib import sha256
-
     path, told = Path(manifest.path) / name, Path(manifest.path) / "manifest.json"
     old = next(file for file in (*manifest.files, *manifest.sources) if file.name == name)
     pq.write_table(table, path)
-    new = old.model_copy(
-        update={"sha256": sha256(path.read_bytes()).hexdigest(), "size_bytes": path.stat().st_size}
-    )
+    new = old.model_copy(update={"sha256": sha256(path.read_bytes()).hexdigest(), "size_bytes": path.stat().st_size})
     found = json.loads(told.read_text())
     for kind in ("files", "sources"):
         found[kind] = [new.model_dump() if file["name"] == name else file for file in found[kind]]
@@ -52,7 +50,8 @@ def test_parts_take_no_disk_and_outlive_merging_and_retention(tmp_path: Path) ->
     assert [path.stat().st_nlink for path in parts_of(manifest)] == [2] * 5
     assert keeper(home).compact().parts_after == 1
     keeper(home).retain(max_bytes=0)
-    keeper(home).vacuum(now=True) if False else None
+    keeper(home).vacuum(grace_minutes=0)
+    assert not list(home.experience.glob("*/part-*"))
     assert open_lake(home).parts == ()
     assert verify_snapshot(Path(manifest.path)) == manifest
     assert told_rows(manifest, *NESTED) == rows
