@@ -20,6 +20,7 @@ os.environ.update(
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "passive",  # a thread that waits leaves its core to the tests beside it
         "MPLBACKEND": "Agg",
     }
 )
