@@ -182,7 +182,7 @@ def _count(connection: duckdb.DuckDBPyConnection) -> _Counts:
     def pairs(sql: str) -> dict[str, int]:
         return dict(connection.execute(sql).fetchall())
 
-    rows = connection.execute("SELECT (SELECT count(*) FROM reports), (SELECT count(*) FROM kept_steps)").fetchall()
+    rows = connection.execute("SELECT (SELECT count(*) FROM reports), (SELECT count(*) FROM reward_terms)").fetchall()
     found = pairs("SELECT split, count(*) FROM episode_rows GROUP BY split")
     return _Counts(
         rows_in=rows[0][0],

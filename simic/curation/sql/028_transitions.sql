@@ -48,6 +48,6 @@ SELECT
     if(has_final_state, final_seeds, lead(seeds) OVER episode) AS next_seeds,
     lead(step) OVER episode AS next_step,
     first_value(accuracy_before) OVER episode AS start_accuracy,
-    sum(rent_parameters) OVER episode AS parameter_epochs
+    (sum(rent_parameters) OVER episode)::BIGINT AS parameter_epochs
 FROM told_once
 WINDOW episode AS (PARTITION BY run_id ORDER BY step, report_id ROWS UNBOUNDED PRECEDING)

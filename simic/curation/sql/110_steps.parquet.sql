@@ -9,4 +9,4 @@ SELECT
         step::BIGINT AS step,
         replace(report_id::VARCHAR, '-', '') AS report_id
     )
-FROM kept_steps
+FROM (FROM kept_steps ORDER BY run_id, step)

@@ -3,8 +3,11 @@
 -- part: index in the manifest's ledger_parts; row: from 0, in that part.
 -- grain:  one step of a usable episode
 -- key:    part, row
--- inputs: kept_steps; $places (rows that a part may have)
+-- inputs: reward_terms; $places (rows that a part may have)
 SELECT
     place // $places::BIGINT AS part,
     place % $places::BIGINT AS "row"
-FROM kept_steps
+FROM reward_terms
+ORDER BY
+    run_id,
+    step

@@ -3,7 +3,7 @@
 -- present: rows that have the value; it is null, not 0, where it was not measured.
 -- grain:  one number of one kind of node
 -- key:    node, name
--- inputs: reports, kept_steps, episode_rows; $statistics_episodes
+-- inputs: reports, reward_terms, episode_rows; $statistics_episodes
 WITH chosen AS (
     SELECT run_id
     FROM episode_rows
@@ -15,7 +15,7 @@ WITH chosen AS (
 sample AS (
     SELECT state
     FROM reports
-    SEMI JOIN (SELECT place FROM kept_steps SEMI JOIN chosen USING (run_id)) USING (place)
+    SEMI JOIN (SELECT place FROM reward_terms SEMI JOIN chosen USING (run_id)) USING (place)
 ),
 
 numbers AS (

@@ -1,5 +1,4 @@
--- A snapshot's rows in its order, with where the report behind each lies. A table keeps the order it was made in, and
--- what is written from it on one thread does too.
+-- A snapshot's rows, with where the report behind each lies.
 -- grain:  one step of a usable episode
 -- key:    run_id, step
 -- inputs: reward_terms, returns, episode_heads, splits
@@ -39,6 +38,3 @@ FROM reward_terms AS terms
 INNER JOIN returns USING (run_id)
 INNER JOIN episode_heads AS heads USING (run_id)
 INNER JOIN splits ON heads."set" = splits."set" AND heads.host_key = splits.host_key
-ORDER BY
-    terms.run_id,
-    terms.step
