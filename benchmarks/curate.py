@@ -34,7 +34,7 @@ from support.reports import episode, line, plain
 from simic.contracts.config import CurateConfig, RewardConfig
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import SnapshotManifest
-from simic.contracts.rewards import FAMILIES
+from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES
 from simic.curation.run import curate
 from simic.lake.columns import Landings, open_columns
 from simic.lake.ledger import Ledger
@@ -58,7 +58,7 @@ BATCH_IDS = 1_000_000
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, nargs="+", default=[1_000_000, 3_000_000, 10_000_000])
-    parser.add_argument("--family", choices=sorted(FAMILIES), default="basic", help="reward family")
+    parser.add_argument("--family", choices=sorted(FAMILIES), default=DEFAULT_FAMILY, help="reward family")
     parser.add_argument("--slots", type=int, default=1, choices=(1, 3), help="slots of a host: 3 is the benchmark's")
     parser.add_argument("--profile", action="store_true", help="print the seconds of every SQL file")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")

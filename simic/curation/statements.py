@@ -16,7 +16,10 @@ from typing import Literal, NamedTuple
 
 import duckdb
 
+from simic.contracts.actions import OPS
+from simic.contracts.batches import STAGES
 from simic.contracts.errors import ContractViolation
+from simic.contracts.splits import Split
 from simic.curation.families import family_statement, range_offenders
 from simic.trust.canonical import digest_of
 
@@ -87,6 +90,7 @@ def create_tables(
 
     ``watch`` is told each file that was done.
     """
+    _create_types(connection)
     set_parameters(connection, parameters)
     last_reader = _last_readers(statements)
     for number, statement in enumerate(statements):
@@ -99,6 +103,13 @@ def create_tables(
     if offenders:
         found = "; ".join(f"{promise} ({run_id}, step {step})" for promise, run_id, step in offenders)
         raise ContractViolation(f"curation broke its own promises, no snapshot was made; first offenders: {found}")
+
+
+def _create_types(connection: duckdb.DuckDBPyConnection) -> None:
+    """One byte for what would be a text in every row."""
+    for name, members in (("OPERATION", OPS), ("STAGE", STAGES), ("SPLIT", Split)):
+        listed = ", ".join(f"'{member.value}'" for member in members)
+        connection.execute(f"CREATE TYPE {name} AS ENUM ({listed})")
 
 
 def _last_readers(statements: list[Statement]) -> dict[int, list[str]]:

@@ -1,4 +1,4 @@
--- Every report once, as (state, action, next state), with what its episode had come to by then.
+-- Every report once, as (state, action, next state).
 -- seeds: the living and fossilised seeds of the state, in the order of its slots; final_seeds: of the final state.
 -- content_id: the first 128 bits of the content's digest.
 -- grain:  one report
@@ -17,17 +17,17 @@ WITH told_once AS (
         state.validation_accuracy AS state_accuracy,
         list_transform(
             list_filter(state.slots, lambda slot: slot.stage NOT IN ('DORMANT', 'PRUNED', 'EMBARGOED', 'RESETTING')),
-            lambda slot: {'stage': slot.stage, 'contribution': slot.contribution, 'health': slot.gradient_health}
+            lambda slot: {'stage': slot.stage::STAGE, 'contribution': slot.contribution, 'health': slot.gradient_health}
         ) AS seeds,
         final_state.validation_accuracy AS final_accuracy,
         list_transform(
             list_filter(
                 final_state.slots, lambda slot: slot.stage NOT IN ('DORMANT', 'PRUNED', 'EMBARGOED', 'RESETTING')
             ),
-            lambda slot: {'stage': slot.stage, 'contribution': slot.contribution, 'health': slot.gradient_health}
+            lambda slot: {'stage': slot.stage::STAGE, 'contribution': slot.contribution, 'health': slot.gradient_health}
         ) AS final_seeds,
         log_prob_behaviour.joint >= $least_log_prob AS is_likely,
-        action.op AS op,
+        action.op::OPERATION AS op,
         metrics.validation_accuracy_before AS accuracy_before,
         metrics.validation_accuracy_after AS accuracy_after,
         metrics.rent_parameters AS rent_parameters,
@@ -46,8 +46,6 @@ SELECT
     * EXCLUDE (final_accuracy, final_seeds),
     if(has_final_state, final_accuracy, lead(state_accuracy) OVER episode) AS next_accuracy,
     if(has_final_state, final_seeds, lead(seeds) OVER episode) AS next_seeds,
-    lead(step) OVER episode AS next_step,
-    first_value(accuracy_before) OVER episode AS start_accuracy,
-    (sum(rent_parameters) OVER episode)::BIGINT AS parameter_epochs
+    lead(step) OVER episode AS next_step
 FROM told_once
-WINDOW episode AS (PARTITION BY run_id ORDER BY step, report_id ROWS UNBOUNDED PRECEDING)
+WINDOW episode AS (PARTITION BY run_id ORDER BY step, report_id)

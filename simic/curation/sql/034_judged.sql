@@ -35,7 +35,8 @@ told AS (
         sum(len(list_filter(felt, lambda seed: seed.contribution IS NOT NULL))) AS measured_seeds,
         sum(len(probed)) AS probed_seeds,
         sum(len(list_filter(probed, lambda seed: seed.health >= $least_health))) AS healthy_seeds,
-        count_if(is_likely) AS likely_steps
+        count_if(is_likely) AS likely_steps,
+        sum(rent_parameters) AS parameter_epochs
     FROM counted
     GROUP BY run_id
 )
@@ -44,6 +45,8 @@ SELECT
     told.run_id,
     told.steps,
     told.first_issued_at,
+    episode_heads.start_accuracy,
+    told.parameter_epochs,
     coalesce(told.measured_seeds::DOUBLE / nullif(told.felt_seeds, 0)::DOUBLE, 1.0::DOUBLE)
     * coalesce(told.healthy_seeds::DOUBLE / nullif(told.probed_seeds, 0)::DOUBLE, 1.0::DOUBLE)
     * (told.likely_steps::DOUBLE / told.steps::DOUBLE) AS quality,

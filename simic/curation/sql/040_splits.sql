@@ -23,5 +23,5 @@ SELECT
         WHEN bucket < $train_share THEN 'train'
         WHEN bucket >= 100 - $test_share THEN 'test'
         ELSE 'validation'
-    END AS split
+    END::SPLIT AS split
 FROM buckets

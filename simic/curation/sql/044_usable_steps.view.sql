@@ -5,13 +5,22 @@
 -- grain:  one step of a usable episode
 -- key:    run_id, step
 -- inputs: transitions, episode_verdicts; $hacking_ratio, $ransom_contribution, $ransom_loss (accuracies)
-WITH measured AS (
+WITH usable AS (
+    SELECT
+        run_id,
+        start_accuracy,
+        parameter_epochs
+    FROM episode_verdicts
+    WHERE reason IS NULL
+),
+
+measured AS (
     SELECT
         *,
         list_max(list_transform(next_seeds, lambda seed: seed.contribution)) AS contribution,
         next_accuracy - start_accuracy AS improvement
     FROM transitions
-    SEMI JOIN (SELECT run_id FROM episode_verdicts WHERE reason IS NULL) USING (run_id)
+    INNER JOIN usable USING (run_id)
 )
 
 SELECT

@@ -3,6 +3,7 @@
 -- key:    run_id, step
 -- inputs: reward_terms, returns, episode_heads, splits
 SELECT
+    heads.episode,
     terms.run_id,
     terms.step,
     terms.report_id,

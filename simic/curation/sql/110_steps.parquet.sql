@@ -4,9 +4,11 @@
 -- key:    run_id, step
 -- inputs: kept_steps
 SELECT
-    * EXCLUDE (place) REPLACE (
+    * EXCLUDE (episode, place) REPLACE (
         replace(run_id::VARCHAR, '-', '') AS run_id,
         step::BIGINT AS step,
+        split::VARCHAR AS split,
+        op::VARCHAR AS op,
         replace(report_id::VARCHAR, '-', '') AS report_id
     )
-FROM (FROM kept_steps ORDER BY run_id, step)
+FROM (FROM kept_steps ORDER BY episode, step)
