@@ -58,13 +58,16 @@ class Snapshots:
         """Every byte of the named ones; of all, if none is named."""
         from simic.curation.checking import check_snapshot, files_of
         from simic.curation.holdings import find_folder, folders
+        from simic.lake.ledger import Ledger
+        from simic.lake.operations import PARTS_LEDGER, committed_digests
 
         chosen = [find_folder(self._home, digest) for digest in digests] or folders(self._home)
+        committed = committed_digests(Ledger(self._home.ledger / PARTS_LEDGER))
         with (
             TemporaryDirectory(prefix="verify-", dir=self._home.tmp) as tmp,
             self._app.progress.task("verify", sum(files_of(folder) for folder in chosen)) as advance,
         ):
-            return [check_snapshot(folder, tmp=Path(tmp), on_file=advance) for folder in chosen]
+            return [check_snapshot(folder, tmp=Path(tmp), committed=committed, on_file=advance) for folder in chosen]
 
     def pin(self, digest: str, reason: str | None) -> Pin:
         """Keep it, whatever happens; it must be readable."""

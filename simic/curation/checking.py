@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import duckdb
@@ -12,6 +12,7 @@ from simic.contracts.receipts import FileDigest, SnapshotManifest
 from simic.contracts.snapshots import SnapshotCheck
 from simic.curation.snapshot import MANIFEST_NAME, identity_damage, read_manifest
 from simic.lake.duck import connect
+from simic.lake.held import is_held_part
 from simic.trust.canonical import file_sha256
 from simic.trust.settings import SETTINGS_NAME, settings_damage
 
@@ -25,12 +26,19 @@ def files_of(folder: Path) -> int:
     return sum(1 for _ in folder.iterdir())
 
 
-def check_snapshot(folder: Path, *, tmp: Path, on_file: Callable[[int], None] = lambda _: None) -> SnapshotCheck:
+def check_snapshot(
+    folder: Path,
+    *,
+    tmp: Path,
+    committed: Mapping[str, set[str]] | None = None,
+    on_file: Callable[[int], None] = lambda _: None,
+) -> SnapshotCheck:
     """Names everything that is wrong with the snapshot at ``folder``; nothing, if it is whole.
 
     Digest and size of every file, files lost or added, the digest over all of them, the folder's name, discount and
     reward against the sealed settings, and the rows: counted again, per split and per reason, for the manifest's counts
-    are not under its digest.
+    are not under its digest. So are the sources of its states: with ``committed``, the digests by which the ledger
+    committed each part, they are held against those.
     """
     try:
         manifest = read_manifest(folder)
@@ -50,6 +58,8 @@ def check_snapshot(folder: Path, *, tmp: Path, on_file: Callable[[int], None] = 
     damage += identity_damage(folder, manifest)
     if SETTINGS_NAME in whole:
         damage += settings_damage(folder, manifest)
+    if committed is not None:
+        damage += _source_damage(manifest, committed)
     damage += _count_damage(folder, manifest, whole, tmp)
     on_file(1)
     return SnapshotCheck(
@@ -70,6 +80,13 @@ def _file_damage(folder: Path, file: FileDigest) -> str | None:
     if (found := file_sha256(path)) != file.sha256:
         return f"{file.name}: expected SHA-256 {file.sha256}, found {found}"
     return None
+
+
+def _source_damage(manifest: SnapshotManifest, committed: Mapping[str, set[str]]) -> Iterator[str]:
+    names = {Path(name).name: name for name in manifest.ledger_parts}
+    for file in manifest.sources:
+        if is_held_part(file.name) and file.sha256 not in committed.get(names.get(file.name, ""), set()):
+            yield f"{file.name}: the ledger never committed a part of that name and SHA-256 {file.sha256}"
 
 
 def _count_damage(folder: Path, manifest: SnapshotManifest, whole: set[str], tmp: Path) -> Iterator[str]:

@@ -103,11 +103,13 @@ def curate(
                 gamma=config.gamma,
                 **counts._asdict(),
             )
-            return publish(built, manifest)
+            sealed = publish(built, manifest)
         except OSError as error:
             raise TransientError(f"cannot write the snapshot: {error.strerror or error}; check space") from error
         finally:
             shutil.rmtree(workshop, ignore_errors=True)
+        lake.were_read()
+        return sealed
 
 
 class _Counts(NamedTuple):

@@ -29,6 +29,7 @@ __all__ = [
     "Watch",
     "bound",
     "create_tables",
+    "create_types",
     "load_statements",
     "set_parameters",
     "sql_digest",
@@ -90,7 +91,7 @@ def create_tables(
 
     ``watch`` is told each file that was done.
     """
-    _create_types(connection)
+    create_types(connection)
     set_parameters(connection, parameters)
     last_reader = _last_readers(statements)
     for number, statement in enumerate(statements):
@@ -105,7 +106,7 @@ def create_tables(
         raise ContractViolation(f"curation broke its own promises, no snapshot was made; first offenders: {found}")
 
 
-def _create_types(connection: duckdb.DuckDBPyConnection) -> None:
+def create_types(connection: duckdb.DuckDBPyConnection) -> None:
     """One byte for what would be a text in every row."""
     for name, members in (("OPERATION", OPS), ("STAGE", STAGES), ("SPLIT", Split)):
         listed = ", ".join(f"'{member.value}'" for member in members)
@@ -117,7 +118,7 @@ def _last_readers(statements: list[Statement]) -> dict[int, list[str]]:
     named = {statement.name: number for number, statement in enumerate(statements)}
     readers: dict[str, list[Statement]] = {name: [] for name in named}
     for statement in statements:
-        for name in set(re.findall(r"\w+", bound(statement.sql))) & named.keys():
+        for name in set(re.findall(r"\w+", bound(statement.sql).lower())) & named.keys() - {statement.name}:
             readers[name].append(statement)
 
     def last(name: str) -> int:

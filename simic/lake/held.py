@@ -22,8 +22,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from simic.contracts.errors import ContractViolation, IntegrityError, TransientError
 from simic.contracts.receipts import SnapshotManifest
 from simic.lake.duck import PLACES, connect, create_parquet_view, create_table
-from simic.lake.lake import Lake
-from simic.lake.parts import check_part
+from simic.lake.lake import Lake, open_lake
+from simic.lake.operations import Part
+from simic.lake.parts import file_digest
 from simic.lake.relations import create_evolved_view
 from simic.lake.schema import LANDED_SCHEMA
 from simic.lake.store import LocalParts, link
@@ -51,26 +52,40 @@ def is_held_part(name: str) -> bool:
 def hold_parts(lake: Lake, folder: Path, others: Iterable[Path] = ()) -> Lake:
     """The lake with all its live parts in ``folder``, read to the last byte; IntegrityError for a damaged one.
 
-    ``others`` are snapshots that may hold some of them already, which saves a download.
+    ``others`` are snapshots that may hold some of them already, which saves a download. Raises TransientError where a
+    part left the lake meanwhile.
     """
     store, known = _HeldParts(folder), [_HeldParts(other) for other in others]
+    is_near = isinstance(lake.store, LocalParts)
     for part in lake.parts:
         target = store.path(part.part)
-        if isinstance(lake.store, LocalParts) or not any(_borrow(other.path(part.part), target) for other in known):
-            _fetch(lake, part.part, target)
-        check_part(store, part)
+        if is_near or not any(_borrow(other.path(part.part), target, part) for other in known):
+            _fetch(lake, part, target)
     return replace(lake, store=store)
 
 
-def _borrow(path: Path, target: Path) -> bool:
-    return path.exists() and link(path, target)
+def _borrow(path: Path, target: Path, part: Part) -> bool:
+    """Another snapshot's, if it is sound."""
+    if not path.exists() or not link(path, target):
+        return False
+    if is_sound := file_digest(target) == part.sha256:
+        return is_sound
+    target.unlink()
+    return False
 
 
-def _fetch(lake: Lake, name: str, target: Path) -> None:
+def _fetch(lake: Lake, part: Part, target: Path) -> None:
+    place = f"{lake.store.place}/{part.part}"
     try:
-        lake.store.fetch(name, target)
+        lake.store.fetch(part.part, target)
     except FileNotFoundError as error:
-        raise IntegrityError(f"{lake.store.place}/{name} is in the ledger but not there; see `simic doctor`") from error
+        if part.part not in {live.part for live in open_lake(lake.home).parts}:
+            raise TransientError(f"{place} was merged or dropped meanwhile; try again") from error
+        raise IntegrityError(f"{place} is in the ledger but not there; see `simic doctor`") from error
+    if (found := target.stat().st_size) != part.size_bytes:
+        raise IntegrityError(f"{place}: expected {part.size_bytes} bytes, found {found}; see `simic doctor`")
+    if (digest := file_digest(target)) != part.sha256:
+        raise IntegrityError(f"{place}: expected SHA-256 {part.sha256}, found {digest}; see `simic doctor --deep`")
 
 
 def drop_parts(folder: Path, kept: Iterable[str]) -> None:
@@ -118,7 +133,7 @@ def read_rows(
         raise ContractViolation(
             f"snapshot {folder} is of another version: {error}; run `simic curate` again"
         ) from error
-    except duckdb.IOException as error:
+    except duckdb.Error as error:
         raise IntegrityError(f"the rows of snapshot {folder} cannot be read: {error}") from error
 
 
@@ -148,7 +163,9 @@ def _rows_sql(kept: Sequence[str], told: Sequence[str], limit: int | None) -> st
             WHERE split = $split
             {"" if limit is None else f"ORDER BY run_id, step LIMIT {limit:d}"}
         )
-        SELECT {", ".join(columns)}, coalesce(held.report_id = wanted.report_id, false) AS is_found
+        SELECT {", ".join(columns)}, coalesce(
+            held.report_id = wanted.report_id AND held.content_digest[1:32]::UUID = wanted.content_id, false
+        ) AS is_found
         FROM wanted LEFT JOIN held USING (place)
         ORDER BY wanted.run_id, wanted.step
     """  # noqa: S608 - names are those of columns

@@ -17,7 +17,7 @@ from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.lake.ledger import Ledger
 from simic.lake.operations import PARTS_LEDGER, LedgerState, Located, Part, read_state
 from simic.lake.parts import synced
-from simic.lake.sealed import SealedFile, check_once
+from simic.lake.sealed import SealedFile, check_once, renew
 from simic.lake.store import ArrowParts, LocalParts, PartStore, connect_store, parse_url
 from simic.runtime.durable import sync_folder
 from simic.runtime.settings import Home
@@ -54,10 +54,17 @@ class Lake:
         Parts found whole before are looked at again only if the file system says they changed; parts in another store
         are read to the last byte when a snapshot is made.
         """
+        check_once(self._sealed(), self.home.data / _WHOLE, "see `simic doctor`")
+
+    def were_read(self) -> None:
+        """After all live parts on disk were read to the last byte, found whole, and given or rid of other names."""
+        renew(self._sealed(), self.home.data / _WHOLE)
+
+    def _sealed(self) -> list[SealedFile]:
         store = self.store
-        if isinstance(store, LocalParts):
-            files = [SealedFile(store.path(part.part), part.sha256, part.size_bytes) for part in self.parts]
-            check_once(files, self.home.data / _WHOLE, "see `simic doctor`")
+        if not isinstance(store, LocalParts):
+            return []
+        return [SealedFile(store.path(part.part), part.sha256, part.size_bytes) for part in self.parts]
 
     def commit(self, line: Contract) -> Lake:
         """One ledger line, durable when this returns; the lake as it is then. The caller holds the lock."""

@@ -8,6 +8,7 @@ pure function from the lines to the live parts, in the order in which their rows
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple
@@ -30,6 +31,7 @@ __all__ = [
     "Part",
     "Remembered",
     "Replaced",
+    "committed_digests",
     "committed_parts",
     "fold",
     "landings",
@@ -201,6 +203,16 @@ def landings(ledger: Ledger, name: str) -> tuple[Part, ...]:
         elif line["op"] == "replaced":
             held[line["part"]["part"]] = tuple(part for taken in line["inputs"] for part in held[taken["part"]])
     return held.get(name, ())
+
+
+def committed_digests(ledger: Ledger) -> dict[str, set[str]]:
+    """SHA-256 of every part that a line ever added, by name; a part found damaged may have been added again."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for line in ledger.read():
+        part = line["part"] if line.get("op") == "replaced" else line
+        if "sha256" in part:
+            found[part["part"]].add(part["sha256"])
+    return found
 
 
 class _ImpossibleError(Exception):

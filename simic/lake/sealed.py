@@ -15,7 +15,11 @@ from typing import Any, NamedTuple
 
 from simic.contracts.errors import IntegrityError
 
-__all__ = ["SealedFile", "check_once"]
+__all__ = ["SealedFile", "check_once", "renew"]
+
+
+_CHANGED = 4
+"""Where in a stamp the time of the last change of the inode stands."""
 
 
 class SealedFile(NamedTuple):
@@ -40,6 +44,23 @@ def check_once(files: Iterable[SealedFile], notes: Path, advice: str) -> None:
         if known.get(str(file.path)) != stamp:
             _check(file, advice)
         found[str(file.path)] = stamp
+    if found != known:
+        _write(notes, found)
+
+
+def renew(files: Iterable[SealedFile], notes: Path) -> None:
+    """After these files were read to the last byte and found whole: a name more or less is no change of theirs.
+
+    Giving a file another name changes the time at which the file system says it changed, and nothing else of its stamp.
+    """
+    known = _read(notes)
+    found = dict(known)
+    for file in files:
+        before = known.get(str(file.path))
+        if before is not None and file.path.exists():
+            now = _stamp(file, "")
+            if [*before[:_CHANGED], *before[_CHANGED + 1 :]] == [*now[:_CHANGED], *now[_CHANGED + 1 :]]:
+                found[str(file.path)] = now
     if found != known:
         _write(notes, found)
 

@@ -7,6 +7,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 __all__ = [
     "DIFFICULTY_COLUMNS",
     "EPISODE_COLUMNS",
+    "PLACES_COLUMNS",
     "REJECTED_COLUMNS",
     "SNAPSHOT_TABLES",
     "STATISTICS_COLUMNS",
@@ -39,9 +40,13 @@ STEP_COLUMNS: Columns = {
     "run_id": (_TEXT, "The episode; rows are ordered by it, then by step."),
     "step": (_WHOLE, "From 0, without gaps."),
     "report_id": (_TEXT, "The report behind the row."),
-    "content_id": (pa.uuid(), "First half of its `content_digest`, so that the snapshot's digest covers what it told."),
+    "content_id": (pa.uuid(), "First half of the `content_digest` of what was told."),
     **_IDENTITY,
-    "op": (_TEXT, "The operation chosen; states, masks and actions are in the view `reports`, by `report_id`."),
+    "op": (
+        _TEXT,
+        "The operation chosen. States, masks and actions lie in the parts the snapshot holds; while the lake has the "
+        "report too, the view `reports` shows them.",
+    ),
     "accuracy_before": (_REAL, "Validation accuracy before the window."),
     "accuracy_after": (_REAL, "Validation accuracy after it; on the last step of the network to be kept."),
     "test_accuracy": (_REAL, "On the last step only; reported, never learned from."),
@@ -65,6 +70,12 @@ STEP_COLUMNS: Columns = {
     "return_to_go": (_REAL, "Discounted rewards from here to the last step told; nothing is added for a cut."),
 }
 """``steps.parquet``: one step of a usable episode."""
+
+PLACES_COLUMNS: Columns = {
+    "part": (_WHOLE, "Index of the part in the manifest's `ledger_parts`; the snapshot holds it by its file name."),
+    "row": (_WHOLE, "From 0, in that part."),
+}
+"""``places.parquet``: where the report behind each row of ``steps.parquet`` lies, in the same order."""
 
 EPISODE_COLUMNS: Columns = {
     "run_id": (_TEXT, "The episode; rows are ordered by it."),
@@ -132,6 +143,7 @@ STATISTICS_COLUMNS: Columns = {
 
 SNAPSHOT_TABLES: dict[str, Columns] = {
     "steps": STEP_COLUMNS,
+    "places": PLACES_COLUMNS,
     "episodes": EPISODE_COLUMNS,
     "rejected": REJECTED_COLUMNS,
     "difficulty": DIFFICULTY_COLUMNS,

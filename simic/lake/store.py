@@ -247,7 +247,7 @@ def connect_store(url: str) -> ArrowParts:
 def link(path: Path, target: Path) -> bool:
     """Gives a file a second name; false where the file system has none to give."""
     try:
-        os.link(path, target)
+        os.link(path.resolve(), target)  # of a symbolic link, what it names
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -50,7 +51,10 @@ class JsonLinesSink:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        is_torn = _is_torn(path)
         self._file = path.open("a", encoding="utf-8", buffering=1)
+        if is_torn:  # by a process that was killed: what follows is a line of its own
+            self._file.write("\n")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write one line; it reaches the file at once, so a killed run keeps its curves."""
@@ -70,13 +74,22 @@ class JsonLinesSink:
         self.close()
 
 
+def _is_torn(path: Path) -> bool:
+    if not path.exists() or not path.stat().st_size:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
+
+
 def read_metrics(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
-    """The records of a JsonLinesSink in order; null comes back as NaN and a torn last line is left out."""
+    """The records of a JsonLinesSink in order; null comes back as NaN and a line torn by a kill is left out."""
     with path.open(encoding="utf-8") as lines:
         for line in lines:
-            if not line.endswith("\n"):
-                return
-            record = json.loads(line)
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:
+                continue
             yield record["step"], {k: math.nan if v is None else v for k, v in record["metrics"].items()}
 
 

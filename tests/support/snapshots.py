@@ -23,7 +23,7 @@ __all__ = ["PART", "rows_of", "told_rows", "write_snapshot"]
 
 _MOMENT = datetime(2026, 1, 6, tzinfo=UTC)
 PART = "part-0123456789abcdef.parquet"
-_TOLD = ("state", "final_state", "available", "action", "log_prob_behaviour")
+_TOLD = ("content_digest", "state", "final_state", "available", "action", "log_prob_behaviour")
 _KEPT = (
     "report_id", "run_id", "step", "controller", "policy_version", "state", "final_state", "available", "action",
     "log_prob_behaviour", "terminated", "truncated",
@@ -106,8 +106,11 @@ def rows_of(reports: Iterable[FieldReport], gamma: float, split: str | None = No
 
 def _row(report: FieldReport, split: str | None) -> dict[str, Any]:
     raw = plain(report)
+    digest = hashlib.sha256(report.report_id.encode()).hexdigest()
     return {
         **{name: raw[name] for name in _KEPT},
+        "content_digest": digest,
+        "content_id": digest[:32],
         "split": split or split_of(report.host.set, report.host.key).value,
         "set": report.host.set,
         "family": report.host.family,

@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE, split_of
-from simic.curation.statements import load_statements
+from simic.curation.statements import create_types, load_statements
 from simic.lake.catalogue import create_views
 from simic.runtime.settings import Home
 
@@ -18,6 +18,7 @@ def test_sql_twins_agree_on_thousands_of_keys(tmp_path: Path) -> None:
     expected = {(name, key): split_of(name, key).value for name in ("benchmark", "other_1") for key in keys}
     sql = next(statement.sql for statement in load_statements("basic") if statement.name == "splits")
     with duckdb.connect() as connection:
+        create_types(connection)
         connection.execute('CREATE TABLE episode_heads ("set" VARCHAR, host_key BIGINT)')
         connection.execute(
             "INSERT INTO episode_heads SELECT s, k FROM (SELECT unnest($s) AS s), (SELECT unnest($k) AS k)",

@@ -5,21 +5,30 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from support.homes import curate_all, land
 from support.lakes import keeper
 from support.reports import episode, episodes
 from support.snapshots import told_rows
 
-from simic.contracts.errors import ContractViolation, IntegrityError
+from simic.contracts.errors import ContractViolation, IntegrityError, TransientError
 from simic.contracts.receipts import SnapshotManifest
+from simic.curation.checking import check_snapshot
 from simic.curation.snapshot import read_manifest, verify_snapshot
+from simic.lake import lake as lake_module
+from simic.lake import sealed
+from simic.lake.held import hold_parts
 from simic.lake.lake import open_lake
+from simic.lake.ledger import Ledger
+from simic.lake.operations import PARTS_LEDGER, committed_digests
+from simic.lake.store import ArrowParts
 from simic.runtime.settings import Home
 
 NESTED = ("state", "final_state", "available", "action")
@@ -147,3 +156,116 @@ def test_a_part_that_is_damaged_is_not_sealed(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="SHA-256"):
         curate_all(home)
     assert not list(home.snapshots.glob("*")) and not (home.tmp / "curate").exists()
+
+
+def test_a_part_that_is_damaged_is_named_where_it_lies(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, episode(1))
+    (path,) = (home.experience / part.part for part in open_lake(home).parts)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(IntegrityError, match=f"^{path}: expected .* bytes"):
+        curate_all(home)
+
+
+@pytest.fixture
+def afar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A store that is elsewhere, as S3 is, and what is downloaded from it."""
+    (tmp_path / "bucket" / "day=2026-01-06").mkdir(parents=True)
+    filesystem = SubTreeFileSystem(str(tmp_path / "bucket"), LocalFileSystem())
+    fetched: list[str] = []
+
+    class Afar(ArrowParts):
+        def fetch(self, name: str, target: Path) -> None:
+            fetched.append(name)
+            super().fetch(name, target)
+
+    monkeypatch.setattr(lake_module, "_store", lambda _home, _state: Afar(filesystem, "s3://bucket"))
+    yield fetched
+
+
+def test_from_elsewhere_a_part_is_fetched_once_and_a_damaged_lender_is_passed_over(
+    tmp_path: Path, afar: list[str]
+) -> None:
+    home = Home(tmp_path / "home")
+    land(home, episodes(range(2)), batch_reports=20)
+    first = curate_all(home)
+    rows = told_rows(first, *NESTED)
+    assert len(afar) == 2
+    second = curate_all(home, gamma=0.9)
+    assert len(afar) == 2 and second.digest != first.digest
+    for lender in (first, second):
+        part = parts_of(lender)[0]
+        part.unlink()
+        part.write_bytes(b"PAR1")
+    again = curate_all(home)
+    assert len(afar) == 3
+    assert again.digest == first.digest and verify_snapshot(Path(again.path)) == again
+    assert told_rows(again, *NESTED) == rows
+
+
+def test_a_part_that_left_the_lake_meanwhile_is_no_damage(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, episodes(range(3)), batch_reports=20)
+    before = open_lake(home)
+    keeper(home).compact()
+    keeper(home).vacuum(grace_minutes=0)
+    (tmp_path / "held").mkdir()
+    with pytest.raises(TransientError, match="meanwhile"):
+        hold_parts(before, tmp_path / "held")
+
+
+def test_a_part_behind_a_symbolic_link_is_held_itself(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    land(home, episode(1))
+    (path,) = (home.experience / part.part for part in open_lake(home).parts)
+    path.rename(tmp_path / "elsewhere.parquet")
+    path.symlink_to(os.path.relpath(tmp_path / "elsewhere.parquet", path.parent))
+    (held,) = parts_of(curate_all(home))
+    assert not held.is_symlink() and held.samefile(tmp_path / "elsewhere.parquet")
+
+
+def test_holding_a_part_is_no_change_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every curation would make the next ingest read the whole lake again."""
+    home = Home(tmp_path)
+    land(home, episodes(range(3)), batch_reports=20)
+    open_lake(home).check()
+    hashed: list[Path] = []
+    monkeypatch.setattr(sealed, "_check", lambda file, _advice: hashed.append(file.path))
+    for _ in range(2):  # sealed anew, then found there already
+        curate_all(home)
+        open_lake(home).check()
+    assert hashed == []
+    (path,) = (home.experience / part.part for part in open_lake(home).parts[:1])
+    os.utime(path)
+    curate_all(home)
+    open_lake(home).check()
+    assert hashed == [path]
+
+
+def test_a_place_with_another_content_under_the_same_id_is_refused(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    reports = episode(1)
+    land(home, reports)
+    manifest = curate_all(home)
+    steps = pq.read_table(Path(manifest.path) / "steps.parquet").to_pylist()
+    steps[3]["content_id"] = steps[4]["content_id"]
+    schema = pq.read_schema(Path(manifest.path) / "steps.parquet")
+    forged = rewrite(manifest, "steps.parquet", pa.Table.from_pylist(steps, schema=schema))
+    with pytest.raises(IntegrityError, match="rows are not where"):
+        told_rows(forged, *NESTED)
+
+
+def test_a_forged_part_is_found_against_the_ledger(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land(home, episodes(range(2)))
+    manifest = curate_all(home)
+    committed = committed_digests(Ledger(home.ledger / PARTS_LEDGER))
+    folder = Path(manifest.path)
+    assert check_snapshot(folder, tmp=tmp_path / "tmp", committed=committed).damage == []
+    (part,) = parts_of(manifest)
+    table = pq.read_table(part, partitioning=None)
+    part.unlink()
+    states = table.column("state").take([1, 0, *range(2, len(table))])
+    rewrite(manifest, part.name, table.set_column(table.schema.get_field_index("state"), "state", states))
+    (damage,) = check_snapshot(folder, tmp=tmp_path / "tmp", committed=committed).damage
+    assert damage.startswith(f"{part.name}: the ledger never committed")
