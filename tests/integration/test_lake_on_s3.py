@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from support.homes import NOW, PROVENANCE, TOPIC, FixedClock, curate_all, drop, ingest_all, land
 from support.lakes import COUNT, keeper
 from support.reports import BLUEPRINTS, episode, episodes
 from support.s3_server import S3Server, s3_server
+from support.snapshots import told_rows
 
 from simic.app.doctor import Doctor
 from simic.bus.spool import SpoolBus
@@ -49,7 +49,7 @@ def test_ingest_curate_sql_and_housekeeping_are_as_on_disk(home: Home, s3_server
         assert (merged.merges, merged.parts_before, merged.parts_after, merged.rows) == (1, 6, 1, 140)
         assert curate_all(place).digest == first.digest
         assert query(place, COUNT) == [{"n": 140, "d": 140}]
-        learned_from.append(pq.read_table(Path(first.path) / "steps.parquet").to_pylist())
+        learned_from.append((first.digest, told_rows(first, "state", "final_state", "available", "action")))
     assert learned_from[0] == learned_from[1], "where parts lie decides over no row"
     assert not home.experience.exists()
     assert len(s3_server.names()) == 7, "six merged parts wait for their readers, beside the new one"

@@ -60,6 +60,18 @@ def test_an_existing_file_goes_on(tmp_path: Path) -> None:
     assert [step for step, _ in read_metrics(tmp_path / "curves.jsonl")] == [1, 2]
 
 
+def test_what_comes_after_a_torn_line_is_a_line_of_its_own(tmp_path: Path) -> None:
+    """One process was killed in the midst of a line; the next one appends to the same file."""
+    path = tmp_path / "curves.jsonl"
+    with JsonLinesSink(path) as sink:
+        sink.log(1, {"loss": 1.0})
+    with path.open("a") as file:
+        file.write('{"step": 2, "metr')
+    with JsonLinesSink(path) as sink:
+        sink.log(3, {"loss": 3.0})
+    assert list(read_metrics(path)) == [(1, {"loss": 1.0}), (3, {"loss": 3.0})]
+
+
 def test_a_tee_tells_everyone(tmp_path: Path) -> None:
     with JsonLinesSink(tmp_path / "a") as one, JsonLinesSink(tmp_path / "b") as other:
         TeeSink(one, NullSink(), other).log(3, {"x": 1.0})
