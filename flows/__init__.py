@@ -1,1 +1,1 @@
-"""Order and schedule: no SQL, no tensors, no thresholds."""
+"""Order and schedule of the stages: no SQL, no tensors, no thresholds."""

@@ -1,15 +1,18 @@
-"""Grow hosts under a controller and put their field reports on the bus."""
+"""Grow hosts under a controller and report them to the bus."""
 
 from __future__ import annotations
 
 from prefect import flow
 
-from tasks.session import collect_once
+from simic.app import training
+from simic.app.container import Container
+from simic.runtime.settings import load_profile, resolve_home
 
 __all__ = ["collect"]
 
 
 @flow(name="collect", flow_run_name="{controller}-s{seed}")
 def collect(controller: str = "explore", episodes: int = 200, profile: str = "default", seed: int = 0) -> str:
-    """Report ``episodes`` episodes of training hosts; returns the digest of the reports."""
-    return collect_once(controller, episodes, profile, seed).reports_digest
+    """Report ``episodes`` episodes of training hosts; return the digest of the reports."""
+    config = load_profile(profile, {"collect.episodes": episodes})
+    return training.collect(Container(resolve_home(), config, seed), controller).reports_digest

@@ -7,11 +7,14 @@ from typing import Any, cast
 
 from prefect import flow
 from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
-from flows.ephemeral import require_api
+from simic.app.runs import open_run
 from simic.contracts.receipts import RunReceipt
 from simic.runtime.progress import NoProgress, Progress
-from tasks.session import open_session, shown_on
+from simic.validation.gate import rejection_message
+from tasks import stages
+from tasks.artifacts import show_champion
 
 __all__ = ["run", "simic"]
 
@@ -20,33 +23,46 @@ __all__ = ["run", "simic"]
 def simic(profile: str = "nightly", seed: int = 0, overrides: dict[str, Any] | None = None) -> State[RunReceipt]:
     """Collect? > ingest > curate > train, rounds of own episodes, then validate > gate > promote > publish.
 
-    Without a champion the first experience is our own; with one, training starts from it, on all that has landed.
+    Without a champion the run first collects experience of its own; with one, training starts from the champion, on all
+    experience that has landed.
     """
-    with open_session(profile, seed, overrides or {}) as run_:
-        collected = run_.collect(0, policy=None) if run_.is_cold else None
-        snapshot = run_.curate(0, run_.ingest(0, collected))
-        policy = run_.train(0, snapshot, previous=None)
+    with open_run(profile, seed, overrides or {}) as opened:
+        key = opened.key
+        collected = opened.add(stages.collect(key, 0, None)) if opened.needs_own_experience else None
+        landed = opened.add(stages.ingest(key, 0, collected))
+        snapshot = opened.add(stages.curate(key, 0, landed))
+        policy = opened.add(stages.train(key, 0, snapshot, None))
 
-        for number in run_.rounds:
-            collected = run_.collect(number, policy)
-            snapshot = run_.curate(number, run_.ingest(number, collected))
-            policy = run_.train(number, snapshot, previous=policy)
+        for number in opened.rounds:
+            collected = opened.add(stages.collect(key, number, policy))
+            landed = opened.add(stages.ingest(key, number, collected))
+            snapshot = opened.add(stages.curate(key, number, landed))
+            policy = opened.add(stages.train(key, number, snapshot, policy))
 
-        report = run_.validate(policy)
-        decision = run_.decide(report)
-        candidate = run_.record(report, decision)
-        if not decision.accepted:
-            return run_.finish(report, decision)
-        version = run_.promote(candidate, decision)
-        publication = run_.publish(version)
-        return run_.finish(report, decision, version, publication)
+        report = stages.validate(key, 0, policy)
+        decision = stages.decide(key, 0, report)
+        candidate = stages.record(key, 0, report, decision)
+        version = publication = None
+        if decision.accepted:
+            version = stages.promote(key, 0, candidate, report, decision)
+            publication = stages.publish(key, 0, version)
+        receipt = opened.finish(report, decision, version, publication)
+        show_champion(opened.champion, candidate, decision)
+        return _verdict(receipt)
+
+
+def _verdict(receipt: RunReceipt) -> State[RunReceipt]:
+    """Return the final state of a run; a rejection is a result, not a failure."""
+    if receipt.version is None:
+        return Completed(name="Rejected", data=receipt, message=rejection_message(receipt.decision))
+    version = receipt.version
+    return Completed(data=receipt, message=f"promoted {version.semantic_version} ({version.digest[:12]})")
 
 
 def run(
     *, profile: str, seed: int, overrides: Mapping[str, Any] | None = None, progress: Progress | None = None
 ) -> RunReceipt:
-    """The same flow in this process, for the command line; returns the receipt of the whole."""
-    require_api()
-    with shown_on(progress or NoProgress()):
+    """Run the flow in this process and return the receipt of the run, for the command line."""
+    with stages.showing_progress(progress or NoProgress()):
         # A flow that returns a state hands its caller the state's data.
         return cast("RunReceipt", simic(profile=profile, seed=seed, overrides=dict(overrides or {})))

@@ -1,1 +1,1 @@
-"""The verbs of Simic as Prefect tasks: retries, timeouts, cache keys; no order and no judgement."""
+"""The stages of a run as Prefect tasks: retries, timeouts, cache keys, run log and artifacts."""

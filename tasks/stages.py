@@ -1,99 +1,289 @@
-"""One thin task per verb: receipts in, a receipt out. What a stage does is written in ``simic``."""
+"""The nine stages of a run as Prefect tasks; what a stage does is written in ``simic.app``.
+
+A task takes a ``RunKey``, the number of the round and the receipts it builds on, all plain data, and returns a receipt.
+"""
 
 from __future__ import annotations
 
-from prefect import task
+import hashlib
+import inspect
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, cast, get_type_hints
 
-from simic.app import App
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.context import TaskRunContext
+from prefect.runtime import flow_run
+from prefect.tasks import Task
+
+from simic.app import data, promotion, training
+from simic.app.artifacts import artifacts_are_intact, move_damaged_artifacts
+from simic.app.container import Container
+from simic.app.receipts import content_digest
+from simic.app.runs import RunKey, describe, open_container
+from simic.contracts.errors import IntegrityError, TransientError
 from simic.contracts.receipts import (
     CollectionReceipt,
     GateDecision,
     IngestReceipt,
     PolicyVersion,
     PublicationReceipt,
+    Receipt,
     SnapshotManifest,
     TrainingReport,
     ValidationReport,
 )
-from tasks.policy import stage_options
+from simic.runtime.progress import NoProgress, Progress, Titled
+from simic.runtime.settings import PREFECT_URL_VARIABLE
+from tasks.artifacts import show_decision, show_validation, show_version
+from tasks.results import drop_foreign, storage_folder
 
-__all__ = ["collect", "curate", "decide", "ingest", "promote", "publish", "record", "train", "validate"]
+__all__ = [
+    "Stage",
+    "collect",
+    "curate",
+    "decide",
+    "ingest",
+    "promote",
+    "publish",
+    "record",
+    "result_key",
+    "showing_progress",
+    "stage",
+    "train",
+    "validate",
+]
+
+HOUR_S = 3600.0
+
+_LOG = logging.getLogger("simic.run")
+_PROGRESS: ContextVar[Progress] = ContextVar("progress", default=NoProgress())  # noqa: B039 - it has no state
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=Receipt)
 
 
-@task(**stage_options("collect", timeout_h=12))
-def collect(
-    app: App,
-    token: str,  # noqa: ARG001
-    number: int,
-    policy: TrainingReport | None,
-    earlier_runs: int,
-) -> CollectionReceipt:
+class StageOptions(TypedDict):
+    """Arguments of a Prefect task that all stages share."""
+
+    name: str
+    task_run_name: str
+    retries: int
+    retry_delay_seconds: list[float]
+    retry_jitter_factor: float
+    retry_condition_fn: Callable[[Task[..., Any], TaskRun, State[Any]], bool]
+    timeout_seconds: float
+    cache_key_fn: Callable[[TaskRunContext, dict[str, Any]], str]
+    persist_result: bool
+    result_serializer: str
+    refresh_cache: bool
+
+
+class Stage(Generic[P, R]):
+    """A task whose stored result replaces the work only while the artifacts of the receipt are intact."""
+
+    def __init__(
+        self,
+        work: Callable[P, R],
+        options: StageOptions,
+        show: Callable[[R], None] | None,
+    ) -> None:
+        """Wrap a function as a task; ``show`` puts its receipt into the Prefect UI."""
+        self.task: Task[P, R] = Task(work, **options)
+        self.kind: type[R] = get_type_hints(work)["return"]
+        self._show = show
+        self.__doc__ = work.__doc__
+
+    def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
+        """Run the stage, or return its stored receipt if its artifacts are intact.
+
+        Args:
+            arguments: The run, the round (0 outside the rounds), and receipts of earlier stages or None.
+            named: The same by name.
+
+        Raises:
+            IntegrityError: if the artifacts of the receipt are damaged although the stage just ran.
+        """
+        parameters = inspect.signature(self.task.fn).bind(*arguments, **named).arguments
+        run, number, name = cast(RunKey, parameters["run"]), cast(int, parameters["number"]), self.task.name
+        container = open_container(run, _PROGRESS.get())
+        drop_foreign(result_key(name, run.token, number, parameters.values()), self.kind)
+        here = self.task.with_options(result_storage=storage_folder())
+        receipt = here(*arguments, **named)
+        if (intact := self._intact(container, receipt)) is None:
+            _LOG.warning("%s: the artifacts of its stored receipt are damaged or missing; running it again", name)
+            if type(receipt) is self.kind:
+                move_damaged_artifacts(container, receipt)
+            receipt = here.with_options(refresh_cache=True)(*arguments, **named)
+            intact = self._intact(container, receipt)
+        if intact is None:
+            raise IntegrityError(
+                f"stage {name}, number {number}, of run {run.token} ran again, and the artifacts of its receipt are "
+                f"still damaged: expected a {self.kind.__name__} that agrees with its files and its seal, found "
+                f"{content_digest(receipt)[:12] if isinstance(receipt, Receipt) else type(receipt).__name__}; "
+                f"`simic doctor --deep` lists what is damaged"
+            )
+        _LOG.info("%s: %s", _title(run, number, name), describe(intact))
+        if self._show is not None:
+            self._show(intact)
+        return intact
+
+    def _intact(self, container: Container, receipt: R) -> R | None:
+        """Return the receipt with the paths of this home; None if it is of another kind or an artifact is damaged."""
+        if type(receipt) is not self.kind:
+            return None
+        placed = container.placed(receipt)
+        return placed if artifacts_are_intact(container, placed) else None
+
+
+def result_key(stage_name: str, token: str, number: int, inputs: Iterable[object]) -> str:
+    """Return the key under which Prefect stores the result of a stage.
+
+    The key names the run (a killed run resumes under its token), the round and the content of the receipts among
+    ``inputs``, so a stored result is used only for the same work.
+    """
+    contents = [content_digest(value) for value in inputs if isinstance(value, Receipt)]
+    return f"{stage_name}-{token}-{number}-{hashlib.sha256(':'.join(contents).encode()).hexdigest()[:16]}"
+
+
+def stage(
+    timeout_h: float, *, is_repeated: bool = False, show: Callable[[Any], None] | None = None
+) -> Callable[[Callable[P, R]], Stage[P, R]]:
+    """Return a decorator that makes a stage of a function, under the function's name.
+
+    Args:
+        timeout_h: Hours after which the stage fails.
+        is_repeated: Whether the stage runs again although a result is stored.
+        show: Puts the receipt into the Prefect UI.
+    """
+
+    def wrap(work: Callable[P, R]) -> Stage[P, R]:
+        return Stage(work, _options(work.__name__, timeout_h, is_repeated=is_repeated), show)
+
+    return wrap
+
+
+def _options(name: str, timeout_h: float, *, is_repeated: bool) -> StageOptions:
+    """Results are stored as JSON, because Prefect's default is a pickle; ``tasks.results`` checks what is read."""
+
+    def key(_context: TaskRunContext, parameters: dict[str, Any]) -> str:
+        run: RunKey = parameters["run"]
+        return result_key(name, run.token, parameters["number"], parameters.values())
+
+    return StageOptions(
+        name=name,
+        task_run_name=f"{name}-{{number}}",
+        retries=2,
+        retry_delay_seconds=[2.0, 20.0],
+        retry_jitter_factor=0.3,
+        retry_condition_fn=_is_transient,
+        timeout_seconds=timeout_h * HOUR_S,
+        cache_key_fn=key,
+        persist_result=True,
+        result_serializer="json",
+        refresh_cache=is_repeated,
+    )
+
+
+def _is_transient(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
+    """Return whether a failed stage is retried; a terminal error is final."""
+    return isinstance(state.result(raise_on_failure=False), TransientError)
+
+
+@contextmanager
+def showing_progress(progress: Progress) -> Iterator[None]:
+    """Show the progress of stages that run within this context; a flow's own parameters must be plain data."""
+    before = _PROGRESS.set(progress)
+    try:
+        yield
+    finally:
+        _PROGRESS.reset(before)
+
+
+def _begin(name: str, run: RunKey, number: int, *inputs: Receipt | None) -> Container:
+    """Log the inputs of a stage, and return the live parts for it; progress is titled with the round."""
+    sources = [f"{one.model_dump()['stage']} {content_digest(one)[:12]}" for one in inputs if one is not None]
+    _LOG.info("%s: begins%s", _title(run, number, name), f" with {', '.join(sources)}" if sources else "")
+    title = _round(run, number)
+    progress = _PROGRESS.get()
+    return open_container(run, Titled(progress, title) if title else progress)
+
+
+def _flow_run() -> str | None:
+    """Return the page of the running flow run in the Prefect UI of `simic up`, or its id if that does not run."""
+    found, url = flow_run.id, os.environ.get(PREFECT_URL_VARIABLE)
+    return f"{url}/runs/flow-run/{found}" if found and url else found
+
+
+def _title(run: RunKey, number: int, name: str) -> str:
+    title = _round(run, number)
+    return f"{title}: {name}" if title else name
+
+
+def _round(run: RunKey, number: int) -> str:
+    """Return the name of a round; what comes before the first round and after the last has none."""
+    return f"round {number} of {run.config.collect.rounds}" if number else ""
+
+
+@stage(timeout_h=12)
+def collect(run: RunKey, number: int, policy: TrainingReport | None) -> CollectionReceipt:
     """Grow hosts under the newest policy, or under the profile's controller while there is none."""
-    return app.collect_round(number, policy, earlier_runs)
+    return training.collect_round(_begin("collect", run, number, policy), number, policy, run.earlier_runs)
 
 
-@task(**stage_options("ingest", timeout_h=6))
-def ingest(app: App, token: str, number: int, collected: CollectionReceipt | None) -> IngestReceipt:  # noqa: ARG001
-    """Land what waits on the bus; other own episodes are reason to look again."""
-    return app.ingest()
+@stage(timeout_h=6)
+def ingest(run: RunKey, number: int, collected: CollectionReceipt | None) -> IngestReceipt:
+    """Land the reports that wait on the bus; newly collected episodes are a reason to do so again."""
+    return data.ingest(_begin("ingest", run, number, collected))
 
 
-@task(**stage_options("curate", timeout_h=6))
-def curate(app: App, token: str, number: int, landed: IngestReceipt) -> SnapshotManifest:  # noqa: ARG001
-    """Seal a snapshot of all landed experience."""
-    return app.curate()
+@stage(timeout_h=6)
+def curate(run: RunKey, number: int, landed: IngestReceipt) -> SnapshotManifest:
+    """Make a snapshot of all landed experience."""
+    container = _begin("curate", run, number, landed)
+    return container.portable(data.curate(container))
 
 
-@task(**stage_options("train", timeout_h=24))
-def train(
-    app: App,
-    token: str,  # noqa: ARG001
-    number: int,  # noqa: ARG001
-    snapshot: SnapshotManifest,
-    previous: TrainingReport | None,
-    champion: str | None,
-) -> TrainingReport:
-    """Learn: from the policy of the round before, from the champion, or from nothing."""
-    return app.train_round(snapshot, previous, champion)
+@stage(timeout_h=24)
+def train(run: RunKey, number: int, snapshot: SnapshotManifest, previous: TrainingReport | None) -> TrainingReport:
+    """Train from the policy of the round before, from the champion, or from random weights."""
+    container = _begin("train", run, number, snapshot, previous)
+    return container.portable(training.train_round(container, snapshot, previous, run.champion))
 
 
-@task(**stage_options("validate", timeout_h=12))
-def validate(
-    app: App,
-    token: str,  # noqa: ARG001
-    number: int,  # noqa: ARG001
-    training: TrainingReport,
-    champion: str | None,
-) -> ValidationReport:
-    """Closed-loop trials on held-out hosts."""
-    return app.validate(training, champion)
+@stage(timeout_h=12, show=show_validation)
+def validate(run: RunKey, number: int, policy: TrainingReport) -> ValidationReport:
+    """Run closed-loop trials on held-out hosts."""
+    container = _begin("validate", run, number, policy)
+    return container.portable(training.validate(container, policy, run.champion))
 
 
-@task(**stage_options("decide", timeout_h=1))
-def decide(app: App, token: str, number: int, report: ValidationReport) -> GateDecision:  # noqa: ARG001
-    """The gate."""
-    return app.decide(report)
+@stage(timeout_h=1, show=show_decision)
+def decide(run: RunKey, number: int, report: ValidationReport) -> GateDecision:
+    """Apply the gate to the evidence."""
+    return promotion.decide(_begin("decide", run, number, report), report)
 
 
-@task(**stage_options("record", timeout_h=1))
-def record(
-    app: App,
-    token: str,  # noqa: ARG001
-    number: int,  # noqa: ARG001
-    report: ValidationReport,
-    decision: GateDecision,
+@stage(timeout_h=1)
+def record(run: RunKey, number: int, report: ValidationReport, decision: GateDecision) -> PolicyVersion:
+    """Register the candidate with all its evidence."""
+    container = _begin("record", run, number, report, decision)
+    return promotion.record(container, report, decision, _flow_run())
+
+
+@stage(timeout_h=1, show=show_version)
+def promote(
+    run: RunKey, number: int, candidate: PolicyVersion, report: ValidationReport, decision: GateDecision
 ) -> PolicyVersion:
-    """The candidate and all its evidence, into the registry."""
-    return app.record(report, decision)
+    """Make the candidate the champion."""
+    container = _begin("promote", run, number, candidate, report, decision)
+    return promotion.promote(container, candidate, report, decision)
 
 
-@task(**stage_options("promote", timeout_h=1))
-def promote(app: App, token: str, number: int, candidate: PolicyVersion, decision: GateDecision) -> PolicyVersion:  # noqa: ARG001
-    """The candidate becomes the champion."""
-    return app.promote(candidate, decision)
-
-
-@task(**stage_options("publish", timeout_h=1))
-def publish(app: App, token: str, number: int, version: PolicyVersion) -> PublicationReceipt:  # noqa: ARG001
-    """Production is told."""
-    return app.publish(version)
+@stage(timeout_h=1, is_repeated=True)
+def publish(run: RunKey, number: int, version: PolicyVersion) -> PublicationReceipt:
+    """Put the update on the bus; journal and outbox know whether it was put before, a stored result does not."""
+    return promotion.publish(_begin("publish", run, number, version), version)

@@ -43,6 +43,7 @@ ALLOWED_SKIPS = ("needs a CUDA device",)
 """Beginnings of the reasons for which a test may be skipped where CI is set: only what this machine cannot run."""
 
 _refused_skips: list[str] = []
+_too_little_covered: list[str] = []
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -87,13 +88,35 @@ def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Under CI a test that this machine could run may not be skipped."""
-    if _refused_skips and "CI" in os.environ and session.exitstatus == pytest.ExitCode.OK:
+    """Fail a run that skipped a test under CI which this machine could run, or that covered too little code."""
+    if session.exitstatus == pytest.ExitCode.OK and is_full_and_measured(session.config):
+        import coverage_floors  # reads the report of a full run only, so no other run needs the module
+
+        report = coverage_floors.read_report(session.config.rootpath / session.config.option.cov_config)
+        _too_little_covered.extend(coverage_floors.problems(report, coverage_floors.read_record()))
+    refused = _refused_skips and "CI" in os.environ
+    if (refused or _too_little_covered) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def is_full_and_measured(config: pytest.Config) -> bool:
+    """Whether the run measured coverage and left nothing out, so that its figures are those of the suite."""
+    options = vars(config.option)
+    narrowed = ("keyword", "markexpr", "lf", "failedfirst", "deselect", "ignore", "ignore_glob", "stepwise")
+    return (
+        bool(options.get("cov_source"))
+        and "workerinput" not in vars(config)
+        and config.args_source is pytest.Config.ArgsSource.TESTPATHS
+        and not any(options.get(name) for name in narrowed)
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name what made the run fail although every test passed."""
+    if _too_little_covered:
+        terminalreporter.section("too little code is covered", sep="!", red=True)
+        for line in _too_little_covered:
+            terminalreporter.write_line(line)
     if _refused_skips and "CI" in os.environ:
         terminalreporter.section("skipped without an allowed reason", sep="!", red=True)
         for line in _refused_skips:

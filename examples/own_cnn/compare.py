@@ -9,13 +9,13 @@ import argparse
 
 from rich.console import Console
 
-from simic.app import App
-from simic.cli.render import trial_table
+from simic.app.container import Container
+from simic.cli.tables import trial_table
 from simic.contracts.config import RunConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlannedSeed
 from simic.contracts.receipts import TrialReport
 from simic.contracts.splits import Split
-from simic.hosts.keys import draw_keys, identify
+from simic.hosts.host_sets import draw_keys, identify
 from simic.runtime.clock import utc_now
 from simic.runtime.settings import resolve_home
 from simic.validation.trials import run_trials
@@ -27,25 +27,27 @@ PLAN = Plan(seeds=[PlannedSeed(epoch=1, slot=1, blueprint="gate")])
 
 
 def compare(policies: list[str], hosts: int, epochs: int, workers: int | None) -> TrialReport:
-    """``policies``: ``champion``, a reference of the registry, or the directory of a sealed policy."""
+    """``policies``: by any name that `simic trials` takes."""
     config = RunConfig(
         world=WorldConfig(set=SET, horizon=epochs, workers=workers), trial=TrialConfig(hosts_per_family=hosts)
     )
-    app = App(resolve_home(), config, seed=0)
+    container = Container(resolve_home(), config, seed=0)
     specs = {
         "random": ControllerSpec(name="random"),
         "heuristic": ControllerSpec(name="heuristic", rules=HeuristicRules()),
         "schedule": ControllerSpec(name="schedule", plan=PLAN),
-        **{name: app.policies.spec(name, is_decisive=True) for name in policies},
     }
+    for name in policies:
+        spec = container.policies.spec(name, is_decisive=True)
+        specs[container.policies.label(name, spec)] = spec
     keys = draw_keys(SET, Split.TEST, hosts)
     return run_trials(
         specs,
         identify(SET, keys),
         config.world,
         config.trial,
-        config.curate.reward,
-        provenance=app.provenance,
+        config.curate.reward.basic,
+        provenance=container.provenance,
         clock=utc_now,
     )
 
@@ -53,7 +55,7 @@ def compare(policies: list[str], hosts: int, epochs: int, workers: int | None) -
 def main() -> None:
     """Read the command line and print the table."""
     parser = argparse.ArgumentParser(description="Grow the small CNN under several controllers.")
-    parser.add_argument("--policy", action="append", default=[], help="champion, or a sealed policy's directory")
+    parser.add_argument("--policy", action="append", default=[], help="champion, tamiyo/2, a digest or a folder")
     parser.add_argument("--hosts", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=16)
     parser.add_argument("--workers", type=int, help="processes; one per core, unless told otherwise")

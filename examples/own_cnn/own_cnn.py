@@ -9,9 +9,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from simic.contracts.state import LayerKind
-from simic.hosts.keys import STANDARD
-from simic.hosts.modules import Layer, ModuleFamily, ModuleHost, Samples
-from simic.hosts.protocols import Blueprint, Site
+from simic.hosts.custom import Layer, ModuleFamily, ModuleHost, Samples
+from simic.hosts.host_sets import STANDARD
+from simic.hosts.interfaces import Blueprint, Site
 
 TRAIN, VALIDATION, TEST = 200, 400, 400
 """Images of each part."""
@@ -40,7 +40,7 @@ class OwnCnn(ModuleFamily):
     seeds_max = 2
 
     def host(self, key: int) -> ModuleHost:
-        """See ``ModuleFamily``; ``DigitNet`` may draw its weights as always, Simic has seeded torch with the key."""
+        """Return the host of a key; Simic seeds torch with the key, so ``DigitNet`` may draw its weights as usual."""
         images, labels = digits()
         rest = len(labels) - VALIDATION - TEST
         mine = torch.randperm(rest, generator=torch.Generator().manual_seed(key))[:TRAIN] + VALIDATION + TEST
@@ -63,15 +63,13 @@ class Rescale(Blueprint):
     """A blueprint of one's own: every feature gets a scale and a shift; delta = w h + b is 0 at birth."""
 
     def parameters(self, site: Site, /) -> int:
-        """See ``Blueprint``."""
         return 2 * site.width
 
     def birth(self, normals: Tensor, _site: Site, /) -> Tensor:
-        """See ``Blueprint``: all zero."""
+        """Return initial parameters: all zero."""
         return torch.zeros_like(normals)
 
     def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
-        """See ``Blueprint``."""
         scale, shift = (values.view(len(h), *[1] * (h.dim() - 2), -1) for values in parameters.chunk(2, dim=1))
         return scale * h + shift
 

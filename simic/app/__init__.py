@@ -1,5 +1,1 @@
-"""Composition root: settings become live parts, and every verb of the factory becomes one call."""
-
-from simic.app.root import App
-
-__all__ = ["App"]
+"""Composition: the objects of a home, and the commands that work with them."""

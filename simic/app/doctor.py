@@ -1,77 +1,107 @@
-"""Looks at everything a home holds and says what is wrong; repairs what loses nothing, and asks again for what is lost.
+"""The doctor: checks everything a home holds, and repairs what can be repaired without loss.
 
-Without ``repair`` nothing is changed. What another process may be in the midst of is not judged: orphans and unfinished
-files count only while nobody holds the lake's lock.
+Without ``repair`` nothing is changed. Files that another process may be writing are not judged: orphans and unfinished
+files count only while nobody holds the lock of the lake.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from simic.app.checks import damaged, healthy, lost, repairable, repaired, shown
-from simic.app.products import examine_catalogue, examine_promotions, examine_snapshots
-from simic.app.transport import examine_redis
-from simic.bus.opening import BusSpec
-from simic.bus.protocol import FIELD_REPORTS
-from simic.bus.spool import ABANDONED_S, SpoolBus, spill_lock
+from simic.app.bus_admin import examine_redis
+from simic.app.container import Container
+from simic.app.health import damaged, healthy, repairable, repaired, summarise, unrecoverable
+from simic.app.home_location import examine_place
+from simic.app.key_checks import examine_keys
+from simic.app.policy_checks import examine_policies
+from simic.bus.factory import BusSpec
+from simic.bus.spool.bus import ABANDONED_S, SpoolBus, spill_lock
+from simic.catalogue.query import build_catalogue
 from simic.contracts.errors import IntegrityError, SimicError, TransientError
-from simic.contracts.lake import Check, HealthReport
+from simic.contracts.lake import Check, Health, HealthReport
+from simic.contracts.names import FIELD_REPORTS
+from simic.lake.evolution import older_schemas
+from simic.lake.lake import LAKE_LOCK, Lake, open_lake
+from simic.lake.parts import find_orphans, move_orphans_to_damaged
+from simic.lake.repair import (
+    deliveries,
+    expire_damaged_tombstones,
+    find_damaged_parts,
+    find_damaged_tombstones,
+    remove_part,
+)
+from simic.ledgers import PARTS_LEDGER
+from simic.ledgers.ledger import Ledger
+from simic.registry.registry import Registry
+from simic.runtime.clock import Clock
+from simic.runtime.files import move_to_damaged
 from simic.runtime.locks import exclusive
+from simic.runtime.progress import Progress
+from simic.runtime.settings import Home
+from simic.snapshots.format import Verify, read_manifest
 
-if TYPE_CHECKING:
-    from simic.lake.lake import Lake
-    from simic.runtime.clock import Clock
-    from simic.runtime.progress import Progress
-    from simic.runtime.settings import Home
-
-__all__ = ["Doctor"]
+__all__ = ["Doctor", "open_doctor"]
 
 _OWN_TMP = ("ingest", "compact")
 """Folders below tmp that only the holder of the lake's lock uses."""
 
 
 class Doctor:
-    """Checks of one home, in an order in which later ones may rely on earlier ones."""
+    """Checks of one home, in an order in which later ones rely on earlier ones."""
 
     def __init__(
         self,
         home: Home,
         spool: SpoolBus,
-        champion: Callable[[], int | None],
+        registry: Callable[[], Registry],
         *,
         code_version: str,
         clock: Clock,
         progress: Progress,
         bus: BusSpec | None = None,
     ) -> None:
-        self._home, self._spool, self._champion = home, spool, champion
+        self._home, self._spool, self._registry = home, spool, registry
         self._code_version, self._clock, self._progress = code_version, clock, progress
         self._bus = bus or BusSpec(home.spool)
         self._is_deep = self._is_repair = False
 
     def examine(self, *, is_deep: bool = False, is_repair: bool = False) -> HealthReport:
-        """Every check; ``is_deep`` reads every byte. Raises TransientError if a repair finds the lake at work."""
+        """Run every check and return the report.
+
+        Args:
+            is_deep: Whether to read every byte.
+            is_repair: Whether to repair what was found.
+
+        Raises:
+            TransientError: if a repair finds the lake's lock held by another process.
+        """
         self._is_deep, self._is_repair = is_deep, is_repair
         checked_at = self._clock()
         with self._quiet() as is_quiet:
-            checks = [*self._ledgers(is_quiet), *self._lake(is_quiet), *self._leftovers(is_quiet)]
-            checks += examine_snapshots(self._home, is_deep=is_deep, is_repair=is_repair)
-            checks += examine_promotions(self._home, self._champion, is_deep=is_deep)
-            checks.append(healthy("locks", "cannot go stale: the kernel releases them with their holder"))
-            checks += examine_catalogue(self._home, checks, is_repair=is_repair)
-        checks += examine_redis(self._bus)
+            checks = _section("place", examine_place(self._home, checked_at, is_repair=is_repair))
+            is_placed = all(check.health in (Health.HEALTHY, Health.REPAIRED) for check in checks)
+            checks += _section("ledgers", self._ledgers(is_quiet))
+            checks += _section("lake", self._lake(is_quiet))
+            checks += _section("unfinished files", self._leftovers(is_quiet))
+            checks += _section("snapshots", examine_snapshots(self._home, is_deep=is_deep, is_repair=is_repair))
+            # Opening the registry rewrites what names an earlier place, which only a repair may do.
+            if is_placed:
+                policies = examine_policies(self._home, self._registry, is_deep=is_deep, is_repair=is_repair)
+                checks += _section("policies", policies)
+            keys = examine_keys(self._home, self._clock, is_deep=is_deep, is_repair=is_repair)
+            checks += _section("keys", keys)
+            checks.append(healthy("locks", "ok: the kernel releases a lock when its holder ends"))
+            checks += _section("catalogue", examine_catalogue(self._home, checks, is_repair=is_repair))
+        checks += _section("redis", examine_redis(self._bus))
         return HealthReport(checked_at=checked_at, is_deep=is_deep, is_repair=is_repair, checks=checks)
 
     @contextmanager
     def _quiet(self) -> Iterator[bool]:
-        """Holds the lake's lock; false where somebody else does and nothing is to be repaired."""
-        from simic.lake.lake import LAKE_LOCK
-
+        """Hold the lock of the lake; yield False if another process holds it and nothing is to be repaired."""
         with ExitStack() as stack:
             try:
                 stack.enter_context(exclusive(self._home.locks / LAKE_LOCK, "examining the lake"))
@@ -85,15 +115,14 @@ class Doctor:
     # -- ledgers ----------------------------------------------------------------------------------
 
     def _ledgers(self, is_quiet: bool) -> Iterator[Check]:
-        from simic.lake.ledger import Ledger
-        from simic.lake.operations import PARTS_LEDGER
-
         for path in sorted(self._home.ledger.glob("*.jsonl")):
             ledger, name = Ledger(path), f"ledger {path.name}"
             try:
                 lines = len(ledger.read())
             except IntegrityError as error:
-                yield damaged(name, str(error), "restore it from a backup; nothing here can know what it said")
+                yield damaged(
+                    name, str(error), "restore it from a backup; its content cannot be derived from anything else"
+                )
                 continue
             torn, is_parts = ledger.torn_bytes(), path.name == PARTS_LEDGER
             if not torn:
@@ -109,8 +138,6 @@ class Doctor:
     # -- the lake ---------------------------------------------------------------------------------
 
     def _lake(self, is_quiet: bool) -> Iterator[Check]:
-        from simic.lake.lake import open_lake
-
         try:
             lake = open_lake(self._home)
         except IntegrityError as error:
@@ -123,86 +150,82 @@ class Doctor:
             if is_quiet:
                 yield self._orphans(open_lake(self._home))
         except TransientError as error:
-            yield damaged("store", str(error), "nothing was judged; run this again when the store answers")
+            yield damaged("store", str(error), "nothing was checked; run this again when the store answers")
 
     def _contracts(self, lake: Lake) -> Check:
-        from simic.lake.evolution import older_schemas
-
         try:
             older = older_schemas(lake.store, lake.parts)
         except TransientError:
             raise
         except SimicError as error:
-            return damaged("contracts", str(error), "see the message; --repair leaves sound parts alone")
+            return damaged("contracts", str(error), "see the message; --repair leaves intact parts alone")
         found = f"{len(older)} earlier contracts, readable" if older else "one contract"
         return healthy("contracts", found)
 
     def _parts(self, lake: Lake) -> Iterator[Check]:
-        from simic.lake.damage import broken_parts, deliveries, take_out
-
         with self._progress.task("doctor", len(lake.parts)) as advance:
-            broken = broken_parts(lake, is_deep=self._is_deep, on_checked=advance)
-        judged = "size and SHA-256" if self._is_deep else "size; --deep takes digests"
+            broken = find_damaged_parts(lake, is_deep=self._is_deep, on_checked=advance)
+        judged = "size and SHA-256" if self._is_deep else "size; --deep also checks SHA-256"
         if not broken:
             yield healthy("parts", f"{len(lake.parts)} parts as committed ({judged})")
         gone = sum(lake.store.size_bytes(one.part.part) is None for one in broken)
         if gone > 1 and 2 * gone > len(lake.parts):
             found = f"{gone} of {len(lake.parts)} parts are not in {lake.store.place}"
-            remedy = "is it unmounted, or elsewhere? Bring it back or restore it; --repair takes out none of them"
+            remedy = "check whether it is unmounted or moved, then bring it back or restore it; --repair removes none"
             yield damaged("parts", found, remedy)
             return
         for one in broken:
             name, rows = f"part {one.part.part}", f"{one.found}; {one.part.rows} rows"
             if not self._is_repair:
-                told = shown(deliveries(lake, one.part))
-                yield damaged(name, f"{rows} from {told}", "take it out, and put those deliveries back if still there")
+                told = summarise(deliveries(lake, one.part))
+                yield damaged(
+                    name,
+                    f"{rows} from {told}",
+                    "remove it, and return those deliveries to the spool if they still exist",
+                )
                 continue
-            lake, line, lost_rows = take_out(
+            lake, line, lost_rows = remove_part(
                 lake, one, lambda source: self._spool.requeue(FIELD_REPORTS, source),
                 at=self._clock(), code_version=self._code_version,
             )  # fmt: skip
-            done = f"taken out; {len(line.requeued)} deliveries put back, `simic ingest` lands them"
+            done = f"removed; {len(line.requeued)} deliveries returned to the spool, `simic ingest` lands them"
             if lost_rows:
-                gone_rows = f"no longer at hand: {shown(line.missing)}, so that up to {lost_rows} rows are lost"
-                yield lost(name, rows, f"{done}; {gone_rows}")
+                gone_rows = f"{summarise(line.missing)} no longer exist, so up to {lost_rows} rows are lost"
+                yield unrecoverable(name, rows, f"{done}; {gone_rows}")
             else:
                 yield repaired(name, rows, done)
 
     def _ids(self, lake: Lake) -> Check:
-        from simic.lake.damage import broken_ids, forget_broken
-
-        broken = broken_ids(lake, is_deep=self._is_deep)
+        broken = find_damaged_tombstones(lake, is_deep=self._is_deep)
         rows = sum(remembered.rows for remembered in broken)
         if not broken:
-            return healthy("dropped ids", f"{sum(known.rows for known in lake.state.remembered)} are known")
-        found = f"{len(broken)} files with {rows} ids are missing or changed: {shown([r.file for r in broken])}"
+            return healthy("dropped ids", f"{sum(known.rows for known in lake.state.tombstones)} are known")
+        found = f"{len(broken)} files with {rows} ids are missing or changed: {summarise([r.file for r in broken])}"
         if not self._is_repair:
-            return damaged("dropped ids", found, "forget them: told again, these reports would come back as new")
-        forget_broken(lake, broken, at=self._clock(), code_version=self._code_version)
-        return lost("dropped ids", found, "forgotten")
+            return damaged("dropped ids", found, "drop them; the same reports would then land again as new")
+        expire_damaged_tombstones(lake, broken, at=self._clock(), code_version=self._code_version)
+        return unrecoverable("dropped ids", found, "dropped")
 
     def _orphans(self, lake: Lake) -> Check:
-        from simic.lake.parts import find_orphans, set_orphans_aside
-
         found = find_orphans(lake.store, lake.state)
         if not found:
             waiting = len(lake.state.retired.keys() & set(lake.store.names())) if lake.state.retired else 0
             return healthy("orphans", f"none; {waiting} files of merged or dropped parts wait for their readers")
-        told = f"{len(found)} files that no ledger line names: {shown(found)}"
+        told = f"{len(found)} files that no line of the ledger names: {summarise(found)}"
         if not self._is_repair:
-            return repairable("orphans", told, "set them aside, as an ingest does: their reports come again")
+            return repairable("orphans", told, "move them away, as an ingest does; their reports are delivered again")
         try:
             lake.check_owner()
-            set_orphans_aside(lake.store, lake.state)
+            move_orphans_to_damaged(lake.store, lake.state)
         except IntegrityError as error:
-            return damaged("orphans", str(error), "see the message; they stay where they are")
-        return repaired("orphans", told, "set aside: their deliveries were never acknowledged")
+            return damaged("orphans", str(error), "see the message; they were not moved")
+        return repaired("orphans", told, "moved away; their deliveries were never acknowledged")
 
     # -- what killed processes leave --------------------------------------------------------------
 
     def _leftovers(self, is_quiet: bool) -> Iterator[Check]:
         if not is_quiet:
-            yield healthy("unfinished files", "not judged: an ingest or `simic lake` is at work")
+            yield healthy("unfinished files", "not examined: an ingest or `simic lake` is running")
             return
         left = [self._home.tmp / name for name in _OWN_TMP if (self._home.tmp / name).exists()]
         left = [path for path in left if any(path.iterdir())]
@@ -213,7 +236,9 @@ class Doctor:
         yield self._claimed()
 
     def _claimed(self) -> Check:
-        """Under the lock of those who forward to Redis: they claim what they forward, and not the lake's lock."""
+        """Examine claimed deliveries under the lock of producers that forward to Redis, because they claim them too."""
+        if not self._spool.claimed(FIELD_REPORTS):
+            return healthy("spool", f"{self._spool.pending(FIELD_REPORTS)} deliveries wait")
         with ExitStack() as stack:
             try:
                 lock = spill_lock(self._spool.locks, FIELD_REPORTS)
@@ -223,17 +248,23 @@ class Doctor:
             claimed = self._spool.claimed(FIELD_REPORTS)
             if not claimed:
                 return healthy("spool", f"{self._spool.pending(FIELD_REPORTS)} deliveries wait")
-            told = f"{len(claimed)} claimed by a process that ended: {shown(claimed)}"
+            told = f"{len(claimed)} claimed by a process that ended: {summarise(claimed)}"
             if not self._is_repair:
-                return repairable("spool", told, "put them back; whoever claims next would take them first anyway")
-            for name in claimed:
-                self._spool.requeue(FIELD_REPORTS, name)
-            return repaired("spool", told, "put back")
+                return repairable("spool", told, "return them to the spool, as the next claim would")
+            stuck = [name for name in claimed if not self._spool.release(FIELD_REPORTS, name)]
+            if stuck:
+                found = f"{told}; {len(stuck)} of them cannot be moved: {summarise(stuck)}"
+                return damaged(
+                    "spool",
+                    found,
+                    "move these out of the folder claimed yourself; the others were returned to the spool",
+                )
+            return repaired("spool", told, "returned to the spool")
 
     def _clear(self, name: str, left: Sequence[Path]) -> Check:
         if not left:
             return healthy(name, "none")
-        told = shown([str(path.relative_to(self._home.root)) for path in left])
+        told = summarise([str(path.relative_to(self._home.root)) for path in left])
         if not self._is_repair:
             return repairable(name, told, "delete them: nothing in them was committed")
         for path in left:
@@ -242,6 +273,32 @@ class Doctor:
             else:
                 path.unlink()
         return repaired(name, told, "deleted")
+
+
+def open_doctor(container: Container) -> Doctor:
+    """Return the doctor of a home."""
+    return Doctor(
+        container.home,
+        SpoolBus(container.bus_spec.spool),
+        lambda: container.registry,
+        code_version=container.provenance.code_version,
+        clock=container.clock,
+        progress=container.progress,
+        bus=container.bus_spec,
+    )
+
+
+def _section(name: str, checks: Iterable[Check]) -> list[Check]:
+    """Return the checks of one section; an unforeseen error counts as damage, and the other sections continue."""
+    found: list[Check] = []
+    try:
+        for check in checks:
+            found.append(check)
+    except Exception as error:  # noqa: BLE001 - a report that ends here would hide what the others find
+        told = str(error) if isinstance(error, SimicError) else f"{type(error).__name__}: {error}"
+        remedy = "the rest of this section was not examined; repair what the message names, then run the doctor again"
+        found.append(damaged(name, told, remedy))
+    return found
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -253,3 +310,40 @@ def _changed_at(path: Path) -> float:
         return path.stat().st_mtime
     except FileNotFoundError:
         return float("inf")  # its owner has just ended
+
+
+def examine_snapshots(home: Home, *, is_deep: bool, is_repair: bool) -> Iterator[Check]:
+    """Check every file of every snapshot; a repair moves damaged snapshots away."""
+    broken, count = [], 0
+    for path in sorted(home.snapshots.glob("*/")):
+        count += 1
+        try:
+            _check_snapshot(path, is_deep=is_deep)
+        except (SimicError, OSError, ValueError) as error:
+            broken.append((path, str(error)))
+    if not broken:
+        judged = "size and SHA-256" if is_deep else "size; --deep also checks SHA-256"
+        yield healthy("snapshots", f"{count} as sealed ({judged})")
+    for path, problem in broken:
+        if is_repair:
+            where = move_to_damaged(path)
+            yield repaired(f"snapshot {path.name}", problem, f"moved to {where}; `simic curate` makes it again")
+        else:
+            remedy = "move it away; `simic curate` makes it again from the rows still in the lake"
+            yield damaged(f"snapshot {path.name}", problem, remedy)
+
+
+def _check_snapshot(path: Path, *, is_deep: bool) -> None:
+    read_manifest(path, Verify.ALL if is_deep else Verify.SIZES)
+
+
+def examine_catalogue(home: Home, checks: Sequence[Check], *, is_repair: bool) -> Iterator[Check]:
+    """Check the catalogue; a repair rebuilds it unless ``checks`` found damage that would enter it."""
+    if any(check.health is Health.DAMAGED for check in checks):
+        yield healthy("catalogue", "not rebuilt: repair the damage above first")
+        return
+    if not is_repair:
+        yield healthy("catalogue", "rebuilt before every query")
+        return
+    build_catalogue(home)
+    yield healthy("catalogue", "rebuilt")

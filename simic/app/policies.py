@@ -1,34 +1,34 @@
-"""Sealed policies at hand, and controllers made of them."""
+"""The sealed policies of a home, and controllers made from them."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from simic.app.policy_names import labelled, locate
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, IntegrityError
+from simic.contracts.names import CHAMPION, CHAMPION_REFERENCE, REFERENCE_PREFIX
+from simic.contracts.receipts import PolicyVersion
+from simic.controllers.factory import controller_names
+from simic.ledgers import CANDIDATES_LEDGER, POLICIES_LEDGER, PROMOTIONS_LEDGER
+from simic.registry.registry import Registry
 from simic.runtime.locks import exclusive
+from simic.runtime.settings import Home
+from simic.trust.keys import Keyring
+from simic.trust.seal import Seal, verify
+from simic.validation.baselines.plan_book import PLAN_CONTROLLERS
 
-if TYPE_CHECKING:
-    from simic.contracts.receipts import PolicyVersion
-    from simic.registry.catalogue import Registry
-    from simic.runtime.settings import Home
-    from simic.trust.keys import Keyring
-    from simic.trust.seal import Seal
+__all__ = ["Policies"]
 
-__all__ = ["CHAMPION", "CHAMPION_REFERENCE", "REFERENCE_PREFIX", "Policies"]
-
-CHAMPION = "champion"
-CHAMPION_REFERENCE = "models:/tamiyo@champion"
-REFERENCE_PREFIX = "models:/"
 FETCH_WAIT_S = 60.0
 
 
 class Policies:
-    """Finds a policy by name, digest, directory or reference; none is handed out before its seal was checked."""
+    """Finds a policy by name, digest, directory or reference, and checks its seal before returning it."""
 
     def __init__(self, home: Home, keyring: Keyring, registry: Callable[[], Registry]) -> None:
         self._home = home
@@ -36,29 +36,44 @@ class Policies:
         self._registry = registry
 
     def seal(self, path: Path, digest: str | None = None) -> Seal:
-        """The seal of a directory in which every byte is as it was sealed by a trusted key, or IntegrityError."""
-        from simic.trust.seal import verify
+        """Return the seal of a policy directory.
 
+        Raises:
+            IntegrityError: if a byte differs from what a trusted key sealed, or the digest is not ``digest``.
+        """
         return verify(path, self._keyring, digest)
 
     def check(self, path: Path, digest: str | None = None) -> str:
-        """Likewise, its digest."""
+        """Check a policy directory like ``seal``, and return its digest."""
         return self.seal(path, digest).digest
 
     def champion(self) -> PolicyVersion | None:
-        """The present champion."""
-        if not (self._home.mlruns / "mlflow.db").exists():
-            return None  # nothing was ever recorded here; opening the registry would cost seconds to say so
-        return self._registry().champion()
+        """Return the present champion, or None.
+
+        Raises:
+            IntegrityError: if journal, ledgers and registry disagree about it.
+        """
+        return None if self.is_empty() else self._registry().champion()
+
+    def champion_digest(self) -> str | None:
+        """Return the digest of the present champion, or None if there is none."""
+        champion = self.champion()
+        return None if champion is None else champion.digest
+
+    def is_empty(self) -> bool:
+        """Return whether no policy was ever recorded here, without opening the registry, which takes seconds."""
+        names = (CANDIDATES_LEDGER, POLICIES_LEDGER, PROMOTIONS_LEDGER)
+        places = [self._home.mlruns / "mlflow.db", *(self._home.ledger / name for name in names)]
+        return not any(path.exists() for path in places)
 
     def fetch(self, reference: str) -> Path:
-        """A verified local copy of a registered policy."""
+        """Return the directory of a verified local copy of a registered policy."""
         version = self._registry().find(reference)
         path = self._home.policies / version.digest
-        if not self._is_whole(path, version.digest):
+        if not self._is_as_sealed(path, version.digest):
             what = f"fetching policy {version.digest[:12]}"
             with exclusive(self._home.locks / "policies", what, FETCH_WAIT_S):
-                if not self._is_whole(path, version.digest):  # whoever held the lock may have fetched it
+                if not self._is_as_sealed(path, version.digest):  # the holder of the lock may have fetched it
                     self._replace(path, version.reference)
         return path
 
@@ -69,35 +84,77 @@ class Policies:
         unfinished.rename(path)
 
     def fetch_champion(self, digest: str) -> Path:
-        """The champion, if it still is the one of this digest."""
+        """Return the directory of the champion.
+
+        Raises:
+            ConfigError: if the champion is no longer the policy of this digest.
+        """
         path = self.fetch(CHAMPION_REFERENCE)
-        if not self._is_whole(path, digest):
-            raise ConfigError(f"the champion is no longer {digest[:12]}, with which this run began; start it again")
+        if not self._is_as_sealed(path, digest):
+            raise ConfigError(f"the champion changed from {digest[:12]} during this run; restart the run")
         return path
 
-    def _is_whole(self, path: Path, digest: str) -> bool:
+    def _is_as_sealed(self, path: Path, digest: str) -> bool:
         try:
             return self.check(path, digest) == digest
         except IntegrityError:
             return False
 
-    def learned(self, path: Path, *, is_decisive: bool) -> ControllerSpec:
-        """The controller that acts with a sealed policy."""
+    def learned(self, path: Path, digest: str, *, is_decisive: bool) -> ControllerSpec:
+        """Return the spec of the controller that acts with the policy of ``digest``; another one at ``path`` is
+        refused."""
         return ControllerSpec(
-            name="learned", policy_path=str(path), keyring_path=str(self._home.keys), is_decisive=is_decisive
+            name="learned",
+            policy_path=str(path),
+            policy_digest=digest,
+            keyring_path=str(self._home.keys),
+            is_decisive=is_decisive,
         )
 
-    def spec(self, name: str, *, is_decisive: bool) -> ControllerSpec:
-        """A controller by name, or ``champion``, a reference of the registry, or a sealed policy's directory."""
+    def at(self, name: str) -> Path | None:
+        """Return the verified directory of a policy by name; None for a word that is not the name of a policy.
+
+        ``name`` is ``champion``, a reference of the registry, a version (``tamiyo/2``, ``2``), the first 8 or more
+        characters of a digest, or a directory with a ``/`` in its path.
+
+        Raises:
+            ConfigError: if no policy or several have that name.
+            IntegrityError: if the policy is not as it was sealed.
+        """
         if name == CHAMPION or name.startswith(REFERENCE_PREFIX):
-            reference = CHAMPION_REFERENCE if name == CHAMPION else name
-            return self.learned(self.fetch(reference), is_decisive=is_decisive)
+            return self.fetch(CHAMPION_REFERENCE if name == CHAMPION else name)
+        if (found := locate(self._home, name)) is not None:
+            path = found.path
+            if found.reference is not None and (path is None or not self._is_as_sealed(path, found.digest)):
+                path = self.fetch(found.reference)
+            path = path or self._home.policies / found.digest
+            self.check(path, found.digest)
+            return path
         if "/" in name:  # a bare word is never a directory, or one in the wrong place would hide a controller
             self.check(Path(name))
-            return self.learned(Path(name).absolute(), is_decisive=is_decisive)
-        from simic.controllers.catalogue import controller_names
+            return Path(name).absolute()
+        return None
 
-        if name not in controller_names() or name in ("learned", "schedule"):
-            known = ", ".join(sorted({*controller_names(), CHAMPION} - {"learned", "schedule"}))
-            raise ConfigError(f"{name!r} is not a controller; known are {known}, or the directory of a sealed policy")
-        return ControllerSpec(name=name)
+    def label(self, name: str, spec: ControllerSpec) -> str:
+        """Return the name of a controller in tables: short for a policy, however it was named."""
+        if spec.policy_path is None or name == CHAMPION:
+            return name
+        return labelled(self._home, self.check(Path(spec.policy_path)))
+
+    def spec(self, name: str, *, is_decisive: bool) -> ControllerSpec:
+        """Return the spec of a controller by its name, or of a policy by one of the names of ``at``.
+
+        Raises:
+            ConfigError: if there is no such controller or policy.
+        """
+        if (policy := self.at(name)) is not None:
+            return self.learned(policy, self.check(policy), is_decisive=is_decisive)
+        nameable = sorted({*controller_names(), CHAMPION} - {"learned", "schedule"})
+        if name not in nameable:
+            near = get_close_matches(name, nameable, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(
+                f"{name!r} is not a controller.{hint} Known: {', '.join(nameable)}, a version such as tamiyo/2, the "
+                f"first 8 or more characters of a policy's digest, or the directory of a sealed policy"
+            )
+        return ControllerSpec(name=name, plans_path=str(self._home.plans) if name in PLAN_CONTROLLERS else None)

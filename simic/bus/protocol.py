@@ -1,4 +1,4 @@
-"""What a transport promises: at least once, in batches of lines, acknowledged by the consumer."""
+"""The protocol of every transport: delivery at least once, in batches of lines that the consumer acknowledges."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 __all__ = [
-    "FIELD_REPORTS",
-    "POLICY_UPDATES",
     "Bus",
     "BusCounters",
     "DeadLetter",
@@ -19,29 +17,31 @@ __all__ = [
     "TopicStatus",
 ]
 
-FIELD_REPORTS = "tamiyo.field_reports"
-"""Topic: one ``FieldReport`` a line."""
-POLICY_UPDATES = "innovation.policy"
-"""Topic: one ``EventEnvelope`` around a ``PolicyUpdate`` a line."""
-
 
 class Defect(str, Enum):
-    """Why a line is not whole."""
+    """Why a line is incomplete, or why its source gives no further lines."""
 
     TOO_LONG = "too_long"
     """Longer than the reader's limit; ``data`` holds its beginning."""
     TORN = "torn"
     """The source ended or turned unreadable here; ``data`` holds what could still be read of the line."""
+    UNREADABLE = "unreadable"
+    """The source cannot be claimed, or cannot be read any further; ``note`` says why."""
+    GIVEN_UP = "given_up"
+    """The source exceeds a limit of the reader; ``note`` says which. The rest was not read."""
 
 
 class Line(NamedTuple):
     """One line of a delivery."""
 
     number: int
-    """From 1, blank lines counted; of a stream, the number of the entry (``simic.bus.entries.place_of``)."""
+    """From 1, blank lines counted; of a stream, the number of the entry (see ``location_of``). 0 stands for
+    the source as a whole."""
     data: bytes
     """Without its line end; never longer than the reader's limit."""
     defect: Defect | None
+    note: str = ""
+    """Cause of a defect, where the reader knows more than its kind: one sentence for the operator."""
 
 
 @dataclass(frozen=True)
@@ -53,28 +53,31 @@ class Delivery:
     """Names the delivery; the same on every redelivery."""
     open: Callable[[int], Iterator[Line]]
     """``open(max_line_bytes)`` reads the lines from the beginning in constant memory, blank ones left out."""
-    alone: bool = False
-    """An earlier attempt was never acknowledged: make what came before durable first, and then this by itself, so that
-    lines which cannot be handled do not take others down with them."""
+    isolate: bool = False
+    """An earlier attempt was never acknowledged. Commit earlier deliveries first, then this one by itself: a line that
+    crashes its consumer then affects no other delivery."""
+    abandon: Callable[[], None] | None = None
+    """Tell the transport that the rest will not be read; on acknowledgement it then keeps the delivery in a separate
+    place. None if the transport cannot keep it: the consumer must then read every line, or the rest is lost."""
 
 
 class BusCounters(NamedTuple):
-    """What befell a topic since its newest claim began, in files of the spool or entries of a stream."""
+    """Counters for a topic since the last ``claim``; the unit is files (spool) or entries (Redis)."""
 
     retried: int
-    """Delivered again, because nobody acknowledged them before."""
+    """Delivered again, because they were not acknowledged."""
     reclaimed: int
-    """Taken over from a consumer that kept them for too long."""
+    """Taken over from a consumer that held them too long."""
     dead_lettered: int
-    """Put on the dead-letter stream: not an envelope, expired, or tried too often."""
+    """Moved to the dead-letter stream: malformed, expired, or delivered too often."""
     lost: int
-    """Gone before they could be delivered or acknowledged: somebody trimmed the stream."""
+    """Trimmed from the stream before they were delivered or acknowledged."""
     lag: int | None
-    """Not yet delivered, or not yet acknowledged, at this moment; None if the bus cannot be asked."""
+    """Not delivered or not acknowledged now; None if the bus does not answer."""
 
 
 class TopicStatus(NamedTuple):
-    """A topic as an operator sees it."""
+    """The state of one topic, for an operator."""
 
     topic: str
     transport: str
@@ -87,7 +90,7 @@ class TopicStatus(NamedTuple):
     """Delivered and not acknowledged."""
     dead_letters: int | None
     spilled: int
-    """Files that wait in the spool for Redis to be back."""
+    """Files in the spool that wait for Redis."""
 
 
 class DeadLetter(NamedTuple):
@@ -102,39 +105,39 @@ class DeadLetter(NamedTuple):
     attempts: int
     died_at: str
     is_whole: bool
-    """Nothing was cut off, so it can be put back."""
+    """All fields were kept, so the entry can be put back."""
     fields: dict[bytes, bytes]
-    """Those of the entry."""
+    """Fields of the entry."""
 
     @property
     def raw(self) -> bytes:
-        """The payload, or all there was."""
+        """Return the payload, or every field if there is none."""
         return self.fields.get(b"payload") or b" ".join(part for pair in self.fields.items() for part in pair)
 
 
 class Bus(Protocol):
-    """A transport."""
+    """A transport of lines between processes."""
 
     def put(self, topic: str, name: str, lines: Iterable[bytes]) -> str:
-        """Durably publishes lines, each without a line end, and returns their source."""
+        """Publish lines durably, each without a line end, and return their source."""
 
     def claim(self, topic: str) -> Iterator[Delivery]:
-        """Deliveries of this consumer: first those claimed before and never acknowledged, then new ones."""
+        """Yield deliveries for this consumer: first those claimed before and not acknowledged, then new ones."""
 
     def ack(self, delivery: Delivery) -> None:
-        """The effect of the delivery is durable: do not deliver it again."""
+        """Acknowledge a delivery whose effect is durable; it is not delivered again."""
 
     def pending(self, topic: str) -> int:
-        """Deliveries not yet acknowledged."""
+        """Return the number of deliveries not yet acknowledged."""
 
     def counters(self, topic: str) -> BusCounters:
-        """Since the newest claim of this topic; never fails."""
+        """Return the counters since the newest claim of a topic; never fails."""
 
     def status(self, topic: str) -> TopicStatus:
-        """Now."""
+        """Return the state of a topic."""
 
     def dead_letters(self, topic: str) -> Iterator[DeadLetter]:
-        """Oldest first."""
+        """Yield the dead letters of a topic, oldest first."""
 
     def replay(self, topic: str) -> int:
-        """Puts whole dead letters back on their topic as if new; returns how many."""
+        """Put complete dead letters back on their topic as new entries; return how many."""

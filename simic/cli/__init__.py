@@ -1,4 +1,4 @@
-"""The command line: the verbs of the factory, without Prefect in sight."""
+"""The command line: the commands; does not import Prefect itself."""
 
 from simic.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Verbs around the bus: what waits, what was spilled, what died, and giving that another life."""
+"""``simic bus``: status, forward spooled files, list and replay dead letters."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from typing import Annotated
 
 import typer
 
-from simic.cli.edge import EXIT_CODES, emit
-from simic.cli.options import AsJson, Overrides, ProfileName, open_app
-from simic.cli.render import rows_table
+from simic.cli.console import EXIT_CODES, emit
+from simic.cli.options import AsJson, Overrides, ProfileName, open_container
+from simic.cli.tables import rows_table
+from simic.contracts.names import FIELD_REPORTS
+from simic.runtime.settings import HomeUse
 
 __all__ = ["add_to"]
-
-REPORTS = "tamiyo.field_reports"
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
     group = typer.Typer(
-        help="Where reports travel: Redis where REDIS_URL is set, else the spool of the home.", no_args_is_help=True
+        help="The bus that transports reports: Redis if REDIS_URL is set, else the spool of the home.",
+        no_args_is_help=True,
     )
     group.command("status", epilog=EXIT_CODES)(status)
     group.command("forward", epilog=EXIT_CODES)(forward)
@@ -27,50 +28,59 @@ def add_to(app: typer.Typer) -> None:
 
 
 def status(profile: ProfileName = "default", override: Overrides = None, as_json: AsJson = False) -> None:
-    """Topics, what waits on them, what was delivered and not acknowledged, dead letters, and what was spilled.
+    """Show each topic: undelivered entries, entries not acknowledged, dead letters, and files in the spool for Redis.
 
     Example: [bold]REDIS_URL=rediss://simic:password@host:6379/0 simic bus status[/bold]
     """
-    rows = [topic._asdict() for topic in open_app(profile, overrides=override).bus_topics()]
+    from simic.app.bus_admin import list_topics
+
+    bus = open_container(profile, overrides=override, use=HomeUse.LOOK).open_bus()
+    rows = [topic._asdict() for topic in list_topics(bus)]
     emit(rows, as_json, lambda console: console.print(rows_table(rows)))
 
 
 def forward(
     limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many files, the oldest first; default: all that wait.")
+        int | None, typer.Option(min=1, help="Largest number of files, oldest first; default: all.")
     ] = None,
     profile: ProfileName = "default",
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send what was spilled to the spool while Redis was away on to Redis, in order; lands nothing.
+    """Send the files that were spooled while Redis was unavailable to Redis, in order; ingests nothing.
 
-    The next put or ingest does the same by itself: this is for a machine that only produces. Exit code 4 if Redis is
-    away; a file leaves the spool once Redis has answered for all of it.
+    The next collect, publish or ingest forwards them too; this verb is for a machine that only produces. The exit code
+    is 4 if Redis is unavailable. A file is deleted from the spool after Redis has acknowledged all of it.
     """
-    done = open_app(profile, overrides=override).forward(limit)
+    from simic.app.bus_admin import forward
+
+    container = open_container(profile, overrides=override)
+    done = forward(container.bus_spec, limit, container.progress)
     emit(done, as_json, lambda console: console.print("forwarded {forwarded} files, {waiting} wait".format(**done)))
 
 
 def dead_letters(
-    topic: Annotated[str, typer.Option(help="Whose dead letters.")] = REPORTS,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the oldest first.")] = 20,
+    topic: Annotated[str, typer.Option(help="Topic of the dead letters.")] = FIELD_REPORTS,
+    limit: Annotated[int, typer.Option(min=1, help="Largest number of dead letters, oldest first.")] = 20,
     replay: Annotated[
         bool,
-        typer.Option("--replay", help="Put all of them back on the topic, as if they were new."),
+        typer.Option("--replay", help="Put all of them back on the topic as new entries."),
     ] = False,
     profile: ProfileName = "default",
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Entries that could not be delivered, each with its reason; those that are whole can be put back.
+    """List the entries that could not be delivered, with the reason; intact entries can be replayed.
 
-    Reasons: malformed (no envelope), expired (older than its time to live), attempts (never acknowledged).
+    Reasons: malformed (no envelope), expired (older than its time to live), attempts (delivered too
+    often without acknowledgement).
     """
-    app = open_app(profile, overrides=override)
+    from simic.app.bus_admin import list_dead_letters
+
+    bus = open_container(profile, overrides=override, use=HomeUse.CHANGE if replay else HomeUse.LOOK).open_bus()
     if replay:
-        done = {"topic": topic, "replayed": app.bus.replay(topic), "left": app.bus.status(topic).dead_letters}
+        done = {"topic": topic, "replayed": bus.replay(topic), "left": bus.status(topic).dead_letters}
         emit(done, as_json, lambda console: console.print("put back {replayed}, left {left}".format(**done)))
         return
-    rows = app.dead_letters(topic, limit)
+    rows = list_dead_letters(bus, topic, limit)
     emit(rows, as_json, lambda console: console.print(rows_table(rows) if rows else f"no dead letters of {topic}"))

@@ -1,4 +1,4 @@
-"""The verb that looks at what a home holds and says what is wrong."""
+"""``simic doctor``: checks and repairs of everything in a home."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from simic.cli.edge import EXIT_CODES, emit
-from simic.cli.options import AsJson, Overrides, ProfileName, open_app
-from simic.cli.text import cell
+from simic.cli.console import EXIT_CODES, cell, emit
+from simic.cli.options import AsJson, Overrides, ProfileName, open_container
+from simic.runtime.settings import HomeUse
 
 if TYPE_CHECKING:
     from simic.contracts.lake import HealthReport
@@ -19,36 +19,41 @@ if TYPE_CHECKING:
 __all__ = ["FINDINGS", "add_to"]
 
 FINDINGS = 5
-"""Exit code where something was found, or is left after a repair."""
+"""Exit code if problems were found, or remain after a repair."""
 STYLES = {"healthy": "green", "repaired": "green", "repairable": "yellow", "damaged": "bold red", "lost": "bold red"}
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the verb."""
-    epilog = f"{EXIT_CODES[:-1]}, {FINDINGS} something was found, or is left after --repair."
-    app.command("doctor", epilog=epilog)(doctor)
+    app.command("doctor", epilog=EXIT_CODES)(doctor)
 
 
 def doctor(
-    deep: Annotated[bool, typer.Option("--deep", help="Read every byte, take digests, ask the registry.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every byte and verify all digests, also of registered policies.")
+    ] = False,
     repair: Annotated[
         bool,
         typer.Option(
             "--repair",
-            help="Tidy up what crashes left; take damaged parts out of the lake, keep their files under data/damaged, "
-            "and put the deliveries they came from back on the spool.",
+            help="Remove leftovers of crashes; move damaged parts to data/damaged and put their deliveries back "
+            "on the spool; restore what MLflow shows from the ledgers.",
         ),
     ] = False,
     profile: ProfileName = "default",
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Is everything as it was committed? Ledgers, parts, ids, orphans, spool, snapshots, champion, Redis.
+    """Check everything in the home: ledgers, keys, lake, spool, snapshots, policies, MLflow, outbox, Redis.
 
-    Changes nothing without --repair, and deletes nothing that was ever committed with it. After a repair that put
-    deliveries back, `simic ingest` lands them; what has landed already is recognised.
+    Changes nothing without --repair; a repair deletes nothing that was ever committed. If a repair put deliveries back
+    on the spool, `simic ingest` lands them again; duplicates are recognised.
     """
-    report = open_app(profile, overrides=override).doctor().examine(is_deep=deep, is_repair=repair)
+    use = HomeUse.CHANGE if repair else HomeUse.LOOK
+    from simic.app.doctor import open_doctor
+
+    container = open_container(profile, overrides=override, use=use)
+    report = open_doctor(container).examine(is_deep=deep, is_repair=repair)
     emit(report, as_json, lambda console: console.print(_table(report)))
     if not report.is_healthy:
         raise typer.Exit(FINDINGS)

@@ -1,4 +1,4 @@
-"""Verbs about the lake: status, compact, retain, vacuum."""
+"""``simic lake``: status, compact, retain and vacuum."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from simic.cli.edge import EXIT_CODES, emit
-from simic.cli.options import AsJson, Overrides, ProfileName, open_app
-from simic.cli.text import cell
+from simic.cli.console import EXIT_CODES, cell, emit
+from simic.cli.options import AsJson, Overrides, ProfileName, open_container
 from simic.contracts.errors import ConfigError
+from simic.runtime.settings import HomeUse
 
 if TYPE_CHECKING:
     from simic.contracts.base import Contract
 
 __all__ = ["add_to"]
 
-HELP = """Landed experience as files: how much there is, merging, dropping, deleting.
+HELP = """The Parquet files of ingested reports: show, merge, drop and delete them.
 
-Each change is one line of data/ledger/ingest.jsonl; readers see what was before it or what is after it, and files stay
-for an hour (lake.grace_minutes) for those who have begun. Where parts lie is chosen once, before anything lands:
-SIMIC_LAKE_URL=s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http, or --override lake.url=..., with credentials
-in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."""
+Each change is one line of data/ledger/ingest.jsonl, so readers see the state either before or after it. Replaced files
+stay for an hour (lake.grace_minutes) for queries in progress. The location of the lake is fixed before the first
+ingest: SIMIC_LAKE_URL=s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http, or --override lake.url=..., with
+credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -34,54 +34,67 @@ def add_to(app: typer.Typer) -> None:
 
 
 def status(profile: ProfileName = "default", override: Overrides = None, as_json: AsJson = False) -> None:
-    """Parts, rows and bytes; what waits to be merged or deleted."""
-    _show(open_app(profile, overrides=override).keeper.status(), as_json)
+    """Show parts, rows and bytes, and the files that can be merged or deleted."""
+    _show(open_container(profile, overrides=override, use=HomeUse.LOOK).maintenance.status(), as_json)
 
 
 def compact(profile: ProfileName = "default", override: Overrides = None, as_json: AsJson = False) -> None:
-    """Merge small parts that stand side by side; rows and their order stay as they are.
+    """Merge neighbouring small parts; rows and their order do not change.
 
-    An ingest does this by itself for lake.compact_parts of them in a row. What is small says lake.small_mb.
+    Ingest compacts automatically once lake.compact_parts consecutive small parts have accumulated. A part is small if
+    it is below lake.small_mb.
     """
-    _show(open_app(profile, overrides=override).keeper.compact(), as_json)
+    _show(open_container(profile, overrides=override).maintenance.compact(), as_json)
 
 
 def retain(
     max_age_days: Annotated[
-        float | None, typer.Option(help="Drop parts whose newest row landed longer ago; default: lake.max_age_days.")
+        float | None,
+        typer.Option(
+            help="Drop parts whose newest row landed more than this many days ago; default: lake.max_age_days."
+        ),
     ] = None,
     max_bytes: Annotated[
         int | None,
-        typer.Option(min=0, help="Then the oldest parts beyond so many bytes; default: lake.max_bytes."),
+        typer.Option(
+            min=0, help="Then drop the oldest parts until the rest is at most this many bytes; default: lake.max_bytes."
+        ),
     ] = None,
     profile: ProfileName = "default",
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Drop the oldest parts for good; snapshots made of them stay, and their reports are not taken for new again.
+    """Drop the oldest parts permanently; snapshots stay usable, and dropped reports stay known as duplicates.
 
     Example: [bold]simic lake retain --max-age-days 90 --max-bytes 50000000000[/bold]
     """
-    app = open_app(profile, overrides=override, extra=_given(max_age_days=max_age_days, max_bytes=max_bytes))
-    if app.config.lake.max_age_days is None and app.config.lake.max_bytes is None:
-        raise ConfigError("nothing to go by: give --max-age-days or --max-bytes, or set lake.max_age_days or max_bytes")
-    _show(app.keeper.retain(), as_json)
+    container = open_container(
+        profile, overrides=override, extra=_given(max_age_days=max_age_days, max_bytes=max_bytes)
+    )
+    if container.config.lake.max_age_days is None and container.config.lake.max_bytes is None:
+        raise ConfigError(
+            "no limit is set: give --max-age-days or --max-bytes, or set lake.max_age_days or lake.max_bytes"
+        )
+    _show(container.maintenance.retain(), as_json)
 
 
 def vacuum(
     grace_minutes: Annotated[
         float | None,
-        typer.Option(min=0, help="Keep files of parts that left more recently; default: lake.grace_minutes."),
+        typer.Option(min=0, help="Keep files of parts that were replaced more recently; default: lake.grace_minutes."),
     ] = None,
     profile: ProfileName = "default",
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete files of merged and dropped parts, and ids remembered longer than lake.remember_days.
+    """Delete the files of merged and dropped parts, and ids of dropped reports older than lake.remember_days.
 
-    An ingest does this by itself. A query that runs longer than the time of grace may fail and can be repeated.
+    Ingest does this automatically. A query that runs longer than the grace period may fail and can be repeated.
     """
-    _show(open_app(profile, overrides=override, extra=_given(grace_minutes=grace_minutes)).keeper.vacuum(), as_json)
+    _show(
+        open_container(profile, overrides=override, extra=_given(grace_minutes=grace_minutes)).maintenance.vacuum(),
+        as_json,
+    )
 
 
 def _given(**settings: float | None) -> dict[str, object]:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+import sys
 from typing import Annotated
 
 import typer
 
 import simic
-from simic.cli import bus, doctor, lake, loop, queries, registrar, snapshots, stages, system, watch
-from simic.cli.edge import DEBUG_VARIABLE, EXIT_CODES, errors_become_exit_codes, stdout
+from simic.cli import bus, doctor, keys, lake, snapshots, sql, stages, trials, watch
+from simic.cli import registry as registrar
+from simic.cli import run as loop
+from simic.cli.console import DEBUG_VARIABLE, EXIT_CODES, errors_become_exit_codes, stdout
+from simic.cli.home_option import HomeOption, give_home_option
+from simic.cli.services import commands as system
+from simic.cli.streams import check_words, own_streams
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="simic",
-    help="The offline factory that turns field reports from growing networks into better, safer controllers.",
+    help="Train controllers that grow neural networks, and test on held-out networks whether a new one is better.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -34,29 +39,26 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    home: Annotated[
-        Path | None,
-        typer.Option("--home", help="Where data/ and mlruns/ live; default: SIMIC_HOME, or the checkout around here."),
-    ] = None,
+    home: HomeOption = None,  # noqa: ARG001 - handled by its callback
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[  # noqa: ARG001 - handled by its callback
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    # Both travel by environment, so that worker processes see them too.
-    if home is not None:
-        os.environ["SIMIC_HOME"] = str(home.absolute())
+    # Home and debugging travel by environment, so that worker processes see them too.
     if debug:
         os.environ[DEBUG_VARIABLE] = "1"
 
 
-for room in (loop, stages, snapshots, registrar, queries, lake, bus, doctor, watch, system):
-    room.add_to(app)
+for verbs in (loop, stages, snapshots, registrar, trials, sql, lake, bus, keys, doctor, watch, system):
+    verbs.add_to(app)
+give_home_option(app)
 
 
 def main() -> None:
     """Entry point of the console script."""
     # The command underneath is called, since calling the app would put Typer's own hook before ours.
     command = typer.main.get_command(app)
-    with errors_become_exit_codes():
+    with errors_become_exit_codes(), own_streams():
+        check_words(sys.argv[1:])
         command(prog_name="simic")

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the composition root they lead to."""
+"""Options that several verbs share, and the application that they open."""
 
 from __future__ import annotations
 
@@ -6,22 +6,54 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from simic.cli.edge import parse_overrides
+from simic.cli import completion
+from simic.cli.console import parse_overrides
+from simic.contracts.errors import ConfigError
+from simic.contracts.names import KEY_LIMIT
+from simic.controllers.plugins import CONTROLLERS
+from simic.runtime.progress import Progress, RichProgress
+from simic.runtime.settings import HomeUse, load_profile, resolve_home
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from simic.app import App
-    from simic.runtime.progress import Progress
-
-__all__ = ["AsJson", "Overrides", "ProfileName", "Seed", "open_app", "show_progress"]
-
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the receipt as JSON on stdout, nothing else.")]
-ProfileName: TypeAlias = Annotated[
-    str, typer.Option("--profile", help="A named recipe (default, quick, nightly) or the path of a TOML file.")
+    from simic.app.container import Container
+__all__ = [
+    "CONTROLLER_HELP",
+    "CONTROLLER_NAMES",
+    "POLICY_NAMES",
+    "AsJson",
+    "Overrides",
+    "ProfileName",
+    "Seed",
+    "SetName",
+    "open_container",
+    "parse_host_keys",
+    "show_progress",
 ]
-Seed: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="Root of all randomness.")]
+
+_CONTROLLERS = {name: text for name, text in CONTROLLERS.summaries().items() if name in completion.NAMED}
+CONTROLLER_NAMES = ", ".join(sorted(_CONTROLLERS, key=completion.NAMED.index))
+CONTROLLER_HELP = "; ".join(f"{name}: {_CONTROLLERS[name]}" for name in CONTROLLER_NAMES.split(", "))
+"""One line per controller that a person may name; built from the modules themselves."""
+POLICY_NAMES = "champion, tamiyo/2, 2, the first 8 or more characters of a digest, or a path"
+"""Names by which every verb knows a policy."""
+
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print only JSON to stdout.")]
+ProfileName: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--profile",
+        help="A shipped profile (default, quick, nightly) or the path of a TOML file.",
+        autocompletion=completion.profiles,
+    ),
+]
+SetName: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--set", help="The set of hosts; default: the profile's.", autocompletion=completion.sets),
+]
+Seed: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="Random seed.")]
 Overrides: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--override", "-o", metavar="SECTION.KEY=VALUE", help="Change one setting of the profile."),
@@ -30,21 +62,47 @@ Overrides: TypeAlias = Annotated[
 
 def show_progress() -> Progress:
     """Bars on stderr."""
-    from simic.runtime.progress import RichProgress
-
     return RichProgress()
 
 
-def open_app(
+def open_container(
     profile: str = "default",
     seed: int = 0,
     overrides: Sequence[str] | None = None,
     extra: Mapping[str, object] | None = None,
     spool: Path | None = None,
-) -> App:
-    """The composition root of one verb, in the home that applies here."""
-    from simic.app import App
-    from simic.runtime.settings import load_profile, resolve_home
+    *,
+    use: HomeUse = HomeUse.CHANGE,
+) -> Container:
+    """The composition root of one verb, in the home that applies here; only ``use`` MAKE makes one."""
+    from simic.app.container import Container
+    from simic.app.sets import check_set
 
     config = load_profile(profile, {**parse_overrides(overrides or ()), **(extra or {})})
-    return App(resolve_home(), config, seed, progress=show_progress(), spool=spool)
+    check_set(config.world.set)
+    return Container(resolve_home(), config, seed, progress=show_progress(), spool=spool, use=use)
+
+
+MOST_KEYS = 1_000_000
+
+
+def parse_host_keys(text: str) -> list[int]:
+    """``A:B`` (from A up to, not including, B), ``A,B,C``, or both mixed; no key twice."""
+    keys: list[int] = []
+    for part in text.split(","):
+        first, colon, last = (piece.strip() for piece in part.partition(":"))
+        bounds = [_key(first, text), _key(last, text) if colon else _key(first, text) + 1]
+        if bounds[1] <= bounds[0]:
+            raise ConfigError(f"--host-keys {text!r}: {part!r} holds no keys; A:B runs from A up to B - 1")
+        if bounds[1] - bounds[0] > MOST_KEYS:
+            raise ConfigError(f"--host-keys {text!r}: {part!r} holds more than {MOST_KEYS} keys")
+        keys.extend(range(*bounds))
+    if len(set(keys)) != len(keys):
+        raise ConfigError(f"--host-keys {text!r} names a key twice")
+    return keys
+
+
+def _key(piece: str, text: str) -> int:
+    if not piece.isascii() or not piece.isdecimal() or not 0 <= int(piece) <= KEY_LIMIT:
+        raise ConfigError(f"--host-keys expects A:B or A,B,C with numbers in [0, 2**31), found {text!r}")
+    return int(piece)

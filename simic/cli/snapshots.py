@@ -1,4 +1,4 @@
-"""Verbs about snapshots: ``simic snapshots list``, ``diff``, ``verify``, ``pin``, ``unpin``, ``prune``, ``export``."""
+"""``simic snapshots``: list, diff, verify, pin, unpin, prune and export."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from simic.cli.edge import EXIT_CODES, emit
-from simic.cli.options import AsJson, Overrides, ProfileName, open_app
-from simic.cli.snapshot_view import check_table, difference_view, list_table, pruning_table
-from simic.cli.text import short
+from simic.cli import completion
+from simic.cli.console import EXIT_CODES, emit, short
+from simic.cli.options import AsJson, Overrides, ProfileName, open_container
+from simic.cli.tables import check_table, difference_view, list_table, pruning_table
 from simic.contracts.errors import IntegrityError
+from simic.replay.exports import EXPORTS
+from simic.runtime.settings import HomeUse
 
 __all__ = ["add_to"]
 
+EXPORT_HELP = "; ".join(f"{name}: {text}" for name, text in EXPORTS.summaries().items())
+
 Digest: TypeAlias = Annotated[
-    str, typer.Argument(help="Digest of a snapshot, or 4 characters or more of its beginning.")
+    str,
+    typer.Argument(
+        help="Digest of a snapshot, or its first 4 or more characters.", autocompletion=completion.snapshots
+    ),
 ]
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
-    room = typer.Typer(help="The snapshots of this home: what they hold, which to keep, how to hand them on.",
+    group = typer.Typer(help="Snapshots of this home: list, compare, check, keep, remove and export them.",
                        no_args_is_help=True)  # fmt: skip
     for name, verb in (
         ("list", list_snapshots),
@@ -33,46 +40,58 @@ def add_to(app: typer.Typer) -> None:
         ("prune", prune),
         ("export", export),
     ):
-        room.command(name, epilog=EXIT_CODES)(verb)
-    app.add_typer(room, name="snapshots")
+        group.command(name, epilog=EXIT_CODES)(verb)
+    app.add_typer(group, name="snapshots")
 
 
 def list_snapshots(as_json: AsJson = False) -> None:
-    """Every snapshot, oldest first: when made, rows, episodes per split, reward, pin, and who learned from it.
+    """List every snapshot, oldest first: time, rows, episodes per split, reward, pin, and the policies trained on it.
 
-    A policy's standing is champion, former (champion once), accepted, rejected or unjudged (never before the gate).
+    The column "used by" shows the status of each policy: champion, former champion, accepted, rejected, or not judged
+    by the gate.
     """
-    found = open_app().snapshots.listed()
+    from simic.app import data
+
+    found = data.list_snapshots(open_container(use=HomeUse.LOOK))
     emit(found, as_json, lambda console: console.print(list_table(found)))
 
 
 def diff(
     a: Digest,
     b: Digest,
-    examples: Annotated[int, typer.Option(min=0, max=1_000_000, help="Episodes to name per kind of difference.")] = 5,
+    examples: Annotated[int, typer.Option(min=0, max=1_000_000, help="Episodes to show per kind of difference.")] = 5,
     profile: ProfileName = "default",
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Two snapshots side by side: rows and episodes in one or both, settings, rules, what each left out.
+    """Compare two snapshots: rows and episodes in one or both, settings, SQL, and rows left out.
 
-    Rows are paired by episode and step. Both are checked byte by byte first. The exit code is 0 whether or not they
-    differ. `-o curate.memory_limit_mb=1024` bounds the memory; what does not fit goes to disk.
+    Rows are paired by episode and step. Both snapshots are verified first. The exit code is 0 whether or not they
+    differ. `-o curate.memory_limit_mb=1024` limits the memory; larger intermediate results are written to disk.
     """
-    found = open_app(profile, overrides=override).snapshots.diff(a, b, examples)
+    from simic.app import data
+
+    found = data.compare_snapshots(open_container(profile, overrides=override, use=HomeUse.LOOK), a, b, examples)
     emit(found, as_json, lambda console: console.print(difference_view(found)))
 
 
 def verify(
-    digests: Annotated[list[str] | None, typer.Argument(help="Digests or their beginnings; default: all.")] = None,
+    digests: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Digests or their first characters; default: all snapshots.", autocompletion=completion.snapshots
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check every file's size and SHA-256, the digest over them, and the rows; exit code 1 if anything differs.
+    """Check size and SHA-256 of every file, the digest of the snapshot, and its rows; exit code 1 if anything differs.
 
-    All snapshots are looked at, whatever is found in one; the damage is named. `simic curate` makes a damaged one anew
-    where its rows have landed here.
+    All snapshots are checked, even if one is damaged; all damage is listed. `simic curate` rebuilds a damaged
+    snapshot if its rows are in the lake of this home.
     """
-    checks = open_app().snapshots.verify(digests or [])
+    from simic.app import data
+
+    checks = data.verify_snapshots(open_container(use=HomeUse.LOOK), digests or [])
     emit([check.model_dump(mode="json") for check in checks], as_json, lambda c: c.print(check_table(checks)))
     damaged = [check.folder for check in checks if check.damage]
     if damaged:
@@ -81,54 +100,64 @@ def verify(
 
 def pin(
     digest: Digest,
-    reason: Annotated[str | None, typer.Option(help="Why; shown by `simic snapshots list`.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Reason; shown by `simic snapshots list`.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Keep a snapshot whatever happens: `simic snapshots prune` never removes it. Doing it again changes nothing."""
-    found = open_app().snapshots.pin(digest, reason)
+    """Pin a snapshot: `simic snapshots prune` never removes it. Pinning it again changes nothing."""
+    from simic.app import data
+
+    found = data.pin_snapshot(open_container(), digest, reason)
     emit(found, as_json, lambda console: console.print(f"pinned {short(found.snapshot)}"))
 
 
 def unpin(
     digest: Digest,
-    reason: Annotated[str | None, typer.Option(help="Why; kept in the ledger.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Reason; kept in the ledger.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a pinned snapshot go when its time comes."""
-    found = open_app().snapshots.unpin(digest, reason)
+    """Remove the pin of a snapshot, so that `simic snapshots prune` may remove it."""
+    from simic.app import data
+
+    found = data.unpin_snapshot(open_container(), digest, reason)
     emit(found, as_json, lambda console: console.print(f"not pinned {short(found.snapshot)}"))
 
 
 def prune(
-    keep: Annotated[int, typer.Option(min=1, help="How many of the newest stay in any case.")],
-    remove: Annotated[bool, typer.Option("--yes", help="Remove them; without it, only say which would go.")] = False,
+    keep: Annotated[int, typer.Option(min=1, help="Number of the newest snapshots that are always kept.")],
+    remove: Annotated[
+        bool, typer.Option("--yes", help="Remove the snapshots; without it they are only listed.")
+    ] = False,
     also_rejected: Annotated[
-        bool, typer.Option("--also-rejected", help="Those too from which only rejected policies learned.")
+        bool, typer.Option("--also-rejected", help="Also remove snapshots used only by rejected policies.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old snapshots: all but the newest, the pinned, and those from which a policy learned.
+    """Remove old snapshots: all but the newest, the pinned ones, and those used by a policy.
 
-    Without --yes nothing is removed. A policy counts before the gate has judged it too, and with the policies it went
-    on from: what was learned from stays there to be looked up. Landed experience is not touched.
+    Without --yes nothing is removed. Snapshots used by any policy, including policies not yet judged and their
+    ancestors, are kept. The reports in the lake stay.
     """
-    found = open_app().snapshots.prune(keep, is_dry_run=not remove, spare_rejected=not also_rejected)
+    from simic.app import data
+
+    found = data.prune_snapshots(open_container(), keep, is_dry_run=not remove, spare_rejected=not also_rejected)
     emit(found, as_json, lambda console: console.print(pruning_table(found)))
 
 
 def export(
     digest: Digest,
-    out: Annotated[Path, typer.Option(help="A new folder; it appears whole, or not at all.")],
-    format_name: Annotated[str, typer.Option("--format", help="minari (needs the extra: export), or pyg.")],
-    split: Annotated[str, typer.Option(help="train, validation or test; hosts are never in two of them.")] = "train",
+    out: Annotated[Path, typer.Option(help="A new folder; it appears complete or not at all.")],
+    format_name: Annotated[str, typer.Option("--format", help=EXPORT_HELP)],
+    split: Annotated[str, typer.Option(help="train, validation or test; every host is in one split only.")] = "train",
     as_json: AsJson = False,
 ) -> None:
-    """One split of a snapshot for other programs: a Minari data set, or shards for PyTorch Geometric.
+    """Export one split of a snapshot in one of the formats of --format.
 
-    The snapshot is checked byte by byte first. The folder says itself how to read it (README.md), and which rows they
-    are (card.json: digest of the snapshot, reward, discount, features, SHA-256 of every file). No file is pickled.
+    The snapshot is verified first. README.md in the folder explains how to read it; card.json lists the digest of the
+    snapshot, reward, discount, features and the SHA-256 of every file. No file is pickled.
     """
-    card = open_app().snapshots.export(digest, format_name, out, split)
+    from simic.app import data
+
+    card = data.export_snapshot(open_container(), digest, format_name, out, split)
     emit(
         card,
         as_json,

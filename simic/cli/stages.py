@@ -1,4 +1,4 @@
-"""One verb per stage; each takes what is named, or else the newest receipt of the stage before."""
+"""One verb per stage; the input is the named one, else the newest receipt of the stage before."""
 
 from __future__ import annotations
 
@@ -6,11 +6,25 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
-from simic.cli.edge import EXIT_CODES, emit, stderr
-from simic.cli.hostkeys import parse_host_keys
-from simic.cli.options import AsJson, Overrides, ProfileName, Seed, open_app
-from simic.cli.render import receipt_lines
+from simic.cli import completion
+from simic.cli.console import EXIT_CODES, emit, stderr
+from simic.cli.options import (
+    CONTROLLER_HELP,
+    POLICY_NAMES,
+    AsJson,
+    Overrides,
+    ProfileName,
+    Seed,
+    SetName,
+    open_container,
+    parse_host_keys,
+)
+from simic.cli.tables import receipt_lines
+from simic.contracts.names import CHAMPION
+from simic.runtime.settings import HomeUse
 
 __all__ = ["add_to"]
 
@@ -24,23 +38,22 @@ def add_to(app: typer.Typer) -> None:
 def collect(
     controller: Annotated[
         str,
-        typer.Option(
-            help="wait, random, explore, heuristic, blind, oracle, expert, champion, or a sealed policy's directory."
-        ),
+        typer.Option(help=f"{CONTROLLER_HELP}; or a policy: {POLICY_NAMES}.", autocompletion=completion.controllers),
     ] = "explore",
     host_keys: Annotated[
         str | None,
         typer.Option(
-            help="A:B (without B), A,B,C or a mix, of any split; default: training hosts, others after each collection."
+            help="A:B (B excluded), A,B,C or a mix, of any split; default: training hosts, new ones for each "
+            "collection."
         ),
     ] = None,
-    world_set: Annotated[str | None, typer.Option("--set", help="The set of hosts; default: the profile's.")] = None,
+    world_set: SetName = None,
     spool: Annotated[Path | None, typer.Option(help="Directory of the bus; default: data/spool of the home.")] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.png",
-            help="Also draw what was done to one of these hosts per family: slots, stages, alpha, decisions, accuracy.",
+            help="Also draw one of these hosts per family: slots, stages, alpha, decisions, accuracy.",
         ),
     ] = None,
     profile: ProfileName = "default",
@@ -48,14 +61,16 @@ def collect(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Grow hosts under a controller and report every decision to the bus.
+    """Grow hosts under a controller and put a field report of every decision on the bus.
 
     Example: [bold]simic collect --controller heuristic --host-keys 0:50 --plot heuristic.png[/bold]
     """
     extra = {} if world_set is None else {"world.set": world_set}
     keys = None if host_keys is None else parse_host_keys(host_keys)
-    app = open_app(profile, seed, override, extra, spool)
-    receipt = app.collect(controller, keys, plot)
+    from simic.app import training
+
+    container = open_container(profile, seed, override, extra, spool, use=HomeUse.MAKE)
+    receipt = training.collect(container, controller, keys, plot)
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
     if plot is not None:
         stderr().print(f"timeline: {plot}")
@@ -68,11 +83,13 @@ def ingest(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Land what waits on the bus as Parquet; refuse what is malformed, with its reason.
+    """Write the reports on the bus to the lake as Parquet; malformed ones go to the quarantine with the reason.
 
-    The receipt counts what became of each report; data/runs/ingest/<UTC day>.jsonl has the same counts batch by batch.
+    The receipt counts landed, duplicate and refused reports; data/runs/ingest/<UTC day>.jsonl has them batch by batch.
     """
-    receipt = open_app(profile, seed, override, spool=spool).ingest()
+    from simic.app import data
+
+    receipt = data.ingest(open_container(profile, seed, override, spool=spool, use=HomeUse.MAKE))
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
 
 
@@ -86,48 +103,73 @@ def curate(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn landed experience into an immutable snapshot, with rewards computed anew.
+    """Build an immutable snapshot of training rows from the reports in the lake, and compute the rewards.
 
-    Nothing is collected again: the same experience gives one snapshot per reward family. Trials judge by basic points
-    whatever a learner is shown.
+    Rewards can be recomputed without collecting again; each reward family gives its own snapshot. Trials always use the
+    reward family basic. A snapshot without rows is sealed with exit code 0 and a warning with the reason; training
+    refuses it.
 
     Example: [bold]simic curate --reward shaped -o curate.reward.potential=3[/bold]
     """
     extra = {} if reward is None else {"curate.reward.family": reward}
-    receipt = open_app(profile, seed, override, extra).curate()
-    emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
+    from simic.app import data
+    from simic.curation.run import why_empty
+
+    receipt = data.curate(open_container(profile, seed, override, extra))
+
+    def show(console: Console) -> None:
+        console.print(receipt_lines(receipt))
+        if (told := why_empty(receipt)) is not None:
+            console.print(Text(told, style="bold red"))
+
+    emit(receipt, as_json, show)
 
 
 def train(
     snapshot: Annotated[
-        Path | None, typer.Option(help="Snapshot directory or curate receipt; default: the newest.")
+        str | None,
+        typer.Option(
+            help="Snapshot directory, first characters of a digest, or curate receipt; default: the newest.",
+            autocompletion=completion.snapshots,
+        ),
     ] = None,
     start: Annotated[
-        str, typer.Option(help="champion, nothing, or a sealed policy's directory; champion falls back to nothing.")
-    ] = "champion",
+        str,
+        typer.Option(
+            help=f"Policy to start from ({POLICY_NAMES}), or the word `nothing` for random weights; without a "
+            "champion, `champion` also means random weights.",
+            autocompletion=completion.starts,
+        ),
+    ] = CHAMPION,
     profile: ProfileName = "default",
     seed: Seed = 0,
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn a policy from a snapshot."""
-    app = open_app(profile, seed, override)
-    receipt = app.train(app.snapshot_at(snapshot), app.start_point(start))
+    """Train a policy on a snapshot: behaviour cloning and value fit from scratch, V-trace from a policy."""
+    from simic.app import artifacts, training
+
+    container = open_container(profile, seed, override)
+    found = artifacts.resolve_snapshot(container, snapshot)
+    receipt = training.train(container, found, training.resolve_start(container, start))
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
 
 
 def validate(
     policy: Annotated[
-        Path | None, typer.Option(help="Sealed policy directory or train receipt; default: the newest.")
+        str | None,
+        typer.Option(help=f"A train receipt, {POLICY_NAMES}; default: the newest.", autocompletion=completion.policies),
     ] = None,
     profile: ProfileName = "default",
     seed: Seed = 0,
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try a policy on held-out hosts against every baseline and the champion."""
-    from simic.cli.render import proof_table
+    """Compare a policy with every baseline and the champion on held-out hosts."""
+    from simic.app import artifacts, training
+    from simic.cli.tables import proof_table
 
-    app = open_app(profile, seed, override)
-    receipt = app.validate(app.training_at(policy), app.champion_digest())
+    container = open_container(profile, seed, override)
+    trained = artifacts.resolve_training(container, policy)
+    receipt = training.validate(container, trained, container.policies.champion_digest())
     emit(receipt, as_json, lambda console: console.print(proof_table(receipt)))

@@ -1,4 +1,4 @@
-"""The verb that shows one host growing: ``simic watch``."""
+"""``simic watch``: one host, epoch by epoch, on the terminal."""
 
 from __future__ import annotations
 
@@ -10,17 +10,29 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from simic.cli.edge import EXIT_CODES, emit, stdout
-from simic.cli.episode_view import episode_table, live_view, plain_epoch, plain_summary, summary
-from simic.cli.options import AsJson, Overrides, ProfileName, Seed, open_app
+from simic.cli import completion
+from simic.cli.console import EXIT_CODES, emit, stdout
+from simic.cli.episode_table import attribution_lines, episode_table, live_view, plain_epoch, plain_summary, summary
+from simic.cli.options import (
+    CONTROLLER_NAMES,
+    POLICY_NAMES,
+    AsJson,
+    Overrides,
+    ProfileName,
+    Seed,
+    SetName,
+    open_container,
+)
+from simic.contracts.names import KEY_LIMIT
+from simic.runtime.settings import HomeUse
 
 if TYPE_CHECKING:
-    from simic.app.watching import Watch
+    from simic.app.live_episode import LiveEpisode
     from simic.contracts.episode import EpochRecord
 
 __all__ = ["add_to"]
 
-LAST_KEY = 2**31 - 1
+LAST_KEY = KEY_LIMIT - 1
 LONGEST_DELAY_S = 60.0
 
 
@@ -33,8 +45,9 @@ def watch(
     controller: Annotated[
         str | None,
         typer.Option(
-            help="wait, random, explore, heuristic, blind, oracle, expert, champion, or a sealed policy's directory; "
-            "default: the champion, or heuristic where there is none."
+            help=f"{CONTROLLER_NAMES}, or a policy: {POLICY_NAMES}; default: the champion, or heuristic if there is "
+            "none.",
+            autocompletion=completion.controllers,
         ),
     ] = None,
     key: Annotated[
@@ -42,45 +55,56 @@ def watch(
         typer.Option(
             min=0,
             max=LAST_KEY,
-            help="Which host, of any split; default: the first of the test split, from which no policy learns.",
+            help="Key of the host, of any split; default: the first host of the test split.",
         ),
     ] = None,
-    world_set: Annotated[str | None, typer.Option("--set", help="The set of hosts; default: the profile's.")] = None,
+    world_set: SetName = None,
     delay: Annotated[
         float,
         typer.Option(
             min=0.0, max=LONGEST_DELAY_S, metavar="SECONDS", help="Pause after each epoch; on a terminal only."
         ),
     ] = 0.15,
+    attribution: Annotated[
+        bool,
+        typer.Option(
+            "--attribution",
+            help="Also attribute the final accuracy to the active seeds (Shapley values).",
+        ),
+    ] = False,
     profile: ProfileName = "default",
     seed: Seed = 0,
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Grow one host and look on, epoch by epoch, beside the same host never grown.
+    """Grow one host and show every epoch, next to the same host without growth.
 
     Example: [bold]simic watch --controller oracle --key 12 --delay 0.5[/bold]
 
-    An epoch is a row: what was decided, every slot's stage, blueprint, alpha and contribution (blank until it was
-    measured), accuracy and loss; what the governor stops is red. Into a pipe it goes as a plain line per epoch, with
-    --json as one document. Nothing is reported to the bus, and the return is the one that `simic trials` finds for the
-    same host.
+    Each row is one epoch: the decision, stage, blueprint, alpha and contribution of every slot (blank until measured),
+    accuracy and loss; an intervention of the governor is red. In a pipe it prints a plain line per epoch, with --json
+    one document. Nothing is put on the bus, and the return equals that of `simic trials` for the same host.
     """
-    app = open_app(profile, seed, override, {} if world_set is None else {"world.set": world_set})
-    watched = app.watch(controller, key)
+    from simic.app.live_episode import LiveEpisode
+
+    extra = {} if world_set is None else {"world.set": world_set}
+    watched = LiveEpisode(open_container(profile, seed, override, extra, use=HomeUse.LOOK), controller, key)
     if as_json:
         for _ in watched.epochs():
             pass
-        emit(watched.report(), True, lambda _: None)
+        emit(watched.attributed_report() if attribution else watched.report(), True, lambda _: None)
         return
     console = stdout()
     if console.is_terminal and not console.is_dumb_terminal:
         _show(watched, Console(highlight=False), delay)
     else:
         _tell(watched, console)
+    if attribution:
+        for line in attribution_lines(watched.attributed_report().attribution):
+            _say(console, line)
 
 
-def _tell(watched: Watch, console: Console) -> None:
+def _tell(watched: LiveEpisode, console: Console) -> None:
     """Lines, as they come."""
     _say(console, _title(watched))
     for record in watched.epochs():
@@ -93,7 +117,7 @@ def _say(console: Console, line: str) -> None:
     console.print(line, markup=False)
 
 
-def _show(watched: Watch, console: Console, delay: float) -> None:
+def _show(watched: LiveEpisode, console: Console, delay: float) -> None:
     """A table that grows in place; what was seen stays on the screen, however it ends."""
     epochs: list[EpochRecord] = []
     title = _title(watched)
@@ -109,7 +133,7 @@ def _show(watched: Watch, console: Console, delay: float) -> None:
     console.print(summary(watched.report(), console.width))
 
 
-def _title(watched: Watch) -> str:
+def _title(watched: LiveEpisode) -> str:
     host, split = watched.host, watched.split.value
     who = f"{watched.controller} on host {host.key}"
     return f"{who}: family {host.family} of set {host.set}, {split} split, {watched.horizon} epochs"

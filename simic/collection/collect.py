@@ -1,7 +1,8 @@
-"""Grow hosts under a controller and put every decision on the bus, chunk by chunk, side by side."""
+"""Run hosts under a controller and publish every decision on the bus, chunk by chunk, in parallel."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -9,33 +10,105 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simic.bus.opening import BusSpec, open_bus
-from simic.bus.protocol import FIELD_REPORTS
+from simic.bus.factory import BusSpec, open_bus
 from simic.collection.reporting import Source, field_reports, run_ids
-from simic.collection.tally import ChunkSummary, Tally
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
+from simic.contracts.field_report import FieldReport
+from simic.contracts.names import FIELD_REPORTS
 from simic.contracts.receipts import CollectionReceipt, Provenance
 from simic.contracts.state import HardwareContext, HostIdentity
-from simic.controllers.catalogue import make
-from simic.controllers.protocol import Controller
-from simic.hosts.catalogue import world_identity
+from simic.controllers.factory import make
+from simic.controllers.protocol import Controller, Verified, Verify
+from simic.hosts.batched.images import pictures_digest
 from simic.hosts.ensemble import Ensemble
+from simic.hosts.plugins import world_identity
 from simic.hosts.rollout import rollout
-from simic.hosts.stacked.pictures import pictures_digest
+from simic.numerics.rewards import basic_return, basic_rewards
 from simic.runtime.clock import Clock
-from simic.runtime.parallel import run_jobs, worker_count
+from simic.runtime.process_pool import run_jobs, worker_count
 from simic.trust.canonical import digest_of
 from simic.trust.keys import Keyring
 from simic.trust.seal import verify
 
-__all__ = ["ChunkJob", "collect", "grow_chunk"]
+__all__ = ["ChunkJob", "ChunkSummary", "ChunkTotals", "collect", "collect_chunk"]
+
+_NOT_CONTENT = {"issued_at"}
+"""Fields that differ between two identical collections."""
+
+
+class ChunkSummary(NamedTuple):
+    """Totals of one chunk; plain data for another process."""
+
+    policy_version: str | None
+    reports: int
+    actions: dict[str, int]
+    """Decisions per operation."""
+    governor_events: int
+    returns: list[float]
+    """Undiscounted, per host."""
+    test_accuracies: list[float]
+    """Per host."""
+    report_digests: list[str]
+    """Per host: SHA-256 over the lines of its reports in step order, but for the moment of issue."""
+
+
+class ChunkTotals:
+    """Running totals of a chunk's reports, in four numbers per step."""
+
+    def __init__(self, hosts: int, horizon: int) -> None:
+        shape = (horizon, hosts)
+        self._horizon = horizon
+        self._before, self._after, self._rent = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self._governor = np.zeros(shape, dtype=bool)
+        self._test = np.full(hosts, np.nan)
+        self._digests = [hashlib.sha256() for _ in range(hosts)]
+        self._actions: Counter[str] = Counter()
+
+    def note(self, host: int, report: FieldReport) -> None:
+        """Add one report to the totals."""
+        metrics, at = report.metrics, (report.step, host)
+        self._before[at], self._after[at] = metrics.validation_accuracy_before, metrics.validation_accuracy_after
+        self._rent[at] = metrics.rent_parameters
+        self._governor[at] = report.governor is not None
+        if metrics.test_accuracy is not None:
+            self._test[host] = metrics.test_accuracy
+        self._digests[host].update(report.model_dump_json(exclude=_NOT_CONTENT).encode() + b"\n")
+        self._actions[report.action.op.value] += 1
+
+    def returns(self, reward: RewardConfig) -> NDArray[np.float64]:
+        """Return the undiscounted returns [N]; steps that did not run count 0."""
+        rewards = basic_rewards(
+            accuracy_before=self._before,
+            accuracy_after=self._after,
+            rent_parameters=self._rent,
+            governor=self._governor,
+            accuracy_scale=reward.accuracy_scale,
+            rent=reward.rent,
+            rent_parameters_scale=reward.rent_parameters,
+            horizon=self._horizon,
+            governor_penalty=reward.governor_penalty,
+        )
+        return basic_return(rewards)
+
+    def summary(self, policy_version: str | None, reward: RewardConfig) -> ChunkSummary:
+        """Return the totals so far."""
+        return ChunkSummary(
+            policy_version=policy_version,
+            reports=self._actions.total(),
+            actions=dict(self._actions),
+            governor_events=int(self._governor.sum()),
+            returns=self.returns(reward).tolist(),
+            test_accuracies=self._test.tolist(),
+            report_digests=[digest.hexdigest() for digest in self._digests],
+        )
 
 
 class ChunkJob(NamedTuple):
-    """Hosts that are grown together; plain data for another process."""
+    """One chunk of hosts; plain data for another process."""
 
     spec: ControllerSpec
     hosts: tuple[HostIdentity, ...]
@@ -43,7 +116,7 @@ class ChunkJob(NamedTuple):
     reward: RewardConfig
     bus: BusSpec
     name: str
-    """Of the delivery on the bus."""
+    """Name of the delivery on the bus."""
     seed: int
     issued_at: datetime
 
@@ -60,17 +133,24 @@ def collect(
     on_progress: Callable[[int], None] | None = None,
     reward: RewardConfig | None = None,
 ) -> CollectionReceipt:
-    """One episode per host, reported to the bus; ``on_progress`` hears of every chunk's number of episodes.
+    """Run one episode per host and publish its reports on the bus.
 
-    Reports carry the moment the collection began, so a chunk grown twice is the same delivery. ``reward`` only
-    prices the mean return in the receipt; curation computes the rewards that learning sees.
+    Reports carry the start time of the collection, so a chunk that runs twice is the same delivery. ``reward`` only
+    prices the mean return in the receipt; curation computes the rewards of training.
+
+    Args:
+        on_progress: called with the number of episodes of every finished chunk.
+
+    Raises:
+        ConfigError: without hosts, or for a controller that cannot be made.
     """
     if not hosts:
         raise ConfigError("collect: no hosts were given")
     started = clock()
     keys = digest_of([[host.set, host.key] for host in hosts])
     made_of = {"hosts": keys, "seed": seed, "world": world_identity(world)}
-    name = digest_of({"spec": spec.model_dump(mode="json"), **made_of})[:16]
+    # The path names the policy already; names of deliveries stay what they were before specs had a digest.
+    name = digest_of({"spec": spec.model_dump(mode="json", exclude={"policy_digest"}), **made_of})[:16]
     chunks = [tuple(hosts[start : start + world.chunk]) for start in range(0, len(hosts), world.chunk)]
     jobs = [
         ChunkJob(spec, chunk, world, reward or RewardConfig(), bus, f"{name}-{number:05d}", seed, started)
@@ -81,21 +161,21 @@ def collect(
         if on_progress is not None:
             on_progress(len(summary.returns))
 
-    summaries = run_jobs(grow_chunk, jobs, worker_count(world.processes), report_progress)
+    summaries = run_jobs(collect_chunk, jobs, worker_count(world.processes), report_progress)
     return _receipt(spec, hosts, keys, pictures_digest(world.images), summaries, provenance, started, clock())
 
 
-def grow_chunk(job: ChunkJob) -> ChunkSummary:
-    """Runs in a worker: the reports go from here to the bus, only their sums come back."""
+def collect_chunk(job: ChunkJob) -> ChunkSummary:
+    """Run one chunk in a worker: publish its reports from here and return their totals."""
     ensemble = Ensemble(job.hosts, job.world)
     controller = make(job.spec, job.hosts, verify=_verifier(job.spec))
-    tally = Tally(len(job.hosts), job.world.horizon)
-    open_bus(job.bus).put(FIELD_REPORTS, job.name, _lines(job, ensemble, controller, tally))
-    return tally.summary(controller.policy_version, job.reward)
+    totals = ChunkTotals(len(job.hosts), job.world.horizon)
+    open_bus(job.bus).put(FIELD_REPORTS, job.name, _lines(job, ensemble, controller, totals))
+    return totals.summary(controller.policy_version, job.reward)
 
 
-def _lines(job: ChunkJob, ensemble: Ensemble, controller: Controller, tally: Tally) -> Iterator[bytes]:
-    """JSON of every report; the reports of one host come in step order."""
+def _lines(job: ChunkJob, ensemble: Ensemble, controller: Controller, totals: ChunkTotals) -> Iterator[bytes]:
+    """Yield every report as JSON; the reports of one host come in step order."""
     source = Source(
         controller=controller.name,
         policy_version=controller.policy_version,
@@ -106,16 +186,21 @@ def _lines(job: ChunkJob, ensemble: Ensemble, controller: Controller, tally: Tal
     )
     for step in rollout(ensemble, controller.decide, job.seed):
         for host, report in field_reports(step, source):
-            tally.note(host, report)
+            totals.note(host, report)
             yield report.model_dump_json().encode()
 
 
-def _verifier(spec: ControllerSpec) -> Callable[[Path], str] | None:
-    """Checks seals against the spec's keyring; without one no policy can be loaded."""
+def _verifier(spec: ControllerSpec) -> Verify | None:
+    """Return a verifier for the spec's keyring and digest, or None without a keyring."""
     if spec.keyring_path is None:
         return None
     keyring = Keyring(Path(spec.keyring_path))
-    return lambda path: verify(path, keyring).digest
+
+    def check(path: Path) -> Verified:
+        sealed = verify(path, keyring, spec.policy_digest)
+        return Verified(sealed.digest, {file.name: file.sha256 for file in sealed.files})
+
+    return check
 
 
 def _receipt(

@@ -1,4 +1,4 @@
-"""From one step of many hosts to one field report per host: pure, no clock, no files.
+"""Convert one step of many hosts to one field report per host: pure, without clock or files.
 
 Shapes: N hosts of the ensemble, R hosts that ran this step.
 """
@@ -18,19 +18,19 @@ from simic.contracts.batches import action_of, log_prob_of, masks_of
 from simic.contracts.config import WorldConfig
 from simic.contracts.field_report import FieldReport, Outcome, StepMetrics
 from simic.contracts.state import HardwareContext, HostIdentity, SystemState
-from simic.hosts.catalogue import world_identity
 from simic.hosts.ensemble import StepOutcome
+from simic.hosts.plugins import world_identity
 from simic.hosts.rollout import Step
 from simic.trust.canonical import digest_of
 
 __all__ = ["NOTICEABLE", "Source", "field_reports", "run_ids", "short_id"]
 
 NOTICEABLE = 0.005
-"""Change in validation accuracy from which an outcome is a success or a regression."""
+"""Least change in validation accuracy that counts as success or regression."""
 
 
 class Source(NamedTuple):
-    """What all reports of one ensemble share."""
+    """Fields that all reports of one ensemble share."""
 
     controller: str
     policy_version: str | None
@@ -41,16 +41,16 @@ class Source(NamedTuple):
 
 
 def short_id(text: str) -> str:
-    """First 32 hex characters of the SHA-256."""
+    """Return the first 32 hexadecimal characters of the SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def run_ids(
     hosts: Sequence[HostIdentity], controller: str, policy_version: str | None, seed: int, world: WorldConfig
 ) -> list[str]:
-    """One per host; the same episode always has the same id, so collecting twice adds nothing.
+    """Return one id per host; equal episodes have equal ids, so collecting twice adds nothing.
 
-    The world's code and laws are part of it: what changed hosts do is another episode and contradicts none.
+    The id covers the simulation's code and settings, so an episode of changed hosts has another id.
     """
     acting = {"controller": controller, "policy_version": policy_version, "seed": seed}
     shared = {**acting, "world": world_identity(world)}
@@ -58,7 +58,7 @@ def run_ids(
 
 
 def field_reports(step: Step, source: Source) -> Iterator[tuple[int, FieldReport]]:
-    """Host index and report, for every host that ran this step, in the order of the hosts."""
+    """Yield host index and report for every host that ran this step, in host order."""
     rows = np.flatnonzero(step.live)
     if not len(rows):
         return
@@ -85,7 +85,7 @@ def field_reports(step: Step, source: Source) -> Iterator[tuple[int, FieldReport
                 action=action,
                 relevant=list(RELEVANT_HEADS[action.op]),
                 log_prob_behaviour=log_prob_of(step.decisions.log_probs[row]),
-                outcome=_verdict(measured, outcome.governor[row] is not None),
+                outcome=_outcome(measured, outcome.governor[row] is not None),
                 metrics=measured,
                 terminated=row in finals,
                 truncated=False,
@@ -133,7 +133,7 @@ def _metrics(outcome: StepOutcome, rows: NDArray[np.int64]) -> list[StepMetrics]
     ]
 
 
-def _verdict(metrics: StepMetrics, is_aborted: bool) -> Outcome:
+def _outcome(metrics: StepMetrics, is_aborted: bool) -> Outcome:
     if is_aborted:
         return Outcome.ABORTED
     change = metrics.validation_accuracy_after - metrics.validation_accuracy_before

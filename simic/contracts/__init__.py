@@ -1,1 +1,1 @@
-"""The vocabulary all rooms share: no torch, no I/O."""
+"""The types that all packages share: no torch, no I/O."""

@@ -1,4 +1,4 @@
-"""What a controller may decide: one operation and the factors that belong to it."""
+"""The action of a controller: one operation and the factors that belong to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from simic.contracts.base import Contract
+from simic.contracts.base import WHOLE, Contract
 
 __all__ = [
     "ALPHA_CURVES",
@@ -44,7 +44,7 @@ class Op(str, Enum):
     ADVANCE = "ADVANCE"
     """Begin to blend a seed that has trained in isolation."""
     FOSSILIZE = "FOSSILIZE"
-    """Keep a held seed for good."""
+    """Keep a held seed permanently."""
     PRUNE = "PRUNE"
     """Remove a live seed."""
 
@@ -53,20 +53,30 @@ class AlphaCurve(str, Enum):
     """How alpha moves over a ramp."""
 
     LINEAR = "LINEAR"
+    """Constant change per epoch."""
     COSINE = "COSINE"
+    """Half a cosine: slow at both ends."""
     SIGMOID = "SIGMOID"
+    """Logistic curve: slower at both ends, faster in the middle."""
 
 
 class Head(str, Enum):
     """The factors of an action, in the order in which they are sampled."""
 
     OP = "op"
+    """The operation."""
     SLOT = "slot"
+    """The slot that it addresses."""
     BLUEPRINT = "blueprint"
+    """The blueprint to germinate."""
     ALPHA_TARGET = "alpha_target"
+    """The value that alpha moves to."""
     ALPHA_SPEED = "alpha_speed"
+    """The length of the ramp in epochs."""
     ALPHA_CURVE = "alpha_curve"
+    """The shape of the ramp."""
     TEMPO = "tempo"
+    """Most epochs of training in isolation."""
 
 
 OPS: tuple[Op, ...] = tuple(Op)
@@ -118,15 +128,19 @@ class Action(Contract):
     """One factored decision; a factor that does not belong to the operation is null."""
 
     op: Op
+    """The operation."""
     slot: Annotated[int, Field(ge=0, le=1023)] | None = None
-    """Index into the state's slots."""
+    """Index of the slot that the operation addresses; null for WAIT."""
     blueprint: BlueprintName | None = None
+    """Blueprint of the new seed; GERMINATE only."""
     alpha_target: AlphaTarget | None = None
-    alpha_speed: Literal[0, 3, 5, 8] | None = None
-    """Epochs."""
+    """Value that alpha moves to: 0.5, 0.7 or 1; SET_ALPHA_TARGET and ADVANCE only."""
+    alpha_speed: Annotated[Literal[0, 3, 5, 8], WHOLE] | None = None
+    """Length of the ramp in epochs, 0 jumps at once; SET_ALPHA_TARGET and ADVANCE only."""
     alpha_curve: AlphaCurve | None = None
-    tempo: Literal[3, 5, 8] | None = None
-    """Epochs."""
+    """Shape of the ramp; SET_ALPHA_TARGET and ADVANCE only."""
+    tempo: Annotated[Literal[3, 5, 8], WHOLE] | None = None
+    """Most epochs of training in isolation; GERMINATE only."""
 
     @model_validator(mode="after")
     def _only_relevant(self) -> Action:
@@ -150,14 +164,14 @@ class Action(Contract):
 
 
 class ActionMasks(Contract):
-    """What was legal at the moment of the decision (the *available* masks)."""
+    """Legal choices at the moment of the decision (the *available* masks)."""
 
     op: Annotated[list[bool], Field(min_length=len(OPS), max_length=len(OPS))]
-    """In the order of ``OPS``."""
+    """Whether each operation was legal: WAIT, GERMINATE, SET_ALPHA_TARGET, ADVANCE, FOSSILIZE, PRUNE."""
     slot: Annotated[
         list[Annotated[list[bool], Field(max_length=1024)]], Field(min_length=len(OPS), max_length=len(OPS))
     ]
-    """[ops][slots]: may this operation address this slot."""
+    """[operations][slots]: whether the operation may address the slot."""
     blueprint: Annotated[list[BlueprintName], Field(max_length=256)]
     """Blueprints that could be germinated."""
 
@@ -169,12 +183,19 @@ class BehaviourLogProb(Contract):
     """Natural logarithms of the probabilities with which the acting controller chose."""
 
     op: LogProb
+    """Of the operation."""
     slot: LogProb | None = None
+    """Of the slot; null where the action has none."""
     blueprint: LogProb | None = None
+    """Of the blueprint; null where the action has none."""
     alpha_target: LogProb | None = None
+    """Of the target of alpha; null where the action has none."""
     alpha_speed: LogProb | None = None
+    """Of the length of the ramp; null where the action has none."""
     alpha_curve: LogProb | None = None
+    """Of the shape of the ramp; null where the action has none."""
     tempo: LogProb | None = None
+    """Of the tempo; null where the action has none."""
     joint: LogProb
     """Sum over the relevant heads."""
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
 
-__all__ = ["Contract", "Count", "Digest", "Finite", "NonNegative", "UnitInterval", "UtcDatetime"]
+__all__ = ["DATE_TEXT", "WHOLE", "Contract", "Count", "Digest", "Finite", "NonNegative", "UnitInterval", "UtcDatetime"]
 
 
 class Contract(BaseModel):
@@ -30,8 +41,38 @@ def _to_utc(moment: datetime) -> datetime:
         raise ValueError("the moment lies outside the years 1 to 9999 of UTC") from error
 
 
-UtcDatetime = Annotated[AwareDatetime, AfterValidator(_to_utc)]
-"""An aware moment, normalised to UTC; naive datetimes are refused."""
+_MOMENT: TypeAdapter[datetime] = TypeAdapter(AwareDatetime)
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _from_text(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str):
+        return value
+    if _DATE.match(value) is None:
+        raise ValueError("expected an ISO 8601 text that begins with a date such as 2026-01-05")
+    if info.mode != "json":
+        return value
+    try:  # a strict reader of JSON takes a text as it stands there, but not what a validator returned
+        return _MOMENT.validate_python(value)
+    except ValidationError as error:
+        raise ValueError(error.errors(include_url=False)[0]["msg"]) from None
+
+
+DATE_TEXT = BeforeValidator(_from_text)
+"""For moments: pydantic takes a number in quotes for seconds since 1970, even where it is strict."""
+
+UtcDatetime = Annotated[AwareDatetime, DATE_TEXT, AfterValidator(_to_utc)]
+"""An aware moment, normalised to UTC; naive datetimes and numbers in quotes are refused."""
+
+
+def _is_whole(value: Any) -> Any:
+    if type(value) is not int:
+        raise ValueError(f"expected a whole number, found {type(value).__name__}")
+    return value
+
+
+WHOLE = BeforeValidator(_is_whole)
+"""For literal numbers: to Python ``True`` and ``1.0`` equal 1, so pydantic takes them even where it is strict."""
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """A SHA-256 in lower-case hex."""

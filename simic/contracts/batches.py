@@ -26,7 +26,7 @@ from simic.contracts.actions import (
     ActionMasks,
     BehaviourLogProb,
 )
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ContractError
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.state import (
     HISTORY_EPOCHS,
@@ -136,12 +136,10 @@ class Observations:
         _check_table("layers", self.layers, LAYER_COLUMNS, int(self.layer_ptr[-1]))
         for name in HISTORY_COLUMNS:
             if self.history[name].shape != (n, HISTORY_EPOCHS):
-                raise ContractViolation(
-                    f"history {name}: expected {(n, HISTORY_EPOCHS)}, found {self.history[name].shape}"
-                )
+                raise ContractError(f"history {name}: expected {(n, HISTORY_EPOCHS)}, found {self.history[name].shape}")
         for edges, ptr in ((self.connects, self.connects_ptr), (self.monitors, self.monitors_ptr)):
             if edges.shape != (2, int(ptr[-1])) or len(ptr) != n + 1:
-                raise ContractViolation(f"edges {edges.shape} do not match their offsets for {n} hosts")
+                raise ContractError(f"edges {edges.shape} do not match their offsets for {n} hosts")
 
     def __len__(self) -> int:
         return len(self.slot_ptr) - 1
@@ -168,13 +166,13 @@ class Observations:
 
     @staticmethod
     def from_states(states: Sequence[SystemState], blueprints: tuple[str, ...]) -> Observations:
-        """Columns of wire states; a blueprint outside ``blueprints`` raises ContractViolation."""
+        """Columns of wire states; a blueprint outside ``blueprints`` raises ContractError."""
         slots = [slot for state in states for slot in state.slots]
         layers = [layer for state in states for layer in state.graph.layers]
         vocabulary = {name: index for index, name in enumerate(blueprints)}
         unknown = {slot.blueprint for slot in slots if slot.blueprint is not None} - set(vocabulary)
         if unknown:
-            raise ContractViolation(f"unknown blueprints {sorted(unknown)}; known are {list(blueprints)}")
+            raise ContractError(f"unknown blueprints {sorted(unknown)}; known are {list(blueprints)}")
         coded = {
             "stage": [STAGE_INDEX[slot.stage] for slot in slots],
             "blueprint": [-1 if slot.blueprint is None else vocabulary[slot.blueprint] for slot in slots],
@@ -315,10 +313,10 @@ def _pick(options: Sequence[Any], index: int) -> Any:
 
 def _check_table(name: str, table: Columns, expected: Mapping[str, DTypeLike], rows: int) -> None:
     if set(table) != set(expected):
-        raise ContractViolation(f"{name}: columns differ by {sorted(set(table) ^ set(expected))}")
+        raise ContractError(f"{name}: columns differ by {sorted(set(table) ^ set(expected))}")
     for column, values in table.items():
         if values.shape != (rows,) or values.dtype != np.dtype(expected[column]):
-            raise ContractViolation(
+            raise ContractError(
                 f"{name}.{column}: expected {np.dtype(expected[column])} [{rows}], found {values.dtype} {values.shape}"
             )
 

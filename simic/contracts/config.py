@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -85,9 +85,9 @@ class CollectConfig(Contract):
     controller: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")] = "explore"
     """Who acts while there is no champion."""
     episodes: Annotated[int, Field(ge=0, le=10_000_000)] = 2000
-    """Before the first training; 0 uses what is on the bus."""
+    """Before the first training run; 0 uses what is on the bus."""
     rounds: Annotated[int, Field(ge=0, le=1000)] = 8
-    """Rounds of own episodes after the first training."""
+    """Rounds of own episodes after the first training run."""
     round_episodes: Positive = 200
 
 
@@ -111,6 +111,19 @@ class BusConfig(Contract):
     """Dead letters kept per topic; older ones leave and count as lost."""
     connect_attempts: Annotated[int, Field(ge=1, le=100)] = 8
     """Calls of an absent server, with growing pauses, before giving up."""
+    deadline_s: Annotated[float, Field(gt=0.0, le=3600.0)] = 10.0
+    """Seconds that a verb waits for Redis in all while it does not answer: timeouts, refused connections and the pauses
+    between calls, added up until the next answer, from which it counts anew. Once they are used up the verb calls no
+    more: what it reports waits in the spool, and what it asks is an error. More than ``block_ms``."""
+
+    @model_validator(mode="after")
+    def _waiting_for_more_is_no_silence(self) -> Self:
+        if self.block_ms >= 1000 * self.deadline_s:
+            raise ValueError(
+                f"bus.deadline_s = {self.deadline_s:g} must be more than bus.block_ms = {self.block_ms}, because the "
+                "server is asked to keep silent for so long"
+            )
+        return self
 
 
 class IngestConfig(Contract):
@@ -122,6 +135,20 @@ class IngestConfig(Contract):
     quarantine_mb: Annotated[int, Field(ge=0, le=1_048_576)] = 1024
     """Room for refused reports. Bytes that do not fit are left out; once it is used up, one row per reason and source
     stands for all of a batch."""
+    max_file_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 4096
+    """MiB of one spool file, on disk and unpacked. A larger file is set aside; lines read before that count."""
+    max_file_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 3600.0
+    """Seconds that one spool file may take from its first byte to its last. A slower one is set aside; lines read
+    before that count."""
+    max_file_refusals: Positive = 100_000
+    """Refused lines of one spool file after which the rest is not read and the file is set aside. Redis cannot keep
+    what was not read, so everything is read there; ``bus.batch`` bounds a delivery."""
+    max_future_s: Annotated[float, Field(ge=0.0, le=3.2e8)] = 86_400.0
+    """Seconds by which ``issued_at`` may lie ahead of the newest moment known here: the clock's, or that of the newest
+    landed part if the clock was set back. A report beyond that is refused and can be sent again."""
+    max_age_days: Annotated[float, Field(gt=0.0, le=36_500.0)] = 3650.0
+    """Days by which ``issued_at`` may lie behind the clock. A report beyond that is refused; the default is the largest
+    ``curate.ttl_days``, so no curation could have used it."""
 
 
 class LakeConfig(Contract):
@@ -223,7 +250,7 @@ class TrainConfig(Contract):
     cloning_passes: Annotated[int, Field(ge=0, le=100)] = 3
     value_passes: Annotated[int, Field(ge=0, le=100)] = 3
     vtrace_passes: Annotated[int, Field(ge=0, le=100)] = 8
-    """Over the log, in the first training."""
+    """Over the log, in the first training run."""
     round_passes: Annotated[int, Field(ge=1, le=100)] = 4
     """Over a round's new episodes."""
     average: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.6
@@ -241,7 +268,8 @@ class TrainConfig(Contract):
     min_experiences: Positive = 1000
     """Steps below which training refuses to start."""
     min_commit_rate: Share = 0.02
-    """Fossilised seeds per episode under the policy below which training stops as collapsed."""
+    """P(germinates at least once) x P(fossilises at least once), on logged states, below which training stops as
+    collapsed."""
     threads: Annotated[int, Field(ge=1, le=64)] = 1
     replay: ReplayConfig = ReplayConfig()
 
@@ -258,6 +286,7 @@ class TrialConfig(Contract):
     """Closed-loop trials on held-out hosts."""
 
     hosts_per_family: Positive = 32
+    """Of trials; a judgement takes more where that is needed for ``gate.min_episodes``."""
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
     bootstrap_samples: Annotated[int, Field(ge=200, le=1_000_000)] = 10_000
 
@@ -266,6 +295,9 @@ class GateConfig(Contract):
     """Bounds of the gate."""
 
     min_episodes: Positive = 150
+    require_plan_book: bool = False
+    """Whether a set that Simic does not ship must have a plan book too; shipped sets always must. Without a book there
+    is no comparison with blind, and the heuristic follows its default rules."""
     min_confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
     """Of the intervals whose lower bounds are judged."""
     margin_over_baselines: Annotated[float, Field(ge=0.0)] = 0.0
@@ -273,7 +305,8 @@ class GateConfig(Contract):
     margin_over_champion: Annotated[float, Field(ge=0.0)] = 0.0
     """Likewise to the champion."""
     max_regression: Share = 0.05
-    """Relative loss of mean test accuracy against the champion, or against wait, that is still tolerated."""
+    """Relative loss of mean test accuracy, and of mean validation accuracy, against the champion, or against wait, that
+    is still tolerated."""
     min_mean_ratio: Share = 0.05
     """Mean min(1, rho) in the last pass below which learning was too far off-policy."""
     max_governor_rate: Share = 0.02

@@ -9,11 +9,17 @@ from pydantic import Field, model_validator
 from simic.contracts.actions import AlphaCurve, BlueprintName
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.config import RewardConfig
+from simic.contracts.names import CANDIDATE, CHAMPION
 from simic.contracts.receipts import Estimate
 from simic.contracts.state import HISTORY_EPOCHS
 
-__all__ = ["ControllerSpec", "HeuristicRules", "Plan", "PlanBook", "PlannedSeed", "TunedRules"]
+__all__ = ["CONTROLLER_ORDER", "ControllerSpec", "HeuristicRules", "Plan", "PlanBook", "PlannedSeed", "TunedRules"]
 
+CONTROLLER_ORDER = (
+    "wait", "random", "explore", "schedule", "heuristic", "blind", "oracle", "expert", "learned", CHAMPION,
+    CANDIDATE,
+)  # fmt: skip
+"""Order of controllers wherever several are shown: in receipts, tables, pictures and worked queries."""
 Epochs = Annotated[int, Field(ge=0, le=100_000)]
 Turn = Annotated[int, Field(ge=1, le=100_000)]
 AccuracyChange = Annotated[float, Field(ge=-1.0, le=1.0)]
@@ -87,17 +93,17 @@ class TunedRules(Contract):
 
 
 class PlanBook(Contract):
-    """What was found on training hosts of one set: a plan for all, one per family, and rules for the heuristic."""
+    """Baselines that a search found on training hosts of one set: the best plans and the heuristic's best rules."""
 
     set: str
     horizon: Annotated[int, Field(ge=1, le=100_000)]
     """Epochs of the episodes searched on."""
     reward: RewardConfig
-    """What was sought to be large."""
+    """Reward that the search maximises."""
     world_digest: Digest
-    """Of the code of the hosts searched on, the set, the horizon and the reward."""
+    """Digest of the code of the hosts, the set, the horizon and the reward; a book with another one is outdated."""
     seed: Count
-    """Of the draw of rules to try."""
+    """Seed of the random rules that are tried."""
     host_keys: list[Count]
     """Hosts that chose the plans; all of the training split."""
     confirm_keys: list[Count]
@@ -120,6 +126,8 @@ class ControllerSpec(Contract):
     """wait, random, explore, schedule, heuristic, blind, oracle, expert, or learned."""
     policy_path: str | None = None
     """Sealed policy directory of ``learned``."""
+    policy_digest: Digest | None = None
+    """Of the policy that must lie there; null takes any policy that a trusted key sealed."""
     keyring_path: str | None = None
     """Directory of trusted public keys, against which the policy is verified."""
     is_decisive: bool = True
@@ -128,3 +136,5 @@ class ControllerSpec(Contract):
     """The plan of ``schedule``."""
     rules: HeuristicRules | None = None
     """The rules of ``heuristic``; null stands for those of the plan book of the hosts' set."""
+    plans_path: str | None = None
+    """Folder whose plan books come before the shipped ones; null knows only the shipped ones."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, UtcDatetime
+from simic.contracts.base import WHOLE, Contract, UtcDatetime
 
 __all__ = ["EventEnvelope", "Priority"]
 
@@ -24,7 +24,7 @@ class Priority(IntEnum):
 class EventEnvelope(Contract):
     """Addressing, lifetime and attempts around an opaque payload."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Annotated[Literal[1], WHOLE] = 1
     event_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     type: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.]{0,63}$")]
     """Such as ``tamiyo.field_report`` or ``innovation.policy_update``."""

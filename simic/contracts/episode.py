@@ -17,7 +17,15 @@ from simic.contracts.receipts import Receipt
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 
-__all__ = ["EpisodeRecord", "EpochRecord", "SlotRecord", "WatchReport"]
+__all__ = [
+    "AttributionRecord",
+    "AttributionReport",
+    "EpisodeRecord",
+    "EpochRecord",
+    "SeedAttribution",
+    "SlotRecord",
+    "WatchReport",
+]
 
 Text = Annotated[str, Field(max_length=4096)]
 
@@ -102,3 +110,33 @@ class WatchReport(Receipt):
     wait: EpisodeRecord
     over_wait: Finite
     """Return of the episode minus that of ``wait``, points."""
+
+
+class SeedAttribution(Contract):
+    """Share of one active seed in the accuracy of its host."""
+
+    slot: Count
+    blueprint: BlueprintName
+    leave_one_out: Finite
+    """Accuracy with all seeds minus accuracy without this one."""
+    shapley: Finite
+    """Mean gain over all orders in which the seeds can join (Shapley 1953)."""
+
+
+class AttributionRecord(Contract):
+    """Exact account of a host's validation accuracy, from every set of its active seeds.
+
+    The Shapley values of all seeds add up to ``everything - nothing``.
+    """
+
+    nothing: UnitInterval
+    """Accuracy with all seeds off."""
+    everything: UnitInterval
+    """Accuracy with all seeds on."""
+    seeds: list[SeedAttribution]
+
+
+class AttributionReport(WatchReport):
+    """A watched episode with the attribution of its last state."""
+
+    attribution: AttributionRecord

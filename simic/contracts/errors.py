@@ -4,13 +4,14 @@
 
     SimicError                     exit 1
     |-- ConfigError                exit 2   a setting, profile, flag or name is wrong
-    |-- GateRejected               exit 3   the candidate did not pass; the champion stays
+    |-- GateRejectedError          exit 3   the candidate did not pass; the champion stays
     |-- TransientError             exit 4   worth trying again: a lock, a bus or a store is busy or away
-    |-- ContractViolation          exit 1   bytes or rows do not keep a contract
+    |-- ContractError              exit 1   bytes or rows do not keep a contract
     |   `-- DatasetError                    a data set is unusable (one class, NaN, wrong shape)
     |-- IntegrityError             exit 1   a digest or signature does not match what is stored
-    |-- IllegalAction              exit 1   a controller chose what its masks forbid
-    `-- TrainingFailure            exit 1   a non-finite loss, a collapsed policy, too little experience
+    |-- ResourceLimitError         exit 1   more memory, time, temporary disk or open files than this process may use
+    |-- IllegalActionError         exit 1   a controller chose what its masks forbid
+    `-- TrainingError              exit 1   a non-finite loss, a collapsed policy, too little experience
 
 Messages say what was expected, what was found, which id, and what to do next.
 """
@@ -19,13 +20,14 @@ from __future__ import annotations
 
 __all__ = [
     "ConfigError",
-    "ContractViolation",
+    "ContractError",
     "DatasetError",
-    "GateRejected",
-    "IllegalAction",
+    "GateRejectedError",
+    "IllegalActionError",
     "IntegrityError",
+    "ResourceLimitError",
     "SimicError",
-    "TrainingFailure",
+    "TrainingError",
     "TransientError",
 ]
 
@@ -42,7 +44,7 @@ class ConfigError(SimicError):
     exit_code = 2
 
 
-class GateRejected(SimicError):
+class GateRejectedError(SimicError):
     """The candidate did not pass the gate; the champion is untouched."""
 
     exit_code = 3
@@ -54,11 +56,11 @@ class TransientError(SimicError):
     exit_code = 4
 
 
-class ContractViolation(SimicError):
+class ContractError(SimicError):
     """Bytes or rows do not keep the contract they claim."""
 
 
-class DatasetError(ContractViolation):
+class DatasetError(ContractError):
     """A data set cannot train a host."""
 
 
@@ -66,9 +68,13 @@ class IntegrityError(SimicError):
     """What is stored is not what was sealed."""
 
 
-class IllegalAction(SimicError):
+class ResourceLimitError(SimicError):
+    """The work needs more than a limit allows; the same call would need it again, so nothing tries again by itself."""
+
+
+class IllegalActionError(SimicError):
     """An action outside its masks reached the executor."""
 
 
-class TrainingFailure(SimicError):
+class TrainingError(SimicError):
     """Learning stopped because going on would be dishonest."""

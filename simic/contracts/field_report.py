@@ -1,4 +1,4 @@
-"""One decision of one controller on one host, and what came of it."""
+"""The field report: one decision of one controller on one host, with its outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simic.contracts.actions import (
     BlueprintName,
     Head,
 )
-from simic.contracts.base import Contract, Count, NonNegative, UnitInterval, UtcDatetime
+from simic.contracts.base import WHOLE, Contract, Count, NonNegative, UnitInterval, UtcDatetime
 from simic.contracts.state import HostIdentity, SystemState
 
 __all__ = ["FieldReport", "GovernorEvent", "GovernorKind", "Outcome", "StepMetrics"]
@@ -34,55 +34,73 @@ class Outcome(str, Enum):
     """How the observation window ended."""
 
     SUCCESS = "SUCCESS"
+    """Validation accuracy rose by 0.005 or more."""
     NEUTRAL = "NEUTRAL"
+    """Validation accuracy changed by less than 0.005."""
     REGRESSION = "REGRESSION"
+    """Validation accuracy fell by 0.005 or more."""
     ABORTED = "ABORTED"
     """The governor ended the episode in this step."""
 
 
 class GovernorKind(str, Enum):
-    """What the governor saw."""
+    """The failure that the governor detected."""
 
     NON_FINITE = "NON_FINITE"
+    """A loss or a parameter is not finite."""
     DIVERGENCE = "DIVERGENCE"
+    """The training loss exceeds the bound of the governor."""
     COLLAPSE = "COLLAPSE"
-    """The host had learnt something and now gives every sample the same class."""
+    """Accuracy fell, and the host now predicts the same class for every sample."""
 
 
 class GovernorEvent(Contract):
-    """A panic: the host was rolled back and the episode ended."""
+    """An intervention of the governor: the host was rolled back and the episode ended."""
 
     kind: GovernorKind
+    """The failure that was detected."""
     message: Annotated[str, Field(max_length=256)]
+    """The measured value and its bound."""
 
 
 class StepMetrics(Contract):
-    """What the observation window measured; rewards are computed from these and never read by a controller."""
+    """Measurements of the observation window; rewards are computed from them, controllers never read them."""
 
     validation_accuracy_before: UnitInterval
+    """Validation accuracy of the state, to 1e-6."""
     validation_accuracy_after: UnitInterval
-    """On the last step: of the network to be kept, uncommitted seeds off."""
+    """Validation accuracy after the window; on the last step that of the network kept, uncommitted seeds off."""
     validation_loss_before: NonNegative
+    """Validation loss of the state, to a relative 1e-6."""
     validation_loss_after: NonNegative
+    """Validation loss after the window."""
     rent_parameters: Count
-    """Parameters of seeds alive or fossilised during the window."""
+    """Parameters of seeds alive or fossilised during the window; over one epoch the state's `seed_parameters`, plus
+    what germinated, minus at most what was pruned."""
     committed_parameters: Count
-    """Parameters of fossilised seeds after the window."""
+    """Parameters of fossilised seeds after the window: the state's and that which FOSSILIZE addressed."""
     test_accuracy: UnitInterval | None = None
-    """On the last step only; reported, never learned from."""
+    """Test accuracy of the network kept, on the last step only; no learner uses it."""
 
 
 class FieldReport(Contract):
-    """The unit of experience. Key: ``report_id``; order within an episode: ``step``."""
+    """The unit of experience. Key: ``report_id``; order within an episode: ``step``.
 
-    schema_version: Literal[1] = 1
+    An ingest also refuses reports whose fields contradict each other: ``simic.contracts.consistency``.
+    """
+
+    schema_version: Annotated[Literal[1], WHOLE] = 1
+    """Version of this contract."""
     report_id: Id
+    """Id of the report."""
     run_id: Id
-    """The episode."""
+    """Id of the episode."""
     command_id: Id
-    """The decision, as the executor saw it."""
+    """Id of the decision, as the executor received it."""
     step: Annotated[int, Field(ge=0, lt=100_000)]
+    """Number of the decision in its episode, from 0; at most the epoch of the state: a step takes one or more."""
     controller: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+    """Name of the acting controller."""
     policy_version: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Digest of the acting policy; null for a controller without weights."""
     host: HostIdentity
@@ -90,22 +108,28 @@ class FieldReport(Contract):
     available: ActionMasks
     action: Action
     relevant: Annotated[list[Head], Field(min_length=1, max_length=len(HEADS))]
+    """Factors that belong to the operation, in the order of sampling."""
     log_prob_behaviour: BehaviourLogProb
     outcome: Outcome
+    """How the observation window ended."""
     metrics: StepMetrics
     terminated: bool
+    """The episode ended in this step, at the latest at its horizon."""
     truncated: bool
+    """The episode was cut off after this step; never together with `terminated`."""
     governor: GovernorEvent | None = None
     seed_id: Annotated[str, Field(max_length=96)] | None = None
-    """The seed the action addressed: ``<run_id>/<slot>/<germination number>``."""
+    """The seed the action addressed: ``<run_id>/<slot>/<germination number>``; null for WAIT and nothing else."""
     blueprint_id: BlueprintName | None = None
-    """The blueprint of that seed."""
+    """The blueprint of that seed; null for WAIT and nothing else."""
     observation_window_epochs: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Epochs between the decision and the measurements."""
     mitigation: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=16, default_factory=list)]
-    """What the governor did."""
+    """What the governor did; empty without a governor event."""
     issued_at: UtcDatetime
+    """Time at which the report was made."""
     final_state: SystemState | None = None
-    """The state after the window; on the last report of an episode only."""
+    """The state after the window; on the last report of an episode only. Its epoch is the state's plus the window."""
 
     @model_validator(mode="after")
     def _tells_one_story(self) -> FieldReport:

@@ -1,4 +1,4 @@
-"""What the keeper of the lake and the doctor report."""
+"""Reports of lake maintenance and of the doctor."""
 
 from __future__ import annotations
 

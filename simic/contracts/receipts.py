@@ -8,12 +8,13 @@ from __future__ import annotations
 from enum import Enum
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite, UtcDatetime
 from simic.contracts.policy_update import PolicyUpdate, SemanticVersion
 
 __all__ = [
+    "SEAL_FIELDS",
     "CollectionReceipt",
     "ControllerTrial",
     "Criterion",
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 Text = Annotated[str, Field(max_length=4096)]
+SEAL_FIELDS = frozenset({"key_id", "signature"})
+"""Fields that stand beside those of a receipt where it is sealed; no receipt has fields of these names."""
 
 
 class Provenance(NamedTuple):
@@ -163,13 +166,20 @@ class TrainingReport(Receipt):
 
 
 class Estimate(Contract):
-    """A paired mean difference with its percentile-bootstrap interval."""
+    """A paired mean difference with its percentile-bootstrap interval; the mean lies within."""
 
     mean: Finite
     lower: Finite
     upper: Finite
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
-    n: Count
+    n: Annotated[int, Field(ge=2, le=2**53)]
+    """Pairs."""
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Estimate:
+        if not self.lower <= self.mean <= self.upper:
+            raise ValueError(f"expected lower <= mean <= upper, found {self.lower}, {self.mean}, {self.upper}")
+        return self
 
 
 class FamilyTrial(Contract):
@@ -209,6 +219,8 @@ class TrialReport(Receipt):
     controllers: list[ControllerTrial]
     plans_digest: Digest | None
     """Of the plan book that ``heuristic``, ``blind``, ``oracle`` and ``expert`` follow."""
+    without_book: list[Text] = Field(default_factory=list)
+    """What lacks because the set has no plan book: controllers left out, and ``heuristic`` on its default rules."""
 
 
 class ValidationReport(Receipt):

@@ -15,6 +15,7 @@ __all__ = [
     "EpisodeCounts",
     "GroupDifference",
     "Pin",
+    "PolicyStatus",
     "Pruned",
     "RowCounts",
     "SnapshotCheck",
@@ -23,7 +24,6 @@ __all__ = [
     "SnapshotPruning",
     "SnapshotSummary",
     "SnapshotUse",
-    "Standing",
 ]
 
 REASON_CHARACTERS = 4096
@@ -40,7 +40,7 @@ class Pin(Contract):
     at: UtcDatetime
 
 
-class Standing(str, Enum):
+class PolicyStatus(str, Enum):
     """What became of a policy."""
 
     CHAMPION = "champion"
@@ -59,7 +59,7 @@ class SnapshotUse(Contract):
     """A policy that learned from a snapshot, in its own training or in that of a policy it went on from."""
 
     policy: Digest
-    standing: Standing
+    standing: PolicyStatus
     is_direct: bool
     """Whether its own training read the snapshot."""
 

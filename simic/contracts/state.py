@@ -1,4 +1,4 @@
-"""What a controller sees: the host as a graph of layers and slots around one context."""
+"""The observation of a controller: the host as a graph of layers and slots around one context node."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from simic.contracts.actions import BlueprintName
 from simic.contracts.base import Contract, Count, Finite, NonNegative, UnitInterval
 from simic.contracts.lifecycle import SeedStage
+from simic.contracts.names import KEY_LIMIT
 
 __all__ = [
     "HISTORY_EPOCHS",
@@ -36,22 +37,27 @@ class HostIdentity(Contract):
     set: Name
     """The world the host belongs to, such as ``benchmark``."""
     family: Name
-    key: Annotated[int, Field(ge=0, lt=2**31)]
-    """Fixes family, data, initial weights and noise."""
+    """The family of the host: its task and architecture."""
+    key: Annotated[int, Field(ge=0, lt=KEY_LIMIT)]
+    """Determines family, data, initial weights and noise."""
 
 
 class LayerKind(str, Enum):
     """The role of a layer node."""
 
     STEM = "STEM"
+    """First layer: input to hidden features."""
     BLOCK = "BLOCK"
+    """Hidden layer or residual block."""
     HEAD = "HEAD"
+    """Last layer: hidden features to classes."""
 
 
 class LayerNode(Contract):
     """One layer of the host."""
 
     kind: LayerKind
+    """Role of the layer."""
     width: Small
     """Output features."""
     hidden_width: Small | None = None
@@ -61,23 +67,30 @@ class LayerNode(Contract):
     activation_spread: NonNegative | None = None
     """Standard deviation over validation samples of ln |output|; null before it was measured."""
     weight_norm: NonNegative | None = None
+    """L2 norm of the parameters of the layer."""
     gradient_norm: NonNegative | None = None
-    """Mean over the epoch's steps, before clipping; null before the first epoch."""
+    """L2 norm of the gradient, mean over the steps of the epoch, before clipping; null before the first epoch."""
 
 
 class SeedState(Contract):
     """One slot and the seed in it, if any."""
 
     stage: SeedStage
+    """Stage of the slot."""
     blueprint: BlueprintName | None = None
+    """Architecture of the seed; null for an empty slot and nothing else."""
     alpha: UnitInterval = 0.0
+    """Blending weight: 0 leaves the output of the host unchanged, 1 applies the seed in full."""
     alpha_target: UnitInterval | None = None
+    """Value that alpha moves to; null while there is no ramp."""
     stage_epochs: Small
     """Epochs since the slot entered its stage."""
     age_epochs: Small | None = None
     """Epochs since germination."""
     tempo: Small | None = None
+    """Most epochs of training in isolation before the host starts to blend the seed by itself."""
     gradient_norm: NonNegative | None = None
+    """L2 norm of the gradient of the seed, mean over the steps of the epoch; null until measured."""
     gradient_health: UnitInterval | None = None
     """Share of the epoch's steps whose gradient was finite and not zero."""
     contribution: Finite | None = None
@@ -87,6 +100,7 @@ class SeedState(Contract):
     contribution_epochs: Small | None = None
     """Epochs since the contribution was measured; 0 is fresh."""
     parameters: Small = 0
+    """Number of parameters of the seed; 0 for an empty slot."""
     risk: UnitInterval | None = None
     """|alpha delta| / |h| on the last validation pass, capped at 1."""
 
@@ -114,8 +128,11 @@ class HardwareContext(Contract):
     """Where the host trains."""
 
     device: Annotated[str, Field(max_length=64)]
+    """Name of the device, such as cpu or cuda:0."""
     threads: Annotated[int, Field(ge=1, le=4096)]
+    """Threads of the process that trains the host."""
     dtype: Annotated[str, Field(max_length=16)] = "float32"
+    """Type of the parameters of the host."""
 
 
 History = Annotated[list[Finite], Field(max_length=HISTORY_EPOCHS)]
@@ -131,19 +148,25 @@ class SystemState(Contract):
     seeds_alive: Small
     """Seeds that count against the budget: alive or fossilised."""
     seeds_max: Small
+    """Budget of seeds alive or fossilised."""
     seed_parameters: Count
     """Parameters of seeds alive or fossilised."""
     train_loss: NonNegative | None = None
     """Mean over the last epoch; null before the first."""
     train_accuracy: UnitInterval | None = None
+    """Mean over the last epoch; null before the first."""
     validation_loss: NonNegative
+    """Mean over the validation samples, of the network as it now runs."""
     validation_accuracy: UnitInterval
     """Of the network as it now runs, blended seeds included."""
     committed_validation_accuracy: UnitInterval | None = None
     """Of the network to be kept, uncommitted seeds off; measured in a final state only."""
     train_loss_history: History
+    """Training losses of the last epochs, oldest first, at most 5."""
     validation_loss_history: History
+    """Validation losses of the last epochs, oldest first, at most 5; the last is the present one."""
     validation_accuracy_history: History
+    """Validation accuracies of the last epochs, oldest first, at most 5; the last is the present one."""
     slots: Annotated[list[SeedState], Field(max_length=1024)]
     graph: HostGraph
     hardware: HardwareContext

@@ -1,1 +1,1 @@
-"""Controllers: from what is seen of many hosts to one masked, factored action each."""
+"""Controllers: map observations of many hosts to one masked, factored action per host."""

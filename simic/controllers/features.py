@@ -1,10 +1,9 @@
-"""From observations to node features: bounded, fixed transforms, and nothing but the state.
+"""Node features of observations: bounded, fixed transforms of the state.
 
-Every number passes through one of: a share in [0, 1] as it is; ``log1p`` of a count, norm or loss; a difference;
-a logarithm of a ratio; all are clipped to +-``BOUND``. A number that can be absent has the value 0 and a companion
-column ``<name>_valid`` of 0; present, it has its value and a flag of 1. Scaling to mean 0 and deviation 1 is learned
-from a snapshot and belongs to the policy. Positions come from the graph's topology, never from list order, so
-renumbering nodes only renumbers rows.
+A feature is a share in [0, 1], ``log1p`` of a count, norm or loss, a difference, or the logarithm of a ratio; all are
+clipped to +-``BOUND``. A number that can be absent has a companion column ``<name>_valid``; absent, both are 0.
+Normalisation is fitted to a snapshot and belongs to the policy. Positions come from the graph's topology, never from
+list order, so renumbering nodes only permutes rows.
 
 Shapes: N hosts, S slots, L layers, E edges, K blueprints.
 """
@@ -29,9 +28,9 @@ __all__ = ["BOUND", "FEATURES", "FEATURE_VERSION", "encode", "feature_names"]
 Array = NDArray[Any]
 
 BOUND = 12.0
-"""No feature leaves [-BOUND, BOUND]."""
+"""Features are clipped to [-BOUND, BOUND]."""
 _TINY_LOSS = 1e-3
-"""Floor of a loss inside a logarithm; far below what a host reaches."""
+"""Floor of a loss inside a logarithm; far below the loss of any host."""
 
 _DELTAS = tuple(
     f"{quantity}_delta_{age}"
@@ -79,19 +78,19 @@ FEATURES: dict[str, tuple[str, ...]] = {
         *_with_flags("hidden_width", "spread", "spread_rise", "weight_norm", "gradient_norm"),
     ),
 }
-"""Column names per node type; slots carry one column ``blueprint=<name>`` per known blueprint after these."""
+"""Column names per node type; slots have one further column ``blueprint=<name>`` per blueprint."""
 
 FEATURE_VERSION = hashlib.sha256(repr(sorted(FEATURES.items())).encode()).hexdigest()[:16]
-"""Changes whenever a name, or the order of names, changes."""
+"""Digest of all names in order, 16 hexadecimal characters."""
 
 
 def feature_names(blueprints: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """All columns per node type for a blueprint vocabulary."""
+    """Return all columns per node type for a blueprint vocabulary."""
     return {**FEATURES, "slot": (*FEATURES["slot"], *(f"blueprint={name}" for name in blueprints))}
 
 
 def encode(observations: Observations) -> GraphBatch:
-    """N graphs, float32; a pure function of the observations."""
+    """Return N graphs of float32 features; a pure function of the observations."""
     connects = observations.connects + np.repeat(observations.layer_ptr[:-1], np.diff(observations.connects_ptr))
     counts = np.diff(observations.monitors_ptr)
     offsets = np.stack([np.repeat(ptr[:-1], counts) for ptr in (observations.slot_ptr, observations.layer_ptr)])
@@ -118,7 +117,7 @@ def encode(observations: Observations) -> GraphBatch:
 
 
 def _matrix(columns: Mapping[str, Array], names: Sequence[str]) -> NDArray[np.float32]:
-    """float32 [rows, columns] in the order of ``names``."""
+    """Return float32 [rows, columns] in the order of ``names``, clipped."""
     out = np.empty((len(next(iter(columns.values()))), len(names)), dtype=np.float32)
     for index, name in enumerate(names):
         out[:, index] = columns[name]
@@ -126,14 +125,14 @@ def _matrix(columns: Mapping[str, Array], names: Sequence[str]) -> NDArray[np.fl
 
 
 def _optional(columns: dict[str, Array], name: str, values: Array, valid: Array | None = None) -> None:
-    """Add a number that may be NaN, or is absent where ``valid`` says so, and its flag."""
+    """Add an optional number and its flag; it is absent where NaN or not ``valid``."""
     present = np.isfinite(values) if valid is None else valid & np.isfinite(values)
     columns[name] = np.where(present, values, 0.0)
     columns[f"{name}_valid"] = present
 
 
 def _context_columns(observations: Observations) -> dict[str, Array]:
-    """[N] each."""
+    """Return the context columns, [N] each."""
     system = observations.system
     epoch, horizon = system["epoch"].astype(np.float64), system["horizon"].astype(np.float64)
     train, validation = system["train_loss"].astype(np.float64), system["validation_loss"].astype(np.float64)
@@ -164,7 +163,7 @@ def _context_columns(observations: Observations) -> dict[str, Array]:
 
 
 def _layer_columns(observations: Observations, connects: Array) -> dict[str, Array]:
-    """[L] each; ``connects`` [2, E] in batch numbering."""
+    """Return the layer columns, [L] each; ``connects`` [2, E] is in batch numbering."""
     layers = observations.layers
     columns: dict[str, Array] = {
         **{f"kind={kind.value}": layers["kind"] == index for index, kind in enumerate(LAYER_KINDS)},
@@ -183,7 +182,7 @@ def _layer_columns(observations: Observations, connects: Array) -> dict[str, Arr
 
 
 def _slot_columns(observations: Observations, layer: Mapping[str, Array], monitors: Array) -> dict[str, Array]:
-    """[S] each; ``layer`` holds the finished layer columns, ``monitors`` [2, E] is in batch numbering."""
+    """Return the slot columns, [S] each, from the layer columns; ``monitors`` [2, E] is in batch numbering."""
     slots = observations.slots
     slot, monitored = monitors
     columns: dict[str, Array] = {
@@ -214,7 +213,7 @@ def _slot_columns(observations: Observations, layer: Mapping[str, Array], monito
 
 
 def _mean_over(groups: Array, values: Array, count: int) -> NDArray[np.float64]:
-    """Mean of the finite ``values`` [E] per group [count]; NaN for a group without any."""
+    """Return the mean of the finite ``values`` [E] per group [count]; NaN for a group without any."""
     present = np.isfinite(values)
     total = np.bincount(groups[present], weights=values[present].astype(np.float64), minlength=count)
     number = np.bincount(groups[present], minlength=count)
@@ -222,9 +221,9 @@ def _mean_over(groups: Array, values: Array, count: int) -> NDArray[np.float64]:
 
 
 def _depth(connects: Array, layer_ptr: Array) -> NDArray[np.float64]:
-    """Longest path from a source, as a share of the deepest layer's of the same host: [L] in [0, 1].
+    """Return the longest path from a source as a share of the longest one in the host: [L] in [0, 1].
 
-    A cycle cannot be ranked; its layers stop at the host's number of layers.
+    Layers of a cycle count as deep as the host has layers.
     """
     source, target = connects
     lengths = np.diff(layer_ptr)

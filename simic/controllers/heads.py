@@ -1,12 +1,12 @@
-"""The factored, masked distribution over actions that the network's outputs stand for.
+"""The factored, masked action distribution of the network's outputs.
 
-An action is made in the order op, slot | op, then blueprint, alpha target, speed, curve and tempo | slot. Every head is
+The order of the heads is op, slot | op, then blueprint, alpha target, speed, curve and tempo | slot. Every head is
 
     pi(a) = (1 - e) softmax(logits over available)(a) + e / #available            (e = exploration)
 
-a smooth mixture: unlike a floor that clamps, it leaves no logit without a gradient, and acting and learning use the
-very same formula. Heads that do not belong to the operation (*relevant* masks) have log-probability 0, entropy 0 and
-KL 0, and send no gradient. Where nothing is available to an irrelevant head its table is meaningless but finite.
+a smooth mixture: unlike a clamped floor it gives every logit a gradient, and acting and learning use the same formula.
+Heads that an operation does not use are irrelevant: log-probability 0, entropy 0, KL 0, no gradient. The table of an
+irrelevant head without available choices is finite and unused.
 
 Shapes: N graphs, S slots, M the most slots of one graph, K blueprints, C choices of a head, A heads.
 """
@@ -25,13 +25,12 @@ from torch.nn import functional
 
 from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Head
 from simic.contracts.batches import HEAD_INDEX, Decisions, Masks
-from simic.controllers import choice
+from simic.controllers import sampling
 from simic.controllers.network import NetworkOutput
 
 __all__ = [
     "LogProb",
     "MaskTensors",
-    "decisive",
     "entropy",
     "equal_noise_sum",
     "head_mean",
@@ -39,6 +38,7 @@ __all__ = [
     "log_prob",
     "relevant_heads",
     "sample",
+    "sample_op_greedy_factors",
 ]
 
 _IMPOSSIBLE = -1e30
@@ -48,7 +48,7 @@ _RELEVANT = torch.tensor([[head in RELEVANT_HEADS[op] for head in HEADS] for op 
 
 
 class MaskTensors(NamedTuple):
-    """What is available, as tensors."""
+    """Action masks as tensors."""
 
     op: Tensor
     """bool [N, ops]"""
@@ -59,12 +59,12 @@ class MaskTensors(NamedTuple):
 
     @staticmethod
     def of(masks: Masks) -> MaskTensors:
-        """Copies of NumPy masks."""
+        """Copy NumPy masks to tensors."""
         return MaskTensors(torch.tensor(masks.op), torch.tensor(masks.slot), torch.tensor(masks.blueprint))
 
 
 class LogProb(NamedTuple):
-    """Natural logarithms."""
+    """Log-probabilities (natural logarithm) of actions."""
 
     heads: Tensor
     """[N, A]; 0 where irrelevant."""
@@ -73,14 +73,14 @@ class LogProb(NamedTuple):
 
 
 def relevant_heads(actions: Tensor) -> Tensor:
-    """bool [N, A] for actions int [N, A]."""
+    """Return bool [N, A]: the heads that the operations of actions int [N, A] use."""
     return _RELEVANT.to(actions.device)[actions[:, 0].long()]
 
 
 def log_prob(
     output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, actions: Tensor, exploration: float
 ) -> LogProb:
-    """Of ``actions`` int [N, A] (-1 where irrelevant) under the mixture."""
+    """Return log-probabilities of ``actions`` int [N, A] (-1 where irrelevant) under the mixture."""
     relevant = relevant_heads(actions)
     tables = _tables(output, slot_ptr, masks, actions, exploration)
     chosen = [
@@ -92,8 +92,10 @@ def log_prob(
 
 
 def entropy(output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, actions: Tensor, exploration: float) -> Tensor:
-    """[N, A] nats: of the op head, and of every head that is relevant to the *taken* action given that action's
-    operation and slot; 0 where irrelevant. Average with ``head_mean``, which ignores irrelevant entries."""
+    """Return entropies [N, A] in nats, given the taken operation and slot; 0 where irrelevant.
+
+    Average with ``head_mean``, which ignores irrelevant entries.
+    """
     tables = _tables(output, slot_ptr, masks, actions, exploration)
     entropies = [-(table.exp() * table).sum(1) for table in tables.values()]
     return torch.where(relevant_heads(actions), torch.stack(entropies, dim=1), 0.0)
@@ -107,9 +109,9 @@ def kl(
     actions: Tensor,
     exploration: float,
 ) -> Tensor:
-    """[N, A] KL(output || other) of each head given the taken operation and slot; 0 where irrelevant.
+    """Return KL(output || other) [N, A] of each head given the taken operation and slot; 0 where irrelevant.
 
-    The joint KL is the sum over heads, so a head that does not matter cannot inflate it.
+    The joint KL is the sum over heads, so an irrelevant head cannot inflate it.
     """
     ours = _tables(output, slot_ptr, masks, actions, exploration)
     theirs = _tables(other, slot_ptr, masks, actions, exploration)
@@ -118,15 +120,16 @@ def kl(
 
 
 def head_mean(values: Tensor, relevant: Tensor) -> Tensor:
-    """[A]: mean of ``values`` [N, A] over the rows where the head is ``relevant``; 0 without gradient if nowhere."""
+    """Return [A]: the mean of ``values`` [N, A] over rows where the head is ``relevant``; 0 if there is none."""
     return torch.where(relevant, values, 0.0).sum(0) / relevant.sum(0).clamp(min=1)
 
 
 def equal_noise_sum(values: Tensor, relevant: Tensor) -> Tensor:
-    """[]: sum over heads of ``values`` [N, A], each head's own sum over its k relevant rows divided by sqrt(N k).
+    """Return the sum over heads of ``values`` [N, A], each head's sum over its k relevant rows divided by sqrt(N k).
 
-    A mean over all N rows would leave a head that matters once an episode with next to no gradient, and one over its k
-    rows with sqrt(N / k) times the noise of the rest; halfway, noise of one size per row has one size in every head.
+    A mean over all N rows would leave a head that is relevant once per episode almost without gradient; a mean over
+    its k rows would have sqrt(N / k) times the noise of the others. With sqrt(N k), equal noise per row gives equal
+    noise in every head.
     """
     rows = torch.where(relevant, values, 0.0).sum(0)
     return (rows / (len(values) * relevant.sum(0).clamp(min=1)).sqrt()).sum()
@@ -139,17 +142,19 @@ def sample(
     uniforms: NDArray[np.float64],
     exploration: float,
 ) -> Decisions:
-    """By inverse CDF from the mixture; the log-probabilities reported are the mixture's."""
-    return choice.sample(_Mixture(output, slot_ptr, masks, exploration), uniforms)
+    """Sample from the mixture by inverse CDF, with the mixture's log-probabilities."""
+    return sampling.sample(_Mixture(output, slot_ptr, masks, exploration), uniforms)
 
 
-def decisive(output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, uniforms: NDArray[np.float64]) -> Decisions:
-    """Without exploration: the operation drawn, the likeliest choice of every other head; see ``choice.decisive``."""
-    return choice.decisive(_Mixture(output, slot_ptr, masks, 0.0), uniforms)
+def sample_op_greedy_factors(
+    output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, uniforms: NDArray[np.float64]
+) -> Decisions:
+    """Sample the operation without exploration and take the most likely choice of every other head."""
+    return sampling.sample_op_greedy_factors(_Mixture(output, slot_ptr, masks, 0.0), uniforms)
 
 
 class _Mixture:
-    """The distribution as probability tables for ``choice``."""
+    """The mixture as a ``FactoredDistribution``."""
 
     def __init__(self, output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, exploration: float) -> None:
         self._output, self._slot_ptr, self._masks, self._exploration = output, slot_ptr, masks, exploration
@@ -186,7 +191,7 @@ def _tables(
 
 
 def _slot_table(output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, ops: Tensor, exploration: float) -> Tensor:
-    """[N, M]: the operation's pointer over the slots of each graph."""
+    """Return [N, M]: the operation's pointer over the slots of each graph, as log-probabilities."""
     lengths = slot_ptr.diff()
     width = max(int(lengths.max()), 1) if len(lengths) else 1
     place = torch.arange(width, device=slot_ptr.device)
@@ -201,7 +206,7 @@ def _slot_table(output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, ops
 def _factor_tables(
     output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, slots: Tensor, exploration: float
 ) -> dict[Head, Tensor]:
-    """[N, C] of the heads that hang on the chosen slot [N]."""
+    """Return log-probabilities [N, C] of the heads that depend on the chosen slot [N]."""
     rows = slot_ptr[:-1] + slots
     logits = {
         Head.BLUEPRINT: output.blueprint,
@@ -221,7 +226,7 @@ def _factor_tables(
 
 
 def _mixture(logits: Tensor, available: Tensor, exploration: float) -> Tensor:
-    """[N, C] log of the mixture; rows without anything available are treated as if all were."""
+    """Return the logarithm of the mixture [N, C]; a row without available choices counts as fully available."""
     usable = available | ~available.any(1, keepdim=True)
     policy = functional.log_softmax(logits.masked_fill(~usable, _IMPOSSIBLE), dim=1)
     if exploration == 0.0:

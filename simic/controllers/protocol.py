@@ -1,26 +1,50 @@
-"""What every controller is: scripted ones and learned ones act through this one door."""
+"""The interface of all controllers, scripted and learned."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
 from simic.contracts.batches import Decisions, Masks, Observations
+from simic.contracts.controllers import ControllerSpec
+from simic.contracts.state import HostIdentity
 
-__all__ = ["Controller"]
+__all__ = ["Controller", "ControllerContext", "Verified", "Verify"]
 
 
 class Controller(Protocol):
-    """Decides for N hosts at once; holds no generator, so equal arguments give equal decisions."""
+    """Decides for N hosts at once, without random state: equal arguments give equal decisions."""
 
     @property
     def name(self) -> str:
-        """As reported with every decision."""
+        """Return the name that is reported with every decision."""
 
     @property
     def policy_version(self) -> str | None:
-        """Digest of the acting policy; None for a controller without weights."""
+        """Return the digest of the policy, or None for a controller without weights."""
 
     def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[Any]) -> Decisions:
-        """One action per host; ``uniforms`` float64 [N, heads] in [0, 1) are the only source of chance."""
+        """Return one legal action per host; ``uniforms`` float64 [N, heads] in [0, 1) are the only random numbers."""
+
+
+class Verified(NamedTuple):
+    """The content of a verified seal."""
+
+    digest: str
+    files: Mapping[str, str]
+    """SHA-256 in hexadecimal of each sealed file, by name."""
+
+
+Verify = Callable[[Path], Verified]
+"""Verifies a sealed directory and returns its seal, or raises IntegrityError."""
+
+
+class ControllerContext(NamedTuple):
+    """Arguments of a controller's ``make``: spec, hosts in the order of the observations, and seal verifier."""
+
+    spec: ControllerSpec
+    hosts: Sequence[HostIdentity]
+    verify: Verify | None = None

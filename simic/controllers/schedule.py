@@ -1,8 +1,4 @@
-"""Fixed plans: germinate at an epoch, and otherwise advance and fossilise as soon as either is legal.
-
-``schedule`` follows the plan it is given, ``blind`` the best one for all hosts, and ``oracle`` the best one for each
-host's true family, which no honest controller can see: it marks how much there is to gain.
-"""
+"""Open-loop plans: germinate at a given epoch, and advance and fossilise as soon as either is legal."""
 
 from __future__ import annotations
 
@@ -15,12 +11,10 @@ from numpy.typing import NDArray
 from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, HEADS, TEMPOS, Op
 from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations
 from simic.contracts.controllers import Plan, PlannedSeed
-from simic.contracts.errors import ConfigError, ContractViolation
-from simic.controllers.choice import certain
-from simic.controllers.plans import family_plans, load_plans, one_set
-from simic.controllers.request import Request
+from simic.contracts.errors import ConfigError, ContractError
+from simic.controllers.sampling import deterministic
 
-__all__ = ["PlannedStep", "ScheduleController", "compile_seed", "make_blind", "make_oracle", "make_schedule"]
+__all__ = ["PlannedStep", "ScheduleController", "compile_seed"]
 
 
 class PlannedStep(NamedTuple):
@@ -35,18 +29,18 @@ class PlannedStep(NamedTuple):
     tempo: int
 
     def index_in(self, vocabulary: Mapping[str, int]) -> int:
-        """Of the blueprint; one that no host knows is a ConfigError."""
+        """Return the blueprint's index in a vocabulary; raise ConfigError if it is unknown."""
         if self.blueprint not in vocabulary:
             raise ConfigError(f"plan wants blueprint {self.blueprint!r}; known are {sorted(vocabulary)}")
         return vocabulary[self.blueprint]
 
     def row(self, op: Op, slot: int, blueprint: int) -> list[int]:
-        """Action [heads]; irrelevant heads are dropped later."""
+        """Return an action [heads]; irrelevant heads are removed later."""
         return [OP_INDEX[op], slot, blueprint, self.target, self.speed, self.curve, self.tempo]
 
 
 class ScheduleController:
-    """One plan per host; looks at the epoch and at what is legal, and at nothing else."""
+    """Follows one plan per host from epoch and masks alone."""
 
     policy_version: str | None = None
 
@@ -55,16 +49,16 @@ class ScheduleController:
         self._plans = [[compile_seed(seed) for seed in plan.seeds] for plan in plans]
 
     def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[Any]) -> Decisions:  # noqa: ARG002
-        """One legal action per host."""
+        """Return one legal action per host."""
         if len(observations) != len(self._plans):
-            raise ContractViolation(f"{len(self._plans)} plans cannot steer {len(observations)} hosts")
+            raise ContractError(f"{len(self._plans)} plans cannot steer {len(observations)} hosts")
         actions = np.zeros((len(observations), len(HEADS)), dtype=np.int16)
         vocabulary = {name: index for index, name in enumerate(observations.blueprints)}
         epochs = observations.system["epoch"].tolist()
         for host, plan in enumerate(self._plans):
             own = slice(observations.slot_ptr[host], observations.slot_ptr[host + 1])
             actions[host] = _next(plan, epochs[host], masks.slot[own], masks.blueprint[host], vocabulary)
-        return certain(actions)
+        return deterministic(actions)
 
 
 def _next(
@@ -74,7 +68,7 @@ def _next(
     blueprints: NDArray[np.bool_],
     vocabulary: Mapping[str, int],
 ) -> list[int]:
-    """The action [heads] of one host; ``legal`` [slots, ops], ``blueprints`` [K]."""
+    """Return the action [heads] of one host; ``legal`` bool [slots, ops], ``blueprints`` bool [K]."""
     for step in plan:
         blueprint = step.index_in(vocabulary)
         is_possible = step.slot < len(legal) and legal[step.slot, OP_INDEX[Op.GERMINATE]] and blueprints[blueprint]
@@ -89,7 +83,7 @@ def _next(
 
 
 def compile_seed(seed: PlannedSeed) -> PlannedStep:
-    """Head indices of a planned seed; a value that no head offers is a ConfigError."""
+    """Return a planned seed as head indices; raise ConfigError for a value that no head has."""
     chosen = (seed.alpha_target, seed.alpha_speed, seed.alpha_curve, seed.tempo)
     options: tuple[Sequence[Any], ...] = (ALPHA_TARGETS, ALPHA_SPEEDS, ALPHA_CURVES, TEMPOS)
     for value, known in zip(chosen, options, strict=True):
@@ -97,22 +91,3 @@ def compile_seed(seed: PlannedSeed) -> PlannedStep:
             raise ConfigError(f"plan wants {value}, which is none of {list(known)}")
     indices = [known.index(value) for value, known in zip(chosen, options, strict=True)]
     return PlannedStep(seed.epoch, seed.slot, seed.blueprint, *indices)
-
-
-def make_schedule(request: Request) -> ScheduleController:
-    """The plan of the spec, for every host."""
-    if request.spec.plan is None:
-        raise ConfigError("controller 'schedule' needs a plan")
-    return ScheduleController("schedule", [request.spec.plan] * len(request.hosts))
-
-
-def make_blind(request: Request) -> ScheduleController:
-    """The best plan that looks at nothing, for every host."""
-    name = one_set(request.hosts)
-    plan = Plan() if name is None else load_plans(name).blind
-    return ScheduleController("blind", [plan] * len(request.hosts))
-
-
-def make_oracle(request: Request) -> ScheduleController:
-    """The best plan of each host's family."""
-    return ScheduleController("oracle", family_plans(request.hosts))

@@ -1,1 +1,2 @@
-"""Landed reports to immutable, content-addressed snapshots; the rules are the numbered SQL files beside this."""
+"""Landed reports to immutable, content-addressed snapshots; the rules are the numbered SQL files in
+``curation/sql``."""

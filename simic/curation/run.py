@@ -1,7 +1,8 @@
-"""Landed reports to a snapshot: the numbered SQL files, in order, on a bounded DuckDB."""
+"""Curation: runs the numbered SQL files over all landed reports and publishes the result as a snapshot."""
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -12,34 +13,35 @@ import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from simic.contracts.config import CurateConfig
-from simic.contracts.errors import ConfigError, ContractViolation, IntegrityError, TransientError
-from simic.contracts.receipts import PolicyVersion, Provenance, SnapshotManifest
+from simic.contracts.errors import ContractError, IntegrityError, TransientError
+from simic.contracts.receipts import Provenance, SnapshotManifest
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE, Split
-from simic.curation.snapshot import describe_files, publish, snapshot_digest, write_settings
 from simic.curation.statements import (
+    OnStatement,
     Statement,
-    Watch,
     create_tables,
+    ignore,
     load_statements,
     sql_digest,
-    unwatched,
     write_outputs,
 )
-from simic.lake.duck import PLACES, connect, create_table
-from simic.lake.held import drop_parts, hold_parts
+from simic.lake.duck import ROW_ID_STRIDE, connect, create_table
+from simic.lake.duck_views import create_parts_view
 from simic.lake.lake import Lake, open_lake
-from simic.lake.ledger import Ledger
 from simic.lake.parts import ledger_digest
-from simic.lake.policies import POLICIES_LEDGER
-from simic.lake.relations import create_parts_view
+from simic.ledgers.policies import champion_versions
 from simic.runtime.clock import Clock
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
+from simic.snapshots.format import describe_files, publish, snapshot_digest, write_settings
+from simic.snapshots.parts import link_parts, unlink_unused
 from simic.trust.canonical import digest_of
 
-__all__ = ["LAWS", "curate"]
+__all__ = ["CONSTANTS", "curate", "why_empty"]
 
-LAWS: dict[str, object] = {
+_LOG = logging.getLogger(__name__)
+
+CONSTANTS: dict[str, object] = {
     "points_tolerance": 1e-9,  # what rounding may leave of an identity between points
     "chain_tolerance": 1e-6,  # likewise between accuracies, which travel as float32
     "parameters_most": float(2**53),  # as many as a report may name
@@ -50,7 +52,23 @@ LAWS: dict[str, object] = {
     "least_log_prob": -10.0,  # likelier than 1 in 20,000; importance weights of rarer decisions say nothing
     "statistics_episodes": 5_000,
 }
-"""Constants that are no settings: accuracies are shares, logarithms natural."""
+"""Constants of the SQL that are not settings; accuracies are shares, logarithms natural."""
+_CAUSES = {
+    "conflict": "another content under an id that landed before",
+    "duplicate": "landed before",
+    "same_content": "landed before under another id",
+    "expired": "older than curate.ttl_days",
+    "stale": "of a policy further behind than curate.max_versions_behind",
+    "evicted": "beyond curate.max_mb",
+    "other_horizon": "of another horizon than world.horizon",
+    "mixed_identity": "of episodes with two hosts or two policies",
+    "overlap": "of episodes with two reports of one step",
+    "gap": 'of episodes without all their steps; `simic sql "SELECT * FROM quarantine"` may hold those missing',
+    "unfinished": "of episodes without an end",
+    "ends_twice": "of episodes with more than one end",
+    "broken_chain": "of episodes whose steps do not join",
+}
+"""Meaning of each reason for which curation leaves a row out."""
 _TMP = "curate"
 """Folder below the home's tmp that only the holder of the lock uses."""
 
@@ -62,29 +80,34 @@ def curate(
     *,
     provenance: Provenance,
     clock: Clock,
-    watch: Watch = unwatched,
+    on_statement: OnStatement = ignore,
 ) -> SnapshotManifest:
-    """Seals a snapshot of all committed parts and returns its manifest.
+    """Make a snapshot of all committed parts and return its manifest.
 
-    The same rows under the same settings give the same digest, however they are spread over parts; if that snapshot
-    exists already its first manifest is returned. Reports older than ``config.ttl_days`` at ``clock()`` are left out.
-    ``watch`` is told each SQL file that was done. Raises ContractViolation if nothing has landed or a check finds
-    an offender, IntegrityError for a damaged part.
+    The same rows under the same settings give the same digest, whatever parts they lie in; if that snapshot exists,
+    its manifest is returned. Reports older than ``config.ttl_days`` at ``clock()`` are left out. If no row is left,
+    the snapshot is empty and a warning names the reasons. ``on_statement`` is called with the name of each SQL file
+    after it ran.
+
+    Raises:
+        ContractError: if nothing has landed, or an invariant is violated.
+        IntegrityError: if a part is damaged.
+        TransientError: if the disk is full, or another curation is running.
     """
     started_at = clock()
     with exclusive(home.locks / "curate", "curate"):
         lake = open_lake(home)
         if not lake.parts:
-            raise ContractViolation("nothing has landed yet: run `simic collect` and `simic ingest` first")
-        workshop = home.tmp / _TMP
-        shutil.rmtree(workshop, ignore_errors=True)
-        built = workshop / "snapshot"
+            raise ContractError("nothing has landed yet: run `simic collect` and `simic ingest` first")
+        tmp = home.tmp / _TMP
+        shutil.rmtree(tmp, ignore_errors=True)
+        built = tmp / "snapshot"
         try:
             built.mkdir(parents=True)
             statements = load_statements(config.reward.family)
-            job = _Job(statements, config, _parameters(config, horizon, started_at), watch)
+            job = _Job(statements, config, _parameters(config, horizon, started_at), on_statement)
             counts = _build(lake, job, built)
-            write_settings(built, config, horizon, LAWS)
+            write_settings(built, config, horizon, CONSTANTS)
             (files, sources), rules = describe_files(built), sql_digest(statements)
             digest = snapshot_digest(files, rules)
             manifest = SnapshotManifest(
@@ -107,13 +130,15 @@ def curate(
         except OSError as error:
             raise TransientError(f"cannot write the snapshot: {error.strerror or error}; check space") from error
         finally:
-            shutil.rmtree(workshop, ignore_errors=True)
-        lake.were_read()
+            shutil.rmtree(tmp, ignore_errors=True)
+        lake.mark_verified()
+        if (reasons := why_empty(sealed)) is not None:
+            _LOG.warning("%s", reasons)
         return sealed
 
 
 class _Counts(NamedTuple):
-    """As in the manifest."""
+    """Counts of the manifest."""
 
     rows_in: int
     rows_out: int
@@ -122,10 +147,10 @@ class _Counts(NamedTuple):
 
 
 def _parameters(config: CurateConfig, horizon: int, now: datetime) -> dict[str, object]:
-    """What ``$name`` stands for in the SQL."""
+    """Return the value of each ``$name`` in the SQL."""
     return {
         **config.reward.model_dump(exclude={"family"}),
-        **LAWS,
+        **CONSTANTS,
         "gamma": config.gamma,
         "horizon": horizon,
         "oldest": now - timedelta(days=config.ttl_days),
@@ -133,36 +158,38 @@ def _parameters(config: CurateConfig, horizon: int, now: datetime) -> dict[str, 
         "max_bytes": None if config.max_mb is None else config.max_mb * 2**20,
         "train_share": TRAIN_SHARE,
         "test_share": TEST_SHARE,
-        "places": PLACES,
+        "row_id_stride": ROW_ID_STRIDE,
     }
 
 
 class _Job(NamedTuple):
-    """What to run, and how."""
+    """Statements to run, with their settings and parameters."""
 
     statements: list[Statement]
     config: CurateConfig
     parameters: Mapping[str, object]
-    watch: Watch
+    on_statement: OnStatement
 
 
 def _build(lake: Lake, job: _Job, built: Path) -> _Counts:
-    """Runs the statements over the parts and writes the snapshot's Parquet files into ``built``."""
+    """Run the statements over the parts and write the snapshot's Parquet files into ``built``."""
     config = job.config
-    held = hold_parts(lake, built, lake.home.snapshots.glob("*"))
+    linked = link_parts(lake, built, lake.home.snapshots.glob("*"))
     try:
         with connect(
-            tmp=built.parent / "duckdb", memory_limit_mb=config.memory_limit_mb, threads=config.threads
+            tmp=built.parent / "duckdb",
+            memory_limit_mb=config.memory_limit_mb,
+            threads=config.threads,
+            what="curation",
+            remedy="raise curate.memory_limit_mb",
         ) as connection:
-            create_parts_view(connection, "reports", held, has_places=True)
+            create_parts_view(connection, "reports", linked, with_row_ids=True)
             create_table(connection, "promotions", _promotions(lake.home))
-            create_tables(connection, job.statements, job.parameters, job.watch)
+            create_tables(connection, job.statements, job.parameters, job.on_statement)
             counts = _count(connection)
-            write_outputs(connection, job.statements, built, job.watch)
-            used = connection.execute("SELECT DISTINCT part FROM places_written").fetchall()
-            drop_parts(built, (lake.parts[index].part for (index,) in used))
-    except duckdb.OutOfMemoryException as error:
-        raise ConfigError(f"curate.memory_limit_mb = {config.memory_limit_mb} is too little: {error}") from error
+            write_outputs(connection, job.statements, built, job.on_statement)
+            used = connection.execute("SELECT DISTINCT part FROM row_index_written").fetchall()
+            unlink_unused(built, (lake.parts[index].part for (index,) in used))
     except duckdb.IOException as error:
         raise TransientError(f"curation could not read or write: {error}") from error
     expected = sum(part.rows for part in lake.parts)
@@ -172,8 +199,8 @@ def _build(lake: Lake, job: _Job, built: Path) -> _Counts:
 
 
 def _promotions(home: Home) -> pa.Table:
-    """When each policy became champion; empty before the first."""
-    lines = [PolicyVersion.model_validate(record) for record in Ledger(home.ledger / POLICIES_LEDGER).read()]
+    """Return when each policy became champion; empty before the first promotion."""
+    lines = champion_versions(home)
     return pa.table(
         {"policy_version": [line.digest for line in lines], "promoted_at": [line.finished_at for line in lines]},
         pa.schema([("policy_version", pa.string()), ("promoted_at", pa.timestamp("us", tz="UTC"))]),
@@ -191,4 +218,16 @@ def _count(connection: duckdb.DuckDBPyConnection) -> _Counts:
         rows_out=rows[0][1],
         rejected=pairs("SELECT reason, count(*) FROM rejected_rows GROUP BY reason ORDER BY reason"),
         episodes={split.value: found.get(split.value, 0) for split in Split},
+    )
+
+
+def why_empty(manifest: SnapshotManifest) -> str | None:
+    """Name the rows left out per reason, most frequent first, and the next step; None if rows were kept."""
+    if manifest.rows_out:
+        return None
+    counts = sorted(manifest.rejected.items(), key=lambda item: (-item[1], item[0]))
+    reasons = "; ".join(f"{rows} {reason} ({_CAUSES.get(reason, 'see docs/schema.md')})" for reason, rows in counts)
+    return (
+        f"curation kept 0 of {manifest.rows_in} rows: {reasons or 'no row has a reason'}. Training refuses snapshot "
+        f"{manifest.digest[:16]}; change the setting named or collect more, then curate again"
     )

@@ -1,8 +1,8 @@
-"""The numbered SQL files, in order, and what runs them.
+"""The numbered SQL files of curation: loading, parameters and execution in order.
 
 ``NNN_name.sql`` becomes the table ``name``, ``NNN_name.view.sql`` a view, and ``NNN_name.parquet.sql`` is written to
-``name.parquet`` and can be read as ``name_written`` from then on. Each file is one SELECT, so that it can be read, and
-tried at a prompt, without its surroundings. ``$name`` stands for a setting, in views and outputs too.
+``name.parquet``, which later files read as ``name_written``. Each file is one SELECT, so it can be read and tried at a
+prompt on its own. ``$name`` stands for a setting or constant, in views and outputs too.
 """
 
 from __future__ import annotations
@@ -18,44 +18,94 @@ import duckdb
 
 from simic.contracts.actions import OPS
 from simic.contracts.batches import STAGES
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.splits import Split
-from simic.curation.families import family_statement, range_offenders
+from simic.lake.duck import exactly
 from simic.trust.canonical import digest_of
 
 __all__ = [
     "CHECKS_TABLE",
+    "OnStatement",
     "Statement",
-    "Watch",
-    "bound",
+    "Term",
     "create_tables",
     "create_types",
+    "family_statement",
+    "family_terms",
+    "ignore",
     "load_statements",
+    "range_violations",
     "set_parameters",
     "sql_digest",
-    "unwatched",
+    "substitute_parameters",
     "write_outputs",
 ]
+
+_TERM = re.compile(r"^-- term (reward_[a-z_]+) in \[(.+)\]: (.+)$", re.MULTILINE)
+
+
+class Term(NamedTuple):
+    """A term of a reward, with the range that its family declares."""
+
+    name: str
+    low: str
+    """SQL."""
+    high: str
+    meaning: str
+
+
+def family_statement(family: str) -> str:
+    """Return the SQL of a reward family. Raises ConfigError if there is no file for it."""
+    entry = files("simic.curation").joinpath("sql", "rewards", f"{family}.sql")
+    if not entry.is_file():
+        raise ConfigError(f"reward family {family!r} has no file {family}.sql in simic/curation/sql/rewards")
+    return entry.read_text("utf-8")
+
+
+def family_terms(sql: str) -> list[Term]:
+    """Return the terms that a family declares, in the order of summation."""
+    return [Term(name, *_split_bounds(bounds), meaning) for name, bounds, meaning in _TERM.findall(sql)]
+
+
+def range_violations(sql: str) -> str:
+    """Return a SELECT of every step at which a declared term is null or outside its range."""
+    branches = [
+        f"SELECT '{term.name}_in_range' AS invariant, run_id, step,\n"
+        f"    'expected ' || ({term.low}) || ' to ' || ({term.high})\n"
+        f"    || ', found ' || coalesce({term.name}::VARCHAR, 'null') AS violation\n"
+        f"FROM reward_terms\n"
+        f"WHERE NOT coalesce({term.name} BETWEEN ({term.low}) - $points_tolerance "
+        f"AND ({term.high}) + $points_tolerance, false)"
+        for term in family_terms(sql)
+    ]
+    return "\nUNION ALL\n".join(branches)
+
+
+def _split_bounds(bounds: str) -> tuple[str, str]:
+    """Split at the last comma; a function in the lower bound may contain others."""
+    low, _, high = bounds.rpartition(",")
+    return low.strip(), high.strip()
+
 
 CHECKS_TABLE = "checks"
 _FILE = re.compile(r"(\d{3})_([a-z][a-z0-9_]*?)(\.view|\.parquet)?\.sql")
 _PARAMETER = re.compile(r"\$([a-z_]+)")
 _KINDS: dict[str | None, Literal["table", "view", "output"]] = {None: "table", ".view": "view", ".parquet": "output"}
 _FAMILY_NUMBER = "048"
-"""Where the file of the reward family stands among the numbers."""
+"""Number of the reward family's file in the order of execution."""
 _RANGES_NUMBER = "088"
 _PARQUET = "FORMAT parquet, PARQUET_VERSION V2, COMPRESSION zstd, COMPRESSION_LEVEL 3, ROW_GROUP_SIZE 65536"
 """Groups of a set number of rows, in order, so no byte that is hashed depends on how threads share the work."""
 
-Watch = Callable[[str], None]
+OnStatement = Callable[[str], None]
 
 
-def unwatched(_: str) -> None:
-    """Tells nobody."""
+def ignore(_: str) -> None:
+    """Do nothing after a statement."""
 
 
 class Statement(NamedTuple):
-    """One numbered file."""
+    """A numbered SQL file."""
 
     file: str
     name: str
@@ -65,19 +115,19 @@ class Statement(NamedTuple):
 
 
 def load_statements(family: str) -> list[Statement]:
-    """All files in the order of their numbers, the one of the reward family among them."""
+    """Return all statements in the order of their numbers, including that of the reward family."""
     numbered = {}
     for entry in files("simic.curation").joinpath("sql").iterdir():
         if match := _FILE.fullmatch(entry.name):
             numbered[match[1]] = Statement(entry.name, match[2], _KINDS[match[3]], entry.read_text("utf-8"))
     sql = family_statement(family)
     numbered[_FAMILY_NUMBER] = Statement(f"rewards/{family}.sql", "family_terms", "view", sql)
-    numbered[_RANGES_NUMBER] = Statement("range_offenders", "range_offenders", "view", range_offenders(sql))
+    numbered[_RANGES_NUMBER] = Statement("range_violations", "range_violations", "view", range_violations(sql))
     return [numbered[number] for number in sorted(numbered)]
 
 
 def sql_digest(statements: list[Statement]) -> str:
-    """Of every file's name and text."""
+    """Return the SHA-256 over name and text of every file."""
     return digest_of([[statement.file, statement.sql] for statement in statements])
 
 
@@ -85,40 +135,41 @@ def create_tables(
     connection: duckdb.DuckDBPyConnection,
     statements: list[Statement],
     parameters: Mapping[str, object],
-    watch: Watch = unwatched,
+    on_statement: OnStatement = ignore,
 ) -> None:
-    """Builds every table in order; raises ContractViolation if ``checks`` then holds an offender.
+    """Build every table and view in order. Raises ContractError if ``checks`` has a row afterwards.
 
-    ``watch`` is told each file that was done.
+    A table is dropped after its last reader. ``on_statement`` is called with the name of each file after it ran.
     """
     create_types(connection)
     set_parameters(connection, parameters)
     last_reader = _last_readers(statements)
     for number, statement in enumerate(statements):
         if statement.kind != "output":
-            connection.execute(f'CREATE {statement.kind} "{statement.name}" AS\n{bound(statement.sql)}')
+            connection.execute(f'CREATE {statement.kind} "{statement.name}" AS\n{substitute_parameters(statement.sql)}')
             for name in last_reader[number]:
                 connection.execute(f'DROP TABLE "{name}"')
-            watch(statement.file)
-    offenders = connection.execute(f'FROM "{CHECKS_TABLE}" ORDER BY ALL LIMIT 5').fetchall()
-    if offenders:
-        found = "; ".join(f"{promise} ({run_id}, step {step})" for promise, run_id, step in offenders)
-        raise ContractViolation(f"curation broke its own promises, no snapshot was made; first offenders: {found}")
+            on_statement(statement.file)
+    violations = connection.execute(f'FROM "{CHECKS_TABLE}" ORDER BY ALL LIMIT 5').fetchall()
+    if violations:
+        found = "; ".join(f"{name} ({run_id}, step {step}): {text}" for name, run_id, step, text in violations)
+        raise ContractError(f"curation violated its own invariants, no snapshot was made; the first: {found}")
 
 
 def create_types(connection: duckdb.DuckDBPyConnection) -> None:
-    """One byte for what would be a text in every row."""
+    """Create enumerations, which take one byte per row where text would take many."""
     for name, members in (("OPERATION", OPS), ("STAGE", STAGES), ("SPLIT", Split)):
         listed = ", ".join(f"'{member.value}'" for member in members)
         connection.execute(f"CREATE TYPE {name} AS ENUM ({listed})")
 
 
 def _last_readers(statements: list[Statement]) -> dict[int, list[str]]:
-    """By the number of a statement, the tables that nothing after it reads. A view reads when it is read."""
+    """Return, by index of a statement, the tables whose last reader it is. A view reads when it is queried."""
     named = {statement.name: number for number, statement in enumerate(statements)}
     readers: dict[str, list[Statement]] = {name: [] for name in named}
     for statement in statements:
-        for name in set(re.findall(r"\w+", bound(statement.sql).lower())) & named.keys() - {statement.name}:
+        words = set(re.findall(r"\w+", substitute_parameters(statement.sql).lower()))
+        for name in words & named.keys() - {statement.name}:
             readers[name].append(statement)
 
     def last(name: str) -> int:
@@ -133,7 +184,7 @@ def _last_readers(statements: list[Statement]) -> dict[int, list[str]]:
 
 
 def set_parameters(connection: duckdb.DuckDBPyConnection, parameters: Mapping[str, object]) -> None:
-    """What ``$name`` stands for from now on."""
+    """Set the variable behind each ``$name`` on this connection."""
     for name, value in parameters.items():
         connection.execute(f"SET VARIABLE {name} = $value", {"value": value})
 
@@ -142,18 +193,19 @@ def write_outputs(
     connection: duckdb.DuckDBPyConnection,
     statements: list[Statement],
     directory: Path,
-    watch: Watch = unwatched,
+    on_statement: OnStatement = ignore,
 ) -> None:
-    """Writes every output."""
+    """Write every output statement to ``<name>.parquet`` in ``directory``."""
     for statement in statements:
         if statement.kind == "output":
             target = str(directory / f"{statement.name}.parquet").replace("'", "''")
-            connection.execute(f"COPY (\n{bound(statement.sql)}\n) TO '{target}' ({_PARQUET})")
-            connection.execute(f"CREATE VIEW \"{statement.name}_written\" AS FROM read_parquet('{target}')")
-            watch(statement.file)
+            connection.execute(f"COPY (\n{substitute_parameters(statement.sql)}\n) TO '{target}' ({_PARQUET})")
+            written = exactly(directory / f"{statement.name}.parquet").replace("'", "''")
+            connection.execute(f"CREATE VIEW \"{statement.name}_written\" AS FROM read_parquet('{written}')")
+            on_statement(statement.file)
 
 
-def bound(sql: str) -> str:
-    """Settings as variables of the connection: unlike prepared parameters, views and COPY may use them."""
+def substitute_parameters(sql: str) -> str:
+    """Replace each ``$name`` by a variable of the connection; unlike parameters, views and COPY accept them."""
     code = re.sub(r"--.*", "", sql)
     return _PARAMETER.sub(r"getvariable('\1')", code)

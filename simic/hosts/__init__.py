@@ -1,1 +1,1 @@
-"""The world: hosts that grow while they train, many at once and each on its own."""
+"""The world: simulation of many hosts at once, independent of each other, which grow while they train."""

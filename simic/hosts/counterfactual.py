@@ -1,8 +1,8 @@
-"""What seeds are worth: accuracy with them minus accuracy without them.
+"""Seed attribution: accuracy with seeds minus accuracy without them.
 
-Leave-one-out is measured every epoch and smoothed; pairs and Shapley values are exact and computed on demand, from
-the accuracy of every coalition. Nothing is estimated: what was not measured is NaN.
-Shapes: N hosts, S slots, m places for seeds of a host.
+Leave-one-out is measured every epoch and smoothed. Pair interactions and Shapley values are exact: they are computed
+on demand from the accuracy of every coalition. Values that were not measured are NaN.
+Shapes: N hosts, S slots, m players (active seeds of one host, numbered from 0).
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from simic.hosts.lifecycle import Slots
 __all__ = ["PLAYERS_MAX", "SMOOTHING", "Attribution", "attribute", "coalitions", "fold_contributions"]
 
 SMOOTHING: Final = 0.5
-"""Weight of the newest measurement; one measurement has a standard error near one point."""
+"""Weight of the newest measurement; a single one has a standard error near one point."""
 PLAYERS_MAX: Final = 4
-"""Seeds whose every coalition is still measured: 16 passes."""
+"""Largest number of active seeds for exact attribution: 2^4 = 16 validation passes."""
 
 Coalition = tuple[int, ...]
 
 
 class Attribution(NamedTuple):
-    """How a network's accuracy came about, seed by seed; NaN where a slot holds no seed that its host feels."""
+    """Contribution of every active seed to its host's accuracy; NaN where a slot holds no active seed."""
 
     nothing: NDArray[np.float64]
     """[N]: accuracy with all seeds off."""
     everything: NDArray[np.float64]
-    """[N]: with all seeds on."""
+    """[N]: accuracy with all active seeds on."""
     leave_one_out: NDArray[np.float64]
     """[N, S]"""
     shapley: NDArray[np.float64]
-    """[N, S]: mean gain over all orders of arrival (Shapley 1953); they add up to ``everything - nothing``."""
+    """[N, S]: mean gain over all orders of arrival (Shapley 1953); sums to ``everything - nothing``."""
     pairs: NDArray[np.float64]
-    """[N, S, S]: what two seeds gain together beyond what each gains alone, all others off; diagonal NaN."""
+    """[N, S, S]: gain of two seeds together minus their gains alone, all others off; diagonal NaN."""
 
 
 def fold_contributions(
@@ -50,12 +50,18 @@ def fold_contributions(
     error: NDArray[np.float64],
     live: NDArray[np.bool_],
 ) -> None:
-    """Fold a measurement and its standard error into the running averages of live hosts.
+    """Update the exponential moving averages of contribution and standard error, in place.
 
-    The average is bias-corrected: weights of the past sum to 1 from the first measurement on. Epochs share their
-    validation samples, so their errors count as fully correlated: the error of the average is the average of the
-    errors. Slots where ``without`` [N, S] is NaN keep what they have and it grows older; a slot never measured
-    stays NaN.
+    The averages are bias-corrected: their weights sum to 1 from the first measurement on. Epochs share their
+    validation samples, so errors count as fully correlated: the error of the average is the average of the errors.
+    Where ``without`` is NaN, an average stays and its age grows by one epoch; a slot never measured stays NaN.
+
+    Args:
+        slots: all slots of N hosts.
+        accuracy: float64 [N], validation accuracy with all seeds.
+        without: float64 [N, S], accuracy without the slot's seed.
+        error: float64 [N, S], standard error of the difference.
+        live: bool [N], hosts that ran this epoch.
     """
     measured = np.isfinite(without) & np.isfinite(accuracy)[:, None] & live[:, None]
     value = np.where(measured, accuracy[:, None] - without, 0.0)
@@ -70,17 +76,23 @@ def fold_contributions(
 
 
 def coalitions(seeds: int) -> list[Coalition]:
-    """Every set of seeds of a host, the empty one first; more than ``PLAYERS_MAX`` seeds are a ConfigError."""
+    """Return every subset of ``seeds`` players, the empty one first.
+
+    Raises:
+        ConfigError: for more than ``PLAYERS_MAX`` seeds.
+    """
     if seeds > PLAYERS_MAX:
-        raise ConfigError(f"exact attribution needs hosts that feel at most {PLAYERS_MAX} seeds, found {seeds}")
+        raise ConfigError(f"exact attribution needs hosts with at most {PLAYERS_MAX} active seeds, found {seeds}")
     return [chosen for size in range(seeds + 1) for chosen in combinations(range(seeds), size)]
 
 
 def attribute(worth: Mapping[Coalition, NDArray[np.float64]], place: NDArray[np.int64]) -> Attribution:
-    """Exact attribution from the accuracy [N] of every coalition of m places.
+    """Compute exact attributions from the accuracy of every coalition.
 
-    ``place`` [N, S] says which place among its host's seeds a slot's seed takes, -1 where the host feels none; places
-    that a host leaves empty change nothing there.
+    Args:
+        worth: accuracy float64 [N] by coalition of the m players.
+        place: int64 [N, S], the player that a slot's seed is in its host; -1 without an active seed. A player that a
+            host does not have changes nothing there.
     """
     players = max(map(len, worth))
     everyone = tuple(range(players))
@@ -97,12 +109,12 @@ def attribute(worth: Mapping[Coalition, NDArray[np.float64]], place: NDArray[np.
         for other in others:
             joint = worth[tuple(sorted((player, other)))] + worth[()]
             pairs[:, player, other] = joint - worth[(player,)] - worth[(other,)]
-    is_felt = place >= 0
-    both = is_felt[:, :, None] & is_felt[:, None, :] & ~np.eye(place.shape[1], dtype=bool)
+    is_active = place >= 0
+    both = is_active[:, :, None] & is_active[:, None, :] & ~np.eye(place.shape[1], dtype=bool)
     return Attribution(
         nothing=worth[()],
         everything=worth[everyone],
-        leave_one_out=np.where(is_felt, without[hosts[:, None], place], np.nan),
-        shapley=np.where(is_felt, shapley[hosts[:, None], place], np.nan),
+        leave_one_out=np.where(is_active, without[hosts[:, None], place], np.nan),
+        shapley=np.where(is_active, shapley[hosts[:, None], place], np.nan),
         pairs=np.where(both, pairs[hosts[:, None, None], place[:, :, None], place[:, None, :]], np.nan),
     )

@@ -1,7 +1,7 @@
-"""N hosts that train together and are steered one by one.
+"""An ensemble: N hosts that train as one batch, each under its own actions.
 
 Order of a step: actions at the boundary, gradient probe, one epoch of training, evaluation fused with
-counterfactuals, governor, then records, gates and automatic moves.
+counterfactuals, governor, then records, gates and automatic transitions.
 Shapes: N hosts, S slots, A heads, K blueprints.
 """
 
@@ -22,15 +22,15 @@ from simic.contracts.errors import ConfigError
 from simic.contracts.field_report import GovernorEvent
 from simic.contracts.lifecycle import SeedStage, Trigger
 from simic.contracts.state import HostIdentity
-from simic.hosts import executor, governor
-from simic.hosts.assembly import assemble, offered, seed_sizes
-from simic.hosts.catalogue import blueprint_names
+from simic.hosts import governor, transitions
+from simic.hosts.action_masks import check_actions, legal_masks, why_refused
 from simic.hosts.counterfactual import Attribution, attribute, coalitions, fold_contributions
-from simic.hosts.keys import host_set
-from simic.hosts.legality import check_actions, legal_masks, why_refused
+from simic.hosts.factory import allowed_blueprints, make_host_batch, seed_sizes
+from simic.hosts.host_sets import host_set
+from simic.hosts.interfaces import DataSplit, HostBatch, Measurement, Memory, SeedAssignment, TrainingRecord
 from simic.hosts.lifecycle import Slots
-from simic.hosts.observing import Readings, observe
-from simic.hosts.protocols import HostBatch, Measurement, Memory, Part, Roles, TrainingRecord
+from simic.hosts.observation import Readings, observe
+from simic.hosts.plugins import blueprint_names
 
 __all__ = ["Ensemble", "StepOutcome"]
 
@@ -38,20 +38,20 @@ Flags = NDArray[np.bool_]
 
 
 class StepOutcome(NamedTuple):
-    """What one step did; absent numbers are NaN."""
+    """Outcome of one step; absent numbers are NaN."""
 
     validation_accuracy_before: NDArray[np.float32]
     """[N]"""
     validation_accuracy_after: NDArray[np.float32]
-    """[N]; on the last step of the network to be kept."""
+    """[N]; on the last step that of the committed network."""
     validation_loss_before: NDArray[np.float32]
     """[N]"""
     validation_loss_after: NDArray[np.float32]
-    """[N]; likewise."""
+    """[N]; on the last step that of the committed network."""
     rent_parameters: NDArray[np.int64]
-    """[N]: of seeds alive or kept during the epoch."""
+    """[N]: parameters of seeds alive or fossilised during the epoch."""
     committed_parameters: NDArray[np.int64]
-    """[N]: of seeds kept, after it."""
+    """[N]: parameters of fossilised seeds after the epoch."""
     terminated: Flags
     """[N]: the episode ended in this step."""
     live: Flags
@@ -59,7 +59,7 @@ class StepOutcome(NamedTuple):
     governor: list[GovernorEvent | None]
     mitigation: list[list[str]]
     seed_ids: list[str | None]
-    """``<slot>/<germination number>`` of the seed the action addressed."""
+    """[N]: ``<slot>/<germination number>`` of the seed that the action addressed."""
     blueprint_ids: list[str | None]
     committed_validation_accuracy: NDArray[np.float32]
     """[N], on the last step."""
@@ -68,7 +68,7 @@ class StepOutcome(NamedTuple):
 
 
 class Ensemble:
-    """Batched hosts; host i's history depends on its own key and actions alone, bit for bit."""
+    """N hosts; the history of each depends on its own key and actions alone, bit for bit."""
 
     def __init__(self, hosts: Sequence[HostIdentity], world: WorldConfig) -> None:
         if not hosts:
@@ -80,17 +80,17 @@ class Ensemble:
         self._seeds_max = chosen.seeds_max
         self._keys: NDArray[np.int64] = np.array([host.key for host in hosts], dtype=np.int64)
         with _threads(world.threads):
-            self._hosts: HostBatch = assemble(hosts, chosen, world)
-            self._sane = offered(self._hosts, chosen)
+            self._hosts: HostBatch = make_host_batch(hosts, chosen, world)
+            self._sane = allowed_blueprints(self._hosts, chosen)
             self._sizes = seed_sizes(self._hosts)
-            n, slots = len(hosts), len(self._hosts.anatomy.sites)
+            n, slots = len(hosts), len(self._hosts.topology.sites)
             self._slots = Slots(n, slots)
             self._germinations = np.zeros((n, slots), dtype=np.int64)
             self._seed_is_finite = np.ones((n, slots), dtype=bool)
             self._epoch = np.zeros(n, dtype=np.int32)
             self._finished = np.zeros(n, dtype=bool)
-            self._readings = Readings.empty(n, len(self._hosts.anatomy.kinds))
-            first = self._evaluate(Part.VALIDATION, self._slots["alpha"])
+            self._readings = Readings.empty(n, len(self._hosts.topology.kinds))
+            first = self._evaluate(DataSplit.VALIDATION, self._slots["alpha"])
         _check_budget(self.memory().snapshot, world, n)
         self._birth_loss = first.loss
         self._best_accuracy = first.accuracy.copy()
@@ -101,21 +101,21 @@ class Ensemble:
 
     @property
     def is_finished(self) -> Flags:
-        """[N]: the episode is over."""
+        """Return bool [N]: the episode is over."""
         return self._finished.copy()
 
     def memory(self) -> Memory:
-        """What the hosts occupy between steps, and the governor's snapshot of them."""
+        """Return the bytes that the hosts occupy between steps, and those of the governor's snapshot."""
         return self._hosts.memory()
 
     def observe(self) -> Observations:
-        """What a controller may know now."""
+        """Return the present observations."""
         return observe(
             self._hosts, self._slots, self._readings, self._epoch, self.world.horizon, self._seeds_max, self.blueprints
         )
 
     def masks(self) -> Masks:
-        """What is legal now."""
+        """Return the present action masks."""
         return legal_masks(
             self._slots,
             live=~self._finished,
@@ -125,9 +125,10 @@ class Ensemble:
         )
 
     def attribute(self) -> Attribution:
-        """What every seed that its host now feels is worth, exactly: one validation pass per coalition of seeds.
+        """Return exact attributions of all active seeds, from one validation pass per coalition; changes nothing.
 
-        A host with more felt seeds than ``counterfactual.PLAYERS_MAX`` is a ConfigError. Nothing is changed.
+        Raises:
+            ConfigError: if a host has more active seeds than ``counterfactual.PLAYERS_MAX``.
         """
         alpha = self._slots["alpha"]
         place = np.where(alpha > 0, np.cumsum(alpha > 0, axis=1) - 1, -1)
@@ -135,22 +136,26 @@ class Ensemble:
         with _threads(self.world.threads):
             for chosen in coalitions(int(place.max(initial=-1)) + 1):
                 mine = np.where(np.isin(place, chosen), alpha, np.float32(0.0))
-                worth[chosen] = self._evaluate(Part.VALIDATION, mine, leave_one_out=False).accuracy
+                worth[chosen] = self._evaluate(DataSplit.VALIDATION, mine, leave_one_out=False).accuracy
         return attribute(worth, place)
 
     def step(self, actions: NDArray[np.int16]) -> StepOutcome:
-        """Act, train one epoch and measure; illegal ``actions`` [N, A] raise IllegalAction and change nothing."""
+        """Apply ``actions`` int16 [N, A], train one epoch and measure.
+
+        Raises:
+            IllegalActionError: if an action is illegal; nothing is changed then.
+        """
         check_actions(actions, self.masks(), self._keys, lambda host: self._refusal(actions[host], host))
         live = ~self._finished
         accuracy, loss = (column[:, -1].copy() for column in self._present())
         snapshot = self._hosts.snapshot()
-        # A diverging host may overflow; the governor, not a warning, deals with what comes of it.
+        # A diverging host may overflow; the governor handles it, so NumPy need not warn.
         with _threads(self.world.threads), np.errstate(over="ignore", invalid="ignore"):
             self._act(actions)
             seed_ids, blueprint_ids = self._addressed(actions)
             rent = self._parameters(self._slots.is_paying)
             record = self._train(live)
-            measured = self._evaluate(Part.VALIDATION, self._slots["alpha"])
+            measured = self._evaluate(DataSplit.VALIDATION, self._slots["alpha"])
             events = self._judge(record, measured, live)
             is_bad = np.array([event is not None for event in events])
             self._record(live & ~is_bad, record, measured)
@@ -193,7 +198,7 @@ class Ensemble:
         return total
 
     def _act(self, actions: NDArray[np.int16]) -> None:
-        germinated = executor.apply_actions(self._slots, actions, self._sizes, self.world.prune_epochs)
+        germinated = transitions.apply_actions(self._slots, actions, self._sizes, self.world.prune_epochs)
         self._germinations += germinated
         for host, slot in np.argwhere(germinated).tolist():
             number, blueprint = int(self._germinations[host, slot]), int(self._slots["blueprint"][host, slot])
@@ -208,22 +213,22 @@ class Ensemble:
             names[host] = self.blueprints[int(self._slots["blueprint"][host, slot])]
         return seed_ids, names
 
-    def _roles(self, live: Flags, incubating: SeedStage) -> Roles:
+    def _roles(self, live: Flags, incubating: SeedStage) -> SeedAssignment:
         waiting = self._slots.is_in(incubating) & (self._slots["parameters"] > 0)
         alpha = np.where(live[:, None], self._slots["alpha"], np.float32(0.0))
-        return Roles(self._slots["blueprint"], alpha, waiting & live[:, None])
+        return SeedAssignment(self._slots["blueprint"], alpha, waiting & live[:, None])
 
     def _train(self, live: Flags) -> TrainingRecord:
         epoch = int(self._epoch[live].max(initial=0))
         if (self._slots.is_in(SeedStage.GERMINATED) & live[:, None]).any():
             norms = self._hosts.probe(self._roles(live, SeedStage.GERMINATED), epoch)
-            executor.pass_probe(self._slots, norms, live)
-        executor.move_alpha(self._slots, live)
+            transitions.pass_probe(self._slots, norms, live)
+        transitions.move_alpha(self._slots, live)
         return self._hosts.train(self._roles(live, SeedStage.TRAINING), epoch)
 
-    def _evaluate(self, part: Part, alpha: NDArray[np.float32], *, leave_one_out: bool = True) -> Measurement:
-        roles = Roles(self._slots["blueprint"], alpha, np.zeros(alpha.shape, dtype=bool))
-        return self._hosts.evaluate(part, roles, leave_one_out=leave_one_out)
+    def _evaluate(self, part: DataSplit, alpha: NDArray[np.float32], *, leave_one_out: bool = True) -> Measurement:
+        assignment = SeedAssignment(self._slots["blueprint"], alpha, np.zeros(alpha.shape, dtype=bool))
+        return self._hosts.evaluate(part, assignment, leave_one_out=leave_one_out)
 
     def _judge(self, record: TrainingRecord, measured: Measurement, live: Flags) -> list[GovernorEvent | None]:
         hosts_finite, self._seed_is_finite = self._hosts.is_finite()
@@ -237,12 +242,12 @@ class Ensemble:
             accuracy=measured.accuracy,
             best_accuracy=self._best_accuracy,
             largest_share=measured.largest_share,
-            classes=self._hosts.anatomy.classes,
+            classes=self._hosts.topology.classes,
         )
         return [event if lives else None for event, lives in zip(governor.judge(evidence), live.tolist(), strict=True)]
 
     def _record(self, rows: Flags, record: TrainingRecord, measured: Measurement) -> None:
-        """Write down what healthy hosts showed, then let their slots move on."""
+        """Record the measurements of healthy hosts, then apply their automatic transitions."""
         self._readings.shift(rows)
         self._readings.write(
             rows, train_loss=record.loss, train_accuracy=record.accuracy, gradient_norm=record.layer_gradient
@@ -251,7 +256,7 @@ class Ensemble:
         self._slots["gradient_health"][rows] = record.seed_health[rows]
         self._write_evaluation(rows, measured)
         fold_contributions(self._slots, measured.accuracy, measured.accuracy_without, measured.error_without, rows)
-        entered = executor.end_epoch(self._slots, rows, self._seed_is_finite, self._hosts.is_clear())
+        entered = transitions.end_epoch(self._slots, rows, self._seed_is_finite, self._hosts.is_clear())
         if entered.any():
             self._hosts.clear(entered)
 
@@ -266,7 +271,7 @@ class Ensemble:
         self._slots["risk"][rows] = measured.risk[rows]
 
     def _roll_back(self, frozen: Flags, is_bad: Flags, snapshot: Any) -> None:
-        """Undo the epoch of stopped and of finished hosts; the former lose their live seeds and all momentum."""
+        """Undo the epoch of stopped and of finished hosts; stopped ones lose their live seeds and all momentum."""
         if not frozen.any():
             return
         self._hosts.restore(snapshot, frozen)
@@ -279,15 +284,15 @@ class Ensemble:
         self._seed_is_finite[frozen] = True
 
     def _commit(self, terminated: Flags, is_bad: Flags) -> tuple[Measurement | None, Measurement | None]:
-        """Measure the networks to be kept, where episodes end."""
+        """Measure the committed networks of episodes that end: fossilised seeds only."""
         if not terminated.any():
             return None, None
         kept = np.where(self._slots.is_in(SeedStage.FOSSILIZED), self._slots["alpha"], np.float32(0.0))
-        committed = self._evaluate(Part.VALIDATION, kept, leave_one_out=False)
+        committed = self._evaluate(DataSplit.VALIDATION, kept, leave_one_out=False)
         if is_bad.any():
             self._readings.shift(is_bad)
             self._write_evaluation(is_bad, committed)
-        return committed, self._evaluate(Part.TEST, kept, leave_one_out=False)
+        return committed, self._evaluate(DataSplit.TEST, kept, leave_one_out=False)
 
 
 def _only(rows: Flags, measured: Measurement | None) -> NDArray[np.float32]:
@@ -306,7 +311,7 @@ def _check_budget(snapshot_bytes: int, world: WorldConfig, hosts: int) -> None:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Use so many threads and leave the process as it was."""
+    """Set torch's thread count, and restore it afterwards."""
     before = torch.get_num_threads()
     if before == count:
         yield

@@ -1,4 +1,4 @@
-"""What must hold before a seed moves on: pure functions of evidence arrays, answering (passed, reason).
+"""Lifecycle gates G0 to G5: pure functions from evidence arrays to (passed, reason).
 
 All arrays broadcast together; missing evidence is NaN or -1 and never passes.
 """
@@ -25,11 +25,11 @@ __all__ = [
 ]
 
 BIRTH_TOLERANCE: Final = 1e-5
-"""|out - h| at birth."""
+"""Largest |out - h| of a seed at initialisation."""
 MIN_HEALTH: Final = 0.7
-"""Share of an epoch's steps with a finite gradient that is not zero."""
+"""Least share of an epoch's steps with a finite, nonzero gradient."""
 MIN_CONTRIBUTION: Final = 0.0
-"""Validation accuracy with the seed minus without it."""
+"""Least contribution: validation accuracy with the seed minus accuracy without it."""
 CONTRIBUTION_AGE: Final = 1
 """Epochs after which a contribution is stale."""
 
@@ -42,14 +42,14 @@ class GateResult(NamedTuple):
 
 
 def _judge(*checks: tuple[ArrayLike, str]) -> GateResult:
-    """The first failed check gives the reason."""
+    """Combine checks; the first failed one gives the reason."""
     failed = [~np.asarray(good, dtype=bool) for good, _ in checks]
     reason = np.select(np.broadcast_arrays(*failed), [name for _, name in checks], default="")
     return GateResult(np.asarray(reason == ""), np.asarray(reason, dtype=np.str_))
 
 
 def is_sane(*, is_known: ArrayLike, keeps_shape: ArrayLike, birth_deviation: ArrayLike) -> GateResult:
-    """G0: a known blueprint that keeps its input's shape and is an identity at birth."""
+    """G0: the blueprint is known, keeps its input's shape and is the identity at initialisation."""
     return _judge(
         (is_known, "unknown blueprint"),
         (keeps_shape, "shape changed"),
@@ -58,7 +58,7 @@ def is_sane(*, is_known: ArrayLike, keeps_shape: ArrayLike, birth_deviation: Arr
 
 
 def has_gradient(*, parameters: ArrayLike, gradient_norm: ArrayLike) -> GateResult:
-    """G1: a probe gave a finite gradient that is not zero; a seed without parameters has nothing to probe."""
+    """G1: the probe's gradient is finite and nonzero; a seed without parameters passes."""
     norm, none = np.asarray(gradient_norm), np.asarray(parameters) == 0
     return _judge((none | np.isfinite(norm), "gradient not finite"), (none | (norm > 0), "gradient is zero"))
 
@@ -66,7 +66,7 @@ def has_gradient(*, parameters: ArrayLike, gradient_norm: ArrayLike) -> GateResu
 def is_stable(
     *, stage_epochs: ArrayLike, dwell: int, parameters: ArrayLike, is_finite: ArrayLike, gradient_health: ArrayLike
 ) -> GateResult:
-    """G2: dwell served, parameters finite, gradient healthy."""
+    """G2: the seed has trained ``dwell`` epochs, with finite parameters and a healthy gradient."""
     none = np.asarray(parameters) == 0
     return _judge(
         (np.asarray(stage_epochs) >= dwell, "dwell not served"),
@@ -76,12 +76,12 @@ def is_stable(
 
 
 def has_reached_target(*, alpha: ArrayLike, alpha_target: ArrayLike) -> GateResult:
-    """G3: alpha rests exactly at its target."""
+    """G3: alpha equals its target exactly."""
     return _judge((np.asarray(alpha) == np.asarray(alpha_target), "alpha is on its way"))
 
 
 def has_impact(*, contribution: ArrayLike, contribution_epochs: ArrayLike) -> GateResult:
-    """G4: the contribution was measured, lately, and is not negative."""
+    """G4: the contribution is measured, recent and not negative."""
     age = np.asarray(contribution_epochs)
     return _judge(
         (np.isfinite(contribution) & (age >= 0), "contribution not measured"),
@@ -91,5 +91,5 @@ def has_impact(*, contribution: ArrayLike, contribution_epochs: ArrayLike) -> Ga
 
 
 def is_reset(*, is_clear: ArrayLike) -> GateResult:
-    """G5: parameters and momentum equal those of a slot never used."""
+    """G5: parameters and momentum equal those of an unused slot."""
     return _judge((is_clear, "slot is not clean"))

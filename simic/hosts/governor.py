@@ -1,4 +1,4 @@
-"""When a host must be stopped: a pure judgement of what an epoch showed."""
+"""The governor: a pure decision, from the measurements of an epoch, whether to stop a host."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from simic.contracts.field_report import GovernorEvent, GovernorKind
 __all__ = ["COLLAPSED_SHARE", "DIVERGENCE_FACTOR", "LOST_ACCURACY", "MITIGATION", "Evidence", "judge"]
 
 DIVERGENCE_FACTOR: Final = 3.0
-"""A mean training loss this many times as large as at birth, or as that of a uniform guess, is divergence."""
+"""A mean training loss this many times as large as at birth, or as that of a uniform guess, counts as divergence."""
 COLLAPSED_SHARE: Final = 0.999
-"""Share of validation samples in one predicted class from which a host looks at nothing."""
+"""Share of validation samples in one predicted class from which the output counts as constant."""
 LOST_ACCURACY: Final = 0.1
-"""Fall of validation accuracy below its best that makes this a collapse and no slow start."""
+"""Fall of validation accuracy below its best that tells a collapse from a slow start."""
 MITIGATION: Final = (
     "rolled back to the last snapshot",
     "pruned live seeds",
@@ -26,25 +26,25 @@ MITIGATION: Final = (
 
 
 class Evidence(NamedTuple):
-    """Of N hosts."""
+    """Measurements of N hosts, [N] each unless noted."""
 
     train_loss: NDArray[np.float64]
     validation_loss: NDArray[np.float64]
     is_finite: NDArray[np.bool_]
-    """Parameters and momenta, those of the host's live seeds included."""
+    """Whether all parameters and momenta are finite, live seeds included."""
     birth_loss: NDArray[np.float64]
     """Validation loss before the first epoch."""
     accuracy: NDArray[np.float64]
-    """On validation samples."""
+    """Accuracy on validation samples."""
     best_accuracy: NDArray[np.float64]
-    """The largest so far."""
+    """The largest validation accuracy so far."""
     largest_share: NDArray[np.float64]
-    """Share of validation samples that fall to the class predicted most often."""
+    """Share of validation samples in the class predicted most often."""
     classes: int
 
 
 def judge(evidence: Evidence) -> list[GovernorEvent | None]:
-    """One event per host that must be stopped."""
+    """Return one entry per host: an event if the host must be stopped, else None."""
     bound = DIVERGENCE_FACTOR * np.maximum(evidence.birth_loss, np.log(evidence.classes))
     finite = evidence.is_finite & np.isfinite(evidence.train_loss) & np.isfinite(evidence.validation_loss)
     diverged = finite & (evidence.train_loss > bound)

@@ -1,4 +1,4 @@
-"""Slots as columns, and the one engine that moves them along the table of transitions.
+"""Slots as columns, and the transitions of their lifecycle.
 
 Shapes: N hosts, S slots.
 """
@@ -9,11 +9,11 @@ import hashlib
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from simic.contracts.actions import Op
+from simic.contracts.actions import ALPHA_CURVES, AlphaCurve, Op
 from simic.contracts.batches import OP_INDEX, STAGE_INDEX, STAGES
-from simic.contracts.errors import IllegalAction
+from simic.contracts.errors import IllegalActionError
 from simic.contracts.lifecycle import ALIVE_STAGES, TRANSITIONS, SeedStage, Transition, Trigger
 
 __all__ = [
@@ -24,15 +24,17 @@ __all__ = [
     "TRAINING_DWELL",
     "Slots",
     "automatic",
+    "progress",
+    "ramp",
 ]
 
 TRAINING_DWELL: Final = 1
-"""Epochs before a seed may blend."""
+"""Epochs a seed trains before it may blend."""
 HOLDING_DWELL: Final = 1
-"""Epochs before a held seed may be kept or retargeted."""
+"""Epochs a seed is held before it may be fossilised or given another alpha target."""
 EMBARGO_EPOCHS: Final = 2
 AUTOMATIC_SPEED: Final = 3
-"""Epochs of the linear ramp to alpha 1 that begins by itself when a seed's tempo has run out."""
+"""Epochs of the linear ramp to alpha 1 that starts automatically after a seed's tempo."""
 
 SLOT_FIELDS: dict[str, tuple[DTypeLike, float]] = {
     "stage": (np.int8, STAGE_INDEX[SeedStage.DORMANT]),
@@ -57,12 +59,12 @@ SLOT_FIELDS: dict[str, tuple[DTypeLike, float]] = {
     "contribution_epochs": (np.int32, -1),
     "risk": (np.float32, np.nan),
 }
-"""Type and value in a slot never used; ramps count in epochs; the averages of the contribution and of its error are
+"""Dtype and value in an unused slot. Ramps count in epochs. The running means of the contribution and of its error are
 ``contribution_sum`` and ``contribution_error_sum`` over ``contribution_weight``."""
 
 
 def _moves() -> NDArray[np.int8]:
-    """[stage, trigger, op + 1] -> target stage, or -1."""
+    """Return int8 [stages, triggers, ops + 1]: the target stage, or -1."""
     table = np.full((len(STAGES), len(Trigger), len(OP_INDEX) + 1), -1, dtype=np.int8)
     for row in TRANSITIONS:
         table[STAGE_INDEX[row.source], _TRIGGERS[row.trigger], _op_index(row.op)] = STAGE_INDEX[row.target]
@@ -80,12 +82,12 @@ _PAYING = np.array([stage in ALIVE_STAGES or stage is SeedStage.FOSSILIZED for s
 
 
 def automatic() -> tuple[Transition, ...]:
-    """Moves that happen at the end of an epoch."""
+    """Return the transitions that happen at the end of an epoch."""
     return tuple(row for row in TRANSITIONS if row.trigger in (Trigger.EPOCH, Trigger.FADED))
 
 
 class Slots:
-    """All slots of N hosts; every column of ``SLOT_FIELDS`` is an attribute-like entry [N, S]."""
+    """All slots of N hosts: one column [N, S] per entry of ``SLOT_FIELDS``, read as ``slots[name]``."""
 
     def __init__(self, hosts: int, slots: int) -> None:
         self.columns: dict[str, NDArray[Any]] = {
@@ -96,34 +98,36 @@ class Slots:
         return self.columns[name]
 
     def is_in(self, *stages: SeedStage) -> NDArray[np.bool_]:
-        """Where the stage is one of these, [N, S]."""
+        """Return bool [N, S]: the stage is one of ``stages``."""
         found: NDArray[np.bool_] = np.isin(self["stage"], [STAGE_INDEX[stage] for stage in stages])
         return found
 
     @property
     def is_alive(self) -> NDArray[np.bool_]:
-        """Where a seed trains, pays and can be pruned, [N, S]."""
+        """Return bool [N, S]: a seed trains, pays rent and can be pruned."""
         alive: NDArray[np.bool_] = _ALIVE[self["stage"]]
         return alive
 
     @property
     def is_fading(self) -> NDArray[np.bool_]:
-        """Where a seed's alpha is on its way to 0, [N, S]."""
+        """Return bool [N, S]: a seed's alpha is ramping to 0."""
         fading: NDArray[np.bool_] = self.is_in(SeedStage.BLENDING) & (self["alpha_target"] == 0.0)
         return fading
 
     @property
     def is_paying(self) -> NDArray[np.bool_]:
-        """Where a seed is alive or kept for good, [N, S]."""
+        """Return bool [N, S]: a seed is alive or fossilised, so the host pays rent for it."""
         paying: NDArray[np.bool_] = _PAYING[self["stage"]]
         return paying
 
     def move(self, where: NDArray[np.bool_], trigger: Trigger, op: Op | None = None) -> None:
-        """Move the slots ``where`` [N, S] along the table; one that has no such row is an IllegalAction."""
+        """Apply one transition to the slots ``where`` [N, S]; raise IllegalActionError if the table has no such row."""
         targets = _TABLE[self["stage"][where], _TRIGGERS[trigger], _op_index(op)]
         if (targets < 0).any():
             stage = STAGES[int(self["stage"][where][np.argmax(targets < 0)])]
-            raise IllegalAction(f"no transition from {stage.value} by {trigger.value} {op.value if op else ''}".strip())
+            raise IllegalActionError(
+                f"no transition from {stage.value} by {trigger.value} {op.value if op else ''}".strip()
+            )
         self["stage"][where] = targets
         self["stage_epochs"][where] = 0
         pruned = where & self.is_in(SeedStage.PRUNED)
@@ -131,7 +135,7 @@ class Slots:
         self._set(pruned, "contribution", "contribution_error", "contribution_epochs", "risk")
 
     def clear(self, where: NDArray[np.bool_]) -> None:
-        """Make slots as if never used, but for their stage and its age."""
+        """Reset the slots ``where`` [N, S] to unused, except their stage and its age."""
         self._set(where, *(name for name in SLOT_FIELDS if name not in ("stage", "stage_epochs")))
 
     def _set(self, where: NDArray[np.bool_], *names: str) -> None:
@@ -145,7 +149,7 @@ class Slots:
         epochs: NDArray[Any] | int,
         curve: NDArray[Any] | int,
     ) -> None:
-        """Let alpha move from where it is; values are per chosen slot."""
+        """Start a ramp from the present alpha; arrays hold one value per chosen slot."""
         self["alpha_start"][where] = self["alpha"][where]
         self["alpha_target"][where] = target
         self["ramp_epochs"][where] = epochs
@@ -153,11 +157,38 @@ class Slots:
         self["ramp_done"][where] = 0
 
     def grow_older(self, live: NDArray[np.bool_]) -> None:
-        """One epoch has passed for the hosts ``live`` [N]."""
+        """Count one epoch for the hosts ``live`` [N]."""
         self["stage_epochs"][live] += 1
         self["age_epochs"][self.is_paying & live[:, None]] += 1
 
     def digest(self, host: int, slot: int) -> str:
-        """SHA-256 over one slot's columns, but for the age of its stage."""
+        """Return the SHA-256 over one slot's columns, except the age of its stage."""
         fields = [self[name][host, slot].tobytes() for name in SLOT_FIELDS if name != "stage_epochs"]
         return hashlib.sha256(b"".join(fields)).hexdigest()
+
+
+_STEEPNESS = 8.0
+"""Steepness of the sigmoid: 1.8 % of its range lies outside at either end; it is rescaled to reach 0 and 1."""
+
+
+def progress(share: ArrayLike, curve: ArrayLike) -> NDArray[np.float64]:
+    """Return the share of the way to the target after a share of the ramp; 0 at 0, 1 at 1, never decreasing."""
+    x = np.clip(np.asarray(share, dtype=np.float64), 0.0, 1.0)
+    edge = 1.0 / (1.0 + np.exp(_STEEPNESS / 2.0))
+    shapes = {
+        AlphaCurve.LINEAR: x,
+        AlphaCurve.COSINE: (1.0 - np.cos(np.pi * x)) / 2.0,
+        AlphaCurve.SIGMOID: (1.0 / (1.0 + np.exp(-_STEEPNESS * (x - 0.5))) - edge) / (1.0 - 2.0 * edge),
+    }
+    chosen: NDArray[Any] = np.choose(np.asarray(curve), [shapes[name] for name in ALPHA_CURVES])
+    return np.where(x >= 1.0, 1.0, chosen)
+
+
+def ramp(
+    start: ArrayLike, target: ArrayLike, done: ArrayLike, epochs: ArrayLike, curve: ArrayLike
+) -> NDArray[np.float32]:
+    """Return alpha in the ``done``-th epoch of a ramp, counted from 1; a ramp of 0 epochs is at its target at once."""
+    length = np.maximum(np.asarray(epochs), 1)
+    way = progress(np.asarray(done) / length, curve)
+    start, target = np.asarray(start, dtype=np.float64), np.asarray(target, dtype=np.float64)
+    return np.where(way >= 1.0, target, start + (target - start) * way).astype(np.float32)

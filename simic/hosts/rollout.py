@@ -1,4 +1,4 @@
-"""Episodes of an ensemble under a controller, step by step."""
+"""Episodes of an ensemble under a controller, as a generator of steps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import HEADS
 from simic.contracts.batches import Decisions, Masks, Observations
-from simic.hosts import counter_rng
-from simic.hosts.counter_rng import Purpose
+from simic.hosts import rng
 from simic.hosts.ensemble import Ensemble, StepOutcome
+from simic.hosts.rng import Purpose
 
 __all__ = ["Decide", "Step", "controller_uniforms", "rollout"]
 
@@ -21,12 +21,12 @@ Decide = Callable[[Observations, Masks, NDArray[np.float64]], Decisions]
 
 
 class Step(NamedTuple):
-    """One decision per host and what came of it; N hosts."""
+    """One decision per host and its outcome; N hosts."""
 
     epoch: int
     """Epochs trained before the decision."""
     live: NDArray[np.bool_]
-    """[N]: rows of finished hosts carry no information."""
+    """[N]: False for finished hosts, whose rows hold no information."""
     observations: Observations
     masks: Masks
     decisions: Decisions
@@ -35,12 +35,12 @@ class Step(NamedTuple):
 
 
 def controller_uniforms(keys: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.float64]:
-    """A controller's randomness, float64 [N, heads], from host key, seed, epoch and head alone."""
-    return counter_rng.uniforms(counter_rng.streams(keys, Purpose.CONTROLLER, seed, epoch), len(HEADS))
+    """Return a controller's random numbers, float64 [N, heads]; they depend on host key, seed, epoch and head alone."""
+    return rng.uniforms(rng.streams(keys, Purpose.CONTROLLER, seed, epoch), len(HEADS))
 
 
 def rollout(ensemble: Ensemble, decide: Decide, seed: int) -> Iterator[Step]:
-    """Steer every host to its end."""
+    """Run every host to the end of its episode, one decision per epoch."""
     keys = np.array([host.key for host in ensemble.identities], dtype=np.int64)
     observations = ensemble.observe()
     epoch = int(observations.system["epoch"].max())

@@ -24,31 +24,114 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from simic.bus.protocol import FIELD_REPORTS, Bus, Delivery, Line
+from simic.bus.protocol import Bus, Defect, Delivery, Line
 from simic.contracts.config import IngestConfig
+from simic.contracts.names import FIELD_REPORTS
 from simic.contracts.receipts import IngestReceipt, Provenance
-from simic.ingestion.batch import Batch
-from simic.ingestion.check import Accepted, Checker, Refused
-from simic.lake.columns import ColumnReader, Landings, open_columns
-from simic.lake.lake import LAKE_LOCK, Lake, open_lake
-from simic.lake.parts import Part, ledger_digest, schema_digest, set_orphans_aside, write_part
-from simic.lake.quarantine import Quarantine
-from simic.lake.seen import SeenReports, open_seen
+from simic.ingestion.validate import Accepted, Refused, Validator
+from simic.lake.arrow_reader import AcceptedReports, ArrowReader, open_arrow_reader
+from simic.lake.dedup import DedupIndex, FirstSeen, open_dedup_index
+from simic.lake.lake import APPEND_TMP, LAKE_LOCK, Lake, open_lake
+from simic.lake.parts import Part, ledger_digest, move_orphans_to_damaged
+from simic.lake.quarantine import RAW_LIMIT_BYTES, Quarantine, QuarantineEntry, Reason
 from simic.runtime.clock import Clock
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
 from simic.runtime.telemetry import MetricSink, NullSink
 
-__all__ = ["ingest"]
+__all__ = ["Batch", "ingest"]
+
+
+@dataclass
+class Batch:
+    """Validated lines of one or more deliveries that are committed together."""
+
+    began_at: datetime
+    """Time at which the batch was begun; the landing time of all its reports."""
+    candidates: AcceptedReports = field(default_factory=AcceptedReports)
+    """Valid reports."""
+    refused: list[QuarantineEntry] = field(default_factory=list)
+    finished: list[Delivery] = field(default_factory=list)
+    """Deliveries whose last line is in this batch or an earlier one."""
+    lines: int = 0
+    size_bytes: int = 0
+    """Size of the canonical forms, which may be longer than their lines, and of the refused lines."""
+
+    def add(self, source: str, line: Line, result: Accepted | Refused) -> None:
+        """Add a validated line."""
+        self.lines += 1
+        if isinstance(result, Accepted):
+            self.size_bytes += len(result.data)
+            self.candidates.add(*result, source, line.number)
+        else:
+            self.size_bytes += len(line.data)
+            self.refused.append(
+                _entry(result.reason, result.message, source, line.number, result.report_id, line.data, self.began_at)
+            )
+
+    def deduplicate(self, seen: DedupIndex) -> tuple[AcceptedReports, int]:
+        """Return the reports to land and the number of duplicates; repetitions are added to ``refused``.
+
+        The first report of an id lands. Another with equal content is a duplicate, with other content a conflict. Both
+        are recorded, unless source and line are those that landed, which is a redelivery after a crash.
+        """
+        candidates = self.candidates
+        landed = seen.find(candidates.report_ids)
+        if not landed and len(set(candidates.report_ids)) == len(candidates):
+            return candidates, 0
+        rows, duplicates = [], 0
+        for row, report_id in enumerate(candidates.report_ids):
+            here = FirstSeen(candidates.content_digests[row], candidates.sources[row], candidates.lines[row])
+            first = landed.setdefault(report_id, here)
+            if first is here:
+                rows.append(row)
+                continue
+            is_equal = first.content_digest == here.content_digest
+            duplicates += is_equal
+            if not is_equal or (first.source, first.line) != (here.source, here.line):
+                repetition = _repetition(report_id, candidates.data[row], here, first, is_equal, self.began_at)
+                self.refused.append(repetition)
+        return candidates.take(rows), duplicates
+
+    def reasons(self) -> Counter[str]:
+        """Return the number of refusals per reason, without duplicates."""
+        return Counter(entry.reason.value for entry in self.refused if entry.reason is not Reason.DUPLICATE)
+
+
+def _repetition(
+    report_id: str, data: bytes, here: FirstSeen, first: FirstSeen, is_equal: bool, now: datetime
+) -> QuarantineEntry:
+    place = f"{first.source}, line {first.line}"
+    if is_equal:
+        reason, message = Reason.DUPLICATE, f"landed before from {place}"
+    else:
+        reason, message = Reason.CONFLICT, f"this id landed before with other content from {place}; that one stays"
+    return _entry(reason, message, here.source, here.line, report_id, data, now)
+
+
+def _entry(
+    reason: Reason, message: str, source: str, line: int, report_id: str | None, raw: bytes, now: datetime
+) -> QuarantineEntry:
+    raw_digest = hashlib.sha256(raw).hexdigest()
+    return QuarantineEntry(
+        quarantine_id=hashlib.sha256(f"{source}\n{line}\n{raw_digest}".encode()).hexdigest(),
+        reason=reason,
+        message=message,
+        source=source,
+        line=line,
+        report_id=report_id,
+        size_bytes=len(raw),
+        raw_sha256=raw_digest,
+        raw=b"" if reason is Reason.DUPLICATE else raw[:RAW_LIMIT_BYTES],
+        seen_at=now,
+    )
+
 
 _LOG = logging.getLogger(__name__)
-_TMP = "ingest"
-"""Folder below the home's tmp that only the holder of the lock uses."""
-
 _NO_SINK = NullSink()
 
 _BATCH_LIMIT_BYTES = 64 * 1024 * 1024
-"""A batch ends here even if it has fewer than ``batch_reports``, so that long reports do not fill the memory."""
+"""A batch ends at this size even if it has fewer than ``batch_reports``, to bound the memory."""
 
 
 def ingest(
@@ -63,26 +146,39 @@ def ingest(
     on_progress: Callable[[int], None] = lambda _deliveries: None,
     checkpoint: Callable[[str], None] = lambda _point: None,
 ) -> IngestReceipt:
-    """Lands every report waiting on the bus exactly once and acknowledges what was delivered.
+    """Land every report that waits on the bus exactly once and acknowledge its deliveries.
 
-    One at a time per home: raises TransientError while another process ingests. ``sink`` gets the counts so far
-    after every batch, and those of the bus at the end. ``on_progress`` hears how many deliveries were finished.
-    ``checkpoint`` is called with the name of each point passed: ``checked``, ``quarantined``, ``part-written``,
-    ``part-renamed``, ``committed``, ``acknowledged``.
+    Args:
+        bus: source of the deliveries.
+        home: home of the lake.
+        config: settings ``ingest``.
+        known_blueprints: blueprints that reports may name.
+        provenance: versions and digests for the receipt.
+        clock: source of the landing time.
+        sink: receives the counts after every batch, and those of the bus at the end.
+        on_progress: called with 1 after each delivery.
+        checkpoint: called with ``checked``, ``quarantined``, ``part-written``, ``part-renamed``, ``committed`` and
+            ``acknowledged`` as each is reached.
+
+    Raises:
+        TransientError: while another process writes to the lake, or if the disk is full.
+        IntegrityError: if the lake is damaged.
     """
     started_at = clock()
-    check = Checker(config, known_blueprints).check
+    validator = Validator(config, known_blueprints)
     with exclusive(home.locks / LAKE_LOCK, "ingest"):
         lake = open_lake(home)
         parts = lake.parts
         lake = lake.locate(started_at, provenance.code_version)
         _clean_up(lake)
         lake.check()
-        tmp = home.tmp / _TMP
-        with open_seen(lake.seen_files(), tmp) as seen, open_columns(tmp) as columns:
+        tmp = home.tmp / APPEND_TMP
+        with open_dedup_index(lake.seen_files(), tmp) as seen, open_arrow_reader(tmp) as columns:
             quarantine = Quarantine(home.quarantine, tmp, config.quarantine_mb * 1_000_000)
             writer = _Writer(bus, lake, seen, columns, quarantine, provenance, sink, checkpoint)
-            for batch in _batches(bus.claim(FIELD_REPORTS), check, config, clock, on_progress, checkpoint):
+            newest = max([started_at, *(part.landed_at for part in parts)])
+            batches = _Batches(validator, config, clock, newest, on_progress, checkpoint)
+            for batch in batches.of(bus.claim(FIELD_REPORTS)):
                 writer.commit(batch)
         counters = bus.counters(FIELD_REPORTS)
         told = {f"simic.bus.{name}": count for name, count in counters._asdict().items() if count is not None}
@@ -107,49 +203,91 @@ def ingest(
         )
 
 
-def _batches(
-    deliveries: Iterable[Delivery],
-    check: Callable[[Line], Accepted | Refused],
-    config: IngestConfig,
-    clock: Clock,
-    on_progress: Callable[[int], None],
-    checkpoint: Callable[[str], None],
-) -> Iterator[Batch]:
-    """Checked lines; each batch is committed before the next is asked for. What stands alone has a batch of its own."""
-    batch = Batch(clock())
-    for delivery in deliveries:
-        if delivery.alone and batch.lines:
-            yield batch
-            batch = Batch(clock())
-        for line in delivery.open(config.max_report_bytes):
-            batch.add(delivery.source, line, check(line))
-            if batch.lines >= config.batch_reports or batch.size_bytes >= _BATCH_LIMIT_BYTES:
-                checkpoint("checked")
+@dataclass
+class _Batches:
+    """Validates lines and gathers them into batches."""
+
+    validator: Validator
+    config: IngestConfig
+    clock: Clock
+    newest: datetime
+    """Latest known time; with a clock that was set back, valid reports are not in the future."""
+    on_progress: Callable[[int], None]
+    checkpoint: Callable[[str], None]
+
+    def of(self, deliveries: Iterable[Delivery]) -> Iterator[Batch]:
+        """Yield batches; the caller commits each before asking for the next. A delivery may require its own batch."""
+        batch = self._begin()
+        for delivery in deliveries:
+            if delivery.isolate and batch.lines:
                 yield batch
-                batch = Batch(clock())
-        batch.finished.append(delivery)
-        on_progress(1)
-        if delivery.alone:
-            yield batch
-            batch = Batch(clock())
-    yield batch
+                batch = self._begin()
+            for line, result in self._checked(delivery):
+                batch.add(delivery.source, line, result)
+                if batch.lines >= self.config.batch_reports or batch.size_bytes >= _BATCH_LIMIT_BYTES:
+                    self.checkpoint("checked")
+                    yield batch
+                    batch = self._begin()
+            batch.finished.append(delivery)
+            self.on_progress(1)
+            if delivery.isolate:
+                yield batch
+                batch = self._begin()
+        yield batch
+
+    def _begin(self) -> Batch:
+        now = self.clock()
+        self.newest = max(self.newest, now)
+        self.validator.begin(now, self.newest)
+        return Batch(now)
+
+    def _checked(self, delivery: Delivery) -> Iterator[tuple[Line, Accepted | Refused]]:
+        """Yield validated lines up to the last or until too many were refused, which bounds the time of garbage.
+
+        A delivery that cannot be moved aside is read to its end; its transport bounds its size. A delivery with reports
+        refused for their time of issue and none accepted is moved aside, because this machine's clock may be wrong.
+        """
+        refusals, most = 0, self.config.max_file_refusals
+        accepted, untimely = 0, 0
+        for line in delivery.open(self.config.max_report_bytes):
+            result = self.validator.validate(line)
+            yield line, result
+            if isinstance(result, Refused):
+                refusals += 1
+                untimely += result.reason is Reason.ISSUED_AT
+            else:
+                accepted += 1
+            if refusals > most and delivery.abandon is not None:
+                delivery.abandon()
+                told = (
+                    f"expected at most {most} refused lines (ingest.max_file_refusals), found more; what follows line "
+                    f"{line.number} was not read, and the file is set aside"
+                )
+                yield Line(0, b"", Defect.GIVEN_UP), Refused(Reason.GIVEN_UP, told, None)
+                return
+        if untimely and not accepted and delivery.abandon is not None:
+            delivery.abandon()
+            text = (
+                "no report of %s landed, %d for their issued_at: it is set aside; if this clock was wrong, put it back"
+            )
+            _LOG.warning(text, delivery.source, untimely)
 
 
 def _clean_up(lake: Lake) -> None:
-    """Takes what a killed run left out of the way; nothing of it was committed or acknowledged."""
-    shutil.rmtree(lake.home.tmp / _TMP, ignore_errors=True)
-    for name in set_orphans_aside(lake.store, lake.state):
+    """Remove unfinished files and move orphans of a killed run, which were neither committed nor acknowledged."""
+    shutil.rmtree(lake.home.tmp / APPEND_TMP, ignore_errors=True)
+    for name in move_orphans_to_damaged(lake.store, lake.state):
         _LOG.warning("set aside %s: a killed run wrote it and never committed it; its reports come again", name)
 
 
 @dataclass
 class _Writer:
-    """Commits batches one after the other and counts."""
+    """Commits batches in order and counts reports."""
 
     bus: Bus
     lake: Lake
-    seen: SeenReports
-    columns: ColumnReader
+    seen: DedupIndex
+    columns: ArrowReader
     quarantine: Quarantine
     provenance: Provenance
     sink: MetricSink
@@ -163,8 +301,8 @@ class _Writer:
     parts: list[Part] = field(default_factory=list)
 
     def commit(self, batch: Batch) -> None:
-        """Makes the batch's effect durable, then acknowledges the deliveries it finished."""
-        rows, duplicates = batch.settle(self.seen)
+        """Commit a batch durably, then acknowledge the deliveries that it finished."""
+        rows, duplicates = batch.deduplicate(self.seen)
         self.raw_dropped += self.quarantine.write(batch.refused)
         self.checkpoint("quarantined")
         if len(rows):
@@ -180,7 +318,7 @@ class _Writer:
         self.sink.log(self.batches, self.metrics())
 
     def metrics(self) -> dict[str, float]:
-        """Reports so far, by what became of them."""
+        """Return the counts of reports so far."""
         return {
             "simic.processor.reports_processed": self.read,
             "simic.processor.reports_failed": self.reasons.total(),
@@ -189,28 +327,11 @@ class _Writer:
             "simic.processor.raw_dropped": self.raw_dropped,
         }
 
-    def _land(self, rows: Landings, landed_at: datetime) -> None:
+    def _land(self, rows: AcceptedReports, landed_at: datetime) -> None:
         table = self.columns.table(rows, landed_at)
-        contents = hashlib.sha256("".join(rows.content_digests).encode()).hexdigest()
-        written = write_part(
-            table,
-            store=self.lake.store,
-            tmp=self.lake.home.tmp / _TMP,
-            stem=f"{rows.report_ids[0]}-{contents[:16]}",
-            landed_at=landed_at,
-            checkpoint=self.checkpoint,
+        part = self.lake.append(
+            table, rows.sources, landed_at, code_version=self.provenance.code_version, checkpoint=self.checkpoint
         )
-        part = Part(
-            part=written.name,
-            rows=table.num_rows,
-            size_bytes=written.size_bytes,
-            sha256=written.sha256,
-            sources=sorted(set(rows.sources)),
-            schema_digest=schema_digest(table.schema),
-            landed_at=landed_at,
-            code_version=self.provenance.code_version,
-        )
-        self.lake.ledger.append(part.model_dump(mode="json"))
         self.parts.append(part)
         self.landed += part.rows
         self.seen.add([self.lake.ids_file(part)])

@@ -1,7 +1,7 @@
-"""Small parts become one: the same rows in the same order, in one ledger line.
+"""Compaction: small parts are merged into one with the same rows in the same order, by one ledger line.
 
-Only neighbours in the order of the lake are merged, of one day and one schema, so that a merged part stands where its
-rows stood before. Files that were merged stay until nobody can be reading them; see ``retention.vacuum``.
+Only adjacent parts of one day and one schema are merged, so the order of rows in the lake does not change. Files of
+merged parts are deleted once no query can be reading them; see ``retention.vacuum``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from simic.contracts.errors import IntegrityError, TransientError
-from simic.lake.columns import categorical_columns
+from simic.lake.arrow_reader import categorical_columns
 from simic.lake.lake import Lake
-from simic.lake.operations import MOST_SOURCES, Input, Part, Replaced
+from simic.lake.log import MOST_SOURCES, Input, Part, Replaced
 from simic.lake.parts import check_part, part_name, store_part, synced
 
 __all__ = ["COMPACT_TMP", "MergeLimits", "merge", "plan_merges"]
@@ -32,16 +32,16 @@ _GROUP_BYTES = 64 * 1024 * 1024
 
 
 class MergeLimits(NamedTuple):
-    """What is worth merging, in bytes of files."""
+    """Sizes, in bytes of files, that decide which parts are merged."""
 
     small_bytes: int
     target_bytes: int
     least_parts: int = 2
-    """Fewer small neighbours than this are left alone."""
+    """Fewer adjacent small parts than this are not merged."""
 
 
 def plan_merges(parts: Sequence[Part], limits: MergeLimits) -> list[list[Part]]:
-    """Runs of small neighbours to be merged, in order; no part is in two of them. Pure."""
+    """Return disjoint runs of adjacent small parts to be merged, in order; pure."""
     runs: list[list[Part]] = [[]]
     size_bytes = 0
     for part in parts:
@@ -65,10 +65,12 @@ def merge(
     code_version: str,
     checkpoint: Callable[[str], None] = lambda _point: None,
 ) -> Lake:
-    """Merges one run and commits it; the caller holds the lake's lock. In constant memory, whatever the sizes.
+    """Merge one run and commit it, in constant memory; the caller holds the lake's lock.
 
-    ``checkpoint`` hears ``part-written``, ``part-renamed`` and ``committed``. Raises IntegrityError, and changes
-    nothing, if a part is not what was committed: a merge must not launder damage.
+    ``checkpoint`` is called with ``part-written``, ``part-renamed`` and ``committed``.
+
+    Raises:
+        IntegrityError: if a part is damaged, because the merged part would hide that; nothing is changed.
     """
     for part in run:
         check_part(lake.store, part)
@@ -99,7 +101,7 @@ def merge(
 
 
 def _day(part: Part) -> str:
-    return part.part[len("day=") :].partition("/")[0]
+    return part.part.removeprefix("day=").partition("/")[0]  # earlier versions named the folder so
 
 
 def _write(lake: Lake, run: Sequence[Part], unfinished: Path) -> int:

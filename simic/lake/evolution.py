@@ -1,7 +1,7 @@
-"""Parts of earlier contracts: read as they are where only optional columns came since, refused otherwise.
+"""Schema evolution: parts of earlier contracts are read if only optional columns were added since, refused otherwise.
 
-The ledger's schema digest tells at once which parts are of another contract. What their columns were stands in their
-own footers, so one footer per digest is all that is read.
+The schema digest in the ledger identifies parts of another contract. Their columns are in their Parquet footers; one
+footer per digest is read.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pydantic import BaseModel
 
-from simic.contracts.errors import ContractViolation, IntegrityError, TransientError
+from simic.contracts.errors import ContractError, IntegrityError, TransientError
 from simic.contracts.field_report import FieldReport
-from simic.lake.operations import Part
+from simic.lake.log import Part
 from simic.lake.parts import schema_digest
 from simic.lake.schema import LANDED_SCHEMA, LANDING_COLUMNS, plain_annotation
 from simic.lake.store import PartStore
@@ -24,7 +24,7 @@ __all__ = ["Difference", "differences", "older_schemas", "required_columns"]
 
 
 class Difference(NamedTuple):
-    """What keeps a part from being read under the present contract."""
+    """A column that prevents reading a part under the present contract."""
 
     column: str
     expected: str
@@ -32,7 +32,7 @@ class Difference(NamedTuple):
 
 
 def required_columns(model: type[BaseModel] = FieldReport) -> frozenset[str]:
-    """Dotted names of all fields, nested ones too, that are never null; ``slots.[].stage`` lies in a list."""
+    """Return the dotted names of all fields that are never null, nested ones too; ``slots.[].stage`` is in a list."""
     return frozenset(_required(model, "")) | {
         name for name, (field, _) in LANDING_COLUMNS.items() if not field.nullable
     }
@@ -44,9 +44,10 @@ def older_schemas(
     schema: pa.Schema = LANDED_SCHEMA,
     required: frozenset[str] | None = None,
 ) -> list[pa.Schema]:
-    """Schemas of parts that were not written under ``schema``; empty for a lake of one contract.
+    """Return the schemas of parts that were not written under ``schema``; none for a lake of one contract.
 
-    Raises ContractViolation for the first part that cannot be read under it.
+    Raises:
+        ContractError: for the first part that cannot be read under ``schema``.
     """
     current = schema_digest(schema)
     first = {part.schema_digest: part for part in reversed(list(parts)) if part.schema_digest != current}
@@ -57,19 +58,20 @@ def older_schemas(
     for part in first.values():
         older = _footer(store, part)
         if problems := differences(schema, older, required):
-            told = "; ".join(f"column {name}: expected {expected}, found {it}" for name, expected, it in problems[:5])
-            raise ContractViolation(
+            text = "; ".join(f"column {name}: expected {expected}, found {it}" for name, expected, it in problems[:5])
+            raise ContractError(
                 f"{store.place}/{part.part} was written by {part.code_version} under a contract that this code cannot "
-                f"read: {told}. Read it with that version, or take such parts out with `simic lake retain`"
+                f"read: {text}. Read it with that version, or take such parts out with `simic lake retain`"
             )
         found.append(older)
     return found
 
 
 def differences(current: pa.Schema, older: pa.Schema, required: frozenset[str]) -> list[Difference]:
-    """Why rows of ``older`` are no rows of ``current``: empty if all that is missing may be null.
+    """Return what prevents reading rows of ``older`` as rows of ``current``; empty if only nullable columns differ.
 
-    A column gone since is no obstacle if it could be null; within structs Arrow does not say, so there it is one.
+    A column that was removed since is acceptable if it was nullable. Within structs Arrow does not record that, so a
+    removed field of a struct is a difference.
     """
     return list(_compare(current, older, "", required))
 

@@ -1,8 +1,8 @@
-"""The lake of a home: its ledger, its store, and what has been committed so far."""
+"""The lake of a home: its ledger, its store and its committed state."""
 
 from __future__ import annotations
 
-import os
+import hashlib
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,29 +14,32 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.lake.ledger import Ledger
-from simic.lake.operations import PARTS_LEDGER, LedgerState, Located, Part, read_state
-from simic.lake.parts import synced
-from simic.lake.sealed import SealedFile, check_once, renew
+from simic.lake.log import LedgerState, Part, StoreBound, read_state
+from simic.lake.parts import Checkpoint, schema_digest, write_part
 from simic.lake.store import ArrowParts, LocalParts, PartStore, connect_store, parse_url
-from simic.runtime.durable import sync_folder
+from simic.lake.verified_files import VerifiedFile, refresh_cache, verify_cached
+from simic.ledgers import PARTS_LEDGER
+from simic.ledgers.ledger import Ledger
+from simic.runtime.files import atomic_file, atomic_write, fsync_dir, os_error_as_transient
 from simic.runtime.settings import Home
 
-__all__ = ["ID_COLUMNS", "LAKE_LOCK", "Lake", "open_lake", "write_ids"]
+__all__ = ["APPEND_TMP", "ID_COLUMNS", "LAKE_LOCK", "Lake", "open_lake", "write_ids"]
 
 LAKE_LOCK = "ingest"
-"""Name of the lock that the one writer of the ledger holds, be it ingesting, merging, dropping or repairing."""
+"""Name of the lock of the ledger's single writer: ingest, compaction, retention or repair."""
+APPEND_TMP = "ingest"
+"""Folder below the home's tmp for unfinished parts; only the holder of the lock uses it."""
 _WHOLE = "whole-parts.json"
 _WHOLE_IDS = "whole-ids.json"
 _HOME_ID = "home.id"
-"""Beside the ledgers, so that it is kept and restored with them."""
+"""File beside the ledgers, so that it is backed up and restored with them."""
 ID_COLUMNS = ("report_id", "content_digest", "source", "line")
-"""What recognises a report told twice, and says where it was told first."""
+"""Columns that identify a duplicate report and its first delivery."""
 
 
 @dataclass(frozen=True)
 class Lake:
-    """A committed state; what is committed later does not show in it."""
+    """A committed state of the lake; later commits do not change it."""
 
     home: Home
     ledger: Ledger
@@ -49,42 +52,89 @@ class Lake:
         return self.state.parts
 
     def check(self) -> None:
-        """Raises IntegrityError that names the first live part on disk which is not what was committed.
+        """Verify the live parts on disk. Raises IntegrityError for the first that is missing or changed.
 
-        Parts found whole before are looked at again only if the file system says they changed; parts in another store
-        are read to the last byte when a snapshot is made.
+        Parts that were verified before are read again only if their stamp changed. Parts in another store are verified
+        when a snapshot is made.
         """
-        check_once(self._sealed(), self.home.data / _WHOLE, "see `simic doctor`")
+        verify_cached(self._sealed(), self.home.data / _WHOLE, "see `simic doctor`")
 
-    def were_read(self) -> None:
-        """After all live parts on disk were read to the last byte, found whole, and given or rid of other names."""
-        renew(self._sealed(), self.home.data / _WHOLE)
+    def mark_verified(self) -> None:
+        """Record that all live parts on disk were just verified and that hard links to them changed."""
+        refresh_cache(self._sealed(), self.home.data / _WHOLE)
 
-    def _sealed(self) -> list[SealedFile]:
+    def _sealed(self) -> list[VerifiedFile]:
         store = self.store
         if not isinstance(store, LocalParts):
             return []
-        return [SealedFile(store.path(part.part), part.sha256, part.size_bytes) for part in self.parts]
+        return [VerifiedFile(store.path(part.part), part.sha256, part.size_bytes) for part in self.parts]
+
+    def append(
+        self,
+        table: pa.Table,
+        sources: Iterable[str],
+        landed_at: datetime,
+        *,
+        code_version: str,
+        checkpoint: Checkpoint = lambda _point: None,
+    ) -> Part:
+        """Write rows as one part, commit it by one ledger line, and return it. The caller holds the lock.
+
+        A crash before the ledger line leaves an orphan, which the next ingest moves to ``damaged``. This lake's
+        ``state`` does not change.
+
+        Args:
+            table: rows with the columns of ``LANDED_SCHEMA``, at least one.
+            sources: deliveries of the rows.
+            landed_at: time of landing; its UTC day is the partition.
+            code_version: version that the ledger line names.
+            checkpoint: called with ``part-written`` before the part enters the store and ``part-renamed`` after.
+
+        Raises:
+            TransientError: if the part or the line cannot be written.
+        """
+        contents = hashlib.sha256("".join(table.column("content_digest").to_pylist()).encode()).hexdigest()
+        written = write_part(
+            table,
+            store=self.store,
+            tmp=self.home.tmp / APPEND_TMP,
+            stem=f"{table.column('report_id')[0].as_py()}-{contents[:16]}",
+            landed_at=landed_at,
+            checkpoint=checkpoint,
+        )
+        part = Part(
+            part=written.name,
+            rows=table.num_rows,
+            size_bytes=written.size_bytes,
+            sha256=written.sha256,
+            sources=sorted(set(sources)),
+            schema_digest=schema_digest(table.schema),
+            landed_at=landed_at,
+            code_version=code_version,
+        )
+        self.ledger.append(part.model_dump(mode="json"))
+        return part
 
     def commit(self, line: Contract) -> Lake:
-        """One ledger line, durable when this returns; the lake as it is then. The caller holds the lock."""
+        """Append one ledger line durably and return the lake after it. The caller holds the lock."""
         self.ledger.append(line.model_dump(mode="json"))
         return open_lake(self.home)
 
     def locate(self, at: datetime, code_version: str) -> Lake:
-        """Before anything lands: writes down which store the parts are in, if it is not the home's own.
+        """Bind the lake to its store by a ledger line before the first part, if the store is not local.
 
-        Raises IntegrityError where the parts in it are another home's, or of a ledger that is no more.
+        Raises:
+            IntegrityError: if the store has parts of another home or of a lost ledger.
         """
         self.check_owner()
         if isinstance(self.store, ArrowParts) and self.store.owner() is None:
             self.store.own(_home_id(self.home))
         if self.home.lake_url is None or self.state.url is not None:
             return self
-        return self.commit(Located(at=at, code_version=code_version, url=self.home.lake_url))
+        return self.commit(StoreBound(at=at, code_version=code_version, url=self.home.lake_url))
 
     def check_owner(self) -> None:
-        """Raises IntegrityError where another home has said that the parts in the store are its own; changes nothing.
+        """Raise IntegrityError if the store belongs to another home; changes nothing.
 
         Two ledgers cannot share a prefix: each would take the other's parts for orphans.
         """
@@ -104,17 +154,18 @@ class Lake:
             )
 
     def seen_files(self) -> list[Path]:
-        """Local Parquet files with the ``ID_COLUMNS`` of every report that is known, dropped ones included.
+        """Return local Parquet files with the ``ID_COLUMNS`` of every known report, including dropped ones.
 
-        Raises IntegrityError for ids of dropped reports that are missing or not as committed: without them a report
-        told again would land twice, with others a new one would pass for a repetition. Parts are for ``check``.
+        Raises:
+            IntegrityError: for tombstones that are missing or changed: a duplicate would land again, or a new report
+                would be taken for a duplicate. Parts are verified by ``check``.
         """
-        remembered = [SealedFile(self.home.ids / ids.file, ids.sha256, None) for ids in self.state.remembered]
-        check_once(remembered, self.home.data / _WHOLE_IDS, "see `simic doctor --deep`")
-        return [*(self.ids_file(part) for part in self.parts), *(file.path for file in remembered)]
+        tombstones = [VerifiedFile(self.home.ids / ids.file, ids.sha256, None) for ids in self.state.tombstones]
+        verify_cached(tombstones, self.home.data / _WHOLE_IDS, "see `simic doctor --deep`")
+        return [*(self.ids_file(part) for part in self.parts), *(file.path for file in tombstones)]
 
     def ids_file(self, part: Part) -> Path:
-        """The part itself, where it is at hand; else a local copy of its ids, made on first use."""
+        """Return the part itself if it is local; otherwise a local copy of its ids, made on first use."""
         if isinstance(self.store, LocalParts):
             path = self.store.path(part.part)
             if not path.exists():
@@ -127,16 +178,22 @@ class Lake:
 
 
 def open_lake(home: Home) -> Lake:
-    """Raises IntegrityError for a damaged ledger and ConfigError where settings name another store than the ledger."""
+    """Open the lake of a home.
+
+    Raises:
+        IntegrityError: for a damaged ledger.
+        ConfigError: if the settings name another store than the ledger.
+    """
     ledger = Ledger(home.ledger / PARTS_LEDGER)
     state = read_state(ledger)
     return Lake(home, ledger, _store(home, state), state)
 
 
 def write_ids(lake: Lake, parts: Iterable[Part], target: Path) -> int:
-    """The ``ID_COLUMNS`` of some parts as one local file, whole or absent; returns how many."""
-    rows, unfinished = 0, lake.home.tmp / f"{target.name}.{os.getpid()}.tmp"
-    with synced(unfinished) as file:
+    """Write the ``ID_COLUMNS`` of some parts into one local file, atomically; return the number of rows."""
+    rows = 0
+    is_new_folder = not target.parent.exists()
+    with os_error_as_transient(f"write {target.name}"), atomic_file(target, tmp=lake.home.tmp) as file:
         writer = None
         for part in parts:
             for batch in _id_batches(lake.store, part):
@@ -146,28 +203,22 @@ def write_ids(lake: Lake, parts: Iterable[Part], target: Path) -> int:
         if writer is None:
             raise IntegrityError(f"there are no ids to write into {target.name}")
         writer.close()
-    is_new_folder = not target.parent.exists()
-    target.parent.mkdir(parents=True, exist_ok=True)
     if is_new_folder:
-        sync_folder(target.parent.parent)
-    unfinished.replace(target)
+        fsync_dir(target.parent.parent)
     return rows
 
 
 def _home_id(home: Home, *, is_made: bool = True) -> str:
-    """Random, made once; empty where there is none and ``is_made`` is false."""
+    """Return the home's random id; without one, make it, or return an empty string if ``is_made`` is false."""
     path = home.ledger / _HOME_ID
     try:
         return path.read_text("ascii").strip()
     except FileNotFoundError:
         if not is_made:
             return ""
-    made, unfinished = secrets.token_hex(16), home.tmp / f"{_HOME_ID}.{os.getpid()}.tmp"
-    with synced(unfinished) as file:
-        file.write(made.encode())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished.replace(path)
-    sync_folder(path.parent)
+    made = secrets.token_hex(16)
+    with os_error_as_transient(f"write {path.name}"):
+        atomic_write(path, made.encode(), tmp=home.tmp)
     return made
 
 

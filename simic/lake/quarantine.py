@@ -1,13 +1,12 @@
-"""Reports that did not become experience, kept with the reason.
+"""The quarantine: refused reports with the reason, as Parquet files under ``data/quarantine``.
 
-Parquet files under ``data/quarantine``, at least once: a batch delivered again after a crash writes its refusals again,
-under the same name if it is the same batch. Readers keep one row per ``quarantine_id``.
+Entries are written at least once: a batch that is delivered again after a crash writes its entries again, under the
+same name if it is the same batch. Readers keep one row per ``quarantine_id``.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
@@ -18,9 +17,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pydantic import Field
 
 from simic.contracts.base import Contract, Count, Digest, UtcDatetime
-from simic.contracts.errors import TransientError
 from simic.lake.schema import arrow_schema
-from simic.runtime.durable import sync_folder
+from simic.runtime.files import atomic_file, os_error_as_transient
 
 __all__ = ["QUARANTINE_SCHEMA", "RAW_LIMIT_BYTES", "Quarantine", "QuarantineEntry", "Reason"]
 
@@ -28,52 +26,64 @@ RAW_LIMIT_BYTES = 16 * 1024
 
 
 class Reason(str, Enum):
-    """Why a report was kept out."""
+    """Reason for which a report was refused."""
 
     MALFORMED_JSON = "malformed_json"
-    """Not JSON; a line cut short looks like this."""
+    """Not JSON; a truncated line looks like this, too."""
     TORN = "torn"
-    """The compressed file breaks off in this line; `raw` holds what could be read of it."""
+    """The compressed file ends in this line; `raw` has what could be read of it."""
     TOO_LONG = "too_long"
-    """Longer than `ingest.max_report_bytes`; `raw` holds its beginning."""
+    """Longer than `ingest.max_report_bytes`; `raw` has its beginning."""
+    UNREADABLE = "unreadable"
+    """The file cannot be claimed or read; `message` says why and where it is now. Lines read before are kept."""
+    GIVEN_UP = "given_up"
+    """The file exceeds a limit of `ingest`, or changed while it was read; `message` says which and where it is now.
+    Lines read before are kept."""
     TOO_DEEP = "too_deep"
     """Nested deeper than `ingest.max_depth`."""
     SCHEMA_VERSION = "schema_version"
-    """Of a version this code does not read."""
+    """Schema version that this code does not read."""
     UNKNOWN_FIELD = "unknown_field"
-    """Holds a field that the contract does not know."""
+    """Has a field that is not in the contract."""
+    DUPLICATE_KEY = "duplicate_key"
+    """Has a field twice in one object, so readers could disagree about its value."""
     NON_FINITE = "non_finite"
-    """Holds NaN or an infinity."""
+    """Contains NaN or an infinity."""
     CONTRACT = "contract"
-    """Breaks another rule of the contract; `message` says which and where."""
+    """Violates another rule of the contract; `message` says which and where."""
     UNKNOWN_BLUEPRINT = "unknown_blueprint"
-    """Names a blueprint that is not installed here."""
+    """Names a blueprint that is not installed."""
+    CONTRADICTION = "contradiction"
+    """Two fields of the report contradict each other; `message` says what was expected and what was found."""
+    ISSUED_AT = "issued_at"
+    """Issued further in the future than `ingest.max_future_s` or longer ago than `ingest.max_age_days`; it can be sent
+    again."""
     CONFLICT = "conflict"
-    """The id of a report that landed before with other content; the first one stays."""
+    """Id of a report that landed before with other content; the first one is kept."""
     DUPLICATE = "duplicate"
-    """A report that landed before, told again: nothing was lost."""
+    """Same id and content as a report that landed before; nothing is lost."""
 
 
 class QuarantineEntry(Contract):
-    """One line that was kept out."""
+    """A refused line of a delivery."""
 
     quarantine_id: Digest
     """SHA-256 of source, line and raw digest: the same on every redelivery."""
     reason: Reason
     message: Annotated[str, Field(max_length=1024)]
-    """What was wrong and where."""
+    """Explanation of the reason, with the position in the report."""
     source: str
-    """The delivery it came in."""
+    """Delivery of the line."""
     line: Count
-    """Its line in that delivery, from 1."""
+    """Number of the line in the delivery, from 1; 0 for the delivery as a whole."""
     report_id: str | None
-    """If it could be read."""
+    """Id of the report, if it could be read."""
     size_bytes: Count
-    """Of what was read of the line."""
+    """Size of what was read of the line."""
     raw_sha256: Digest
-    """Of what was read of the line."""
+    """SHA-256 of what was read of the line."""
     raw: bytes
-    """Its first 16 KiB; empty for duplicates, and where the quarantine was full."""
+    """First 16 KiB of the line; empty for duplicates, and if the quarantine was full."""
     seen_at: UtcDatetime
 
 
@@ -81,11 +91,11 @@ QUARANTINE_SCHEMA = arrow_schema(QuarantineEntry)
 
 
 class Quarantine:
-    """The refused lines below one directory, whose files grow freely up to a budget.
+    """Writer of refused lines into one directory, within a budget of bytes.
 
-    Entries whose raw bytes find no room lose them and keep the rest. Once the files have outgrown the budget, one entry
-    per reason and source stands for all of a batch: a few kB of compressed garbage can be millions of lines, and even
-    tens of bytes for each would fill a disk.
+    Beyond the budget, entries lose their raw bytes. Once the files exceed it, one entry per reason and source stands
+    for all lines of a batch: a few kB of compressed garbage can be millions of lines, and even tens of bytes for each
+    would fill a disk.
     """
 
     def __init__(self, directory: Path, tmp: Path, budget_bytes: int) -> None:
@@ -94,35 +104,25 @@ class Quarantine:
         self._room_bytes = budget_bytes - sum(path.stat().st_size for path in directory.glob("refused-*.parquet"))
 
     def write(self, entries: Sequence[QuarantineEntry]) -> int:
-        """Writes entries durably into one file named by their ids; returns how many lost their raw bytes.
+        """Write entries durably into one file named by their ids and return how many lost their raw bytes.
 
-        A file of that name stays as it is: it holds the same refusals, seen earlier.
+        An existing file of that name is kept: it has the same entries, seen earlier.
         """
         if not entries:
             return 0
         digest = hashlib.sha256("".join(entry.quarantine_id for entry in entries).encode()).hexdigest()
         name = f"refused-{digest[:16]}.parquet"
-        try:
+        with os_error_as_transient(f"quarantine {name}"):
             if (self._directory / name).exists():
                 return 0
-            kept = list(self._fitting(entries)) if self._room_bytes > 0 else _folded(entries)
-            self._directory.mkdir(parents=True, exist_ok=True)
-            self._tmp.mkdir(parents=True, exist_ok=True)
-            with (self._tmp / name).open("wb") as file:
+            kept = list(self._fitting(entries)) if self._room_bytes > 0 else _summarised(entries)
+            with atomic_file(self._directory / name, tmp=self._tmp) as file:
                 pq.write_table(_table(kept), file, compression="zstd", compression_level=3)
-                file.flush()
-                os.fsync(file.fileno())
                 self._room_bytes -= file.tell()
-            (self._tmp / name).replace(self._directory / name)
-            sync_folder(self._directory)
-        except OSError as error:
-            raise TransientError(
-                f"cannot quarantine {name}: {error.strerror or error}; check space and permissions"
-            ) from error
         return sum(bool(entry.raw) for entry in entries) - sum(bool(entry.raw) for entry in kept)
 
     def _fitting(self, entries: Sequence[QuarantineEntry]) -> Iterator[QuarantineEntry]:
-        """The entries, the raw bytes of each as far as there is room for them uncompressed."""
+        """Yield the entries, with raw bytes while they fit the budget uncompressed."""
         room_bytes = self._room_bytes
         for entry in entries:
             has_room = len(entry.raw) <= room_bytes
@@ -130,8 +130,8 @@ class Quarantine:
             yield entry if has_room else entry.model_copy(update={"raw": b""})
 
 
-def _folded(entries: Sequence[QuarantineEntry]) -> list[QuarantineEntry]:
-    """The first entry of each reason and source, without its raw bytes; its message says for how many it stands."""
+def _summarised(entries: Sequence[QuarantineEntry]) -> list[QuarantineEntry]:
+    """Return the first entry per reason and source, without raw bytes; its message has the number of lines."""
     alike: dict[tuple[Reason, str], list[QuarantineEntry]] = {}
     for entry in entries:
         alike.setdefault((entry.reason, entry.source), []).append(entry)

@@ -1,7 +1,7 @@
-"""Parts leave the lake by age and by bytes; files nobody can be reading any more are deleted later.
+"""Retention drops parts by age and by bytes; vacuum deletes files that no query can be reading any more.
 
-A drop is one ledger line. The ids of dropped reports are written down before it and named in it, so that a report told
-again is recognised as a repetition and does not come back as new.
+A drop is one ledger line. Tombstones of the dropped reports are written before it and named in it, so a report that is
+delivered again is a duplicate and does not land as new.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Literal, NamedTuple
 
 from simic.contracts.errors import IntegrityError
 from simic.lake.lake import Lake, write_ids
-from simic.lake.operations import Dropped, Forgotten, Part, Remembered
-from simic.lake.parts import check_part, file_digest
-from simic.runtime.durable import sync_folder
+from simic.lake.log import Dropped, Part, TombstoneFile, TombstonesExpired
+from simic.lake.parts import check_part
+from simic.runtime.files import sha256_file
 
-__all__ = ["Swept", "drop", "forget", "older_than", "over_bytes", "vacuum"]
+__all__ = ["VacuumResult", "drop", "expire_tombstones", "older_than", "over_bytes", "vacuum"]
 
 Checkpoint = Callable[[str], None]
 
 
 def older_than(parts: Sequence[Part], oldest: datetime) -> list[Part]:
-    """Parts whose newest row landed before ``oldest``. Pure."""
+    """Return parts whose newest row landed before ``oldest``; pure."""
     return [part for part in parts if part.landed_at < oldest]
 
 
 def over_bytes(parts: Sequence[Part], max_bytes: int) -> list[Part]:
-    """The first parts in the order of the lake without which the others are no more than ``max_bytes``. Pure."""
+    """Return the fewest first parts of the lake without which the others take at most ``max_bytes``; pure."""
     excess = sum(part.size_bytes for part in parts) - max_bytes
     dropped = []
     for part in parts:
@@ -48,10 +48,12 @@ def drop(
     code_version: str,
     checkpoint: Checkpoint = lambda _point: None,
 ) -> Lake:
-    """Takes parts out, in one line; the caller holds the lake's lock.
+    """Drop parts by one ledger line; the caller holds the lake's lock.
 
-    ``checkpoint`` hears ``remembered`` and ``committed``. Raises IntegrityError, and changes nothing, if a part is not
-    what was committed: its ids would be believed from then on.
+    ``checkpoint`` is called with ``remembered`` once the tombstones are durable, then with ``committed``.
+
+    Raises:
+        IntegrityError: if a part is damaged, because its ids would become tombstones; nothing is changed.
     """
     for part in parts:
         check_part(lake.store, part)
@@ -62,8 +64,7 @@ def drop(
         raise IntegrityError(
             f"the ledger lists {expected} rows in parts to be dropped, found {rows}; see `simic doctor`"
         )
-    sync_folder(path.parent)
-    remembered = Remembered(file=path.name, rows=rows, sha256=file_digest(path), dropped_at=at)
+    tombstones = TombstoneFile(file=path.name, rows=rows, sha256=sha256_file(path), dropped_at=at)
     checkpoint("remembered")
     after = lake.commit(
         Dropped(
@@ -73,32 +74,34 @@ def drop(
             parts=[part.part for part in parts],
             rows=rows,
             size_bytes=sum(part.size_bytes for part in parts),
-            remembered=remembered,
+            remembered=tombstones,
         )
     )
     checkpoint("committed")
     return after
 
 
-def forget(lake: Lake, before: datetime, *, at: datetime, code_version: str) -> Lake:
-    """Ids dropped before a moment are known no longer; one line, or none if there are none."""
-    old = [remembered.file for remembered in lake.state.remembered if remembered.dropped_at < before]
-    return lake.commit(Forgotten(at=at, code_version=code_version, files=old)) if old else lake
+def expire_tombstones(lake: Lake, before: datetime, *, at: datetime, code_version: str) -> Lake:
+    """Expire tombstones older than ``before``. Appends one ledger line, or none."""
+    old = [file.file for file in lake.state.tombstones if file.dropped_at < before]
+    return lake.commit(TombstonesExpired(at=at, code_version=code_version, files=old)) if old else lake
 
 
-class Swept(NamedTuple):
-    """What a vacuum did."""
+class VacuumResult(NamedTuple):
+    """Files that a vacuum deleted and left."""
 
     deleted: list[str]
     waiting: list[str]
-    """Still within their time of grace."""
+    """Retired files within their grace period."""
 
 
-def vacuum(lake: Lake, *, now: datetime, grace: timedelta, checkpoint: Checkpoint = lambda _point: None) -> Swept:
-    """Deletes the files of parts retired longer than ``grace`` ago, and ids that no line names any more.
+def vacuum(
+    lake: Lake, *, now: datetime, grace: timedelta, checkpoint: Checkpoint = lambda _point: None
+) -> VacuumResult:
+    """Delete files of parts that were retired longer than ``grace`` ago, and tombstones that expired.
 
-    Never a file before the line that retired it is durable; the caller holds the lake's lock. ``checkpoint`` hears
-    ``deleted`` after each file.
+    The line that retired a file is durable before the file is deleted; the caller holds the lake's lock.
+    ``checkpoint`` is called with ``deleted`` after each file.
     """
     live = {part.part for part in lake.parts}
     retired = [name for name in lake.store.names() if name in lake.state.retired and name not in live]
@@ -110,10 +113,10 @@ def vacuum(lake: Lake, *, now: datetime, grace: timedelta, checkpoint: Checkpoin
         lake.store.delete(name)
         checkpoint("deleted")
         deleted.append(name)
-    kept = {remembered.file for remembered in lake.state.remembered}
+    kept = {tombstones.file for tombstones in lake.state.tombstones}
     kept |= {f"part-{part.sha256[:16]}.parquet" for part in lake.parts}
     for path in sorted(lake.home.ids.glob("*.parquet")):
         if path.name not in kept:
             path.unlink()
             checkpoint("deleted")
-    return Swept(deleted, waiting)
+    return VacuumResult(deleted, waiting)

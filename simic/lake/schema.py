@@ -1,6 +1,6 @@
-"""Arrow schemas from contracts: one source of truth for columns.
+"""Arrow schemas, derived from contracts.
 
-Nested contracts become structs, lists lists, enumerations strings, moments ``timestamp[us, UTC]``. Top-level
+Nested contracts become structs, lists lists, enumerations strings, times ``timestamp[us, UTC]``. Top-level
 columns that a contract requires are NOT NULL; what lies inside structs is nullable to Arrow, whatever the
 contract says, because the JSON reader refuses required children of an absent struct.
 """
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import pyarrow as pa  # type: ignore[import-untyped]
 from pydantic import AwareDatetime, BaseModel
 
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ContractError
 from simic.contracts.field_report import FieldReport
 
 __all__ = ["LANDED_SCHEMA", "LANDING_COLUMNS", "REPORT_SCHEMA", "arrow_schema", "arrow_type", "plain_annotation"]
@@ -32,7 +32,7 @@ _SCALARS: dict[Any, pa.DataType] = {
 
 
 def arrow_schema(model: type[BaseModel]) -> pa.Schema:
-    """One column per field of the contract, in its order."""
+    """Return a schema with one column per field of the contract, in its order."""
     fields = []
     for name, info in model.model_fields.items():
         annotation, is_nullable = plain_annotation(info.annotation)
@@ -41,7 +41,7 @@ def arrow_schema(model: type[BaseModel]) -> pa.Schema:
 
 
 def arrow_type(annotation: Any) -> pa.DataType:
-    """The Arrow type of an annotation without its constraints; raises ContractViolation where there is none."""
+    """Return the Arrow type of an annotation without its constraints. Raises ContractError if there is none."""
     plain, _ = plain_annotation(annotation)
     origin, arguments = get_origin(plain), get_args(plain)
     if origin in (list, tuple) and arguments and len(set(arguments)) == 1:
@@ -56,17 +56,17 @@ def arrow_type(annotation: Any) -> pa.DataType:
         return pa.string()
     if isinstance(plain, type) and issubclass(plain, BaseModel):
         return pa.struct([pa.field(name, arrow_type(info.annotation)) for name, info in plain.model_fields.items()])
-    raise ContractViolation(f"{annotation} has no Arrow type")
+    raise ContractError(f"{annotation} has no Arrow type")
 
 
 def plain_annotation(annotation: Any) -> tuple[Any, bool]:
-    """The annotation without ``Annotated`` and ``None``, and whether None was there."""
+    """Return the annotation without ``Annotated`` and ``None``, and whether it allowed None."""
     if get_origin(annotation) is Annotated:
         return plain_annotation(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
         members = [member for member in get_args(annotation) if member is not type(None)]
         if len(members) != 1:
-            raise ContractViolation(f"{annotation}: a column holds one type or null")
+            raise ContractError(f"{annotation}: a column holds one type or null")
         inner, _ = plain_annotation(members[0])
         return inner, len(members) < len(get_args(annotation))
     return annotation, False
@@ -78,14 +78,17 @@ REPORT_SCHEMA = arrow_schema(FieldReport)
 LANDING_COLUMNS: dict[str, tuple[pa.Field, str]] = {
     "content_digest": (
         pa.field("content_digest", pa.string(), nullable=False),
-        "SHA-256 of the report's normal form without `issued_at`: equal for a report told twice.",
+        "SHA-256 of the report's canonical form without `issued_at`: equal for a report that is sent again.",
     ),
-    "source": (pa.field("source", pa.string(), nullable=False), "The delivery it came in."),
-    "line": (pa.field("line", pa.int64(), nullable=False), "Its line in that delivery, from 1."),
-    "landed_at": (pa.field("landed_at", pa.timestamp("us", tz="UTC"), nullable=False), "When its batch was landed."),
+    "source": (pa.field("source", pa.string(), nullable=False), "Delivery that the report came in."),
+    "line": (pa.field("line", pa.int64(), nullable=False), "Line in that delivery, from 1."),
+    "landed_at": (
+        pa.field("landed_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        "Landing time of its batch.",
+    ),
     "day": (pa.field("day", pa.date32(), nullable=False), "UTC day of `landed_at`; the partition."),
 }
-"""What landing adds to each report: the column and its meaning."""
+"""Columns that landing adds to each report, with their meaning."""
 
 LANDED_SCHEMA = pa.schema([*REPORT_SCHEMA, *(field for field, _ in LANDING_COLUMNS.values())])
 """The columns of a part."""

@@ -1,8 +1,7 @@
-"""Where the files of parts lie: a directory, or any S3-compatible store.
+"""Stores of part files: a directory or any S3-compatible object store.
 
-A store holds files and decides nothing: which of them count is the ledger's business, which always is a local file.
-``put`` makes a file whole and durable or leaves none, so that the ledger line after it tells the truth: a rename on
-disk, a finished upload on S3. Moving a file aside is a rename there, and a copy and a deletion here.
+The ledger, always a local file, decides which files count; a store only holds them. ``put`` is atomic and durable (a
+rename on disk, a completed upload on S3), so the ledger line after it is true.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,97 +21,92 @@ from pyarrow import fs as arrow_fs
 
 from simic.contracts.errors import ConfigError, TransientError
 from simic.contracts.lake_url import parse_url
-from simic.runtime.durable import sync_folder
+from simic.runtime.files import DAMAGED, durable_file, fsync_dir, rename_durably, sha256_file
 
 __all__ = ["ArrowParts", "LocalParts", "PartStore", "connect_store", "link", "parse_url"]
 
 _BLOCK_BYTES = 1024 * 1024
-_ASIDE = "damaged"
+_PART = re.compile(r"(day=)?\d{4}-\d{2}-\d{2}/[^/]+\.parquet")
+"""Earlier versions named folders ``day=...``, which pandas took for a second column ``day`` of another type."""
 _OWNER = "simic-home"
-"""Object below the prefix that names the home whose parts these are."""
+"""Object below the prefix with the id of the home that owns the parts."""
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}
 _CONNECT_S, _REQUEST_S, _ATTEMPTS = 5.0, 30.0, 3
 
 
 class PartStore(Protocol):
-    """Files by name, such as ``day=2026-01-06/part-abc-0123456789abcdef.parquet``."""
+    """Part files by name, such as ``2026-01-06/part-abc-0123456789abcdef.parquet``."""
 
     @property
     def place(self) -> str:
-        """For messages."""
+        """Directory or address of the store, for messages."""
 
     def put(self, unfinished: Path, name: str) -> None:
-        """Takes over a local file, synced and closed: whole and durable under its name when this returns."""
+        """Move a synced local file into the store, atomically and durably."""
 
     def open(self, name: str) -> pa.NativeFile:
-        """For reading anywhere in it; FileNotFoundError where there is none."""
+        """Open a part for random access. Raises FileNotFoundError if there is none."""
 
     def size_bytes(self, name: str) -> int | None:
-        """None where there is none."""
+        """Return the size of a part, or None if there is none."""
 
     def digest(self, name: str) -> str:
-        """SHA-256 of what is there, in constant memory."""
+        """Return the SHA-256 of a part, in constant memory."""
 
     def fetch(self, name: str, target: Path) -> None:
-        """Into a local file, durable but for its folder: a second name for the same file where it can be.
+        """Put a part into the local file ``target`` by a hard link or a copy; the folder is not synced.
 
-        FileNotFoundError where there is none.
+        Raises FileNotFoundError if there is none.
         """
 
     def names(self) -> list[str]:
-        """Every part file, sorted."""
+        """Return the names of all part files, sorted."""
 
     def delete(self, name: str) -> None:
-        """Durably; nothing happens where there is none."""
+        """Delete a part durably; does nothing if there is none."""
 
-    def set_aside(self, name: str) -> bool:
-        """Out of the way of a sound file of that name; false where there was none."""
+    def move_to_damaged(self, name: str) -> bool:
+        """Move a part to ``damaged`` and return whether there was one."""
 
 
 class LocalParts:
-    """A directory."""
+    """Parts in a local directory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     @property
     def place(self) -> str:
-        """The directory."""
+        """Path of the directory."""
         return str(self.root)
 
     def path(self, name: str) -> Path:
-        """Where a part lies or would lie."""
+        """Return the path of a part, whether it exists or not."""
         return self.root / name
 
     def put(self, unfinished: Path, name: str) -> None:
-        """A rename, so the file must lie on the same file system."""
+        """Rename the file, which must be on the same file system."""
         target = self.path(name)
         with _storing(f"land {target}"):
-            is_new_folder = not target.parent.exists()
-            target.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.replace(target)
-            sync_folder(target.parent)
-            if is_new_folder:
-                sync_folder(self.root)
+            rename_durably(unfinished, target)
 
     def open(self, name: str) -> pa.NativeFile:
-        """The file."""
+        """Open the file."""
         return pa.OSFile(str(self.path(name)))
 
     def size_bytes(self, name: str) -> int | None:
-        """Of the file."""
+        """Return the size of the file, or None if there is none."""
         try:
             return self.path(name).stat().st_size
         except FileNotFoundError:
             return None
 
     def digest(self, name: str) -> str:
-        """Of the file."""
-        with self.path(name).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        """Return the SHA-256 of the file."""
+        return sha256_file(self.path(name))
 
     def fetch(self, name: str, target: Path) -> None:
-        """A hard link; a copy on another file system, or where links are not to be had."""
+        """Hard-link the file, or copy it if the file systems differ or do not support links."""
         self.path(name).stat()
         with _storing(f"read {self.path(name)} into {target}"):
             if not link(self.path(name), target):
@@ -119,30 +114,30 @@ class LocalParts:
                     _copy(file, target)
 
     def names(self) -> list[str]:
-        """Unfinished files lie elsewhere."""
-        return sorted(path.relative_to(self.root).as_posix() for path in self.root.glob("day=*/part-*.parquet"))
+        """Return the names of all part files; unfinished ones are in another folder."""
+        found = (path.relative_to(self.root).as_posix() for path in self.root.glob("*/part-*.parquet"))
+        return sorted(name for name in found if _PART.fullmatch(name))
 
     def delete(self, name: str) -> None:
-        """Unlinks; a reader that has the file open keeps it."""
+        """Unlink the file; processes that have it open can still read it."""
         with _storing(f"delete {self.path(name)}"):
             self.path(name).unlink(missing_ok=True)
             if self.path(name).parent.exists():
-                sync_folder(self.path(name).parent)
+                fsync_dir(self.path(name).parent)
 
-    def set_aside(self, name: str) -> bool:
-        """To ``damaged`` beside the directory."""
-        target = self.root.with_name(_ASIDE) / name
+    def move_to_damaged(self, name: str) -> bool:
+        """Move the file to ``damaged`` beside the directory."""
+        target = self.root.with_name(DAMAGED) / name
         with _storing(f"move {self.path(name)} to {target}"):
             if not self.path(name).exists():
                 return False
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self.path(name).replace(target)
-            sync_folder(self.path(name).parent)
+            rename_durably(self.path(name), target)
+            fsync_dir(self.path(name).parent)
         return True
 
 
 class ArrowParts:
-    """Any file system that Arrow knows whose finished uploads are atomic; S3 above all."""
+    """Parts in a file system of Arrow with atomic uploads, such as S3."""
 
     def __init__(self, filesystem: arrow_fs.FileSystem, place: str) -> None:
         self.filesystem = filesystem
@@ -150,11 +145,11 @@ class ArrowParts:
 
     @property
     def place(self) -> str:
-        """The address, without options."""
+        """Address without options."""
         return self._place
 
     def put(self, unfinished: Path, name: str) -> None:
-        """Uploads, asks how much arrived, and deletes the local file."""
+        """Upload the file, compare the size in the store, and delete the local file."""
         with _storing(f"write {name} to {self.place}"):
             expected = unfinished.stat().st_size
             with unfinished.open("rb") as file, self.filesystem.open_output_stream(name) as sink:
@@ -166,7 +161,7 @@ class ArrowParts:
             unfinished.unlink()
 
     def open(self, name: str) -> pa.NativeFile:
-        """Reads by ranges."""
+        """Open the object for range reads."""
         try:
             return self.filesystem.open_input_file(name)
         except FileNotFoundError:
@@ -175,13 +170,13 @@ class ArrowParts:
             raise _away(f"read {name} of {self.place}", error) from error
 
     def size_bytes(self, name: str) -> int | None:
-        """As the store tells it."""
+        """Return the size that the store reports, or None if there is no such object."""
         with _storing(f"look for {name} in {self.place}"):
             info = self.filesystem.get_file_info(name)
             return int(info.size) if info.type == arrow_fs.FileType.File else None
 
     def digest(self, name: str) -> str:
-        """Reads it all."""
+        """Download the object and return its SHA-256."""
         digest = hashlib.sha256()
         with self.open(name) as file, _storing(f"read {name} of {self.place}"):
             while block := file.read(_BLOCK_BYTES):
@@ -189,34 +184,34 @@ class ArrowParts:
         return digest.hexdigest()
 
     def fetch(self, name: str, target: Path) -> None:
-        """A download."""
+        """Download the object."""
         with self.open(name) as file, _storing(f"read {name} of {self.place} into {target}"):
             _copy(file, target)
 
     def names(self) -> list[str]:
-        """Below the prefix; what was set aside does not count."""
+        """Return the names of all parts below the prefix, without ``damaged``."""
         selector = arrow_fs.FileSelector("", recursive=True, allow_not_found=True)
         with _storing(f"list {self.place}"):
             found = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
-        return sorted(name for name in found if name.startswith("day=") and name.endswith(".parquet"))
+        return sorted(name for name in found if _PART.fullmatch(name))
 
     def delete(self, name: str) -> None:
-        """One request."""
+        """Delete the object."""
         with _storing(f"delete {name} of {self.place}"):
             if self.size_bytes(name) is not None:
                 self.filesystem.delete_file(name)
 
-    def set_aside(self, name: str) -> bool:
-        """To ``damaged`` below the prefix."""
+    def move_to_damaged(self, name: str) -> bool:
+        """Copy the object to ``damaged`` below the prefix and delete it."""
         with _storing(f"move {name} of {self.place} aside"):
             if self.size_bytes(name) is None:
                 return False
-            self.filesystem.copy_file(name, f"{_ASIDE}/{name}")
+            self.filesystem.copy_file(name, f"{DAMAGED}/{name}")
             self.filesystem.delete_file(name)
         return True
 
     def owner(self) -> str | None:
-        """Id of the home whose parts these are; None where no home has said so."""
+        """Return the id of the home that owns the parts, or None."""
         with _storing(f"look for the owner of {self.place}"):
             if self.size_bytes(_OWNER) is None:
                 return None
@@ -224,13 +219,13 @@ class ArrowParts:
                 return str(file.read().decode("ascii", "replace").strip())
 
     def own(self, owner: str) -> None:
-        """Says whose parts these are."""
+        """Write the id of the home that owns the parts."""
         with _storing(f"write the owner of {self.place}"), self.filesystem.open_output_stream(_OWNER) as sink:
             sink.write(owner.encode())
 
 
 def connect_store(url: str) -> ArrowParts:
-    """The store at an address; credentials come from the environment, as every AWS tool reads them."""
+    """Connect to the store at an address, with credentials from the AWS environment variables."""
     base, options = parse_url(url)
     try:
         client = arrow_fs.S3FileSystem(
@@ -245,7 +240,7 @@ def connect_store(url: str) -> ArrowParts:
 
 
 def link(path: Path, target: Path) -> bool:
-    """Gives a file a second name; false where the file system has none to give."""
+    """Hard-link ``path`` as ``target`` and return whether the file system supports it."""
     try:
         os.link(path.resolve(), target)  # of a symbolic link, what it names
     except OSError as error:
@@ -256,10 +251,8 @@ def link(path: Path, target: Path) -> bool:
 
 
 def _copy(source: IO[bytes] | pa.NativeFile, target: Path) -> None:
-    with target.open("wb") as file:
+    with durable_file(target) as file:
         shutil.copyfileobj(source, file, _BLOCK_BYTES)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""What a training needs to go on: its own weights, moments, counters and pass counts. No pickle, no clock.
+"""The learner state that a training run resumes from: weights, moments, counters and pass counts. No pickle.
 
-A policy's weights may be an average over rounds; the learner goes on from its own.
+A policy's weights may be an average over rounds; the learner resumes from its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from simic.contracts.base import Contract, Count, Digest
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ContractError
 from simic.controllers.network import PolicyNetwork
 from simic.trust.canonical import canonical_bytes
 
@@ -30,7 +30,7 @@ _WEIGHT = "weight"
 
 
 class SamplerState(Contract):
-    """See ``PassSampler``."""
+    """State of a ``PassSampler``."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)]
     passes: Count
@@ -39,39 +39,43 @@ class SamplerState(Contract):
 
 
 class LearnerState(Contract):
-    """Counters of a training; the optimiser's moments lie beside it."""
+    """Counters of a training run; the optimiser's moments are stored beside it."""
 
     schema_version: Literal[1] = 1
     updates: Count
     """Optimiser steps so far."""
     rounds: Count
-    """Trainings so far, the first included."""
+    """Rounds so far, the first training run included."""
     advantage_scale: Annotated[float, Field(gt=0)]
     """Points."""
     snapshots: list[Digest]
-    """Every snapshot learned from, in order."""
+    """Digests of all training snapshots, in order."""
     sampler: SamplerState
 
 
 def write_state(directory: Path, state: LearnerState, network: PolicyNetwork, optimizer: torch.optim.Optimizer) -> None:
-    """Into a policy directory that is not sealed yet."""
+    """Write the learner state into a policy directory that is not sealed yet."""
     (directory / MOMENTS_NAME).write_bytes(save(_moments(network, optimizer)))
     (directory / STATE_NAME).write_bytes(canonical_bytes(state))
 
 
 def read_state(directory: Path, network: PolicyNetwork, optimizer: torch.optim.Optimizer) -> LearnerState:
-    """Restores weights and optimiser, returns the counters; anything that does not fit raises ContractViolation."""
+    """Restore weights and optimiser, and return the counters.
+
+    Raises:
+        ContractError: if a file is missing, malformed or does not fit the network.
+    """
     try:
         state = LearnerState.model_validate_json(_read(directory / STATE_NAME))
         moments = load(_read(directory / MOMENTS_NAME))
     except (ValidationError, SafetensorError) as error:
-        raise ContractViolation(f"learner state in {directory} is malformed: {error}") from error
+        raise ContractError(f"learner state in {directory} is malformed: {error}") from error
     _restore(directory, moments, network, optimizer)
     return state
 
 
 def _moments(network: PolicyNetwork, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """``<parameter>.weight`` of every parameter, ``<parameter>.<moment>`` of those ever stepped."""
+    """Return ``<parameter>.weight`` of every parameter and ``<parameter>.<moment>`` of those ever stepped."""
     out: dict[str, Tensor] = {}
     for name, parameter in sorted(network.named_parameters()):
         out[f"{name}.{_WEIGHT}"] = parameter.detach().cpu().contiguous()
@@ -87,7 +91,7 @@ def _restore(
     for name, parameter in network.named_parameters():
         weight = moments.get(f"{name}.{_WEIGHT}")
         if weight is None or weight.shape != parameter.shape:
-            raise ContractViolation(f"learner state in {directory}: weights of {name} are missing or of another shape")
+            raise ContractError(f"learner state in {directory}: weights of {name} are missing or of another shape")
         parameter.data.copy_(weight)
         left.discard(f"{name}.{_WEIGHT}")
         keys = {kind: f"{name}.{kind}" for kind in (*_MOMENTS, _STEP)}
@@ -95,19 +99,19 @@ def _restore(
         if not found:
             continue
         if found != set(keys.values()):
-            raise ContractViolation(f"learner state in {directory}: moments of {name} are incomplete")
+            raise ContractError(f"learner state in {directory}: moments of {name} are incomplete")
         state: dict[str, Any] = {kind: moments[key].clone() for kind, key in keys.items()}
         if any(state[kind].shape != parameter.shape for kind in _MOMENTS) or state[_STEP].dim() != 0:
-            raise ContractViolation(f"learner state in {directory}: moments of {name} have another shape")
+            raise ContractError(f"learner state in {directory}: moments of {name} have another shape")
         optimizer.state[parameter] = state
         left -= found
     if left:
-        raise ContractViolation(f"learner state in {directory}: unknown moments {sorted(left)[:5]}")
+        raise ContractError(f"learner state in {directory}: unknown moments {sorted(left)[:5]}")
 
 
 def _read(path: Path) -> bytes:
     if not path.is_file():
-        raise ContractViolation(f"{path} is missing: a continuation needs the learner state of its last round")
+        raise ContractError(f"{path} is missing: a continuation needs the learner state of its last round")
     if path.stat().st_size > _MAX_STATE_BYTES:
-        raise ContractViolation(f"{path} is larger than {_MAX_STATE_BYTES} bytes")
+        raise ContractError(f"{path} is larger than {_MAX_STATE_BYTES} bytes")
     return path.read_bytes()

@@ -1,25 +1,58 @@
-"""One optimiser over policy and value, and the one order in which an update happens."""
+"""The learner: AdamW with learning-rate schedules for policy and value, and the update step."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from simic.contracts.config import TrainConfig
-from simic.contracts.errors import TrainingFailure
+from simic.contracts.errors import TrainingError
 from simic.controllers.network import PolicyNetwork
 from simic.learning.losses import Loss
-from simic.learning.rates import Schedule, apply_rates
 
-__all__ = ["Learner"]
+__all__ = ["Learner", "LrSchedule", "apply_lr_schedule"]
+
+
+class LrSchedule(NamedTuple):
+    """Linear warm-up to ``first``, then a cosine decay to ``last``; both are shares of the peak rate."""
+
+    warmup: int
+    """Updates."""
+    length: int
+    """Updates until ``last``, warm-up included."""
+    first: float
+    last: float
+
+    @staticmethod
+    def constant(warmup: int, share: float) -> LrSchedule:
+        """Return a schedule of warm-up, then ``share`` of the peak rate."""
+        return LrSchedule(warmup, warmup + 1, share, share)
+
+    def share(self, update: int) -> float:
+        """Return the share of the peak rate at ``update``, counted from 0."""
+        ramp = min(1.0, (update + 1) / (self.warmup + 1))
+        progress = min(1.0, max(0.0, (update - self.warmup) / max(1, self.length - self.warmup)))
+        return ramp * (self.last + (self.first - self.last) * 0.5 * (1.0 + math.cos(math.pi * progress)))
+
+
+def apply_lr_schedule(optimizer: Optimizer, share: float, minimum: float) -> dict[str, float]:
+    """Set every group's rate to ``share`` of its peak, at least ``minimum``; returns the rates by group name."""
+    rates = {}
+    for group in optimizer.param_groups:
+        group["lr"] = max(minimum, share * group["peak_lr"])
+        rates[f"lr_{group['name']}"] = group["lr"]
+    return rates
+
 
 GROUPS = ("policy", "value")
 
 
 class Learner:
-    """Network and AdamW with a group for the policy and one for the value."""
+    """A network with AdamW, one parameter group for the policy and one for the value."""
 
     def __init__(self, network: PolicyNetwork, config: TrainConfig) -> None:
         self.network, self._config = network, config
@@ -33,13 +66,16 @@ class Learner:
             foreach=True,
         )
 
-    def update(self, loss: Loss, schedule: Schedule, position: int) -> dict[str, float]:
-        """Finite check, backward, finite check, clip per group, step, zero grad; the loss's metrics and the norms.
+    def update(self, loss: Loss, schedule: LrSchedule, position: int) -> dict[str, float]:
+        """Check the loss, run backward, check gradients, clip per group, step; gradients are always cleared.
 
-        Raises TrainingFailure, with the parameters untouched, if the loss or a gradient is not finite. Gradients never
-        outlive the call, whatever happens in it.
+        Returns:
+            The loss's metrics, gradient norms and learning rates.
+
+        Raises:
+            TrainingError: if the loss or a gradient is not finite; the parameters are unchanged.
         """
-        rates = apply_rates(self.optimizer, schedule.share(position), self._config.min_lr)
+        rates = apply_lr_schedule(self.optimizer, schedule.share(position), self._config.min_lr)
         metrics = dict(zip(loss.metrics, torch.stack(list(loss.metrics.values())).tolist(), strict=True))
         self._require_finite("loss", float(loss.total.detach()), metrics)
         try:
@@ -54,7 +90,7 @@ class Learner:
         return {**metrics, **norms, **rates}
 
     def _clip(self) -> dict[str, float]:
-        """Norm of each group before clipping; a group without gradients has none and is left alone."""
+        """Clip each group that has gradients; returns their norms before clipping."""
         norms: dict[str, Tensor] = {}
         for group in self.optimizer.param_groups:
             touched = [parameter for parameter in group["params"] if parameter.grad is not None]
@@ -64,6 +100,6 @@ class Learner:
 
     def _require_finite(self, what: str, value: float, metrics: dict[str, float]) -> None:
         if not math.isfinite(value):
-            raise TrainingFailure(
+            raise TrainingError(
                 f"{what} is {value} at update {self.updates}; nothing was changed by it. Metrics: {metrics}"
             )

@@ -1,7 +1,7 @@
-"""What is minimised, and what is worth knowing about it.
+"""Losses of the training phases, and their metrics.
 
 Shapes: T time, B sequences, M valid steps, A heads. Rewards and values are points; a loss is a mean over valid steps,
-the policy's a sum of heads brought to equal noise. Losses keep their graph; everything in ``metrics`` is detached.
+that of the policy a sum of heads scaled to equal noise. Losses keep their graph; everything in ``metrics`` is detached.
 """
 
 from __future__ import annotations
@@ -12,19 +12,51 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simic.contracts.actions import HEADS
+from simic.contracts.actions import HEADS, Op
+from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import TrainConfig
 from simic.controllers import heads
-from simic.controllers.network import PolicyNetwork
-from simic.learning.commitment import commitment
+from simic.controllers.network import NetworkOutput, PolicyNetwork
 from simic.numerics.vtrace import VTrace, vtrace
 from simic.replay.batch import SequenceBatch
 
-__all__ = ["Loss", "Targets", "cloning_loss", "value_fit_loss", "vtrace_loss"]
+__all__ = ["Loss", "VTraceLossConfig", "cloning_loss", "commit_metrics", "value_fit_loss", "vtrace_loss"]
+
+
+@torch.no_grad()
+def commit_metrics(output: NetworkOutput, batch: SequenceBatch) -> dict[str, Tensor]:
+    """Return probabilities, under the policy without exploration, of germinating and of fossilising.
+
+    ``germinate_rate`` and ``fossilize_rate``: along an episode of the log, the probability of choosing the operation
+    at least once, averaged over the episodes in which it was ever legal (0 if there is none). ``commit_rate`` is their
+    product: P(germinates at least once) x P(fossilises at least once), on logged states.
+    ``advance_mean`` is per legal step, ``fossilize_legal`` the share of episodes in which fossilising was ever legal.
+    """
+    logits = output.op.masked_fill(~batch.masks.op, -torch.inf)
+    probabilities = logits.softmax(dim=1)
+    germinate, _ = _at_least_once(probabilities, batch, Op.GERMINATE)
+    fossilize, fossilize_legal = _at_least_once(probabilities, batch, Op.FOSSILIZE)
+    advance = OP_INDEX[Op.ADVANCE]
+    legal = batch.masks.op[:, advance]
+    return {
+        "commit_rate": germinate * fossilize,
+        "germinate_rate": germinate,
+        "fossilize_rate": fossilize,
+        "fossilize_legal": fossilize_legal,
+        "advance_mean": (probabilities[:, advance] * legal).sum() / legal.sum().clamp(min=1),
+    }
+
+
+def _at_least_once(probabilities: Tensor, batch: SequenceBatch, op: Op) -> tuple[Tensor, Tensor]:
+    """Return P(op at least once) averaged over the episodes in which ``op`` was ever legal, and their share."""
+    column = OP_INDEX[op]
+    never = batch.to_time_major(torch.log1p(-probabilities[:, column].clamp(max=1.0 - 1e-6))).sum(0).exp()
+    ever_legal = batch.to_time_major(batch.masks.op[:, column].to(never.dtype)).amax(0)
+    return (1.0 - never).sum() / ever_legal.sum().clamp(min=1.0), ever_legal.mean()
 
 
 class Loss(NamedTuple):
-    """One scalar with gradient, and scalars without."""
+    """A scalar loss with gradient, and detached metrics."""
 
     total: Tensor
     """[]"""
@@ -32,8 +64,8 @@ class Loss(NamedTuple):
     """[] each."""
 
 
-class Targets(NamedTuple):
-    """Bounds and weights of the V-trace loss, all fixed during a training."""
+class VTraceLossConfig(NamedTuple):
+    """Bounds and weights of the V-trace loss, all fixed during a training run."""
 
     rho_bar: float
     c_bar: float
@@ -42,12 +74,12 @@ class Targets(NamedTuple):
     cloning_weight: float
     exploration: float
     advantage_scale: float
-    """Points: deviation of the log's returns around the value with which V-trace began."""
+    """Points: standard deviation of the log's returns around the values at the start of V-trace."""
 
     @staticmethod
-    def of(config: TrainConfig, advantage_scale: float) -> Targets:
-        """From the run's configuration."""
-        return Targets(
+    def of(config: TrainConfig, advantage_scale: float) -> VTraceLossConfig:
+        """Return the settings of a run configuration."""
+        return VTraceLossConfig(
             rho_bar=config.rho_bar,
             c_bar=config.c_bar,
             lambda_=config.lambda_,
@@ -59,7 +91,7 @@ class Targets(NamedTuple):
 
 
 def cloning_loss(network: PolicyNetwork, batch: SequenceBatch, exploration: float) -> Loss:
-    """Mean negative log-likelihood of the log's actions; its least value is the behaviour's own entropy."""
+    """Return the mean negative log-likelihood of the log's actions; its minimum is the behaviour's entropy."""
     output = network.act(batch.steps)
     log_prob = heads.log_prob(output, batch.steps.slot_ptr, batch.masks, batch.actions, exploration)
     loss = -log_prob.joint.mean()
@@ -68,7 +100,7 @@ def cloning_loss(network: PolicyNetwork, batch: SequenceBatch, exploration: floa
 
 
 def value_fit_loss(network: PolicyNetwork, batch: SequenceBatch) -> Loss:
-    """Huber distance to the behaviour's own return to go, bootstrapped where an episode was truncated."""
+    """Return the Huber distance to the behaviour's return to go, bootstrapped where an episode was truncated."""
     own, following = batch.successors(network.value(batch.with_finals))
     fixed = batch.log_prob_behaviour
     result = _correct(batch, fixed, own, following, rho_bar=1.0, c_bar=1.0, lambda_=1.0)
@@ -77,14 +109,14 @@ def value_fit_loss(network: PolicyNetwork, batch: SequenceBatch) -> Loss:
     return Loss(loss, {"value_fit_loss": loss.detach(), "value_fit_explained_variance": explained})
 
 
-def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: Targets) -> Loss:
-    """Actor-critic on V-trace (Espeholt et al. 2018, section 4.2) that stays near the behaviour (Rolnick et al. 2019).
+def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLossConfig) -> Loss:
+    """Return the V-trace actor-critic loss (Espeholt et al. 2018, section 4.2) with cloning (Rolnick et al. 2019).
 
-    Policy: ``-adv log pi`` with the advantage in units of ``advantage_scale``, its heads brought to equal noise.
+    Policy: ``-adv log pi`` with the advantage in units of ``advantage_scale``, its heads scaled to equal noise.
     Value: Huber distance to ``vs`` in units of the network's fixed value scale. Entropy and cloning (``-log pi`` of the
     behaviour's own action, whose mean is KL(behaviour || policy) up to a constant) are summed over heads, each head
-    averaged over the steps at which it mattered: choosing a blueprint, once an episode, weighs as much as choosing an
-    operation at every step, and a head that did not matter weighs nothing.
+    averaged over the steps at which it was relevant: a blueprint, chosen once per episode, weighs as much as the
+    operation of every step, and an irrelevant head weighs nothing.
     """
     output, ptr = network.act(batch.steps), batch.steps.slot_ptr
     log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, targets.exploration)
@@ -95,7 +127,7 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: Targets) 
     result = _correct(
         batch, joint, own, following, rho_bar=targets.rho_bar, c_bar=targets.c_bar, lambda_=targets.lambda_
     )
-    advantages = (result.pg_advantages / targets.advantage_scale)[batch.time, batch.place]
+    advantages = (result.pg_advantages / targets.advantage_scale)[batch.time, batch.sequence]
     parts = {
         "policy_loss": -heads.equal_noise_sum(advantages.unsqueeze(1) * log_prob.heads, relevant),
         "value_loss": _huber(own, result.vs, batch.valid, network.value_scale),
@@ -114,13 +146,13 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: Targets) 
         "explained_variance": explained_variance(own.detach(), result.vs, batch.valid),
         **_off_policyness(result, batch),
         **_advantages(result, batch),
-        **commitment(output, batch),
+        **commit_metrics(output, batch),
     }
     return Loss(total, {name: value.detach() for name, value in metrics.items()})
 
 
 def explained_variance(values: Tensor, targets: Tensor, valid: Tensor) -> Tensor:
-    """``1 - var(target - value) / var(target)`` over valid entries; 0 where the targets do not vary."""
+    """Return ``1 - var(target - value) / var(target)`` over valid entries; 0 if the targets do not vary."""
     target, error = targets[valid], (targets - values)[valid]
     spread = target.var(correction=0)
     return torch.where(spread > 0, 1.0 - error.var(correction=0) / spread.clamp(min=1e-12), 0.0)
@@ -149,7 +181,7 @@ def _huber(values: Tensor, targets: Tensor, valid: Tensor, scale: Tensor) -> Ten
 
 
 def _off_policyness(result: VTrace, batch: SequenceBatch) -> dict[str, Tensor]:
-    """How far the policy has moved from the behaviour, over valid steps."""
+    """Return the distance of the policy from the behaviour, over valid steps."""
     ratios = result.ratios[batch.valid]
     log_ratios = ratios.log()
     return {
@@ -162,6 +194,6 @@ def _off_policyness(result: VTrace, batch: SequenceBatch) -> dict[str, Tensor]:
 
 
 def _advantages(result: VTrace, batch: SequenceBatch) -> dict[str, Tensor]:
-    """Points, before scaling."""
+    """Return mean and deviation of the advantages in points, before scaling."""
     advantages = result.pg_advantages[batch.valid]
     return {"advantage_mean": advantages.mean(), "advantage_sd": advantages.std(correction=0)}

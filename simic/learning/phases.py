@@ -1,6 +1,6 @@
-"""The phases of a training, as generators: each update yields one record, and whoever listens changes nothing.
+"""The phases of a training run, as generators that yield one record per update.
 
-E sequences of the store; rows are positions among them.
+E sequences of the data set; rows are positions among them.
 """
 
 from __future__ import annotations
@@ -13,25 +13,24 @@ import torch
 from numpy.typing import NDArray
 
 from simic.contracts.config import TrainConfig
-from simic.contracts.errors import TrainingFailure
-from simic.learning.learner import Learner
-from simic.learning.losses import Loss, Targets, cloning_loss, value_fit_loss, vtrace_loss
-from simic.learning.rates import Schedule
+from simic.contracts.errors import TrainingError
+from simic.learning.learner import Learner, LrSchedule
+from simic.learning.losses import Loss, VTraceLossConfig, cloning_loss, value_fit_loss, vtrace_loss
 from simic.replay.batch import SequenceBatch
+from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
-from simic.replay.store import GraphStore
 from simic.runtime.seeds import generator
 
-__all__ = ["Record", "check_commitment", "cloning", "fitted_scale", "round_rows", "value_fit", "vtrace_passes"]
+__all__ = ["Record", "check_commit_rate", "cloning", "fitted_scale", "round_rows", "value_fit", "vtrace_passes"]
 
 Rows = NDArray[np.int64]
 
 CLONING_SHARE = 0.25
-"""Of the peak policy rate: imitation has clean gradients and overshoots at the rate that V-trace needs."""
+"""Share of the peak policy rate: cloning has low-noise gradients and overshoots at the rate of V-trace."""
 
 
 class Record(NamedTuple):
-    """One optimiser step."""
+    """Metrics of one optimiser step."""
 
     update: int
     """Counted over all phases and rounds."""
@@ -40,44 +39,45 @@ class Record(NamedTuple):
 
 
 def cloning(
-    learner: Learner, store: GraphStore, sampler: PassSampler, config: TrainConfig, passes: int
+    learner: Learner, store: GraphDataset, sampler: PassSampler, config: TrainConfig, passes: int
 ) -> Iterator[Record]:
-    """Imitate the log, so that the first ratios are near 1."""
+    """Clone the behaviour, so that the first importance ratios are near 1."""
 
     def loss(batch: SequenceBatch) -> Loss:
         return cloning_loss(learner.network, batch, config.network.exploration)
 
     return _supervised(
-        "cloning", learner, store, sampler, passes, Schedule.constant(config.warmup_updates, CLONING_SHARE), loss
+        "cloning", learner, store, sampler, passes, LrSchedule.constant(config.warmup_updates, CLONING_SHARE), loss
     )
 
 
 def value_fit(
-    learner: Learner, store: GraphStore, sampler: PassSampler, config: TrainConfig, passes: int
+    learner: Learner, store: GraphDataset, sampler: PassSampler, config: TrainConfig, passes: int
 ) -> Iterator[Record]:
-    """Fit the value of the behaviour, so that the first advantages are centred."""
+    """Fit the value to the behaviour's returns, so that the first advantages are centred."""
 
     def loss(batch: SequenceBatch) -> Loss:
         return value_fit_loss(learner.network, batch)
 
     return _supervised(
-        "value_fit", learner, store, sampler, passes, Schedule.constant(config.warmup_updates, 1.0), loss
+        "value_fit", learner, store, sampler, passes, LrSchedule.constant(config.warmup_updates, 1.0), loss
     )
 
 
 def vtrace_passes(
     learner: Learner,
-    store: GraphStore,
+    store: GraphDataset,
     sampler: PassSampler,
     passes: list[Rows],
-    schedule: Schedule,
-    targets: Targets,
+    schedule: LrSchedule,
+    targets: VTraceLossConfig,
     *,
     min_commit_rate: float,
 ) -> Iterator[Record]:
-    """One counted pass over each entry of ``passes``.
+    """Run one counted V-trace pass over each entry of ``passes``.
 
-    Raises TrainingFailure at the end of a pass in which the policy would hardly commit to anything any more.
+    Raises:
+        TrainingError: at the end of a pass with a commit rate below ``min_commit_rate``.
     """
     position = 0
     for rows in passes:
@@ -88,14 +88,14 @@ def vtrace_passes(
             seen.append(metrics)
             position += 1
             yield Record(learner.updates, "vtrace", metrics)
-        check_commitment(seen, min_commit_rate)
+        check_commit_rate(seen, min_commit_rate)
 
 
 @torch.no_grad()
-def fitted_scale(learner: Learner, store: GraphStore, batch_sequences: int) -> float:
-    """Points: deviation of return to go around the present value, over all steps; at least 1 % of the value scale.
+def fitted_scale(learner: Learner, store: GraphDataset, batch_sequences: int) -> float:
+    """Return the advantage scale in points: the deviation of returns to go around the present values.
 
-    Advantages are divided by this one number from then on, whatever a batch or a later round looks like.
+    It is at least 1 % of the value scale. Advantages are divided by it in all batches and later rounds.
     """
     residuals = []
     for start in range(0, len(store), batch_sequences):
@@ -106,10 +106,10 @@ def fitted_scale(learner: Learner, store: GraphStore, batch_sequences: int) -> f
     return max(least, float(torch.cat(residuals).std(correction=0)))
 
 
-def round_rows(store: GraphStore, sampler: PassSampler, passes: int, old_share: float, seed: int) -> list[Rows]:
-    """For each pass: all episodes never seen before, and at most ``old_share`` as many of those with passes left.
+def round_rows(store: GraphDataset, sampler: PassSampler, passes: int, old_share: float, seed: int) -> list[Rows]:
+    """Return the rows of each pass: all new episodes, and at most ``old_share`` times as many earlier ones.
 
-    The earlier ones are drawn anew for every pass, without favour, and never beyond what their passes allow.
+    Earlier episodes are drawn uniformly for every pass, among those with passes left.
     """
     run_ids = store.sequences.run_ids
     counts, left = sampler.passes_of(run_ids), sampler.passes_left(run_ids)
@@ -129,10 +129,10 @@ def round_rows(store: GraphStore, sampler: PassSampler, passes: int, old_share: 
 def _supervised(
     phase: str,
     learner: Learner,
-    store: GraphStore,
+    store: GraphDataset,
     sampler: PassSampler,
     passes: int,
-    schedule: Schedule,
+    schedule: LrSchedule,
     loss: Callable[[SequenceBatch], Loss],
 ) -> Iterator[Record]:
     position = 0
@@ -143,13 +143,17 @@ def _supervised(
             yield Record(learner.updates, phase, metrics)
 
 
-def check_commitment(seen: list[dict[str, float]], least: float) -> None:
-    """Without a single state in which a seed could be kept there is nothing to judge by; the gate judges then."""
+def check_commit_rate(seen: list[dict[str, float]], least: float) -> None:
+    """Raise TrainingError if the commit rate is below ``least``.
+
+    A pass without a state in which fossilising is legal is not checked; the gate checks the policy later.
+    """
     if not any(metrics["fossilize_legal"] for metrics in seen):
         return
     rate = float(np.mean([metrics["commit_rate"] for metrics in seen]))
     if rate < least:
-        raise TrainingFailure(
-            f"the policy would commit {rate:.4f} seeds per episode, less than train.min_commit_rate {least}: it has "
-            "collapsed to never growing. Collect new episodes, lower the passes or raise train.entropy_bonus"
+        raise TrainingError(
+            "the commit rate, P(germinates at least once) x P(fossilises at least once) on logged states, "
+            f"is {rate:.4f}, less than train.min_commit_rate {least}: the policy has collapsed to never growing. "
+            "Collect new episodes, lower the passes or raise train.entropy_bonus"
         )

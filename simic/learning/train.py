@@ -1,39 +1,121 @@
-"""From a snapshot to a sealed policy: the same snapshot, start and seed give the same digest."""
+"""Train a policy from a snapshot and seal it; equal snapshot, start and seed give an equal digest."""
 
 from __future__ import annotations
 
+import logging
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
 from simic.contracts.config import TrainConfig
-from simic.contracts.errors import ContractViolation, TrainingFailure
+from simic.contracts.errors import ContractError, IntegrityError, TrainingError
 from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
-from simic.hosts.catalogue import blueprint_names
-from simic.learning.output import Workshop
-from simic.learning.session import Session
-from simic.learning.start import StartPoint
-from simic.replay.manifest import read_manifest
-from simic.replay.store import GraphStore
+from simic.controllers.policy_files import describe, save_policy
+from simic.hosts.plugins import blueprint_names
+from simic.learning.checkpoint import write_state
+from simic.learning.training_run import TrainingRun, WarmStart
+from simic.replay.dataset import GraphDataset
 from simic.runtime.clock import Clock
-from simic.runtime.telemetry import MetricSink, TeeSink
+from simic.runtime.files import move_to_damaged
+from simic.runtime.telemetry import JsonLinesSink, MetricSink, TeeSink
+from simic.snapshots.format import read_manifest
 from simic.trust.keys import Signer
+from simic.trust.seal import seal
 
-__all__ = ["train"]
+__all__ = ["SealedPolicy", "TrainingOutput", "train"]
+
+_LOG = logging.getLogger(__name__)
+CURVES_FOLDER = "curves"
+"""Folder beside the policies: curves are not part of a policy's digest."""
+
+
+class SealedPolicy(NamedTuple):
+    """Path and digest of a sealed policy, and the path of its curves."""
+
+    path: Path
+    digest: str
+    curves: Path
+
+
+class TrainingOutput:
+    """The working folder of one training run; a killed run leaves it, and the same run clears it."""
+
+    def __init__(
+        self, out_root: Path, snapshot_digest: str, start_digest: str | None, seed: int, *, is_continuation: bool
+    ) -> None:
+        self._root = out_root
+        self._previous = start_digest if is_continuation else None
+        name = f".train-{snapshot_digest[:12]}-{(start_digest or 'fresh')[:12]}-{seed}"
+        self._folder = out_root / name
+        self._curves = self._folder / "curves.jsonl"
+
+    def open_curves(self) -> JsonLinesSink:
+        """Open a new file of curves; that of a later round begins with the curves of earlier rounds, if they exist."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
+        if self._previous is not None and (earlier := self._curves_of(self._previous)).is_file():
+            shutil.copyfile(earlier, self._curves)
+        return JsonLinesSink(self._curves)
+
+    def seal(
+        self,
+        training: TrainingRun,
+        signer: Signer,
+        verify: Callable[[Path], str],
+        snapshot: SnapshotManifest,
+        set_name: str,
+        provenance: Provenance,
+    ) -> SealedPolicy:
+        """Seal the policy at ``<root>/<digest>``; an intact one that exists already stays, as it has the same bytes."""
+        network, folder = training.policy(), self._folder / "policy"
+        card = describe(
+            network.eval(),
+            training.config.network,
+            set_name=set_name,
+            snapshot_digest=snapshot.digest,
+            code_version=provenance.code_version,
+            config_digest=provenance.config_digest,
+            germinated=training.germinated,
+        )
+        save_policy(folder, network, card)
+        write_state(folder, training.state(snapshot.digest), training.learner.network, training.learner.optimizer)
+        digest = seal(folder, signer).digest
+        target, curves = self._root / digest, self._curves_of(digest)
+        curves.parent.mkdir(parents=True, exist_ok=True)
+        self._curves.replace(curves)
+        if target.exists() and not _is_whole(target, digest, verify):
+            _LOG.warning("policy %s was damaged and is set aside as %s", target, move_to_damaged(target))
+        if not target.exists():
+            folder.rename(target)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return SealedPolicy(target, digest, curves)
+
+    def _curves_of(self, digest: str) -> Path:
+        return self._root.with_name(CURVES_FOLDER) / f"{digest}.jsonl"
+
+
+def _is_whole(path: Path, digest: str, verify: Callable[[Path], str]) -> bool:
+    try:
+        return verify(path) == digest
+    except IntegrityError:
+        return False
+
 
 COLUMNS_NAME = "columns"
-"""Beside the policies: where the columns of snapshots larger than ``train.replay.max_mb`` are mapped from."""
+"""Folder beside the policies with the mapped columns of snapshots larger than ``train.replay.max_mb``."""
 PROGRESS_TOTAL = 100
-"""``on_progress`` is told per cent."""
+"""Unit of ``on_progress``: per cent."""
 
 
 def train(
     snapshot: SnapshotManifest,
     config: TrainConfig,
     *,
-    start: StartPoint | None,
+    start: WarmStart | None,
     out_root: Path,
     signer: Signer,
     verify: Callable[[Path], str],
@@ -43,23 +125,30 @@ def train(
     clock: Clock,
     on_progress: Callable[[int], None] | None,
 ) -> TrainingReport:
-    """Learns from the training split of ``snapshot`` and seals the policy at ``out_root/<digest>``.
+    """Train on the training split of ``snapshot`` and seal the policy at ``out_root/<digest>``.
 
-    ``verify`` returns the digest of a sealed policy or raises IntegrityError; none is read or kept before that.
-    ``sink`` hears every update and changes nothing. ``on_progress`` is told in all 100, in steps of whole per cents.
     A snapshot larger than ``config.replay.max_mb`` is mapped from files beside ``out_root``.
-    Raises TrainingFailure for too little experience, a loss that is not finite, or a policy that stops growing.
+
+    Args:
+        verify: returns the digest of a sealed policy or raises IntegrityError; called before a policy is read or kept.
+        sink: receives the metrics of every update.
+        on_progress: called with increments in per cent that sum to at most 100.
+
+    Raises:
+        TrainingError: for too little experience, a loss that is not finite, or a policy that stops growing.
+        IntegrityError: if snapshot or start policy are damaged.
+        ContractError: if rows or start policy do not fit.
     """
     started_at = clock()
     store, set_name = _load(snapshot, config, out_root.parent / COLUMNS_NAME)
     start_digest = None if start is None else verify(start.path)
     is_continuation = start is not None and start.is_continuation
-    workshop = Workshop(out_root, snapshot.digest, start_digest, seed, is_continuation=is_continuation)
+    output = TrainingOutput(out_root, snapshot.digest, start_digest, seed, is_continuation=is_continuation)
     with _threads(config.threads):
-        session = Session.begin(store, config, start, seed)
-        with workshop.open_curves() as curves:
-            _run(session, TeeSink(curves, sink), on_progress)
-        sealed = workshop.seal(session, signer, verify, snapshot, set_name, provenance)
+        training = TrainingRun.begin(store, config, start, seed)
+        with output.open_curves() as curves:
+            _run(training, TeeSink(curves, sink), on_progress)
+        sealed = output.seal(training, signer, verify, snapshot, set_name, provenance)
     return TrainingReport(
         **provenance._asdict(),
         started_at=started_at,
@@ -68,42 +157,42 @@ def train(
         path=str(sealed.path),
         snapshot_digest=snapshot.digest,
         start_digest=start_digest,
-        updates=session.learner.updates,
-        episodes=session.episodes_seen,
-        passes=session.mean_passes,
-        metrics=session.final_metrics,
+        updates=training.learner.updates,
+        episodes=training.episodes_seen,
+        passes=training.mean_passes,
+        metrics=training.final_metrics,
         curves_path=str(sealed.curves),
     )
 
 
-def _load(snapshot: SnapshotManifest, config: TrainConfig, cache: Path) -> tuple[GraphStore, str]:
-    """Episodes and the one world they come from; what cannot be trained on is refused here, before the work."""
+def _load(snapshot: SnapshotManifest, config: TrainConfig, cache: Path) -> tuple[GraphDataset, str]:
+    """Load the training episodes and their host set; unusable snapshots are refused here."""
     path = Path(snapshot.path)
     if (found := read_manifest(path)).digest != snapshot.digest or found.files != snapshot.files:
-        raise ContractViolation(f"{path} holds snapshot {found.digest}, the receipt speaks of {snapshot.digest}")
+        raise ContractError(f"{path} holds snapshot {found.digest}, the receipt speaks of {snapshot.digest}")
     max_bytes = config.replay.max_mb * (1 << 20)
-    store = GraphStore.load(path, blueprints=blueprint_names(), max_bytes=max_bytes, cache=cache)
+    store = GraphDataset.of_snapshot(found, blueprints=blueprint_names(), max_bytes=max_bytes, cache=cache)
     if store.step_count < config.min_experiences:
-        raise TrainingFailure(
+        raise TrainingError(
             f"snapshot {snapshot.digest[:12]} holds {store.step_count} training steps, fewer than "
             f"train.min_experiences {config.min_experiences}: collect more episodes"
         )
     return store, store.set_name
 
 
-def _run(session: Session, sink: MetricSink, on_progress: Callable[[int], None] | None) -> None:
-    planned, told = max(1, session.planned_updates), 0
-    for done, record in enumerate(session.run(), start=1):
+def _run(training: TrainingRun, sink: MetricSink, on_progress: Callable[[int], None] | None) -> None:
+    planned, reported = max(1, training.planned_updates), 0
+    for done, record in enumerate(training.run(), start=1):
         sink.log(record.update, record.metrics)
         percent = min(PROGRESS_TOTAL, PROGRESS_TOTAL * done // planned)
-        if on_progress is not None and percent > told:
-            on_progress(percent - told)
-        told = percent
+        if on_progress is not None and percent > reported:
+            on_progress(percent - reported)
+        reported = percent
 
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Torch's thread count, given back afterwards: results depend on it."""
+    """Set torch's thread count, on which results depend, and restore it afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

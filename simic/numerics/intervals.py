@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = ["Interval", "paired_bootstrap"]
 
 _BLOCK_ELEMENTS = 1 << 20
-"""Drawn indices held at once: 8 MiB, whatever n and the number of samples."""
+"""Largest number of drawn indices in memory: 8 MiB."""
 
 
 class Interval(NamedTuple):
@@ -34,7 +34,7 @@ def paired_bootstrap(
     strata: ArrayLike | None = None,
     method: Literal["percentile", "bca"] = "percentile",
 ) -> Interval:
-    """Interval of the mean of ``differences`` [n], n >= 2, one entry per pair.
+    """Return an interval of the mean of ``differences`` [n], n >= 2, one entry per pair.
 
     ``strata`` [n], where given, is resampled label by label, so that every resample keeps the mix of families.
     ``percentile`` takes the quantiles of the resampled means; ``bca`` corrects them for bias and skew.
@@ -56,7 +56,7 @@ def paired_bootstrap(
 
 
 def _groups(n: int, strata: ArrayLike | None) -> list[NDArray[np.int64]]:
-    """Positions of each stratum, in the order of the sorted labels."""
+    """Return the positions of each stratum, in the order of the sorted labels."""
     if strata is None:
         return [np.arange(n)]
     labels = np.asarray(strata)
@@ -81,7 +81,7 @@ def _resampled_means(
 def _bca_tails(
     values: NDArray[np.float64], groups: list[NDArray[np.int64]], means: NDArray[np.float64], tail: float
 ) -> tuple[float, float]:
-    """Corrected quantile levels; without any spread there is nothing to correct."""
+    """Return bias-corrected quantile levels; without spread they are the uncorrected ones."""
     residuals = np.concatenate([values[group] - values[group].mean() for group in groups])
     squares = float((residuals**2).sum())
     if squares == 0.0:

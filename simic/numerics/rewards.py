@@ -24,12 +24,14 @@ def basic_rewards(
     horizon: int,
     governor_penalty: float,
 ) -> NDArray[np.float64]:
-    """Reward of each step, float64: ``scale (after - before) - rent p / p_scale / horizon - penalty [panic]``.
+    """Return step rewards, float64: ``scale (after - before) - rent p / p_scale / horizon - penalty [panic]``.
 
     Accuracies are shares in [0, 1]; ``accuracy_after`` of an episode's last step is that of the network to be
     kept. ``rent_parameters`` counts the parameters of seeds alive or fossilised during the step, ``rent`` is what
     ``rent_parameters_scale`` of them cost over ``horizon`` steps. ``governor`` is true where a panic ended the step.
-    Not a number anywhere raises ValueError: an unmeasured accuracy has no reward.
+
+    Raises:
+        ValueError: if an input is not finite; an unmeasured accuracy has no reward.
     """
     if rent_parameters_scale <= 0 or horizon <= 0:
         raise ValueError(f"rent_parameters_scale {rent_parameters_scale} and horizon {horizon} must be positive")
@@ -48,7 +50,7 @@ def basic_rewards(
 
 
 def basic_return(rewards: ArrayLike, discount: float = 1.0) -> NDArray[np.float64]:
-    """Discounted sum over the first axis (time), float64; trials report it undiscounted."""
+    """Return the discounted sum over the first axis (time), float64; trials report it undiscounted."""
     r_t = np.asarray(rewards, dtype=np.float64)
     weights = np.float64(discount) ** np.arange(r_t.shape[0], dtype=np.float64)
     return np.asarray(np.tensordot(weights, r_t, axes=(0, 0)), dtype=np.float64)

@@ -15,11 +15,11 @@ from simic.numerics.shapes import check_same_float, check_time_batch
 __all__ = ["LOG_RATIO_LIMIT", "VTrace", "vtrace"]
 
 LOG_RATIO_LIMIT = 20.0
-"""Log-ratios are clamped to +-20 before ``exp``: beyond that every truncation has long since taken hold."""
+"""Log-ratios are clamped to +-20 before ``exp``: beyond that every ratio is truncated anyway."""
 
 
 class VTrace(NamedTuple):
-    """Targets and advantages; no gradient leaves any of them."""
+    """Targets and advantages, without gradients."""
 
     vs: Tensor
     """[T, B] value targets."""
@@ -46,7 +46,7 @@ def vtrace(
     pg_rho_bar: float = 1.0,
     lambda_: float = 1.0,
 ) -> VTrace:
-    """V-trace over [T, B] rows in which sequences may end anywhere.
+    """Compute V-trace over [T, B] rows in which sequences may end anywhere.
 
     With ``rho_t = min(rho_bar, pi/mu)`` and ``c_t = lambda min(c_bar, pi/mu)``::
 

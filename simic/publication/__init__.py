@@ -1,1 +1,1 @@
-"""Handing a champion to production: a signed pointer on the bus, once."""
+"""Publish a champion to production: a signed pointer on the bus, once."""

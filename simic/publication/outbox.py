@@ -1,67 +1,101 @@
-"""Events on their way to the bus: written down first, put on the bus second, marked third.
+"""Outbox of events: stored first, put on the bus second, marked as delivered third.
 
-Layout: ``<root>/pending/<event id>.json`` and ``<root>/done/<event id>.json``, one envelope each. A crash
-between putting and marking puts the same bytes under the same name again, which the bus or, by its
-event id, the consumer recognises.
+Layout: ``<root>/pending/<event id>.json``, ``<root>/done/<event id>.json`` and ``<root>/superseded/<event id>.json``,
+one envelope each. A crash between putting and marking puts the same bytes under the same name again, which the bus or,
+by its event id, the consumer recognises. A superseded event is never put again; a process killed between putting and
+marking may have put it.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from simic.bus.codec import decode, encode
 from simic.bus.protocol import Bus
 from simic.contracts.envelope import EventEnvelope
-from simic.runtime.durable import sync_folder
+from simic.contracts.errors import IntegrityError, SimicError
+from simic.runtime.files import atomic_write, rename_durably
 
 __all__ = ["Outbox"]
 
 
 class Outbox:
-    """A directory; its user holds a lock."""
+    """A directory; its user holds a lock.
 
-    def __init__(self, root: Path) -> None:
-        self._pending, self._done = root / "pending", root / "done"
+    ``check`` raises a SimicError for an event that is not as it was made. None such is put on the bus, or counts as
+    delivered.
+    """
+
+    def __init__(self, root: Path, check: Callable[[EventEnvelope], None]) -> None:
+        self._pending, self._done, self._superseded = root / "pending", root / "done", root / "superseded"
+        self._check = check
 
     def add(self, envelope: EventEnvelope) -> None:
-        """Durably promise to deliver; adding an event again changes nothing."""
+        """Store an event for delivery; adding it again changes nothing."""
         if not (self._done / _name(envelope)).exists():
-            _write(self._pending / _name(envelope), encode(envelope))
+            atomic_write(self._pending / _name(envelope), encode(envelope))
+
+    def waiting(self) -> list[EventEnvelope]:
+        """Return every undelivered event in the order of creation; raises IntegrityError if one was edited."""
+        waiting, damaged = self._read(self._pending)
+        for path, problem in damaged:
+            aside = path.parent.with_name("damaged")
+            raise IntegrityError(
+                f"{path} waits to be delivered, but is not what was signed: {problem}. Nothing was put on the bus; "
+                f"`simic doctor --repair` moves it to {aside}, and `simic publish` then signs the update again"
+            )
+        return waiting
 
     def flush(self, bus: Bus, topic: str) -> list[EventEnvelope]:
-        """Put every pending event on the bus, then mark it; returns those, in the order of creation."""
-        flushed = []
-        for envelope in _read_all(self._pending):
-            bus.put(topic, envelope.event_id, [encode(envelope)])
-            self._done.mkdir(parents=True, exist_ok=True)
-            (self._pending / _name(envelope)).rename(self._done / _name(envelope))
-            sync_folder(self._done)
-            flushed.append(envelope)
-        return flushed
+        """Put every undelivered event on the bus, then mark it; return them in the order of creation.
 
-    def delivered(self) -> Iterator[EventEnvelope]:
-        """Everything ever delivered from here, in the order of creation."""
-        return iter(_read_all(self._done))
+        Raises IntegrityError, and puts none, if one of them was edited.
+        """
+        waiting = self.waiting()
+        for envelope in waiting:
+            bus.put(topic, envelope.event_id, [encode(envelope)])
+            self._move(envelope, self._done)
+        return waiting
+
+    def supersede(self, envelope: EventEnvelope) -> None:
+        """Withdraw an undelivered event: move it to ``superseded``."""
+        self._move(envelope, self._superseded)
+
+    def superseded(self) -> list[EventEnvelope]:
+        """Return withdrawn events that are unedited, in the order of creation; they may have been put before."""
+        return self._read(self._superseded)[0]
+
+    def delivered(self) -> list[EventEnvelope]:
+        """Return delivered events that are unedited, in the order of creation."""
+        return self._read(self._done)[0]
+
+    def known(self) -> list[EventEnvelope]:
+        """Return every unedited event of the outbox."""
+        return [event for folder in (self._pending, self._done, self._superseded) for event in self._read(folder)[0]]
+
+    def damaged(self) -> list[tuple[Path, str]]:
+        """Return every edited or unreadable file with the reason."""
+        return [found for folder in (self._pending, self._done, self._superseded) for found in self._read(folder)[1]]
+
+    def _move(self, envelope: EventEnvelope, folder: Path) -> None:
+        """From those that wait."""
+        rename_durably(self._pending / _name(envelope), folder / _name(envelope))
+
+    def _read(self, folder: Path) -> tuple[list[EventEnvelope], list[tuple[Path, str]]]:
+        """Return readable events in the order of creation, and the files that hold none."""
+        found, damaged = [], []
+        for path in sorted(folder.glob("*.json")):
+            try:
+                envelope = decode(EventEnvelope, path.read_bytes())
+                if path.name != _name(envelope):
+                    raise IntegrityError(f"it holds event {envelope.event_id}")
+                self._check(envelope)
+                found.append(envelope)
+            except SimicError as error:
+                damaged.append((path, str(error)))
+        return sorted(found, key=lambda envelope: (envelope.created_at, envelope.event_id)), damaged
 
 
 def _name(envelope: EventEnvelope) -> str:
     return f"{envelope.event_id}.json"
-
-
-def _read_all(folder: Path) -> list[EventEnvelope]:
-    """In the order of creation."""
-    found = [decode(EventEnvelope, path.read_bytes()) for path in folder.glob("*.json")]
-    return sorted(found, key=lambda envelope: (envelope.created_at, envelope.event_id))
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".tmp")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    sync_folder(path.parent)

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from simic.bus.codec import envelop, unwrap
-from simic.bus.protocol import POLICY_UPDATES, Bus
+from simic.bus.codec import envelop, event_id_of, unwrap
+from simic.bus.protocol import Bus
 from simic.contracts.envelope import EventEnvelope
-from simic.contracts.errors import ConfigError
+from simic.contracts.errors import ConfigError, IntegrityError
+from simic.contracts.names import POLICY_UPDATE_TYPE, POLICY_UPDATES
 from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
 from simic.contracts.receipts import PolicyVersion, Provenance, PublicationReceipt
 from simic.publication.outbox import Outbox
 from simic.runtime.clock import Clock
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
-from simic.trust.keys import Signer
-from simic.trust.updates import sign_update
+from simic.trust.canonical import canonical_bytes
+from simic.trust.keys import Keyring, Signer
 
-__all__ = ["EVENT_TYPE", "SOURCE", "publish"]
+__all__ = [
+    "SOURCE",
+    "check_event",
+    "open_outbox",
+    "publish",
+    "sign_update",
+    "told_digests",
+    "verify_update",
+]
 
-EVENT_TYPE = "innovation.policy_update"
+
+def sign_update(update: PolicyUpdate, signer: Signer) -> PolicyUpdate:
+    """Return the update with the signer's key id and signature."""
+    named = update.model_copy(update={"key_id": signer.key_id})
+    return named.model_copy(update={"signature": signer.sign(_signed_bytes(named))})
+
+
+def verify_update(update: PolicyUpdate, keyring: Keyring) -> None:
+    """Raise IntegrityError unless a trusted key signed every field of an update."""
+    keyring.verify(update.key_id, _signed_bytes(update), update.signature)
+
+
+def _signed_bytes(update: PolicyUpdate) -> bytes:
+    return canonical_bytes(update.model_dump(mode="json", exclude={"signature"}))
+
+
 SOURCE = "simic"
 LOCK_WAIT_S = 30.0
 
@@ -38,23 +62,26 @@ def publish(
 ) -> PublicationReceipt:
     """Tell ``targets`` of ``version``, which the registry holds and the gate let through.
 
-    Updates that an earlier, killed call left in the outbox go out first. Targets whose newest update of this
-    policy names this version get nothing; when none is left, the receipt repeats that update with ``delivered``
-    false. A version that a target left for another, as after a rollback, is news to it again.
+    Updates about this version that an earlier call left in the outbox go out first. Waiting updates about another
+    version, and those that are no news to any of their targets, are set aside in the outbox and never delivered.
+    Targets whose newest update of this policy names this version get nothing; when none is left, the receipt repeats
+    that update with ``delivered`` false. A version that a target left for another, as after a rollback, is news to it
+    again. Raises IntegrityError, and puts nothing on the bus, if an update in the outbox is not what was signed.
     """
     if not targets:
         raise ConfigError(f"publishing {version.name} {version.semantic_version}: name at least one target")
     started_at = clock()
-    outbox = Outbox(home.outbox)
+    outbox = open_outbox(home)
     with exclusive(home.locks / "publish", "publishing policies", LOCK_WAIT_S):
+        _set_aside_outdated(outbox, version)
         sent = {event.event_id for event in outbox.flush(bus, POLICY_UPDATES)}
         heard = _newest_by_target(outbox.delivered(), version.name)
-        missing = [
-            target for target in dict.fromkeys(targets) if target not in heard or not _concerns(heard[target], version)
-        ]
+        doubtful = _newest_by_target(outbox.superseded(), version.name)
+        missing = [target for target in dict.fromkeys(targets) if not _knows(target, version, heard, doubtful)]
         if missing:
-            update = _update(version, validation, missing, signer, _moment_after(heard.values(), clock()))
-            event = envelop(update, type_=EVENT_TYPE, source=SOURCE, created_at=update.issued_at)
+            moment = _moment_after([*heard.values(), *doubtful.values()], clock())
+            update = _update(version, validation, missing, signer, moment)
+            event = envelop(update, type_=POLICY_UPDATE_TYPE, source=SOURCE, created_at=update.issued_at)
             outbox.add(event)
             sent |= {event.event_id for event in outbox.flush(bus, POLICY_UPDATES)}
         else:
@@ -69,6 +96,27 @@ def publish(
         event_id=event.event_id,
         delivered=event.event_id in sent,
     )
+
+
+def open_outbox(home: Home) -> Outbox:
+    """Return the outbox of a home, which accepts events signed by the home's keys."""
+    keyring = Keyring(home.keys)
+    return Outbox(home.outbox, lambda event: check_event(event, keyring))
+
+
+def told_digests(outbox: Outbox) -> frozenset[str]:
+    """Return the digests of all policies that signed updates in the outbox name, delivered or not."""
+    return frozenset(unwrap(event, PolicyUpdate).digest for event in outbox.known())
+
+
+def check_event(event: EventEnvelope, keyring: Keyring) -> None:
+    """Raise IntegrityError or ContractError unless the event is an update signed by a trusted key."""
+    update = unwrap(event, PolicyUpdate)
+    verify_update(update, keyring)
+    told = (event.type, event.created_at, event.event_id)
+    expected = (POLICY_UPDATE_TYPE, update.issued_at, event_id_of(POLICY_UPDATE_TYPE, event.payload))
+    if told != expected:
+        raise IntegrityError(f"the envelope of update {update.version} says {told}, expected {expected}")
 
 
 def _update(
@@ -98,8 +146,32 @@ def _concerns(event: EventEnvelope, version: PolicyVersion) -> bool:
     )
 
 
+def _set_aside_outdated(outbox: Outbox, version: PolicyVersion) -> None:
+    """Withdraw undelivered updates, except those about ``version`` that are new to a target."""
+    waiting = outbox.waiting()
+    heard = _newest_by_target(outbox.delivered(), version.name)
+    for event in waiting:
+        targets = unwrap(event, PolicyUpdate).targets
+        is_news = any(target not in heard or heard[target].created_at < event.created_at for target in targets)
+        if not (is_news and _concerns(event, version)):
+            outbox.supersede(event)
+
+
+def _knows(
+    target: str, version: PolicyVersion, heard: Mapping[str, EventEnvelope], doubtful: Mapping[str, EventEnvelope]
+) -> bool:
+    """Return whether the target's newest update is about ``version``.
+
+    A superseded update that is newer may have been put by a process that was killed before it marked it.
+    """
+    newest = heard.get(target)
+    if newest is None or not _concerns(newest, version):
+        return False
+    return target not in doubtful or doubtful[target].created_at <= newest.created_at
+
+
 def _newest_by_target(events: Iterable[EventEnvelope], name: str) -> dict[str, EventEnvelope]:
-    """What each target was told last of the policy ``name``; ``events`` in the order of creation."""
+    """Return the newest update of policy ``name`` for each target; ``events`` are in the order of creation."""
     newest = {}
     for event in events:
         update = unwrap(event, PolicyUpdate)
@@ -109,7 +181,7 @@ def _newest_by_target(events: Iterable[EventEnvelope], name: str) -> dict[str, E
 
 
 def _moment_after(events: Iterable[EventEnvelope], now: datetime) -> datetime:
-    """``now``, or just after the last of ``events``: a clock set back must not make new updates look old.
+    """Return ``now``, or just after the last of ``events``: a clock set back must not make new updates look old.
 
     It also keeps the ids of two updates about one version apart, since an id is that of the content.
     """

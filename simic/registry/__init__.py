@@ -1,1 +1,1 @@
-"""The policies that were judged, and which of them is champion: MLflow behind one door."""
+"""The judged policies, and which of them is champion; the only package that uses MLflow."""

@@ -1,39 +1,69 @@
-"""Registered versions of one model: found, made, read back and fetched."""
+"""The registered versions of one MLflow model: search, create, tag and fetch."""
 
 from __future__ import annotations
 
+import errno
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from simic.contracts.errors import ConfigError, IntegrityError
-from simic.registry.store import default_store
-from simic.registry.versions import Lineage, next_version, parse
+from simic.contracts.errors import ConfigError, IntegrityError, TransientError
+from simic.contracts.names import CHAMPION, MODEL_NAME, REFERENCE_PREFIX
+from simic.registry.mlflow_store import default_store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
 
-__all__ = ["CANDIDATE", "CHAMPION", "MODEL_NAME", "Models", "Registered"]
+__all__ = ["Models", "Registered", "Shown"]
 
-MODEL_NAME = "tamiyo"
-CANDIDATE = "candidate"
-CHAMPION = "champion"
-_MAX_VERSIONS = 10_000
+_PAGE = 1_000
+_DESCRIPTION = (
+    "Growth controllers that the gate judged, accepted or not. The alias `champion` is on the version in production, "
+    "`candidate` on the newest one."
+)
 _REFERENCE = re.compile(r"models:/(?P<name>[a-z][a-z0-9_-]{0,63})(?:@(?P<alias>[a-z]+)|/(?P<number>[1-9]\d{0,8}))")
+
+_PROMOTED = "promoted_at"
+_ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+"""How MLflow answers for a model, a version or an alias that is not there; a missing alias is an invalid parameter."""
+
+T = TypeVar("T")
+
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
+_MACHINE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EROFS, errno.EMFILE, errno.ENFILE})
+"""Errors of the disk, of permissions or of limits: they say nothing about what is stored."""
 
 
 class Registered(NamedTuple):
-    """One version as the registry holds it."""
+    """One version as MLflow shows it; anybody may have edited its tags."""
 
     name: str
     number: int
-    semantic_version: str
-    digest: str
     run_id: str
     aliases: list[str]
     tags: Mapping[str, str]
+
+
+class Shown(NamedTuple):
+    """Aliases and versions of one model as MLflow shows them: all versions, or those that were asked for."""
+
+    versions: Mapping[int, Registered]
+    """By number, in order."""
+    aliases: Mapping[str, int]
+
+    def version(self, number: int) -> Registered:
+        """Return a version that a ledger or an alias names; raises IntegrityError if MLflow lacks it."""
+        if number not in self.versions:
+            raise IntegrityError(f"the registry has no version {number} of {MODEL_NAME}, which it refers to")
+        return self.versions[number]
+
+    def by_digest(self, digest: str) -> Registered | None:
+        """Return the version whose tag names a sealed policy, if any."""
+        return next((found for found in self.versions.values() if found.tags.get("digest") == digest), None)
 
 
 class Models:
@@ -44,50 +74,47 @@ class Models:
         self._client = client
         self._tracking_uri = tracking_uri
 
-    def all(self) -> list[Registered]:
-        """Every version, in the order of their numbers."""
-        return self._search(f"name='{self.name}'")
+    def look(self) -> Shown:
+        """Read every alias, and every version with its tags."""
+        return self._shown(self._search(""))
 
-    def by_digest(self, digest: str) -> Registered | None:
-        """The version of a sealed policy, if it was recorded."""
-        return next(iter(self._search(f"name='{self.name}' and tags.digest='{digest}'")), None)
+    def look_at(self, *numbers: int, digest: str | None = None) -> Shown:
+        """Read every alias and some versions: those numbers, those with that digest, and all that show a promotion."""
+        found = self._search(f" AND tags.{_PROMOTED} LIKE '%'")
+        if digest is not None:
+            found += self._search(f" AND tags.digest = '{digest}'")
+        for number in numbers:
+            if (version := _found(partial(self._client.get_model_version, self.name, str(number)))) is not None:
+                found.append(version)
+        return self._shown(found)
 
-    def by_alias(self, alias: str) -> Registered | None:
-        """The version an alias points at, if any."""
-        number = self._aliases().get(alias)
-        return None if number is None else self.get(number)
-
-    def get(self, number: int) -> Registered:
-        """A version by its number."""
-        found = next((version for version in self.all() if version.number == number), None)
-        if found is None:
-            raise IntegrityError(f"the registry has no version {number} of {self.name}, which it refers to")
-        return found
-
-    def _search(self, query: str) -> list[Registered]:
-        found = self._client.search_model_versions(query, max_results=_MAX_VERSIONS)
-        aliases = self._aliases()  # a search of versions does not tell them
-        return sorted((_registered(version, aliases) for version in found), key=lambda version: version.number)
-
-    def _aliases(self) -> dict[str, int]:
-        models = self._client.search_registered_models(f"name='{self.name}'")
-        return {alias: int(number) for alias, number in models[0].aliases.items()} if models else {}
+    def alias(self, alias: str) -> int | None:
+        """Return the number of the version that has an alias, if any."""
+        version = _found(lambda: self._client.get_model_version_by_alias(self.name, alias))
+        return None if version is None else int(version.version)
 
     def set_alias(self, alias: str, number: int) -> None:
-        """One row: the moment at which a promotion takes effect."""
+        """Move an alias. It is one row: the moment at which a promotion takes effect."""
         self._client.set_registered_model_alias(self.name, alias, str(number))
 
     def clear_alias(self, alias: str) -> None:
-        """No version has this alias."""
+        """Take an alias away."""
         self._client.delete_registered_model_alias(self.name, alias)
 
-    def tag(self, number: int, tags: Mapping[str, str]) -> None:
-        """Add or replace tags of a version."""
+    def describe(self, number: int, description: str) -> None:
+        """Replace the description of a version."""
+        self._client.update_model_version(self.name, str(number), description)
+
+    def tag(self, number: int, tags: Mapping[str, str | None]) -> None:
+        """Add or replace tags of a version; a value of None removes the tag."""
         for key, value in tags.items():
-            self._client.set_model_version_tag(self.name, str(number), key, value)
+            if value is None:
+                self._client.delete_model_version_tag(self.name, str(number), key)
+            else:
+                self._client.set_model_version_tag(self.name, str(number), key, value)
 
     def logged_model(self, experiment: str, run_id: str, policy: Path, digest: str) -> str:
-        """The MLflow model that holds the sealed directory byte for byte; returns its id."""
+        """Store the sealed directory byte for byte as a logged model, unless that was done; return the model's id."""
         found = self._client.search_logged_models([experiment], filter_string=f"tags.digest = '{digest}'")
         ready = [model for model in found if str(model.status) == "READY"]
         if ready:
@@ -103,73 +130,101 @@ class Models:
         self._client.finalize_logged_model(model.model_id, "READY")
         return str(model.model_id)
 
-    def register(self, model_id: str, run_id: str, lineage: Lineage, tags: Mapping[str, str]) -> Registered:
-        """A new version with the next semantic number; its tags come with it in one transaction."""
-        if not self._client.search_registered_models(f"name='{self.name}'"):
-            self._client.create_registered_model(
-                self.name, description="Growth controllers that passed through the gate"
-            )
-        highest = max(self.all(), key=lambda version: parse(version.semantic_version), default=None)
-        number = next_version(*_precedent(highest), lineage)
-        own = {
-            "semantic_version": number,
-            "contract": str(lineage.contract),
-            "architecture": lineage.architecture,
-            "model_id": model_id,
-        }
+    def register(self, model_id: str, run_id: str, tags: Mapping[str, str]) -> Registered:
+        """Create a version together with its tags, in one transaction."""
+        if _found(lambda: self._client.get_registered_model(self.name)) is None:
+            self._client.create_registered_model(self.name, description=_DESCRIPTION)
         with default_store(self._tracking_uri):
             version = self._client.create_model_version(
-                self.name, source=f"models:/{model_id}", run_id=run_id, tags={**tags, **own}, model_id=model_id
+                self.name, source=f"{REFERENCE_PREFIX}{model_id}", run_id=run_id, tags=dict(tags), model_id=model_id
             )
-        return self.get(int(version.version))
+        return _registered(version, {})
 
-    def resolve(self, reference: str) -> Registered:
-        """The version behind ``models:/<name>@<alias>`` or ``models:/<name>/<number>``."""
+    def parse(self, reference: str) -> str | int:
+        """Return the alias or the number in ``models:/<name>@<alias>`` or ``models:/<name>/<number>``.
+
+        Raises:
+            ConfigError: The reference has another form, or names another model.
+        """
         match = _REFERENCE.fullmatch(reference)
         if match is None or match["name"] != self.name:
             raise ConfigError(
-                f"{reference!r} is no reference; expected models:/{self.name}@{CHAMPION} or models:/{self.name}/3"
+                f"{reference!r} is no reference; expected {REFERENCE_PREFIX}{self.name}@{CHAMPION} or "
+                f"{REFERENCE_PREFIX}{self.name}/3"
             )
-        known = {version.number: version for version in self.all()}
-        found = self.by_alias(match["alias"]) if match["alias"] else known.get(int(match["number"]))
-        if found is None:
-            names = ", ".join(f"{number} ({version.semantic_version})" for number, version in known.items())
-            hint = "; no policy was promoted yet" if match["alias"] == CHAMPION else ""
-            raise ConfigError(f"{reference} does not exist{hint}; versions are {names or 'none yet'}")
+        return str(match["alias"]) if match["alias"] else int(match["number"])
+
+    def _search(self, condition: str) -> list[ModelVersion]:
+        """Return every version that meets a condition, page by page."""
+        found: list[ModelVersion] = []
+        token: str | None = ""
+        while token is not None:
+            page = self._client.search_model_versions(
+                f"name = '{self.name}'{condition}", max_results=_PAGE, page_token=token or None
+            )
+            found += page
+            token = page.token or None
         return found
 
-    def fetch(self, version: Registered, into: Path) -> Path:
-        """Copy the stored files of a version to below ``into``; returns where they lie, nothing verified yet."""
+    def _shown(self, found: Iterable[ModelVersion]) -> Shown:
+        model = _found(lambda: self._client.get_registered_model(self.name))
+        aliases = {} if model is None else {alias: int(number) for alias, number in model.aliases.items()}
+        versions = {version.number: version for version in (_registered(one, aliases) for one in found)}
+        return Shown(dict(sorted(versions.items())), aliases)
+
+    def fetch(self, number: int, into: Path) -> Path:
+        """Copy the stored files of a version to below ``into`` and return their folder; nothing is verified yet.
+
+        Raises:
+            IntegrityError: Files are missing.
+            TransientError: The machine cannot read or write now.
+        """
         from mlflow.artifacts import download_artifacts
         from mlflow.exceptions import MlflowException
 
         into.mkdir(parents=True)
         try:
             # Through the resolved location: a models:/ address would add a file of MLflow's own.
-            location = self._client.get_model_version_download_uri(self.name, str(version.number))
+            location = self._client.get_model_version_download_uri(self.name, str(number))
             return Path(download_artifacts(artifact_uri=location, dst_path=str(into), tracking_uri=self._tracking_uri))
         except (MlflowException, OSError) as error:
-            raise IntegrityError(f"{self.name} version {version.number}: its files cannot be read: {error}") from error
+            if (reason := _machine_failure(error)) is not None:
+                raise TransientError(
+                    f"{self.name} version {number}: its files cannot be copied to {into}: {reason}. Nothing is wrong "
+                    f"with the version; make space or make the files readable, and give the same command again"
+                ) from error
+            raise IntegrityError(f"{self.name} version {number}: its files cannot be read: {error}") from error
+
+
+def _found(get: Callable[[], T]) -> T | None:
+    """Return what MLflow has, or None where it does not exist."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return get()
+    except MlflowException as error:
+        if error.error_code in _ABSENT:
+            return None
+        raise
 
 
 def _registered(version: ModelVersion, aliases: Mapping[str, int]) -> Registered:
-    tags = dict(version.tags)
-    missing = sorted({"digest", "semantic_version"} - set(tags))
-    if missing:
-        raise IntegrityError(f"{version.name} version {version.version} was not recorded by simic: no tags {missing}")
     number = int(version.version)
     return Registered(
         name=version.name,
         number=number,
-        semantic_version=tags["semantic_version"],
-        digest=tags["digest"],
         run_id=str(version.run_id),
         aliases=sorted(alias for alias, holder in aliases.items() if holder == number),
-        tags=tags,
+        tags=dict(version.tags),
     )
 
 
-def _precedent(highest: Registered | None) -> tuple[str | None, Lineage | None]:
-    if highest is None:
-        return None, None
-    return highest.semantic_version, Lineage(int(highest.tags["contract"]), highest.tags["architecture"])
+def _machine_failure(error: Exception) -> str | None:
+    """Return what the machine could not do, or None where the files are missing or wrong.
+
+    A copy of several files reports the errors of all of them as text.
+    """
+    numbers = {error.errno} if isinstance(error, OSError) and error.errno is not None else set()
+    numbers |= {int(number) for number in _ERRNO.findall(str(error))}
+    found = sorted(numbers & _MACHINE)
+    return os.strerror(found[0]) if found else None

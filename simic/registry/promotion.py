@@ -1,9 +1,9 @@
-"""Moving the champion: a journalled protocol around one row.
+"""Move the champion: a journalled protocol around one row of MLflow's database.
 
-(1) open an entry in the journal; (2) tag the version; (3) set the alias, which is the commit point; (4) fetch the
-champion through the alias and verify every byte; (5) close the entry; (6) list the version for people.
-Steps are idempotent. An open entry of a killed process is finished when the alias had moved, and closed as
-rolled back when it had not.
+(1) Open an entry in the journal. (2) Label both versions and their runs. (3) Set the alias, which is the commit point.
+(4) Fetch the champion and verify every byte. (5) Close the entry. (6) List the version for people.
+Steps are idempotent. The open entry of a killed process is finished if the alias has moved, and closed as rolled back
+if not. A closed entry is the truth: an alias that differs from it later was moved by other hands.
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
-from tempfile import mkdtemp
 
 from simic.contracts.errors import IntegrityError
+from simic.contracts.names import CHAMPION
 from simic.contracts.receipts import PolicyVersion
-from simic.lake.ledger import Ledger
-from simic.registry.journal import Entry, Journal, Operation, Phase
-from simic.registry.models import CHAMPION, Models, Registered
-from simic.runtime.clock import Clock
+from simic.ledgers import POLICIES_LEDGER
+from simic.ledgers.ledger import Ledger
+from simic.ledgers.policies import extend_list, read_history
+from simic.ledgers.promotions import History, Phase, PromotionEntry, PromotionJournal
+from simic.registry.books import read_books
+from simic.registry.labels import Labels
+from simic.registry.models import Models
+from simic.runtime.files import scratch_dir
 from simic.runtime.settings import Home
-from simic.trust.keys import Keyring
+from simic.trust.keys import Keyring, Signer
 from simic.trust.seal import verify
 
-__all__ = ["OnStep", "Promotions", "fetch_verified", "policy_version"]
+__all__ = ["OnStep", "Promotions", "fetch_verified"]
 
 _LOG = logging.getLogger(__name__)
 OnStep = Callable[[str], None]
@@ -34,148 +37,106 @@ OnStep = Callable[[str], None]
 class Promotions:
     """The one mover of the alias; its user holds the registry's lock."""
 
-    def __init__(self, home: Home, models: Models, keyring: Keyring, clock: Clock, on_step: OnStep) -> None:
-        self._home, self._models, self._keyring = home, models, keyring
-        self._clock, self._on_step = clock, on_step
-        self._journal = Journal(home.ledger / "promotions.jsonl")
-        self._listed = Ledger(home.ledger / "policies.jsonl")
+    def __init__(
+        self,
+        home: Home,
+        models: Models,
+        labels: Labels,
+        keyring: Keyring,
+        signer: Callable[[], Signer],
+        on_step: OnStep,
+    ) -> None:
+        self._home, self._models, self._labels, self._keyring, self._on_step = home, models, labels, keyring, on_step
+        self._journal = PromotionJournal(home.ledger, keyring, signer)
 
-    def move(
-        self, operation: Operation, source: Registered | None, target: Registered, gate_digest: str, reason: str
-    ) -> PolicyVersion:
-        """Make ``target`` champion in place of ``source``; if it is not whole, IntegrityError and nothing moves."""
-        fetch_verified(self._models, target, self._keyring, self._home, None)
-        entry = Entry(
-            entry=self._journal.next_number(),
-            phase=Phase.OPEN,
-            operation=operation,
-            source=None if source is None else source.number,
-            target=target.number,
-            digest=target.digest,
-            gate_digest=gate_digest,
-            reason=reason,
-            at=self._clock(),
-        )
-        self._journal.append(entry)
+    def move(self, entry: PromotionEntry) -> None:
+        """Do what an open entry says; raises IntegrityError, and moves nothing, if the target's files are damaged."""
+        fetch_verified(self._models, entry.target, entry.digest, self._keyring, self._home, None)
+        history = self._journal.append(entry)
         self._on_step("journalled")
-        self._tag(entry)
+        self._label(_with(history, entry, Phase.DONE), entry)
         self._on_step("tagged")
-        self._models.set_alias(CHAMPION, target.number)
+        self._models.set_alias(CHAMPION, entry.target)
         self._on_step("aliased")
         self._finish(entry)
-        return self.list_missing()[-1]
+        self.list_missing()
 
     def recover(self) -> None:
         """Settle an open entry and complete the list."""
-        entry = self._journal.open_entry()
+        entry = read_history(self._home, self._keyring).open_entry
         if entry is not None:
-            champion = self._models.by_alias(CHAMPION)
-            if champion is not None and champion.number == entry.target:
+            if self._models.alias(CHAMPION) == entry.target:
                 self._finish_late(entry)
             else:
-                self._close(entry, Phase.ROLLED_BACK)
+                self._undo(entry)
         self.list_missing()
 
     def is_settled(self) -> bool:
-        """Nothing to recover."""
-        return self._journal.open_entry() is None and not self._unlisted()
-
-    def was_promoted(self, number: int) -> bool:
-        """Whether the gate ever let this version through to the title."""
-        return any(
-            (entry.operation, entry.phase, entry.target) == (Operation.PROMOTE, Phase.DONE, number)
-            for entry in self._journal.entries()
-        )
+        """Return whether there is nothing to recover; raises IntegrityError if journal or list is damaged."""
+        history = read_history(self._home, self._keyring)
+        listed = Ledger(self._home.ledger / POLICIES_LEDGER).read()
+        return history.open_entry is None and len(history.done) == len(listed)
 
     def list_missing(self) -> list[PolicyVersion]:
-        """Append what the list lacks; returns those. Line i of the list is the journal's i-th finished entry."""
-        versions = [self._listing(entry) for entry in self._unlisted()]
-        for version in versions:
-            self._listed.append(version.model_dump(mode="json"))
-        return versions
+        """Append what the list lacks and return it. Line i of the list is the journal's i-th finished entry."""
+        return extend_list(self._home, read_history(self._home, self._keyring))
 
-    def _unlisted(self) -> list[Entry]:
-        done = [entry for entry in self._journal.entries() if entry.phase is Phase.DONE]
-        return done[len(self._listed.read()) :]
+    def _label(self, history: History, entry: PromotionEntry) -> None:
+        """Let MLflow show of both versions, and of the experiment, what ``history`` says."""
+        moved = [number for number in (entry.source, entry.target) if number is not None]
+        shown = self._models.look_at(*moved)
+        versions = {number: version for number, version in shown.versions.items() if number in moved}
+        self._labels.show(read_books(self._home, history), shown._replace(versions=versions))
 
-    def _listing(self, entry: Entry) -> PolicyVersion:
-        version = policy_version(self._models.get(entry.target), entry.at)
-        return version.model_copy(update={"previous": entry.source, "gate_digest": entry.gate_digest})
-
-    def _tag(self, entry: Entry) -> None:
-        moment = entry.at.isoformat()
-        if entry.operation is Operation.PROMOTE:
-            previous = "none" if entry.source is None else str(entry.source)
-            self._models.tag(entry.target, {"promoted_at": moment, "previous": previous})
-        elif entry.source is not None:
-            self._models.tag(entry.source, {"rolled_back_at": moment, "rolled_back_because": entry.reason})
-
-    def _finish(self, entry: Entry) -> None:
-        """Verify the champion as everybody else will see it; put the old one back if it is not what was promised."""
+    def _finish(self, entry: PromotionEntry) -> None:
+        """Verify the champion through the alias, as its users do; put the former one back if that fails."""
         try:
-            champion = self._models.by_alias(CHAMPION)
-            if champion is None or champion.digest != entry.digest:
-                raise IntegrityError(f"the champion is not {entry.digest}, found {champion}")
-            fetch_verified(self._models, champion, self._keyring, self._home, None)
+            found = self._models.alias(CHAMPION)
+            if found != entry.target:
+                raise IntegrityError(f"the alias {CHAMPION} was set to version {entry.target}, but is on {found}")
+            fetch_verified(self._models, entry.target, entry.digest, self._keyring, self._home, None)
         except IntegrityError:
             if entry.source is None:
                 self._models.clear_alias(CHAMPION)
             else:
                 self._models.set_alias(CHAMPION, entry.source)
-            self._close(entry, Phase.ROLLED_BACK)
+            self._undo(entry)
             raise
         self._on_step("verified")
         self._close(entry, Phase.DONE)
         self._on_step("closed")
 
-    def _finish_late(self, entry: Entry) -> None:
+    def _finish_late(self, entry: PromotionEntry) -> None:
         try:
             self._finish(entry)
         except IntegrityError as error:
-            # The old champion is back; whoever opened the registry now did not ask for this promotion.
+            # The former champion is back. The process that opened the registry now did not ask for this promotion.
             _LOG.error("the %s of version %d was undone: %s", entry.operation.value, entry.target, error)
 
-    def _close(self, entry: Entry, phase: Phase) -> None:
+    def _undo(self, entry: PromotionEntry) -> None:
+        """Put the labels back, then close the entry; the alias is where it was."""
+        self._label(_with(self._journal.read(), entry, Phase.ROLLED_BACK), entry)
+        self._close(entry, Phase.ROLLED_BACK)
+
+    def _close(self, entry: PromotionEntry, phase: Phase) -> None:
         self._journal.append(entry.model_copy(update={"phase": phase}))
 
 
-def fetch_verified(models: Models, version: Registered, keyring: Keyring, home: Home, into: Path | None) -> None:
-    """Fetch what the registry stores and verify digest and signature; keep it at ``into`` unless that is None.
+def fetch_verified(models: Models, number: int, digest: str, keyring: Keyring, home: Home, into: Path | None) -> None:
+    """Fetch the stored files of a version, verify digest and signature, and keep them at ``into`` unless it is None.
 
-    A directory that already stands at ``into`` must be the same policy, and stays.
+    A directory that is already at ``into`` must hold the same policy, and stays.
     """
-    home.tmp.mkdir(parents=True, exist_ok=True)
-    scratch = Path(mkdtemp(prefix="fetch-", dir=home.tmp))
-    try:
-        fetched = models.fetch(version, scratch / "policy")
-        verify(fetched, keyring, version.digest)
+    with scratch_dir(home, "fetch-") as folder:
+        fetched = models.fetch(number, folder / "policy")
+        verify(fetched, keyring, digest)
         if into is not None and not into.exists():
             into.parent.mkdir(parents=True, exist_ok=True)
-            fetched.rename(into)
-    finally:
-        shutil.rmtree(scratch)
+            shutil.move(fetched, into)  # a rename, unless the home is read-only and the folder elsewhere
     if into is not None:
-        verify(into, keyring, version.digest)
+        verify(into, keyring, digest)
 
 
-def policy_version(version: Registered, at: datetime) -> PolicyVersion:
-    """The receipt of a registered version, from its tags."""
-    tags = version.tags
-    previous = tags.get("previous", "none")
-    return PolicyVersion(
-        code_version=tags["code_version"],
-        config_digest=tags["config_digest"],
-        seed=int(tags["seed"]),
-        started_at=at,
-        finished_at=at,
-        name=version.name,
-        number=version.number,
-        semantic_version=version.semantic_version,
-        digest=version.digest,
-        reference=f"models:/{version.name}/{version.number}",
-        aliases=version.aliases,
-        previous=None if previous == "none" else int(previous),
-        snapshot_digest=tags["snapshot"],
-        gate_digest=tags["gate_digest"],
-        mlflow_run_id=version.run_id,
-    )
+def _with(history: History, entry: PromotionEntry, phase: Phase) -> History:
+    """Return the history with this entry, the last one, ended in ``phase``."""
+    return history._replace(lines=(*history.lines, entry.model_copy(update={"phase": phase})))

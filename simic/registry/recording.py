@@ -1,266 +1,155 @@
-"""What MLflow shows of a candidate: one run with parameters, curves, single numbers, files and its data set.
-
-Everything here can be done twice: times are those of the receipts, so a repeated metric is the same row.
-"""
+"""Record a judged candidate: its MLflow run, its version, and its lines in the ledgers."""
 
 from __future__ import annotations
 
-import json
 import logging
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from simic.contracts.config import RunConfig
-from simic.contracts.receipts import (
-    ControllerTrial,
-    FamilyTrial,
-    GateDecision,
-    SnapshotManifest,
-    TrainingReport,
-    TrialReport,
-    ValidationReport,
+from simic.contracts.errors import IntegrityError
+from simic.contracts.names import CANDIDATE, REFERENCE_PREFIX
+from simic.contracts.receipts import GateDecision, PolicyVersion
+from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER
+from simic.ledgers.ledger import Ledger
+from simic.registry.agreement import SHOWN_TAGS, check_listed, registered_as
+from simic.registry.books import Books
+from simic.registry.labels import Labels
+from simic.registry.mlflow_run import (
+    CandidateRecord,
+    RunLabel,
+    ensure_run,
+    label_run,
+    lineage_of,
+    log_run,
+    log_scores,
+    version_tags,
 )
-from simic.registry.versions import Lineage
-from simic.runtime.telemetry import read_metrics
-from simic.trust.canonical import digest_of
+from simic.registry.promotion import OnStep
+from simic.registry.standing import judged_standing, run_name, version_description
+from simic.registry.state import RegistryState
+from simic.registry.version_numbers import Lineage, highest, next_number, told_lineage
+from simic.trust.keys import Signer
+from simic.trust.sealed_receipts import seal_receipt
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric
 
-__all__ = [
-    "Evidence",
-    "ensure_run",
-    "flatten",
-    "gate_metrics",
-    "lineage_of",
-    "log_run",
-    "log_scores",
-    "trial_metrics",
-    "version_tags",
-]
+__all__ = ["Recorder"]
 
 _LOG = logging.getLogger(__name__)
-_BATCH = 900
-"""MLflow takes at most 1,000 metrics a call."""
-_ARCHITECTURE = ("architecture", "network", "feature_version", "blueprints")
-"""Fields of a card that decide which weights fit."""
-_NOT_SHAPE = "exploration"
-"""The one setting of the network that moves no weight."""
-_TRAIN_PREFIX = "train/"
-_DIGEST_CHARACTERS = 32
-"""MLflow limits the digest of a data set to 36; the whole one is a tag."""
 
 
-class Evidence(NamedTuple):
-    """Everything known about one candidate."""
+class Recorder:
+    """Writes candidates; its user holds the registry's lock."""
 
-    training: TrainingReport
-    validation: ValidationReport
-    gate: GateDecision
-    snapshot: SnapshotManifest
-    config: RunConfig
+    def __init__(
+        self,
+        client: MlflowClient,
+        experiment: str,
+        state: RegistryState,
+        labels: Labels,
+        signer: Callable[[], Signer],
+        on_step: OnStep,
+    ) -> None:
+        self._client, self._experiment, self._state, self._labels = client, experiment, state, labels
+        self._models, self._signer, self._on_step = state.models, signer, on_step
+        self._gates = Ledger(state.home.ledger / GATES_LEDGER)
+        self._candidates = Ledger(state.home.ledger / CANDIDATES_LEDGER)
 
+    def record(self, candidate: CandidateRecord) -> PolicyVersion:
+        """Log the run, register the version, point the alias ``candidate`` at it, and list decision and version."""
+        digest, policy = candidate.training.digest, Path(candidate.training.path)
+        books = self._state.books()
+        check_listed(books, self._models.look(), digest, version_tags(candidate))
+        self._labels.show_experiment(books.history)
+        run_id = ensure_run(self._client, self._experiment, candidate)
+        log_run(self._client, run_id, candidate)
+        self._on_step("logged")
+        model_id = self._models.logged_model(self._experiment, run_id, policy, digest)
+        self._on_step("stored")
+        log_scores(self._client, run_id, model_id, candidate)
+        number, given = self._register(candidate, books, run_id, model_id)
+        self._on_step("registered")
+        self._models.set_alias(CANDIDATE, number)
+        receipt = self._receipt(number, given, candidate)
+        self._list(run_id, candidate.gate, receipt)
+        return receipt
 
-def ensure_run(client: MlflowClient, experiment: str, evidence: Evidence) -> str:
-    """The candidate's run; a run left unfinished by a killed process is taken up again."""
-    digest = evidence.training.digest
-    found = client.search_runs([experiment], filter_string=f"tags.policy_digest = '{digest}'", max_results=1)
-    if found:
-        return str(found[0].info.run_id)
-    run = client.create_run(
-        experiment,
-        start_time=_milliseconds(evidence.training.started_at),
-        run_name=f"vtrace-s{evidence.training.seed}-{digest[:8]}",
-        tags={
-            "policy_digest": digest,
-            "snapshot_digest": evidence.snapshot.digest,
-            "code_version": evidence.training.code_version,
-            "config_digest": evidence.training.config_digest,
-        },
-    )
-    return str(run.info.run_id)
+    def _register(self, candidate: CandidateRecord, books: Books, run_id: str, model_id: str) -> tuple[int, str]:
+        """Return number and semantic version of a candidate, which then shows this judgement.
 
-
-def log_run(client: MlflowClient, run_id: str, evidence: Evidence) -> None:
-    """Parameters, curves, data set, verdict, receipts and figures."""
-    from mlflow.entities import RunTag
-
-    _log_params(client, run_id, evidence)
-    curves, broken = _curves(Path(evidence.training.curves_path), _milliseconds(evidence.training.finished_at))
-    _log_metrics(client, run_id, curves)
-    gate = evidence.gate
-    tags = {
-        "gate": "accepted" if gate.accepted else "rejected",
-        "gate_digest": gate.digest,
-        "gate_failed": ", ".join(c.name for c in gate.criteria if c.verdict.value != "PASS") or "none",
-        "mlflow.note.content": _note(evidence),
-        # Not-a-number has no point on a chart, and infinities come back changed: say where they were instead.
-        **{f"not_finite.{name}": f"first at step {step}" for name, step in broken.items()},
-    }
-    client.log_batch(run_id, tags=[RunTag(key, value[:5000]) for key, value in tags.items()])
-    _log_dataset(client, run_id, evidence.snapshot)
-    _log_files(client, run_id, evidence)
-
-
-def log_scores(client: MlflowClient, run_id: str, model_id: str, evidence: Evidence) -> None:
-    """Trial and gate numbers, once each, on the run and on the model."""
-    moment = _milliseconds(evidence.gate.finished_at)
-    from mlflow.entities import Metric
-
-    scores = {**trial_metrics(evidence.validation.trials), **gate_metrics(evidence.gate)}
-    _log_metrics(client, run_id, [Metric(name, value, moment, 0, model_id=model_id) for name, value in scores.items()])
-
-
-def version_tags(evidence: Evidence) -> dict[str, str]:
-    """What a person wants to see beside a version, and what its receipts are rebuilt from."""
-    training, gate, trials = evidence.training, evidence.gate, evidence.validation.trials
-    tags = {
-        "digest": training.digest,
-        "snapshot": evidence.snapshot.digest,
-        "code_version": training.code_version,
-        "config_digest": training.config_digest,
-        "seed": str(training.seed),
-        "start_digest": training.start_digest or "none",
-        "gate": "accepted" if gate.accepted else "rejected",
-        "gate_digest": gate.digest,
-        "recorded_at": gate.finished_at.isoformat(),
-        "episodes": str(len(trials.host_keys)),
-    }
-    for name, estimate in evidence.validation.differences.items():
-        tags[f"return_over_{name}"] = f"{estimate.mean:.4f}"
-        tags[f"return_over_{name}_lower"] = f"{estimate.lower:.4f}"
-        tags["confidence"] = str(estimate.confidence)
-    return tags
-
-
-def lineage_of(policy: Path) -> Lineage:
-    """What of a sealed policy decides its version number, from its card."""
-    card = json.loads((policy / "card.json").read_text("utf-8"))
-    shape = {name: card[name] for name in _ARCHITECTURE}
-    shape["network"] = {name: value for name, value in card["network"].items() if name != _NOT_SHAPE}
-    return Lineage(card["schema_version"], digest_of(shape)[:16])
-
-
-def trial_metrics(report: TrialReport) -> dict[str, float]:
-    """``trial/<number>_<controller>``, and ``trial/<family>/<number>_<controller>`` within a family."""
-    metrics: dict[str, float] = {}
-    for trial in report.controllers:
-        metrics |= _numbers("trial", trial.controller, trial)
-        for family, own in trial.by_family.items():
-            metrics |= _numbers(f"trial/{family}", trial.controller, own)
-    return metrics
-
-
-def _numbers(prefix: str, controller: str, trial: ControllerTrial | FamilyTrial) -> dict[str, float]:
-    numbers = {
-        f"{prefix}/return_{controller}": trial.mean_return,
-        f"{prefix}/test_accuracy_{controller}": trial.test_accuracy,
-        f"{prefix}/parameters_{controller}": trial.committed_parameters,
-    }
-    if trial.over_wait is not None:
-        numbers[f"{prefix}/over_wait_{controller}"] = trial.over_wait.mean
-        numbers[f"{prefix}/over_wait_lower_{controller}"] = trial.over_wait.lower
-    return numbers
-
-
-def gate_metrics(gate: GateDecision) -> dict[str, float]:
-    """``gate/<criterion>`` for every criterion that has a value, and ``gate/accepted`` 1 or 0."""
-    values = {f"gate/{c.name}": c.value for c in gate.criteria if c.value is not None}
-    return {**values, "gate/accepted": float(gate.accepted)}
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted names and text values of a resolved configuration."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{name}.")
+        A version that was champion keeps its tags, its description and the name of its run. One that a killed process
+        left unlisted gets all of them again.
+        """
+        digest, gate = candidate.training.digest, candidate.gate
+        version = registered_as(digest, books, self._models.look_at(digest=digest), run_id)
+        promotion = None if version is None else books.history.promotion_of(version.number)
+        if version is not None and promotion is not None:
+            return version.number, promotion.version.semantic_version
+        listed = None if version is None else books.candidates.get(version.number)
+        if listed is None:
+            given = self._next_number(books, lineage_of(Path(candidate.training.path)))
         else:
-            yield f"{prefix}{name}", "null" if value is None else str(value)
+            given = listed.semantic_version
+        facts = {**version_tags(candidate), "semantic_version": given}
+        tags = {key: value for key, value in facts.items() if key in SHOWN_TAGS}
+        if version is None:
+            number = self._models.register(model_id, run_id, tags).number
+        else:
+            number = version.number
+            self._models.tag(number, tags)
+        self._models.describe(
+            number, version_description(candidate.training, candidate.validation, gate, candidate.snapshot)
+        )
+        standing = judged_standing(gate.accepted)
+        label_run(self._client, run_id, RunLabel(run_name(given, digest, standing), standing.value))
+        return number, given
 
+    def _next_number(self, books: Books, lineage: Lineage) -> str:
+        """Return the semantic version of a policy that is recorded now."""
+        previous = highest(books)
+        before = None if previous is None else told_lineage(books, previous.number)
+        if previous is not None and before is None:
+            try:
+                before = self._state.stored_lineage(previous.number, previous.digest)
+            except IntegrityError as error:
+                _LOG.warning("nothing proves the lineage of version %d: %s", previous.number, error)
+        return next_number(previous, before, lineage)
 
-def _log_params(client: MlflowClient, run_id: str, evidence: Evidence) -> None:
-    from mlflow.entities import Param
+    def _receipt(self, number: int, given: str, candidate: CandidateRecord) -> PolicyVersion:
+        """Return the receipt of recording; of a version that was champion, with the decision that accepted it."""
+        registered = self._models.look_at(number).version(number)
+        promotion = self._state.books().history.promotion_of(number)
+        training, moment = candidate.training, candidate.gate.finished_at
+        return PolicyVersion(
+            code_version=training.code_version,
+            config_digest=training.config_digest,
+            seed=training.seed,
+            started_at=moment,
+            finished_at=moment,
+            name=registered.name,
+            number=number,
+            semantic_version=given,
+            digest=training.digest,
+            reference=f"{REFERENCE_PREFIX}{registered.name}/{number}",
+            aliases=registered.aliases,
+            previous=None if promotion is None else promotion.source,
+            snapshot_digest=candidate.snapshot.digest,
+            gate_digest=candidate.gate.digest if promotion is None else promotion.version.gate_digest,
+            mlflow_run_id=registered.run_id,
+        )
 
-    params = {
-        **dict(flatten(evidence.config.model_dump(mode="json"))),
-        "seed": str(evidence.training.seed),
-        "start_digest": str(evidence.training.start_digest or "null"),
-    }
-    # A parameter cannot change, so one that stands already stays: it is the same receipt's.
-    known = client.get_run(run_id).data.params
-    missing = [Param(name, value) for name, value in sorted(params.items()) if name not in known]
-    client.log_batch(run_id, params=missing)
+    def _list(self, run_id: str, gate: GateDecision, version: PolicyVersion) -> None:
+        """List the decision once, and the version unless the last line lists it with this very decision.
 
-
-def _curves(path: Path, moment: int) -> tuple[list[Metric], dict[str, int]]:
-    """Series with steps, and the first step at which a series was not finite."""
-    from mlflow.entities import Metric
-
-    metrics: list[Metric] = []
-    broken: dict[str, int] = {}
-    for step, values in read_metrics(path) if path.is_file() else ():
-        for name, value in values.items():
-            key = name if name.startswith(_TRAIN_PREFIX) else f"{_TRAIN_PREFIX}{name}"
-            if math.isfinite(value):
-                metrics.append(Metric(key, value, moment, step))
-            else:
-                broken.setdefault(key, step)
-    return metrics, broken
-
-
-def _log_metrics(client: MlflowClient, run_id: str, metrics: Iterable[Metric]) -> None:
-    rows = list(metrics)
-    for start in range(0, len(rows), _BATCH):
-        client.log_batch(run_id, metrics=rows[start : start + _BATCH])
-
-
-def _log_dataset(client: MlflowClient, run_id: str, snapshot: SnapshotManifest) -> None:
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    dataset = Dataset(
-        name="snapshot",
-        digest=snapshot.digest[:_DIGEST_CHARACTERS],
-        source_type="local",
-        source=json.dumps({"uri": snapshot.path}),
-        profile=json.dumps({"rows": snapshot.rows_out, "episodes": snapshot.episodes}),
-    )
-    client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
-
-
-def _log_files(client: MlflowClient, run_id: str, evidence: Evidence) -> None:
-    receipts = {
-        "training": evidence.training,
-        "validation": evidence.validation,
-        "gate": evidence.gate,
-        "snapshot": evidence.snapshot,
-        "config": evidence.config,
-    }
-    for name, receipt in receipts.items():
-        client.log_text(run_id, receipt.model_dump_json(indent=2), f"receipts/{name}.json")
-    for folder, path in [
-        ("curves", evidence.training.curves_path),
-        *(("figures", path) for path in evidence.validation.figures.values()),
-    ]:
-        if Path(path).is_file():
-            client.log_artifact(run_id, path, folder)
-        else:  # a picture less is no reason to lose the judgement
-            _LOG.warning("policy %s is recorded without %s: it is gone", evidence.training.digest[:12], path)
-
-
-def _note(evidence: Evidence) -> str:
-    """Markdown at the top of the run's page: the decision, criterion by criterion."""
-    gate = evidence.gate
-    verdict = "accepted" if gate.accepted else "rejected"
-    lines = [f"**Gate: {verdict}**", "", "| criterion | value | bound | verdict |", "| --- | --- | --- | --- |"]
-    for c in gate.criteria:
-        value = "-" if c.value is None else f"{c.value:.4g}"
-        lines.append(f"| {c.name} | {value} | {c.comparison} {c.bound:.4g} | {c.verdict.value} |")
-    return "\n".join(lines)
-
-
-def _milliseconds(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
+        The receipt of a former champion names an earlier decision; the line names this one.
+        """
+        if not any(record["digest"] == gate.digest for record in self._gates.read()):
+            self._gates.append(seal_receipt(gate, self._signer()))  # first: a listed candidate has its decision
+        listed = [(record["number"], record["gate_digest"]) for record in self._candidates.read()]
+        if listed[-1:] != [(version.number, gate.digest)]:
+            judged = {"gate_digest": gate.digest, "started_at": gate.finished_at, "finished_at": gate.finished_at}
+            self._candidates.append(version.model_copy(update=judged).model_dump(mode="json"))
+        self._client.set_terminated(run_id, "FINISHED", int(gate.finished_at.timestamp() * 1000))
+        self._on_step("recorded")

@@ -1,1 +1,1 @@
-"""Snapshots as columns in memory, and whole sequences out of them."""
+"""Replay: snapshots as columns, and batches of whole sequences from them."""

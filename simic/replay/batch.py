@@ -5,18 +5,33 @@ Shapes: T time, B sequences, M valid steps, A heads. Flat [M] columns run sequen
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ContractError
 from simic.controllers.graph import GraphBatch
 from simic.controllers.heads import MaskTensors
+from simic.numerics.ragged import ragged_rows
+from simic.replay.graph_table import GraphTable
 
-__all__ = ["SequenceBatch"]
+__all__ = [
+    "CHILDREN",
+    "COLUMNS",
+    "ROW_COLUMNS",
+    "Arrays",
+    "ColumnarExperience",
+    "SequenceBatch",
+    "SequenceSpans",
+    "Steps",
+    "assemble",
+    "ptr_name",
+]
 
 
 @dataclass(frozen=True)
@@ -24,7 +39,7 @@ class SequenceBatch:
     """Rows beyond a sequence's end are padding: not valid, cut, reward, discount and log-probabilities 0."""
 
     sequence_ids: NDArray[np.int64]
-    """[B] positions in the store."""
+    """[B]: positions in the data set."""
     valid: Tensor
     """bool [T, B]"""
     rewards: Tensor
@@ -49,22 +64,22 @@ class SequenceBatch:
     """M + B graphs: ``steps``, then the final state of each sequence."""
     time: Tensor
     """int64 [M]: the row of each flat entry."""
-    place: Tensor
+    sequence: Tensor
     """int64 [M]: the column of each flat entry."""
 
     def __post_init__(self) -> None:
         shape, count = self.valid.shape, len(self.actions)
         for name in ("rewards", "discounts", "is_cut", "log_prob_behaviour", "returns"):
             if getattr(self, name).shape != shape:
-                raise ContractViolation(f"{name}: expected {tuple(shape)}, found {tuple(getattr(self, name).shape)}")
+                raise ContractError(f"{name}: expected {tuple(shape)}, found {tuple(getattr(self, name).shape)}")
         if self.steps.graphs != count or self.with_finals.graphs != count + shape[1]:
-            raise ContractViolation(
+            raise ContractError(
                 f"graphs: expected {count} and {count + shape[1]}, found {self.steps.graphs} and "
                 f"{self.with_finals.graphs}"
             )
 
     def to(self, device: torch.device) -> SequenceBatch:
-        """The same batch on another device; from CPU to a GPU through pinned memory, without waiting for the copy."""
+        """Return the batch on another device; to a GPU through pinned memory, without waiting for the copy."""
         is_pinned = device.type == "cuda" and self.valid.device.type == "cpu"
 
         def send(tensor: Tensor) -> Tensor:
@@ -81,14 +96,119 @@ class SequenceBatch:
         return SequenceBatch(**parts)
 
     def to_time_major(self, flat: Tensor) -> Tensor:
-        """[M, ...] -> [T, B, ...] with zeros in the padding; gradients flow through."""
+        """Return [M, ...] as [T, B, ...] with zeros in the padding; differentiable."""
         rows, columns = self.valid.shape
         out = flat.new_zeros((rows * columns, *flat.shape[1:]))
-        return out.index_copy(0, self.time * columns + self.place, flat).view(rows, columns, *flat.shape[1:])
+        return out.index_copy(0, self.time * columns + self.sequence, flat).view(rows, columns, *flat.shape[1:])
 
     def successors(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Values [T, B] of the steps and of their own successors, from values [M + B] of ``with_finals``."""
+        """Return values [T, B] of the steps and of their successors, from values [M + B] of ``with_finals``."""
         count = len(self.actions)
         own = self.to_time_major(values[:count])
         following = torch.cat([own[1:], own.new_zeros(1, own.shape[1])])
         return own, torch.where(self.is_cut & self.valid, values[count:], following)
+
+
+class Steps(NamedTuple):
+    """Columns of steps; the steps of a sequence are consecutive and in order."""
+
+    actions: Tensor
+    """int64 [R, A]"""
+    log_prob_heads: Tensor
+    """float32 [R, A]"""
+    log_prob_behaviour: Tensor
+    """float32 [R]"""
+    rewards: Tensor
+    """float32 [R]"""
+    discounts: Tensor
+    """float32 [R]"""
+    returns: Tensor
+    """float32 [R]"""
+
+
+class SequenceSpans(NamedTuple):
+    """Positions of the sequences of a batch in the columns."""
+
+    starts: NDArray[np.int64]
+    """[B]: the first step, and the graph of its state."""
+    lengths: NDArray[np.int64]
+    """[B]"""
+    finals: NDArray[np.int64]
+    """[B]: the graph of the state after the last step."""
+
+
+def assemble(
+    sequence_ids: NDArray[np.int64], spans: SequenceSpans, steps: Steps, masks: MaskTensors, table: GraphTable
+) -> SequenceBatch:
+    """Return the sequences at ``spans``, in that order, as one time-major batch on the device of the columns."""
+    device = steps.rewards.device
+    lengths, batch, height = spans.lengths, len(sequence_ids), int(spans.lengths.max(initial=0))
+    sequence = np.repeat(np.arange(batch), lengths)
+    time = np.arange(len(sequence)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+    def sent(values: NDArray[np.int64] | NDArray[np.bool_]) -> Tensor:
+        return torch.from_numpy(values).to(device)
+
+    rows, finals, flat = sent(spans.starts[sequence] + time), sent(spans.finals), sent(time * batch + sequence)
+
+    def spread(values: Tensor) -> Tensor:
+        return values.new_zeros(height * batch).index_copy_(0, flat, values[rows]).view(height, batch)
+
+    return SequenceBatch(
+        sequence_ids=sequence_ids,
+        valid=sent(np.arange(height)[:, None] < lengths),
+        rewards=spread(steps.rewards),
+        discounts=spread(steps.discounts),
+        is_cut=sent(np.arange(height)[:, None] >= lengths - 1),
+        log_prob_behaviour=spread(steps.log_prob_behaviour),
+        returns=spread(steps.returns),
+        actions=steps.actions[rows],
+        log_prob_heads=steps.log_prob_heads[rows],
+        masks=MaskTensors(masks.op[rows], masks.slot[ragged_rows(table.slot_ptr, rows)[0]], masks.blueprint[rows]),
+        steps=table.take(rows),
+        with_finals=table.take(torch.cat([rows, finals])),
+        time=sent(time),
+        sequence=sent(sequence),
+    )
+
+
+Arrays = dict[str, NDArray[Any]]
+
+STEP_COLUMNS = Steps._fields
+ROW_COLUMNS = (*STEP_COLUMNS, "mask_op", "mask_blueprint", "context_x")
+CHILDREN: dict[str, tuple[str, ...]] = {
+    "slot": ("slot_x", "mask_slot"),
+    "layer": ("layer_x",),
+    "connects": ("connects",),
+    "monitors": ("monitors",),
+}
+"""Child tables and their columns; ``<child>_ptr`` holds the offsets."""
+COLUMNS = (*ROW_COLUMNS, *(name for columns in CHILDREN.values() for name in columns))
+
+
+def ptr_name(child: str) -> str:
+    """Return the name of a child table's offsets [R + 1]."""
+    return f"{child}_ptr"
+
+
+class ColumnarExperience(NamedTuple):
+    """Experience as tensors that share the memory of arrays."""
+
+    steps: Steps
+    masks: MaskTensors
+    table: GraphTable
+
+    @staticmethod
+    def of(arrays: Mapping[str, NDArray[Any]]) -> ColumnarExperience:
+        """Wrap arrays with the names of ``COLUMNS`` and their offsets."""
+        tensors = {name: torch.from_numpy(np.asarray(values)) for name, values in arrays.items()}
+        return ColumnarExperience(
+            Steps(**{name: tensors[name] for name in Steps._fields}),
+            MaskTensors(tensors["mask_op"], tensors["mask_slot"], tensors["mask_blueprint"]),
+            GraphTable(**{name: tensors[name] for name in GraphTable._fields}),
+        )
+
+    def to(self, device: torch.device) -> ColumnarExperience:
+        """Return the same columns on another device."""
+        steps = Steps(*(column.to(device) for column in self.steps))
+        return ColumnarExperience(steps, MaskTensors(*(mask.to(device) for mask in self.masks)), self.table.to(device))

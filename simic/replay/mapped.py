@@ -1,34 +1,143 @@
-"""A snapshot larger than memory may be: its columns are written to files once, a chunk at a time, and mapped.
+"""Memory-mapped columns of a snapshot that exceeds the memory limit, written to files once, a chunk at a time.
 
-The folder is named by the snapshot's digest and split, and made again when it is damaged, for all of it follows from
-the snapshot. States stand in front of final states, as in memory, so that batches are the same bit for bit.
+The folder is named by the snapshot's digest and split, and is rebuilt from the snapshot when it is damaged. States
+precede final states, as in memory, so that batches are equal bit for bit.
 Shapes: N steps, E sequences, R graph rows.
 """
 
 from __future__ import annotations
 
 import logging
+import mmap
 import shutil
 import tempfile
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
+from simic.contracts.base import Contract
 from simic.contracts.batches import Observations
-from simic.contracts.errors import ContractViolation, IntegrityError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.errors import ContractError, IntegrityError
+from simic.contracts.receipts import FileDigest, SnapshotManifest
 from simic.controllers.features import FEATURE_VERSION, encode
-from simic.replay.files import ColumnWriter, map_column, publish_columns, release_pages, verify_columns
-from simic.replay.flat import CHILDREN, COLUMNS, Flat, ptr_name
-from simic.replay.graphs import local_edges
-from simic.replay.rows import Part, Sequences, part_of, read_parts
-from simic.trust.canonical import digest_of
+from simic.replay.batch import CHILDREN, COLUMNS, ColumnarExperience, ptr_name
+from simic.replay.graph_table import GraphTable
+from simic.replay.rows import EpisodeBatch, Sequences, episode_batch_of, read_parts
+from simic.runtime.files import publish_dir, sha256_file
+from simic.trust.canonical import canonical_bytes, digest_of
 
-__all__ = ["MappedColumns", "Pages", "map_snapshot"]
+__all__ = [
+    "ColumnWriter",
+    "ColumnsManifest",
+    "MappedColumns",
+    "Pages",
+    "map_column",
+    "map_snapshot",
+    "publish_columns",
+    "release_pages",
+    "verify_columns",
+]
+
+MANIFEST_NAME = "columns.json"
+SUFFIX = ".npy"
+
+
+class ColumnsManifest(Contract):
+    """The files of a folder of columns."""
+
+    key: str
+    """Digest of the inputs and the format of the columns."""
+    files: list[FileDigest]
+
+
+class ColumnWriter:
+    """Appends to columns in NumPy files; ``close`` updates the headers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[str, IO[bytes]] = {}
+        self._rows: dict[str, int] = {}
+        self._like: dict[str, NDArray[Any]] = {}
+
+    def append(self, name: str, values: NDArray[Any]) -> None:
+        """Append rows [R, ...] to a column; shape and dtype of a row never change."""
+        if name not in self._files:
+            self._files[name] = (self._folder / f"{name}{SUFFIX}").open("wb+")
+            self._rows[name], self._like[name] = 0, values[:0].copy()
+            self._write_header(name)
+        like = self._like[name]
+        if values.dtype != like.dtype or values.shape[1:] != like.shape[1:]:
+            raise ValueError(f"{name}: rows of {like.dtype} {like.shape[1:]}, found {values.dtype} {values.shape[1:]}")
+        self._files[name].write(np.ascontiguousarray(values).data)
+        self._rows[name] += len(values)
+
+    def rows(self, name: str) -> int:
+        """Return the number of rows written to a column."""
+        return self._rows.get(name, 0)
+
+    def close(self) -> None:
+        """Finish and close every file."""
+        for name, file in self._files.items():
+            file.seek(0)
+            self._write_header(name)
+            file.close()
+        self._files = {}
+
+    def _write_header(self, name: str) -> None:
+        """NumPy leaves room in a header for its first dimension to grow, so its length stays the same."""
+        like = self._like[name]
+        header = {
+            "descr": np.lib.format.dtype_to_descr(like.dtype),
+            "fortran_order": False,
+            "shape": (self._rows[name], *like.shape[1:]),
+        }
+        np.lib.format.write_array_header_1_0(self._files[name], header)
+
+
+def publish_columns(built: Path, target: Path, key: str) -> None:
+    """Write the manifest of a finished folder and durably rename the folder to ``target``.
+
+    Raises OSError if there is no space, or if ``target`` exists: callers hold a lock and removed it.
+    """
+    files = [
+        FileDigest(name=path.name, sha256=sha256_file(path), size_bytes=path.stat().st_size)
+        for path in sorted(built.iterdir())
+    ]
+    (built / MANIFEST_NAME).write_bytes(canonical_bytes(ColumnsManifest(key=key, files=files)))
+    publish_dir(built, target)
+
+
+def verify_columns(folder: Path, key: str) -> None:
+    """Raise IntegrityError unless every file is as published, under the same key."""
+    try:
+        manifest = ColumnsManifest.model_validate_json((folder / MANIFEST_NAME).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise IntegrityError(f"{folder} is no folder of columns: {MANIFEST_NAME} cannot be read ({error})") from error
+    if manifest.key != key:
+        raise IntegrityError(f"{folder} holds columns of {manifest.key}, expected {key}")
+    for file in manifest.files:
+        path = folder / file.name
+        if not path.is_file() or sha256_file(path) != file.sha256:
+            raise IntegrityError(f"{path} is not what was written: expected SHA-256 {file.sha256}")
+
+
+def map_column(folder: Path, name: str) -> NDArray[Any]:
+    """Map a column of a verified folder, copy on write."""
+    path = folder / f"{name}{SUFFIX}"
+    array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+    return array
+
+
+def release_pages(column: NDArray[Any]) -> None:
+    """Release the memory of a mapped column; the next access reads the file again."""
+    if isinstance(base := column.base, mmap.mmap):
+        base.madvise(mmap.MADV_DONTNEED)
+
 
 _LOG = logging.getLogger(__name__)
 _FORMAT = 1
@@ -41,26 +150,26 @@ _SEQUENCE_SCHEMA = pa.schema(
     [(name, pa.int64() if name in {"host_keys", "starts", "lengths"} else pa.string()) for name in Sequences._fields]
 )
 _PAGE_BYTES = 64 * 1024
-"""What one touch of a mapped file may bring in: the kernel maps neighbours that it has at hand."""
+"""Assumed bytes per access of a mapped file: the kernel also maps cached neighbours."""
 
 
 class MappedColumns(NamedTuple):
-    """An open folder."""
+    """The mapped columns of an open folder."""
 
     sequences: Sequences
     arrays: dict[str, NDArray[Any]]
 
-    def flat(self) -> Flat:
-        """As tensors that share the mapping; only what is touched is read."""
-        return Flat.of(self.arrays)
+    def flat(self) -> ColumnarExperience:
+        """Return tensors that share the mapping."""
+        return ColumnarExperience.of(self.arrays)
 
     def maps(self) -> list[NDArray[Any]]:
-        """The mapped arrays."""
+        """Return the mapped arrays."""
         return list(self.arrays.values())
 
 
 class Pages:
-    """Keeps what a mapped store holds in memory within a budget, by letting go of all of it when that is used up."""
+    """Bounds the resident memory of mapped columns: releases all pages when the budget is used up."""
 
     def __init__(self, maps: list[NDArray[Any]], graphs: int, max_bytes: int) -> None:
         """``graphs`` is the number of graph rows; what a row touches is its share of every column, edges included."""
@@ -69,7 +178,7 @@ class Pages:
         self._resident = 0
 
     def touched(self, sequences: int, rows: int) -> None:
-        """Account for a batch, generously: every sequence touches every column in another place."""
+        """Count the pages of a batch, as if every sequence touched other pages of every column."""
         self._resident += sequences * len(self._maps) * _PAGE_BYTES + rows * self._row_bytes
         if self._resident > self._max_bytes:
             for array in self._maps:
@@ -78,9 +187,9 @@ class Pages:
 
 
 def map_snapshot(manifest: SnapshotManifest, split: str, blueprints: tuple[str, ...], folder: Path) -> MappedColumns:
-    """The columns of a split, mapped from ``folder``, which is made first where it is missing or damaged.
+    """Map the columns of a split from ``folder``, which is built first if it is missing or damaged.
 
-    The caller sees to it that nobody else writes beside ``folder``: what a killed process left there is removed.
+    The caller holds a lock on the parent of ``folder``; leftovers of killed processes there are removed.
     """
     key = digest_of([_FORMAT, FEATURE_VERSION, folder.name, list(blueprints), manifest.gamma])
     folder = folder.with_name(f"{folder.name}-{key[:12]}")
@@ -110,13 +219,13 @@ def _write(building: Path, manifest: SnapshotManifest, split: str, blueprints: t
     with closing(ColumnWriter(building)) as columns:
         with closing(ColumnWriter(aside)) as finals:
             for table in read_parts(manifest, split, _CHUNK_ROWS):
-                part = part_of(table, blueprints, manifest.gamma)
+                part = episode_batch_of(table, blueprints, manifest.gamma)
                 sequences.append(part.sequences)
                 _append_graphs(columns, part.states)
                 _append_graphs(finals, part.finals)
                 _append_steps(columns, part)
         if not sequences:
-            raise ContractViolation(f"{manifest.path} has no rows of split {split!r}")
+            raise ContractError(f"{manifest.path} has no rows of split {split!r}")
         _append_finals(columns, aside)
     shutil.rmtree(aside)
     with pa.OSFile(str(building / _SEQUENCES_NAME), "wb") as sink, pa.ipc.new_file(sink, _SEQUENCE_SCHEMA) as file:
@@ -124,20 +233,17 @@ def _write(building: Path, manifest: SnapshotManifest, split: str, blueprints: t
 
 
 def _append_graphs(writer: ColumnWriter, observations: Observations) -> None:
-    graphs = encode(observations)
-    connects, monitors = local_edges(graphs)
+    table = GraphTable.of(encode(observations))
     for child, first in _FIRST_OF.items():
-        ptr = getattr(graphs, ptr_name(child)).numpy()
+        ptr = getattr(table, ptr_name(child)).numpy()
         if not writer.rows(ptr_name(child)):
             writer.append(ptr_name(child), ptr[:1])
         writer.append(ptr_name(child), ptr[1:] + writer.rows(first))
-    for name in ("context_x", "slot_x", "layer_x"):
-        writer.append(name, getattr(graphs, name).numpy())
-    writer.append("connects", connects.numpy())
-    writer.append("monitors", monitors.numpy())
+    for name in ("context_x", "slot_x", "layer_x", "connects", "monitors"):
+        writer.append(name, getattr(table, name).numpy())
 
 
-def _append_steps(writer: ColumnWriter, part: Part) -> None:
+def _append_steps(writer: ColumnWriter, part: EpisodeBatch) -> None:
     for name, values in part.steps._asdict().items():
         writer.append(name, values.numpy())
     for name in ("op", "slot", "blueprint"):
@@ -145,7 +251,7 @@ def _append_steps(writer: ColumnWriter, part: Part) -> None:
 
 
 def _append_finals(writer: ColumnWriter, aside: Path) -> None:
-    """Behind all states, block by block."""
+    """Append the final states after all states, block by block."""
     offsets = {ptr_name(child): writer.rows(first) for child, first in _FIRST_OF.items()}
     for name in ("context_x", "slot_x", "layer_x", "connects", "monitors", *offsets):
         values = map_column(aside, name)
@@ -155,10 +261,10 @@ def _append_finals(writer: ColumnWriter, aside: Path) -> None:
 
 
 def _sequence_table(parts: list[Sequences]) -> pa.Table:
-    """One row per episode; ContractViolation if one stands in two places."""
+    """One row per episode; ContractError if one stands in two places."""
     run_ids = [run_id for part in parts for run_id in part.run_ids]
     if len(set(run_ids)) != len(run_ids):
-        raise ContractViolation("rows must be whole episodes in order; a run's rows stand in two places")
+        raise ContractError("rows must be whole episodes in order; a run's rows stand in two places")
     lengths = np.concatenate([part.lengths for part in parts])
     columns = {
         "run_ids": run_ids,

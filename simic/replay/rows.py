@@ -1,4 +1,4 @@
-"""The rows of a snapshot as sequences, states, masks and steps; what cannot teach is refused.
+"""Read the rows of a snapshot as sequences, states, masks and steps, and check that they can be trained on.
 
 Shapes: N steps, E sequences (episodes), K blueprints.
 """
@@ -15,26 +15,25 @@ import torch
 from numpy.typing import NDArray
 
 from simic.contracts.batches import Masks, Observations
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ContractError
 from simic.contracts.receipts import SnapshotManifest
-from simic.lake.held import read_rows
-from simic.replay.arrow import column, flags, numbers, texts
-from simic.replay.assemble import Steps
-from simic.replay.columns import actions_of, masks_of, observations_of, propensities_of
+from simic.replay.batch import Steps
+from simic.replay.decode import actions_of, column, flags, masks_of, numbers, observations_of, propensities_of, texts
+from simic.snapshots.parts import read_rows
 
-__all__ = ["Part", "Sequences", "part_of", "read_first", "read_parts", "read_split"]
+__all__ = ["EpisodeBatch", "Sequences", "episode_batch_of", "read_first", "read_parts", "read_split"]
 
-_KEPT = (
+_SNAPSHOT_COLUMNS = (
     "run_id", "step", "set", "family", "host_key", "controller", "policy_version", "reward", "return_to_go",
     "terminated", "truncated",
 )  # fmt: skip
-_TOLD = ("state", "final_state", "available", "action", "log_prob_behaviour")
+_REPORT_COLUMNS = ("state", "final_state", "available", "action", "log_prob_behaviour")
 _BATCH_ROWS = 8192
 _LEARNED = "learned"
 
 
 class Sequences(NamedTuple):
-    """One row per episode."""
+    """Columns of episodes, one row each."""
 
     run_ids: tuple[str, ...]
     policy_versions: tuple[str | None, ...]
@@ -43,51 +42,53 @@ class Sequences(NamedTuple):
     families: tuple[str, ...]
     host_keys: NDArray[np.int64]
     starts: NDArray[np.int64]
-    """[E] first step of each."""
+    """[E]: first step of each episode."""
     lengths: NDArray[np.int64]
     """[E]"""
 
 
-class Part(NamedTuple):
-    """Some whole episodes of a snapshot, checked."""
+class EpisodeBatch(NamedTuple):
+    """Whole episodes of a snapshot, checked."""
 
     sequences: Sequences
     steps: Steps
     masks: Masks
     states: Observations
-    """Of the N steps."""
+    """Observations of the N steps."""
     finals: Observations
-    """Of the E states after the last steps."""
+    """Observations of the E final states."""
 
 
-def part_of(table: pa.Table, blueprints: tuple[str, ...], gamma: float) -> Part:
-    """Everything in rows sorted by (run_id, step), or ContractViolation for the first thing that is wrong."""
+def episode_batch_of(table: pa.Table, blueprints: tuple[str, ...], gamma: float) -> EpisodeBatch:
+    """Decode rows sorted by (run_id, step); raise ContractError for the first inconsistency."""
     sequences = _sequences(table)
     last = sequences.starts + sequences.lengths - 1
     states = observations_of(column(table, "state"), blueprints)
     finals = observations_of(_final_states(table, last), blueprints)
     masks = masks_of(column(table, "available"), states.slot_ptr, blueprints)
-    return Part(sequences, _steps(table, last, blueprints, gamma), masks, states, finals)
+    return EpisodeBatch(sequences, _steps(table, last, blueprints, gamma), masks, states, finals)
 
 
 def read_split(manifest: SnapshotManifest, split: str) -> pa.Table:
-    """All rows of a split, by (run_id, step)."""
-    return _table(read_rows(manifest, split, _KEPT, _TOLD, batch_rows=_BATCH_ROWS))
+    """Return all rows of a split, by (run_id, step)."""
+    return _table(read_rows(manifest, split, _SNAPSHOT_COLUMNS, _REPORT_COLUMNS, batch_rows=_BATCH_ROWS))
 
 
 def read_first(manifest: SnapshotManifest, split: str, rows: int) -> pa.Table:
-    """The first episodes of a split, about ``rows`` rows of them and at least one episode."""
-    table = _table(read_rows(manifest, split, _KEPT, _TOLD, batch_rows=rows, limit=rows + 1))
+    """Return the first episodes of a split: about ``rows`` rows, and at least one episode."""
+    table = _table(read_rows(manifest, split, _SNAPSHOT_COLUMNS, _REPORT_COLUMNS, batch_rows=rows, limit=rows + 1))
     if table.num_rows <= rows:
         return table
     whole, _ = _split_last(table)
     return whole if whole.num_rows else read_first(manifest, split, 4 * rows)
 
 
-def read_parts(manifest: SnapshotManifest, split: str, rows: int, told: tuple[str, ...] = _TOLD) -> Iterator[pa.Table]:
-    """The rows of a split in order, about ``rows`` at a time, never with an episode cut in two."""
+def read_parts(
+    manifest: SnapshotManifest, split: str, rows: int, report_columns: tuple[str, ...] = _REPORT_COLUMNS
+) -> Iterator[pa.Table]:
+    """Yield the rows of a split in order, whole episodes of about ``rows`` rows at a time."""
     rest: pa.Table | None = None
-    for batch in read_rows(manifest, split, _KEPT, told, batch_rows=rows):
+    for batch in read_rows(manifest, split, _SNAPSHOT_COLUMNS, report_columns, batch_rows=rows):
         table = pa.Table.from_batches([batch] if rest is None else [*rest.to_batches(), batch])
         whole, rest = _split_last(table)
         if whole.num_rows:
@@ -97,7 +98,7 @@ def read_parts(manifest: SnapshotManifest, split: str, rows: int, told: tuple[st
 
 
 def _split_last(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """All episodes but the last, and the last, which may go on."""
+    """Split off the last episode, which may continue."""
     if not table.num_rows:
         return table, table
     run_ids = column(table, "run_id").cast(pa.string())
@@ -110,7 +111,7 @@ def _table(batches: Iterator[pa.RecordBatch]) -> pa.Table:
 
 
 def _sequences(table: pa.Table) -> Sequences:
-    """Episode bounds; rows must come sorted by (run_id, step), with steps 0, 1, 2 ... up to an end."""
+    """Return the episodes; rows must be sorted by (run_id, step), with steps 0, 1, 2 ... to an end."""
     if not table.num_rows:
         empty = np.zeros(0, dtype=np.int64)
         return Sequences((), (), (), (), (), empty, empty, empty)
@@ -124,7 +125,7 @@ def _sequences(table: pa.Table) -> Sequences:
     expected = np.arange(table.num_rows) - np.repeat(starts, lengths)
     if len(set(run_ids)) != len(run_ids) or (step != expected).any():
         row = int(np.argmax(step != expected))
-        raise ContractViolation(f"rows must be whole episodes in order; run {run_id[row]} has a gap at row {row}")
+        raise ContractError(f"rows must be whole episodes in order; run {run_id[row]} has a gap at row {row}")
     controllers, versions = _texts(heads, "controller"), texts(column(heads, "policy_version"))
     _require_versions(run_ids, controllers, versions)
     return Sequences(
@@ -140,27 +141,27 @@ def _sequences(table: pa.Table) -> Sequences:
 
 
 def _require_versions(run_ids: tuple[str, ...], controllers: tuple[str, ...], versions: tuple[str | None, ...]) -> None:
-    """A controller with weights acted by one policy, and without knowing which its propensities mean nothing."""
+    """Raise ContractError for an episode of a learned controller without the version of its policy."""
     for run_id, controller, version in zip(run_ids, controllers, versions, strict=True):
         if controller == _LEARNED and version is None:
-            raise ContractViolation(f"run {run_id} of controller {_LEARNED!r} has no policy_version")
+            raise ContractError(f"run {run_id} of controller {_LEARNED!r} has no policy_version")
 
 
 def _texts(table: pa.Table, name: str) -> tuple[str, ...]:
     values = texts(column(table, name))
     if any(value is None for value in values):
-        raise ContractViolation(f"{name}: absent is not allowed here")
+        raise ContractError(f"{name}: absent is not allowed here")
     return tuple(value for value in values if value is not None)
 
 
 def _final_states(table: pa.Table, last: NDArray[np.int64]) -> pa.Array:
-    """[E]: the state after each episode's last step."""
+    """Return [E]: the state after each episode's last step."""
     finals = column(table, "final_state")
     present = pc.is_valid(finals).to_numpy(zero_copy_only=False)
     expected = np.zeros(table.num_rows, dtype=np.bool_)
     expected[last] = True
     if (present != expected).any():
-        raise ContractViolation("final_state must stand on the last row of each episode and nowhere else")
+        raise ContractError("final_state must stand on the last row of each episode and nowhere else")
     return finals.take(pa.array(last))
 
 
@@ -170,7 +171,7 @@ def _steps(table: pa.Table, last: NDArray[np.int64], blueprints: tuple[str, ...]
     terminated = flags(column(table, "terminated"), "terminated")
     ends = terminated | flags(column(table, "truncated"), "truncated")
     if not ends[last].all() or ends.sum() != len(last):
-        raise ContractViolation("terminated or truncated must stand on the last row of each episode and nowhere else")
+        raise ContractError("terminated or truncated must stand on the last row of each episode and nowhere else")
     reward, returns = (_finite(table, name) for name in ("reward", "return_to_go"))
     return Steps(
         actions=torch.from_numpy(actions),
@@ -185,5 +186,5 @@ def _steps(table: pa.Table, last: NDArray[np.int64], blueprints: tuple[str, ...]
 def _finite(table: pa.Table, name: str) -> NDArray[Any]:
     values = numbers(column(table, name), np.float32, name)
     if not np.isfinite(values).all():
-        raise ContractViolation(f"{name} must be finite in every row")
+        raise ContractError(f"{name} must be finite in every row")
     return values

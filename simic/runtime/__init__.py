@@ -1,1 +1,1 @@
-"""What every stage stands on: settings, clock, seeds, locks, processes, progress and telemetry."""
+"""Shared services: settings, clock, seeds, locks, processes, progress and telemetry."""

@@ -1,4 +1,4 @@
-"""The time, as an argument: nothing below the composition root reads the clock by itself."""
+"""The clock, passed as an argument: no code below ``simic.app`` reads the time by itself."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 __all__ = ["Clock", "utc_now"]
 
 Clock = Callable[[], datetime]
-"""Returns an aware moment in UTC."""
+"""Returns the present time, aware and in UTC."""
 
 
 def utc_now() -> datetime:
-    """The wall clock."""
+    """Return the time of the system clock in UTC."""
     return datetime.now(UTC)

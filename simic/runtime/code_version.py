@@ -1,4 +1,4 @@
-"""Which code made a thing: the release and a digest of every source file."""
+"""The code version: the release and a digest of every source file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PACKAGES = ("simic", "flows", "tasks")
 
 @cache
 def code_version() -> str:
-    """``<release>+<12 hex>``; the digest covers the sources of simic, flows and tasks as they lie on disk."""
+    """Return ``<release>+<12 hex>``; the digest covers the sources of simic, flows and tasks on disk."""
     root = Path(__file__).resolve().parents[2]
     return f"{simic.__version__}+{tree_digest(root, PACKAGES)[:12]}"
 
 
 def tree_digest(root: Path, parts: Iterable[str]) -> str:
-    """SHA-256 over path, size and bytes of every source file in folders, or of files, in the order of their paths."""
+    """Return the SHA-256 over path, size and bytes of every source file in the folders, in the order of paths."""
     files = {
         path.relative_to(root).as_posix(): path
         for part in parts

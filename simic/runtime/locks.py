@@ -1,4 +1,4 @@
-"""One at a time, across processes, for as long as the holder lives."""
+"""Locks between processes, released when the holder ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a long piece of work has come, on stderr, for a person."""
+"""Progress of long work, shown to a person on stderr."""
 
 from __future__ import annotations
 
@@ -15,50 +15,40 @@ from rich.progress import Progress as RichBars
 __all__ = ["Advance", "NoProgress", "Progress", "RichProgress", "Titled"]
 
 Advance = Callable[[int], None]
-"""Report that so many more units are done."""
+"""Callback that adds a number of finished units."""
 
 LINE_EVERY_S = 10.0
 
 
 class Progress(Protocol):
-    """Announces work; changes nothing about it."""
+    """Display of progress; it does not affect the work."""
 
     def task(self, name: str, total: int) -> AbstractContextManager[Advance]:
-        """Work of ``total`` units begins; it ends with the context."""
+        """Begin work of ``total`` units, which ends with the block; yields the callback for finished units."""
 
 
 class NoProgress:
-    """Says nothing."""
+    """Progress that displays nothing."""
 
     @contextmanager
     def task(self, name: str, total: int) -> Iterator[Advance]:  # noqa: ARG002 - the protocol's names
-        """Advance goes nowhere."""
+        """Yield a callback that does nothing."""
         yield lambda _count: None
 
 
 class Titled:
-    """Another's progress, whose names begin with a title while there is one."""
+    """Progress that passes work on to another one under the name ``<title>: <name>``."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._title = ""
-
-    @contextmanager
-    def titled(self, title: str) -> Iterator[None]:
-        """Work that begins within is announced as ``<title>: <name>``."""
-        self._title = f"{title}: "
-        try:
-            yield
-        finally:
-            self._title = ""
+    def __init__(self, progress: Progress, title: str) -> None:
+        self._progress, self._title = progress, title
 
     def task(self, name: str, total: int) -> AbstractContextManager[Advance]:
-        """As the other shows it."""
-        return self._progress.task(self._title + name, total)
+        """Begin work under its titled name."""
+        return self._progress.task(f"{self._title}: {name}", total)
 
 
 class RichProgress:
-    """Live bars on a terminal; elsewhere a plain line at the start, now and then, and at the end."""
+    """Live bars on a terminal; elsewhere plain lines at the start, at intervals and at the end."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = Console(file=sys.stderr) if console is None else console
@@ -66,7 +56,7 @@ class RichProgress:
         self._open_tasks = 0
 
     def task(self, name: str, total: int) -> AbstractContextManager[Advance]:
-        """A bar or lines, by what stderr is."""
+        """Show a bar if stderr is a terminal, plain lines otherwise."""
         return self._bar(name, total) if self._console.is_terminal else self._lines(name, total)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""One root seed, named child streams; there is no global random state."""
+"""Random streams: one root seed, child streams by name, no global random state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["derive", "generator"]
 
 
 def derive(seed: int, *names: str | int) -> int:
-    """A child seed in [0, 2**63): the first 63 bits of SHA-256 over the JSON list ``[seed, *names]``.
+    """Return a child seed in [0, 2**63): the first 63 bits of SHA-256 over the JSON list ``[seed, *names]``.
 
     JSON keeps ``"1"`` and ``1`` apart and leaves no way to split names differently, so streams never
     meet by accident, and adding a stream moves no other.
@@ -23,7 +23,7 @@ def derive(seed: int, *names: str | int) -> int:
 
 
 def generator(seed: int, *names: str | int) -> np.random.Generator:
-    """A generator of its own for the named stream.
+    """Return a new generator for the named stream.
 
     The bit generator is spelt out: NumPy may change what ``default_rng`` returns.
     """

@@ -1,4 +1,4 @@
-"""Where things are kept, and which recipe a run follows."""
+"""The home, whose directories hold everything, and the resolved configuration of a run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import Enum
+from errno import EACCES, EEXIST, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
@@ -19,140 +21,242 @@ from pydantic_core import ErrorDetails
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.lake_url import parse_url
+from simic.runtime.sqlite_files import sqlite_url
 
-__all__ = ["HOME_VARIABLE", "LAKE_VARIABLE", "Home", "config_digest", "load_profile", "profile_names", "resolve_home"]
+__all__ = [
+    "HOME_VARIABLE",
+    "LAKE_VARIABLE",
+    "MLFLOW_URL_VARIABLE",
+    "PREFECT_URL_VARIABLE",
+    "Home",
+    "HomeUse",
+    "config_digest",
+    "load_profile",
+    "profile_names",
+    "resolve_home",
+]
 
 HOME_VARIABLE = "SIMIC_HOME"
+MLFLOW_URL_VARIABLE, PREFECT_URL_VARIABLE = "SIMIC_MLFLOW_URL", "SIMIC_PREFECT_URL"
+"""Addresses of the running UIs; the commands that start stages set them, for links from one UI to the other."""
 LAKE_VARIABLE = "SIMIC_LAKE_URL"
-"""Where landed parts lie, if not in the home."""
+"""Environment variable with the address of the store of landed parts, if it is not in the home."""
+_WRONG_PLACE = frozenset({EACCES, EEXIST, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS})
+"""Errors that a repeated command meets again, which a full disk is not."""
+
+
+class HomeUse(Enum):
+    """Use that a command makes of the home."""
+
+    NONE = "none"
+    """Needs no home."""
+    LOOK = "look"
+    """Needs a home and writes only temporary files."""
+    CHANGE = "change"
+    """Needs a home and writes to it."""
+    MAKE = "make"
+    """Writes, and creates the home if there is none."""
 
 
 @dataclass(frozen=True)
 class Home:
-    """The one directory that holds everything a run writes; ``root`` is absolute."""
+    """The directory that holds everything that a run writes.
+
+    ``root`` is absolute and without symbolic links, so that every name of one directory is the same home. Raises
+    ConfigError for a name that no directory can have, or that is not UTF-8.
+    """
 
     root: Path
     lake_url: str | None = None
-    """The store of landed parts that was asked for; null means ``experience``, or what the ledger says."""
+    """Requested store of landed parts; None for ``experience``, or the store in the ledger."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "root", self.root.absolute())
+        object.__setattr__(self, "root", _resolved(self.root))
 
     @property
     def data(self) -> Path:
-        """Experience, snapshots, policies and their ledgers."""
+        """Directory of experience, snapshots, policies and ledgers."""
         return self.root / "data"
 
     @property
     def spool(self) -> Path:
-        """The embedded bus."""
+        """Directory of the embedded bus."""
         return self.data / "spool"
 
     @property
     def experience(self) -> Path:
-        """Landed Parquet parts."""
+        """Directory of landed Parquet parts."""
         return self.data / "experience"
 
     @property
     def ids(self) -> Path:
-        """Ids of reports that were dropped or lie elsewhere; one told again is recognised by them."""
+        """Directory of tombstones, and of ids of parts in another store, for deduplication."""
         return self.data / "ids"
 
     @property
     def ledger(self) -> Path:
-        """Append-only ledgers: the only truth about what is committed."""
+        """Directory of the append-only ledgers, which alone decide what is committed."""
         return self.data / "ledger"
 
     @property
     def quarantine(self) -> Path:
-        """Reports refused, with the reason."""
+        """Directory of refused reports."""
         return self.data / "quarantine"
 
     @property
     def snapshots(self) -> Path:
-        """Immutable training sets, by digest."""
+        """Directory of snapshots, by digest."""
         return self.data / "snapshots"
 
     @property
     def policies(self) -> Path:
-        """Sealed policies, by digest."""
+        """Directory of sealed policies, by digest."""
         return self.data / "policies"
 
     @property
+    def curves(self) -> Path:
+        """Directory of training curves, by digest of the policy."""
+        return self.data / "curves"
+
+    @property
     def receipts(self) -> Path:
-        """What the stages returned."""
+        """Directory of the receipts that stages returned."""
         return self.data / "receipts"
 
     @property
     def runs(self) -> Path:
-        """Curves, figures and trials of each run."""
+        """Directory of curves, figures and trials, by run."""
         return self.data / "runs"
 
     @property
+    def plans(self) -> Path:
+        """Plan books of this home, a JSON file per set; they come before the shipped ones."""
+        return self.data / "plans"
+
+    @property
     def outbox(self) -> Path:
-        """Policy updates on their way to the bus."""
+        """Directory of policy updates that wait for the bus or were delivered."""
         return self.data / "outbox"
 
     @property
     def locks(self) -> Path:
-        """Lock files."""
+        """Directory of lock files."""
         return self.data / ".locks"
 
     @property
     def tmp(self) -> Path:
-        """Unfinished files, on the file system they will be renamed within."""
+        """Directory of unfinished files, on the file system of their targets."""
         return self.data / "tmp"
 
     @property
     def keys(self) -> Path:
-        """The signing key of this home and the public keys it trusts."""
+        """Directory of the home's signing key and the public keys that it trusts."""
         return self.data / "keys"
 
     @property
     def catalogue(self) -> Path:
-        """DuckDB views over everything; can be rebuilt at any time."""
+        """DuckDB file with views over everything, rebuilt from the other files."""
         return self.data / "catalogue.duckdb"
 
     @property
     def mlruns(self) -> Path:
-        """MLflow."""
+        """Directory of MLflow."""
         return self.root / "mlruns"
 
     @property
     def tracking_uri(self) -> str:
-        """MLflow's database."""
-        return f"sqlite:///{self.mlruns / 'mlflow.db'}"
+        """Tracking URI of MLflow's database."""
+        return sqlite_url(self.mlruns / "mlflow.db")
 
     @property
     def artifacts(self) -> Path:
-        """MLflow's artifacts."""
+        """Directory of MLflow's artifacts."""
         return self.mlruns / "artifacts"
 
     @property
     def prefect(self) -> Path:
-        """Prefect's database, results and profiles."""
+        """Directory of Prefect's database, results and profiles."""
         return self.root / ".prefect"
 
+    @property
+    def prefect_database(self) -> Path:
+        """Database of Prefect, created by Prefect."""
+        return self.prefect / "prefect.db"
+
+    def is_home(self) -> bool:
+        """Return whether there is a home, which is a directory with ledgers. Raises ConfigError if it is unreadable."""
+        try:
+            return self.ledger.is_dir()
+        except OSError as error:
+            raise ConfigError(f"cannot read the home {self.root}: {error.strerror}; check its permissions") from error
+
+    def require(self) -> None:
+        """Raise ConfigError unless there is a home; create nothing."""
+        if not self.is_home():
+            found = ", which is not a directory" if self.root.exists() and not self.root.is_dir() else ""
+            raise ConfigError(
+                f"no Simic home at {self.root}{found}: set {HOME_VARIABLE}, use --home, or run simic init"
+            )
+
     def create(self) -> None:
-        """Make every directory that is missing; the one with the private key is for its owner only."""
-        for path in (
+        """Create every missing directory; only the owner may enter the one with the private key.
+
+        Raises ConfigError where the home cannot be made or written.
+        """
+        folders = (
             self.spool, self.experience, self.ledger, self.quarantine, self.snapshots, self.policies,
             self.receipts, self.runs, self.outbox, self.locks, self.tmp, self.artifacts, self.prefect,
-        ):  # fmt: skip
-            path.mkdir(parents=True, exist_ok=True)
-        self.keys.mkdir(mode=0o700, parents=True, exist_ok=True)
+        )  # fmt: skip
+        try:
+            for path in folders:
+                path.mkdir(parents=True, exist_ok=True)
+            self.keys.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            if error.errno not in _WRONG_PLACE:
+                raise
+            raise ConfigError(
+                f"cannot make a home at {self.root}: {error.filename}: {error.strerror}; "
+                f"set {HOME_VARIABLE} or use --home to name a directory that can be written"
+            ) from error
+        self.require_writable()
+
+    def require_writable(self) -> None:
+        """Raise ConfigError for the first directory that this process may not write to."""
+        for path in (self.data, self.ledger, self.locks, self.tmp, self.receipts, self.mlruns, self.prefect):
+            if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
+                raise ConfigError(
+                    f"the home {self.root} cannot be written: {path} is read-only for this user; verbs that only look "
+                    "work, others need permission to write, or another home (--home)"
+                )
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        found = path.resolve()
+        str(found).encode()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"{str(path)!r} cannot be a home: {error}") from error
+    return found
 
 
 def resolve_home() -> Home:
-    """``SIMIC_HOME``, or the checkout the current directory lies in, or the current directory.
+    """Return ``SIMIC_HOME``, or the checkout around the current directory, or the current directory.
 
-    Raises ConfigError where ``SIMIC_LAKE_URL`` is no address of a lake.
+    Raises ConfigError where ``SIMIC_LAKE_URL`` is no address of a lake, or the home's path is not UTF-8.
     """
     named, lake_url = os.environ.get(HOME_VARIABLE), _lake_url()
     if named:
-        return Home(Path(named).expanduser(), lake_url)
-    here = Path.cwd()
-    return Home(next((path for path in (here, *here.parents) if _is_checkout(path)), here), lake_url)
+        root = Path(named).expanduser()
+    else:
+        here = Path.cwd()
+        root = next((path for path in (here, *here.parents) if _is_checkout(path)), here)
+    try:
+        str(root.absolute()).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"the home {root} is not UTF-8, so it cannot be named in receipts; see {HOME_VARIABLE}"
+        ) from None
+    return Home(root, lake_url)
 
 
 def _lake_url() -> str | None:
@@ -176,7 +280,7 @@ def _is_checkout(path: Path) -> bool:
 
 
 def config_digest(config: BaseModel) -> str:
-    """SHA-256 of the canonical JSON (sorted keys, no spaces) of the resolved configuration."""
+    """Return the SHA-256 of the canonical JSON (sorted keys, no spaces) of the resolved configuration."""
     data = json.dumps(
         config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -184,12 +288,12 @@ def config_digest(config: BaseModel) -> str:
 
 
 def profile_names() -> tuple[str, ...]:
-    """The recipes that ship with Simic."""
+    """Return the names of the profiles that ship with Simic."""
     return tuple(sorted(path.name.removesuffix(".toml") for path in _profiles().iterdir() if _is_toml(path.name)))
 
 
 def load_profile(name_or_path: str, overrides: Mapping[str, Any] | None = None) -> RunConfig:
-    """The complete recipe: defaults, then the profile, then the overrides.
+    """Return the complete configuration: defaults, then the profile, then the overrides.
 
     ``name_or_path`` is a shipped profile's name, or a path that ends in ``.toml``. Keys of ``overrides`` are
     nested tables or dotted names (``{"train.policy_lr": 1e-4}``). An unknown key, a wrong value or an
@@ -235,7 +339,7 @@ def _read_profile(name_or_path: str) -> dict[str, Any]:
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:
-    """``a.b.c`` as tables within tables."""
+    """Return dotted names such as ``a.b.c`` as nested tables."""
     head, _, rest = key.partition(".")
     return {head: _nested(rest, value) if rest else value}
 
@@ -260,7 +364,7 @@ def _refuse_unknown(settings: Mapping[str, Any], profile: str) -> None:
 
 
 def _settings_of(model: type[BaseModel], prefix: str) -> Iterator[str]:
-    """Dotted names of all fields, tables included."""
+    """Return the dotted names of all fields, including tables."""
     for name, field in model.model_fields.items():
         yield prefix + name
         for table in _tables(field.annotation):
@@ -268,7 +372,7 @@ def _settings_of(model: type[BaseModel], prefix: str) -> Iterator[str]:
 
 
 def _names_in(settings: Mapping[str, Any], models: Sequence[type[BaseModel]], prefix: str) -> Iterator[str]:
-    """Dotted names in use; an unknown table counts by what stands in it, which says more than its own name."""
+    """Return the dotted names in use; an unknown table is represented by its content."""
     for name, value in settings.items():
         fields = [model.model_fields[name] for model in models if name in model.model_fields]
         tables = [table for field in fields for table in _tables(field.annotation)]
@@ -279,14 +383,14 @@ def _names_in(settings: Mapping[str, Any], models: Sequence[type[BaseModel]], pr
 
 
 def _tables(annotation: Any) -> list[type[BaseModel]]:
-    """The contracts a setting may hold: none, one, or those of a union."""
+    """Return the contracts that a setting may have: none, one, or those of a union."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [table for member in get_args(annotation) for table in _tables(member)]
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:
-    """The closest known name: by the whole dotted name, else by its last part alone."""
+    """Return the closest known name, by the whole dotted name or by its last part."""
     if matches := get_close_matches(name, known, n=1, cutoff=0.75):
         return matches[0]
     last = {other.rpartition(".")[2]: other for other in known}

@@ -1,4 +1,4 @@
-"""Metrics and logs. The core emits one record; where it goes is the caller's choice and changes nothing."""
+"""Metrics and logs. Code emits records to a sink that the caller chooses; the sink never affects results."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 class MetricSink(Protocol):
-    """Takes the metrics of one step; never raises for a value it cannot show."""
+    """Receiver of metrics per step; it never raises for a value that it cannot show."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record ``metrics`` at ``step``."""
 
 
 class NullSink:
-    """Forgets everything."""
+    """Sink that drops every record."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Do nothing."""
+        """Drop the record."""
 
 
 class TeeSink:
-    """Hands every record to several sinks."""
+    """Sink that passes every record to several sinks."""
 
     def __init__(self, *sinks: MetricSink) -> None:
         self._sinks = sinks
@@ -47,7 +47,7 @@ class TeeSink:
 
 
 class JsonLinesSink:
-    """Appends ``{"step": n, "metrics": {...}}`` lines; a value that is not finite is written as null."""
+    """Sink that appends ``{"step": n, "metrics": {...}}`` lines; non-finite values are written as null."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ class JsonLinesSink:
             self._file.write("\n")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write one line; it reaches the file at once, so a killed run keeps its curves."""
+        """Write and flush one line, so a killed run keeps its curves."""
         values = {name: (number if math.isfinite(number := float(x)) else None) for name, x in metrics.items()}
         self._file.write(json.dumps({"step": step, "metrics": values}, allow_nan=False) + "\n")
 
@@ -83,7 +83,7 @@ def _is_torn(path: Path) -> bool:
 
 
 def read_metrics(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
-    """The records of a JsonLinesSink in order; null comes back as NaN and a line torn by a kill is left out."""
+    """Return the records of a JsonLinesSink in order; null becomes NaN, and a torn last line is left out."""
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             try:
@@ -94,7 +94,7 @@ def read_metrics(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
 
 
 class _StderrHandler(logging.Handler):
-    """Looks up ``sys.stderr`` per record, so that lines do not tear a live progress bar."""
+    """Handler that looks up ``sys.stderr`` per record, so that lines do not break a live progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         sys.stderr.write(self.format(record) + "\n")

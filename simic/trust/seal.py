@@ -15,15 +15,15 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from simic.contracts.base import Contract, Digest
-from simic.contracts.errors import ContractViolation, IntegrityError
+from simic.contracts.errors import ContractError, IntegrityError
 from simic.contracts.receipts import FileDigest
-from simic.trust.canonical import canonical_bytes, digest_of, file_sha256
+from simic.runtime.files import atomic_write, fsync_file, sha256_file
+from simic.trust.canonical import canonical_bytes, digest_of
 from simic.trust.keys import Keyring, Signer
 
 __all__ = ["MANIFEST_NAME", "Seal", "describe", "seal", "verify"]
 
 MANIFEST_NAME = "manifest.json"
-_PARTIAL_NAME = f".{MANIFEST_NAME}.tmp"
 _MANIFEST_LIMIT_BYTES = 1 << 20
 
 
@@ -41,31 +41,28 @@ class Seal(Contract):
 
 
 def seal(directory: Path, signer: Signer) -> Seal:
-    """Describes and signs what lies in ``directory``, and writes ``manifest.json`` last and atomically.
+    """Sign every file of ``directory`` and write ``manifest.json`` last and atomically.
 
-    Raises ContractViolation for anything but plain files with plain names.
+    Raises ContractError for anything but plain files with plain names.
     """
-    (directory / _PARTIAL_NAME).unlink(missing_ok=True)
+    for unfinished in directory.glob(f".{MANIFEST_NAME}*.tmp"):  # left by a process that was killed while sealing
+        unfinished.unlink()
     try:
         files = describe(directory)
     except IntegrityError as error:
-        raise ContractViolation(f"cannot seal {directory}: {error}") from error
+        raise ContractError(f"cannot seal {directory}: {error}") from error
     if not files:
-        raise ContractViolation(f"cannot seal {directory}: it holds no files")
+        raise ContractError(f"cannot seal {directory}: it holds no files")
     for file in files:
-        _sync(directory / file.name)
+        fsync_file(directory / file.name)
     unsigned = Seal(files=files, digest=digest_of(files), key_id=signer.key_id, signature="0" * 128)
     sealed = unsigned.model_copy(update={"signature": signer.sign(_signed_bytes(unsigned))})
-    partial = directory / _PARTIAL_NAME
-    partial.write_bytes(canonical_bytes(sealed))
-    _sync(partial)
-    partial.replace(directory / MANIFEST_NAME)
-    _sync(directory)
+    atomic_write(directory / MANIFEST_NAME, canonical_bytes(sealed))
     return sealed
 
 
 def verify(directory: Path, keyring: Keyring, expected_digest: str | None = None) -> Seal:
-    """Raises IntegrityError unless every byte is as it was sealed by a trusted key.
+    """Raise IntegrityError unless every byte is as a trusted key sealed it.
 
     Refused: a changed, missing or extra file, a directory or link among them, names that leave the directory,
     an unknown key, a wrong signature, and a digest other than ``expected_digest``.
@@ -81,7 +78,7 @@ def verify(directory: Path, keyring: Keyring, expected_digest: str | None = None
 
 
 def describe(directory: Path) -> list[FileDigest]:
-    """Name, SHA-256 and size of every file but the manifest, sorted by name.
+    """Return name, SHA-256 and size of every file but the manifest, sorted by name.
 
     Raises IntegrityError for entries that are not plain files with plain names.
     """
@@ -97,7 +94,7 @@ def describe(directory: Path) -> list[FileDigest]:
             continue
         try:
             path = Path(entry.path)
-            files.append(FileDigest(name=entry.name, sha256=file_sha256(path), size_bytes=path.stat().st_size))
+            files.append(FileDigest(name=entry.name, sha256=sha256_file(path), size_bytes=path.stat().st_size))
         except ValidationError as error:
             raise IntegrityError(f"{directory}: {entry.name!r} is not a plain file name") from error
     return files
@@ -133,11 +130,3 @@ def _compare(directory: Path, expected: Sequence[FileDigest], found: Sequence[Fi
 
 def _signed_bytes(sealed: Seal) -> bytes:
     return canonical_bytes(sealed.model_dump(mode="json", exclude={"signature"}))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,31 +1,47 @@
-"""One controller grows a handful of hosts: the same code for trials, searches and probes."""
+"""Episodes of one controller on a chunk of hosts, shared by trials, searches and probes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.actions import Head, Op
-from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Decisions, Masks, Observations
+from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGES, Decisions, Masks, Observations, action_of
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.errors import ConfigError, IllegalAction
+from simic.contracts.episode import EpisodeRecord, EpochRecord, SlotRecord
+from simic.contracts.errors import ConfigError, IllegalActionError
 from simic.contracts.state import HostIdentity
-from simic.controllers.catalogue import make
-from simic.controllers.protocol import Controller
+from simic.controllers.factory import make
+from simic.controllers.protocol import Controller, Verified
+from simic.hosts.action_masks import check_actions
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.legality import check_actions
 from simic.hosts.rollout import Step, rollout
 from simic.numerics.rewards import basic_rewards
 from simic.trust.keys import Keyring
 from simic.trust.seal import verify
 
-__all__ = ["Episodes", "TrialJob", "build", "chunked", "grow", "grow_with", "join", "score", "steps_of"]
+if TYPE_CHECKING:
+    from simic.hosts.rollout import Step
+
+__all__ = [
+    "Episodes",
+    "TrialJob",
+    "chunked",
+    "episode_record",
+    "epoch_record",
+    "join",
+    "make_controller",
+    "run_episodes",
+    "run_with",
+    "score",
+    "steps_of",
+]
 
 
 @dataclass(frozen=True)
@@ -33,13 +49,13 @@ class TrialJob:
     """A chunk of hosts for one controller; plain data that another process can take."""
 
     controller: str
-    """The row the episodes belong to."""
+    """Name of the controller's row."""
     spec: ControllerSpec
     hosts: tuple[HostIdentity, ...]
     world: WorldConfig
     reward: RewardConfig
     seed: int
-    """Of the controller's own randomness."""
+    """Seed of the controller's random numbers."""
 
 
 class Episodes(NamedTuple):
@@ -48,61 +64,67 @@ class Episodes(NamedTuple):
     returns: NDArray[np.float64]
     """Undiscounted, points."""
     validation_accuracy: NDArray[np.float64]
-    """Of the network to be kept."""
+    """Accuracy of the committed network."""
     test_accuracy: NDArray[np.float64]
     committed_parameters: NDArray[np.int64]
     panicked: NDArray[np.bool_]
     illegal_actions: NDArray[np.int64]
-    """Decisions that the masks forbid; the host waited instead."""
+    """Illegal decisions, which were replaced by WAIT."""
 
 
 def chunked(hosts: Sequence[HostIdentity], size: int) -> Iterator[tuple[HostIdentity, ...]]:
-    """Consecutive chunks of at most ``size`` hosts."""
+    """Yield consecutive chunks of at most ``size`` hosts."""
     return (tuple(hosts[start : start + size]) for start in range(0, len(hosts), size))
 
 
-def grow(job: TrialJob) -> Episodes:
-    """Run the job's hosts to their end; an action outside its masks counts, and the host waits instead."""
-    return grow_with(build(job.spec, job.hosts), job)
+def run_episodes(job: TrialJob) -> Episodes:
+    """Run all episodes of a job; illegal actions are counted and replaced by WAIT."""
+    return run_with(make_controller(job.spec, job.hosts), job)
 
 
-def build(spec: ControllerSpec, hosts: Sequence[HostIdentity]) -> Controller:
-    """The controller of a spec; a policy is read only after its seal was checked against the spec's keyring."""
+def make_controller(spec: ControllerSpec, hosts: Sequence[HostIdentity]) -> Controller:
+    """Build the controller of a spec; a policy is read only after its seal is verified with the spec's keyring.
 
-    def check(directory: Path) -> str:
+    Raises:
+        ConfigError: if a policy needs a keyring that the spec lacks.
+        IntegrityError: if the policy is not the one of ``policy_digest``.
+    """
+
+    def check(directory: Path) -> Verified:
         if spec.keyring_path is None:
             raise ConfigError(f"controller {spec.name!r} needs keyring_path: the keys its policy may be sealed with")
-        return verify(directory, Keyring(Path(spec.keyring_path))).digest
+        sealed = verify(directory, Keyring(Path(spec.keyring_path)), spec.policy_digest)
+        return Verified(sealed.digest, {file.name: file.sha256 for file in sealed.files})
 
     return make(spec, hosts, verify=check)
 
 
-def grow_with(controller: Controller, job: TrialJob) -> Episodes:
-    """Likewise, under a controller already built."""
-    watched = _Watched(controller, len(job.hosts))
-    episodes = score(_steps(watched, job), len(job.hosts), job.world, job.reward)
-    return episodes._replace(illegal_actions=watched.illegal)
+def run_with(controller: Controller, job: TrialJob) -> Episodes:
+    """Run all episodes of a job under a given controller; illegal actions are counted and replaced by WAIT."""
+    guarded = _LegalityGuard(controller, len(job.hosts))
+    episodes = score(_steps(guarded, job), len(job.hosts), job.world, job.reward)
+    return episodes._replace(illegal_actions=guarded.illegal)
 
 
 def steps_of(controller: Controller, job: TrialJob) -> Iterator[Step]:
-    """The bare steps, for those who want to see them; an illegal action has become a wait."""
-    return _steps(_Watched(controller, len(job.hosts)), job)
+    """Yield the steps of a job; illegal actions are replaced by WAIT."""
+    return _steps(_LegalityGuard(controller, len(job.hosts)), job)
 
 
-def _steps(watched: _Watched, job: TrialJob) -> Iterator[Step]:
-    return rollout(Ensemble(job.hosts, job.world), watched.decide, job.seed)
+def _steps(guarded: _LegalityGuard, job: TrialJob) -> Iterator[Step]:
+    return rollout(Ensemble(job.hosts, job.world), guarded.decide, job.seed)
 
 
-class _Watched:
-    """A controller whose illegal actions are counted: one such must cost it the gate, not the whole trial."""
+class _LegalityGuard:
+    """Wraps a controller: counts its illegal actions and replaces them by WAIT, so that a trial can finish."""
 
     def __init__(self, controller: Controller, hosts: int) -> None:
         self._controller = controller
         self.illegal = np.zeros(hosts, dtype=np.int64)
-        """[hosts]: decisions so far that the masks forbade."""
+        """[N]: illegal decisions so far."""
 
     def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[np.float64]) -> Decisions:
-        """As the controller decides where that is legal, else wait."""
+        """Return the controller's decisions, with WAIT for illegal ones."""
         decisions = self._controller.decide(observations, masks, uniforms)
         bad = _illegal_rows(decisions.actions, masks, observations.slot_ptr)
         self.illegal += bad
@@ -115,7 +137,7 @@ class _Watched:
 
 
 def _illegal_rows(actions: NDArray[np.int16], masks: Masks, slot_ptr: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """[N]: which actions [N, A] the executor would refuse; host by host only if it would refuse any."""
+    """Return bool [N]: illegal actions of [N, A]; hosts are checked one by one only if any is illegal."""
     rows = np.arange(len(actions))
     if _is_legal(actions, masks):
         return np.zeros(len(rows), dtype=np.bool_)
@@ -125,13 +147,13 @@ def _illegal_rows(actions: NDArray[np.int16], masks: Masks, slot_ptr: NDArray[np
 def _is_legal(actions: NDArray[np.int16], masks: Masks) -> bool:
     try:
         check_actions(actions, masks, np.arange(len(masks.op)))
-    except IllegalAction:
+    except IllegalActionError:
         return False
     return True
 
 
 def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardConfig) -> Episodes:
-    """Returns and final measurements of ``hosts`` episodes; steps were taken, so every action was legal."""
+    """Return the returns and final measurements of finished episodes."""
     returns = np.zeros(hosts)
     final = {name: np.full(hosts, np.nan) for name in ("validation_accuracy", "test_accuracy")}
     committed = np.zeros(hosts, dtype=np.int64)
@@ -153,7 +175,7 @@ def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardC
             horizon=world.horizon,
             governor_penalty=reward.governor_penalty,
         )
-        returns += r_t  # step by step, so that a sum has the same bits in any company
+        returns += r_t  # summed per step, so that the bits do not depend on the other hosts
         panicked |= live & panic
         final["validation_accuracy"][ended] = outcome.committed_validation_accuracy[ended]
         final["test_accuracy"][ended] = outcome.test_accuracy[ended]
@@ -165,5 +187,64 @@ def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardC
 
 
 def join(parts: Sequence[Episodes]) -> Episodes:
-    """Chunks of one controller, in order."""
+    """Concatenate the chunks of one controller."""
     return Episodes(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def epoch_record(step: Step, row: int) -> EpochRecord:
+    """Return the record of host ``row`` for a step in which it was live.
+
+    Where the governor undid the epoch, what the observation still shows of training and contributions belongs to the
+    epoch before, so it is left out.
+    """
+    outcome, system = step.outcome, step.after.system
+    event = outcome.governor[row]
+    return EpochRecord(
+        epoch=step.epoch,
+        action=action_of(step.decisions.actions[row], step.observations.blueprints),
+        slots=_slots(step.after, row, is_measured=event is None),
+        validation_accuracy=system["validation_accuracy"][row],
+        validation_loss=system["validation_loss"][row],
+        train_loss=None if event is not None else _number(system["train_loss"][row]),
+        governor=event,
+        mitigation=outcome.mitigation[row],
+    )
+
+
+def episode_record(
+    steps: Sequence[Step], row: int, host: HostIdentity, controller: str, results: Episodes
+) -> EpisodeRecord:
+    """Return the record of host ``row`` of a finished rollout; ``results`` are those of ``score``."""
+    own = [step for step in steps if step.live[row]]
+    first = own[0].observations.system
+    return EpisodeRecord(
+        host=host,
+        controller=controller,
+        horizon=first["horizon"][row],
+        start_accuracy=first["validation_accuracy"][row],
+        epochs=[epoch_record(step, row) for step in own],
+        committed_accuracy=results.validation_accuracy[row],
+        test_accuracy=results.test_accuracy[row],
+        committed_parameters=results.committed_parameters[row],
+        return_points=results.returns[row],
+    )
+
+
+def _slots(after: Observations, row: int, *, is_measured: bool) -> list[SlotRecord]:
+    here = slice(int(after.slot_ptr[row]), int(after.slot_ptr[row + 1]))
+    names = ("stage", "blueprint", "alpha", "contribution", "contribution_error")
+    columns = (after.slots[name][here].tolist() for name in names)
+    return [
+        SlotRecord(
+            stage=STAGES[stage],
+            blueprint=None if blueprint < 0 else after.blueprints[blueprint],
+            alpha=alpha,
+            contribution=_number(contribution) if is_measured else None,
+            contribution_error=_number(error) if is_measured else None,
+        )
+        for stage, blueprint, alpha, contribution, error in zip(*columns, strict=True)
+    ]
+
+
+def _number(value: Any) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,6 +1,6 @@
-"""The gate: a validation report in, a decision with every criterion out. Pure; anything not proven rejects.
+"""The gate: a pure function from a validation report to a decision with all criteria.
 
-A criterion whose evidence is missing or not finite is MISSING, and MISSING rejects just as FAIL does.
+A criterion whose evidence is missing or not finite is MISSING, and MISSING rejects as FAIL does.
 """
 
 from __future__ import annotations
@@ -11,45 +11,56 @@ from datetime import datetime
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from simic.contracts.config import GateConfig
+from simic.contracts.config import GateConfig, TrialConfig
+from simic.contracts.names import CANDIDATE, CHAMPION
 from simic.contracts.receipts import (
     ControllerTrial,
     Criterion,
     Estimate,
     GateDecision,
     Provenance,
+    TrialReport,
     ValidationReport,
     Verdict,
 )
 from simic.contracts.splits import Split, split_of
-from simic.trust.canonical import digest_of
+from simic.trust.sealed_receipts import decision_digest
+from simic.validation.baselines.plan_book import (
+    HEURISTIC,
+    PLAN_BOOK,
+    REQUIRES_PLAN_BOOK,
+    missing_book_message,
+    requires_book,
+)
+from simic.validation.report_checks import disagreements
 
 __all__ = [
     "BASELINES",
-    "CANDIDATE",
-    "CHAMPION",
     "COMMIT_RATE",
     "DETERMINISM",
     "MEAN_RATIO",
     "REGRESSION_METRICS",
     "Direction",
     "decide",
+    "rejection_message",
 ]
 
-CANDIDATE = "candidate"
-CHAMPION = "champion"
 BASELINES = ("wait", "random", "heuristic", "blind")
-"""Controllers a candidate has to beat, whoever the champion is."""
+"""Controllers that every candidate must beat; a set without a plan book may lack blind."""
 COMMIT_RATE = "commit_rate"
-"""Training metric: seeds fossilised per episode under the policy."""
+"""Training metric: P(germinates at least once) x P(fossilises at least once), on logged states."""
 MEAN_RATIO = "mean_ratio"
 """Training metric: mean min(1, rho) in the last pass."""
 DETERMINISM = "determinism_mismatches"
-"""Probe: hosts whose return changed when they were grown again in other company."""
+"""Probe: hosts whose return changed when they were run again beside other hosts."""
+
+
+_SHOWN = 3
+"""Largest number of disagreements in a message."""
 
 
 class Direction(str, Enum):
-    """Which way a metric is better."""
+    """The better direction of a metric."""
 
     HIGHER = "HIGHER"
     LOWER = "LOWER"
@@ -71,7 +82,7 @@ _HOLDS: Mapping[Comparison, Callable[[float, float], bool]] = {
 
 
 class _Trials(NamedTuple):
-    """The rows of a report the criteria look at."""
+    """Rows of a report that the criteria read."""
 
     candidate: ControllerTrial | None
     champion: ControllerTrial | None
@@ -79,16 +90,26 @@ class _Trials(NamedTuple):
 
 
 def decide(
-    report: ValidationReport, config: GateConfig, *, min_commit_rate: float, provenance: Provenance, now: datetime
+    report: ValidationReport,
+    config: GateConfig,
+    *,
+    trial: TrialConfig,
+    min_commit_rate: float,
+    provenance: Provenance,
+    now: datetime,
 ) -> GateDecision:
-    """Judge the candidate of ``report``; accepted only if every criterion passes.
+    """Judge the candidate of ``report``; it is accepted only if every criterion passes.
 
-    ``min_commit_rate`` is the bound training itself stops at (fossilised seeds per episode).
+    Args:
+        trial: settings of the report's intervals.
+        min_commit_rate: least ``commit_rate``, the bound at which training stops.
     """
     rows = {trial.controller: trial for trial in report.trials.controllers}
     trials = _Trials(rows.get(CANDIDATE), rows.get(CHAMPION), rows.get("wait"))
     criteria = [
         _configuration_criterion(report, provenance.config_digest),
+        _book_criterion(report.trials, config),
+        _agreement_criterion(report, trial),
         *_evidence_criteria(report, config, trials),
         *_difference_criteria(report, config),
         *_regression_criteria(report, config, trials),
@@ -105,14 +126,7 @@ def decide(
         champion_digest=report.champion_digest,
         accepted=all(criterion.verdict is Verdict.PASS for criterion in criteria),
         criteria=criteria,
-        digest=digest_of(
-            {
-                "policy": report.policy_digest,
-                "champion": report.champion_digest,
-                "snapshot": report.snapshot_digest,
-                "criteria": [criterion.model_dump(mode="json") for criterion in criteria],
-            }
-        ),
+        digest=decision_digest(report.policy_digest, report.champion_digest, report.snapshot_digest, criteria),
     )
 
 
@@ -136,12 +150,30 @@ def _configuration_criterion(report: ValidationReport, judging: str) -> Criterio
     return _criterion("other_configuration", float(sum(digest != judging for digest in made)), "<=", 0.0, evidence)
 
 
+def _book_criterion(trials: TrialReport, config: GateConfig) -> Criterion:
+    """Return the criterion that baselines follow a plan book; only sets of other packages may lack one."""
+    needed = float(requires_book(trials.set, is_asked=config.require_plan_book))
+    if trials.plans_digest is not None:
+        evidence = f"plan book {trials.plans_digest[:12]} of set {trials.set}"
+        return _criterion(PLAN_BOOK, 1.0, ">=", needed, evidence)
+    return _criterion(PLAN_BOOK, 0.0, ">=", needed, missing_book_message(trials.set, ("heuristic", "blind", "oracle")))
+
+
+def _agreement_criterion(report: ValidationReport, config: TrialConfig) -> Criterion:
+    """Numbers that the episodes do not give prove nothing about the policy."""
+    found = disagreements(report, config, CANDIDATE)
+    evidence = "means and intervals that do not follow from the returns per host in the same report"
+    if found:
+        evidence += f": {'; '.join(found[:_SHOWN])}"
+    return _criterion("other_than_its_episodes", float(len(found)), "<=", 0.0, evidence)
+
+
 def _short(digests: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(digest[:12] for digest in digests))
 
 
 def _evidence_criteria(report: ValidationReport, config: GateConfig, trials: _Trials) -> Iterator[Criterion]:
-    """Enough episodes, on hosts that judge and never taught."""
+    """Yield the criteria on number and split of the hosts."""
     keys = report.trials.host_keys
     episodes = None if trials.candidate is None else float(min(trials.candidate.episodes, len(set(keys))))
     evidence = f"distinct held-out hosts of set {report.trials.set} the candidate was tried on"
@@ -151,8 +183,8 @@ def _evidence_criteria(report: ValidationReport, config: GateConfig, trials: _Tr
 
 
 def _difference_criteria(report: ValidationReport, config: GateConfig) -> Iterator[Criterion]:
-    """Lower confidence bounds of paired return differences, points."""
-    margins = dict.fromkeys(BASELINES, config.margin_over_baselines)
+    """Yield the criteria on lower confidence bounds of paired return differences, in points."""
+    margins = dict.fromkeys(_baselines(report, config), config.margin_over_baselines)
     if report.champion_digest is not None:
         margins[CHAMPION] = config.margin_over_champion
     for name, margin in margins.items():
@@ -164,9 +196,19 @@ def _difference_criteria(report: ValidationReport, config: GateConfig) -> Iterat
     yield _criterion("confidence", confidence, ">=", config.min_confidence, evidence)
 
 
+def _baselines(report: ValidationReport, config: GateConfig) -> list[str]:
+    """Return the controllers to beat; those that need a plan book are left out only if none exists or is required."""
+    trials = report.trials
+    if trials.plans_digest is not None or requires_book(trials.set, is_asked=config.require_plan_book):
+        return list(BASELINES)
+    return [name for name in BASELINES if name not in REQUIRES_PLAN_BOOK or name in report.differences]
+
+
 def _difference(report: ValidationReport, config: GateConfig, other: str, margin: float) -> Criterion:
     name = f"return_over_{other}"
     estimate: Estimate | None = report.differences.get(other)
+    if other == HEURISTIC and report.trials.plans_digest is None:
+        other = f"{other} on its default rules"
     if estimate is None:
         return _criterion(name, None, ">", margin, f"no paired difference to {other} in the report")
     evidence = (
@@ -181,7 +223,7 @@ def _difference(report: ValidationReport, config: GateConfig, other: str, margin
 
 
 def _regression_criteria(report: ValidationReport, config: GateConfig, trials: _Trials) -> Iterator[Criterion]:
-    """No metric worse than the champion's, or than never growing, by more than the tolerated share."""
+    """Yield the criteria that no metric regresses by more than the tolerated share, against champion or wait."""
     name, reference = ("wait", trials.wait) if report.champion_digest is None else (CHAMPION, trials.champion)
     for metric, direction in REGRESSION_METRICS.items():
         before = None if reference is None else float(getattr(reference, metric))
@@ -194,7 +236,7 @@ def _regression_criteria(report: ValidationReport, config: GateConfig, trials: _
 
 
 def _relative_loss(before: float | None, after: float | None, direction: Direction) -> float | None:
-    """Share of ``before`` that was lost; absent without a reference to measure against."""
+    """Return the share of ``before`` that was lost; None without a reference."""
     if before is None or after is None or before == 0.0:
         return None
     loss = before - after if direction is Direction.HIGHER else after - before
@@ -218,7 +260,18 @@ def _training_criteria(metrics: Mapping[str, float], config: GateConfig, min_com
     broken = sorted(name for name, value in metrics.items() if not math.isfinite(value))
     evidence = f"training metrics that are not finite, of {len(metrics)}" + (f": {broken}" if broken else "")
     yield _criterion("training_metrics_not_finite", float(len(broken)) if metrics else None, "<=", 0.0, evidence)
-    evidence = "chance, in the states of its experience, to germinate and to fossilise at least once; 0 never commits"
+    evidence = "P(germinates at least once) x P(fossilises at least once), on logged states; 0 never commits"
     yield _criterion(COMMIT_RATE, metrics.get(COMMIT_RATE), ">=", min_commit_rate, evidence)
     evidence = "mean min(1, rho) of the last pass; small means learning was too far off-policy"
     yield _criterion(MEAN_RATIO, metrics.get(MEAN_RATIO), ">=", config.min_mean_ratio, evidence)
+
+
+def rejection_message(decision: GateDecision) -> str:
+    """Return why a candidate was rejected: every criterion that did not pass, with value and bound."""
+    failed = [line for line in decision.criteria if line.verdict is not Verdict.PASS]
+    reasons = "; ".join(
+        f"{line.name} is {'missing' if line.value is None else f'{line.value:.4g}'}, "
+        f"needs {line.comparison} {line.bound:.4g}"
+        for line in failed
+    )
+    return f"the gate rejected policy {decision.policy_digest[:12]}: {reasons}. What was live stays live"

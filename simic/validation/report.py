@@ -1,53 +1,86 @@
-"""Everything known about one candidate: trials on hosts nobody has seen, differences, probes and pictures."""
+"""Validation of one candidate: trials on held-out hosts, paired differences, probes and figures."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from simic.contracts.config import RunConfig, TrialConfig, WorldConfig
-from simic.contracts.controllers import ControllerSpec
+from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.episode import EpisodeRecord
+from simic.contracts.errors import ConfigError
+from simic.contracts.names import CANDIDATE, CHAMPION
 from simic.contracts.receipts import Estimate, Provenance, TrainingReport, TrialReport, ValidationReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
-from simic.hosts.keys import draw_keys, host_set, identify
+from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.runtime.clock import Clock
+from simic.trust.canonical import digest_of
 from simic.trust.keys import Keyring
 from simic.trust.seal import verify
-from simic.validation.book import book_digest
-from simic.validation.episodes import Episodes, TrialJob, build, score, steps_of
-from simic.validation.estimates import paired_estimate
-from simic.validation.figures import learning_curves, paired_differences
-from simic.validation.gate import CANDIDATE, CHAMPION, DETERMINISM
-from simic.validation.records import episode_record
+from simic.validation.baselines.plan_book import PLAN_CONTROLLERS, REQUIRES_PLAN_BOOK, book_of, spec_without_book
+from simic.validation.episodes import Episodes, TrialJob, episode_record, make_controller, score, steps_of
+from simic.validation.gate import DETERMINISM
+from simic.validation.plots import learning_curves, paired_differences
+from simic.validation.table import families_in_order
 from simic.validation.timeline import action_timeline
-from simic.validation.trials import run_trials, trial_seed
+from simic.validation.trials import paired_estimate, run_trials, trial_seed
 
-__all__ = ["OPPONENTS", "episodes_planned", "judging_hosts", "validate"]
+__all__ = [
+    "COMPARISON_CONTROLLERS",
+    "comparison_specs",
+    "episodes_planned",
+    "held_out_count",
+    "held_out_hosts",
+    "validate",
+]
 
-OPPONENTS = ("wait", "random", "heuristic", "blind", "oracle")
-"""Whom every candidate meets; the oracle only marks how much there is to gain."""
+COMPARISON_CONTROLLERS = ("wait", "random", "heuristic", "blind", "oracle")
+"""Controllers that every candidate of a set with a plan book is compared with; the oracle is an upper mark."""
 KEY_STARTS = 2**30
-"""Judging starts drawing its hosts below this, half of all keys, so that there is room above any start."""
+"""Upper bound of the first key drawn, half of all keys, so that keys remain above any start."""
 
 
-def judging_hosts(digest: str, world: WorldConfig, config: TrialConfig) -> tuple[HostIdentity, ...]:
-    """Test-split hosts for one candidate, balanced over families.
+def held_out_count(world: WorldConfig, config: TrialConfig, min_episodes: int) -> int:
+    """Return the number of held-out hosts, enough per family to meet the gate's ``min_episodes``."""
+    families = len(host_set(world.set).families)
+    return families * max(config.hosts_per_family, math.ceil(min_episodes / families))
 
-    Drawn from a place that the candidate's own digest decides: no policy is judged on the hosts that selected
-    its predecessor, and a second judgement of the same policy sees the same hosts.
+
+def held_out_hosts(digest: str, world: WorldConfig, config: TrialConfig, min_episodes: int) -> tuple[HostIdentity, ...]:
+    """Return test-split hosts for one candidate, balanced over families.
+
+    The candidate's digest decides the first key: no policy is judged on the hosts that selected its predecessor, and a
+    repeated judgement of one policy uses the same hosts.
     """
-    count = config.hosts_per_family * len(host_set(world.set).families)
+    count = held_out_count(world, config, min_episodes)
     return identify(world.set, draw_keys(world.set, Split.TEST, count, int(digest[:16], 16) % KEY_STARTS))
 
 
-def episodes_planned(world: WorldConfig, config: TrialConfig, *, has_champion: bool) -> int:
-    """How many episodes the trials of a validation grow."""
-    arms = len(OPPONENTS) + 1 + has_champion
-    return arms * config.hosts_per_family * len(host_set(world.set).families)
+def comparison_specs(config: RunConfig, plans: Path | None) -> tuple[dict[str, ControllerSpec], PlanBook | None]:
+    """Return the controllers that a candidate is compared with, besides the champion, and their plan book.
+
+    A set that may do without a book and has none leaves out whoever needs its plans. Raises ConfigError for a book
+    that is missing and required, or outdated; ``plans`` is the home's folder of books.
+    """
+    book = book_of(config.world.set, plans, is_required=config.gate.require_plan_book)
+    folder = None if plans is None else str(plans)
+    specs = {
+        name: ControllerSpec(name=name, plans_path=folder if name in PLAN_CONTROLLERS else None)
+        for name in COMPARISON_CONTROLLERS
+    }
+    if book is None:
+        specs = {name: spec_without_book(spec) for name, spec in specs.items() if name not in REQUIRES_PLAN_BOOK}
+    return specs, book
+
+
+def episodes_planned(config: RunConfig, plans: Path | None, *, has_champion: bool) -> int:
+    """Return the number of episodes of a validation's trials."""
+    arms = len(comparison_specs(config, plans)[0]) + 1 + has_champion
+    return arms * held_out_count(config.world, config.trial, config.gate.min_episodes)
 
 
 def validate(
@@ -55,7 +88,9 @@ def validate(
     champion: Path | None,
     config: RunConfig,
     *,
+    champion_digest: str | None,
     keyring: Path,
+    plans: Path | None,
     figures: Path,
     provenance: Provenance,
     clock: Clock,
@@ -63,30 +98,31 @@ def validate(
 ) -> ValidationReport:
     """Try the candidate of ``training`` against every opponent and the sealed ``champion``, if there is one.
 
-    ``keyring`` holds the public keys that policies may be sealed with; pictures go to ``figures``. ``on_done``
-    sees every chunk of episodes.
+    Raises IntegrityError unless both are, byte for byte, the policies of ``training.digest`` and ``champion_digest``.
+    ``keyring`` holds the public keys that policies may be sealed with, ``plans`` the home's plan books; pictures go to
+    ``figures``. ``on_done`` sees every chunk of episodes.
     """
     started_at = clock()
-    plans_digest = book_digest(config.world.set)
-    specs = {name: ControllerSpec(name=name) for name in OPPONENTS}
-    specs[CANDIDATE] = _learned(Path(training.path), keyring)
-    verify(Path(training.path), Keyring(keyring), training.digest)
-    champion_digest = None
-    if champion is not None:
-        specs[CHAMPION] = _learned(champion, keyring)
-        champion_digest = verify(champion, Keyring(keyring)).digest
+    specs, book = comparison_specs(config, plans)
+    missing = [name for name in COMPARISON_CONTROLLERS if name in PLAN_CONTROLLERS] if book is None else []
+    specs[CANDIDATE] = _learned(Path(training.path), training.digest, keyring)
+    if (champion is None) != (champion_digest is None):
+        raise ConfigError(f"the champion needs a path and a digest, found {champion} and {champion_digest}")
+    if champion is not None and champion_digest is not None:
+        specs[CHAMPION] = _learned(champion, champion_digest, keyring)
     trials = run_trials(
         specs,
-        judging_hosts(training.digest, config.world, config.trial),
+        held_out_hosts(training.digest, config.world, config.trial, config.gate.min_episodes),
         config.world,
         config.trial,
         config.curate.reward.basic,
         provenance=provenance,
         clock=clock,
         on_done=on_done,
-        plans_digest=plans_digest,
+        plans_digest=None if book is None else digest_of(book),
+        without_book=missing,
     )
-    mismatches, watched = _watch(specs[CANDIDATE], trials, config, provenance)
+    mismatches, watched = _replay_episodes(specs[CANDIDATE], trials, config, provenance)
     return ValidationReport(
         code_version=provenance.code_version,
         config_digest=provenance.config_digest,
@@ -104,12 +140,16 @@ def validate(
     )
 
 
-def _learned(policy: Path, keyring: Path) -> ControllerSpec:
-    return ControllerSpec(name="learned", policy_path=str(policy), keyring_path=str(keyring), is_decisive=True)
+def _learned(policy: Path, digest: str, keyring: Path) -> ControllerSpec:
+    """Return the spec of a sealed policy, verified now and again wherever it is loaded."""
+    verify(policy, Keyring(keyring), digest)
+    return ControllerSpec(
+        name="learned", policy_path=str(policy), policy_digest=digest, keyring_path=str(keyring), is_decisive=True
+    )
 
 
 def _differences(trials: TrialReport, config: TrialConfig, seed: int) -> dict[str, Estimate]:
-    """Candidate minus each other controller."""
+    """Return the paired differences of the candidate to each other controller."""
     returns = {trial.controller: trial.returns for trial in trials.controllers}
     return {
         name: paired_estimate(returns[CANDIDATE], theirs, config, seed, trials.families)
@@ -118,7 +158,7 @@ def _differences(trials: TrialReport, config: TrialConfig, seed: int) -> dict[st
     }
 
 
-def _watch(
+def _replay_episodes(
     candidate: ControllerSpec, trials: TrialReport, config: RunConfig, provenance: Provenance
 ) -> tuple[int, list[EpisodeRecord]]:
     """One host of each family again, with an eye on every step.
@@ -126,10 +166,10 @@ def _watch(
     They grow in other company than in the trials, and must end with the same return to the last bit: how many
     did not is the first result.
     """
-    rows = [trials.families.index(family) for family in dict.fromkeys(trials.families)]
+    rows = [trials.families.index(family) for family in families_in_order(trials.set, trials.families)]
     hosts = identify(trials.set, [trials.host_keys[row] for row in rows])
     job = TrialJob(CANDIDATE, candidate, hosts, config.world, config.curate.reward.basic, trial_seed(provenance))
-    steps = list(steps_of(build(candidate, hosts), job))
+    steps = list(steps_of(make_controller(candidate, hosts), job))
     results = score(steps, len(hosts), job.world, job.reward)
     before = next(trial.returns for trial in trials.controllers if trial.controller == CANDIDATE)
     records = [episode_record(steps, row, host, CANDIDATE, results) for row, host in enumerate(hosts)]
@@ -137,7 +177,7 @@ def _watch(
 
 
 def _draw(trials: TrialReport, watched: list[EpisodeRecord], training: TrainingReport, folder: Path) -> dict[str, str]:
-    """PNG paths by name."""
+    """Draw the figures; returns PNG paths by name."""
     title = f"What policy {training.digest[:8]} did on one held-out host of each family"
     drawn = {
         "paired_differences": paired_differences(trials, folder / "paired_differences.png"),

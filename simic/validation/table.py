@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from simic.contracts.controllers import CONTROLLER_ORDER
+from simic.contracts.names import CHAMPION
 from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, TrialReport
+from simic.hosts.host_sets import SETS
 
-__all__ = ["Table", "render_families", "render_table"]
+__all__ = [
+    "Table",
+    "controller_rank",
+    "families_in_order",
+    "has_intervals",
+    "render_families",
+    "render_table",
+    "without_families",
+]
+
+_FIRST_POLICY = CONTROLLER_ORDER.index(CHAMPION)
+
+
+def controller_rank(name: str) -> int:
+    """Place of a row: baselines, then policies under names of their own, then the champion, last the candidate.
+
+    Rows of one rank keep the order in which they were named: sort with a stable sort.
+    """
+    return 2 * CONTROLLER_ORDER.index(name) if name in CONTROLLER_ORDER else 2 * _FIRST_POLICY - 1
+
+
+def families_in_order(set_name: str, families: Iterable[str]) -> list[str]:
+    """Each family once, as a shipped set lists them; those that it does not list come last, by the alphabet."""
+    listed = SETS[set_name].families if set_name in SETS else ()
+    found = set(families)
+    return [*(name for name in listed if name in found), *sorted(found.difference(listed))]
+
+
+_BEFORE_FAMILIES = 3
+"""Columns of ``render_table`` before those of the families."""
 
 
 class Table(NamedTuple):
@@ -17,20 +50,35 @@ class Table(NamedTuple):
 
 
 def render_table(report: TrialReport) -> Table:
-    """One row per controller, in the report's order; returns in points, families as differences to waiting."""
-    families = sorted(set(report.families))
+    """One row per controller; returns in points, families as differences to waiting."""
+    families = families_in_order(report.set, report.families)
     header = ("controller", "return", "over wait", *families, "test accuracy", "parameters")
     rows = [
         (
             trial.controller,
             f"{trial.mean_return:.1f}",
-            _interval(trial.over_wait),
+            _interval(trial.over_wait) if _has_interval(trial) else _mean_only(trial.over_wait),
             *(_difference(trial.by_family.get(family)) for family in families),
             *_kept(trial),
         )
-        for trial in report.controllers
+        for trial in _in_order(report)
     ]
     return Table(header, rows)
+
+
+def has_intervals(report: TrialReport) -> bool:
+    """Return whether the bootstrap over all hosts has an interval: some family must have 2 or more hosts.
+
+    Every resample keeps the number of hosts per family, so with one host each all resamples are equal.
+    """
+    return any(_has_interval(trial) for trial in report.controllers)
+
+
+def without_families(table: Table, report: TrialReport) -> Table:
+    """Return the table without the columns of single families, for a narrow screen."""
+    first = _BEFORE_FAMILIES
+    rest = first + len(set(report.families))
+    return Table(table.header[:first] + table.header[rest:], [row[:first] + row[rest:] for row in table.rows])
 
 
 def render_families(report: TrialReport) -> Table:
@@ -38,11 +86,15 @@ def render_families(report: TrialReport) -> Table:
     header = ("family", "controller", "hosts", "return", "over wait", "test accuracy", "parameters")
     rows: list[tuple[str, ...]] = [
         (family, trial.controller, str(own.episodes), f"{own.mean_return:.1f}", _interval(own.over_wait), *_kept(own))
-        for family in sorted(set(report.families))
-        for trial in report.controllers
+        for family in families_in_order(report.set, report.families)
+        for trial in _in_order(report)
         if (own := trial.by_family.get(family)) is not None
     ]
     return Table(header, rows)
+
+
+def _in_order(report: TrialReport) -> list[ControllerTrial]:
+    return sorted(report.controllers, key=lambda trial: controller_rank(trial.controller))
 
 
 def _kept(trial: ControllerTrial | FamilyTrial) -> tuple[str, str]:
@@ -51,6 +103,14 @@ def _kept(trial: ControllerTrial | FamilyTrial) -> tuple[str, str]:
 
 def _difference(trial: FamilyTrial | None) -> str:
     return "-" if trial is None or trial.over_wait is None else f"{trial.over_wait.mean:+.1f}"
+
+
+def _has_interval(trial: ControllerTrial) -> bool:
+    return not trial.by_family or any(own.episodes > 1 for own in trial.by_family.values())
+
+
+def _mean_only(estimate: Estimate | None) -> str:
+    return "-" if estimate is None else f"{estimate.mean:+.1f} [-]"
 
 
 def _interval(estimate: Estimate | None) -> str:

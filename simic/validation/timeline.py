@@ -15,8 +15,8 @@ from matplotlib.patheffects import withStroke
 from simic.contracts.actions import Op
 from simic.contracts.episode import EpisodeRecord
 from simic.contracts.lifecycle import SeedStage
-from simic.validation.drawing import handle, new_figure, save, tidy
-from simic.validation.legend import BLACK, RED, STAGE_COLOURS, op_words, stage_word
+from simic.validation.palette import BLACK, RED, STAGE_COLOURS, op_words, stage_word
+from simic.validation.plots import legend_mark, new_figure, save, style_axes
 
 __all__ = ["action_timeline"]
 
@@ -80,10 +80,10 @@ def _draw_legend(figure: Figure, abbreviated: dict[str, str], *, has_panic: bool
         Patch(color=colour, label=stage_word(stage)) for stage, colour in STAGE_COLOURS.items()
     ]
     entries.append(Patch(color="none", label="height: alpha"))
-    entries += [handle(BLACK, marker, op_words(op)) for op, marker in _MARKERS.items()]
-    entries.append(handle(BLACK, "*", "accuracy of what is kept"))
+    entries += [legend_mark(BLACK, marker, op_words(op)) for op, marker in _MARKERS.items()]
+    entries.append(legend_mark(BLACK, "*", "accuracy of what is kept"))
     if has_panic:
-        entries.append(handle(RED, "X", "governor ended it"))
+        entries.append(legend_mark(RED, "X", "governor ended it"))
     entries += [Patch(color="none", label=f"{letters}: {name}") for name, letters in sorted(abbreviated.items())]
     figure.legend(handles=entries, loc="outside right upper", frameon=False, fontsize=8)
 
@@ -107,7 +107,7 @@ def _draw_accuracy(axes: Axes, episode: EpisodeRecord) -> None:
     axes.locator_params(axis="y", nbins=3)
     axes.set_ylabel("val. acc. %", fontsize=8)
     axes.set_title(_headline(episode), fontsize=9, fontweight="bold", loc="left", pad=3)
-    tidy(axes)
+    style_axes(axes)
     axes.tick_params(bottom=False, labelsize=7)
 
 
@@ -153,7 +153,7 @@ def _frame_lanes(axes: Axes, slots: int) -> None:
         axes.axhspan(floor, floor + _TOP, color="#F6F6F6", zorder=0, linewidth=0)
     axes.set_ylim(-0.08, slots)
     axes.set_yticks([slots - 1 - slot + _TOP / 2 for slot in range(slots)])
-    tidy(axes)
+    style_axes(axes)
     axes.set_yticklabels([f"slot {slot}" for slot in range(slots)], fontsize=7)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False)

@@ -6,21 +6,43 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import ControllerTrial, FamilyTrial, Provenance, TrialReport
+from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, Provenance, TrialReport
 from simic.contracts.state import HostIdentity
+from simic.numerics.intervals import paired_bootstrap
 from simic.runtime.clock import Clock
-from simic.runtime.parallel import run_jobs, worker_count
+from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.seeds import derive
-from simic.validation.episodes import Episodes, TrialJob, chunked, grow, join
-from simic.validation.estimates import paired_estimate
-from simic.validation.table import Table, render_families, render_table
+from simic.validation.episodes import Episodes, TrialJob, chunked, join, run_episodes
+from simic.validation.table import Table, controller_rank, render_families, render_table
 
-__all__ = ["WAIT", "Table", "render_families", "render_table", "run_trials", "trial_seed"]
+__all__ = ["WAIT", "Table", "paired_estimate", "render_families", "render_table", "run_trials", "trial_seed"]
+
+
+def paired_estimate(
+    ours: ArrayLike, theirs: ArrayLike, config: TrialConfig, seed: int, families: Sequence[str] | None = None
+) -> Estimate:
+    """Mean of ``ours - theirs`` [n], paired by host, with its percentile-bootstrap interval.
+
+    With ``families`` [n] every resample keeps the mix of families, as the draw of the hosts did.
+    """
+    differences = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
+    interval = paired_bootstrap(
+        differences, config.confidence, config.bootstrap_samples, derive(seed, "bootstrap"), strata=families
+    )
+    return Estimate(
+        mean=interval.mean,
+        # Equal differences have resampled means that may miss theirs by the last bit.
+        lower=min(interval.lower, interval.mean),
+        upper=max(interval.upper, interval.mean),
+        confidence=config.confidence,
+        n=len(differences),
+    )
+
 
 WAIT = "wait"
 OnDone = Callable[[Episodes], None]
@@ -37,10 +59,12 @@ def run_trials(
     clock: Clock,
     on_done: OnDone | None = None,
     plans_digest: str | None = None,
+    without_book: Sequence[str] = (),
 ) -> TrialReport:
     """Grow ``hosts`` under every controller of ``specs`` (row name -> spec) and under ``wait``, paired by host.
 
-    ``on_done`` sees each finished chunk. ``plans_digest`` names the plan book that some of them follow.
+    ``on_done`` sees each finished chunk. ``plans_digest`` names the plan book that some of them follow, and
+    ``without_book`` what lacks because there is none.
     """
     started_at = clock()
     keys = [host.key for host in hosts]
@@ -48,7 +72,8 @@ def run_trials(
         raise ConfigError(
             f"trials need at least 2 hosts with distinct keys, found {len(hosts)} ({len(set(keys))} distinct)"
         )
-    specs = {WAIT: ControllerSpec(name=WAIT), **specs}
+    named = {WAIT: ControllerSpec(name=WAIT), **specs}
+    specs = {name: named[name] for name in sorted(named, key=controller_rank)}
     results = _grow_all(specs, hosts, world, reward, trial_seed(provenance), on_done)
     families = [host.family for host in hosts]
     return TrialReport(
@@ -65,11 +90,12 @@ def run_trials(
             for name, episodes in results.items()
         ],
         plans_digest=plans_digest,
+        without_book=list(without_book),
     )
 
 
 def trial_seed(provenance: Provenance) -> int:
-    """Of the randomness of controllers that use any."""
+    """Return the seed of the controllers' random numbers."""
     return derive(provenance.seed, "trials")
 
 
@@ -87,7 +113,7 @@ def _grow_all(
         for chunk in chunked(hosts, world.chunk)
         for name, spec in specs.items()
     ]
-    done = run_jobs(grow, jobs, worker_count(world.processes), on_done)
+    done = run_jobs(run_episodes, jobs, worker_count(world.processes), on_done)
     return {
         name: join([part for job, part in zip(jobs, done, strict=True) if job.controller == name]) for name in specs
     }

@@ -12,13 +12,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from support.homes import NOW, TOPIC, curate_all, drop, ingest_all
-from support.landed import ledger_of, parts_of, report_ids, surroundings
+from support.lake_contents import ledger_of, parts_of, report_ids, surroundings
 from support.reports import episode, episodes, line, plain
 
-from simic.bus.spool import SpoolBus
+from simic.bus.spool.bus import SpoolBus
+from simic.catalogue.query import query
 from simic.contracts.errors import TransientError
 from simic.contracts.field_report import FieldReport
-from simic.lake.catalogue import query
 from simic.runtime.settings import Home
 
 DAY, YEAR = timedelta(days=1), timedelta(days=365)
@@ -51,7 +51,7 @@ def home(tmp_path: Path) -> Home:
 def check_days(home: Home) -> None:
     """Folder, column and ledger line of a part say the same, in UTC."""
     for part in parts_of(home):
-        assert part.part.startswith(f"day={part.landed_at.astimezone(UTC):%Y-%m-%d}/")
+        assert part.part.startswith(f"{part.landed_at.astimezone(UTC):%Y-%m-%d}/")
         table = pq.read_table(home.experience / part.part, columns=["landed_at", "day"], partitioning=None)
         assert set(table["landed_at"].to_pylist()) == {part.landed_at}
         assert set(table["day"].to_pylist()) == {part.landed_at.astimezone(UTC).date()}
@@ -75,7 +75,7 @@ def test_a_batch_belongs_to_the_day_it_began_on(home: Home) -> None:
     """Its first line was read before midnight and its last after; a part must not lie in two folders."""
     drop(home, "a", episode(1))
     ingest_all(home, clock=Clock([LATE, LATE, LATE + DAY]))
-    assert [part.part[:14] for part in parts_of(home)] == ["day=2026-01-06"]
+    assert [part.part[:10] for part in parts_of(home)] == ["2026-01-06"]
     check_days(home)
 
 
@@ -91,7 +91,7 @@ def test_days_are_utc_wherever_the_machine_stands(home: Home, monkeypatch: pytes
     finally:
         monkeypatch.undo()
         time.tzset()
-    assert [part.part[:14] for part in parts_of(home)] == ["day=2026-01-06"]
+    assert [part.part[:10] for part in parts_of(home)] == ["2026-01-06"]
 
 
 @pytest.mark.parametrize("jump", [-DAY, YEAR, -YEAR])
@@ -120,7 +120,7 @@ def test_a_batch_that_comes_again_on_another_day_leaves_nothing_on_the_first(hom
     ingest_all(home, clock=Clock([NOW + jump]))
     found = surroundings(home)
     assert found.listed == found.on_disk
-    assert found.listed == [first.replace(f"day={NOW:%Y-%m-%d}", f"day={NOW + jump:%Y-%m-%d}")]
+    assert found.listed == [first.replace(f"{NOW:%Y-%m-%d}", f"{NOW + jump:%Y-%m-%d}")]
     assert sorted(report_ids(home)) == sorted(report.report_id for report in episode(1))
 
 

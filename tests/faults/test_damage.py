@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from support.homes import TOPIC, curate_all, drop, ingest_all, land
-from support.landed import ledger_of, parts_of
+from support.lake_contents import ledger_of, parts_of
 from support.reports import episode
 
+from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError
-from simic.lake.catalogue import query
-from simic.lake.ledger import Ledger
+from simic.ledgers.ledger import Ledger
 from simic.runtime.settings import Home
 
 Reader = Callable[[Home], Any]

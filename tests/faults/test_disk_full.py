@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.disks import LIMIT, TMPFS, ways
-from support.forks import Ending, Victims, victims
+from support.forked_processes import Ending, Victims, victims
+from support.full_disks import LIMIT, TMPFS, ways
 from support.reports import episode, line
 
 BATCH = 9

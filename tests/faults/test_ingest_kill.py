@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.forks import KILL, Event, Victims, victims
+from support.forked_processes import KILL, Event, Victims, victims
 from support.homes import TOPIC, drop, ingest_all
-from support.landed import ledger_of, report_ids, surroundings
+from support.lake_contents import ledger_of, report_ids, surroundings
 from support.reports import episode, episodes, line
 
-from simic.bus.spool import SpoolBus
-from simic.lake.catalogue import query
+from simic.bus.spool.bus import SpoolBus
+from simic.catalogue.query import query
 from simic.runtime.settings import Home
 
 POINTS = ["checked", "quarantined", "part-written", "part-renamed", "committed", "acknowledged"]

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.forks import Victims, victims
+from support.forked_processes import Victims, victims
 from support.homes import TOPIC, drop, ingest_all, land
-from support.landed import report_ids, surroundings
+from support.lake_contents import report_ids, surroundings
 from support.reports import episode, episodes, line
 
-from simic.bus.lines import read_lines
-from simic.bus.spool import SpoolBus
-from simic.curation.snapshot import verify_snapshot
-from simic.lake.catalogue import query
+from simic.bus.spool.bus import SpoolBus
+from simic.bus.spool.lines import read_lines
+from simic.catalogue.query import query
 from simic.runtime.settings import Home
+from simic.snapshots.format import read_manifest
 
 PUTS, CURATIONS = 20, 10
 LONG = 1024 * 1024
@@ -46,7 +46,7 @@ def check_snapshots(home: Home, digest: str) -> bool:
     """Whether there is one; if so, it is the right one and whole."""
     names = surroundings(home).snapshots
     assert names in ([], [digest[:16]])
-    assert all(verify_snapshot(home.snapshots / name).digest == digest for name in names)
+    assert all(read_manifest(home.snapshots / name).digest == digest for name in names)
     assert query(home, "SELECT snapshot FROM snapshots") == [{"snapshot": digest} for _ in names]
     return names != []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.homes import NOW, FixedClock, drop, ingest_all, land
-from support.lakes import keeper, report_ids, stored
+from support.lakes import maintenance, report_ids, stored
 from support.reports import episodes
 
 from simic.lake.lake import open_lake
@@ -68,8 +68,8 @@ def test_a_merge_that_is_killed_is_before_or_after(home: Home, point: str, parts
     assert ingest_all(home).duplicate == 80
     state = open_lake(home).state
     assert stored(home) == {part.part for part in state.parts} | state.retired.keys(), "orphans are gone"
-    keeper(home).compact()
-    keeper(home, FixedClock(NOW + timedelta(minutes=10))).vacuum(grace_minutes=0)
+    maintenance(home).compact()
+    maintenance(home, FixedClock(NOW + timedelta(minutes=10))).vacuum(grace_minutes=0)
     assert report_ids(home) == IDS
     assert stored(home) == {part.part for part in open_lake(home).parts}
     assert not list((home.tmp / "compact").glob("*"))
@@ -83,7 +83,7 @@ def test_a_drop_that_is_killed_is_before_or_after(home: Home, point: str, left: 
     receipt = ingest_all(home)
     assert (receipt.landed, receipt.duplicate) == (0, 80)
     assert report_ids(home) == IDS[20 * (4 - left) :]
-    keeper(home).vacuum(grace_minutes=0)
+    maintenance(home).vacuum(grace_minutes=0)
     assert len(list(home.ids.glob("*"))) == (left == 2), "ids that no line names are gone, the others stay"
 
 
@@ -94,14 +94,14 @@ def test_a_torn_line_of_a_merge_never_was(home: Home) -> None:
     start = content[:-1].rfind(b"\n") + 1
     ledger.write_bytes(content[: start + 200])
     assert (len(open_lake(home).parts), report_ids(home)) == (4, IDS)
-    assert keeper(home).compact().merges == 1
+    assert maintenance(home).compact().merges == 1
     assert report_ids(home) == IDS
 
 
 @pytest.mark.parametrize("passes", [1, 2])
 def test_a_sweep_that_is_killed_is_finished_later(home: Home, passes: int) -> None:
-    keeper(home).compact()
+    maintenance(home).compact()
     kill_at(home, "vacuum", "deleted", passes)
     assert report_ids(home) == IDS
-    assert keeper(home).vacuum(grace_minutes=0).files == 4 - passes
+    assert maintenance(home).vacuum(grace_minutes=0).files == 4 - passes
     assert stored(home) == {part.part for part in open_lake(home).parts}

@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.judged import evidence_of, judged, ticking
-from support.store import furnished_home
+from support.judged_candidates import SIGNER, evidence_of, judged, ticking
+from support.mlflow_databases import furnished_home
 
+from simic.catalogue.query import query
+from simic.contracts.names import CHAMPION_REFERENCE
 from simic.contracts.receipts import PolicyVersion
-from simic.registry.catalogue import CHAMPION_REFERENCE, Registry
-from simic.registry.store import open_client
+from simic.registry.mlflow_store import open_client
+from simic.registry.registry import Registry
 from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
 
@@ -25,10 +27,10 @@ PROMOTE_STEPS = ("journalled", "tagged", "aliased", "verified", "closed")
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from simic.registry.catalogue import Registry
+from simic.registry.registry import Registry
 from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
-from support.judged import evidence_of, ticking
+from support.judged_candidates import SIGNER, evidence_of, ticking
 
 place, path, digest, champion, fatal = sys.argv[1:]
 home = Home(Path(place))
@@ -37,9 +39,9 @@ def die(step):
     if step == fatal:
         os.kill(os.getpid(), signal.SIGKILL)
 
-registry = Registry(home, Keyring(home.keys), clock=ticking(), on_step=die)
+registry = Registry(home, Keyring(home.keys), signer=lambda: SIGNER, clock=ticking(), on_step=die)
 evidence = evidence_of(home, Path(path), digest, champion=champion)
-registry.promote(registry.record(evidence), evidence.gate)
+registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
 """
 
 
@@ -59,18 +61,19 @@ def keyring(place: Home) -> Keyring:
 
 @pytest.fixture
 def champion(place: Home, keyring: Keyring) -> PolicyVersion:
-    registry = Registry(place, keyring, clock=ticking())
+    registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking())
     evidence = judged(place, b"one")
-    return registry.promote(registry.record(evidence), evidence.gate)
+    return registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
 
 
 def check_settled(place: Home, champion: PolicyVersion, digest: str, *, was_moved: bool) -> None:
     """A new process sees one of the two champions, whole, and no open books."""
-    registry = Registry(place, Keyring(place.keys), clock=ticking())
+    registry = Registry(place, Keyring(place.keys), signer=lambda: SIGNER, clock=ticking())
     held = registry.champion()
     assert held is not None
     assert held.digest == (digest if was_moved else champion.digest)
     registry.load(CHAMPION_REFERENCE, place.tmp / "loaded")
+    assert registry.differences() == [], "alias and tags are those of whoever is champion"
     entries = _lines(place.ledger / "promotions.jsonl")
     assert entries[-1]["phase"] != "open"
     listed = [line["digest"] for line in _lines(place.ledger / "policies.jsonl")]
@@ -79,9 +82,9 @@ def check_settled(place: Home, champion: PolicyVersion, digest: str, *, was_move
 
 def check_rerun(place: Home, champion: PolicyVersion, path: Path, digest: str) -> None:
     """The same command again ends where an undisturbed one would have ended."""
-    registry = Registry(place, Keyring(place.keys), clock=ticking())
+    registry = Registry(place, Keyring(place.keys), signer=lambda: SIGNER, clock=ticking())
     evidence = evidence_of(place, path, digest, champion=champion.digest)
-    version = registry.promote(registry.record(evidence), evidence.gate)
+    version = registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
     assert registry.champion() == version
     assert (version.digest, version.number, version.previous) == (digest, 2, champion.number)
     client = open_client(place.tracking_uri)
@@ -106,12 +109,33 @@ def test_a_promotion_cut_short_anywhere_is_settled_and_can_be_repeated(
             raise Killed
 
     evidence = judged(place, b"two", champion=champion.digest)
-    registry = Registry(place, keyring, clock=ticking(), on_step=die)
+    registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), on_step=die)
     with pytest.raises(Killed):
-        registry.promote(registry.record(evidence), evidence.gate)
+        registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
     digest = evidence.training.digest
     check_settled(place, champion, digest, was_moved=fatal in ("aliased", "verified", "closed"))
     check_rerun(place, champion, Path(evidence.training.path), digest)
+
+
+@pytest.mark.parametrize("fatal", PROMOTE_STEPS)
+def test_a_rollback_cut_short_anywhere_is_settled_and_can_be_published(
+    place: Home, keyring: Keyring, champion: PolicyVersion, fatal: str
+) -> None:
+    def die(step: str) -> None:
+        if step == fatal:
+            raise Killed
+
+    evidence = judged(place, b"two", champion=champion.digest)
+    registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking())
+    second = registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
+    with pytest.raises(Killed):
+        Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), on_step=die).rollback("worse")
+    after = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking())
+    expected = champion if fatal in ("aliased", "verified", "closed") else second
+    with after.certified() as entry:
+        assert entry.digest == expected.digest
+    assert after.differences() == []
+    assert query(place, "SELECT policy FROM policies WHERE is_live") == [{"policy": expected.digest}]
 
 
 @pytest.mark.parametrize("fatal", ["registered", "journalled", "aliased"])
@@ -142,8 +166,8 @@ def test_a_promotion_that_was_cut_short_and_then_damaged_gives_the_title_back(
 
     evidence = judged(place, b"two", champion=champion.digest)
     with pytest.raises(Killed):
-        registry = Registry(place, keyring, clock=ticking(), on_step=die)
-        registry.promote(registry.record(evidence), evidence.gate)
+        registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), on_step=die)
+        registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
     for weights in (place.artifacts / "models").rglob("weights.safetensors"):
         if weights.read_bytes().startswith(b"two"):
             weights.write_bytes(b"not what was sealed")
@@ -156,7 +180,7 @@ def test_the_list_of_policies_can_be_rebuilt_from_the_journal(
     listed = place.ledger / "policies.jsonl"
     before = listed.read_bytes()
     listed.unlink()
-    Registry(place, keyring, clock=ticking())
+    Registry(place, keyring, signer=lambda: SIGNER, clock=ticking())
     assert listed.read_bytes() == before
 
 
@@ -168,13 +192,13 @@ def test_opening_the_registry_leaves_a_promotion_in_progress_alone(
 
     def look(step: str) -> None:
         if step == "journalled":
-            held = Registry(place, keyring, clock=ticking()).champion()
+            held = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking()).champion()
             assert held is not None
             seen.append(held.digest)
             assert _lines(place.ledger / "promotions.jsonl")[-1]["phase"] == "open"
 
     evidence = judged(place, b"two", champion=champion.digest)
-    registry = Registry(place, keyring, clock=ticking(), on_step=look)
-    version = registry.promote(registry.record(evidence), evidence.gate)
+    registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), on_step=look)
+    version = registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
     assert seen == [champion.digest]
     assert registry.champion() == version

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.forks import Victims, victims
+from support.forked_processes import Victims, victims
 from support.homes import drop
-from support.landed import report_ids, surroundings
+from support.lake_contents import report_ids, surroundings
 from support.reports import episode, line, plain
 
-from simic.lake.catalogue import query
+from simic.catalogue.query import query
 from simic.runtime.settings import Home
 
 KILLS = 25

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 from support.homes import PROVENANCE
+from support.redis_buses import TOPIC, stream_bus
 from support.redis_server import RedisProcess
 from support.reports import BLUEPRINTS, episode, episodes, line
-from support.streams import TOPIC, stream_bus
 
 from simic.bus.protocol import Bus
-from simic.bus.spilling import SpillingBus
-from simic.bus.spool import SpoolBus
+from simic.bus.redis.fallback import SpoolFallbackBus
+from simic.bus.spool.bus import SpoolBus
+from simic.catalogue.query import query
 from simic.contracts.config import IngestConfig
 from simic.contracts.errors import TransientError
 from simic.contracts.receipts import IngestReceipt
 from simic.ingestion.ingest import ingest
-from simic.lake.catalogue import query
 from simic.runtime.clock import utc_now
 from simic.runtime.settings import Home
 
@@ -62,7 +62,7 @@ import json, os, random, signal, sys, time
 from pathlib import Path
 from support.homes import PROVENANCE
 from support.reports import BLUEPRINTS
-from support.streams import stream_bus
+from support.redis_buses import stream_bus
 from simic.contracts.config import IngestConfig
 from simic.ingestion.ingest import ingest
 from simic.runtime.clock import utc_now
@@ -157,7 +157,7 @@ def test_the_server_killed_and_restarted_fifty_times_under_load(home: Home, serv
     failures: list[BaseException] = []
 
     def produce() -> None:
-        bus = SpillingBus(SpoolBus(home.spool), stream_bus(server, "producer"), home.locks)
+        bus = SpoolFallbackBus(SpoolBus(home.spool), stream_bus(server, "producer"), home.locks)
         try:
             while not is_over.is_set():
                 reports = episode(len(sent))
@@ -187,7 +187,7 @@ def test_the_server_killed_and_restarted_fifty_times_under_load(home: Home, serv
     for thread in threads:
         thread.start()
     stream = stream_bus(server, "consumer", connect_attempts=6)
-    bus = SpillingBus(SpoolBus(home.spool), stream, home.locks)
+    bus = SpoolFallbackBus(SpoolBus(home.spool), stream, home.locks)
     stumbles, lost = 0, 0
     while any(thread.is_alive() for thread in threads):
         try:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.forks import Victims, victims
+from support.forked_processes import Victims, victims
 from support.homes import drop
-from support.landed import report_ids, surroundings
+from support.lake_contents import report_ids, surroundings
 from support.reports import episode, episodes
 
 from simic.runtime.settings import Home

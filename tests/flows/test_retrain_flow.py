@@ -9,15 +9,20 @@ import subprocess
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, NoReturn
+from uuid import UUID
 
 import pytest
-from support import stand_in
-from support.stand_in import StandInApp, UnrecordedApp, calls
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactCollectionFilter, ArtifactCollectionFilterKey
+from support import fake_stages
+from support.fake_stages import calls
 
-import tasks.session
 from flows.retrain import run
-from simic.contracts.errors import ConfigError, TrainingFailure, TransientError
+from simic.app.container import Container
+from simic.contracts.errors import ConfigError, TrainingError, TransientError
 from simic.contracts.receipts import RunReceipt
+from simic.registry.mlflow_store import open_client
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Advance, NoProgress
 from simic.runtime.settings import Home, load_profile
@@ -25,9 +30,9 @@ from simic.runtime.settings import Home, load_profile
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
 CHILD = """
-import tasks.session
-from support.stand_in import UnrecordedApp
-tasks.session.App = UnrecordedApp
+import pytest
+from support import fake_stages
+fake_stages.install(pytest.MonkeyPatch(), has_registry=False)
 from flows.retrain import run
 run(profile="quick", seed=0)
 """
@@ -38,7 +43,16 @@ WHOLE_RUN = [*FIRST_RUN, "record", "promote", "publish"]
 
 @pytest.fixture(autouse=True)
 def _stood_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks.session, "App", UnrecordedApp)
+    fake_stages.install(monkeypatch, has_registry=False)
+
+
+def shown_artifact(key: str) -> str:
+    """The newest artifact of a key, as the Prefect UI shows it."""
+    with get_client(sync_client=True) as client:
+        (found,) = client.read_latest_artifacts(
+            artifact_filter=ArtifactCollectionFilter(key=ArtifactCollectionFilterKey(any_=[key]))
+        )
+    return str(found.data)
 
 
 class Told(NoProgress):
@@ -62,24 +76,27 @@ def _run(seed: int = 0) -> RunReceipt:
 
 def _killed_at(place: str, environment: dict[str, str]) -> None:
     child = subprocess.run(
-        [sys.executable, "-c", CHILD], env={**environment, stand_in.KILL: place}, capture_output=True, text=True
+        [sys.executable, "-c", CHILD], env={**environment, fake_stages.KILL: place}, capture_output=True, text=True
     )
     assert child.returncode == -9, child.stderr
 
 
 def test_a_run_that_could_not_be_judged_does_not_begin(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_app: UnrecordedApp) -> None:
+    def refuse(_container: Container) -> None:
         raise ConfigError("the plan book is outdated")
 
-    monkeypatch.setattr(UnrecordedApp, "check_baselines", refuse)
+    monkeypatch.setattr("simic.app.runs.check_baselines", refuse)
     with pytest.raises(ConfigError, match="plan book is outdated"):
         _run()
     assert calls(home) == []
 
 
-def test_from_nothing_to_a_champion_to_the_next_and_to_a_rejection(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_nothing_to_a_champion_to_the_next_and_to_a_rejection(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """With the real gate, registry and publication."""
-    monkeypatch.setattr(tasks.session, "App", StandInApp)
+    caplog.set_level("INFO", "simic.run")
+    fake_stages.install(monkeypatch)
     first = _run()
     asked = calls(home)
     assert _stages(asked) == FIRST_RUN
@@ -106,16 +123,44 @@ def test_from_nothing_to_a_champion_to_the_next_and_to_a_rejection(home: Path, m
     assert second.start_digest == first.version.digest
     assert second.version is not None
 
-    monkeypatch.setenv(stand_in.REJECT, "1")
+    monkeypatch.setenv(fake_stages.REJECT, "1")
     third = _run()
     assert not third.decision.accepted
     assert third.version is None
     assert third.publication is None
-    registry = StandInApp(Home(home), load_profile("quick"), 0).registry
+    registry = Container(Home(home), load_profile("quick"), 0).registry
     present = registry.champion()
     assert present is not None
     assert present.digest == second.version.digest, "a rejection leaves the champion alone"
     assert registry.find("models:/tamiyo@candidate").digest == third.decision.policy_digest
+
+    candidate = registry.find("models:/tamiyo@candidate")
+    tags = open_client(Home(home).tracking_uri).get_run(candidate.mlflow_run_id).data.tags
+    with get_client(sync_client=True) as client:
+        assert client.read_flow_run(UUID(tags["flow_run"])).state_name == "Rejected"
+
+    assert "ingest: 20 landed, 0 refused" in caplog.messages
+    assert "round 1 of 1: ingest: 20 landed, 0 refused" in caplog.messages
+    assert any(line.startswith("decide: rejected: ") for line in caplog.messages)
+    shown = shown_artifact("champion")
+    assert f"Live: version **{second.version.semantic_version}**" in shown
+    assert f"`{second.version.digest}`" in shown
+    assert f"`{third.decision.policy_digest}`" in shown
+    assert "it was rejected: " in shown
+
+
+def test_artifacts_that_prefect_does_not_take_fail_no_run_and_are_named_in_its_log(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_content: object, **_named: object) -> NoReturn:
+        raise ConnectionError("the API is gone")
+
+    monkeypatch.setattr("tasks.artifacts.create_markdown_artifact", refuse)
+    monkeypatch.setattr("tasks.artifacts.create_table_artifact", refuse)
+    assert _run().version is not None
+    assert _stages(calls(home))[-1] == "publish"
+    found = [line for line in caplog.messages if "the API is gone" in line]
+    assert [line.split()[2] for line in found] == ["proof", "gate", "promoted", "champion"]
 
 
 def test_what_is_shown_is_numbered_by_rounds_of_own_episodes(home: Path) -> None:
@@ -166,22 +211,60 @@ def test_a_stage_whose_files_were_damaged_is_done_again_with_all_that_follows(
     assert receipt.decision.accepted
 
 
+def test_stored_results_edited_between_a_kill_and_the_resumption_decide_nothing(
+    home: Path, child_environment: dict[str, str], prefect_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report and the decision as Prefect stored them, changed to that of a policy that passed."""
+    monkeypatch.setenv(fake_stages.REJECT, "1")
+    _killed_at("record 1", {**child_environment, fake_stages.REJECT: "1"})
+    before = calls(home)
+    (opened,) = (json.loads(line) for line in (home / "data" / "ledger" / "runs.jsonl").read_text().splitlines())
+    edited = [_accept(path) for path in (prefect_server.home / "storage").glob(f"*-{opened['token']}-*")]
+    assert edited.count(True) == 2, "the stored report and the stored decision"
+
+    receipt = _run()
+
+    assert receipt.is_resumed
+    assert not receipt.decision.accepted
+    assert _stages(calls(home)[len(before) :]) == ["validate", "record"]
+
+
+def _accept(path: Path) -> bool:
+    """Make a stored report or decision say that the policy passed; whether it was one."""
+    stored = json.loads(path.read_text())
+    result = json.loads(stored.get("result", "null"))
+    data = result.get("data") if isinstance(result, dict) else None
+    if not isinstance(data, dict):
+        return False
+    if data["stage"] == "validate":
+        for estimate in data["differences"].values():
+            estimate.update(lower=5.0, mean=6.0, upper=7.0)
+    elif data["stage"] == "gate":
+        data["accepted"] = True
+        for criterion in data["criteria"]:
+            criterion["verdict"] = "PASS"
+    else:
+        return False
+    path.write_text(json.dumps({**stored, "result": json.dumps(result)}))
+    return True
+
+
 def test_a_verdict_of_its_own_ends_a_run_and_is_not_tried_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(stand_in.FAIL, "train 1")
-    with pytest.raises(TrainingFailure, match="never commits"):
+    monkeypatch.setenv(fake_stages.FAIL, "train 1")
+    with pytest.raises(TrainingError, match="never commits"):
         _run()
     assert _stages(calls(home)) == FIRST_RUN[:4]
-    monkeypatch.delenv(stand_in.FAIL)
+    monkeypatch.delenv(fake_stages.FAIL)
     assert not _run().is_resumed
 
 
 def test_a_bug_ends_a_run_too_and_the_next_one_begins_anew_on_other_hosts(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(stand_in.BREAK, "train 1")
+    monkeypatch.setenv(fake_stages.BREAK, "train 1")
     with pytest.raises(KeyError, match="a bug"):
         _run()
-    monkeypatch.delenv(stand_in.BREAK)
+    monkeypatch.delenv(fake_stages.BREAK)
     begun = calls(home)
 
     receipt = _run()
@@ -193,8 +276,8 @@ def test_a_bug_ends_a_run_too_and_the_next_one_begins_anew_on_other_hosts(
 
 
 def test_what_is_transient_leaves_the_run_open(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.stages.train.retries", 0)
-    monkeypatch.setenv(stand_in.STUMBLE, "train 1")
+    monkeypatch.setattr("tasks.stages.train.task.retries", 0)
+    monkeypatch.setenv(fake_stages.STUMBLE, "train 1")
     with pytest.raises(TransientError, match="busy"):
         _run()
     begun = calls(home)
@@ -209,7 +292,7 @@ def test_a_full_disk_leaves_the_run_open(home: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "weights.safetensors")
 
     with monkeypatch.context() as patch:
-        patch.setattr(UnrecordedApp, "train_round", full)
+        patch.setattr("simic.app.training.train_round", full)
         with pytest.raises(TransientError, match=r"No space left on device: weights\.safetensors; make space"):
             _run()
     begun = calls(home)
@@ -218,8 +301,8 @@ def test_a_full_disk_leaves_the_run_open(home: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_is_transient_is_tried_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(stand_in.STUMBLE, "ingest 1")
-    monkeypatch.setattr("tasks.stages.ingest.retry_delay_seconds", [0.0, 0.0])
+    monkeypatch.setenv(fake_stages.STUMBLE, "ingest 1")
+    monkeypatch.setattr("tasks.stages.ingest.task.retry_delay_seconds", [0.0, 0.0])
     receipt = _run()
     assert _stages(calls(home))[:4] == ["collect", "ingest", "ingest", "curate"]
     assert receipt.decision.accepted

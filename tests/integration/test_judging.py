@@ -7,27 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.judged import SIGNER, evidence_of
-from support.store import furnished_home
+from support.judged_candidates import SIGNER, evidence_of
+from support.mlflow_databases import furnished_home
 
-from simic.contracts.config import NetworkConfig, RunConfig, TrialConfig, WorldConfig
-from simic.contracts.errors import GateRejected, IntegrityError
+from simic.contracts.config import GateConfig, NetworkConfig, RunConfig, TrialConfig, WorldConfig
+from simic.contracts.errors import GateRejectedError, IntegrityError
 from simic.contracts.receipts import Provenance, TrainingReport, ValidationReport, Verdict
 from simic.contracts.splits import Split, split_of
 from simic.controllers.network import NetworkShape, PolicyNetwork
-from simic.controllers.store import describe, save_policy
-from simic.hosts.catalogue import blueprint_names
-from simic.registry.catalogue import Registry
-from simic.registry.recording import Evidence
+from simic.controllers.policy_files import describe, save_policy
+from simic.hosts.plugins import blueprint_names
+from simic.registry.mlflow_run import CandidateRecord
+from simic.registry.registry import Registry
 from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
 from simic.trust.seal import seal
 from simic.validation.gate import decide
-from simic.validation.report import OPPONENTS, episodes_planned, judging_hosts, validate
+from simic.validation.report import COMPARISON_CONTROLLERS, episodes_planned, held_out_count, held_out_hosts, validate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CONFIG = RunConfig(
-    world=WorldConfig(horizon=6, workers=1), trial=TrialConfig(hosts_per_family=2, bootstrap_samples=200)
+    world=WorldConfig(horizon=6, workers=1),
+    trial=TrialConfig(hosts_per_family=2, bootstrap_samples=200),
+    gate=GateConfig(min_episodes=10),
 )
 PROVENANCE = Provenance("0.1.0+0", "c" * 64, 0)
 
@@ -57,7 +59,9 @@ def judge(
         training,
         None if champion is None else Path(champion.path),
         CONFIG.model_copy(update={"world": CONFIG.world.model_copy(update=world)}),
+        champion_digest=None if champion is None else champion.digest,
         keyring=place.keys,
+        plans=place.plans,
         figures=place.runs / "figures",
         provenance=PROVENANCE,
         clock=lambda: NOW,
@@ -67,14 +71,14 @@ def judge(
 def test_a_policy_that_knows_nothing_is_tried_judged_recorded_and_turned_away(place: Home) -> None:
     training = untrained(place, 0)
     report = judge(place, training)
-    assert [trial.controller for trial in report.trials.controllers] == [*OPPONENTS, "candidate"]
-    assert set(report.differences) == set(OPPONENTS)
+    assert [trial.controller for trial in report.trials.controllers] == [*COMPARISON_CONTROLLERS, "candidate"]
+    assert set(report.differences) == set(COMPARISON_CONTROLLERS)
     assert report.probes == {"determinism_mismatches": 0.0}
     assert {split_of("benchmark", key) for key in report.trials.host_keys} == {Split.TEST}
     assert all(Path(path).read_bytes().startswith(b"\x89PNG") for path in report.figures.values())
     assert set(report.figures) == {"paired_differences", "action_timeline", "learning_curves"}
 
-    decision = decide(report, CONFIG.gate, min_commit_rate=0.02, provenance=PROVENANCE, now=NOW)
+    decision = decide(report, GateConfig(), trial=CONFIG.trial, min_commit_rate=0.02, provenance=PROVENANCE, now=NOW)
     verdicts = {criterion.name: criterion.verdict for criterion in decision.criteria}
     assert not decision.accepted
     assert verdicts["episodes"] is Verdict.FAIL
@@ -82,12 +86,21 @@ def test_a_policy_that_knows_nothing_is_tried_judged_recorded_and_turned_away(pl
     assert verdicts["determinism_mismatches"] is Verdict.PASS
     assert verdicts["commit_rate"] is Verdict.MISSING
 
-    registry = Registry(place, Keyring(place.keys), clock=lambda: NOW)
+    registry = Registry(place, Keyring(place.keys), signer=lambda: SIGNER, clock=lambda: NOW)
     snapshot = evidence_of(place, Path(training.path), training.digest).snapshot
-    version = registry.record(Evidence(training, report, decision, snapshot, CONFIG))
-    with pytest.raises(GateRejected):
-        registry.promote(version, decision)
+    version = registry.record(CandidateRecord(training, report, decision, snapshot, CONFIG))
+    with pytest.raises(GateRejectedError):
+        registry.promote(version, report, decision)
     assert registry.champion() is None
+
+
+def test_another_sealed_policy_in_the_place_of_the_candidate_or_the_champion_is_not_judged(place: Home) -> None:
+    """Both are whole and sealed by a trusted key; only the digest tells them apart."""
+    training, other = untrained(place, 0), untrained(place, 1)
+    with pytest.raises(IntegrityError, match="expected digest"):
+        judge(place, training.model_copy(update={"path": other.path}))
+    with pytest.raises(IntegrityError, match="expected digest"):
+        judge(place, training, champion=other.model_copy(update={"path": training.path}))
 
 
 def test_the_champion_as_its_own_candidate_differs_by_nothing_and_is_turned_away(place: Home) -> None:
@@ -97,7 +110,7 @@ def test_the_champion_as_its_own_candidate_differs_by_nothing_and_is_turned_away
     difference = report.differences["champion"]
     assert (difference.mean, difference.lower, difference.upper) == (0.0, 0.0, 0.0)
     gate = CONFIG.gate.model_copy(update={"min_episodes": 1})
-    decision = decide(report, gate, min_commit_rate=0.0, provenance=PROVENANCE, now=NOW)
+    decision = decide(report, gate, trial=CONFIG.trial, min_commit_rate=0.0, provenance=PROVENANCE, now=NOW)
     verdicts = {criterion.name: criterion.verdict for criterion in decision.criteria}
     assert verdicts["return_over_champion"] is Verdict.FAIL
     assert verdicts["test_accuracy_regression"] is Verdict.PASS
@@ -110,7 +123,7 @@ def test_judging_again_gives_the_same_evidence_and_the_same_decision(place: Home
     assert first.trials.controllers == second.trials.controllers
     assert first.differences == second.differences
     digests = {
-        decide(report, CONFIG.gate, min_commit_rate=0.02, provenance=PROVENANCE, now=NOW).digest
+        decide(report, CONFIG.gate, trial=CONFIG.trial, min_commit_rate=0.02, provenance=PROVENANCE, now=NOW).digest
         for report in (first, second)
     }
     assert len(digests) == 1
@@ -118,12 +131,12 @@ def test_judging_again_gives_the_same_evidence_and_the_same_decision(place: Home
 
 def test_l14_no_policy_is_judged_on_the_hosts_that_selected_its_predecessor(place: Home) -> None:
     world, trial = CONFIG.world, CONFIG.trial
-    one, other = (judging_hosts(digest * 64, world, trial) for digest in "0f")
-    assert one == judging_hosts("0" * 64, world, trial)
+    one, other = (held_out_hosts(digest * 64, world, trial, 10) for digest in "0f")
+    assert one == held_out_hosts("0" * 64, world, trial, 10)
     assert not {host.key for host in one} & {host.key for host in other}
     families = [host.family for host in one]
     assert {families.count(family) for family in families} == {trial.hosts_per_family}
-    assert episodes_planned(world, trial, has_champion=True) == 7 * len(one)
+    assert episodes_planned(CONFIG, place.plans, has_champion=True) == 7 * len(one)
 
 
 def test_a_policy_that_was_touched_is_not_even_tried(place: Home) -> None:
@@ -134,3 +147,16 @@ def test_a_policy_that_was_touched_is_not_even_tried(place: Home) -> None:
     weights.write_bytes(bytes(data))
     with pytest.raises(IntegrityError, match="differ from what was sealed"):
         judge(place, training)
+
+
+@pytest.mark.parametrize(
+    ("set_name", "per_family", "least", "hosts"),
+    [("benchmark", 32, 150, 160), ("benchmark", 2, 11, 15), ("cap", 16, 100, 100), ("cap", 16, 10, 16)],
+)
+def test_hosts_grow_until_the_gate_has_enough_of_them(set_name: str, per_family: int, least: int, hosts: int) -> None:
+    """A set of one family with 16 hosts could never pass a gate that asks for 100."""
+    world, trial = WorldConfig(set=set_name), TrialConfig(hosts_per_family=per_family)
+    found = held_out_hosts("5" * 64, world, trial, least)
+    assert len({host.key for host in found}) == held_out_count(world, trial, least) == hosts
+    families = [host.family for host in found]
+    assert len({families.count(family) for family in families}) == 1

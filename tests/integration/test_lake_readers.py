@@ -10,19 +10,19 @@ from itertools import pairwise
 from pathlib import Path
 
 from support.homes import drop, ingest_all
-from support.lakes import keeper
+from support.lakes import maintenance
 from support.reports import episodes
 
 from simic.lake.lake import open_lake
-from simic.lake.ledger import Ledger
-from simic.lake.operations import fold
+from simic.lake.log import fold
+from simic.ledgers.ledger import Ledger
 from simic.runtime.settings import Home
 
 READERS = 2
 READER = """
 import json, sys
 from pathlib import Path
-from simic.lake.catalogue import query
+from simic.catalogue.query import query
 from simic.runtime.settings import Home
 
 home, out, stop = Home(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3])
@@ -55,12 +55,12 @@ def test_readers_see_committed_states_only(tmp_path: Path) -> None:
         for turn in range(4):
             drop(home, f"d{turn}", episodes(range(3 * turn, 3 * turn + 3)))
             ingest_all(home, batch_reports=25)
-            keeper(home).compact()
+            maintenance(home).compact()
             everybody_asks(1)
             parts = open_lake(home).parts
-            keeper(home).retain(max_bytes=sum(part.size_bytes for part in parts[turn % 2 :]))
+            maintenance(home).retain(max_bytes=sum(part.size_bytes for part in parts[turn % 2 :]))
             everybody_asks(1)  # nobody reads the files of before any more
-            keeper(home).vacuum(grace_minutes=0)
+            maintenance(home).vacuum(grace_minutes=0)
         everybody_asks(1)
     finally:
         stop.touch()

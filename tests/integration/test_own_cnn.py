@@ -13,16 +13,21 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from support.scenes import make_scene
+from support.observations import make_scene
+from support.profiles import write_tiny_profile
 
 from simic.contracts.config import NetworkConfig
+from simic.contracts.controllers import PlanBook
 from simic.controllers.features import encode
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
-from simic.controllers.store import describe, save_policy
-from simic.hosts.catalogue import blueprint_names
-from simic.hosts.keys import STANDARD
+from simic.controllers.plans import PLANS_DIRECTORY
+from simic.controllers.policy_files import describe, save_policy
+from simic.hosts.host_sets import STANDARD
+from simic.hosts.plugins import blueprint_names
+from simic.trust.canonical import digest_of
 from simic.trust.keys import Keyring, Signer
 from simic.trust.seal import seal
+from simic.validation.report import COMPARISON_CONTROLLERS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "own_cnn"
@@ -38,6 +43,21 @@ for line in json.loads(sys.argv.pop()):
         if end.code:
             raise
 """
+SEARCH = """
+import sys
+from functools import partial
+from simic.cli import main
+from simic.validation.baselines import search
+from simic.validation.baselines.halving import Rung
+plans = search.single_seeds
+search.single_seeds = lambda *world: plans(*world)[::24]
+search.SearchSettings = partial(
+    search.SearchSettings, plan_rungs=(Rung(1_000, 1),), rule_candidates=2, rule_rungs=(Rung(1_000, 1),),
+    extension_rungs=(Rung(1, 1),), duel_hosts=2, confirm_hosts=2,
+)
+main()
+"""
+"""The verb, with fewer candidates and hosts than it takes by itself."""
 
 
 class Place(NamedTuple):
@@ -53,6 +73,19 @@ class Place(NamedTuple):
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    def verb(self, *arguments: str | Path, code: int = 0) -> str:
+        """The installed command; what it printed on stdout."""
+        command = Path(sys.executable).with_name("simic")
+        done = subprocess.run([command, *arguments], env=self.environment, check=False, capture_output=True, text=True)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def fresh(self, home: Path) -> Place:
+        """The same machine with nothing in its home but a tiny recipe."""
+        home.mkdir()
+        write_tiny_profile(home / "tiny.toml", 0, 8, world_set="own_cnn", horizon=4, min_experiences=20, min_episodes=3)
+        return self._replace(environment={**self.environment, "SIMIC_HOME": str(home)})
 
     def simic(self, *lines: list[str]) -> list[dict[str, Any]]:
         """Verbs one after the other; their receipts."""
@@ -103,7 +136,8 @@ def test_the_example_is_grown_under_a_policy_and_compared(place: Place) -> None:
     table = place.python(EXAMPLE / "compare.py", "--policy", str(place.policy), *few)
     assert "2 hosts of set own_cnn" in table
     rows = {line.split()[0]: line for line in table.splitlines() if "%" in line}
-    assert set(rows) >= {"random", "heuristic", "schedule", str(place.policy)}
+    assert set(rows) >= {"random", "heuristic", "schedule", "policy"}
+    assert str(place.policy) not in table, "a path would push the numbers off the screen"
 
 
 def test_verbs_know_the_familys_name_as_a_set(place: Place) -> None:
@@ -118,6 +152,41 @@ def test_verbs_know_the_familys_name_as_a_set(place: Place) -> None:
     assert (ingested["landed"], ingested["quarantined"]) == (30, 0)
     assert trials["families"] == ["own_cnn"] * 2
     assert [row["illegal_actions"] for row in trials["controllers"]] == [0, 0, 0]
+
+
+def test_a_fresh_home_trains_and_judges_on_the_own_set_without_a_book_and_then_with_one(
+    place: Place, tmp_path: Path
+) -> None:
+    """Nothing is written into the package, and the decision says what it lacks for want of a plan book."""
+    home = tmp_path / "fresh"
+    fresh = place.fresh(home)
+    before = sorted(PLANS_DIRECTORY.iterdir())
+    recipe = ("--profile", home / "tiny.toml", "--json")
+    run = json.loads(fresh.verb("run", *recipe, code=3))
+    trials, decision = run["validation"]["trials"], run["decision"]
+    assert [row["controller"] for row in trials["controllers"]] == ["wait", "random", "heuristic", "candidate"]
+    assert (trials["plans_digest"], trials["without_book"]) == (None, ["heuristic", "blind", "oracle"])
+    assert len(set(trials["host_keys"])) == 3, "more than hosts_per_family, because the gate asks for 3"
+    criteria = {line["name"]: line for line in decision["criteria"]}
+    assert criteria["episodes"]["verdict"] == "PASS"
+    assert criteria["plan_book"]["evidence"].endswith("`simic plans search --set own_cnn` makes one")
+    assert "default rules" in criteria["return_over_heuristic"]["evidence"]
+    assert "return_over_blind" not in criteria
+
+    fresh.python("-c", SEARCH, "plans", "search", "--profile", home / "tiny.toml")
+    book = PlanBook.model_validate_json((home / "data" / "plans" / "own_cnn.json").read_bytes())
+    assert book.set == "own_cnn"
+    assert sorted(PLANS_DIRECTORY.iterdir()) == before
+    query = "SELECT evidence FROM gates WHERE criterion = 'plan_book'"
+    found, asked = fresh.simic(["validate", "--profile", str(home / "tiny.toml")], ["sql", query])
+    assert ["no comparison with blind" in row["evidence"] for row in asked] == [True]
+    report = found["trials"]
+    assert [row["controller"] for row in report["controllers"]] == [*COMPARISON_CONTROLLERS, "candidate"]
+    assert (report["plans_digest"], report["without_book"]) == (digest_of(book), [])
+    assert report["host_keys"] == trials["host_keys"]
+    criteria = {line["name"]: line for line in json.loads(fresh.verb("promote", *recipe, code=3))["criteria"]}
+    assert criteria["plan_book"]["evidence"] == f"plan book {digest_of(book)[:12]} of set own_cnn"
+    assert criteria["return_over_blind"]["value"] is not None
 
 
 def test_the_page_shows_what_is_run_here() -> None:

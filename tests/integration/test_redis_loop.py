@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.redis_buses import TOPIC
 from support.redis_server import RedisProcess
-from support.streams import TOPIC
 from typer.testing import CliRunner
 
-from simic.app import App
+from simic.app import data, training
+from simic.app.container import Container
+from simic.app.doctor import open_doctor
 from simic.bus.codec import decode, envelop, unwrap
-from simic.bus.protocol import POLICY_UPDATES
+from simic.catalogue.query import query
 from simic.cli.main import app as command
 from simic.contracts.base import Contract
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import TransientError
 from simic.contracts.lake import Check, Health
-from simic.lake.catalogue import query
+from simic.contracts.names import POLICY_UPDATES
 from simic.publication.outbox import Outbox
 from simic.runtime.clock import utc_now
 from simic.runtime.settings import Home, load_profile
@@ -38,8 +40,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisPro
         yield process
 
 
-def open_app(root: Path, workers: int = 1, **more: Any) -> App:
-    return App(Home(root), load_profile("quick", {**SETTINGS, "world.workers": workers}), 0, **more)
+def open_app(root: Path, workers: int = 1, **more: Any) -> Container:
+    return Container(Home(root), load_profile("quick", {**SETTINGS, "world.workers": workers}), 0, **more)
 
 
 def simic(*words: str) -> Any:
@@ -55,9 +57,9 @@ def as_person(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def redis_findings(app: App) -> dict[str, Check]:
+def redis_findings(app: Container) -> dict[str, Check]:
     """What the doctor finds wrong with Redis."""
-    checks = app.doctor().examine().checks
+    checks = open_doctor(app).examine().checks
     return {check.name: check for check in checks if "redis" in check.name and check.health is not Health.HEALTHY}
 
 
@@ -69,14 +71,14 @@ def test_workers_report_to_redis_and_the_same_rows_land_as_through_the_spool(
     server: RedisProcess, home: Path, tmp_path: Path
 ) -> None:
     app = open_app(home, workers=2)
-    collected = app.collect("random", KEYS)
+    collected = training.collect(app, "random", KEYS)
     assert (server.client.xlen(TOPIC), list(app.home.spool.rglob("*.jsonl*"))) == (16, [])
-    receipt = app.ingest()
+    receipt = data.ingest(app)
     assert (receipt.read, receipt.landed) == (16, 16)
     assert (receipt.retried, receipt.dead_lettered, receipt.lost, receipt.lag) == (0, 0, 0, 0)
     spooled = open_app(tmp_path / "spooled", spool=tmp_path / "mine")
-    assert spooled.collect("random", KEYS).reports_digest == collected.reports_digest
-    last = spooled.ingest()
+    assert training.collect(spooled, "random", KEYS).reports_digest == collected.reports_digest
+    last = data.ingest(spooled)
     assert server.client.xlen(TOPIC) == 16, "a directory that is named is meant, whatever the environment says"
     assert (last.landed, last.retried, last.dead_lettered, last.lost, last.lag) == (16, 0, 0, 0, 0)
     assert reports(app.home) == reports(spooled.home)
@@ -85,11 +87,11 @@ def test_workers_report_to_redis_and_the_same_rows_land_as_through_the_spool(
 def test_collecting_goes_on_without_redis_and_ingesting_says_what_is_wrong(server: RedisProcess, home: Path) -> None:
     server.kill()
     app = open_app(home)
-    app.collect("wait", KEYS)
+    training.collect(app, "wait", KEYS)
     with pytest.raises(TransientError, match=f"Redis at 127.0.0.1:{server.port}/0 is away"):
-        app.ingest()
+        data.ingest(app)
     server.start()
-    assert app.ingest().landed == 16
+    assert data.ingest(app).landed == 16
 
 
 def test_events_of_the_outbox_travel_on_redis_once(server: RedisProcess, home: Path) -> None:
@@ -98,18 +100,19 @@ def test_events_of_the_outbox_travel_on_redis_once(server: RedisProcess, home: P
 
     app, now = open_app(home), utc_now()
     event = envelop(News(text="x"), type_="innovation.policy_update", source="simic", created_at=now)
-    outbox = Outbox(app.home.outbox)
+    outbox = Outbox(app.home.outbox, lambda _event: None)
     outbox.add(event)
-    assert outbox.flush(app.bus, POLICY_UPDATES) == [event]
-    assert outbox.flush(app.bus, POLICY_UPDATES) == []
-    (delivery,) = app.bus.claim(POLICY_UPDATES)
+    bus = app.open_bus()
+    assert outbox.flush(bus, POLICY_UPDATES) == [event]
+    assert outbox.flush(bus, POLICY_UPDATES) == []
+    (delivery,) = bus.claim(POLICY_UPDATES)
     (line,) = delivery.open(1 << 20)
     assert unwrap(decode(EventEnvelope, line.data), News) == News(text="x")
     assert server.client.xrange(POLICY_UPDATES)[0][1][b"type"] == b"innovation.policy_update"
 
 
 def test_an_operator_sees_what_waits_and_gives_dead_letters_another_life(server: RedisProcess, home: Path) -> None:
-    open_app(home).collect("wait", KEYS)
+    training.collect(open_app(home), "wait", KEYS)
     server.client.xadd(TOPIC, {"payload": b"\xff{", "type": "?"})
     reports_topic, updates_topic = simic("bus", "status")
     assert reports_topic == {
@@ -129,13 +132,13 @@ def test_an_operator_sees_what_waits_and_gives_dead_letters_another_life(server:
 
 def test_what_was_spilled_is_sent_on_by_a_verb_of_its_own(server: RedisProcess, home: Path) -> None:
     server.kill()
-    open_app(home).collect("wait", KEYS)
+    training.collect(open_app(home), "wait", KEYS)
     few = ("-o", "bus.connect_attempts=1")
     away = as_person("bus", "forward", *few)
     assert away.returncode == 4
     assert "is away" in away.stderr and "Traceback" not in away.stderr
     server.start()
-    files = open_app(home).bus.status(TOPIC).spilled
+    files = open_app(home).open_bus().status(TOPIC).spilled
     assert simic("bus", "forward", "--limit", "1") == {"forwarded": 1, "waiting": files - 1}
     assert simic("bus", "forward") == {"forwarded": files - 1, "waiting": 0}
     assert "forwarded 0 files, 0 wait" in as_person("bus", "forward").stdout
@@ -143,27 +146,28 @@ def test_what_was_spilled_is_sent_on_by_a_verb_of_its_own(server: RedisProcess, 
     server.kill()
     assert as_person("bus", "forward", *few).returncode == 4, "also if nothing waits"
     server.start()
-    assert open_app(home).ingest().landed == 16
+    assert data.ingest(open_app(home)).landed == 16
 
 
 def test_the_doctor_looks_at_redis_and_changes_nothing_there(server: RedisProcess, home: Path) -> None:
     app = open_app(home)
     assert redis_findings(app) == {}
-    app.bus.put(TOPIC, "a", [b"{}", b"{}"])
+    bus = app.open_bus()
+    bus.put(TOPIC, "a", [b"{}", b"{}"])
     server.client.xadd(TOPIC, {"payload": b"\xff{", "type": "?"})
     assert redis_findings(app) == {}, "what waits is no fault"
-    list(app.bus.claim(TOPIC))
-    app.bus.put(TOPIC, "b", [b"{}"])
+    list(bus.claim(TOPIC))
+    bus.put(TOPIC, "b", [b"{}"])
     server.client.xtrim(TOPIC, maxlen=0, approximate=False)
     before = server.client.dump(TOPIC)
-    found = {check.name: check for check in app.doctor().examine().checks}
+    found = {check.name: check for check in open_doctor(app).examine().checks}
     assert found["redis"].found == f"127.0.0.1:{server.port}/0 answers"
     assert found["redis pending"].found.startswith("2 are delivered")
     assert found["redis waiting"].found.startswith("0 entries")
     assert (found["redis dead letters"].health, found["redis lost"].health) == (Health.DAMAGED, Health.LOST)
     assert found["redis dead letters"].found.startswith("1 ") and found["redis lost"].found.startswith("1 ")
     assert server.client.dump(TOPIC) == before
-    app.ingest()
+    data.ingest(app)
     assert redis_findings(app).keys() == {"redis dead letters"}, "an ingest counts what was lost"
     done = as_person("doctor")
     assert done.returncode == 5
@@ -179,6 +183,7 @@ def test_a_redis_that_cannot_be_used_is_a_finding_and_nobody_reads_the_password(
     monkeypatch.setenv("REDIS_URL", urls[fault])
     if fault == "away":
         server.kill()
+    Home(home).create()
     done = as_person("doctor", "--repair")
     assert done.returncode == 5
     assert "s3cret" not in done.stdout + done.stderr
@@ -189,6 +194,7 @@ def test_a_redis_that_cannot_be_used_is_a_finding_and_nobody_reads_the_password(
 
 
 def test_there_is_nothing_to_forward_or_to_examine_where_the_spool_is_the_bus(home: Path) -> None:
+    Home(home).create()
     done = as_person("bus", "forward")
     assert (done.returncode, done.stdout) == (2, "")
     assert "REDIS_URL" in done.stderr
@@ -197,6 +203,7 @@ def test_there_is_nothing_to_forward_or_to_examine_where_the_spool_is_the_bus(ho
 
 
 def test_the_spool_has_a_status_too(home: Path) -> None:
+    Home(home).create()
     topics = simic("bus", "status")
     assert [topic["transport"] for topic in topics] == [f"spool {home / 'data/spool'}"] * 2
     assert simic("bus", "dead-letters") == []

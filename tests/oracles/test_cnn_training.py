@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simic.hosts.keys import SETS
+from simic.hosts.host_sets import SETS
 
 
 @pytest.fixture(scope="module")

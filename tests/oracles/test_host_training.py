@@ -9,12 +9,12 @@ from peers.grouped import Grouped
 from peers.in_turn import InTurn, ReferenceHost, flatten
 from peers.scene import KINDS, Cast, Role
 from peers.vmapped import Vmapped
-from support.grown import action, ensemble, stack, waits
+from support.ensembles import action, ensemble, stack, waits
 
 from simic.contracts.actions import Op
-from simic.hosts import keys as host_keys
-from simic.hosts.catalogue import blueprint_names
-from simic.hosts.protocols import Part
+from simic.hosts import host_sets as host_keys
+from simic.hosts.interfaces import DataSplit
+from simic.hosts.plugins import blueprint_names
 
 SET = "benchmark"
 
@@ -60,7 +60,7 @@ def test_incubating_then_blending(name: str, slot: int) -> None:
         if theirs and not epoch:
             _close(ours[: sum(map(len, theirs))], torch.cat(theirs))
     loss, accuracy, without = host.evaluate([role])
-    measured = grown._evaluate(Part.VALIDATION, grown._slots["alpha"])
+    measured = grown._evaluate(DataSplit.VALIDATION, grown._slots["alpha"])
     assert measured.loss[0] == pytest.approx(loss, rel=5e-3)
     assert measured.accuracy[0] == pytest.approx(accuracy, abs=3.1 / 450)
     assert measured.accuracy_without[0, slot] == pytest.approx(without[slot], abs=3.1 / 450)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.grown import action, ensemble, prove, stack
-from support.modules import grown_modules, install, modules_of
+from support.custom_hosts import grown_modules, install, modules_of
+from support.ensembles import action, ensemble, prove, stack
 from torch import Tensor, nn
 
 from simic.contracts.actions import Op
 from simic.contracts.state import LayerKind
-from simic.hosts.catalogue import blueprint_names
+from simic.hosts.batched.data import host_samples
+from simic.hosts.batched.dataset import recipes_of
+from simic.hosts.batched.trunk import initial_weights
+from simic.hosts.custom import Layer, ModuleFamily, ModuleHost, Samples
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import SETS, STANDARD, HostSet, identify
-from simic.hosts.modules import Layer, ModuleFamily, ModuleHost, Samples
-from simic.hosts.protocols import Part
-from simic.hosts.stacked.cohort import recipes_of
-from simic.hosts.stacked.data import host_samples
-from simic.hosts.stacked.trunk import birth_of_hosts
+from simic.hosts.host_sets import SETS, STANDARD, HostSet, identify
+from simic.hosts.interfaces import DataSplit
+from simic.hosts.plugins import blueprint_names
 from simic.hosts.trunks.mlp import MlpTrunk
 
 KEY = 1
@@ -60,10 +60,10 @@ class Same(ModuleFamily):
     def host(self, key: int) -> ModuleHost:
         recipe = recipes_of(identify("benchmark", [key]))[0]
         assert (recipe.samples, recipe.label_noise, recipe.gain_blocks, recipe.is_linear) == (512, 0.0, (), True)
-        weights = birth_of_hosts(MlpTrunk([recipe]), np.array([key]))
+        weights = initial_weights(MlpTrunk([recipe]), np.array([key]))
         stem, *blocks, head = (part[0].clone() for part in weights.parts)
         module = nn.Sequential(Stem(stem), Block(*blocks[:2]), Block(*blocks[2:]), Head(head))
-        parts = [host_samples(key, recipe, part, MlpTrunk.inputs) for part in Part]
+        parts = [host_samples(key, recipe, part, MlpTrunk.inputs) for part in DataSplit]
         kinds = (LayerKind.STEM, LayerKind.BLOCK, LayerKind.BLOCK, LayerKind.HEAD)
         layers = tuple(Layer(str(index), kind, index < 3, is_linear=index == 0) for index, kind in enumerate(kinds))
         samples = (Samples(torch.from_numpy(one.inputs), torch.from_numpy(one.labels)) for one in parts)
@@ -107,8 +107,8 @@ def test_a_seed_incubates_blends_and_is_kept(name: str) -> None:
     ours, theirs = modules_of(own).seeds.parameters[0, 1], stack(stacked).seeds.parameters[0, 1]
     width = min(len(ours), len(theirs))
     torch.testing.assert_close(ours[:width], theirs[:width], rtol=0.05, atol=5e-3)
-    roles = np.array([[0.0, own._slots["alpha"][0, 1], 0.0]], dtype=np.float32)
-    measured = [grown._evaluate(Part.VALIDATION, roles) for grown in (stacked, own)]
+    assignment = np.array([[0.0, own._slots["alpha"][0, 1], 0.0]], dtype=np.float32)
+    measured = [grown._evaluate(DataSplit.VALIDATION, assignment) for grown in (stacked, own)]
     for field in ("accuracy_without", "error_without", "largest_share"):
         np.testing.assert_allclose(getattr(measured[1], field), getattr(measured[0], field), atol=2.5 / 450)
 

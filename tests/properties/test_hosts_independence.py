@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from support.grown import ensemble, random_actions, stack, waits
+from support.ensembles import ensemble, random_actions, stack, waits
 
 from simic.contracts.batches import STAGE_INDEX, Observations
 from simic.contracts.lifecycle import SeedStage
-from simic.hosts import counter_rng
-from simic.hosts.catalogue import blueprint_names
-from simic.hosts.counter_rng import Purpose
+from simic.hosts import rng
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import SETS, STANDARD, HostSet
+from simic.hosts.host_sets import SETS, STANDARD, HostSet
+from simic.hosts.plugins import blueprint_names
+from simic.hosts.rng import Purpose
 
 HORIZON = 10
 KEYS = list(range(100, 164))
@@ -26,7 +26,7 @@ History = dict[int, list[bytes]]
 
 def _uniforms(grown: Ensemble, epoch: int) -> NDArray[np.float64]:
     keys = np.array([host.key for host in grown.identities])
-    return counter_rng.uniforms(counter_rng.streams(keys, Purpose.CONTROLLER, 5, epoch), 7)
+    return rng.uniforms(rng.streams(keys, Purpose.CONTROLLER, 5, epoch), 7)
 
 
 def _bits(grown: Ensemble) -> list[list[bytes]]:

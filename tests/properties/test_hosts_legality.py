@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.grown import ensemble, random_actions
+from support.ensembles import ensemble, random_actions
 
 from simic.contracts.actions import HEADS, OPS, Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.errors import IllegalAction
-from simic.hosts.catalogue import blueprint_names
+from simic.contracts.errors import IllegalActionError
+from simic.hosts.action_masks import check_actions
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import SETS, STANDARD, HostSet
-from simic.hosts.legality import check_actions
+from simic.hosts.host_sets import SETS, STANDARD, HostSet
+from simic.hosts.plugins import blueprint_names
 
 
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -69,6 +69,6 @@ def test_drl_8_check_and_masks_agree_on_any_row(middle: Ensemble, data: st.DataO
     if is_legal:
         check_actions(rows, masks, keys)
     else:
-        with pytest.raises(IllegalAction, match=f"host {host}"):
+        with pytest.raises(IllegalActionError, match=f"host {host}"):
             check_actions(rows, masks, keys)
     assert value == rows[host, head]

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from support.homes import drop, ingest_all
 from support.reports import episode, line
 
-from simic.lake.catalogue import query
+from simic.catalogue.query import query
 from simic.runtime.settings import Home
 
 REPORTS = episode(1)[:6]
 GOOD = [line(report) for report in REPORTS]
 OTHER = [data.replace(b'"NEUTRAL"', b'"SUCCESS"', 1) for data in GOOD]
-LATER = [data.replace(b'"2026-', b'"2027-') for data in GOOD]
+LATER = [data.replace(b'"2026-', b'"2025-') for data in GOOD]
 BAD = [b"!", b"{}", GOOD[0][:-9], b"[" * 40, GOOD[1].replace(b'"step":1', b'"step":1e999')]
 
 MEANINGS = {

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.homes import NOW, drop, ingest_all
-from support.lakes import keeper, stored
+from support.lakes import maintenance, stored
 from support.reports import episode
 
 from simic.lake.lake import open_lake
@@ -59,23 +59,23 @@ class LakeTwin(RuleBasedStateMachine):
 
     @rule()
     def merge(self) -> None:
-        keeper(self.home, self.clock).compact()
+        maintenance(self.home, self.clock).compact()
 
     @rule(days=st.integers(1, 2))
     def drop_by_age(self, days: int) -> None:
-        keeper(self.home, self.clock).retain(max_age_days=days - 0.5)
+        maintenance(self.home, self.clock).retain(max_age_days=days - 0.5)
         self.live = [entry for entry in self.live if entry[1] > (self.now - timedelta(days=days)).day]
 
     @rule(share=st.sampled_from([0.0, 0.3, 0.6, 0.9]))
     def drop_by_bytes(self, share: float) -> None:
         parts = open_lake(self.home).parts
-        done = keeper(self.home, self.clock).retain(max_bytes=int(share * sum(part.size_bytes for part in parts)))
+        done = maintenance(self.home, self.clock).retain(max_bytes=int(share * sum(part.size_bytes for part in parts)))
         assert done.rows == sum(part.rows for part in parts[: done.parts_by_bytes])
         self.live = self.live[done.rows :]
 
     @rule(grace=st.sampled_from([0, 60]))
     def sweep(self, grace: int) -> None:
-        keeper(self.home, self.clock).vacuum(grace_minutes=grace)
+        maintenance(self.home, self.clock).vacuum(grace_minutes=grace)
 
     @invariant()
     def exactly_these_rows_in_this_order(self) -> None:

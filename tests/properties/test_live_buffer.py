@@ -17,14 +17,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support.batches import assert_same_batch, small_store
 
 from simic.contracts.config import ReplayConfig
-from simic.replay.live import LiveBuffer
-from simic.replay.store import GraphStore
+from simic.replay.dataset import GraphDataset
+from simic.replay.live.buffer import LiveBuffer
 
 CONFIG = ReplayConfig(capacity=70, ttl_s=100.0, max_mb=64, max_decay=0.9)
-_STORES: list[GraphStore] = []
+_STORES: list[GraphDataset] = []
 
 
-def stores() -> list[GraphStore]:
+def stores() -> list[GraphDataset]:
     """Made once; small enough that several fit, large enough that one pushes others out."""
     if not _STORES:
         with tempfile.TemporaryDirectory() as directory:

@@ -12,14 +12,14 @@ from support.snapshots import write_snapshot
 
 from simic.controllers.graph import GraphBatch
 from simic.replay.batch import SequenceBatch
-from simic.replay.store import GraphStore
+from simic.replay.dataset import GraphDataset
 
 __all__ = ["assert_same_batch", "assert_same_graphs", "small_store"]
 
 _SCRIPT = {0: "GERMINATE", 3: "PRUNE", 7: "GERMINATE", 9: "ADVANCE", 11: "FOSSILIZE"}
 
 
-def small_store(directory: Path, count: int = 12, *, first_key: int = 0) -> GraphStore:
+def small_store(directory: Path, count: int = 12, *, first_key: int = 0) -> GraphDataset:
     """Episodes of 2 to 20 steps, some of a learned controller, some pruning, some truncated."""
     reports = [
         report
@@ -34,7 +34,7 @@ def small_store(directory: Path, count: int = 12, *, first_key: int = 0) -> Grap
         )
     ]
     write_snapshot(directory, reports, split="train", change=narrowed)
-    return GraphStore.load(directory, blueprints=BLUEPRINTS)
+    return GraphDataset.load(directory, blueprints=BLUEPRINTS)
 
 
 def narrowed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from support.reports import BLUEPRINTS, line
 
-from simic.bus.spool import SpoolBus
+from simic.bus.factory import BusSpec
+from simic.bus.spool.bus import SpoolBus
 from simic.contracts.config import CurateConfig, IngestConfig
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import IngestReceipt, Provenance, SnapshotManifest
@@ -45,10 +46,11 @@ def drop(home: Home, name: str, rows: Iterable[FieldReport | Mapping[str, Any] |
 
 def ingest_all(home: Home, *, clock: Any = None, **settings: Any) -> IngestReceipt:
     """Lands what waits."""
+    config = IngestConfig(**settings)
     return ingest(
-        SpoolBus(home.spool),
+        BusSpec(home.spool, ingest=config).open_spool(),
         home,
-        IngestConfig(**settings),
+        config,
         frozenset(BLUEPRINTS),
         provenance=PROVENANCE,
         clock=clock or FixedClock(),

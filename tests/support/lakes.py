@@ -6,21 +6,21 @@ from typing import Any
 
 from support.homes import PROVENANCE, FixedClock
 
-from simic.app.keeping import Keeper
+from simic.catalogue.query import query
 from simic.contracts.config import LakeConfig
-from simic.lake.catalogue import query
 from simic.lake.lake import open_lake
+from simic.lake.maintenance import LakeMaintenance
 from simic.runtime.progress import NoProgress
 from simic.runtime.settings import Home
 
-__all__ = ["COUNT", "keeper", "report_ids", "stored"]
+__all__ = ["COUNT", "maintenance", "report_ids", "stored"]
 
 COUNT = "SELECT count(*) AS n, count(DISTINCT report_id) AS d FROM reports"
 
 
-def keeper(home: Home, clock: Any = None, **settings: Any) -> Keeper:
+def maintenance(home: Home, clock: Any = None, **settings: Any) -> LakeMaintenance:
     """With ``lake.*`` settings."""
-    return Keeper(home, LakeConfig(**settings), PROVENANCE.code_version, clock or FixedClock(), NoProgress())
+    return LakeMaintenance(home, LakeConfig(**settings), PROVENANCE.code_version, clock or FixedClock(), NoProgress())
 
 
 def report_ids(home: Home) -> list[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from support.champions import crown
 from support.homes import NOW, FixedClock, curate_all, drop, ingest_all, land
+from support.judged_candidates import SIGNER
 from support.reports import episode, episodes
 
-from simic.app.shelf import Shelf
+from simic.app.receipts import ReceiptStore
 from simic.contracts.receipts import (
     Criterion,
     GateDecision,
@@ -16,9 +18,11 @@ from simic.contracts.receipts import (
     SnapshotManifest,
     TrainingReport,
 )
-from simic.lake.ledger import Ledger
-from simic.lake.policies import CANDIDATES_LEDGER, GATES_LEDGER, POLICIES_LEDGER
+from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER
+from simic.ledgers.ledger import Ledger
 from simic.runtime.settings import Home
+from simic.trust.keys import Keyring
+from simic.trust.sealed_receipts import decision_digest
 
 __all__ = ["FIRST", "REJECTED", "SECOND", "judge", "make_history", "shelve_training"]
 
@@ -52,7 +56,7 @@ def shelve_training(home: Home, policy: str, snapshot: SnapshotManifest, start: 
         **_receipt(hour), digest=policy, path=str(home.policies / policy), snapshot_digest=snapshot.digest,
         start_digest=start, updates=3, episodes=20, passes=2.0, metrics={"policy_loss": 0.5}, curves_path="",
     )  # fmt: skip
-    Shelf(home.receipts, FixedClock(_moment(hour))).put(report, content=policy)
+    ReceiptStore(home, FixedClock(_moment(hour)), lambda: SIGNER, Keyring(home.keys)).save(report, content=policy)
 
 
 def judge(
@@ -67,17 +71,17 @@ def judge(
     ]  # fmt: skip
     gate = GateDecision(
         **_receipt(hour), policy_digest=policy, champion_digest=None, accepted=accepted, criteria=criteria,
-        digest=f"{hour:064x}",
+        digest=decision_digest(policy, None, snapshot.digest, criteria),
     )  # fmt: skip
     version = PolicyVersion(
         **_receipt(hour), name="tamiyo", number=number, semantic_version=f"1.0.{number - 1}", digest=policy,
         reference=f"models:/tamiyo/{number}", aliases=["candidate"], previous=None, snapshot_digest=snapshot.digest,
         gate_digest=gate.digest, mlflow_run_id=f"run{number}",
     )  # fmt: skip
-    for ledger, record in (
-        (CANDIDATES_LEDGER, version), (GATES_LEDGER, gate), *([(POLICIES_LEDGER, version)] if accepted else []),
-    ):  # fmt: skip
+    for ledger, record in ((CANDIDATES_LEDGER, version), (GATES_LEDGER, gate)):
         Ledger(home.ledger / ledger).append(record.model_dump(mode="json"))
+    if accepted:
+        crown(home, version)
     return gate
 
 

@@ -65,6 +65,16 @@ class RedisProcess:
             self._process.wait()
             self._process = None
 
+    def hang(self) -> None:
+        """SIGSTOP: the kernel takes connections and bytes for it, and it answers nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def _answers(self) -> bool:
         if self._is_tls:
             with socket.socket() as probe:

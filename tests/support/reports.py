@@ -72,6 +72,8 @@ def episode(
     for step in range(last + 1):
         op = script.get(step, "WAIT")
         state = _state(rng, step, horizon, seed_stage, values[: step + 1])
+        if op == "GERMINATE":
+            state["slots"][0] = {"stage": "DORMANT", "stage_epochs": 0}  # the rest after a prune is over
         rent = SEED_PARAMETERS if op == "GERMINATE" or seed_stage not in ("DORMANT", "PRUNED") else 0
         seed_stage = _STAGE_AFTER.get(op, seed_stage)
         is_last = step == last
@@ -188,7 +190,7 @@ def _state(
 ) -> dict[str, Any]:
     history = [float(x) for x in accuracies[-5:]]
     alive = stage not in ("DORMANT", "PRUNED")
-    return {
+    state = {
         "epoch": epoch,
         "horizon": horizon,
         "seeds_alive": int(alive),
@@ -209,6 +211,8 @@ def _state(
         },
         "hardware": {"device": "cpu", "threads": 1, "dtype": "float32"},
     }
+    state["train_loss_history"][-1:] = [state["train_loss"]] if epoch else []
+    return state
 
 
 def _slot(rng: np.random.Generator, stage: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import duckdb
 import pyarrow as pa
 
 from simic.contracts.rewards import RewardConfig
-from simic.curation.run import LAWS
-from simic.curation.statements import bound, load_statements, set_parameters
+from simic.curation.run import CONSTANTS
+from simic.curation.statements import load_statements, set_parameters, substitute_parameters
 
 __all__ = ["HORIZON", "WALK", "priced", "step_of"]
 
@@ -48,12 +48,12 @@ def priced(reward: Any = None, *, gamma: float = 0.99, rows: Iterable[dict[str, 
     """The rows with the terms of the family, in order."""
     reward = reward or RewardConfig()
     (statement,) = (item for item in load_statements(reward.family) if item.name == "family_terms")
-    parameters = {**reward.model_dump(exclude={"family"}), **LAWS, "gamma": gamma, "horizon": HORIZON}
+    parameters = {**reward.model_dump(exclude={"family"}), **CONSTANTS, "gamma": gamma, "horizon": HORIZON}
     connection = _connection()
     connection.register("told", pa.Table.from_pylist(list(rows), schema=_SCHEMA))
     connection.execute("CREATE OR REPLACE TABLE usable_steps AS FROM told")
     set_parameters(connection, parameters)
-    return connection.sql(f"{bound(statement.sql)} ORDER BY run_id, step").to_arrow_table().to_pylist()
+    return connection.sql(f"{substitute_parameters(statement.sql)} ORDER BY run_id, step").to_arrow_table().to_pylist()
 
 
 @cache

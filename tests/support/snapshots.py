@@ -16,10 +16,11 @@ from support.reports import plain
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import FileDigest, SnapshotManifest
 from simic.contracts.splits import Split, split_of
-from simic.lake.held import read_rows
 from simic.numerics.rewards import basic_rewards
+from simic.snapshots.format import Verify, describe_files, read_manifest, snapshot_digest
+from simic.snapshots.parts import read_rows
 
-__all__ = ["PART", "rows_of", "told_rows", "write_snapshot"]
+__all__ = ["PART", "reseal", "rows_of", "told_rows", "write_snapshot"]
 
 _MOMENT = datetime(2026, 1, 6, tzinfo=UTC)
 PART = "part-0123456789abcdef.parquet"
@@ -47,18 +48,18 @@ def write_snapshot(
     told = [name for name in _TOLD if name in table.column_names]
     pq.write_table(table.drop_columns(told), directory / "steps.parquet")
     pq.write_table(table.select(["report_id", *told]), directory / PART)
-    pq.write_table(pa.table({"part": [0] * len(rows), "row": range(len(rows))}), directory / "places.parquet")
-    steps, part, places = (_described(directory / name) for name in ("steps.parquet", PART, "places.parquet"))
+    pq.write_table(pa.table({"part": [0] * len(rows), "row": range(len(rows))}), directory / "row_index.parquet")
+    steps, part, row_index = (_described(directory / name) for name in ("steps.parquet", PART, "row_index.parquet"))
     manifest = SnapshotManifest(
         code_version="test",
         config_digest="0" * 64,
         seed=0,
         started_at=_MOMENT,
         finished_at=_MOMENT,
-        digest=steps.sha256,
+        digest=snapshot_digest([steps], "0" * 64),
         path=str(directory),
         files=[steps],
-        sources=[part, places],
+        sources=[part, row_index],
         sql_digest="0" * 64,
         ledger_digest="0" * 64,
         ledger_parts=[f"day=2026-01-06/{PART}"],
@@ -71,6 +72,17 @@ def write_snapshot(
     )
     (directory / "manifest.json").write_text(manifest.model_dump_json())
     return manifest
+
+
+def reseal(folder: Path) -> SnapshotManifest:
+    """Renew the digests in a manifest from the files as they are now, as a forger would."""
+    manifest = read_manifest(folder, Verify.NONE)
+    files, sources = describe_files(folder)
+    forged = manifest.model_copy(
+        update={"files": files, "sources": sources, "digest": snapshot_digest(files, manifest.sql_digest)}
+    )
+    (folder / "manifest.json").write_text(forged.model_dump_json())
+    return forged
 
 
 def told_rows(manifest: SnapshotManifest, *told: str) -> list[dict[str, Any]]:

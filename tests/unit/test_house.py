@@ -19,17 +19,29 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("simic", "flows", "tasks")
 SOURCES = sorted(path.relative_to(ROOT).as_posix() for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
-HEAVY = ("torch", "torch_geometric", "mlflow", "prefect", "pandas", "sklearn", "matplotlib", "duckdb", "pyarrow")
+HEAVY = (
+    "torch",
+    "torch_geometric",
+    "mlflow",
+    "prefect",
+    "pandas",
+    "sklearn",
+    "matplotlib",
+    "duckdb",
+    "pyarrow",
+    "psutil",
+)
 MAX_LINES = 500
 
 HELP = "import sys; sys.argv = ['simic', '--help']\nfrom simic.cli import main\ntry: main()\nexcept SystemExit: pass"
 
-OPTIONAL = {"simic/bus": "redis", "simic/replay/exports": "export"}
+OPTIONAL = {"simic/bus/redis": "redis", "simic/replay/exports": "export"}
 """Rooms that may import what only an extra installs, and the extra."""
 
 INTRUDERS = {
     "simic/contracts/intruder.py": "import torch",
-    "simic/bus/intruder.py": "import simic.trust.canonical",
+    "simic/bus/intruder.py": "import simic.lake.lake",
+    "simic/trust/intruder.py": "import simic.ledgers.ledger",
     "simic/lake/intruder.py": "import simic.curation",
     "simic/numerics/intruder.py": "import simic.contracts.base",
     "simic/validation/intruder.py": "import mlflow",
@@ -38,12 +50,27 @@ INTRUDERS = {
     "simic/app/intruder.py": "import prefect",
     "simic/ingestion/intruder.py": "import redis",
     "tasks/intruder.py": "import flows",
+    "simic/learning/intruder.py": "import tasks",
 }
 
 
 @pytest.mark.parametrize("code", ["import simic", HELP], ids=["import", "help"])
 def test_import_and_help_load_nothing_heavy(code: str) -> None:
     probe = f"{code}\nimport sys; sys.stderr.write(' '.join(name for name in {HEAVY!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("simic.app.container", ("torch", "mlflow", "duckdb", "pyarrow", "psutil")),
+        ("simic.app.data", ("torch", "mlflow")),
+        ("simic.app.promotion", ("torch", "mlflow")),
+    ],
+)
+def test_commands_load_only_what_they_need(module: str, absent: tuple[str, ...]) -> None:
+    probe = f"import {module}, sys; sys.stderr.write(' '.join(name for name in {absent!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stderr == ""
 
@@ -80,7 +107,7 @@ def test_every_arrow_would_catch_an_intruder(tmp_path: Path) -> None:
     for name, line in INTRUDERS.items():
         module = name.removesuffix(".py").replace("/", ".")
         assert f"{module} -> {line.removeprefix('import ')}" in report
-    assert "- simic.attic" in report, "a room on no floor"
+    assert "- simic.attic" in report, "a package on no layer"
 
 
 def pinned() -> dict[str, str]:

@@ -1,23 +1,20 @@
-"""How Prefect and MLflow are told where they live: environment variables, always absolute paths."""
+"""Environment variables that tell Prefect and MLflow where to work; all paths are absolute."""
 
 from __future__ import annotations
 
 import json
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from simic.runtime.http_guard import LOGIN_VARIABLE
+from simic.runtime.private_files import private_directory, write_private
+from simic.runtime.settings import Home
+from simic.runtime.sqlite_files import sqlite_url
 from simic.trust.keys import SIGNING_KEY_VARIABLE
 
-if TYPE_CHECKING:
-    from simic.runtime.settings import Home
-
 __all__ = [
-    "answers",
-    "ask",
+    "guarded",
     "mlflow_environment",
     "prefect_environment",
     "prefect_profiles",
@@ -26,47 +23,47 @@ __all__ = [
 ]
 
 PROFILE = "simic"
-HTTP_TIMEOUT_S = 2.0
-EPHEMERAL_STARTUP_S = 90
-"""An ephemeral server on a loaded machine takes longer than the default of 20 s."""
-
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Loopback is never reached through a proxy, whatever the environment says."""
+_CLIENT_LOGIN, _SERVER_LOGIN = "PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING"
+_NEVER_INHERITED = (SIGNING_KEY_VARIABLE, LOGIN_VARIABLE, _CLIENT_LOGIN, _SERVER_LOGIN, "PREFECT_API_KEY")
+_DATABASE = "PREFECT_API_DATABASE_CONNECTION_URL"
 
 
 def prefect_profiles(home: Home) -> Path:
-    """The profile file by which a plain ``prefect`` command in the same home finds a running server."""
+    """Return the profile file by which a plain ``prefect`` command in this home finds a running server."""
     return home.prefect / "profiles.toml"
 
 
-def write_prefect_profile(home: Home, api_url: str | None) -> None:
-    """Name the server for other commands, or none: then they serve themselves."""
+def write_prefect_profile(home: Home, api_url: str | None, login: str | None = None) -> None:
+    """Write server and login for other ``prefect`` commands, or neither.
+
+    Without a server such a command then fails at once; otherwise it would start a server without guard and worker.
+    """
+    settings = {"PREFECT_API_URL": api_url, _CLIENT_LOGIN: login} if api_url and login else dict[str, str | None]()
+    settings["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "false"
     lines = [f'active = "{PROFILE}"', "", f"[profiles.{PROFILE}]"]
-    lines += (
-        [f"PREFECT_API_URL = {json.dumps(api_url)}"] if api_url else ['PREFECT_SERVER_ALLOW_EPHEMERAL_MODE = "true"']
-    )
-    path = prefect_profiles(home)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("\n".join(lines) + "\n")
-    temporary.replace(path)
+    lines += [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+    private_directory(home.prefect)
+    write_private(prefect_profiles(home), ("\n".join(lines) + "\n").encode())
 
 
 def _common(base: Mapping[str, str]) -> dict[str, str]:
     return {
-        **{name: value for name, value in base.items() if name != SIGNING_KEY_VARIABLE},
+        **{name: value for name, value in base.items() if name not in _NEVER_INHERITED},
         "DO_NOT_TRACK": "1",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
 
 
-def prefect_environment(home: Home, api_url: str | None, base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Settings for every process of ours that loads Prefect; without a URL it serves itself.
+def prefect_environment(
+    home: Home, api_url: str | None, login: str | None = None, base: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the settings of every process that loads Prefect; without a URL it has no server and starts none.
 
-    Results are JSON, since Prefect's default serialiser is a pickle. Leases live in files, since those in
-    memory keep a deployment's slot after a crash of the server. A profile is always named, or one left by a
-    server that died would be believed. The signing key is left out: servers and their tools sign nothing.
+    ``login`` is the server's login as ``user:password``. Results are stored as JSON, because Prefect's default is a
+    pickle. Leases are stored in files, because leases in memory keep the slot of a deployment after a crash of the
+    server. A profile is always named, because otherwise the profile of a dead server would apply. The signing key is
+    omitted: servers and their tools sign nothing.
     """
     settings = {
         **_common(os.environ if base is None else base),
@@ -74,47 +71,45 @@ def prefect_environment(home: Home, api_url: str | None, base: Mapping[str, str]
         "PREFECT_HOME": str(home.prefect),
         "PREFECT_PROFILES_PATH": str(prefect_profiles(home)),
         "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": str(EPHEMERAL_STARTUP_S),
+        "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
-        "PREFECT_WORKER_QUERY_SECONDS": "2",
+        "PREFECT_WORKER_QUERY_SECONDS": "1",
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
         "PREFECT_LOGGING_EXTRA_LOGGERS": "simic",
     }
+    if "?" in str(home.prefect):  # where a plain address of Prefect's own making would end
+        settings.setdefault(_DATABASE, sqlite_url(home.prefect_database, "sqlite+aiosqlite"))
     settings.pop("PREFECT_API_URL", None)
     if api_url is None:
-        return settings | {"PREFECT_PROFILE": "ephemeral", "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true"}
+        return settings | {"PREFECT_PROFILE": "ephemeral"}
     settings.pop("PREFECT_PROFILE", None)
-    return settings | {"PREFECT_API_URL": api_url}
+    return settings | {"PREFECT_API_URL": api_url} | ({_CLIENT_LOGIN: login} if login is not None else {})
+
+
+def guarded(settings: dict[str, str], origin: str, login: str) -> dict[str, str]:
+    """Return the settings of the server itself: it requires the login, and only its own pages may call it.
+
+    The UI calls the API under the address it was opened with, so one origin is enough for each name of loopback.
+    """
+    return settings | {
+        _SERVER_LOGIN: login,
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin,
+        "PREFECT_SERVER_UI_API_URL": "/api",
+    }
 
 
 def with_signing_key(settings: dict[str, str], base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """For processes in which stages run, which are the only ones that sign."""
+    """Add the signing key, for processes in which stages run; no other process signs."""
     source = os.environ if base is None else base
     return settings | {name: source[name] for name in (SIGNING_KEY_VARIABLE,) if name in source}
 
 
-def mlflow_environment(home: Home, base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """One process and no job runner: the UI reads, it does not work."""
+def mlflow_environment(home: Home, login: str, base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the settings of the MLflow UI, which requires ``login`` and runs no jobs."""
     settings = _common(os.environ if base is None else base)
-    return settings | {"SIMIC_HOME": str(home.root), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-
-
-def answers(url: str) -> bool:
-    """Whether a loopback address answers with success."""
-    return _fetch(urllib.request.Request(url)) is not None  # noqa: S310 - http to loopback
-
-
-def ask(url: str, question: object) -> Any:
-    """The JSON answer to a JSON question, or None while nobody answers."""
-    body = json.dumps(question).encode()
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - likewise
-    found = _fetch(request)
-    return None if found is None else json.loads(found)
-
-
-def _fetch(request: urllib.request.Request) -> bytes | None:
-    try:
-        with _DIRECT.open(request, timeout=HTTP_TIMEOUT_S) as response:
-            return bytes(response.read())
-    except (urllib.error.URLError, ConnectionError, TimeoutError):
-        return None
+    return settings | {
+        "SIMIC_HOME": str(home.root),
+        LOGIN_VARIABLE: login,
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }

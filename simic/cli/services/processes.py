@@ -1,4 +1,4 @@
-"""Processes we started and may stop: recorded with an identity that survives neither exit nor reboot."""
+"""Service processes: started, recorded with an identity that no other process can have, and stopped."""
 
 from __future__ import annotations
 
@@ -8,21 +8,33 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import ValidationError
 
 from simic.contracts.base import Contract
+from simic.runtime.private_files import private_directory, write_private
 
-__all__ = ["ServiceRecord", "identity_of", "is_alive", "read_record", "start", "stop"]
+__all__ = [
+    "ServiceRecord",
+    "identity_of",
+    "is_alive",
+    "open_log",
+    "read_record",
+    "start",
+    "stop",
+    "was_started_elsewhere",
+]
 
 STOP_TIMEOUT_S = 15.0
 POLL_S = 0.1
+LOG_MODE = 0o600
 
 
 class ServiceRecord(Contract):
-    """One running service."""
+    """The record of one running service."""
 
     name: str
     pid: int
@@ -34,29 +46,30 @@ class ServiceRecord(Contract):
 
 
 def identity_of(pid: int) -> str | None:
-    """Boot id and start time of a live process, or None where there is none (a zombie counts as none)."""
-    stat = Path(f"/proc/{pid}/stat")
+    """Return boot id and start time of a live process, or None if there is none; a zombie counts as none.
+
+    The start is counted in clock ticks since boot, so a changed system clock does not change it.
+    """
+    import psutil  # takes 20 ms, which no other command needs
+
     try:
-        fields = stat.read_text().rpartition(")")[2].split()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except (FileNotFoundError, ProcessLookupError):
-        return None if Path("/proc/self").exists() else _identity_by_ps(pid)
-    return None if fields[0] in "ZX" else f"{boot}:{fields[19]}"
+        process = psutil.Process(pid)
+        if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+            return None
+        since_boot_s = process.create_time() - psutil.boot_time()
+    except psutil.NoSuchProcess:
+        return None
+    return f"{_boot_id()}:{round(since_boot_s * os.sysconf('SC_CLK_TCK'))}"
 
 
-def _identity_by_ps(pid: int) -> str | None:
-    """Where there is no /proc."""
-    result = subprocess.run(  # noqa: S603 - a fixed command and a number
-        ["ps", "-o", "lstart=", "-p", str(pid)],  # noqa: S607
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return result.stdout.strip() or None
+def _boot_id() -> str:
+    """Return the kernel's id of this boot; empty on systems without one."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.exists() else ""
 
 
 def is_alive(record: ServiceRecord) -> bool:
-    """Whether this very process still runs."""
+    """Return whether the recorded process still runs."""
     return identity_of(record.pid) == record.identity
 
 
@@ -65,24 +78,34 @@ def _path(directory: Path, name: str) -> Path:
 
 
 def read_record(directory: Path, name: str) -> ServiceRecord | None:
-    """The record of a live service; a stale or unreadable one is removed."""
+    """Return the record of a live service; remove one that is stale, unreadable or copied from another home."""
     path = _path(directory, name)
     try:
         record = ServiceRecord.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValidationError:
-        path.unlink()
-        return None
-    if is_alive(record):
+        record = None
+    if record is not None and is_alive(record) and _is_of(directory, record):
         return record
-    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # in a home that can only be read it stays, and is not believed
+        path.unlink(missing_ok=True)
     return None
+
+
+def _is_of(directory: Path, record: ServiceRecord) -> bool:
+    """Return whether the service was started in this home, even if the home moved; a copy of a home owns no service."""
+    return not was_started_elsewhere(directory, record) or not _path(Path(record.log).parent, record.name).exists()
+
+
+def was_started_elsewhere(directory: Path, record: ServiceRecord) -> bool:
+    """Return whether the home moved since the service started, which still writes to the old path."""
+    return Path(record.log).parent != directory
 
 
 @contextlib.contextmanager
 def _default_interrupt() -> Iterator[None]:
-    """Children inherit an ignored SIGINT, and a Prefect worker stops by SIGINT: give it back its meaning."""
+    """Restore the default action of SIGINT for children: they inherit an ignored one, and a worker stops by it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -94,12 +117,21 @@ def _default_interrupt() -> Iterator[None]:
 
 
 def start(
-    directory: Path, name: str, command: Sequence[str], environment: Mapping[str, str], cwd: Path, url: str | None
+    directory: Path,
+    name: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: Path,
+    url: str | None,
+    pass_fds: Collection[int] = (),
 ) -> ServiceRecord:
-    """Start a service in a process group of its own and record it."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Start a service in its own process group and record it; only the owner may read its log.
+
+    ``pass_fds`` are the file descriptors that the service inherits.
+    """
+    private_directory(directory)
     log = directory / f"{name}.log"
-    with _default_interrupt(), log.open("ab") as sink:
+    with _default_interrupt(), open_log(log) as sink:
         process = subprocess.Popen(  # noqa: S603 - our own commands
             list(command),
             stdin=subprocess.DEVNULL,
@@ -107,21 +139,27 @@ def start(
             stderr=subprocess.STDOUT,
             env=dict(environment),
             cwd=cwd,
+            pass_fds=tuple(pass_fds),
             start_new_session=True,
         )
-    process.returncode = 0  # it outlives us and nobody waits for it: spare its handle's warning about that
+    process.returncode = 0  # it outlives this process, which must not warn that nobody waited for it
     identity = identity_of(process.pid) or ""
     record = ServiceRecord(name=name, pid=process.pid, identity=identity, url=url, log=str(log), command=list(command))
-    temporary = _path(directory, name).with_suffix(".tmp")
-    temporary.write_text(record.model_dump_json(indent=2))
-    temporary.replace(_path(directory, name))
+    write_private(_path(directory, name), record.model_dump_json(indent=2).encode())
     return record
 
 
-def stop(directory: Path, record: ServiceRecord, timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """Ask the service's group to end, insist after the timeout, and forget it.
+def open_log(path: Path) -> BinaryIO:
+    """Open a log file for appending that only the owner may read."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, LOG_MODE)
+    os.fchmod(descriptor, LOG_MODE)
+    return os.fdopen(descriptor, "ab")
 
-    A group is only ever signalled while its leader lives: afterwards its number may be somebody else's.
+
+def stop(directory: Path, record: ServiceRecord, timeout_s: float = STOP_TIMEOUT_S) -> None:
+    """Terminate the service's process group, kill it after the timeout, and remove the record.
+
+    The group is signalled only while its leader lives: afterwards its number may belong to another process.
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not is_alive(record):

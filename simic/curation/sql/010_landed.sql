@@ -1,11 +1,11 @@
--- Whose step each landed row tells, repetitions included; ids as 16 bytes, since every row is held at once.
--- place: where the row lies, and its key from here on.
+-- Episode and step of every landed row, repetitions included; ids take 16 bytes, because all rows are in memory.
+-- row_id: part and row number, the key of a landed row in all later statements.
 -- grain:  one landed row
--- key:    place
+-- key:    row_id
 -- inputs: reports (the parts that the ledger lists)
 SELECT
     report_id::UUID AS report_id,
     run_id::UUID AS run_id,
     step::INTEGER AS step,
-    place
+    row_id
 FROM reports

@@ -1,7 +1,7 @@
--- Landed rows of reports told before, and why they do not count: the row that landed first does.
--- duplicate: told again. conflict: another content under an id already taken.
+-- Landed rows whose report id landed before, with the reason for leaving them out; the row that landed first is kept.
+-- duplicate: same content. conflict: other content.
 -- grain:  one landed row
--- key:    place
+-- key:    row_id
 -- inputs: landed, reports
 WITH repeated AS (
     SELECT report_id
@@ -16,15 +16,15 @@ suspects AS (
     SEMI JOIN repeated USING (report_id)
 ),
 
-told AS (
+numbered AS (
     SELECT
         suspects.*,
         reports.content_digest,
-        row_number() OVER first_told AS number,
-        first_value(reports.content_digest) OVER first_told AS first_digest
+        row_number() OVER in_landing_order AS number,
+        first_value(reports.content_digest) OVER in_landing_order AS first_digest
     FROM suspects
-    INNER JOIN reports USING (place)
-    WINDOW first_told AS (
+    INNER JOIN reports USING (row_id)
+    WINDOW in_landing_order AS (
         PARTITION BY suspects.report_id ORDER BY reports.landed_at, reports.source, reports.line
     )
 )
@@ -33,7 +33,7 @@ SELECT
     report_id,
     run_id,
     step,
-    place,
+    row_id,
     if(content_digest = first_digest, 'duplicate', 'conflict') AS reason
-FROM told
+FROM numbered
 WHERE number > 1

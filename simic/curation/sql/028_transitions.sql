@@ -1,18 +1,21 @@
--- Every report once, as (state, action, next state).
--- seeds: the living and fossilised seeds of the state, in the order of its slots; final_seeds: of the final state.
+-- Every report once, as a transition (state, action, next state).
+-- seeds: live and fossilised seeds of the state, in the order of its slots; final_seeds: those of the final state.
+-- skips_epochs: whether the next state is not the one at the end of this step's window.
 -- content_id: the first 128 bits of the content's digest.
 -- grain:  one report
--- key:    place
--- inputs: reports, repetitions, retold; $least_log_prob
-WITH told_once AS (
+-- key:    row_id
+-- inputs: reports, repetitions, content_duplicates; $least_log_prob
+WITH deduplicated AS (
     SELECT
         report_id::UUID AS report_id,
         run_id::UUID AS run_id,
         step::INTEGER AS step,
         content_digest[1:32]::UUID AS content_id,
-        place,
+        row_id,
         hash(host."set", host.family, host.key, controller, coalesce(policy_version, '')) AS identity,
         state.horizon::INTEGER AS horizon,
+        state.epoch::INTEGER AS epoch,
+        state.epoch::INTEGER + observation_window_epochs::INTEGER AS end_epoch,
         state.seeds_max::INTEGER AS seeds_max,
         state.validation_accuracy AS state_accuracy,
         list_transform(
@@ -39,13 +42,14 @@ WITH told_once AS (
         truncated,
         issued_at
     FROM reports
-    ANTI JOIN (FROM repetitions UNION ALL FROM retold) USING (place)
+    ANTI JOIN (FROM repetitions UNION ALL FROM content_duplicates) USING (row_id)
 )
 
 SELECT
-    * EXCLUDE (final_accuracy, final_seeds),
+    * EXCLUDE (final_accuracy, final_seeds, epoch, end_epoch),
     if(has_final_state, final_accuracy, lead(state_accuracy) OVER episode) AS next_accuracy,
     if(has_final_state, final_seeds, lead(seeds) OVER episode) AS next_seeds,
-    lead(step) OVER episode AS next_step
-FROM told_once
+    lead(step) OVER episode AS next_step,
+    lead(epoch) OVER episode <> end_epoch AS skips_epochs
+FROM deduplicated
 WINDOW episode AS (PARTITION BY run_id ORDER BY step, report_id)

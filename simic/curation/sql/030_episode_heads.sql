@@ -1,9 +1,9 @@
--- Who grew which host, as an episode's first report says, and how much memory one of its steps takes.
--- episode: its number in the order of run ids, by which rows are sorted faster than by the ids.
--- bytes_per_step: 8 for each value of the state and its masks, whatever the compression.
+-- Host and controller of an episode, from its first report, and the memory that one of its steps takes.
+-- episode: number in the order of run ids; sorting rows by it is faster than by the ids.
+-- bytes_per_step: 8 bytes per value of the state and its masks, without compression.
 -- grain:  one episode that has a step 0
 -- key:    run_id
--- inputs: reports, repetitions, retold
+-- inputs: reports, repetitions, content_duplicates
 WITH firsts AS (
     SELECT
         report_id::UUID AS report_id,
@@ -15,7 +15,7 @@ WITH firsts AS (
         policy_version,
         issued_at,
         metrics.validation_accuracy_before AS start_accuracy,
-        place,
+        row_id,
         8 * (
             64 + 21 * len(state.slots) + 7 * len(state.graph.layers)
             + 2 * (len(state.graph.connects) + len(state.graph.monitors))
@@ -25,8 +25,8 @@ WITH firsts AS (
 )
 
 SELECT
-    * EXCLUDE (report_id, place),
+    * EXCLUDE (report_id, row_id),
     row_number() OVER (ORDER BY run_id) AS episode
 FROM firsts
-ANTI JOIN (FROM repetitions UNION ALL FROM retold) USING (place)
+ANTI JOIN (FROM repetitions UNION ALL FROM content_duplicates) USING (row_id)
 QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY report_id) = 1

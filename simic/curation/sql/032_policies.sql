@@ -1,4 +1,4 @@
--- Every policy that ever acted or was promoted, and how many are newer; 0 is the newest.
+-- Every policy that acted or was promoted, with the number of newer ones; 0 is the newest.
 -- grain:  one policy
 -- key:    policy_version
 -- inputs: episode_heads, promotions (the ledger of champions)

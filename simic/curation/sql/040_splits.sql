@@ -1,4 +1,4 @@
--- Which hosts teach, tune and judge; a host's key decides, so its episodes never stand on two sides.
+-- The split of every host. The host's key determines it, so all episodes of a host are in one split.
 -- grain:  one host
 -- key:    set, host_key
 -- inputs: episode_heads; $train_share, $test_share (per cent)

@@ -1,7 +1,7 @@
--- Every landed row that is in no snapshot, with the reason.
+-- Every landed row that the snapshot leaves out, with the reason.
 -- grain:  one landed row
 -- key:    none
--- inputs: repetitions, retold, transitions, episode_verdicts
+-- inputs: repetitions, content_duplicates, transitions, episode_verdicts
 SELECT
     report_id,
     run_id,
@@ -14,7 +14,7 @@ SELECT
     run_id,
     step,
     reason
-FROM retold
+FROM content_duplicates
 UNION ALL
 SELECT
     report_id,

@@ -1,7 +1,7 @@
--- What a reward may be computed from: one row is (state, action, next state) and what the episode had come to by then.
--- contribution: the largest measured of any seed after the step; null where none was measured, and so are the flags.
--- is_hacking: a seed claims more than $hacking_ratio times what the host has improved since its start.
--- is_ransomware: the host leans on a seed although it has fallen far since its start.
+-- The inputs of a reward: one transition (state, action, next state) and totals of its episode.
+-- contribution: the largest measured of any seed after the step; null if none was measured, and so are the flags.
+-- is_hacking: a seed contributes more than $hacking_ratio times the improvement of the host since its start.
+-- is_ransomware: a seed contributes over $ransom_contribution although the host lost over $ransom_loss since its start.
 -- grain:  one step of a usable episode
 -- key:    run_id, step
 -- inputs: transitions, episode_verdicts; $hacking_ratio, $ransom_contribution, $ransom_loss (accuracies)

@@ -1,5 +1,5 @@
--- The terms of the reward, each a function of (state, action, next state) and of what the episode had come to by then,
--- and their sum. A term that the family does not know is null.
+-- The terms of the reward, each a function of the transition and of totals of its episode, and their sum. Terms that
+-- the family does not have are null.
 -- grain:  one step of a usable episode
 -- key:    run_id, step
 -- inputs: family_terms (the file of the family in rewards/)
@@ -19,7 +19,7 @@ SELECT
     run_id,
     step,
     content_id,
-    place,
+    row_id,
     op,
     has_governor,
     terminated,

@@ -1,7 +1,7 @@
 -- Discounted returns from each step to the end of its episode, folded from the last step backwards:
 -- G(t) = r(t) + $gamma * G(t + 1). One fold per episode adds in one order, whatever the number of threads, and needs no
 -- power of $gamma that a long episode could push to 0.
--- returns: of step 0, 1, 2 ...
+-- returns: list by step, from step 0.
 -- grain:  one usable episode
 -- key:    run_id
 -- inputs: reward_terms; $gamma

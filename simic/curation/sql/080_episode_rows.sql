@@ -1,4 +1,4 @@
--- What each usable episode came to. Sums are of 12 decimals, so that they come out the same in any order.
+-- Totals of each usable episode. Sums are decimals of 12 digits, so they do not depend on the order of rows.
 -- grain:  one usable episode
 -- key:    run_id
 -- inputs: reward_terms, returns, episode_heads, episode_verdicts, splits

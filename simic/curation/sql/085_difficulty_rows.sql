@@ -1,5 +1,5 @@
--- How hard a training host has proved, for a curriculum: its rank among its set's training hosts by the mean return of
--- its episodes, 0 the easiest and 1 the hardest. Hosts that validate and test are nobody's curriculum.
+-- Difficulty of each training host, for a curriculum: its rank by mean episode return among the training hosts of its
+-- set, 0 the easiest and 1 the hardest. Hosts of the other splits have none.
 -- grain:  one training host
 -- key:    set, host_key
 -- inputs: episode_rows

@@ -1,4 +1,4 @@
--- A snapshot's rows, with where the report behind each lies.
+-- The rows of the snapshot, with the row id of the report behind each.
 -- grain:  one step of a usable episode
 -- key:    run_id, step
 -- inputs: reward_terms, returns, episode_heads, splits
@@ -34,7 +34,7 @@ SELECT
     terms.potential,
     terms.reward,
     returns.returns[terms.step + 1] AS return_to_go,
-    terms.place
+    terms.row_id
 FROM reward_terms AS terms
 INNER JOIN returns USING (run_id)
 INNER JOIN episode_heads AS heads USING (run_id)

@@ -1,10 +1,10 @@
--- What a learner is told, but for the states: those lie in the parts the snapshot holds, at the row that places.parquet
--- names. No column holds a wall-clock time: the same rows give the same bytes.
+-- The steps without their states, which lie in the linked parts at the row that row_index.parquet names. No column
+-- holds a wall-clock time, so the same rows give the same bytes.
 -- grain:  one step of a usable episode
 -- key:    run_id, step
 -- inputs: kept_steps
 SELECT
-    * EXCLUDE (episode, place) REPLACE (
+    * EXCLUDE (episode, row_id) REPLACE (
         replace(run_id::VARCHAR, '-', '') AS run_id,
         step::BIGINT AS step,
         split::VARCHAR AS split,

@@ -1,4 +1,4 @@
--- What a person reads first.
+-- The usable episodes, one row each: the table to read first.
 -- grain:  one usable episode
 -- key:    run_id
 -- inputs: episode_rows

@@ -1,4 +1,4 @@
--- What was left out, and why.
+-- The landed rows that the snapshot leaves out, with the reason.
 -- grain:  one landed row
 -- key:    none
 -- inputs: rejected_rows

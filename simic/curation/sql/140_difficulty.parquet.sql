@@ -1,4 +1,4 @@
--- How hard each training host has proved.
+-- Difficulty of each training host.
 -- grain:  one training host
 -- key:    set, host_key
 -- inputs: difficulty_rows

@@ -1,6 +1,7 @@
 -- Mean and deviation of every measured number of the state, for normalising features: one version per set of numbers.
--- Taken over the training episodes with the smallest run ids: ids are hashes, so these are a fair sample. Values are clipped to a million and counted in millionths: whole numbers have one sum in any order.
--- present: rows that have the value; it is null, not 0, where it was not measured.
+-- Taken over the training episodes with the smallest run ids; ids are hashes, so this is a random sample. Values are
+-- clipped to a million and summed as whole millionths, so sums do not depend on the order of rows.
+-- present: rows that have the value; an unmeasured value is null, not 0.
 -- grain:  one number of one kind of node
 -- key:    node, name
 -- inputs: reports, reward_terms, episode_rows; $statistics_episodes
@@ -15,7 +16,7 @@ WITH chosen AS (
 sample AS (
     SELECT state
     FROM reports
-    SEMI JOIN (SELECT place FROM reward_terms SEMI JOIN chosen USING (run_id)) USING (place)
+    SEMI JOIN (SELECT row_id FROM reward_terms SEMI JOIN chosen USING (run_id)) USING (row_id)
 ),
 
 numbers AS (

@@ -1,1 +1,1 @@
-"""One file per blueprint; the file's name is the blueprint's name and ``BLUEPRINT`` the thing itself."""
+"""One file per blueprint; the file name is its name and ``BLUEPRINT`` its instance."""

@@ -1,4 +1,4 @@
-"""Parts that several blueprints are made of. Shapes: n seeds, B samples, D features, U units."""
+"""Layers that several blueprints share. Shapes: n seeds, B samples, D features, U units."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from abc import abstractmethod
 
 from torch import Tensor, bmm, cat, split, zeros_like
 
-from simic.hosts.protocols import Blueprint, Site
-from simic.hosts.stacked.maps import KERNEL, convolve, product
+from simic.hosts.batched.conv import KERNEL, convolve, product
+from simic.hosts.interfaces import Blueprint, Site
 
 __all__ = ["Convolutional", "adapter", "adapter_birth", "adapter_sizes", "per_seed", "project"]
 
 
 def per_seed(values: Tensor, h: Tensor) -> Tensor:
-    """Values [n, D] shaped to meet h [n, B, *space, D] elementwise."""
+    """Reshape values [n, D] to broadcast against h [n, B, *space, D]."""
     return values.view(len(values), *[1] * (h.dim() - 2), -1)
 
 
 def project(h: Tensor, weight: Tensor) -> Tensor:
-    """h [n, B, *space, D] times weight [n, D, U], position by position."""
+    """Multiply h [n, B, *space, D] by weight [n, D, U] at every position."""
     if h.dim() == 3:
         return bmm(h, weight)
     return product(h.flatten(1, -2), weight).view(*h.shape[:-1], -1)
 
 
 def adapter_sizes(width: int, units: int) -> list[int]:
-    """Parameters of D, U, d and u."""
+    """Return the numbers of parameters of D, U, d and u."""
     return [width * units, units * width, units, width]
 
 
 def adapter_birth(normals: Tensor, width: int, units: int, scale: float = 1.0) -> Tensor:
-    """D is random, everything else is zero; from normals [n, P]."""
+    """Return initial parameters from normals [n, P]: D is random, all others are zero."""
     down = normals[:, : width * units] * (scale * (2.0 / width) ** 0.5)
     return cat([down, zeros_like(normals[:, width * units :])], dim=1)
 
 
 def adapter(parameters: Tensor, h: Tensor, units: int) -> Tensor:
-    """relu(h D + d) U + u from parameters [n, >= adapter_sizes]; h [n, B, *space, D]."""
+    """Return relu(h D + d) U + u for h [n, B, *space, D] from parameters [n, >= adapter_sizes]."""
     width = h.shape[-1]
     sizes = adapter_sizes(width, units)
     down, up, down_bias, up_bias = split(parameters[:, : sum(sizes)], sizes, dim=1)
@@ -45,37 +45,33 @@ def adapter(parameters: Tensor, h: Tensor, units: int) -> Tensor:
 
 
 class Convolutional(Blueprint):
-    """delta = relu(W * h + w) U + u with W 3x3 kernels, for maps; W is random at birth, everything else zero."""
+    """delta = relu(W * h + w) U + u with W 3x3 kernels, for maps; initially W is random and all others are zero."""
 
     @abstractmethod
     def inputs(self, width: int, /) -> int:
-        """Features of the state that each hidden channel sees."""
+        """Return the number of input features of each hidden channel."""
 
     @abstractmethod
     def kernel(self, values: Tensor, width: int, /) -> Tensor:
-        """W [n, 3, 3, D, D] from its parameters [n, 9 * D * inputs]."""
+        """Return W [n, 3, 3, D, D] from its parameters [n, 9 * D * inputs]."""
 
     def suits(self, site: Site, /) -> bool:
-        """See ``Blueprint``."""
         return len(site.space) == 2
 
     def parameters(self, site: Site, /) -> int:
-        """See ``Blueprint``."""
         return sum(self._sizes(site.width))
 
     def birth(self, normals: Tensor, site: Site, /) -> Tensor:
-        """See ``Blueprint``."""
         count = self._sizes(site.width)[0]
         kernel = normals[:, :count] * (2.0 / (KERNEL * KERNEL * self.inputs(site.width))) ** 0.5
         return cat([kernel, zeros_like(normals[:, count:])], dim=1)
 
     def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
-        """See ``Blueprint``."""
         width = h.shape[-1]
         values, up, bias, up_bias = split(parameters, self._sizes(width), dim=1)
         hidden = (convolve(h, self.kernel(values, width)) + per_seed(bias, h)).relu()
         return project(hidden, up.view(-1, width, width)) + per_seed(up_bias, h)
 
     def _sizes(self, width: int) -> list[int]:
-        """Parameters of W, U, w and u."""
+        """Return the numbers of parameters of W, U, w and u."""
         return [KERNEL * KERNEL * width * self.inputs(width), width * width, width, width]

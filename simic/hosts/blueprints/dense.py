@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from simic.hosts.blueprints._layers import adapter, adapter_birth, adapter_sizes
-from simic.hosts.protocols import Blueprint, Site
+from simic.hosts.interfaces import Blueprint, Site
 
 __all__ = ["BLUEPRINT", "Dense"]
 
@@ -18,15 +18,13 @@ class Dense(Blueprint):
     """delta = relu(h D + d) U + u with half as many hidden units as features, at least four."""
 
     def parameters(self, site: Site, /) -> int:
-        """See ``Blueprint``."""
         return sum(adapter_sizes(site.width, _units(site.width)))
 
     def birth(self, normals: Tensor, site: Site, /) -> Tensor:
-        """See ``Blueprint``: D is random, U and the biases are zero."""
+        """Return initial parameters: D is random, U and the biases are zero."""
         return adapter_birth(normals, site.width, _units(site.width))
 
     def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
-        """See ``Blueprint``."""
         return adapter(parameters, h, _units(h.shape[-1]))
 
 

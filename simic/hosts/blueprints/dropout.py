@@ -1,10 +1,10 @@
-"""``dropout``: noise against overfitting; has no parameters and does nothing in evaluation."""
+"""``dropout``: noise against overfitting, without parameters; the identity in evaluation."""
 
 from __future__ import annotations
 
 from torch import Tensor, where, zeros_like
 
-from simic.hosts.protocols import Blueprint, Operator, Site
+from simic.hosts.interfaces import Blueprint, Operator, Site
 
 __all__ = ["BLUEPRINT", "Dropout"]
 
@@ -18,15 +18,12 @@ class Dropout(Blueprint):
     is_noisy = True
 
     def parameters(self, _site: Site, /) -> int:
-        """See ``Blueprint``."""
         return 0
 
     def birth(self, normals: Tensor, _site: Site, /) -> Tensor:
-        """See ``Blueprint``."""
         return normals
 
     def delta(self, _parameters: Tensor, h: Tensor, noise: Tensor | None, /) -> Tensor:
-        """See ``Blueprint``."""
         if noise is None:
             return zeros_like(h)
         kept = where(noise < _RATE, -1.0, _RATE / (1.0 - _RATE))

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from simic.hosts.blueprints._layers import adapter, adapter_birth, adapter_sizes, per_seed
-from simic.hosts.protocols import Blueprint, Site
+from simic.hosts.interfaces import Blueprint, Site
 
 __all__ = ["BLUEPRINT", "Heavy"]
 
@@ -21,15 +21,13 @@ class Heavy(Blueprint):
     """delta = relu(((1 + g) LN(h) + b) D + d) U + u with a third more hidden units than features."""
 
     def parameters(self, site: Site, /) -> int:
-        """See ``Blueprint``."""
         return sum(adapter_sizes(site.width, _units(site.width))) + 2 * site.width
 
     def birth(self, normals: Tensor, site: Site, /) -> Tensor:
-        """See ``Blueprint``: D is random, everything else is zero."""
+        """Return initial parameters: D is random, all others are zero."""
         return adapter_birth(normals, site.width, _units(site.width), _BIRTH_SCALE)
 
     def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
-        """See ``Blueprint``."""
         width = h.shape[-1]
         scale, shift = parameters[:, -2 * width : -width], parameters[:, -width:]
         normal = layer_norm(h, (width,)) * (per_seed(scale, h) + 1.0) + per_seed(shift, h)

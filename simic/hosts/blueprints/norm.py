@@ -1,16 +1,16 @@
-"""``norm``: takes out how much the state's size varies from sample to sample."""
+"""``norm``: removes variation of the state's scale between samples."""
 
 from __future__ import annotations
 
 from torch import Tensor, zeros_like
 
 from simic.hosts.blueprints._layers import per_seed
-from simic.hosts.protocols import Blueprint, Site
+from simic.hosts.interfaces import Blueprint, Site
 
 __all__ = ["BLUEPRINT", "Norm"]
 
 _PACE = 0.35
-"""Of the exponents, so that a step of the optimiser cannot throw them past 1."""
+"""Factor of the exponents, so that one optimiser step cannot move them past 1."""
 _SMALL = 1e-6
 
 
@@ -22,15 +22,13 @@ class Norm(Blueprint):
     """
 
     def parameters(self, site: Site, /) -> int:
-        """See ``Blueprint``."""
         return 2 * site.width
 
     def birth(self, normals: Tensor, _site: Site, /) -> Tensor:
-        """See ``Blueprint``: all zero."""
+        """Return initial parameters: all zero."""
         return zeros_like(normals)
 
     def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
-        """See ``Blueprint``."""
         width = h.shape[-1]
         weight, bias = per_seed(parameters[:, :width], h), per_seed(parameters[:, width:], h)
         log_size = ((h * h).mean(dim=tuple(range(2, h.dim())), keepdim=True) + _SMALL).log() * 0.5

@@ -1,1 +1,1 @@
-"""One file per family of hosts; the file's name is the family's name and ``FAMILY`` its recipe maker."""
+"""One file per host family; the file name is its name and ``FAMILY`` its instance."""

@@ -1,11 +1,11 @@
-"""``cap``: too few hidden units for labels that no linear readout can tell apart; wants additive capacity."""
+"""``cap``: too few hidden units for labels that are not linearly separable; additive capacity helps."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.hosts.protocols import HostRecipe, Pairs
+from simic.hosts.interfaces import HostRecipe, Pairs
 
 __all__ = ["FAMILY", "Cap"]
 
@@ -17,7 +17,6 @@ class Cap:
     """Four classes: the signs of two products, each of a principal component of a and one of b."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
-        """See ``HostFamily``."""
         chosen = _COMPONENTS[int(draws[0] * len(_COMPONENTS))]
 
         def labels(pairs: Pairs) -> NDArray[np.int64]:

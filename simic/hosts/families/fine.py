@@ -1,11 +1,11 @@
-"""``fine``: a healthy host with enough of everything; nothing pays."""
+"""``fine``: a healthy host with enough capacity and data; no growth pays."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.hosts.protocols import HostRecipe, Pairs
+from simic.hosts.interfaces import HostRecipe, Pairs
 
 __all__ = ["FAMILY", "Fine"]
 
@@ -18,7 +18,6 @@ class Fine:
     """The label is a's, the blocks are wide, the samples many and clean."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
-        """See ``HostFamily``."""
         hidden = (12 + int(draws[0] * 5), 12 + int(draws[1] * 5))
         return HostRecipe(is_linear=False, hidden=hidden, labels=_first_digit)
 

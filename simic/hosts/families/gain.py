@@ -1,11 +1,11 @@
-"""``gain``: the hidden state's scale varies wildly from sample to sample; wants a norm behind the culprit."""
+"""``gain``: the hidden state's scale varies widely between samples; a norm after that block helps."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.hosts.protocols import HostRecipe, Pairs
+from simic.hosts.interfaces import HostRecipe, Pairs
 
 __all__ = ["FAMILY", "Gain"]
 
@@ -18,7 +18,6 @@ class Gain:
     """The label is a's; one block's output is multiplied by exp(2.4 + s n), n normal per sample."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
-        """See ``HostFamily``."""
         return HostRecipe(
             is_linear=False,
             hidden=(12 + int(draws[0] * 5), 12 + int(draws[1] * 5)),

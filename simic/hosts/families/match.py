@@ -1,7 +1,7 @@
-"""``match``: too few hidden channels to compare two images place by place; wants additive capacity.
+"""``match``: too few hidden channels to compare two images position by position; additive capacity helps.
 
-What ``cap`` is to vectors, this is to maps: a product of two whole images' components is out of a small convolution's
-reach, with or without seeds, while products of what lies at one place are not.
+The counterpart of ``cap`` for maps: a small convolution cannot compute products of components of whole images, but it
+can compute products at one position.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.hosts.protocols import HostRecipe, Pairs
+from simic.hosts.interfaces import HostRecipe, Pairs
 
 __all__ = ["FAMILY", "Match"]
 
@@ -23,7 +23,7 @@ class Match:
     kind = "cnn"
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
-        """See ``HostFamily``: the halves are top and bottom or left and right."""
+        """Return a host whose halves are top and bottom, or left and right."""
         is_upright = bool(draws[0] < 0.5)
 
         def labels(pairs: Pairs) -> NDArray[np.int64]:

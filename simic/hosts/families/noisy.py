@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.hosts.protocols import HostRecipe, Pairs
+from simic.hosts.interfaces import HostRecipe, Pairs
 
 __all__ = ["FAMILY", "Noisy"]
 
@@ -18,7 +18,6 @@ class Noisy:
     """The label is a's; 120-179 samples, 30-40 per cent of them wrong."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
-        """See ``HostFamily``."""
         return HostRecipe(
             is_linear=False,
             hidden=(12 + int(draws[0] * 5), 12 + int(draws[1] * 5)),

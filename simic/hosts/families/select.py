@@ -1,11 +1,11 @@
-"""``select``: the selector says which digit counts; wants a multiplicative gate."""
+"""``select``: the selector decides which digit is the label; a multiplicative gate helps."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.hosts.protocols import HostRecipe, Pairs
+from simic.hosts.interfaces import HostRecipe, Pairs
 
 __all__ = ["FAMILY", "Select"]
 
@@ -18,7 +18,6 @@ class Select:
     """The label is b's when the selector is set, else a's; few hidden units behind a linear stem."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
-        """See ``HostFamily``."""
         return HostRecipe(
             is_linear=True, hidden=(1 + int(draws[0] * 3), 1 + int(draws[1] * 3)), labels=_selected, samples=512
         )

@@ -1,1 +1,1 @@
-"""One file per kind of stacked host; the file's name is the kind's name and ``TRUNK`` makes it for a cohort."""
+"""One file per trunk; the file name is its name and ``TRUNK`` its class."""

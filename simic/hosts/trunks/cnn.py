@@ -1,6 +1,6 @@
 """``cnn``: stem, slot 0, block 1, slot 1, block 2, slot 2, head, on 4x4 maps; block i is x + V relu(W * x).
 
-Two 8x8 images are cut into patches of 2x2, as a convolution with stride 2 sees them. W is a 3x3 convolution to the
+Two 8x8 images are cut into 2x2 patches, as for a convolution with stride 2. W is a 3x3 convolution to the
 hidden channels, V mixes them at every position, and the head reads the whole map.
 Shapes: R rows, B samples, P features of a patch, D channels, M hidden channels.
 """
@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.contracts.state import LayerKind
-from simic.hosts.protocols import Anatomy, HostRecipe, Pairs, Site
-from simic.hosts.stacked.anatomy import BLOCKS, CLASSES, CONNECTS, HIDDEN, IMAGE, MONITORS, SLOTS
-from simic.hosts.stacked.maps import (
+from simic.hosts.batched.conv import (
     KERNEL,
     band_matrices,
     by_sample,
@@ -29,22 +27,24 @@ from simic.hosts.stacked.maps import (
     product,
     state_gradient,
 )
-from simic.hosts.stacked.residual import ResidualTrunk
-from simic.hosts.stacked.trunk import TrunkPart
+from simic.hosts.batched.residual import ResidualTrunk
+from simic.hosts.batched.sizes import BLOCKS, CLASSES, CONNECTS, HIDDEN, IMAGE, MONITORS, SLOTS
+from simic.hosts.batched.trunk import TrunkPart
+from simic.hosts.interfaces import HostRecipe, HostTopology, Pairs, Site
 
 __all__ = ["CHANNELS", "PATCH", "TRUNK", "CnnTrunk"]
 
 PATCH = 2
-"""Pixels of a patch's edge."""
+"""Edge length of a patch in pixels."""
 CHANNELS = 12
-"""D"""
+"""D, channels of the state."""
 _EDGE = IMAGE // PATCH
 _FEATURES = 2 * PATCH * PATCH + 2
 """Pixels of a and of b, selector, and a constant one that carries the stem's bias."""
 _HIDDEN = HIDDEN // 2
 """Hidden channels at most: two hidden units of a recipe make one."""
 _AT_A_TIME = 8
-"""Rows a pass without gradients works on at a time; more would make memory that the system hands out anew each time."""
+"""Rows at a time in a pass without gradients; larger temporaries would be returned to the system after each use."""
 _MAP = _EDGE * _EDGE * CHANNELS
 
 _BLOCK_PARTS = tuple(
@@ -64,9 +64,9 @@ _BLOCK_PARTS = tuple(
 
 
 class CnnTrunk(ResidualTrunk):
-    """See ``Trunk``. Masked hidden channels have zero kernels in W and zero rows in V, so their gradients are zero."""
+    """The convolutional trunk. Unused hidden channels have zero kernels in W and zero rows in V: no gradient."""
 
-    anatomy = Anatomy(
+    topology = HostTopology(
         kinds=(LayerKind.STEM, *[LayerKind.BLOCK] * BLOCKS, LayerKind.HEAD),
         widths=(*[CHANNELS] * (1 + BLOCKS), CLASSES),
         connects=CONNECTS,
@@ -87,7 +87,7 @@ class CnnTrunk(ResidualTrunk):
 
     @staticmethod
     def inputs(pairs: Pairs) -> NDArray[np.float32]:
-        """See ``Trunk``: per patch, its pixels of image a and b, selector as -1 or 1, and a one; [n, 4, 4, 10]."""
+        """Return [n, 4, 4, 10]: per patch the pixels of image a and b, the selector as -1 or 1, and a one."""
         inputs = np.empty((len(pairs.image_a), _EDGE, _EDGE, _FEATURES), dtype=np.float32)
         pixels = PATCH * PATCH
         inputs[..., :pixels], inputs[..., pixels : 2 * pixels] = _patches(pairs.image_a), _patches(pairs.image_b)
@@ -96,7 +96,6 @@ class CnnTrunk(ResidualTrunk):
         return inputs
 
     def block(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor | None = None) -> Tensor:
-        """See ``Trunk``."""
         if torch.is_grad_enabled():
             unit = convolve(x, parts[1 + 2 * index]).relu().flatten(1, 3)
             return product(unit, parts[2 + 2 * index], x.flatten(1, 3)).view(x.shape)
@@ -107,7 +106,6 @@ class CnnTrunk(ResidualTrunk):
         return out
 
     def enter(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor) -> _Block:
-        """See ``ResidualTrunk``."""
         kernel, matrix = parts[1 + 2 * index], parts[2 + 2 * index]
         samples, width = x.shape[1], x.shape[3]
         padded, bands = pad(x), band_matrices(kernel, width)
@@ -124,7 +122,6 @@ class _Block(NamedTuple):
     matrix: Tensor
 
     def pull(self, g: Tensor, hosts: int, out: Sequence[Tensor]) -> Tensor:
-        """See ``Block``."""
         flat, (samples, height, width) = g.flatten(1, 3), g.shape[1:4]
         out[1].copy_(product(self.unit[:hosts].transpose(1, 2), flat[:hosts]))
         inner = product(flat, self.matrix.transpose(1, 2))
@@ -135,7 +132,7 @@ class _Block(NamedTuple):
 
 
 def _patches(images: NDArray[np.float32]) -> NDArray[np.float32]:
-    """[n, 8, 8] as [n, 4, 4, 4]: the pixels of each patch, row by row."""
+    """Return [n, 8, 8] as [n, 4, 4, 4]: the pixels of each patch, by rows."""
     cut = images.reshape(len(images), _EDGE, PATCH, _EDGE, PATCH).swapaxes(2, 3)
     return cut.reshape(len(images), _EDGE, _EDGE, PATCH * PATCH)
 

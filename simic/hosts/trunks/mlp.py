@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.contracts.state import LayerKind
-from simic.hosts.protocols import Anatomy, HostRecipe, Pairs, Site
-from simic.hosts.stacked.anatomy import BLOCKS, CLASSES, CONNECTS, DIGIT, HIDDEN, INPUTS, MONITORS, SLOTS, WIDTH
-from simic.hosts.stacked.maps import product
-from simic.hosts.stacked.residual import ResidualTrunk
-from simic.hosts.stacked.trunk import TrunkPart
+from simic.hosts.batched.conv import product
+from simic.hosts.batched.residual import ResidualTrunk
+from simic.hosts.batched.sizes import BLOCKS, CLASSES, CONNECTS, DIGIT, HIDDEN, INPUTS, MONITORS, SLOTS, WIDTH
+from simic.hosts.batched.trunk import TrunkPart
+from simic.hosts.interfaces import HostRecipe, HostTopology, Pairs, Site
 
 __all__ = ["TRUNK", "MlpTrunk"]
 
@@ -33,9 +33,9 @@ _BLOCK_PARTS = tuple(
 
 
 class MlpTrunk(ResidualTrunk):
-    """See ``Trunk``. Masked hidden units have zero columns in W and zero rows in V, so their gradients are zero too."""
+    """The MLP trunk. Unused hidden units have zero columns in W and zero rows in V: no gradient."""
 
-    anatomy = Anatomy(
+    topology = HostTopology(
         kinds=(LayerKind.STEM, *[LayerKind.BLOCK] * BLOCKS, LayerKind.HEAD),
         widths=(*[WIDTH] * (1 + BLOCKS), CLASSES),
         connects=CONNECTS,
@@ -55,19 +55,17 @@ class MlpTrunk(ResidualTrunk):
 
     @staticmethod
     def inputs(pairs: Pairs) -> NDArray[np.float32]:
-        """See ``Trunk``: digit a, digit b, selector as -1 or 1, and a one that carries the stem's bias; [n, 34]."""
+        """Return [n, 34]: digit a, digit b, the selector as -1 or 1, and a one for the stem's bias."""
         inputs = np.zeros((len(pairs.a), INPUTS), dtype=np.float32)
         inputs[:, :DIGIT], inputs[:, DIGIT : 2 * DIGIT] = pairs.a, pairs.b
         inputs[:, 2 * DIGIT], inputs[:, 2 * DIGIT + 1] = np.where(pairs.selector, 1.0, -1.0), 1.0
         return inputs
 
     def block(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor | None = None) -> Tensor:
-        """See ``Trunk``."""
         down, up = parts[1 + 2 * index], parts[2 + 2 * index]
         return product(torch.bmm(x, down).relu_(), up, x, out)
 
     def enter(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor) -> _Block:
-        """See ``ResidualTrunk``."""
         down, up = parts[1 + 2 * index], parts[2 + 2 * index]
         unit = torch.bmm(x, down).relu_()
         torch.baddbmm(x, unit, up, out=out)
@@ -82,7 +80,6 @@ class _Block(NamedTuple):
     up: Tensor
 
     def pull(self, g: Tensor, hosts: int, out: Sequence[Tensor]) -> Tensor:
-        """See ``Block``."""
         torch.bmm(self.unit[:hosts].transpose(1, 2), g[:hosts], out=out[1])
         inner = torch.bmm(g, self.up.transpose(1, 2))
         inner = torch.ops.aten.threshold_backward(inner, self.unit, 0.0)

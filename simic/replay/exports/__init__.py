@@ -1,1 +1,10 @@
-"""Snapshots for other people's programs: Minari data sets, and shards for PyTorch Geometric. No pickle in either."""
+"""One module per export format: ``FORMAT`` equals the file name, ``SUMMARY`` is one line of help, ``write`` exports.
+
+Other packages add formats through the entry-point group ``simic.exports``. No export holds pickles.
+"""
+
+from simic.runtime.plugin_folder import PluginFolder
+
+__all__ = ["EXPORTS"]
+
+EXPORTS = PluginFolder("export format", "simic.replay.exports", "simic.exports", ("FORMAT", "SUMMARY", "write"))

@@ -24,16 +24,27 @@ from torch_geometric.data import HeteroData  # type: ignore[import-untyped]
 
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import SnapshotManifest
-from simic.controllers.graph import GraphBatch, build
-from simic.replay.exports.card import CARD_NAME, Counted, ExportCard, Shard, describe, write_card
-from simic.replay.exports.place import new_folder
-from simic.replay.exports.stream import EpisodeInfo, Episodes, stream_episodes
-from simic.trust.canonical import file_sha256
+from simic.controllers.graph import CONNECTS, MONITORS, build
+from simic.replay.exporting import (
+    CARD_NAME,
+    Counted,
+    EpisodeInfo,
+    Episodes,
+    ExportCard,
+    Shard,
+    describe,
+    new_folder,
+    stream_episodes,
+    write_card,
+)
+from simic.replay.graph_table import GraphTable
+from simic.runtime.files import sha256_file
 
-__all__ = ["PygExport", "write_pyg"]
+__all__ = ["FORMAT", "SUMMARY", "PygExport", "write"]
 
-_CONNECTS = ("layer", "connects", "layer")
-_MONITORS = ("slot", "monitors", "layer")
+FORMAT = "pyg"
+SUMMARY = "shards of HeteroData for PyTorch Geometric"
+
 _SHARD_ROWS = 4096
 _CACHED_SHARDS = 2
 _HOW_TO_READ = """\
@@ -57,7 +68,7 @@ state of each episode, and `slot_ptr`, `layer_ptr`, `connects_ptr`, `monitors_pt
 """
 
 
-def write_pyg(
+def write(
     manifest: SnapshotManifest,
     split: str,
     out: Path,
@@ -67,9 +78,9 @@ def write_pyg(
     on_episodes: Callable[[int], None] = lambda _: None,
     shard_rows: int = _SHARD_ROWS,
 ) -> ExportCard:
-    """Exports ``split`` of a verified snapshot to the new folder ``out``; memory is that of one shard.
+    """Export ``split`` of a verified snapshot to the new folder ``out``, in the memory of one shard.
 
-    The same snapshot gives the same bytes.
+    Equal snapshots give equal bytes.
     """
     shards: list[Shard] = []
     sets: set[str] = set()
@@ -88,7 +99,7 @@ def write_pyg(
             steps=sum(shard.steps for shard in shards),
             sets=sorted(sets),
         )
-        card = describe(manifest, "pyg", split, blueprints, code_version, counted=counted)
+        card = describe(manifest, FORMAT, split, blueprints, code_version, counted=counted)
         return write_card(folder, card.model_copy(update={"shards": shards}), _HOW_TO_READ)
 
 
@@ -101,9 +112,9 @@ def _tensors(episodes: Episodes, gamma: float, first_episode: int) -> dict[str, 
         "layer_x": graphs.layer_x,
         "slot_ptr": graphs.slot_ptr,
         "layer_ptr": graphs.layer_ptr,
-        "connects": graphs.edges[_CONNECTS],
+        "connects": graphs.edges[CONNECTS],
         "connects_ptr": graphs.connects_ptr,
-        "monitors": graphs.edges[_MONITORS],
+        "monitors": graphs.edges[MONITORS],
         "monitors_ptr": graphs.monitors_ptr,
         "action": torch.from_numpy(episodes.actions),
         "op_available": torch.from_numpy(episodes.masks.op),
@@ -125,7 +136,7 @@ def _tensors(episodes: Episodes, gamma: float, first_episode: int) -> dict[str, 
 class _Loaded(NamedTuple):
     """One shard in memory."""
 
-    graphs: GraphBatch
+    graphs: GraphTable
     tensors: dict[str, Tensor]
     infos: list[EpisodeInfo]
 
@@ -161,12 +172,12 @@ class PygExport(Dataset[HeteroData]):
         return self.card.steps
 
     def __getitem__(self, index: int) -> HeteroData:
-        """The graph before step ``index``, with what was legal, what was done and what came of it."""
+        """Return the graph before step ``index``, with masks, action and outcome."""
         if not 0 <= index < len(self):
             raise IndexError(f"step {index} of {len(self)}")
         shard = bisect_right(self._first_steps, index) - 1
         loaded, row = self._shard(shard), index - self._first_steps[shard]
-        data = loaded.graphs.to_hetero_data(row)
+        data = _hetero_data(loaded, row)
         slots = loaded.graphs.slot_ptr
         data["slot"].available = loaded.tensors["slot_available"][slots[row] : slots[row + 1]]
         for name in _PER_STEP:
@@ -177,13 +188,13 @@ class PygExport(Dataset[HeteroData]):
         return (self[index] for index in range(len(self)))
 
     def final(self, episode: int) -> HeteroData:
-        """The graph after an episode's last step."""
+        """Return the graph after an episode's last step."""
         shard = self._shard_of(episode)
         loaded = self._shard(shard)
-        return loaded.graphs.to_hetero_data(self.card.shards[shard].steps + episode - self._first_episodes[shard])
+        return _hetero_data(loaded, self.card.shards[shard].steps + episode - self._first_episodes[shard])
 
     def info(self, episode: int) -> EpisodeInfo:
-        """Whose episode it is."""
+        """Return the identity of an episode."""
         shard = self._shard_of(episode)
         return self._shard(shard).infos[episode - self._first_episodes[shard]]
 
@@ -196,7 +207,7 @@ class PygExport(Dataset[HeteroData]):
         name = self.card.shards[shard].name
         for file in (f"{name}.safetensors", f"{name}.json"):
             try:
-                found = file_sha256(self.path / file)
+                found = sha256_file(self.path / file)
             except OSError as error:
                 raise IntegrityError(f"{self.path / file} cannot be read: {error.strerror}") from error
             if found != self._sha256.get(file):
@@ -207,4 +218,9 @@ class PygExport(Dataset[HeteroData]):
             **{part: tensors[part] for part in ("connects", "connects_ptr", "monitors", "monitors_ptr")},
         )
         infos = [EpisodeInfo(**info) for info in json.loads((self.path / f"{name}.json").read_text("utf-8"))]
-        return _Loaded(graphs, tensors, infos)
+        return _Loaded(GraphTable.of(graphs), tensors, infos)
+
+
+def _hetero_data(loaded: _Loaded, row: int) -> HeteroData:
+    """Return one graph of a shard, with nodes numbered from 0."""
+    return loaded.graphs.take(torch.tensor([row])).to_hetero_data()

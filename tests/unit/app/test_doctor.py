@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
 from pathlib import Path
 
 import pytest
-from support.homes import NOW, PROVENANCE, TOPIC, FixedClock, curate_all, drop, ingest_all
-from support.lakes import COUNT, keeper, report_ids
+from support.champion_homes import crowned_home, open_home
+from support.homes import PROVENANCE, TOPIC, FixedClock, curate_all, drop, ingest_all
+from support.lakes import COUNT, maintenance, report_ids
 from support.reports import episode, episodes
 
-from simic.app.doctor import Doctor
-from simic.bus.spool import SpoolBus
+from simic.app.doctor import Doctor, open_doctor
+from simic.app.health import damaged
+from simic.bus.spool.bus import SpoolBus
+from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError, TransientError
 from simic.contracts.lake import Health, HealthReport
-from simic.lake.catalogue import query
 from simic.lake.lake import open_lake
-from simic.registry.journal import Entry, Journal, Operation, Phase
+from simic.registry.registry import Registry
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import NoProgress
 from simic.runtime.settings import Home
@@ -36,11 +38,13 @@ def home(tmp_path: Path) -> Home:
     return home
 
 
-def examine(
-    home: Home, *, deep: bool = False, repair: bool = False, champion: Callable[[], int | None] = lambda: None
-) -> HealthReport:
+def no_registry() -> Registry:
+    raise AssertionError("nothing was recorded here, so there is no reason to open the registry")
+
+
+def examine(home: Home, *, deep: bool = False, repair: bool = False) -> HealthReport:
     doctor = Doctor(
-        home, SpoolBus(home.spool), champion, code_version=PROVENANCE.code_version, clock=FixedClock(),
+        home, SpoolBus(home.spool), no_registry, code_version=PROVENANCE.code_version, clock=FixedClock(),
         progress=NoProgress(),
     )  # fmt: skip
     return doctor.examine(is_deep=deep, is_repair=repair)
@@ -63,8 +67,8 @@ def flip(path: Path) -> None:
 @pytest.mark.parametrize("deep", [False, True])
 def test_a_sound_home_is_healthy_also_after_housekeeping(home: Home, deep: bool) -> None:
     assert findings(examine(home, deep=deep)) == {}
-    keeper(home).compact()
-    keeper(home).retain(max_bytes=0)
+    maintenance(home).compact()
+    maintenance(home).retain(max_bytes=0)
     before = tree(home)
     report = examine(home, deep=deep)
     assert report.is_healthy and findings(report) == {}
@@ -80,8 +84,8 @@ def test_an_empty_home_is_healthy(tmp_path: Path) -> None:
 def spoil(home: Home) -> dict[str, str]:
     """What killed runs leave behind."""
     with (home.ledger / "ingest.jsonl").open("ab") as file:
-        file.write(b'{"part":"day=')
-    orphan = home.experience / "day=2026-01-06" / "part-abc-0123456789abcdef.parquet"
+        file.write(b'{"part":"2026')
+    orphan = home.experience / "2026-01-06" / "part-abc-0123456789abcdef.parquet"
     orphan.write_bytes(b"x")
     (home.tmp / "ingest").mkdir(parents=True, exist_ok=True)
     (home.tmp / "ingest" / "part-x.parquet").write_bytes(b"x")
@@ -130,7 +134,7 @@ def test_a_damaged_part_is_taken_out_and_its_reports_land_again(home: Home, harm
     assert sorted(report_ids(home)) == IDS
     assert findings(examine(home, deep=True)) == {}
     assert open_lake(home).parts[2].part == part.part, "the same batch has the same name"
-    assert keeper(home).status().damaged_rows == 20
+    assert maintenance(home).status().damaged_rows == 20
 
 
 def test_a_store_that_is_elsewhere_is_said_and_nothing_is_taken_out(home: Home) -> None:
@@ -148,8 +152,8 @@ def test_a_store_that_is_elsewhere_is_said_and_nothing_is_taken_out(home: Home) 
 
 
 def test_a_damaged_merged_part_asks_for_all_its_deliveries(home: Home) -> None:
-    keeper(home).compact()
-    keeper(home).vacuum(grace_minutes=0)
+    maintenance(home).compact()
+    maintenance(home).vacuum(grace_minutes=0)
     next(home.experience.glob("*/*.parquet")).unlink()
     assert set(findings(examine(home, repair=True)).values()) == {Health.REPAIRED}
     assert ingest_all(home).landed == 60
@@ -161,11 +165,11 @@ def test_a_merged_part_asks_for_the_deliveries_it_does_not_name_too(
 ) -> None:
     """Merged twice, with room for one name: all are found by way of the lines of the ledger that landed them."""
     monkeypatch.setattr("simic.lake.compaction.MOST_SOURCES", 1)
-    keeper(home).compact()
+    maintenance(home).compact()
     drop(home, "e3", episode(3))
     ingest_all(home)
-    keeper(home).compact()
-    keeper(home).vacuum(grace_minutes=0)
+    maintenance(home).compact()
+    maintenance(home).vacuum(grace_minutes=0)
     (part,) = open_lake(home).parts
     assert part.sources == ["e0.jsonl"]
     flip(home.experience / part.part)
@@ -180,7 +184,7 @@ def test_a_merged_part_asks_for_the_deliveries_it_does_not_name_too(
 
 def test_of_a_merged_part_only_what_cannot_be_had_again_is_lost(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simic.lake.compaction.MOST_SOURCES", 1)
-    keeper(home).compact()
+    maintenance(home).compact()
     (home.experience / open_lake(home).parts[0].part).unlink()
     (home.spool / TOPIC / "done" / "e1.jsonl").unlink()
     report = examine(home, repair=True)
@@ -211,7 +215,7 @@ def test_a_kill_between_asking_again_and_taking_out_is_made_good(home: Home) -> 
 
 
 def test_lost_ids_of_dropped_reports_are_named_and_do_not_stop_the_lake(home: Home) -> None:
-    keeper(home).retain(max_bytes=0)
+    maintenance(home).retain(max_bytes=0)
     next(home.ids.iterdir()).unlink()
     with pytest.raises(IntegrityError, match="simic doctor"):
         ingest_all(home)
@@ -252,8 +256,12 @@ def test_a_manifest_with_very_many_faults_is_moved_aside_and_reported(home: Home
     (snapshot,) = home.snapshots.iterdir()
     (snapshot / "manifest.json").write_text(json.dumps({f"unknown_{number}": 0 for number in range(500)}))
     check = next(check for check in examine(home, repair=True).checks if check.name == f"snapshot {snapshot.name}")
-    assert check.health is Health.REPAIRED and len(check.found) == 4096
+    assert check.health is Health.REPAIRED and "is not a manifest: Field required" in check.found
     assert not snapshot.exists()
+
+
+def test_a_finding_of_any_length_is_cut_to_what_a_report_may_hold() -> None:
+    assert len(damaged("name", "x" * 100_000, "remedy").found) == 4096
 
 
 def test_while_an_ingest_is_at_work_its_files_are_not_judged_and_nothing_is_repaired(home: Home) -> None:
@@ -276,17 +284,32 @@ def test_what_a_producer_is_forwarding_to_redis_is_not_judged(home: Home) -> Non
     assert incoming.exists()
 
 
-def test_the_champion_is_as_journalled(home: Home) -> None:
-    entry = Entry(
-        entry=1, phase=Phase.OPEN, operation=Operation.PROMOTE, source=None, target=3, digest="a" * 64,
-        gate_digest="b" * 64, reason="", at=NOW,
-    )  # fmt: skip
-    journal = Journal(home.ledger / "promotions.jsonl")
-    journal.append(entry)
-    assert findings(examine(home)) == {"champion": Health.REPAIRABLE}
-    journal.append(entry.model_copy(update={"phase": Phase.DONE}))
-    assert findings(examine(home, deep=True, champion=lambda: 3)) == {}
-    assert findings(examine(home, deep=True, champion=lambda: 2)) == {"champion": Health.DAMAGED}
+def test_an_open_promotion_is_left_to_the_next_command_unless_it_is_to_be_repaired(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = crowned_home(tmp_path / "place", tmp_path_factory)
+    journal = home.ledger / "promotions.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:3]))
+    listed = home.ledger / "policies.jsonl"
+    listed.write_bytes(listed.read_bytes().splitlines(keepends=True)[0])
+    before = journal.read_bytes(), listed.read_bytes()
+    assert findings(open_doctor(open_home(home)).examine()) == {"champion": Health.REPAIRABLE}
+    assert (journal.read_bytes(), listed.read_bytes()) == before
+    repaired = open_doctor(open_home(home)).examine(is_repair=True)
+    assert findings(repaired) == {"champion": Health.REPAIRED}
+    assert findings(open_doctor(open_home(home)).examine(is_deep=True)) == {}
+
+
+def test_a_list_that_a_killed_process_left_short_is_repairable(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = crowned_home(tmp_path / "place", tmp_path_factory)
+    listed = home.ledger / "policies.jsonl"
+    whole = listed.read_bytes()
+    listed.write_bytes(whole.splitlines(keepends=True)[0])
+    assert findings(open_doctor(open_home(home)).examine()) == {"list of champions": Health.REPAIRABLE}
+    assert findings(open_doctor(open_home(home)).examine(is_repair=True)) == {"list of champions": Health.REPAIRED}
+    assert listed.read_bytes() == whole
 
 
 def test_parts_of_another_contract_are_named(home: Home) -> None:
@@ -295,3 +318,30 @@ def test_parts_of_another_contract_are_named(home: Home) -> None:
     changed = lake.parts[0].model_copy(update={"schema_digest": "0" * 64}).model_dump_json()
     lake.ledger.path.write_text("\n".join([changed, *lines[1:]]) + "\n")
     assert "contracts" in findings(examine(home))
+
+
+def test_whatever_was_claimed_is_put_back_be_it_no_file(home: Home) -> None:
+    folder = home.spool / TOPIC
+    (folder / "claimed" / "d.jsonl").mkdir()
+    os.mkfifo(folder / "claimed" / "f.jsonl")
+    (folder / "claimed" / "l.jsonl").symlink_to("nowhere")
+    assert findings(examine(home, repair=True)) == {"spool": Health.REPAIRED}
+    assert sorted(path.name for path in (folder / "incoming").iterdir()) == ["d.jsonl", "f.jsonl", "l.jsonl"]
+    assert findings(examine(home)) == {}
+    assert ingest_all(home).reasons == {"unreadable": 3}
+
+
+def test_what_cannot_be_put_back_is_not_called_repaired(home: Home) -> None:
+    folder = home.spool / TOPIC
+    (folder / "claimed" / "d.jsonl").mkdir()
+    (folder / "incoming").rmdir()
+    (folder / "incoming").symlink_to(folder / "claimed" / "d.jsonl")  # a directory does not move into itself
+    report = examine(home, repair=True)
+    assert findings(report) == {"spool": Health.DAMAGED}
+    assert "cannot be moved: d.jsonl" in next(check.found for check in report.checks if check.name == "spool")
+
+
+def test_examining_an_empty_home_makes_no_spool(tmp_path: Path) -> None:
+    home = Home(tmp_path / "empty")
+    examine(home)
+    assert not home.spool.exists()

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.judged import SIGNER, sealed_policy
+from support.judged_candidates import SIGNER, sealed_policy
 
-from simic.app.policies import CHAMPION_REFERENCE, Policies
+from simic.app.policies import Policies
+from simic.contracts.names import CHAMPION_REFERENCE
 from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
 

@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.redis_buses import TOPIC, datas, drain, stream_bus
 from support.redis_server import RedisProcess
-from support.streams import TOPIC, datas, drain, stream_bus
 
 from simic.bus.codec import encode, envelop
-from simic.bus.protocol import POLICY_UPDATES, Bus
-from simic.bus.spilling import SpillingBus
-from simic.bus.spool import SpoolBus
+from simic.bus.protocol import Bus
+from simic.bus.redis.fallback import SpoolFallbackBus
+from simic.bus.spool.bus import SpoolBus
 from simic.contracts.base import Contract
 from simic.contracts.envelope import Priority
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ContractError
+from simic.contracts.names import POLICY_UPDATES
 from simic.runtime.clock import utc_now
 
 Opener = Callable[[], Bus]
@@ -36,7 +37,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     server.client.flushall()
     if request.param == "redis":
         return lambda: stream_bus(server)
-    return lambda: SpillingBus(SpoolBus(tmp_path / "spool"), stream_bus(server), tmp_path / "locks")
+    return lambda: SpoolFallbackBus(SpoolBus(tmp_path / "spool"), stream_bus(server), tmp_path / "locks")
 
 
 def test_what_was_put_comes_in_order_until_acknowledged(opened: Opener) -> None:
@@ -108,9 +109,9 @@ def test_a_producer_that_fails_midway_publishes_nothing(opened: Opener) -> None:
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".x", "a\n"])
 def test_names_and_topics_are_plain(opened: Opener, name: str) -> None:
     bus = opened()
-    with pytest.raises(ContractViolation):
+    with pytest.raises(ContractError):
         bus.put(TOPIC, name, [b"1"])
-    with pytest.raises(ContractViolation):
+    with pytest.raises(ContractError):
         bus.put(name, "a", [b"1"])
 
 

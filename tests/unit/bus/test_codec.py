@@ -10,7 +10,7 @@ from support.reports import episode, line, plain
 
 from simic.bus.codec import MAX_PAYLOAD_BYTES, decode, encode, envelop, unwrap
 from simic.contracts.envelope import EventEnvelope
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ContractError
 from simic.contracts.field_report import FieldReport
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
@@ -25,7 +25,7 @@ def test_report_round_trip_is_one_line() -> None:
 def test_faults_are_named_without_quoting_the_input() -> None:
     raw = plain(episode(1)[0])
     raw["metrics"]["validation_loss_after"] = "secret"
-    with pytest.raises(ContractViolation, match=r"metrics\.validation_loss_after") as caught:
+    with pytest.raises(ContractError, match=r"metrics\.validation_loss_after") as caught:
         decode(FieldReport, line(raw))
     assert "secret" not in str(caught.value)
 
@@ -45,7 +45,7 @@ def test_packed_payloads_are_unpacked_within_bounds() -> None:
     packed = whole.model_copy(update={"payload": pack(whole.payload), "content_encoding": "zstd"})
     assert unwrap(packed, FieldReport) == report
     bomb = packed.model_copy(update={"payload": pack(b" " * (MAX_PAYLOAD_BYTES * 50))})
-    with pytest.raises(ContractViolation, match="exceeds"):
+    with pytest.raises(ContractError, match="exceeds"):
         unwrap(bomb, FieldReport)
-    with pytest.raises(ContractViolation, match="not zstd"):
+    with pytest.raises(ContractError, match="not zstd"):
         unwrap(packed.model_copy(update={"payload": b"junk"}), FieldReport)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from simic.contracts.errors import ConfigError
+from simic.runtime.settings import Home
 
 
 def _simic(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -25,8 +26,17 @@ def test_an_unknown_key_of_a_profile_is_named_with_its_nearest_match_and_nothing
     assert done.returncode == ConfigError.exit_code == 2
     assert "train.batch_seqences" in done.stderr
     assert "train.batch_sequences" in done.stderr
+    assert "loading the flow" not in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+    assert not home.exists()
+
+
+def test_a_run_with_a_bad_value_fails_before_it_loads_anything(home: Path) -> None:
+    for words in (("-o", "train.lr=much"), ("-o", "world.set=benchmrk"), ("--profile", "qick"), ("-o", "nonsense")):
+        done = _simic("run", *words)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert "loading the flow" not in done.stderr
     assert not home.exists()
 
 
@@ -36,29 +46,32 @@ def test_wrong_usage_is_exit_2_and_so_is_an_option_nobody_knows() -> None:
 
 
 def test_an_error_nobody_foresaw_is_one_line_unless_asked_for_more(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    home = ("--home", str(tmp_path / "file" / "home"))
-    done = _simic(*home, "sql", "SELECT 1")
+    (tmp_path / "data" / "ledger").mkdir(parents=True)
+    (tmp_path / "data" / "receipts" / "train" / "a.json").mkdir(parents=True)
+    home = ("--home", str(tmp_path))
+    done = _simic(*home, "snapshots", "list")
     assert done.returncode == 1
-    assert "NotADirectoryError" in done.stderr
+    assert "IsADirectoryError" in done.stderr
     assert "Traceback" not in done.stderr
     assert "--debug" in done.stderr
-    assert "Traceback" in _simic(*home, "--debug", "sql", "SELECT 1").stderr
+    assert "Traceback" in _simic(*home, "--debug", "snapshots", "list").stderr
 
 
 def test_sql_prints_nothing_but_a_list_of_row_objects(home: Path) -> None:
+    Home(home).create()
     done = _simic("sql", "SELECT 1 AS a, NULL AS b FROM (SELECT count(*) FROM quarantine)", "--json")
     assert json.loads(done.stdout) == [{"a": 1, "b": None}]
     assert done.stderr == ""
 
 
 def test_a_query_without_rows_says_so_to_people(home: Path) -> None:
+    Home(home).create()
     done = _simic("sql", "SELECT * FROM policies")
     assert (done.returncode, done.stdout) == (0, "no rows\n")
-    assert home.is_dir()
 
 
 def test_people_see_a_bounded_answer_and_are_told_programs_get_all_of_it(home: Path) -> None:
+    Home(home).create()
     many = "SELECT range AS n FROM range(2500)"
     done = _simic("sql", many)
     assert [line.strip() for line in done.stdout.splitlines() if line.strip().isdecimal()] == [*map(str, range(1000))]
@@ -77,10 +90,11 @@ def test_sql_that_is_wrong_writes_no_json(home: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_trials_of_nobody_are_a_usage_error() -> None:
+def test_trials_of_nobody_are_a_usage_error(home: Path) -> None:
+    Home(home).create()
     done = _simic("trials", "--controllers", " , ")
     assert done.returncode == 2
-    assert "--controllers names none" in done.stderr
+    assert "--controllers is empty" in done.stderr
 
 
 def test_schema_is_printed_by_name_and_mistakes_are_answered() -> None:
@@ -95,15 +109,23 @@ def test_schema_is_printed_by_name_and_mistakes_are_answered() -> None:
     assert "FieldReport" in done.stderr
 
 
-def test_ui_tells_in_json_where_it_would_be_and_starts_nothing(home: Path) -> None:
+def test_ui_tells_in_json_where_it_would_be_and_makes_and_starts_nothing(home: Path) -> None:
+    Home(home).create()
     done = _simic("ui", "--mlflow-port", "5999", "--json")
     assert done.returncode == 0
     found = json.loads(done.stdout)
-    assert found == {"url": "http://127.0.0.1:5999/?workflowType=machine_learning", "is_running": False}
-    assert not (home / "mlruns").exists()
+    url = "http://127.0.0.1:5999/#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey=simic"
+    assert found == {"url": url, "is_running": False, "login": str(home / ".prefect" / "login")}
+    assert not (home / "mlruns" / "mlflow.db").exists()
+    assert not (home / ".prefect" / "login").exists()
+    assert _simic("init").returncode == 0
+    (home / "data" / "keys" / "signing.key").unlink()
+    assert json.loads(_simic("ui", "--mlflow-port", "5999", "--json").stdout) == found
+    assert not (home / "data" / "keys" / "signing.key").exists()
 
 
-def test_a_stage_without_what_it_needs_says_which_verb_comes_first() -> None:
+def test_a_stage_without_what_it_needs_says_which_verb_comes_first(home: Path) -> None:
+    Home(home).create()
     done = _simic("train")
     assert done.returncode == 2
     assert "simic curate" in done.stderr

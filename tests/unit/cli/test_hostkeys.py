@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simic.cli.hostkeys import parse_host_keys
+from simic.cli.options import parse_host_keys
 from simic.contracts.errors import ConfigError
 
 

@@ -12,8 +12,8 @@ import typer
 from support.homes import drop, ingest_all, land
 from support.reports import episode, episodes
 
+from simic.cli.console import errors_become_exit_codes
 from simic.cli.doctor import FINDINGS
-from simic.cli.edge import errors_become_exit_codes
 from simic.cli.main import app
 from simic.lake.lake import open_lake
 from simic.runtime.settings import Home
@@ -66,6 +66,21 @@ def test_a_life_of_a_lake(landed: Home, shell: Shell) -> None:
     assert (status["parts"], status["remembered_ids"], status["retired_files"]) == (0, 60, 1)
 
 
+def test_a_curation_that_keeps_nothing_says_so_and_why(
+    landed: Home, shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The snapshot is sealed, for all may have expired: exit code 0. Training refuses it with exit code 1."""
+    code, out, _ = shell.call("curate", "-o", "curate.ttl_days=0.001")
+    told = "curation kept 0 of 60 rows: 60 expired (older than curate.ttl_days). Training refuses snapshot"
+    assert code == 0 and told in out and told in caplog.text
+    code, _, err = shell.call("train", "-o", "curate.ttl_days=0.001")
+    assert code == 1 and "min_experiences" in err
+    assert shell.answer("curate", "-o", "curate.ttl_days=0.001")["rows_out"] == 0
+    caplog.clear()
+    code, out, _ = shell.call("curate")
+    assert code == 0 and "kept 0" not in out + caplog.text
+
+
 def test_retain_wants_a_bound(landed: Home, shell: Shell) -> None:
     code, _, message = shell.call("lake", "retain")
     assert code == 2 and "--max-age-days" in message
@@ -100,7 +115,7 @@ def test_the_doctor_ends_with_its_own_code(landed: Home, shell: Shell) -> None:
 
 
 def test_help_tells_what_the_codes_mean(shell: Shell) -> None:
-    assert f"{FINDINGS} something was found" in shell.call("doctor", "--help")[1]
+    assert f"{FINDINGS} doctor found problems" in shell.call("doctor", "--help")[1]
     assert "SIMIC_LAKE_URL" in shell.call("lake", "--help")[1]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import typer
 
+from simic.catalogue.query import load_views
 from simic.cli.main import app
-from simic.lake.views import load_views
 from simic.runtime.settings import Home, resolve_home
 
+ROOT = Path(__file__).parents[3]
 LOCKED: dict[str, set[str]] = {
     "collect": {"--controller", "--host-keys", "--set", "--spool", "--seed", "--plot"},
     "trials": {"--controllers", "--host-keys", "--set"},
@@ -78,7 +79,11 @@ def test_vtrace_keeps_its_signature_and_the_names_of_its_result() -> None:
 
 def test_views_and_the_entry_point_of_the_flow() -> None:
     assert {view.name for view in load_views()} >= VIEWS
-    assert [point.value for point in entry_points(group="simic.flows", name="retrain")] == ["flows.retrain:run"]
+    tree = ast.parse((ROOT / "flows" / "retrain.py").read_text())
+    flow = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "simic")
+    assert ast.unparse(flow.decorator_list[0]) == "flow(name='simic', flow_run_name='{profile}-s{seed}')"
+    assert [argument.arg for argument in flow.args.args] == ["profile", "seed", "overrides"]
+    assert "entrypoint: flows/retrain.py:simic" in (ROOT / "prefect.yaml").read_text()
 
 
 def test_simic_home_puts_everything_somewhere_else(home: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,12 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from simic.cli.services.processes import ServiceRecord, identity_of, is_alive, read_record, start, stop
+from simic.cli.services.processes import (
+    ServiceRecord,
+    identity_of,
+    is_alive,
+    read_record,
+    start,
+    stop,
+    was_started_elsewhere,
+)
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
 def _start(tmp_path: Path, code: str, name: str = "sleeper") -> ServiceRecord:
+    tmp_path.mkdir(exist_ok=True)
     return start(tmp_path / ".run", name, [sys.executable, "-u", "-c", code], os.environ, tmp_path, None)
 
 
@@ -100,3 +110,27 @@ def test_children_can_be_interrupted_although_we_ignore_interrupts(tmp_path: Pat
     finally:
         signal.signal(signal.SIGINT, before)
     _await_log(record, "True")
+
+
+def test_a_copied_home_neither_believes_nor_stops_the_services_of_the_original(tmp_path: Path) -> None:
+    record = _start(tmp_path / "original", "import time; time.sleep(60)")
+    original, copy = tmp_path / "original" / ".run", tmp_path / "copy" / ".run"
+    try:
+        shutil.copytree(original, copy)
+        assert read_record(copy, "sleeper") is None
+        assert not (copy / "sleeper.json").exists()
+        assert is_alive(record)
+        assert read_record(original, "sleeper") == record
+    finally:
+        stop(original, record)
+
+
+def test_the_services_of_a_home_that_was_moved_are_found_to_be_stopped(tmp_path: Path) -> None:
+    record = _start(tmp_path / "old", "import time; time.sleep(60)")
+    (tmp_path / "old").rename(tmp_path / "new")
+    directory = tmp_path / "new" / ".run"
+    assert read_record(directory, "sleeper") == record
+    assert was_started_elsewhere(directory, record)
+    stop(directory, record)
+    assert not is_alive(record)
+    assert read_record(directory, "sleeper") is None

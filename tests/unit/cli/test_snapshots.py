@@ -54,7 +54,8 @@ def test_list_names_readers_for_people_and_programs(history: tuple[Home, list[st
     }
     lines = simic("list").stdout.splitlines()
     (middle,) = [line for line in lines if digests[1][:12] in line]
-    assert f"{SECOND[:12]} champion" in middle and "1 rejected after" in middle
+    assert f"{SECOND[:12]} (champion)" in middle
+    assert f"{SECOND[:12]} (champion); policies trained from these: 1 rejected" in " ".join(" ".join(lines).split())
 
 
 def test_diff_takes_beginnings_of_digests_and_ends_well_also_if_they_differ(
@@ -154,7 +155,7 @@ def test_people_see_one_length_of_a_digest_and_programs_all_of_it(history: tuple
 def test_export_writes_a_folder_once(
     history: tuple[Home, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("simic.hosts.catalogue.blueprint_names", lambda: BLUEPRINTS)
+    monkeypatch.setattr("simic.hosts.plugins.blueprint_names", lambda: BLUEPRINTS)
     first, _, third = history[1]
     export(first[:8], tmp_path / "pyg", "pyg", as_json=True)
     printed = capsys.readouterr()
@@ -172,6 +173,7 @@ def test_export_writes_a_folder_once(
 
 def test_an_empty_home_says_what_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMIC_HOME", str(tmp_path / "empty"))
+    Home(tmp_path / "empty").create()
     assert "simic curate" in simic("list").stdout
     assert answer("verify") == []
     assert answer("prune", "--keep", 3)["snapshots"] == []

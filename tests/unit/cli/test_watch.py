@@ -13,10 +13,11 @@ from typing import NamedTuple
 import pytest
 import typer
 
-from simic.cli.edge import errors_become_exit_codes
+from simic.cli.console import errors_become_exit_codes
 from simic.cli.main import app
-from simic.contracts.episode import WatchReport
+from simic.contracts.episode import AttributionReport, WatchReport
 from simic.contracts.receipts import CollectionReceipt
+from simic.runtime.settings import Home
 
 SIMIC = Path(sys.executable).with_name("simic")
 SMALL = ("-o", "world.horizon=5", "-o", "world.workers=1")
@@ -31,6 +32,12 @@ class Done(NamedTuple):
 
 
 Simic = Callable[..., Done]
+
+
+@pytest.fixture(autouse=True)
+def made_home(home: Path) -> None:
+    """Nothing was collected in it."""
+    Home(home).create()
 
 
 @pytest.fixture
@@ -148,3 +155,25 @@ def test_collecting_with_a_plot_writes_a_png_and_the_receipt_alone_on_stdout(
     refused = simic("collect", "--plot", str(tmp_path / "timeline.pdf"), *SMALL)
     assert (refused.code, refused.out) == (2, "")
     assert ".png" in refused.err
+
+
+def test_attribution_adds_up_to_the_gain_of_all_seeds(simic: Simic) -> None:
+    arguments = ("watch", "--controller", "oracle", "--key", "15", "--attribution", "-o", "world.workers=1")
+    done = simic(*arguments, "--json")
+    assert (done.code, done.err) == (0, "")
+    report = AttributionReport.model_validate_json(done.out)
+    found = report.attribution
+    assert found.seeds, "the oracle grows something"
+    assert sum(seed.shapley for seed in found.seeds) == pytest.approx(found.everything - found.nothing, abs=1e-9)
+    slots = report.episode.epochs[-1].slots
+    assert [slots[seed.slot].blueprint for seed in found.seeds] == [seed.blueprint for seed in found.seeds]
+    lines = simic(*arguments).out.splitlines()[-1 - len(found.seeds) :]
+    gain = 100 * (found.everything - found.nothing)
+    assert lines[0] == f"all seeds together | {gain:+.1f} points of validation accuracy"
+    assert lines[1].startswith(f"slot {found.seeds[0].slot} {found.seeds[0].blueprint} | Shapley value ")
+
+
+def test_attribution_of_a_host_that_grew_nothing_is_empty(simic: Simic) -> None:
+    done = simic("watch", "--controller", "wait", "--key", "15", "--attribution", "--json", *SMALL)
+    found = AttributionReport.model_validate_json(done.out).attribution
+    assert (found.seeds, found.nothing) == ([], found.everything)

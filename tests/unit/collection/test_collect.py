@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.scenes import make_scene
+from support.observations import make_scene
 
-from simic.bus.opening import BusSpec
-from simic.bus.protocol import FIELD_REPORTS
-from simic.bus.spool import SpoolBus
+from simic.bus.factory import BusSpec
+from simic.bus.spool.bus import SpoolBus
 from simic.collection import collect as module
 from simic.collection.collect import ChunkJob, collect
 from simic.contracts.actions import HEADS
@@ -21,14 +20,15 @@ from simic.contracts.config import NetworkConfig, RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.field_report import FieldReport
+from simic.contracts.names import FIELD_REPORTS
 from simic.contracts.receipts import CollectionReceipt, Provenance
 from simic.controllers import heads
 from simic.controllers.features import encode
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
-from simic.controllers.store import describe, load_policy, save_policy
-from simic.hosts.catalogue import blueprint_names, world_identity
+from simic.controllers.policy_files import describe, load_policy, save_policy
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import identify
+from simic.hosts.host_sets import identify
+from simic.hosts.plugins import blueprint_names, world_identity
 from simic.trust.keys import Keyring, Signer
 from simic.trust.seal import seal
 
@@ -160,7 +160,7 @@ def test_reports_stream_while_the_hosts_still_grow(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(module, "open_bus", lambda spec: Watched(spec.spool))
     monkeypatch.setattr(module, "rollout", counting)
     world = WorldConfig(horizon=4)
-    module.grow_chunk(
+    module.collect_chunk(
         ChunkJob(ControllerSpec(name="wait"), HOSTS, world, RewardConfig(), BusSpec(tmp_path), "x", 0, BASE)
     )
     assert epochs == [1] * 5 + [2] * 5 + [3] * 5 + [4] * 5
@@ -171,7 +171,7 @@ def test_reports_name_the_device_that_trained_the_host(tmp_path: Path, monkeypat
     monkeypatch.setattr(module, "Ensemble", lambda hosts, world: Ensemble(hosts, world.model_copy(update=ON_CPU)))
     for name, world in (("one", WorldConfig(horizon=4)), ("two", WorldConfig(horizon=4, device="cuda"))):
         root = tmp_path / name
-        module.grow_chunk(
+        module.collect_chunk(
             ChunkJob(ControllerSpec(name="wait"), HOSTS[:1], world, RewardConfig(), BusSpec(root), "x", 0, BASE)
         )
         assert {report.state.hardware.device for report in reports_in(root)} == {world.device}
@@ -223,6 +223,13 @@ def test_high2_a_learned_policy_reports_what_it_did(tmp_path: Path) -> None:
     for column, head in enumerate(HEADS):
         values = torch.tensor([getattr(report.log_prob_behaviour, head.value) or 0.0 for report in reports])
         assert (found.heads[:, column] - values).abs().max() < 1e-5
+
+
+def test_another_sealed_policy_in_the_place_of_the_one_asked_for_never_acts(tmp_path: Path) -> None:
+    policy, keys = sealed_policy(tmp_path)
+    with pytest.raises(IntegrityError, match="expected digest"):
+        run(tmp_path / "bus", "learned", policy_path=str(policy), keyring_path=str(keys), policy_digest="0" * 64)
+    assert SpoolBus(tmp_path / "bus").pending(FIELD_REPORTS) == 0
 
 
 def test_a_tampered_policy_never_acts(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.field_report import FieldReport, GovernorEvent, Outcome
 from simic.contracts.state import HardwareContext, HostIdentity
-from simic.controllers.catalogue import make
-from simic.hosts import catalogue
-from simic.hosts.catalogue import world_identity
+from simic.controllers.factory import make
+from simic.hosts import plugins as catalogue
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import identify
+from simic.hosts.host_sets import identify
+from simic.hosts.plugins import world_identity
 from simic.hosts.rollout import Step, rollout
 from simic.trust.canonical import digest_of
 

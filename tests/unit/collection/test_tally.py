@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from support.reports import episode
 
-from simic.collection.tally import Tally
+from simic.collection.collect import ChunkTotals
 from simic.contracts.config import RewardConfig
 from simic.contracts.field_report import FieldReport
 
@@ -16,11 +16,11 @@ REWARD = RewardConfig(accuracy_scale=100.0, rent=3.0, rent_parameters=1640, gove
 
 def test_return_is_progress_minus_rent_minus_penalty() -> None:
     runs = [episode(0), episode(1, governor_at=6), episode(2, script={})]
-    tally = Tally(3, 20)
+    totals = ChunkTotals(3, 20)
     for host, reports in enumerate(runs):
         for report in reports:
-            tally.note(host, report)
-    summary = tally.summary("f" * 64, REWARD)
+            totals.note(host, report)
+    summary = totals.summary("f" * 64, REWARD)
     for reports, found in zip(runs, summary.returns, strict=True):
         progress = reports[-1].metrics.validation_accuracy_after - reports[0].metrics.validation_accuracy_before
         rent = sum(report.metrics.rent_parameters for report in reports)
@@ -33,10 +33,10 @@ def test_return_is_progress_minus_rent_minus_penalty() -> None:
 
 
 def digest_of_host(reports: list[FieldReport]) -> str:
-    tally = Tally(1, 20)
+    totals = ChunkTotals(1, 20)
     for report in reports:
-        tally.note(0, report)
-    (digest,) = tally.summary(None, REWARD).report_digests
+        totals.note(0, report)
+    (digest,) = totals.summary(None, REWARD).report_digests
     return digest
 
 

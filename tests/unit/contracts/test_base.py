@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, UnitInterval, UtcDatetime
+from simic.contracts.base import WHOLE, Contract, Count, Digest, Finite, NonNegative, UnitInterval, UtcDatetime
 
 
 class Sample(Contract):
@@ -70,3 +70,17 @@ def test_contracts_do_not_change() -> None:
 def test_bytes_travel_as_base64() -> None:
     sample = Sample(blob=bytes(range(256)))
     assert Sample.model_validate_json(sample.model_dump_json()) == sample
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "1767571200", "2026-01-05T00:00:00"])
+def test_a_moment_is_an_aware_iso_text_within_the_years_of_utc(text: str) -> None:
+    with pytest.raises(ValidationError):
+        Sample.model_validate_json(f'{{"at": "{text}"}}')
+
+
+@pytest.mark.parametrize("wrong", [True, 1.0, "1"])
+def test_a_literal_number_is_that_number_and_nothing_that_equals_it(wrong: object) -> None:
+    version = TypeAdapter(Annotated[Literal[1], WHOLE])
+    assert version.validate_python(1) == 1
+    with pytest.raises(ValidationError, match="expected a whole number"):
+        version.validate_python(wrong)

@@ -39,7 +39,7 @@ from simic.contracts.batches import (
     masks_of,
     relevance,
 )
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ContractError
 from simic.contracts.state import SystemState
 
 BATCHES = st.lists(states(), max_size=4)
@@ -132,7 +132,7 @@ def test_histories_end_with_now_and_begin_with_nothing() -> None:
 
 def test_an_unknown_blueprint_is_named() -> None:
     state = episode(0)[4].state
-    with pytest.raises(ContractViolation, match=r"unknown blueprints \['mlp'\]; known are \['gate'\]"):
+    with pytest.raises(ContractError, match=r"unknown blueprints \['mlp'\]; known are \['gate'\]"):
         Observations.from_states([state], ("gate",))
 
 
@@ -150,7 +150,7 @@ def test_an_unknown_blueprint_is_named() -> None:
 def test_columns_that_do_not_fit_together_are_refused(field: str, spoil: Any, message: str) -> None:
     batch = [report.state for report in episode(0)][:2]
     observations = Observations.from_states(batch, ("mlp",))
-    with pytest.raises(ContractViolation, match=message):
+    with pytest.raises(ContractError, match=message):
         dataclasses.replace(observations, **{field: spoil(getattr(observations, field))})
 
 

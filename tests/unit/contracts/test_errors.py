@@ -10,13 +10,14 @@ from simic.contracts.errors import DatasetError, SimicError
 CODES = {
     "SimicError": 1,
     "ConfigError": 2,
-    "GateRejected": 3,
+    "GateRejectedError": 3,
     "TransientError": 4,
-    "ContractViolation": 1,
+    "ContractError": 1,
     "DatasetError": 1,
     "IntegrityError": 1,
-    "IllegalAction": 1,
-    "TrainingFailure": 1,
+    "ResourceLimitError": 1,
+    "IllegalActionError": 1,
+    "TrainingError": 1,
 }
 
 
@@ -38,4 +39,4 @@ def test_the_picture_in_the_docstring_is_the_tree() -> None:
         if name != "DatasetError":
             (line,) = [line for line in errors.__doc__.splitlines() if name in line]
             assert f"exit {code}" in line
-    assert issubclass(DatasetError, errors.ContractViolation)
+    assert issubclass(DatasetError, errors.ContractError)

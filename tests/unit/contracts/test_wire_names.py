@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+from pathlib import Path
 
+from simic.contracts import names
 from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, HEADS, OPS, TEMPOS
 from simic.contracts.field_report import FieldReport, GovernorKind, Outcome, StepMetrics
 from simic.contracts.lifecycle import Gate, SeedStage
@@ -30,6 +33,24 @@ def test_actions_and_their_order() -> None:
     ]  # fmt: skip
     assert (ALPHA_TARGETS, ALPHA_SPEEDS, TEMPOS) == ((0.5, 0.7, 1.0), (0, 3, 5, 8), (3, 5, 8))
     assert [curve.value for curve in ALPHA_CURVES] == ["LINEAR", "COSINE", "SIGMOID"]
+
+
+def test_names_of_the_model_its_aliases_topics_and_event_types() -> None:
+    assert (names.MODEL_NAME, names.CHAMPION, names.CANDIDATE) == ("tamiyo", "champion", "candidate")
+    assert names.CHAMPION_REFERENCE == "models:/tamiyo@champion"
+    assert (names.FIELD_REPORTS, names.FIELD_REPORT_TYPE) == ("tamiyo.field_reports", "tamiyo.field_report")
+    assert (names.POLICY_UPDATES, names.POLICY_UPDATE_TYPE) == ("innovation.policy", "innovation.policy_update")
+    assert names.KEY_LIMIT == 2**31
+
+
+def test_names_on_the_wire_are_written_down_in_one_file() -> None:
+    own = {value for name in names.__all__ if isinstance(value := getattr(names, name), str)}
+    own -= {names.CHAMPION, names.CANDIDATE}  # also words of other contracts
+    sources = [path for path in Path(inspect.getfile(names)).parents[1].rglob("*.py") if path.name != "names.py"]
+    assert len(sources) > 100
+    for path in sources:
+        literals = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+        assert not literals & own, path
 
 
 def test_enumerations() -> None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.scenes import BLUEPRINTS, make_scene
+from support.observations import BLUEPRINTS, make_scene
 
 from simic.contracts.actions import OPS, Op
 from simic.contracts.batches import OP_INDEX, Masks, Observations
 from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
-from simic.contracts.errors import ConfigError, ContractViolation
+from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.splits import Split
 from simic.contracts.state import SeedState
-from simic.controllers.catalogue import make
-from simic.controllers.expert import ExpertController
+from simic.controllers.factory import make
+from simic.controllers.plugins.expert import ExpertController
 from simic.controllers.schedule import ScheduleController
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import draw_keys, identify
+from simic.hosts.host_sets import draw_keys, identify
 from simic.hosts.rollout import rollout
 
 PLAN = Plan(seeds=[PlannedSeed(epoch=2, slot=1, blueprint="norm", alpha_speed=3)])
@@ -84,7 +84,7 @@ def test_plans_that_cannot_be_meant_are_refused() -> None:
         act([DORMANT] * 3, 2, ROOM, Plan(seeds=[PlannedSeed(epoch=0, slot=0, blueprint="unheard")]))
     with pytest.raises(ConfigError, match=r"0\.6"):
         ExpertController([Plan(seeds=[PlannedSeed(epoch=0, slot=0, blueprint="gate", alpha_target=0.6)])])
-    with pytest.raises(ContractViolation, match="0 plans cannot steer 1"):
+    with pytest.raises(ContractError, match="0 plans cannot steer 1"):
         ExpertController([]).decide(*_one(), np.zeros((1, 7)))
 
 

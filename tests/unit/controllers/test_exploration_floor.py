@@ -12,12 +12,12 @@ from simic.contracts.config import NetworkConfig, RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.splits import Split
 from simic.controllers import heads
-from simic.controllers.catalogue import make
+from simic.controllers.factory import make
 from simic.controllers.network import NetworkOutput
+from simic.controllers.plugins.wait import WaitController
 from simic.controllers.protocol import Controller
-from simic.controllers.wait import WaitController
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import draw_keys, identify
+from simic.hosts.host_sets import draw_keys, identify
 from simic.hosts.rollout import Decide, rollout
 from simic.validation.episodes import Episodes, score
 

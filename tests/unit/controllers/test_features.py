@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.scenes import BLUEPRINTS, make_scene
+from support.observations import BLUEPRINTS, make_scene
 
 from simic.contracts.batches import SLOT_COLUMNS, SYSTEM_COLUMNS, Observations
 from simic.contracts.field_report import StepMetrics
 from simic.contracts.state import HardwareContext, SeedState, SystemState
 from simic.controllers.features import BOUND, FEATURE_VERSION, FEATURES, encode, feature_names
 from simic.controllers.graph import GraphBatch
+from simic.replay.graph_table import GraphTable
 
 TABLES = {"context": "context_x", "slot": "slot_x", "layer": "layer_x"}
 
@@ -187,7 +188,7 @@ def test_one_host_at_a_time_gives_the_same_bits() -> None:
     together = encode(scene.observations)
     for row in range(25):
         alone = encode(scene.observations.take(np.array([row])))
-        taken = together.take(torch.tensor([row]))
+        taken = GraphTable.of(together).take(torch.tensor([row]))
         assert all(torch.equal(getattr(alone, name), getattr(taken, name)) for name in TABLES.values())
         assert all(torch.equal(alone.edges[edge], taken.edges[edge]) for edge in alone.edges)
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.scenes import BLUEPRINTS, Scene, make_scene
+from support.observations import BLUEPRINTS, Scene, make_scene
 from torch import Tensor
 
 from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Head, Op
@@ -237,7 +237,7 @@ def test_decisive_draws_the_operation_and_takes_the_best_of_the_rest() -> None:
     scene = make_scene(50, 80)
     output = random_output(scene)
     pointer, masks = parts(scene)
-    decisions = heads.decisive(output, pointer, masks, scene.uniforms)
+    decisions = heads.sample_op_greedy_factors(output, pointer, masks, scene.uniforms)
     drawn_alike = heads.sample(output, pointer, masks, scene.uniforms, 0.0)
     assert np.array_equal(decisions.actions[:, 0], drawn_alike.actions[:, 0])
     assert np.array_equal(decisions.log_probs[:, 0], drawn_alike.log_probs[:, 0])
@@ -262,7 +262,7 @@ def test_masks_are_never_broken(seed: int, scale: float, exploration: float) -> 
     for uniforms in (scene.uniforms, extremes):
         for decisions in (
             heads.sample(output, pointer, masks, uniforms, exploration),
-            heads.decisive(output, pointer, masks, uniforms),
+            heads.sample_op_greedy_factors(output, pointer, masks, uniforms),
         ):
             for host, (op, slot, blueprint, *_) in enumerate(decisions.actions.tolist()):
                 assert scene.masks.op[host, op]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from support.scenes import BLUEPRINTS, make_scene
+from support.observations import BLUEPRINTS, make_scene
 
 from simic.contracts.actions import OPS, Head
 from simic.contracts.batches import HEAD_INDEX, Observations, action_of, actions_to_rows, log_prob_of
@@ -17,11 +18,12 @@ from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import IntegrityError
 from simic.contracts.state import HardwareContext, SystemState
 from simic.controllers import heads
-from simic.controllers.catalogue import make
+from simic.controllers.factory import make
 from simic.controllers.features import encode
 from simic.controllers.learned import LearnedController
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
-from simic.controllers.store import LoadedPolicy, describe, save_policy
+from simic.controllers.policy_files import LoadedPolicy, describe, save_policy
+from simic.controllers.protocol import Verified
 
 CONFIG = NetworkConfig(hidden=16, layers=2, exploration=0.03)
 BLUEPRINT = HEAD_INDEX[Head.BLUEPRINT]
@@ -100,15 +102,32 @@ def test_the_verifier_speaks_first_and_names_the_version(tmp_path: Path) -> None
     policy = make_policy()
     save_policy(tmp_path / "policy", policy.network, policy.card)
     spec = ControllerSpec(name="learned", policy_path=str(tmp_path / "policy"))
-    controller = make(spec, [], verify=lambda path: ("a" * 64) if path == tmp_path / "policy" else "")
+    sealed = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (tmp_path / "policy").iterdir()}
+    controller = make(spec, [], verify=lambda path: Verified("a" * 64 if path == tmp_path / "policy" else "", sealed))
     assert controller.policy_version == "a" * 64
 
-    def refuse(_: Path) -> str:
+    def refuse(_: Path) -> Verified:
         raise IntegrityError("flipped byte")
 
     (tmp_path / "policy" / "card.json").write_text("not even JSON")
     with pytest.raises(IntegrityError):
         make(spec, [], verify=refuse)
+
+
+def test_a_policy_swapped_between_the_check_of_its_seal_and_its_loading_never_acts(tmp_path: Path) -> None:
+    folder = tmp_path / "policy"
+    policy = make_policy()
+    save_policy(folder, policy.network, policy.card)
+    spec = ControllerSpec(name="learned", policy_path=str(folder))
+
+    def check_then_swap(path: Path) -> Verified:
+        sealed = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in path.iterdir()}
+        card = path / "card.json"
+        card.write_bytes(card.read_bytes() + b"\n")
+        return Verified("a" * 64, sealed)
+
+    with pytest.raises(IntegrityError, match=r"card\.json should have SHA-256"):
+        make(spec, [], verify=check_then_swap)
 
 
 def test_among_hosts_that_know_more_blueprints_it_decides_the_same() -> None:

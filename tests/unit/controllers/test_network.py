@@ -5,17 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.scenes import BLUEPRINTS, make_scene
+from support.observations import BLUEPRINTS, make_scene
 from torch import nn
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX, Observations
 from simic.contracts.config import NetworkConfig
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ContractError
 from simic.contracts.state import SystemState
 from simic.controllers.features import encode, feature_names
 from simic.controllers.graph import GraphBatch
 from simic.controllers.network import NetworkOutput, NetworkShape, Normaliser, PolicyNetwork, fit_normaliser
+from simic.replay.graph_table import GraphTable
 
 SHAPE = NetworkShape.of(NetworkConfig(hidden=16, layers=2), BLUEPRINTS)
 
@@ -102,7 +103,7 @@ def test_a_host_does_not_see_its_neighbours_in_the_batch() -> None:
     with torch.no_grad():
         together = network(table)
         for row in (0, 17, 39):
-            alone = network(table.take(torch.tensor([row])))
+            alone = network(GraphTable.of(table).take(torch.tensor([row])))
             own = slice(int(table.slot_ptr[row]), int(table.slot_ptr[row + 1]))
             assert torch.allclose(alone.op[0], together.op[row], atol=1e-5, rtol=1e-5)
             assert torch.allclose(alone.slot, together.slot[own], atol=1e-5, rtol=1e-5)
@@ -141,7 +142,7 @@ def test_the_policy_reads_both_states_of_the_value_encoder(node: str) -> None:
     network, table = lively(), batch_of(24, 8)
     with torch.no_grad():
         before = network.act(table)
-        network.value_encoder.rounds[-1].norms[node].bias[3] += 1.0
+        network.value_encoder.layers[-1].norms[node].bias[3] += 1.0
         after = network.act(table)
     for name in ("op", "slot", "blueprint"):
         assert not torch.equal(getattr(after, name), getattr(before, name)), name
@@ -170,7 +171,7 @@ def test_m7_one_layer_norm_per_round_and_node_type(layers: int) -> None:
     network = PolicyNetwork(NetworkShape(16, layers, BLUEPRINTS))
     names = sorted(name for name, module in network.named_modules() if isinstance(module, nn.LayerNorm))
     expected = [
-        f"{encoder}.rounds.{number}.norms.{node}"
+        f"{encoder}.layers.{number}.norms.{node}"
         for encoder in ("policy_encoder", "value_encoder")
         for number in range(layers)
         for node in ("context", "layer", "slot")
@@ -219,7 +220,7 @@ def test_normaliser_version_follows_its_numbers() -> None:
     network.set_normaliser(first)
     assert network.normaliser().version == first.version
     short = Normaliser({**first.mean, "slot": torch.zeros(3)}, first.deviation)
-    with pytest.raises(ContractViolation, match="slot"):
+    with pytest.raises(ContractError, match="slot"):
         network.set_normaliser(short)
 
 
@@ -230,7 +231,7 @@ def test_value_is_in_points_of_return() -> None:
         raw = network.value(table)
         network.set_value_scale(3.0, 7.0)
         assert torch.allclose(network.value(table), 3.0 + 7.0 * raw, atol=1e-5)
-    with pytest.raises(ContractViolation):
+    with pytest.raises(ContractError):
         network.set_value_scale(0.0, 0.0)
 
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.books import make_book
-from support.scenes import BLUEPRINTS, make_scene
+from support.observations import BLUEPRINTS, make_scene
+from support.plan_books import make_book
 
 from simic.contracts.actions import ALPHA_SPEEDS, OPS, TEMPOS, Op
 from simic.contracts.batches import OP_INDEX, Masks, Observations
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlanBook, PlannedSeed
-from simic.contracts.errors import ConfigError, ContractViolation
+from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.state import HostIdentity
 from simic.controllers import plans
-from simic.controllers.catalogue import make
-from simic.controllers.heuristic import HeuristicController
+from simic.controllers.factory import make
 from simic.controllers.plans import load_plans, plan_path
+from simic.controllers.plugins.heuristic import HeuristicController
 from simic.controllers.schedule import ScheduleController
 
 UNIFORMS = np.zeros((1, 7))
@@ -72,7 +74,7 @@ def test_a_plan_that_cannot_be_meant_is_refused() -> None:
         ScheduleController("schedule", [Plan(seeds=[PlannedSeed(epoch=0, slot=0, blueprint="gate", alpha_target=0.6)])])
     with pytest.raises(ConfigError, match="unheard"):
         act(Plan(seeds=[PlannedSeed(epoch=0, slot=0, blueprint="unheard")]), 0, {0: Op.GERMINATE})
-    with pytest.raises(ContractViolation, match="2 plans cannot steer 1"):
+    with pytest.raises(ContractError, match="2 plans cannot steer 1"):
         ScheduleController("schedule", [Plan(), Plan()]).decide(*scene_at(0), UNIFORMS)
 
 
@@ -121,7 +123,7 @@ def test_the_heuristic_takes_the_rules_of_its_spec_or_of_the_book(book: PlanBook
 @pytest.mark.usefixtures("book")
 def test_missing_plans_say_how_to_make_them() -> None:
     for name in ("blind", "oracle", "expert", "heuristic"):
-        with pytest.raises(ConfigError, match=r"simic plans search --set elsewhere --out .*elsewhere\.json"):
+        with pytest.raises(ConfigError, match=r"simic plans search --set elsewhere"):
             make(ControllerSpec(name=name), [identity("cap", set_name="elsewhere")])
     for name in ("oracle", "expert"):
         with pytest.raises(ConfigError, match=r"families \['gain'\].*simic plans search --set toy"):
@@ -131,8 +133,93 @@ def test_missing_plans_say_how_to_make_them() -> None:
     with pytest.raises(ConfigError, match="needs a plan"):
         make(ControllerSpec(name="schedule"), [identity("cap")])
     plan_path("broken").write_text('{"set": "broken"}')
-    with pytest.raises(ContractViolation, match=r"malformed.*simic plans search --set broken"):
+    with pytest.raises(ContractError, match=r"malformed.*simic plans search --set broken"):
         load_plans("broken")
     plan_path("other").write_text(plan_path("toy").read_text())
-    with pytest.raises(ContractViolation, match=r"belongs to set 'toy'.*simic plans search --set other"):
+    with pytest.raises(ContractError, match=r"belongs to set 'toy'.*simic plans search --set other"):
         load_plans("other")
+
+
+def _folder_with(path: Path, content: bytes | None) -> Path:
+    """A home's folder of books with a book of the set ``toy``; none, if there is no content."""
+    path.mkdir()
+    if content is not None:
+        (path / "toy.json").write_bytes(content)
+    return path
+
+
+def test_a_book_of_the_home_comes_before_the_shipped_one(book: PlanBook, tmp_path: Path) -> None:
+    """For the rules of the heuristic and for every plan, in whichever process a spec arrives."""
+    own_plan = Plan(seeds=[PlannedSeed(epoch=0, slot=0, blueprint="norm")])
+    own = make_book(own_plan, {"cap": own_plan})
+    own_rules = own.heuristic.model_copy(update={"rules": HeuristicRules(keep=0.02)})
+    own = own.model_copy(update={"heuristic": own_rules})
+    folder = _folder_with(tmp_path / "plans", own.model_dump_json().encode())
+    assert load_plans("toy", folder) == own
+    assert load_plans("toy") == book
+    hosts = [identity("cap")]
+    observations, masks = scene_at(0, {0: Op.GERMINATE})
+    for name in ("blind", "oracle", "expert"):
+        spec = ControllerSpec.model_validate_json(ControllerSpec(name=name, plans_path=str(folder)).model_dump_json())
+        action = make(spec, hosts).decide(observations, masks, UNIFORMS).actions[0].tolist()
+        assert (action[0], action[2]) == (OP_INDEX[Op.GERMINATE], BLUEPRINTS.index("norm"))
+    heuristic = make(ControllerSpec(name="heuristic", plans_path=str(folder)), hosts)
+    assert isinstance(heuristic, HeuristicController)
+    assert heuristic.rules == own_rules.rules
+    shipped = make(ControllerSpec(name="heuristic"), hosts)
+    assert isinstance(shipped, HeuristicController)
+    assert shipped.rules == book.heuristic.rules
+
+
+@pytest.mark.usefixtures("book")
+def test_a_home_without_a_book_takes_the_shipped_one(tmp_path: Path, book: PlanBook) -> None:
+    assert load_plans("toy", _folder_with(tmp_path / "plans", None)) == book
+
+
+HOSTILE = {
+    "empty": b"",
+    "no JSON": b"\x00\xff\xfe",
+    "another shape": b'["toy"]',
+    "a field missing": b'{"set": "toy"}',
+    "nested without end": b"[" * 200_000,
+    "not a number": b'{"set": "toy", "horizon": NaN}',
+    "another set": b"other set",
+    "a blueprint that is no name": b"blueprint",
+    "an unknown field": b"unknown field",
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_broken_or_hostile_book_of_the_home_is_named_and_never_passed_over(
+    book: PlanBook, tmp_path: Path, content: bytes
+) -> None:
+    """The shipped book does not stand in for it: that would be another judgement without anybody's asking."""
+    whole = json.loads(book.model_dump_json())
+    changed: dict[bytes, dict[str, object]] = {
+        b"other set": {"set": "elsewhere"},
+        b"blueprint": {"blind": {"seeds": [{"epoch": 0, "slot": 0, "blueprint": "../../x"}]}},
+        b"unknown field": {"run_me": "__import__('os')"},
+    }
+    content = json.dumps({**whole, **changed[content]}).encode() if content in changed else content
+    folder = _folder_with(tmp_path / "plans", content)
+    with pytest.raises(ContractError, match=r"plans/toy\.json.*simic plans search --set toy`, or remove the file"):
+        load_plans("toy", folder)
+
+
+@pytest.mark.usefixtures("book")
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link to nowhere", "too large"])
+def test_what_is_no_plain_file_is_no_book_and_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "plans"
+    folder.mkdir()
+    path = folder / "toy.json"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link to nowhere":
+        path.symlink_to(tmp_path / "nowhere.json")
+    else:
+        with path.open("wb") as sink:
+            sink.truncate(plans.MOST_BYTES + 1)
+    with pytest.raises(ContractError, match=r"plans/toy\.json cannot be read"):
+        load_plans("toy", folder)

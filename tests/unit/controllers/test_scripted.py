@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.scenes import BLUEPRINTS, Scene, make_scene
+from support.observations import BLUEPRINTS, Scene, make_scene
 
 from simic.contracts.actions import ALPHA_SPEEDS, OPS, RELEVANT_HEADS, Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Masks, Observations
@@ -16,14 +16,14 @@ from simic.contracts.controllers import HeuristicRules
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split
 from simic.contracts.state import SeedState, SystemState
-from simic.controllers.choice import pad_slots
-from simic.controllers.explore import ExploreController, operation_table
-from simic.controllers.heuristic import HeuristicController
+from simic.controllers.plugins.explore import ExploreController, operation_table
+from simic.controllers.plugins.heuristic import HeuristicController
+from simic.controllers.plugins.random import RandomController
+from simic.controllers.plugins.wait import WaitController
 from simic.controllers.protocol import Controller
-from simic.controllers.random_legal import RandomController
-from simic.controllers.wait import WaitController
+from simic.controllers.sampling import pad_slots
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import draw_keys, identify
+from simic.hosts.host_sets import draw_keys, identify
 from simic.hosts.rollout import rollout
 
 BY_HAND = HeuristicRules()

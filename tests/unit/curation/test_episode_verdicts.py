@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 from support.homes import NOW, curate_all, drop, ingest_all
 from support.reports import episode, episodes, plain
 
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ContractError
 from simic.contracts.receipts import SnapshotManifest
+from simic.ingestion import validate as check
 from simic.runtime.settings import Home
 
 Rows = list[dict[str, Any]]
@@ -30,7 +32,21 @@ def edited(change: Callable[[Rows], object], **arguments: Any) -> Rows:
 
 
 def end_at(rows: Rows, step: int) -> None:
-    rows[step].update(terminated=True, final_state=rows[-1]["final_state"])
+    rows[step].update(terminated=True, final_state=rows[step + 1]["state"])
+
+
+def lose_epoch(rows: Rows, step: int) -> None:
+    """From this step on every state tells one epoch more, but for the last: nothing in one report shows it."""
+    for row in rows[step:-1]:
+        row["state"]["epoch"] += 1
+    rows[-2].update(terminated=True, truncated=False, final_state={**rows[-1]["state"], "epoch": 20})
+    rows.pop()
+
+
+def keep_other(row: dict[str, Any], accuracy: float) -> None:
+    """The network to be kept is another than the one that runs."""
+    row["metrics"]["validation_accuracy_after"] = accuracy
+    row["final_state"]["committed_validation_accuracy"] = accuracy
 
 
 BROKEN: dict[str, tuple[Rows, str]] = {
@@ -47,10 +63,7 @@ BROKEN: dict[str, tuple[Rows, str]] = {
         edited(lambda rows: rows[6]["metrics"].update(validation_accuracy_after=0.123)),
         "broken_chain",
     ),
-    "accuracy before that is not the state's": (
-        edited(lambda rows: rows[6]["metrics"].update(validation_accuracy_before=0.123)),
-        "broken_chain",
-    ),
+    "an epoch that jumps between steps": (edited(lambda rows: lose_epoch(rows, 6)), "broken_chain"),
     "two hosts in one run": (edited(lambda rows: rows[6]["host"].update(key=51)), "mixed_identity"),
     "two policies in one run": (edited(lambda rows: rows[6].update(policy_version="a" * 64)), "mixed_identity"),
     "too old": (rows_of(issued_at=NOW - timedelta(days=365, minutes=1)), "expired"),
@@ -93,13 +106,22 @@ def test_unusable_episodes_are_rejected_whole_and_counted(tmp_path: Path, rows: 
         rows_of(governor_at=9),
         rows_of(truncate_at=4),
         rows_of(issued_at=NOW - timedelta(days=364)),
-        edited(lambda rows: rows[-1]["metrics"].update(validation_accuracy_after=0.123)),
+        edited(lambda rows: keep_other(rows[-1], 0.123)),
     ],
     ids=["panic at once", "panic", "truncated", "old", "committed network differs"],
 )
 def test_whole_episodes_of_every_kind_stay(tmp_path: Path, rows: Rows) -> None:
     manifest = curated(Home(tmp_path), *rows)
     assert (manifest.rejected, manifest.rows_out) == ({}, 60 + len(rows))
+
+
+def test_an_accuracy_before_that_is_not_the_states_breaks_the_chain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ingests refuse such a report; versions before this check did not, and their lakes hold them."""
+    monkeypatch.setattr(check, "find_contradiction", lambda _: None)
+    rows = edited(lambda rows: rows[6]["metrics"].update(validation_accuracy_before=0.123))
+    assert curated(Home(tmp_path), *rows).rejected == {"broken_chain": 20}
 
 
 def test_ttl_is_counted_from_the_clock_that_was_given(tmp_path: Path) -> None:
@@ -110,13 +132,17 @@ def test_ttl_is_counted_from_the_clock_that_was_given(tmp_path: Path) -> None:
     assert curate_all(home, ttl_days=8).rejected == {"expired": 20}
 
 
-def test_nothing_usable_is_a_snapshot_that_says_why_nothing_landed_is_none(tmp_path: Path) -> None:
+def test_nothing_usable_is_a_snapshot_that_says_why_nothing_landed_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     home = Home(tmp_path)
-    with pytest.raises(ContractViolation, match="nothing has landed"):
+    with pytest.raises(ContractError, match="nothing has landed"):
         curate_all(home)
     drop(home, "rows", rows_of()[:-1])
     ingest_all(home)
-    manifest = curate_all(home)
+    with caplog.at_level(logging.WARNING):
+        manifest = curate_all(home)
     assert (manifest.rows_out, manifest.rejected) == (0, {"unfinished": 19})
+    assert "kept 0 of 19 rows: 19 unfinished (of episodes without an end). Training refuses snapshot" in caplog.text
     assert manifest.episodes == {"train": 0, "validation": 0, "test": 0}
     assert pq.read_table(Path(manifest.path) / "steps.parquet").num_rows == 0

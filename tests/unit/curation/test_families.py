@@ -12,16 +12,22 @@ import pyarrow.parquet as pq
 import pytest
 from support.homes import curate_all, land
 from support.reports import episode, episodes
+from support.snapshots import reseal
 
-from simic.contracts.errors import ConfigError, ContractViolation
+from simic.catalogue.query import query
+from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, ShapedReward
 from simic.curation import run, statements
-from simic.curation.families import family_statement, family_terms
-from simic.curation.snapshot import describe_files, snapshot_digest, verify_snapshot
-from simic.curation.statements import bound, load_statements, set_parameters
-from simic.lake.catalogue import query
-from simic.lake.snapshots import STEP_COLUMNS
+from simic.curation.statements import (
+    family_statement,
+    family_terms,
+    load_statements,
+    set_parameters,
+    substitute_parameters,
+)
 from simic.runtime.settings import Home
+from simic.snapshots.format import read_manifest
+from simic.snapshots.schema import STEP_COLUMNS
 from simic.trust.canonical import digest_of
 
 
@@ -47,7 +53,7 @@ def test_rewards_are_computed_anew_and_experience_stays_as_it_is(tmp_path: Path)
     assert {**bytes_below(home.experience), **bytes_below(home.ledger)} == landed
     assert len({manifest.digest for manifest in manifests.values()}) == len(FAMILIES)
     for manifest in manifests.values():
-        assert verify_snapshot(Path(manifest.path)) == manifest
+        assert read_manifest(Path(manifest.path)) == manifest
     assert curate_all(home) == manifests[DEFAULT_FAMILY]
 
 
@@ -89,12 +95,7 @@ def test_snapshots_of_before_still_show(tmp_path: Path) -> None:
     table = pq.read_table(path)
     newer = ["contribution", "is_hacking", "is_ransomware", "reward_shaping", "reward_effort", "potential"]
     pq.write_table(table.drop_columns(newer), path)
-    files, _ = describe_files(folder)
-    digest = snapshot_digest(files, manifest.sql_digest)
-    (folder / "manifest.json").write_text(
-        manifest.model_copy(update={"files": files, "digest": digest}).model_dump_json()
-    )
-    folder.rename(folder.with_name(digest[:16]))
+    folder.rename(folder.with_name(reseal(folder).digest[:16]))
     assert query(home, "SELECT count(*) AS n, count(potential) AS p FROM rewards") == [{"n": 20, "p": 0}]
 
 
@@ -116,7 +117,7 @@ def test_a_term_outside_its_declared_range_stops_the_stage(
         ]
 
     monkeypatch.setattr(run, "load_statements", spoiled)
-    with pytest.raises(ContractViolation, match="promises"):
+    with pytest.raises(ContractError, match="invariants"):
         curate_all(home, reward=ShapedReward())
     assert f"'{term}_in_range'" in "".join(item.sql for item in load_statements("shaped"))
     assert not list(home.snapshots.glob("*"))
@@ -135,7 +136,7 @@ def test_a_potential_with_a_memory_is_noticed(tmp_path: Path, monkeypatch: pytes
         ]
 
     monkeypatch.setattr(run, "load_statements", spoiled)
-    with pytest.raises(ContractViolation, match="shaping_telescopes"):
+    with pytest.raises(ContractError, match="shaping_telescopes"):
         curate_all(home, reward=ShapedReward())
 
 
@@ -154,7 +155,7 @@ def test_returns_of_a_very_long_episode_do_not_underflow(gamma: float) -> None:
         connection.execute("CREATE TABLE reward_terms AS SELECT uuid() AS run_id, step, reward FROM told")
         connection.execute("UPDATE reward_terms SET run_id = '00000000-0000-0000-0000-000000000000'")
         set_parameters(connection, {"gamma": gamma})
-        ((_, found),) = connection.execute(bound(statement.sql)).fetchall()
+        ((_, found),) = connection.execute(substitute_parameters(statement.sql)).fetchall()
     expected, to_go = np.empty(8000), 0.0
     for step in range(7999, -1, -1):
         expected[step] = to_go = rewards[step] + gamma * to_go

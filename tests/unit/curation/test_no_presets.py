@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from support.homes import curate_all, drop, ingest_all
 from support.reports import episode
 
+from simic.catalogue.query import query
 from simic.contracts.config import RewardConfig
 from simic.contracts.errors import ConfigError
-from simic.hosts.catalogue import is_modular
-from simic.lake.catalogue import query
+from simic.hosts.plugins import is_modular
 from simic.runtime.settings import Home
 
 

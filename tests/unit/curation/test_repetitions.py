@@ -13,10 +13,11 @@ from support.reports import episode, line, plain
 from support.snapshots import told_rows
 
 from simic.contracts.field_report import FieldReport
-from simic.lake.columns import Landings, open_columns
-from simic.lake.ledger import Ledger
-from simic.lake.parts import PARTS_LEDGER, Part, schema_digest, write_part
+from simic.lake.arrow_reader import AcceptedReports, open_arrow_reader
+from simic.lake.parts import Part, schema_digest, write_part
 from simic.lake.store import LocalParts
+from simic.ledgers import PARTS_LEDGER
+from simic.ledgers.ledger import Ledger
 from simic.runtime.settings import Home
 
 Row = Mapping[str, Any]
@@ -27,10 +28,10 @@ def commit(home: Home, number: int, rows: Iterable[Row]) -> None:
     landed_at = NOW + timedelta(minutes=number)
     reports = [FieldReport.model_validate(row) for row in rows]
     digests = [hashlib.sha256(line(report.model_copy(update={"issued_at": NOW}))).hexdigest() for report in reports]
-    landings = Landings()
+    landings = AcceptedReports()
     for at, (report, digest) in enumerate(zip(reports, digests, strict=True), 1):
         landings.add(report.report_id, digest, line(report), f"delivery-{number}", at)
-    with open_columns(home.tmp / "columns") as columns:
+    with open_arrow_reader(home.tmp / "columns") as columns:
         table = columns.table(landings, landed_at)
     written = write_part(
         table, store=LocalParts(home.experience), tmp=home.tmp, stem=f"{number}-{number:016x}", landed_at=landed_at,

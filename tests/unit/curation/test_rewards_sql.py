@@ -14,12 +14,12 @@ from support.reports import episode, episodes, varied_episode
 from support.snapshots import told_rows
 
 from simic.contracts.config import RewardConfig
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ContractError
 from simic.contracts.field_report import FieldReport
-from simic.curation.snapshot import read_manifest
-from simic.lake.snapshots import STEP_COLUMNS
 from simic.numerics.rewards import basic_rewards
 from simic.runtime.settings import Home
+from simic.snapshots.format import Verify, read_manifest
+from simic.snapshots.schema import STEP_COLUMNS
 
 REWARD = {"accuracy_scale": 80.0, "rent": 2.5, "rent_parameters": 1111, "governor_penalty": 7.0}
 GAMMA = 0.93
@@ -131,7 +131,7 @@ def test_episode_rows_sum_up_their_steps(snapshot: Path, steps: dict[str, list[d
 
 def test_nested_columns_are_those_that_were_told(told: dict[str, list[FieldReport]], snapshot: Path) -> None:
     nested = ("state", "final_state", "available", "action", "relevant", "log_prob_behaviour", "outcome")
-    for run, group in groupby(told_rows(read_manifest(snapshot), *nested), key=lambda row: row["run_id"]):
+    for run, group in groupby(told_rows(read_manifest(snapshot, Verify.NONE), *nested), key=lambda row: row["run_id"]):
         rows = list(group)
         assert [row["step"] for row in rows] == list(range(len(rows)))
         for row, report in zip(rows, told[run], strict=True):
@@ -171,6 +171,9 @@ def test_a_broken_promise_stops_the_stage(tmp_path: Path, monkeypatch: pytest.Mo
         for item in statements
     ]
     monkeypatch.setattr(run, "load_statements", lambda _: spoiled)
-    with pytest.raises(ContractViolation, match=r"terms_add_up.*step"):
+    with pytest.raises(
+        ContractError,
+        match=r"terms_add_up \([0-9a-f]{32}, step \d+\): expected the sum -?[\d.e-]+, found -?[\d.e-]+",
+    ):
         curate_all(home)
     assert not list(home.snapshots.glob("*"))

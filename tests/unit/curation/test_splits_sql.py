@@ -7,9 +7,9 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
+from simic.catalogue.query import create_views
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE, split_of
 from simic.curation.statements import create_types, load_statements
-from simic.lake.catalogue import create_views
 from simic.runtime.settings import Home
 
 
@@ -29,7 +29,7 @@ def test_sql_twins_agree_on_thousands_of_keys(tmp_path: Path) -> None:
         assert found == expected
         create_views(connection, Home(tmp_path))
         macro = connection.execute(
-            'SELECT DISTINCT "set", host_key, split_of("set", host_key) FROM episode_heads'
+            'SELECT DISTINCT "set", host_key, internal.split_of("set", host_key) FROM episode_heads'
         ).fetchall()
         assert {(name, key): split for name, key, split in macro} == expected
     counts = [list(expected.values()).count(split) / len(expected) for split in ("train", "validation", "test")]

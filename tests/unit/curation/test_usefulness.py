@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from support.champions import crown
 from support.homes import NOW, PROVENANCE, curate_all, drop, ingest_all, land
 from support.reports import EPOCH_ZERO, episode, episodes, plain
 from support.snapshots import told_rows
@@ -17,7 +18,6 @@ from support.snapshots import told_rows
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import PolicyVersion, SnapshotManifest
 from simic.contracts.rewards import ShapedReward
-from simic.lake.ledger import Ledger
 from simic.runtime.settings import Home
 
 Rows = list[dict[str, Any]]
@@ -79,7 +79,7 @@ def promote(home: Home, letter: str, hours: int) -> None:
         semantic_version="1.0.0", digest=letter * 64, reference="models:/tamiyo/1", aliases=[], previous=None,
         snapshot_digest="d" * 64, gate_digest="b" * 64, mlflow_run_id="r",
     )  # fmt: skip
-    Ledger(home.ledger / "policies.jsonl").append(version.model_dump(mode="json"))
+    crown(home, version)
 
 
 def test_staleness_counts_newer_policies_in_experience_and_ledger(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simic.hosts.alpha import progress, ramp
+from simic.hosts.lifecycle import progress, ramp
 
 CURVES = range(3)
 

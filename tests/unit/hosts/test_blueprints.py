@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from simic.hosts.catalogue import blueprint_names, load_blueprint
-from simic.hosts.operators import change_of
-from simic.hosts.protocols import Blueprint, Operator, Site
+from simic.hosts.blueprint_checks import change_of
+from simic.hosts.interfaces import Blueprint, Operator, Site
+from simic.hosts.plugins import blueprint_names, load_blueprint
 
 SIZES = {"norm": 48, "gate": 220, "bottleneck": 220, "dense": 612, "heavy": 1640, "dropout": 0, "low_rank": 96}
 SITES = [Site(8), Site(24), Site(40), Site(8, (4, 4)), Site(12, (5,))]

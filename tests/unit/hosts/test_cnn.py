@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from support.grown import action, ensemble, stack, step_with, waits
+from support.ensembles import action, ensemble, stack, step_with, waits
 
 from simic.contracts.actions import Op
-from simic.hosts.catalogue import blueprint_names
-from simic.hosts.keys import SETS, identify
-from simic.hosts.protocols import Part
-from simic.hosts.stacked.cohort import recipes_of
-from simic.hosts.stacked.data import digit_pool, host_samples
+from simic.hosts.batched.data import digit_pool, host_samples
+from simic.hosts.batched.dataset import recipes_of
+from simic.hosts.host_sets import SETS, identify
+from simic.hosts.interfaces import DataSplit
+from simic.hosts.plugins import blueprint_names
 from simic.hosts.trunks.cnn import CHANNELS, CnnTrunk
 
 KEYS = range(10)
@@ -19,9 +19,9 @@ KEYS = range(10)
 
 def test_inputs_hold_every_pixel_of_both_images_once_and_the_selector() -> None:
     recipe = recipes_of(identify("images", [4]))[0]
-    samples = host_samples(4, recipe, Part.VALIDATION, CnnTrunk.inputs)
+    samples = host_samples(4, recipe, DataSplit.VALIDATION, CnnTrunk.inputs)
     assert samples.inputs.shape == (450, 4, 4, 10)
-    images = digit_pool(Part.VALIDATION).images
+    images = digit_pool(DataSplit.VALIDATION).images
     for pixel in range(4):
         row, column = divmod(pixel, 2)
         assert np.array_equal(samples.inputs[..., pixel], images[:, row::2, column::2])
@@ -51,9 +51,9 @@ def test_two_hidden_units_of_a_recipe_are_one_channel_and_the_others_stay_dead()
 
 def test_only_a_linear_stem_lets_negative_numbers_through() -> None:
     hosts = stack(ensemble(KEYS, world_set="images"))
-    state = hosts.trunk.stem(hosts.weights.parts, hosts.cohort.validation.inputs)
+    state = hosts.trunk.stem(hosts.weights.parts, hosts.dataset.validation.inputs)
     assert state.shape[2:] == (4, 4, CHANNELS)
-    is_linear = [recipe.is_linear for recipe in hosts.cohort.recipes]
+    is_linear = [recipe.is_linear for recipe in hosts.dataset.recipes]
     assert (state.flatten(1).amin(dim=1) < 0).tolist() == is_linear
     assert any(is_linear)
     assert not all(is_linear)

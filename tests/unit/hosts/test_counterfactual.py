@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.grown import action, ensemble, random_actions, stack, state_digest, step_with, waits
+from support.ensembles import action, ensemble, random_actions, stack, state_digest, step_with, waits
 
 from simic.contracts.actions import Op
 from simic.contracts.errors import ConfigError
-from simic.hosts.catalogue import blueprint_names
+from simic.hosts.blueprint_checks import change_of
 from simic.hosts.counterfactual import PLAYERS_MAX, SMOOTHING, attribute, coalitions, fold_contributions
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import SETS, HostSet
+from simic.hosts.host_sets import SETS, HostSet
+from simic.hosts.interfaces import DataSplit
 from simic.hosts.lifecycle import Slots
-from simic.hosts.operators import change_of
-from simic.hosts.protocols import Part
+from simic.hosts.plugins import blueprint_names
 from simic.hosts.rollout import controller_uniforms
 
 
@@ -38,8 +38,8 @@ def crowded() -> Ensemble:
 
 def test_drl_10_evaluation_is_pure(crowded: Ensemble) -> None:
     before = state_digest(crowded)
-    first = crowded._evaluate(Part.VALIDATION, crowded._slots["alpha"])
-    second = crowded._evaluate(Part.VALIDATION, crowded._slots["alpha"])
+    first = crowded._evaluate(DataSplit.VALIDATION, crowded._slots["alpha"])
+    second = crowded._evaluate(DataSplit.VALIDATION, crowded._slots["alpha"])
     crowded.observe()
     crowded.masks()
     assert state_digest(crowded) == before
@@ -49,12 +49,12 @@ def test_drl_10_evaluation_is_pure(crowded: Ensemble) -> None:
 
 def test_fused_counterfactuals_equal_separate_passes(crowded: Ensemble) -> None:
     alpha = crowded._slots["alpha"]
-    fused = crowded._evaluate(Part.VALIDATION, alpha)
+    fused = crowded._evaluate(DataSplit.VALIDATION, alpha)
     assert (np.isfinite(fused.accuracy_without) == (alpha > 0)).all()
     for host, slot in np.argwhere(alpha > 0).tolist():
         without = alpha.copy()
         without[host, slot] = 0.0
-        alone = crowded._evaluate(Part.VALIDATION, without)
+        alone = crowded._evaluate(DataSplit.VALIDATION, without)
         assert fused.accuracy_without[host, slot] == alone.accuracy[host]
 
 
@@ -128,7 +128,7 @@ def test_hosts_without_an_active_seed_cost_no_extra_rows() -> None:
 def test_the_standard_error_is_that_of_paired_samples(crowded: Ensemble) -> None:
     """Against the textbook: deviation of per-sample differences over the root of their number."""
     alpha = crowded._slots["alpha"]
-    measured = crowded._evaluate(Part.VALIDATION, alpha)
+    measured = crowded._evaluate(DataSplit.VALIDATION, alpha)
     assert (np.isfinite(measured.error_without) == (alpha > 0)).all()
     for host, slot in np.argwhere(alpha > 0).tolist():
         without = alpha.copy()
@@ -142,7 +142,7 @@ def test_the_standard_error_is_that_of_paired_samples(crowded: Ensemble) -> None
 
 def _hits(grown: Ensemble, alpha: np.ndarray) -> np.ndarray:
     """Which validation samples each host gets right, [N, samples], from a pass of its own."""
-    hosts, data = stack(grown), stack(grown).cohort.validation
+    hosts, data = stack(grown), stack(grown).dataset.validation
     parts, x = hosts.weights.parts, hosts.trunk.stem(hosts.weights.parts, data.inputs)
     for slot in range(3):
         if slot:
@@ -151,7 +151,7 @@ def _hits(grown: Ensemble, alpha: np.ndarray) -> np.ndarray:
             x = x if gain is None else x * gain
         for host in np.flatnonzero(alpha[:, slot] > 0).tolist():
             blueprint = hosts.blueprints[int(grown._slots["blueprint"][host, slot])]
-            size = blueprint.parameters(hosts.anatomy.sites[slot])
+            size = blueprint.parameters(hosts.topology.sites[slot])
             h = x[host : host + 1]
             delta = blueprint.delta(hosts.seeds.parameters[host : host + 1, slot, :size], h, None)
             x[host] += float(alpha[host, slot]) * change_of(blueprint.operator, h, delta)[0]
@@ -176,7 +176,7 @@ def test_l12_shapley_values_are_exact_and_nothing_is_made_up(crowded: Ensemble) 
     total = np.nansum(found.shapley, axis=1)
     np.testing.assert_allclose(total, found.everything - found.nothing, atol=1e-9)
     assert (np.isfinite(found.shapley) == (alpha > 0)).all()
-    measured = crowded._evaluate(Part.VALIDATION, alpha)
+    measured = crowded._evaluate(DataSplit.VALIDATION, alpha)
     np.testing.assert_allclose(found.leave_one_out, measured.accuracy[:, None] - measured.accuracy_without, atol=1e-12)
     for host in np.flatnonzero((alpha > 0).sum(axis=1) >= 2).tolist():
         for slot in np.flatnonzero(alpha[host] > 0).tolist():
@@ -190,7 +190,7 @@ def test_l12_shapley_values_are_exact_and_nothing_is_made_up(crowded: Ensemble) 
 
 
 def _accuracy(grown: Ensemble, alpha: np.ndarray) -> np.ndarray:
-    return grown._evaluate(Part.VALIDATION, alpha, leave_one_out=False).accuracy
+    return grown._evaluate(DataSplit.VALIDATION, alpha, leave_one_out=False).accuracy
 
 
 def test_pairs_say_what_two_seeds_gain_only_together(crowded: Ensemble) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.grown import action, ensemble, prove, stack, stage_of, state_digest, step_with, waits
+from support.ensembles import action, ensemble, prove, stack, stage_of, state_digest, step_with, waits
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.errors import ConfigError, IllegalAction
+from simic.contracts.errors import ConfigError, IllegalActionError
 from simic.contracts.lifecycle import SeedStage
-from simic.hosts.catalogue import blueprint_names
+from simic.hosts.batched import training
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import SETS, STANDARD, HostSet
-from simic.hosts.protocols import Part
-from simic.hosts.stacked import training
+from simic.hosts.host_sets import SETS, STANDARD, HostSet
+from simic.hosts.interfaces import DataSplit
+from simic.hosts.plugins import blueprint_names
 
 S = SeedStage
 NORM, GATE, DROPOUT, HEAVY = map(blueprint_names().index, ("norm", "gate", "dropout", "heavy"))
@@ -97,7 +97,7 @@ def test_pruning_frees_the_budget_at_once_and_the_slot_after_an_embargo() -> Non
 def test_a_seed_can_be_pruned_before_it_trains_and_while_it_blends(stage: S, monkeypatch: pytest.MonkeyPatch) -> None:
     grown = ensemble([1])
     if stage is S.GERMINATED:
-        monkeypatch.setattr("simic.hosts.stacked.compacted.probe_seeds", lambda *_: np.zeros((1, 3)))
+        monkeypatch.setattr("simic.hosts.batched.host_batch.probe_seeds", lambda *_: np.zeros((1, 3)))
     step_with(grown, action(Op.GERMINATE))
     if stage is S.BLENDING:
         step_with(grown, action(Op.ADVANCE, alpha_speed=3))
@@ -152,11 +152,13 @@ def test_g1_probes_a_seed_in_the_network_its_host_is_now(monkeypatch: pytest.Mon
     step_with(grown, action(Op.ADVANCE))
     seen = []
     probe = stack(grown).probe
-    monkeypatch.setattr(stack(grown), "probe", lambda roles, epoch: (seen.append(roles), probe(roles, epoch))[1])
+    monkeypatch.setattr(
+        stack(grown), "probe", lambda assignment, epoch: (seen.append(assignment), probe(assignment, epoch))[1]
+    )
     step_with(grown, action(Op.GERMINATE, slot=1, blueprint=GATE))
-    (roles,) = seen
-    assert roles.alpha.tolist() == [[1.0, 0.0, 0.0]]
-    assert roles.is_incubating.tolist() == [[False, True, False]]
+    (assignment,) = seen
+    assert assignment.alpha.tolist() == [[1.0, 0.0, 0.0]]
+    assert assignment.is_incubating.tolist() == [[False, True, False]]
 
 
 @pytest.mark.parametrize("operator", ["add", "multiply", "gate"])
@@ -229,7 +231,7 @@ def test_l6_a_seed_trained_in_isolation_learns_its_own_blended_loss() -> None:
         grown.step(waits(len(keys)))
     off, on = grown._slots["alpha"], grown._slots["alpha"].copy()
     on[:, 2] = 1.0
-    without, blended = (grown._evaluate(Part.VALIDATION, alpha) for alpha in (off, on))
+    without, blended = (grown._evaluate(DataSplit.VALIDATION, alpha) for alpha in (off, on))
     assert not off.any()
     assert (blended.loss < 0.8 * without.loss).mean() >= 0.9
 
@@ -243,17 +245,17 @@ def test_l6_switching_on_a_seed_that_only_trained_in_isolation_raises_accuracy()
         grown.step(waits(len(keys)))
     off, on = grown._slots["alpha"], grown._slots["alpha"].copy()
     on[:, 1] = 1.0
-    gained = grown._evaluate(Part.VALIDATION, on).accuracy - grown._evaluate(Part.VALIDATION, off).accuracy
+    gained = grown._evaluate(DataSplit.VALIDATION, on).accuracy - grown._evaluate(DataSplit.VALIDATION, off).accuracy
     assert not off.any()
     assert gained.mean() > 3 * gained.std(ddof=1) / np.sqrt(len(keys)) > 0
 
 
 def test_a_zero_gradient_keeps_a_seed_out_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
     grown = ensemble([1])
-    monkeypatch.setattr("simic.hosts.stacked.compacted.probe_seeds", lambda *_: np.zeros((1, 3)))
+    monkeypatch.setattr("simic.hosts.batched.host_batch.probe_seeds", lambda *_: np.zeros((1, 3)))
     step_with(grown, action(Op.GERMINATE))
     assert stage_of(grown) is S.GERMINATED
-    monkeypatch.setattr("simic.hosts.stacked.compacted.probe_seeds", training.probe_seeds)
+    monkeypatch.setattr("simic.hosts.batched.host_batch.probe_seeds", training.probe_seeds)
     step_with(grown)
     assert stage_of(grown) is S.TRAINING
 
@@ -277,7 +279,7 @@ def test_a_zero_gradient_keeps_a_seed_out_of_training(monkeypatch: pytest.Monkey
 def test_drl_8_an_action_outside_its_masks_is_refused_and_changes_nothing(row: np.ndarray) -> None:
     grown = ensemble([1, 2], horizon=4)
     before = state_digest(grown)
-    with pytest.raises(IllegalAction, match="host 1"):
+    with pytest.raises(IllegalActionError, match="host 1"):
         step_with(grown, row)
     assert state_digest(grown) == before
 
@@ -286,7 +288,7 @@ def test_a_refusal_says_which_gate_or_what_else_stands_against_it() -> None:
     grown = ensemble([1], horizon=20)
 
     def refused(row: np.ndarray) -> str:
-        with pytest.raises(IllegalAction) as caught:
+        with pytest.raises(IllegalActionError) as caught:
             step_with(grown, row)
         return str(caught.value)
 
@@ -308,7 +310,7 @@ def test_a_refusal_says_which_gate_or_what_else_stands_against_it() -> None:
 def test_actions_of_the_wrong_shape_or_type_are_refused() -> None:
     grown = ensemble([1], horizon=4)
     for actions in (waits(2), waits(1).astype(np.int64), waits(1)[:, :6]):
-        with pytest.raises(IllegalAction, match="expected int16"):
+        with pytest.raises(IllegalActionError, match="expected int16"):
             grown.step(actions)
 
 
@@ -322,7 +324,7 @@ def test_g4_a_seed_without_fresh_proof_cannot_be_kept(contribution: float, age: 
     assert grown.masks().op[0, OP_INDEX[Op.FOSSILIZE]]
     grown._slots["contribution"][0, 0], grown._slots["contribution_epochs"][0, 0] = contribution, age
     assert not grown.masks().op[0, OP_INDEX[Op.FOSSILIZE]]
-    with pytest.raises(IllegalAction, match="host 1"):
+    with pytest.raises(IllegalActionError, match="host 1"):
         step_with(grown, action(Op.FOSSILIZE))
 
 
@@ -379,7 +381,7 @@ def test_l10_the_last_step_reports_the_network_to_be_kept() -> None:
 
 
 def _raw_contribution(grown: Ensemble, host: int) -> float:
-    measured = grown._evaluate(Part.VALIDATION, grown._slots["alpha"])
+    measured = grown._evaluate(DataSplit.VALIDATION, grown._slots["alpha"])
     return float(measured.accuracy[host] - measured.accuracy_without[host, 0])
 
 

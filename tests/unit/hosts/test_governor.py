@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from support.grown import action, ensemble, prove, random_actions, stack, stage_of, step_with, waits
+from support.ensembles import action, ensemble, prove, random_actions, stack, stage_of, step_with, waits
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import Decisions, Masks, Observations
@@ -19,11 +19,11 @@ from simic.contracts.errors import ConfigError
 from simic.contracts.field_report import GovernorKind
 from simic.contracts.lifecycle import ALIVE_STAGES, SeedStage
 from simic.contracts.state import HardwareContext
+from simic.hosts.batched.training import EpochBatches
 from simic.hosts.ensemble import Ensemble, StepOutcome
 from simic.hosts.governor import DIVERGENCE_FACTOR, MITIGATION, Evidence, judge
-from simic.hosts.keys import identify
+from simic.hosts.host_sets import identify
 from simic.hosts.rollout import rollout
-from simic.hosts.stacked.training import EpochBatches
 
 LN10 = float(np.log(10))
 
@@ -142,22 +142,22 @@ def test_l4_a_panic_ends_the_episode_in_the_same_step(epoch: int, poison: float,
 
 def _poison_training(grown: Ensemble, poison: float) -> None:
     """Host 0's next epoch sees broken samples in one of its steps."""
-    original = stack(grown).cohort.batches
+    original = stack(grown).dataset.batches
 
     def broken(epoch: int) -> EpochBatches:
         batches = original(epoch)
         batches.inputs[3, 0] *= poison
-        stack(grown).cohort.batches = original  # type: ignore[method-assign]
+        stack(grown).dataset.batches = original  # type: ignore[method-assign]
         return batches
 
-    stack(grown).cohort.batches = broken  # type: ignore[method-assign]
+    stack(grown).dataset.batches = broken  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("stage", sorted(ALIVE_STAGES))
 def test_a_seed_that_blows_up_stops_its_host_and_is_pruned(stage: SeedStage, monkeypatch: pytest.MonkeyPatch) -> None:
     grown = ensemble([1, 3])
     if stage is SeedStage.GERMINATED:
-        monkeypatch.setattr("simic.hosts.stacked.compacted.probe_seeds", lambda *_: np.zeros((2, 3)))
+        monkeypatch.setattr("simic.hosts.batched.host_batch.probe_seeds", lambda *_: np.zeros((2, 3)))
     step_with(grown, action(Op.GERMINATE, slot=1))
     if stage in (SeedStage.BLENDING, SeedStage.HOLDING):
         step_with(grown, action(Op.ADVANCE, slot=1, alpha_speed=0 if stage is SeedStage.HOLDING else 3))

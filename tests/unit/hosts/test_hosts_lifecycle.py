@@ -9,7 +9,7 @@ import pytest
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import STAGE_INDEX, STAGES
-from simic.contracts.errors import IllegalAction
+from simic.contracts.errors import IllegalActionError
 from simic.contracts.lifecycle import ALIVE_STAGES, TRANSITIONS, SeedStage, Transition, Trigger
 from simic.hosts.lifecycle import SLOT_FIELDS, Slots
 
@@ -40,7 +40,7 @@ def test_med_1_every_row_of_the_table_is_a_move(row: Transition) -> None:
 @pytest.mark.parametrize(("source", "trigger", "op"), [move for move in MOVES if move not in LEGAL])
 def test_every_other_move_is_refused(source: SeedStage, trigger: Trigger, op: Op | None) -> None:
     slots = _slots_in(source)
-    with pytest.raises(IllegalAction, match=source.value):
+    with pytest.raises(IllegalActionError, match=source.value):
         slots.move(ONE, trigger, op)
     assert STAGES[slots["stage"][0, 0]] is source
 

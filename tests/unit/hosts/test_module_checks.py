@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from support.modules import LAYERS, Toy, ToyFamily, blobs, grown_modules, install
+from support.custom_hosts import LAYERS, Toy, ToyFamily, blobs, grown_modules, install
 from torch import nn
 
 from simic.contracts.errors import ConfigError, DatasetError
-from simic.hosts.modules import Layer, ModuleHost, Samples
+from simic.hosts.custom import Layer, ModuleHost, Samples
 
 GOOD = blobs(1, 30)
 ONE_CLASS = Samples(GOOD.inputs, torch.zeros(30, dtype=torch.int64))

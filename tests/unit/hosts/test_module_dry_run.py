@@ -7,38 +7,38 @@ from typing import Any
 
 import pytest
 import torch
-from support.modules import LAYERS, Maps, Toy, blobs
+from support.custom_hosts import LAYERS, Maps, Toy, blobs
 from torch import Tensor, nn
 
 from simic.contracts.errors import ConfigError
 from simic.contracts.state import LayerKind
-from simic.hosts.modules import Layer, ModuleHost
-from simic.hosts.modules.dry_run import Wiring, wiring_of
-from simic.hosts.protocols import Site
+from simic.hosts.custom import Layer, ModuleHost
+from simic.hosts.custom.inspect import ModuleLayout, inspect_module
+from simic.hosts.interfaces import Site
 
 
 def host_of(module: nn.Module, shape: tuple[int, ...] = (4,), layers: tuple[Layer, ...] = LAYERS) -> ModuleHost:
     return ModuleHost(module, layers, *(blobs(part, 30, shape) for part in range(3)), batch=8)
 
 
-def wire(host: ModuleHost) -> Wiring:
-    return wiring_of(host.module, host, 7, "family 'f', host 7")
+def wire(host: ModuleHost) -> ModuleLayout:
+    return inspect_module(host.module, host, 7, "family 'f', host 7")
 
 
 def test_vectors_and_a_connection_around_a_block() -> None:
-    anatomy = wire(host_of(Toy())).anatomy
-    assert anatomy.kinds == (LayerKind.STEM, LayerKind.BLOCK, LayerKind.HEAD)
-    assert anatomy.widths == (6, 6, 3)
-    assert anatomy.connects == ((0, 1), (0, 2), (1, 2))
-    assert anatomy.sites == (Site(6), Site(6))
-    assert anatomy.monitors == ((0, 0), (1, 1))
-    assert anatomy.classes == 3
+    topology = wire(host_of(Toy())).topology
+    assert topology.kinds == (LayerKind.STEM, LayerKind.BLOCK, LayerKind.HEAD)
+    assert topology.widths == (6, 6, 3)
+    assert topology.connects == ((0, 1), (0, 2), (1, 2))
+    assert topology.sites == (Site(6), Site(6))
+    assert topology.monitors == ((0, 0), (1, 1))
+    assert topology.classes == 3
 
 
 def test_maps_are_presented_with_channels_last() -> None:
-    anatomy = wire(host_of(Maps(), (1, 4, 4))).anatomy
-    assert anatomy.connects == ((0, 1), (1, 2))
-    assert anatomy.sites == (Site(4, (4, 4)), Site(6, (2, 2)))
+    topology = wire(host_of(Maps(), (1, 4, 4))).topology
+    assert topology.connects == ((0, 1), (1, 2))
+    assert topology.sites == (Site(4, (4, 4)), Site(6, (2, 2)))
 
 
 class Sequence(nn.Module):
@@ -56,7 +56,7 @@ class Sequence(nn.Module):
 
 def test_sequences_and_an_axis_of_ones_own() -> None:
     layers = (LAYERS[0], LAYERS[1]._replace(feature_axis=1), LAYERS[2])
-    assert wire(host_of(Sequence(), (5, 3), layers)).anatomy.sites == (Site(4, (5,)), Site(7, (3,)))
+    assert wire(host_of(Sequence(), (5, 3), layers)).topology.sites == (Site(4, (5,)), Site(7, (3,)))
     layers = (LAYERS[0], LAYERS[1]._replace(feature_axis=0), LAYERS[2])
     with pytest.raises(ConfigError, match=r"layer 'block' has feature_axis 0; its output \(8, 7, 3\) has axes 1 to 2"):
         wire(host_of(Sequence(), (5, 3), layers))

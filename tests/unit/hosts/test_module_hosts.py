@@ -8,25 +8,25 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from support.grown import action, prove, random_actions, stage_of, step_with, waits
-from support.modules import Maps, Toy, ToyFamily, grown_modules, install, modules_of
+from support.custom_hosts import Maps, Toy, ToyFamily, grown_modules, install, modules_of
+from support.ensembles import action, prove, random_actions, stage_of, step_with, waits
 from torch import Tensor, nn
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX, STAGE_INDEX
-from simic.contracts.errors import ConfigError, IllegalAction
+from simic.contracts.errors import ConfigError, IllegalActionError
 from simic.contracts.field_report import GovernorKind
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.state import LayerKind
 from simic.controllers.features import encode
-from simic.hosts import counter_rng
+from simic.hosts import rng
 from simic.hosts.blueprints.norm import Norm
-from simic.hosts.catalogue import blueprint_names
-from simic.hosts.counter_rng import Purpose
+from simic.hosts.custom import ModuleHost
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import MODULES, SETS, STANDARD, HostSet
-from simic.hosts.modules import ModuleHost
-from simic.hosts.protocols import Part, Roles, Site
+from simic.hosts.host_sets import MODULES, SETS, STANDARD, HostSet
+from simic.hosts.interfaces import DataSplit, SeedAssignment, Site
+from simic.hosts.plugins import blueprint_names
+from simic.hosts.rng import Purpose
 
 HEAVY, GATE, DROPOUT = (blueprint_names().index(name) for name in ("heavy", "gate", "dropout"))
 
@@ -56,7 +56,7 @@ def history(keys: list[int], name: str, seen: set[int] | None = None) -> dict[in
     grown = grown_modules(keys, 8, name)
     found: dict[int, list[bytes]] = {key: bits(grown, row) for row, key in enumerate(keys)}
     for epoch in range(8):
-        uniforms = counter_rng.uniforms(counter_rng.streams(keys, Purpose.CONTROLLER, 3, epoch), 7)
+        uniforms = rng.uniforms(rng.streams(keys, Purpose.CONTROLLER, 3, epoch), 7)
         outcome = grown.step(random_actions(grown.masks(), uniforms))
         for row, key in enumerate(keys):
             columns = [column[row].tobytes() for column in outcome if isinstance(column, np.ndarray)]
@@ -95,7 +95,7 @@ def test_evaluation_changes_nothing() -> None:
     module = modules_of(grown).hosts[0].module
     module.drop.eval()
     before, flags = host_digest(grown), [part.training for part in module.modules()]
-    for part in Part:
+    for part in DataSplit:
         first = grown._evaluate(part, grown._slots["alpha"])
         assert first.accuracy_without[0, 0] == first.accuracy_without[0, 0]
         again = grown._evaluate(part, grown._slots["alpha"])
@@ -115,7 +115,7 @@ def test_a_module_that_draws_in_evaluation_draws_the_same_for_every_row(monkeypa
     step_with(grown, action(Op.GERMINATE, blueprint=GATE))
     alpha = np.array([[1e-30, 0.0]], dtype=np.float32)
     assert host.module.drop.training
-    measured = grown._evaluate(Part.VALIDATION, alpha)
+    measured = grown._evaluate(DataSplit.VALIDATION, alpha)
     assert (measured.accuracy_without[0, 0], measured.error_without[0, 0]) == (measured.accuracy[0], 0.0)
 
 
@@ -142,7 +142,7 @@ def test_an_incubated_seed_lowers_the_loss_of_the_network_it_learned_for() -> No
     for _ in range(4):
         step_with(grown)
     off, on = np.zeros((3, 2), dtype=np.float32), np.tile(np.float32([1, 0]), (3, 1))
-    losses = [grown._evaluate(Part.TRAIN, alpha).loss for alpha in (off, on)]
+    losses = [grown._evaluate(DataSplit.TRAIN, alpha).loss for alpha in (off, on)]
     assert (losses[1] < 0.8 * losses[0]).all()
 
 
@@ -271,7 +271,7 @@ def test_a_blueprint_that_does_not_suit_every_slot_is_illegal_and_refused(monkey
     grown = grown_modules([1], name="maps")
     narrow = grown.blueprints.index("narrow")
     assert grown.masks().blueprint[0].tolist() == [name in STANDARD for name in grown.blueprints]
-    with pytest.raises(IllegalAction, match="host 1"):
+    with pytest.raises(IllegalActionError, match="host 1"):
         step_with(grown, action(Op.GERMINATE, slot=0, blueprint=narrow))
     modules_of(grown).germinate(0, 0, 1, narrow)
     with pytest.raises(ConfigError, match=r"host 1, slot 1: Narrow does not suit Site\(width=6, space=\(2, 2\)\)"):
@@ -356,7 +356,7 @@ def test_a_seed_on_a_branch_that_leads_nowhere_never_trains(monkeypatch: pytest.
     grown = grown_modules([1])
     step_with(grown, action(Op.GERMINATE, slot=1, blueprint=HEAVY))
     assert stage_of(grown, slot=1) is SeedStage.GERMINATED
-    assert modules_of(grown).anatomy.connects == ((0, 1), (0, 2))
+    assert modules_of(grown).topology.connects == ((0, 1), (0, 2))
 
 
 def test_probing_changes_nothing() -> None:
@@ -364,15 +364,17 @@ def test_probing_changes_nothing() -> None:
     batch = modules_of(grown)
     batch.germinate(0, 0, 1, HEAVY)
     before = host_digest(grown)
-    roles = Roles(np.full((1, 2), HEAVY, dtype=np.int16), np.zeros((1, 2), dtype=np.float32), np.array([[True, False]]))
-    norms = batch.probe(roles, 0)
+    assignment = SeedAssignment(
+        np.full((1, 2), HEAVY, dtype=np.int16), np.zeros((1, 2), dtype=np.float32), np.array([[True, False]])
+    )
+    norms = batch.probe(assignment, 0)
     assert norms[0, 0] > 0
     assert np.isnan(norms[0, 1])
     assert host_digest(grown) == before
 
 
 def test_kinds_reach_the_anatomy() -> None:
-    assert modules_of(grown_modules([1])).anatomy.kinds == (LayerKind.STEM, LayerKind.BLOCK, LayerKind.HEAD)
+    assert modules_of(grown_modules([1])).topology.kinds == (LayerKind.STEM, LayerKind.BLOCK, LayerKind.HEAD)
 
 
 def test_a_module_that_works_in_place_spoils_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:

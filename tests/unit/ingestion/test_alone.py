@@ -10,7 +10,7 @@ from support.homes import PROVENANCE, FixedClock
 from support.reports import BLUEPRINTS, episode, line
 
 from simic.bus.protocol import Delivery, Line
-from simic.bus.spool import SpoolBus
+from simic.bus.spool.bus import SpoolBus
 from simic.contracts.config import IngestConfig
 from simic.ingestion.ingest import ingest
 from simic.runtime.settings import Home

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from simic.bus.protocol import Line
-from simic.ingestion.batch import Batch
-from simic.ingestion.check import Accepted, Refused
+from simic.ingestion.ingest import Batch
+from simic.ingestion.validate import Accepted, Refused
 from simic.lake.quarantine import Reason
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simic.ingestion.depth import is_deeper_than
+from simic.ingestion.validate import exceeds_depth
 
 documents = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.sampled_from('[]{}"\\a ,:\n'), max_size=8),
@@ -33,9 +33,9 @@ def depth(document: Any) -> int:
 def test_agrees_with_the_parsed_document(document: Any, indent: int | None, is_ascii: bool) -> None:
     text = json.dumps(document, indent=indent, ensure_ascii=is_ascii).encode()
     expected = depth(document)
-    assert not is_deeper_than(expected, text)
+    assert not exceeds_depth(expected, text)
     if expected:
-        assert is_deeper_than(expected - 1, text)
+        assert exceeds_depth(expected - 1, text)
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_agrees_with_the_parsed_document(document: Any, indent: int | None, is_a
     ],
 )
 def test_texts_that_are_not_json_are_measured_too(text: bytes, limit: int, expected: bool) -> None:
-    assert is_deeper_than(limit, text) is expected
+    assert exceeds_depth(limit, text) is expected

@@ -13,13 +13,13 @@ import pytest
 from support.homes import NOW, PROVENANCE, TOPIC, FixedClock, drop, ingest_all, land
 from support.reports import BLUEPRINTS, episode, episodes, line, plain
 
-from simic.bus.spool import SpoolBus
+from simic.bus.spool.bus import SpoolBus
+from simic.catalogue.query import query
 from simic.contracts.config import IngestConfig
 from simic.contracts.errors import TransientError
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import IngestReceipt
 from simic.ingestion.ingest import ingest
-from simic.lake.catalogue import query
 from simic.lake.schema import LANDED_SCHEMA, REPORT_SCHEMA
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home

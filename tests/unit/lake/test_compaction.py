@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.homes import NOW, FixedClock, curate_all, drop, ingest_all, land
-from support.lakes import keeper, report_ids, stored
+from support.lakes import maintenance, report_ids, stored
 from support.reports import episode, episodes
 
-from simic.contracts.errors import ContractViolation, IntegrityError
+from simic.contracts.errors import ContractError, IntegrityError
 from simic.lake import compaction
 from simic.lake.compaction import MergeLimits, plan_merges
 from simic.lake.lake import open_lake
-from simic.lake.operations import Part
+from simic.lake.log import Part
 from simic.runtime.settings import Home
 
 
@@ -33,7 +33,7 @@ def test_merging_changes_no_row_and_no_order(tmp_path: Path, monkeypatch: pytest
     land(home, episodes(range(4)), batch_reports=15)
     before, snapshot, ids = rows_of(home), curate_all(home), report_ids(home)
     files = stored(home)
-    done = keeper(home).compact()
+    done = maintenance(home).compact()
     assert (done.merges, done.parts_before, done.parts_after, done.rows) == (1, 6, 1, 80)
     assert rows_of(home).equals(before)
     assert report_ids(home) == ids
@@ -42,14 +42,14 @@ def test_merging_changes_no_row_and_no_order(tmp_path: Path, monkeypatch: pytest
     assert part.sources == sorted(set(before["source"].to_pylist()))
     assert curate_all(home).digest == snapshot.digest
     assert stored(home) == files | {part.part}, "files that were merged wait for their readers"
-    assert keeper(home).compact().merges == 0
+    assert maintenance(home).compact().merges == 0
 
 
 def test_merging_twice_the_same_gives_the_same_bytes(tmp_path: Path) -> None:
     digests = set()
     for name in ("a", "b"):
         land(Home(tmp_path / name), episodes(range(3)), batch_reports=20)
-        keeper(Home(tmp_path / name)).compact()
+        maintenance(Home(tmp_path / name)).compact()
         digests.add(open_lake(Home(tmp_path / name)).parts[0].sha256)
     assert len(digests) == 1
 
@@ -57,8 +57,8 @@ def test_merging_twice_the_same_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_merged_reports_are_still_known(tmp_path: Path) -> None:
     home = Home(tmp_path)
     land(home, episodes(range(3)), batch_reports=20)
-    keeper(home).compact()
-    keeper(home).vacuum(grace_minutes=0)
+    maintenance(home).compact()
+    maintenance(home).vacuum(grace_minutes=0)
     drop(home, "again", episode(1))
     assert (receipt := ingest_all(home)).duplicate == 20 and receipt.landed == 0
 
@@ -71,29 +71,29 @@ def test_damage_is_not_laundered(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     content[100] ^= 1
     path.write_bytes(content)
     with pytest.raises(IntegrityError, match=path.name):
-        keeper(home).compact()
+        maintenance(home).compact()
     assert len(open_lake(home).parts) == 3
-    keeper(home, compact_parts=2).tidy()
+    maintenance(home, compact_parts=2).run_due()
     assert path.name in caplog.text, "said, and left to the ingest behind it"
 
 
 def test_an_ingest_merges_once_when_enough_small_parts_stand_in_a_row(tmp_path: Path) -> None:
     home = Home(tmp_path)
     land(home, episodes(range(3)), batch_reports=20)
-    keeper(home, compact_parts=4).tidy()
+    maintenance(home, compact_parts=4).run_due()
     assert len(open_lake(home).parts) == 3
-    keeper(home, compact_parts=3).tidy()
+    maintenance(home, compact_parts=3).run_due()
     assert len(open_lake(home).parts) == 1
-    keeper(home, compact_parts=0, small_mb=1).tidy()
+    maintenance(home, compact_parts=0, small_mb=1).run_due()
     assert len(open_lake(home).parts) == 1
 
 
 def test_nothing_landed_means_nothing_to_do(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    keeper(home).tidy()
-    assert keeper(home).compact().merges == 0
+    maintenance(home).run_due()
+    assert maintenance(home).compact().merges == 0
     assert not (home.ledger / "ingest.jsonl").exists()
-    with pytest.raises(ContractViolation, match="nothing has landed"):
+    with pytest.raises(ContractError, match="nothing has landed"):
         curate_all(home)
 
 
@@ -102,8 +102,8 @@ def test_days_are_not_merged_with_each_other(tmp_path: Path) -> None:
     for day in range(2):
         drop(home, f"d{day}", episodes(range(2 * day, 2 * day + 2)))
         ingest_all(home, clock=FixedClock(NOW.replace(day=6 + day)), batch_reports=20)
-    assert keeper(home).compact().merges == 2
-    assert [part.part[:14] for part in open_lake(home).parts] == ["day=2026-01-06", "day=2026-01-07"]
+    assert maintenance(home).compact().merges == 2
+    assert [part.part[:10] for part in open_lake(home).parts] == ["2026-01-06", "2026-01-07"]
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 1), st.integers(0, 1)), max_size=30))

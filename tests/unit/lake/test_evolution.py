@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.homes import NOW, curate_all, drop, ingest_all, land
-from support.lakes import COUNT, keeper
+from support.lakes import COUNT, maintenance
 from support.reports import episode, episodes
 
-from simic.contracts.errors import ContractViolation, IntegrityError
-from simic.lake.catalogue import query
+from simic.catalogue.query import query
+from simic.contracts.errors import ContractError, IntegrityError
 from simic.lake.evolution import differences, required_columns
 from simic.lake.lake import open_lake
-from simic.lake.operations import Part
+from simic.lake.log import Part
 from simic.lake.parts import schema_digest, write_part
 from simic.lake.schema import LANDED_SCHEMA
 from simic.runtime.settings import Home
@@ -115,12 +115,12 @@ def test_an_added_optional_field_of_a_struct_is_null_in_old_parts(home: Home, ha
 def test_what_cannot_be_read_is_refused_by_name(home: Home, change: Any, column: str, message: str) -> None:
     part = rewrite_as(home, change)
     for read in (lambda: query(home, COUNT), lambda: curate_all(home)):
-        with pytest.raises(ContractViolation) as caught:
+        with pytest.raises(ContractError) as caught:
             read()
         text = str(caught.value)
         assert f"column {column}: {message}" in text
         assert part.part in text and "0.0.9" in text and "simic lake retain" in text
-    keeper(home).retain(max_bytes=0)
+    maintenance(home).retain(max_bytes=0)
     assert query(home, COUNT) == [{"n": 0, "d": 0}]
 
 
@@ -134,7 +134,7 @@ def test_a_gone_optional_column_is_left_out(home: Home) -> None:
 def test_parts_of_two_contracts_are_not_merged(home: Home) -> None:
     rewrite_as(home, without("seed_id"))
     land(home, episode(5), name="new")
-    assert keeper(home).compact().merges == 0
+    assert maintenance(home).compact().merges == 0
     assert query(home, COUNT) == [{"n": 60, "d": 60}]
 
 

@@ -12,10 +12,11 @@ from support.reports import episodes
 
 from simic.contracts.errors import IntegrityError
 from simic.lake.lake import open_lake
-from simic.lake.ledger import Ledger
-from simic.lake.operations import read_state
-from simic.lake.parts import committed_parts, file_digest, ledger_digest, set_orphans_aside, verify_part
+from simic.lake.log import read_state
+from simic.lake.parts import check_part, committed_parts, ledger_digest, move_orphans_to_damaged
 from simic.lake.store import ArrowParts, LocalParts
+from simic.ledgers.ledger import Ledger
+from simic.runtime.files import sha256_file
 from simic.runtime.settings import Home
 
 
@@ -30,10 +31,11 @@ def test_ledger_lines_describe_their_parts(home: Home) -> None:
     parts = committed_parts(Ledger(home.ledger / "ingest.jsonl"))
     assert [part.rows for part in parts] == [25, 25, 10]
     for part in parts:
-        path = verify_part(home.experience, part)
-        assert path.parent.name == f"day={NOW:%Y-%m-%d}"
+        check_part(LocalParts(home.experience), part)
+        path = home.experience / part.part
+        assert path.parent.name == f"{NOW:%Y-%m-%d}"
         assert pq.read_metadata(path).num_rows == part.rows
-        assert (path.stat().st_size, file_digest(path)) == (part.size_bytes, part.sha256)
+        assert (path.stat().st_size, sha256_file(path)) == (part.size_bytes, part.sha256)
         assert len(part.sources) == 1
 
 
@@ -44,10 +46,10 @@ def test_changed_and_missing_parts_are_noticed(home: Home) -> None:
     content[100] ^= 1
     path.write_bytes(content)
     with pytest.raises(IntegrityError, match="expected SHA-256"):
-        verify_part(home.experience, part)
+        check_part(LocalParts(home.experience), part)
     path.unlink()
     with pytest.raises(IntegrityError, match="not there"):
-        verify_part(home.experience, part)
+        check_part(LocalParts(home.experience), part)
 
 
 def test_only_unlisted_parts_are_orphans(home: Home) -> None:
@@ -57,7 +59,7 @@ def test_only_unlisted_parts_are_orphans(home: Home) -> None:
     orphan.parent.mkdir()
     orphan.write_bytes(b"x")
     name = "day=2026-01-01/part-abc-0123456789abcdef.parquet"
-    assert set_orphans_aside(LocalParts(home.experience), state) == [name]
+    assert move_orphans_to_damaged(LocalParts(home.experience), state) == [name]
     assert (home.data / "damaged" / name).read_bytes() == b"x", "out of the way, and kept"
     assert {path: path.read_bytes() for path in home.experience.glob("*/*.parquet")} == listed
 
@@ -79,7 +81,7 @@ def test_a_prefix_belongs_to_one_home(tmp_path: Path, monkeypatch: pytest.Monkey
     shared = tmp_path / "prefix"
     shared.mkdir()
     store = ArrowParts(arrow_fs.SubTreeFileSystem(str(shared), arrow_fs.LocalFileSystem()), "test://store")
-    (shared / f"day={NOW:%Y-%m-%d}").mkdir()
+    (shared / f"{NOW:%Y-%m-%d}").mkdir()
     monkeypatch.setattr("simic.lake.lake.connect_store", lambda _url: store)
     first, second = (Home(tmp_path / name, "s3://bucket/prefix") for name in ("a", "b"))
     land(first, episodes(range(1)), batch_reports=25)

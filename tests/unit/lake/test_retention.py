@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.homes import NOW, FixedClock, curate_all, drop, ingest_all, land
-from support.lakes import COUNT, keeper, report_ids, stored
+from support.lakes import COUNT, maintenance, report_ids, stored
 from support.reports import episode, episodes, plain
 
+from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError
-from simic.curation.snapshot import verify_snapshot
-from simic.lake.catalogue import query
 from simic.lake.lake import open_lake, write_ids
 from simic.runtime.settings import Home
+from simic.snapshots.format import read_manifest
 
 
 @pytest.fixture
@@ -34,25 +34,25 @@ def ids(*keys: int) -> list[str]:
 
 
 def test_old_parts_go_by_age(home: Home) -> None:
-    done = keeper(home).retain(max_age_days=0.9)
+    done = maintenance(home).retain(max_age_days=0.9)
     assert (done.parts_by_age, done.parts_by_bytes, done.rows, done.parts_left) == (1, 0, 20, 2)
     assert report_ids(home) == ids(1, 2)
-    assert keeper(home).retain(max_age_days=0.9).rows == 0
+    assert maintenance(home).retain(max_age_days=0.9).rows == 0
 
 
 def test_the_oldest_go_by_bytes_until_the_rest_fits(home: Home) -> None:
     sizes = [part.size_bytes for part in open_lake(home).parts]
-    assert keeper(home).retain(max_bytes=sum(sizes)).parts_by_bytes == 0
-    done = keeper(home).retain(max_bytes=sizes[2] + sizes[1] - 1)
+    assert maintenance(home).retain(max_bytes=sum(sizes)).parts_by_bytes == 0
+    done = maintenance(home).retain(max_bytes=sizes[2] + sizes[1] - 1)
     assert (done.parts_by_bytes, done.size_bytes, done.size_bytes_left) == (2, sizes[0] + sizes[1], sizes[2])
     assert report_ids(home) == ids(2)
-    assert keeper(home).retain(max_bytes=0).rows == 20
+    assert maintenance(home).retain(max_bytes=0).rows == 20
     assert query(home, COUNT) == [{"n": 0, "d": 0}]
 
 
 def test_the_folder_of_ids_is_durable_in_its_parent(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("simic.lake.lake.sync_folder", synced.append)
+    monkeypatch.setattr("simic.lake.lake.fsync_dir", synced.append)
     lake = open_lake(home)
     write_ids(lake, lake.parts[:1], home.ids / "dropped-0.parquet")
     assert home.data in synced
@@ -63,9 +63,9 @@ def test_the_folder_of_ids_is_durable_in_its_parent(home: Home, monkeypatch: pyt
 
 def test_dropped_reports_do_not_come_back_as_new(home: Home) -> None:
     """Neither whole nor changed; not even when their files are gone."""
-    keeper(home).retain(max_age_days=0.9)
-    keeper(home).vacuum(grace_minutes=0)
-    spoilt = {**plain(episode(0)[3]), "mitigation": ["another story"]}
+    maintenance(home).retain(max_age_days=0.9)
+    maintenance(home).vacuum(grace_minutes=0)
+    spoilt = {**plain(episode(0)[3]), "outcome": "SUCCESS"}
     drop(home, "again", [*episode(0), spoilt])
     receipt = ingest_all(home)
     assert (receipt.landed, receipt.duplicate, receipt.reasons) == (0, 20, {"conflict": 1})
@@ -80,7 +80,7 @@ def swap_ids(path: Path) -> None:
 
 
 def test_ids_of_dropped_reports_are_believed_only_as_committed(home: Home) -> None:
-    keeper(home).retain(max_age_days=0.9)
+    maintenance(home).retain(max_age_days=0.9)
     swap_ids(next(home.ids.iterdir()))
     drop(home, "again", episode(0))
     with pytest.raises(IntegrityError, match=r"dropped-.*expected SHA-256.*simic doctor"):
@@ -91,16 +91,16 @@ def test_ids_of_dropped_reports_are_believed_only_as_committed(home: Home) -> No
 def test_ids_of_a_changed_part_are_not_kept(home: Home) -> None:
     swap_ids(home.experience / open_lake(home).parts[0].part)
     with pytest.raises(IntegrityError, match="simic doctor"):
-        keeper(home).retain(max_age_days=0.9)
+        maintenance(home).retain(max_age_days=0.9)
     assert len(open_lake(home).parts) == 3 and not home.ids.exists()
 
 
 def test_what_is_forgotten_comes_back(home: Home) -> None:
-    keeper(home).retain(max_age_days=0.9)
-    assert keeper(home).status().remembered_ids == 20
+    maintenance(home).retain(max_age_days=0.9)
+    assert maintenance(home).status().remembered_ids == 20
     later = FixedClock(NOW + timedelta(days=31))
-    assert keeper(home, later, remember_days=32).vacuum().forgotten_ids == 0
-    assert keeper(home, later, remember_days=30).vacuum().forgotten_ids == 20
+    assert maintenance(home, later, remember_days=32).vacuum().forgotten_ids == 0
+    assert maintenance(home, later, remember_days=30).vacuum().forgotten_ids == 20
     assert not list(home.ids.iterdir())
     drop(home, "again", episode(0))
     assert ingest_all(home).landed == 20
@@ -108,37 +108,37 @@ def test_what_is_forgotten_comes_back(home: Home) -> None:
 
 def test_files_stay_for_those_who_read_and_go_after_the_time_of_grace(home: Home) -> None:
     files = stored(home)
-    keeper(home).retain(max_age_days=0.9)
+    maintenance(home).retain(max_age_days=0.9)
     ingest_all(home)
     assert stored(home) == files
-    early = keeper(home, FixedClock(NOW + timedelta(minutes=59)), grace_minutes=60).vacuum()
+    early = maintenance(home, FixedClock(NOW + timedelta(minutes=59)), grace_minutes=60).vacuum()
     assert (early.files, early.waiting) == (0, 1)
-    late = keeper(home, FixedClock(NOW + timedelta(minutes=61)), grace_minutes=60).vacuum()
+    late = maintenance(home, FixedClock(NOW + timedelta(minutes=61)), grace_minutes=60).vacuum()
     assert (late.files, late.waiting) == (1, 0)
     assert stored(home) == {part.part for part in open_lake(home).parts}
 
 
 def test_snapshots_outlive_the_parts_they_were_made_of(home: Home) -> None:
     snapshot = curate_all(home)
-    keeper(home).retain(max_bytes=0)
-    keeper(home).vacuum(grace_minutes=0)
-    assert verify_snapshot(Path(snapshot.path)).rows_out == 60
+    maintenance(home).retain(max_bytes=0)
+    maintenance(home).vacuum(grace_minutes=0)
+    assert read_manifest(Path(snapshot.path)).rows_out == 60
 
 
 def test_a_configured_bound_holds_at_every_ingest_and_none_holds_unasked(home: Home) -> None:
-    keeper(home, FixedClock(NOW + timedelta(days=3000))).tidy()
+    maintenance(home, FixedClock(NOW + timedelta(days=3000))).run_due()
     assert len(open_lake(home).parts) == 3
-    keeper(home, max_age_days=0.9).tidy()
+    maintenance(home, max_age_days=0.9).run_due()
     assert report_ids(home) == ids(1, 2)
 
 
 def test_a_clock_far_ahead_lets_nothing_go_unasked(home: Home, caplog: pytest.LogCaptureFixture) -> None:
-    keeper(home, max_age_days=0.9).tidy()
+    maintenance(home, max_age_days=0.9).run_due()
     ahead = FixedClock(NOW + timedelta(days=400))
-    keeper(home, ahead, max_age_days=0.9, remember_days=30).tidy()
+    maintenance(home, ahead, max_age_days=0.9, remember_days=30).run_due()
     assert "nothing goes by age this time" in caplog.text
-    assert report_ids(home) == ids(1, 2) and keeper(home).status().remembered_ids == 20
-    keeper(home, FixedClock(NOW + timedelta(days=2)), max_age_days=0.9).tidy()
+    assert report_ids(home) == ids(1, 2) and maintenance(home).status().remembered_ids == 20
+    maintenance(home, FixedClock(NOW + timedelta(days=2)), max_age_days=0.9).run_due()
     assert report_ids(home) == []
 
 
@@ -146,10 +146,10 @@ def test_drl_04_landed_rows_never_change_and_a_correction_is_an_appended_event(h
     """DRL-04: telling a report again with other content edits nothing; it is kept beside, and curation is as before."""
     files = {name: (home.experience / name).read_bytes() for name in stored(home)}
     rows, snapshot = query(home, "FROM reports ORDER BY report_id"), curate_all(home)
-    corrected = [{**plain(report), "mitigation": ["rolled back"]} for report in episode(1)]
+    corrected = [{**plain(report), "outcome": "SUCCESS"} for report in episode(1)]
     drop(home, "corrections", corrected)
     assert ingest_all(home).reasons == {"conflict": 20}
-    keeper(home).compact()
+    maintenance(home).compact()
     assert query(home, "FROM reports ORDER BY report_id") == rows
     assert curate_all(home).digest == snapshot.digest
     assert {name: (home.experience / name).read_bytes() for name in files} == files
@@ -157,10 +157,10 @@ def test_drl_04_landed_rows_never_change_and_a_correction_is_an_appended_event(h
 
 
 def test_status_counts(home: Home) -> None:
-    status = keeper(home).status()
+    status = maintenance(home).status()
     assert (status.parts, status.rows, status.small_parts, status.retired_files) == (3, 60, 3, 0)
     assert status.size_bytes == sum(path.stat().st_size for path in home.experience.glob("*/*.parquet"))
     assert status.oldest_landed_at is not None and status.oldest_landed_at.day == 5
     land(home, episode(9), name="more")
-    keeper(home).compact()
-    assert keeper(home).status().retired_files == 3
+    maintenance(home).compact()
+    assert maintenance(home).status().retired_files == 3

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from support.reports import episode, episodes, line, plain
 
 from simic.contracts.base import Contract
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ContractError
 from simic.contracts.field_report import FieldReport
-from simic.lake import columns
-from simic.lake.columns import Landings, open_columns
+from simic.lake import arrow_reader as columns
+from simic.lake.arrow_reader import AcceptedReports, open_arrow_reader
 from simic.lake.schema import LANDED_SCHEMA, REPORT_SCHEMA, arrow_schema
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
@@ -37,14 +37,14 @@ def values(item: Any) -> Any:
 
 
 def landed(reports: list[FieldReport]) -> pa.Table:
-    rows = Landings()
+    rows = AcceptedReports()
     for number, report in enumerate(reports, 1):
         rows.add(report.report_id, "d" * 64, report.model_dump_json().encode(), "file", number)
     return table_of(rows)
 
 
-def table_of(rows: Landings) -> pa.Table:
-    with tempfile.TemporaryDirectory() as tmp, open_columns(Path(tmp)) as reader:
+def table_of(rows: AcceptedReports) -> pa.Table:
+    with tempfile.TemporaryDirectory() as tmp, open_arrow_reader(Path(tmp)) as reader:
         return reader.table(rows, NOW)
 
 
@@ -115,8 +115,8 @@ def test_bytes_that_are_not_a_report_are_refused_rather_than_guessed(spoilt: byt
     """D6: not even by mistake does a row land without what the schema demands."""
     data = episode(1)[0].model_dump_json().encode()
     assert b'"step":0,' in data
-    with pytest.raises(ContractViolation, match="not columns"):
-        table_of(Landings(["id"], ["d" * 64], [data.replace(b'"step":0,', spoilt)], ["file"], [1]))
+    with pytest.raises(ContractError, match="not columns"):
+        table_of(AcceptedReports(["id"], ["d" * 64], [data.replace(b'"step":0,', spoilt)], ["file"], [1]))
 
 
 @pytest.mark.parametrize("slice_bytes", [columns._SLICE_BYTES, 2**40], ids=["by slices", "by halves"])
@@ -128,7 +128,7 @@ def test_a_batch_of_the_longest_reports_fits_the_memory(slice_bytes: int, monkey
     monkeypatch.setattr(columns, "_SLICE_BYTES", slice_bytes)
     count = 330
     numbers = list(range(1, count + 1))
-    table = table_of(Landings(["id"] * count, ["d" * 64] * count, [data] * count, ["file"] * count, numbers))
+    table = table_of(AcceptedReports(["id"] * count, ["d" * 64] * count, [data] * count, ["file"] * count, numbers))
     assert table.column("line").to_pylist() == numbers
     assert table.slice(count - 1).to_pylist()[0]["state"] == table.slice(0, 1).to_pylist()[0]["state"]
 
@@ -139,14 +139,19 @@ def test_slices_keep_the_order_of_the_reports(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_reader_goes_on_to_the_next_batch_even_after_one_it_refused() -> None:
-    batches = [Landings(), Landings()]
+    batches = [AcceptedReports(), AcceptedReports()]
     for rows, key in zip(batches, (1, 2), strict=True):
         for number, report in enumerate(episode(key, truncate_at=key), 1):
             rows.add(report.report_id, "d" * 64, line(report), "file", number)
-    with tempfile.TemporaryDirectory() as tmp, open_columns(Path(tmp)) as reader:
-        for rows in (batches[0], Landings(["id"], ["d" * 64], [b"{}"], ["file"], [1]), Landings(), batches[1]):
+    with tempfile.TemporaryDirectory() as tmp, open_arrow_reader(Path(tmp)) as reader:
+        for rows in (
+            batches[0],
+            AcceptedReports(["id"], ["d" * 64], [b"{}"], ["file"], [1]),
+            AcceptedReports(),
+            batches[1],
+        ):
             if rows.data == [b"{}"]:
-                with pytest.raises(ContractViolation, match="not columns"):
+                with pytest.raises(ContractError, match="not columns"):
                     reader.table(rows, NOW)
             else:
                 assert reader.table(rows, NOW).column("report_id").to_pylist() == rows.report_ids
@@ -165,5 +170,5 @@ def test_a_contract_without_an_arrow_form_is_refused() -> None:
         thing: set[int]
 
     for model in (Odd, Worse):
-        with pytest.raises(ContractViolation):
+        with pytest.raises(ContractError):
             arrow_schema(model)

@@ -58,9 +58,9 @@ def test_what_was_put_is_there_until_it_is_deleted(store: PartStore, tmp_path: P
 
 
 def test_what_was_set_aside_is_out_of_the_way_and_kept(store: PartStore, tmp_path: Path) -> None:
-    assert not store.set_aside(NAME)
+    assert not store.move_to_damaged(NAME)
     put(store, tmp_path, NAME, b"damaged")
-    assert store.set_aside(NAME)
+    assert store.move_to_damaged(NAME)
     assert store.names() == [] and store.size_bytes(NAME) is None
     kept = next(path for path in (tmp_path / "store").rglob("damaged/**/*.parquet"))
     assert kept.read_bytes() == b"damaged"

@@ -10,21 +10,21 @@ from support.snapshots import write_snapshot
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.errors import TrainingFailure
+from simic.contracts.errors import TrainingError
 from simic.controllers.network import NetworkShape, PolicyNetwork
-from simic.learning.commitment import commitment
-from simic.learning.phases import check_commitment
-from simic.replay.store import GraphStore
+from simic.learning.losses import commit_metrics
+from simic.learning.phases import check_commit_rate
+from simic.replay.dataset import GraphDataset
 
 SHAPE = NetworkShape(hidden=16, layers=1, blueprints=BLUEPRINTS)
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> GraphStore:
+def store(tmp_path_factory: pytest.TempPathFactory) -> GraphDataset:
     """Two episodes in which everything is legal once, and one that may only wait."""
     path = tmp_path_factory.mktemp("snapshot") / "s"
     write_snapshot(path, [*episode(1), *episode(2), *episode(3, script={})], split="train")
-    return GraphStore.load(path, blueprints=BLUEPRINTS)
+    return GraphDataset.load(path, blueprints=BLUEPRINTS)
 
 
 def with_biases(**biases: float) -> PolicyNetwork:
@@ -36,12 +36,12 @@ def with_biases(**biases: float) -> PolicyNetwork:
     return network
 
 
-def rates(network: PolicyNetwork, store: GraphStore) -> dict[str, float]:
+def rates(network: PolicyNetwork, store: GraphDataset) -> dict[str, float]:
     batch = store.batch(np.arange(3))
-    return {name: float(value) for name, value in commitment(network.act(batch.steps), batch).items()}
+    return {name: float(value) for name, value in commit_metrics(network.act(batch.steps), batch).items()}
 
 
-def test_an_indifferent_policy_commits_by_the_toss_of_two_coins(store: GraphStore) -> None:
+def test_an_indifferent_policy_commits_by_the_toss_of_two_coins(store: GraphDataset) -> None:
     """One legal step each to germinate and to fossilise, each against waiting only: one half times one half."""
     found = rates(with_biases(), store)
     assert found["germinate_rate"] == pytest.approx(0.5, abs=1e-5)
@@ -51,7 +51,7 @@ def test_an_indifferent_policy_commits_by_the_toss_of_two_coins(store: GraphStor
     assert found["fossilize_legal"] == pytest.approx(2 / 3)
 
 
-def test_a_policy_that_never_germinates_commits_nothing_whatever_it_would_fossilise(store: GraphStore) -> None:
+def test_a_policy_that_never_germinates_commits_nothing_whatever_it_would_fossilise(store: GraphDataset) -> None:
     found = rates(with_biases(GERMINATE=-30.0, FOSSILIZE=30.0), store)
     assert found["fossilize_rate"] == pytest.approx(1.0, abs=1e-5)
     assert found["commit_rate"] == pytest.approx(0.0, abs=1e-5)
@@ -59,7 +59,7 @@ def test_a_policy_that_never_germinates_commits_nothing_whatever_it_would_fossil
 
 def test_the_alarm_rings_below_the_bound_and_only_with_evidence() -> None:
     seen = [{"commit_rate": 0.03, "fossilize_legal": 0.5}, {"commit_rate": 0.01, "fossilize_legal": 0.5}]
-    check_commitment(seen, 0.02)
-    with pytest.raises(TrainingFailure, match=r"0\.0200 seeds per episode.*min_commit_rate 0\.021"):
-        check_commitment(seen, 0.021)
-    check_commitment([{"commit_rate": 0.0, "fossilize_legal": 0.0}], 0.02)
+    check_commit_rate(seen, 0.02)
+    with pytest.raises(TrainingError, match=r"is 0\.0200, less than train\.min_commit_rate 0\.021"):
+        check_commit_rate(seen, 0.021)
+    check_commit_rate([{"commit_rate": 0.0, "fossilize_legal": 0.0}], 0.02)

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from simic.contracts.config import TrainConfig
-from simic.contracts.errors import TrainingFailure
-from simic.learning.learner import Learner
+from simic.contracts.errors import TrainingError
+from simic.learning.learner import Learner, LrSchedule, apply_lr_schedule
 from simic.learning.losses import Loss
-from simic.learning.rates import Schedule, apply_rates
 
-FLAT = Schedule.constant(0, 1.0)
+FLAT = LrSchedule.constant(0, 1.0)
 
 
 class TwoNumbers(nn.Module):
@@ -76,6 +75,18 @@ def test_d12_the_clip_is_what_the_moments_remember() -> None:
     assert network.policy.item() == pytest.approx(first - 1e-2 * mean / (square**0.5 + 1e-8), rel=1e-6)
 
 
+@pytest.mark.parametrize("clip_norm", [0.1, 0.5, 3.0])
+def test_d12_one_threshold_clips_every_update_and_every_norm_is_reported(clip_norm: float) -> None:
+    one = learner(weight_decay=0.0, clip_norm=clip_norm)
+    mean = 0.0
+    for position, norm in enumerate((5.0, 0.05, 0.7), start=1):
+        metrics = one.update(loss(norm * one.network.policy), FLAT, 0)
+        mean = 0.9 * mean + 0.1 * min(norm, clip_norm)
+        assert metrics["grad_norm_policy"] == pytest.approx(norm), "before the clip"
+        assert one.optimizer.state[one.network.policy]["exp_avg"].item() == pytest.approx(mean, rel=1e-5)
+        assert one.updates == position
+
+
 def test_m19_a_huge_gradient_in_one_group_does_not_shrink_the_other() -> None:
     calm, wild = learner(), learner()
     calm.update(loss(1.0 * calm.network.policy + 0.1 * calm.network.value), FLAT, 0)
@@ -96,7 +107,7 @@ def test_a_group_without_gradient_is_left_alone() -> None:
 def test_d10_a_loss_that_is_not_finite_stops_and_changes_nothing(bad: float) -> None:
     one = learner()
     before = copy.deepcopy(one.network.state_dict())
-    with pytest.raises(TrainingFailure, match="loss is"):
+    with pytest.raises(TrainingError, match="loss is"):
         one.update(loss(one.network.policy * bad), FLAT, 0)
     assert all(torch.equal(before[name], value) for name, value in one.network.state_dict().items())
     assert one.updates == 0
@@ -106,7 +117,7 @@ def test_d10_a_gradient_that_is_not_finite_stops_and_changes_nothing() -> None:
     """sqrt at 0: a finite loss with an infinite gradient."""
     one = learner()
     before = copy.deepcopy(one.network.state_dict())
-    with pytest.raises(TrainingFailure, match="grad_norm_policy is"):
+    with pytest.raises(TrainingError, match="grad_norm_policy is"):
         one.update(loss((one.network.policy - 1.0).sqrt() + one.network.value), FLAT, 0)
     assert all(torch.equal(before[name], value) for name, value in one.network.state_dict().items())
     assert all(parameter.grad is None for parameter in one.network.parameters())
@@ -125,7 +136,7 @@ def test_d2_no_gradient_survives_a_failed_update() -> None:
 
 
 def test_warm_up_and_cosine_by_hand() -> None:
-    schedule = Schedule(warmup=3, length=13, first=1.0, last=0.2)
+    schedule = LrSchedule(warmup=3, length=13, first=1.0, last=0.2)
     assert [schedule.share(update) for update in range(3)] == pytest.approx([0.25, 0.5, 0.75])
     assert schedule.share(3) == pytest.approx(1.0)
     assert schedule.share(8) == pytest.approx(0.6)
@@ -136,6 +147,9 @@ def test_warm_up_and_cosine_by_hand() -> None:
 
 def test_rates_are_shares_of_each_groups_own_peak_and_never_below_the_least() -> None:
     one = learner(min_lr=5e-4)
-    assert apply_rates(one.optimizer, 0.8, 5e-4) == {"lr_policy": pytest.approx(8e-3), "lr_value": pytest.approx(8e-4)}
-    assert apply_rates(one.optimizer, 0.01, 5e-4) == {"lr_policy": 5e-4, "lr_value": 5e-4}
-    assert apply_rates(one.optimizer, 1.0, 5e-4)["lr_policy"] == 1e-2
+    assert apply_lr_schedule(one.optimizer, 0.8, 5e-4) == {
+        "lr_policy": pytest.approx(8e-3),
+        "lr_value": pytest.approx(8e-4),
+    }
+    assert apply_lr_schedule(one.optimizer, 0.01, 5e-4) == {"lr_policy": 5e-4, "lr_value": 5e-4}
+    assert apply_lr_schedule(one.optimizer, 1.0, 5e-4)["lr_policy"] == 1e-2

@@ -19,22 +19,22 @@ from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import NetworkShape, PolicyNetwork
-from simic.hosts.catalogue import blueprint_names
-from simic.learning.losses import Loss, Targets, cloning_loss, explained_variance, value_fit_loss, vtrace_loss
+from simic.hosts.plugins import blueprint_names
+from simic.learning.losses import Loss, VTraceLossConfig, cloning_loss, explained_variance, value_fit_loss, vtrace_loss
 from simic.numerics.vtrace import vtrace
 from simic.replay.batch import SequenceBatch
-from simic.replay.store import GraphStore
+from simic.replay.dataset import GraphDataset
 
-TARGETS = Targets.of(TrainConfig(entropy_bonus=0.01), advantage_scale=5.0)
+TARGETS = VTraceLossConfig.of(TrainConfig(entropy_bonus=0.01), advantage_scale=5.0)
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> GraphStore:
+def store(tmp_path_factory: pytest.TempPathFactory) -> GraphDataset:
     """Twelve episodes, three of them truncated."""
     path = tmp_path_factory.mktemp("snapshot") / "s"
     reports = [r for key in range(12) for r in episode(key, truncate_at=4 + key if key % 4 == 0 else None)]
     write_snapshot(path, reports, split="train")
-    return GraphStore.load(path, blueprints=BLUEPRINTS)
+    return GraphDataset.load(path, blueprints=BLUEPRINTS)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ LOSSES: list[Callable[[PolicyNetwork, SequenceBatch], Loss]] = [
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_order_within_a_batch_does_not_matter(store: GraphStore, network: PolicyNetwork, loss: Any) -> None:
+def test_order_within_a_batch_does_not_matter(store: GraphDataset, network: PolicyNetwork, loss: Any) -> None:
     ids = np.array([3, 7, 1, 10, 4])
     forwards, backwards = (loss(network, store.batch(rows)) for rows in (ids, ids[::-1].copy()))
     torch.testing.assert_close(forwards.total, backwards.total, rtol=1e-5, atol=1e-5)
@@ -68,7 +68,7 @@ def test_order_within_a_batch_does_not_matter(store: GraphStore, network: Policy
 
 @pytest.mark.parametrize("name", ["advantage_mean", "value_loss"])
 def test_d5_h3_sequences_neither_leak_nor_count_their_padding(
-    store: GraphStore, network: PolicyNetwork, name: str
+    store: GraphDataset, network: PolicyNetwork, name: str
 ) -> None:
     """A batch's loss is the mean over steps of what its sequences give alone, however much padding stands between."""
     lengths = store.sequences.lengths
@@ -79,7 +79,7 @@ def test_d5_h3_sequences_neither_leak_nor_count_their_padding(
     assert float(whole) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-def test_the_policy_loss_brings_every_head_to_equal_noise(store: GraphStore, network: PolicyNetwork) -> None:
+def test_the_policy_loss_brings_every_head_to_equal_noise(store: GraphDataset, network: PolicyNetwork) -> None:
     """-adv log pi, entry by entry: a head's sum over its k relevant of N steps, divided by sqrt(N k)."""
     batch = store.batch(np.arange(12))
     with torch.no_grad():
@@ -100,7 +100,7 @@ def test_the_policy_loss_brings_every_head_to_equal_noise(store: GraphStore, net
     for index, head in enumerate(HEADS):
         rows = [row for row in range(steps) if head in RELEVANT_HEADS[OPS[int(batch.actions[row, 0])]]]
         products = [
-            float(advantages[batch.time[row], batch.place[row]]) / 5.0 * float(log_prob.heads[row, index])
+            float(advantages[batch.time[row], batch.sequence[row]]) / 5.0 * float(log_prob.heads[row, index])
             for row in rows
         ]
         expected -= sum(products) / (steps * max(1, len(rows))) ** 0.5
@@ -108,7 +108,7 @@ def test_the_policy_loss_brings_every_head_to_equal_noise(store: GraphStore, net
     assert float(found) == pytest.approx(expected, rel=1e-4)
 
 
-def test_d8_each_group_learns_from_its_own_loss_alone(store: GraphStore, network: PolicyNetwork) -> None:
+def test_d8_each_group_learns_from_its_own_loss_alone(store: GraphDataset, network: PolicyNetwork) -> None:
     """The policy's gradient does not reach the value's parameters, nor the other way round."""
     batch = store.batch(np.arange(6))
     together = gradients(network, vtrace_loss(network, batch, TARGETS).total)
@@ -120,7 +120,7 @@ def test_d8_each_group_learns_from_its_own_loss_alone(store: GraphStore, network
         assert not (cloned[name].any() if is_value else fitted[name].any()), name
 
 
-def test_the_total_is_the_weighted_sum_of_its_parts(store: GraphStore, network: PolicyNetwork) -> None:
+def test_the_total_is_the_weighted_sum_of_its_parts(store: GraphDataset, network: PolicyNetwork) -> None:
     weights = TARGETS._replace(entropy_bonus=0.3, cloning_weight=0.7)
     total, metrics = vtrace_loss(network, store.batch(np.arange(12)), weights)
     found = metrics["policy_loss"] + metrics["value_loss"] - 0.3 * metrics["entropy"] + 0.7 * metrics["cloning_loss"]
@@ -129,7 +129,7 @@ def test_the_total_is_the_weighted_sum_of_its_parts(store: GraphStore, network: 
     torch.testing.assert_close(metrics["entropy"], entropies)
 
 
-def test_h4_the_advantage_reads_each_steps_own_successor(store: GraphStore, network: PolicyNetwork) -> None:
+def test_h4_the_advantage_reads_each_steps_own_successor(store: GraphDataset, network: PolicyNetwork) -> None:
     """On-policy with lambda 0 and gamma g: advantage = r + g V(s') - V(s), so its mean can be summed by hand."""
     batch = store.batch(np.arange(12))
     with torch.no_grad():
@@ -153,7 +153,7 @@ def test_h4_the_advantage_reads_each_steps_own_successor(store: GraphStore, netw
     assert float(metrics["advantage_mean"]) == pytest.approx(total / count, rel=1e-3, abs=1e-4)
 
 
-def test_h6_heads_that_never_mattered_get_no_gradient(store: GraphStore, network: PolicyNetwork) -> None:
+def test_h6_heads_that_never_mattered_get_no_gradient(store: GraphDataset, network: PolicyNetwork) -> None:
     """Only waiting in the batch: neither loss, entropy nor cloning touches slots and their factors."""
     batch = store.batch(np.arange(4))
     calm = torch.where((batch.actions[:, :1] == OP_INDEX[Op.WAIT]).expand_as(batch.actions), batch.actions, -1)
@@ -166,7 +166,7 @@ def test_h6_heads_that_never_mattered_get_no_gradient(store: GraphStore, network
     assert [float(metrics[f"entropy_{head.value}"]) for head in HEADS[1:]] == [0.0] * 6
 
 
-def test_h1_entropies_are_per_head_and_those_of_a_uniform_policy(store: GraphStore, network: PolicyNetwork) -> None:
+def test_h1_entropies_are_per_head_and_those_of_a_uniform_policy(store: GraphDataset, network: PolicyNetwork) -> None:
     """An untrained policy is uniform over what is available: entropy is ln of the count."""
     metrics = vtrace_loss(network, store.batch(np.arange(12)), TARGETS).metrics
     assert float(metrics["entropy_blueprint"]) == pytest.approx(np.log(len(BLUEPRINTS)), abs=0.02)
@@ -174,7 +174,7 @@ def test_h1_entropies_are_per_head_and_those_of_a_uniform_policy(store: GraphSto
     assert float(metrics["entropy_alpha_speed"]) == pytest.approx(np.log(4), abs=0.02)
 
 
-def test_l1_a_saturated_policy_still_learns(store: GraphStore, network: PolicyNetwork) -> None:
+def test_l1_a_saturated_policy_still_learns(store: GraphDataset, network: PolicyNetwork) -> None:
     """Even when one operation has all the mass, every loss still moves its logit."""
     with torch.no_grad():
         network.op_head[2].bias[OP_INDEX[Op.WAIT]] = 15.0
@@ -184,7 +184,7 @@ def test_l1_a_saturated_policy_still_learns(store: GraphStore, network: PolicyNe
         assert float(found[OP_INDEX[Op.GERMINATE]].abs()) > 1e-9
 
 
-def test_l15_points_or_any_other_unit_give_the_same_gradient(store: GraphStore, network: PolicyNetwork) -> None:
+def test_l15_points_or_any_other_unit_give_the_same_gradient(store: GraphDataset, network: PolicyNetwork) -> None:
     """One fixed scale: rewards, value scale and advantage scale times 8 change nothing."""
     batch = store.batch(np.arange(6))
     plain = gradients(network, vtrace_loss(network, batch, TARGETS).total)
@@ -198,7 +198,7 @@ def test_l15_points_or_any_other_unit_give_the_same_gradient(store: GraphStore, 
 def test_cloning_a_perfect_copy_costs_the_behaviours_entropy(tmp_path: Path) -> None:
     """The gap is 0 when the policy's log-probabilities are those of the log."""
     write_snapshot(tmp_path / "s", bandit_episodes(range(60)), split="train")
-    store = GraphStore.load(tmp_path / "s", blueprints=blueprint_names())
+    store = GraphDataset.load(tmp_path / "s", blueprints=blueprint_names())
     network = PolicyNetwork(NetworkShape.of(NetworkConfig(hidden=16, layers=1), store.blueprints), seed=0)
     with torch.no_grad():
         network.op_head[2].bias[OP_INDEX[Op.GERMINATE]] = float(np.log(2.0))
@@ -212,7 +212,7 @@ def test_cloning_a_perfect_copy_costs_the_behaviours_entropy(tmp_path: Path) -> 
     assert float(ratios["effective_sample_share"]) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_simic001_far_off_policy_is_finite_and_counted(store: GraphStore, network: PolicyNetwork) -> None:
+def test_simic001_far_off_policy_is_finite_and_counted(store: GraphDataset, network: PolicyNetwork) -> None:
     batch = store.batch(np.arange(6))
     far = SequenceBatch(**{**batch.__dict__, "log_prob_behaviour": batch.log_prob_behaviour - 50.0 * batch.valid})
     result = vtrace_loss(network, far, TARGETS)
@@ -230,7 +230,7 @@ def test_explained_variance_by_hand() -> None:
 
 
 def test_l13_a_truncated_episode_is_bootstrapped_from_its_final_state_and_a_terminated_one_never(
-    store: GraphStore, network: PolicyNetwork
+    store: GraphDataset, network: PolicyNetwork
 ) -> None:
     """With the constant value v and the same weights, a truncated return ends in gamma^k v, a terminated one in 0."""
     with torch.no_grad():
@@ -244,7 +244,7 @@ def test_l13_a_truncated_episode_is_bootstrapped_from_its_final_state_and_a_term
     assert value_fit_loss(network, batch).total.item() == pytest.approx(float(loss), rel=1e-4)
 
 
-def test_high2_stored_log_probabilities_are_recomputed_exactly(store: GraphStore, network: PolicyNetwork) -> None:
+def test_high2_stored_log_probabilities_are_recomputed_exactly(store: GraphDataset, network: PolicyNetwork) -> None:
     """What the policy said when it sampled equals what the learner computes for the same rows."""
     batch = store.batch(np.arange(12))
     output = network.act(batch.steps)

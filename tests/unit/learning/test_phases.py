@@ -7,20 +7,20 @@ import pytest
 from support.learning import bandit_episodes
 from support.snapshots import write_snapshot
 
-from simic.hosts.catalogue import blueprint_names
+from simic.hosts.plugins import blueprint_names
 from simic.learning.phases import round_rows
+from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
-from simic.replay.store import GraphStore
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> GraphStore:
+def store(tmp_path_factory: pytest.TempPathFactory) -> GraphDataset:
     path = tmp_path_factory.mktemp("snapshot") / "s"
     write_snapshot(path, bandit_episodes(range(30)), split="train")
-    return GraphStore.load(path, blueprints=blueprint_names())
+    return GraphDataset.load(path, blueprints=blueprint_names())
 
 
-def seen(store: GraphStore, passes: dict[int, int], max_passes: int) -> PassSampler:
+def seen(store: GraphDataset, passes: dict[int, int], max_passes: int) -> PassSampler:
     sampler = PassSampler(seed=0, batch_sequences=8, max_passes=max_passes)
     for row, count in passes.items():
         for _ in range(count):
@@ -28,7 +28,7 @@ def seen(store: GraphStore, passes: dict[int, int], max_passes: int) -> PassSamp
     return sampler
 
 
-def test_all_new_episodes_in_every_pass_and_a_bounded_share_of_old_ones(store: GraphStore) -> None:
+def test_all_new_episodes_in_every_pass_and_a_bounded_share_of_old_ones(store: GraphDataset) -> None:
     sampler = seen(store, dict.fromkeys(range(20), 1), max_passes=4)
     plan = round_rows(store, sampler, passes=3, old_share=0.5, seed=1)
     assert len(plan) == 3
@@ -40,7 +40,7 @@ def test_all_new_episodes_in_every_pass_and_a_bounded_share_of_old_ones(store: G
     assert [rows.tolist() for rows in again] == [rows.tolist() for rows in plan]
 
 
-def test_no_episode_exceeds_its_passes(store: GraphStore) -> None:
+def test_no_episode_exceeds_its_passes(store: GraphDataset) -> None:
     """The plan can always be drawn: what is worn out stays out, also when it wears out within the round."""
     sampler = seen(store, {**dict.fromkeys(range(10), 4), **dict.fromkeys(range(10, 20), 3)}, max_passes=4)
     plan = round_rows(store, sampler, passes=4, old_share=10.0, seed=0)
@@ -51,12 +51,12 @@ def test_no_episode_exceeds_its_passes(store: GraphStore) -> None:
     assert sampler.passes_of(store.sequences.run_ids).max() == 4
 
 
-def test_new_episodes_too_wear_out(store: GraphStore) -> None:
+def test_new_episodes_too_wear_out(store: GraphDataset) -> None:
     sampler = seen(store, {}, max_passes=2)
     assert [len(rows) for rows in round_rows(store, sampler, passes=4, old_share=1.0, seed=0)] == [30, 30]
 
 
-def test_without_new_episodes_the_old_ones_go_on_and_then_it_ends(store: GraphStore) -> None:
+def test_without_new_episodes_the_old_ones_go_on_and_then_it_ends(store: GraphDataset) -> None:
     sampler = seen(store, dict.fromkeys(range(30), 3), max_passes=4)
     plan = round_rows(store, sampler, passes=4, old_share=1.0, seed=0)
     assert [len(rows) for rows in plan] == [30]

@@ -19,15 +19,14 @@ from support.snapshots import write_snapshot
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import NetworkConfig, ReplayConfig, TrainConfig
-from simic.contracts.errors import ConfigError, ContractViolation, IntegrityError, TrainingFailure
+from simic.contracts.errors import ConfigError, ContractError, IntegrityError, TrainingError
 from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
 from simic.controllers import heads
-from simic.controllers.store import load_policy, save_policy
-from simic.hosts.catalogue import blueprint_names
-from simic.learning.session import Session
-from simic.learning.start import StartPoint
+from simic.controllers.policy_files import load_policy, save_policy
+from simic.hosts.plugins import blueprint_names
 from simic.learning.train import train
-from simic.replay.store import GraphStore
+from simic.learning.training_run import TrainingRun, WarmStart
+from simic.replay.dataset import GraphDataset
 from simic.runtime.telemetry import NullSink, read_metrics
 from simic.trust.keys import Keyring, load_signer
 from simic.trust.seal import verify as verify_seal
@@ -95,19 +94,21 @@ def trained(root: Path, first_snapshot: SnapshotManifest) -> TrainingReport:
 
 @pytest.fixture(scope="module")
 def continued(root: Path, trained: TrainingReport, second_snapshot: SnapshotManifest) -> TrainingReport:
-    return run(root, second_snapshot, start=StartPoint(Path(trained.path), is_continuation=True))
+    return run(root, second_snapshot, start=WarmStart(Path(trained.path), is_continuation=True))
 
 
 def choices(path: Path, snapshot: SnapshotManifest) -> dict[str, set[str]]:
     """What the policy most likely does in the first state, by kind of host."""
     network = load_policy(path).network
-    store = GraphStore.load(Path(snapshot.path), blueprints=blueprint_names())
+    store = GraphDataset.load(Path(snapshot.path), blueprints=blueprint_names())
     batch = store.batch(np.arange(len(store)))
     middle = np.full((len(batch.time), len(HEADS)), 0.5)
-    decisions = heads.decisive(network.act(batch.steps), batch.steps.slot_ptr, batch.masks, middle).actions
+    decisions = heads.sample_op_greedy_factors(
+        network.act(batch.steps), batch.steps.slot_ptr, batch.masks, middle
+    ).actions
     found: dict[str, set[str]] = {kind: set() for kind in KINDS}
     for row in np.flatnonzero(batch.time.numpy() == 0):
-        kind = KINDS[store.sequences.host_keys[batch.place[row]] % 3]
+        kind = KINDS[store.sequences.host_keys[batch.sequence[row]] % 3]
         op, blueprint = decisions[row][0], decisions[row][2]
         found[kind].add(blueprint_names()[blueprint] if op == OP_INDEX[Op.GERMINATE] else "wait")
     return found
@@ -173,7 +174,7 @@ def test_l7_who_listens_changes_nothing(
 def test_the_thread_count_is_given_back(tmp_path: Path, first_snapshot: SnapshotManifest) -> None:
     torch.set_num_threads(2)
     try:
-        with pytest.raises(TrainingFailure):
+        with pytest.raises(TrainingError):
             run(tmp_path, first_snapshot, SMALL.model_copy(update={"min_commit_rate": 1.0, "vtrace_passes": 0}))
         assert torch.get_num_threads() == 2
     finally:
@@ -189,6 +190,15 @@ def test_the_report_tells_what_was_done(trained: TrainingReport, first_snapshot:
         grad_norm_policy grad_norm_value lr_policy effective_sample_share mean_log_ratio"""
     assert set(expected.split()) <= set(trained.metrics)
     assert trained.metrics["explained_variance"] > 0.2
+
+
+@pytest.mark.parametrize("batch", [8, 32])
+def test_m17_the_requested_batch_is_the_one_that_trains(
+    tmp_path: Path, first_snapshot: SnapshotManifest, batch: int
+) -> None:
+    passes = {"cloning_passes": 1, "value_passes": 0, "vtrace_passes": 1}
+    report = run(tmp_path, first_snapshot, SMALL.model_copy(update={"batch_sequences": batch, **passes}))
+    assert report.updates == 2 * -(-EPISODES // batch)
 
 
 def test_l8_passes_move_the_policy_off_the_behaviour(trained: TrainingReport) -> None:
@@ -221,15 +231,15 @@ def test_what_a_policy_met_before_it_has_met(
 ) -> None:
     network, card = load_policy(Path(trained.path))
     save_policy(tmp_path / "other", network, card.model_copy(update={"germinated": earlier}))
-    store = GraphStore.load(Path(first_snapshot.path), blueprints=blueprint_names())
-    begun = Session.begin(store, SMALL, StartPoint(tmp_path / "other", is_continuation=False), seed=0)
+    store = GraphDataset.load(Path(first_snapshot.path), blueprints=blueprint_names())
+    begun = TrainingRun.begin(store, SMALL, WarmStart(tmp_path / "other", is_continuation=False), seed=0)
     assert begun.germinated == known
 
 
 def test_c5_the_normaliser_is_the_first_snapshots_and_stays(
     trained: TrainingReport, continued: TrainingReport, first_snapshot: SnapshotManifest
 ) -> None:
-    store = GraphStore.load(Path(first_snapshot.path), blueprints=blueprint_names())
+    store = GraphDataset.load(Path(first_snapshot.path), blueprints=blueprint_names())
     policies = [load_policy(Path(report.path)) for report in (trained, continued)]
     assert policies[0].card.normaliser_version == policies[1].card.normaliser_version
     accuracy = policies[0].card.features["context"].index("validation_accuracy")
@@ -259,7 +269,7 @@ def test_rounds_are_averaged_and_the_learner_goes_on_from_its_own_weights(
 ) -> None:
     """The first round is acted with as it is; from the second on, most of the average before stays."""
     snapshot = write_snapshot(tmp_path / "third", bandit_episodes(range(EPISODES + 90)), split="train")
-    start = StartPoint(Path(continued.path), is_continuation=True)
+    start = WarmStart(Path(continued.path), is_continuation=True)
     averaged, own = (
         run(root, snapshot, SMALL.model_copy(update={"average": share}), start=start, out_root=tmp_path / str(share))
         for share in (0.6, 0.0)
@@ -294,7 +304,7 @@ def test_a_champion_gives_its_weights_and_nothing_else(
     root: Path, tmp_path: Path, continued: TrainingReport, second_snapshot: SnapshotManifest
 ) -> None:
     """Fresh counts, no supervised phase, all episodes; the statistics its weights were made for."""
-    start = StartPoint(Path(continued.path), is_continuation=False)
+    start = WarmStart(Path(continued.path), is_continuation=False)
     report = run(root, second_snapshot, start=start, out_root=tmp_path / "policies")
     assert report.start_digest == continued.digest
     assert (report.episodes, report.passes) == (EPISODES + 60, float(SMALL.vtrace_passes))
@@ -320,12 +330,12 @@ def test_nothing_is_read_from_a_policy_that_does_not_verify(
     content[-1] ^= 1
     (copy / "weights.safetensors").write_bytes(bytes(content))
     with pytest.raises(IntegrityError):
-        run(root, second_snapshot, start=StartPoint(copy, is_continuation=True), out_root=tmp_path / "policies")
+        run(root, second_snapshot, start=WarmStart(copy, is_continuation=True), out_root=tmp_path / "policies")
 
 
 def test_only_the_training_split_teaches(tmp_path: Path) -> None:
     snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(EPISODES)))
-    store = GraphStore.load(Path(snapshot.path), blueprints=blueprint_names())
+    store = GraphDataset.load(Path(snapshot.path), blueprints=blueprint_names())
     report = run(tmp_path, snapshot, SMALL.model_copy(update={"vtrace_passes": 1}))
     assert report.episodes == len(store) < EPISODES
     counted = json.loads((Path(report.path) / "learner.json").read_text())["sampler"]["counts"]
@@ -334,7 +344,7 @@ def test_only_the_training_split_teaches(tmp_path: Path) -> None:
 
 def test_too_little_experience_is_refused(tmp_path: Path) -> None:
     snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(10)), split="train")
-    with pytest.raises(TrainingFailure, match=rf"{10 * HORIZON} training steps, fewer than train.min_experiences 100"):
+    with pytest.raises(TrainingError, match=rf"{10 * HORIZON} training steps, fewer than train.min_experiences 100"):
         run(tmp_path, snapshot)
     assert not (tmp_path / "policies").exists()
 
@@ -351,7 +361,7 @@ def in_set(name: str, share: int) -> Callable[[list[dict[str, Any]]], list[dict[
 def test_two_worlds_at_once_are_refused_before_any_work(tmp_path: Path) -> None:
     snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(60)), split="train", change=in_set("other", 2))
     sink = RecordingSink()
-    with pytest.raises(ContractViolation, match="trained for one world"):
+    with pytest.raises(ContractError, match="trained for one world"):
         run(tmp_path, snapshot, sink=sink)
     assert sink.records == []
     assert not (tmp_path / "policies").exists()
@@ -362,8 +372,8 @@ def test_a_policy_of_another_world_cannot_go_on(
     root: Path, tmp_path: Path, trained: TrainingReport, is_continuation: bool
 ) -> None:
     snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(60)), split="train", change=in_set("other", 1))
-    start = StartPoint(Path(trained.path), is_continuation)
-    with pytest.raises(ContractViolation, match="world 'benchmark', the snapshot is of 'other'"):
+    start = WarmStart(Path(trained.path), is_continuation)
+    with pytest.raises(ContractError, match="world 'benchmark', the snapshot is of 'other'"):
         run(root, snapshot, start=start, out_root=tmp_path / "policies")
 
 
@@ -375,7 +385,7 @@ def test_a_policy_that_stops_committing_is_an_error_and_leaves_no_policy(tmp_pat
                                                                                     "relu": "heavy"})
     )  # fmt: skip
     config = SMALL.model_copy(update={"min_commit_rate": 1.0, "vtrace_passes": 1})
-    with pytest.raises(TrainingFailure, match="collapsed"):
+    with pytest.raises(TrainingError, match="collapsed"):
         run(tmp_path, snapshot, config)
     assert [path for path in (tmp_path / "policies").iterdir() if not path.name.startswith(".")] == []
 
@@ -393,7 +403,7 @@ def _renamed_rows(reports: list[Any], names: dict[str, str]) -> list[dict[str, A
 def test_a_receipt_of_another_snapshot_is_refused(
     tmp_path: Path, first_snapshot: SnapshotManifest, second_snapshot: SnapshotManifest
 ) -> None:
-    with pytest.raises(ContractViolation, match="receipt speaks of"):
+    with pytest.raises(ContractError, match="receipt speaks of"):
         run(tmp_path, first_snapshot.model_copy(update={"path": second_snapshot.path}))
 
 
@@ -401,8 +411,8 @@ def test_without_passes_left_there_is_nothing_to_learn(
     root: Path, tmp_path: Path, trained: TrainingReport, first_snapshot: SnapshotManifest
 ) -> None:
     config = SMALL.model_copy(update={"max_passes": 6})
-    start = StartPoint(Path(trained.path), is_continuation=True)
-    with pytest.raises(TrainingFailure, match="no episode has a V-trace pass left"):
+    start = WarmStart(Path(trained.path), is_continuation=True)
+    with pytest.raises(TrainingError, match="no episode has a V-trace pass left"):
         run(root, first_snapshot, config, start=start, out_root=tmp_path / "policies")
 
 
@@ -416,7 +426,7 @@ def test_another_architecture_cannot_go_on(
 ) -> None:
     config = SMALL.model_copy(update={"network": NetworkConfig(hidden=24, layers=1)})
     with pytest.raises(ConfigError, match=r"train\.network"):
-        run(root, second_snapshot, config, start=StartPoint(Path(trained.path), True), out_root=tmp_path / "policies")
+        run(root, second_snapshot, config, start=WarmStart(Path(trained.path), True), out_root=tmp_path / "policies")
 
 
 def test_l18_a_killed_training_leaves_no_policy_and_the_next_one_the_same_digest(

@@ -83,3 +83,9 @@ def test_what_is_no_sample_of_pairs_is_refused(values: list[float]) -> None:
 def test_strata_must_match() -> None:
     with pytest.raises(ValueError, match="strata"):
         paired_bootstrap([1.0, 2.0], 0.95, 100, 0, strata=["a"])
+
+
+@pytest.mark.parametrize(("confidence", "samples"), [(0.0, 100), (1.0, 100), (float("nan"), 100), (0.95, 0)])
+def test_a_confidence_outside_0_and_1_or_no_samples_are_refused(confidence: float, samples: int) -> None:
+    with pytest.raises(ValueError, match="confidence"):
+        paired_bootstrap([1.0, 2.0], confidence, samples, 0)

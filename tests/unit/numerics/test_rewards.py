@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from simic.contracts.rewards import FAMILIES
 from simic.numerics.rewards import basic_return, basic_rewards
 
 SCALES = {
@@ -89,4 +91,43 @@ def test_degenerate_scales_are_refused() -> None:
             rent_parameters=[0],
             governor=[False],
             **{**SCALES, "horizon": 0},
+        )
+
+
+DIVISORS = ("rent_parameters", "contribution_full")
+
+
+@pytest.mark.parametrize(("family", "name"), [
+    (family, name) for family, model in FAMILIES.items() for name in DIVISORS if name in model.model_fields
+])  # fmt: skip
+@pytest.mark.parametrize("value", [0, -0.0, -1, float("nan")])
+def test_c2_a_divisor_that_is_not_positive_is_no_configuration(family: str, name: str, value: float) -> None:
+    with pytest.raises(ValidationError):
+        FAMILIES[family](**{name: value})
+
+
+@given(st.integers(min_value=1), st.integers(1, 1000), st.floats(5e-324, 1e4), st.integers(0, 10**9))
+def test_c2_with_every_divisor_that_is_allowed_rewards_are_finite(
+    parameters_scale: int, horizon: int, scale: float, parameters: int
+) -> None:
+    config = FAMILIES["basic"](rent_parameters=parameters_scale, accuracy_scale=scale)
+    rewards = basic_rewards(
+        accuracy_before=[0.0, 1.0],
+        accuracy_after=[1.0, 0.0],
+        rent_parameters=[parameters, 0],
+        governor=[False, True],
+        accuracy_scale=config.accuracy_scale,
+        rent=config.rent,
+        rent_parameters_scale=config.rent_parameters,
+        horizon=horizon,
+        governor_penalty=config.governor_penalty,
+    )
+    assert np.isfinite(rewards).all()
+
+
+@pytest.mark.parametrize("zero", [{"rent_parameters_scale": 0.0}, {"rent_parameters_scale": -0.0}, {"horizon": 0}])
+def test_c2_a_ratio_to_zero_is_refused_and_not_guessed(zero: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        basic_rewards(
+            accuracy_before=[0.5], accuracy_after=[0.5], rent_parameters=[0], governor=[False], **{**SCALES, **zero}
         )

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from support.judged import NOW, SIGNER, receipt, ticking
+from support.judged_candidates import NOW, SIGNER, receipt, ticking
 
-from simic.bus.codec import decode, unwrap
-from simic.bus.protocol import POLICY_UPDATES, Delivery
-from simic.bus.spool import SpoolBus
+from simic.bus.codec import decode, encode, unwrap
+from simic.bus.protocol import Delivery
+from simic.bus.spool.bus import SpoolBus
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
+from simic.contracts.names import POLICY_UPDATE_TYPE, POLICY_UPDATES
 from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
 from simic.contracts.receipts import PolicyVersion, Provenance, PublicationReceipt
-from simic.publication.publish import EVENT_TYPE, publish
+from simic.publication.publish import open_outbox, publish, verify_update
 from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
-from simic.trust.updates import verify_update
 
 SUMMARY = ValidationSummary(
     episodes=160, return_over_wait=6.0, lower_bound=5.0, confidence=0.95, gate_digest="a" * 64
@@ -30,6 +30,7 @@ SUMMARY = ValidationSummary(
 def place(tmp_path: Path) -> Home:
     home = Home(tmp_path / "place")
     home.create()
+    Keyring(home.keys).trust(SIGNER.public_bytes)
     return home
 
 
@@ -87,7 +88,7 @@ class _AbsentBus(SpoolBus):
 def test_an_update_is_signed_and_points_at_the_registry(place: Home, bus: SpoolBus) -> None:
     answer = send(place, bus)
     (event,) = received(bus)
-    assert (event.event_id, event.type) == (answer.event_id, EVENT_TYPE)
+    assert (event.event_id, event.type) == (answer.event_id, POLICY_UPDATE_TYPE)
     update = unwrap(event, PolicyUpdate)
     assert update == answer.update
     assert (update.version, update.reference, update.targets) == ("1.0.3", "models:/tamiyo/3", ["tamiyo"])
@@ -184,12 +185,111 @@ def test_a_crash_after_the_consumer_took_it_is_recognised_by_the_event_id(place:
 
 
 def test_an_update_waits_in_the_outbox_while_the_bus_is_away(place: Home, bus: SpoolBus) -> None:
+    for _ in range(2):
+        with pytest.raises(TransientError):
+            send(place, _AbsentBus(place.spool))
+    assert send(place, bus).delivered
+    assert [unwrap(event, PolicyUpdate).version for event in received(bus)] == ["1.0.3"]
+
+
+def test_a_waiting_update_about_another_version_is_never_delivered(place: Home, bus: SpoolBus) -> None:
+    former, later = version(), version(4, "e" * 64)
+    with pytest.raises(TransientError):
+        send(place, _AbsentBus(place.spool), of=later)
+    with pytest.raises(TransientError):
+        send(place, _AbsentBus(place.spool), of=former)
+    assert send(place, bus, of=former).delivered
+    assert [unwrap(event, PolicyUpdate).version for event in received(bus)] == ["1.0.3"]
+    assert [unwrap(event, PolicyUpdate).version for event in open_outbox(place).superseded()] == ["1.0.4"]
+    assert send(place, bus, of=former).delivered is False
+    assert send(place, bus, of=later).delivered, "what was set aside was not heard"
+
+
+def test_a_target_that_may_have_heard_of_another_version_is_told_again(place: Home, bus: SpoolBus) -> None:
+    """The process died after it put the update about version 4: only the bus knows."""
+    former, later = version(), version(4, "e" * 64)
+    send(place, bus, of=former)
+    with pytest.raises(KeyboardInterrupt):
+        send(place, _DyingBus(place.spool), of=later)
+    assert [send(place, bus, of=former).delivered for _ in range(2)] == [True, False]
+    events = sorted(received(bus), key=lambda event: event.created_at)
+    assert [unwrap(event, PolicyUpdate).version for event in events] == ["1.0.3", "1.0.4", "1.0.3"]
+
+
+@pytest.mark.parametrize("is_copied", [False, True], ids=["moved", "copied"])
+@pytest.mark.parametrize("place_of", [0, 1], ids=["about-this-version", "about-another"])
+def test_an_old_update_that_was_put_back_among_those_that_wait_is_not_delivered_again(
+    place: Home, bus: SpoolBus, place_of: int, is_copied: bool
+) -> None:
+    former, later = version(), version(4, "e" * 64)
+    for of in (former, later, former):
+        send(place, bus, of=of)
+    received(bus)
+    done = place.outbox / "done" / f"{open_outbox(place).delivered()[place_of].event_id}.json"
+    (place.outbox / "pending" / done.name).write_bytes(done.read_bytes())
+    if not is_copied:
+        done.unlink()
+    assert send(place, bus, of=former).delivered is False
+    assert received(bus) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"reference": "models:/tamiyo/4"},
+        {"digest": "e" * 64},
+        {"targets": ["everybody"]},
+        {"signature": "0" * 128},
+    ],
+)
+def test_an_update_edited_while_it_waits_is_not_delivered(
+    place: Home, bus: SpoolBus, change: dict[str, object]
+) -> None:
     with pytest.raises(TransientError):
         send(place, _AbsentBus(place.spool))
+    (waiting,) = (place.outbox / "pending").glob("*.json")
+    event = decode(EventEnvelope, waiting.read_bytes())
+    edited = unwrap(event, PolicyUpdate).model_copy(update=change)
+    waiting.write_bytes(encode(event.model_copy(update={"payload": encode(edited)})))
+    with pytest.raises(IntegrityError, match=r"not what was signed.*simic doctor --repair"):
+        send(place, bus)
+    assert bus.pending(POLICY_UPDATES) == 0
+    assert waiting.exists()
+
+
+@pytest.mark.parametrize("change", [{"type": "innovation.other"}, {"created_at": NOW}, {"payload": b"{}"}])
+def test_an_envelope_edited_while_it_waits_is_not_delivered(
+    place: Home, bus: SpoolBus, change: dict[str, object]
+) -> None:
     with pytest.raises(TransientError):
-        send(place, _AbsentBus(place.spool), of=version(4, "e" * 64))
-    assert send(place, bus, of=version(4, "e" * 64)).delivered
-    assert sorted(unwrap(event, PolicyUpdate).version for event in received(bus)) == ["1.0.3", "1.0.4"]
+        send(place, _AbsentBus(place.spool))
+    (waiting,) = (place.outbox / "pending").glob("*.json")
+    event = decode(EventEnvelope, waiting.read_bytes())
+    waiting.write_bytes(encode(event.model_copy(update=change)))
+    with pytest.raises(IntegrityError, match="not what was signed"):
+        send(place, bus)
+    assert bus.pending(POLICY_UPDATES) == 0
+
+
+def test_an_update_by_a_key_no_longer_trusted_is_not_delivered(place: Home, bus: SpoolBus) -> None:
+    with pytest.raises(TransientError):
+        send(place, _AbsentBus(place.spool))
+    (place.keys / f"{SIGNER.key_id}.pub").unlink()
+    with pytest.raises(IntegrityError, match="not trusted"):
+        send(place, bus)
+    assert bus.pending(POLICY_UPDATES) == 0
+
+
+def test_a_delivered_update_that_was_edited_does_not_count_and_is_told_again(place: Home, bus: SpoolBus) -> None:
+    """Else whoever edits the file keeps production from ever hearing of the champion."""
+    other = version(4, "e" * 64)
+    send(place, bus)
+    (done,) = (place.outbox / "done").glob("*.json")
+    event = decode(EventEnvelope, done.read_bytes())
+    edited = unwrap(event, PolicyUpdate).model_copy(update={"version": other.semantic_version, "digest": other.digest})
+    done.write_bytes(encode(event.model_copy(update={"payload": encode(edited)})))
+    assert send(place, bus, of=other).delivered
+    assert open_outbox(place).damaged()[0][0] == done
 
 
 def test_an_update_needs_a_target(place: Home, bus: SpoolBus) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simic.registry.versions import FIRST_VERSION, Lineage, next_version, parse
+from simic.registry.version_numbers import FIRST_VERSION, Lineage, next_version, parse
 
 BEFORE = Lineage(contract=1, architecture="small")
 

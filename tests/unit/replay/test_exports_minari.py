@@ -8,14 +8,15 @@ from pathlib import Path
 import minari
 import numpy as np
 import pytest
-from support.exported import files_below, graph_store, uneven_snapshot
+import torch
+from support.export_snapshots import files_below, graph_store, uneven_snapshot
 from support.reports import BLUEPRINTS
 
 from simic.contracts.errors import ConfigError
 from simic.contracts.receipts import SnapshotManifest
-from simic.replay.exports.card import ExportCard
-from simic.replay.exports.to_minari import write_minari
-from simic.replay.store import GraphStore
+from simic.replay.dataset import GraphDataset
+from simic.replay.exporting import ExportCard
+from simic.replay.exports import minari as minari_export
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> SnapshotManifest:
 
 
 @pytest.fixture(scope="module")
-def store(manifest: SnapshotManifest) -> GraphStore:
+def store(manifest: SnapshotManifest) -> GraphDataset:
     return graph_store(manifest)
 
 
@@ -42,7 +43,7 @@ def dataset(written: tuple[Path, ExportCard], monkeypatch: pytest.MonkeyPatch) -
 
 
 def write(manifest: SnapshotManifest, out: Path) -> ExportCard:
-    return write_minari(manifest, "train", out, blueprints=BLUEPRINTS, code_version="1")
+    return minari_export.write(manifest, "train", out, blueprints=BLUEPRINTS, code_version="1")
 
 
 def test_minari_knows_it_by_name(dataset: minari.MinariDataset, written: tuple[Path, ExportCard]) -> None:
@@ -61,7 +62,7 @@ def test_every_value_lies_in_the_spaces(dataset: minari.MinariDataset) -> None:
     assert not dataset.action_space.contains(np.full(7, -2)), "below absent there is nothing"
 
 
-def test_steps_are_those_of_the_replay_store(dataset: minari.MinariDataset, store: GraphStore) -> None:
+def test_steps_are_those_of_the_replay_store(dataset: minari.MinariDataset, store: GraphDataset) -> None:
     for index, episode in enumerate(dataset):
         batch = store.batch(np.array([index]))
         length = int(store.sequences.lengths[index])
@@ -80,7 +81,7 @@ def test_steps_are_those_of_the_replay_store(dataset: minari.MinariDataset, stor
 
 
 def test_observations_are_the_graphs_with_padding_that_says_so(
-    dataset: minari.MinariDataset, store: GraphStore
+    dataset: minari.MinariDataset, store: GraphDataset
 ) -> None:
     """T + 1 of them: the state before each step, then the final state."""
     sizes = set()
@@ -88,7 +89,7 @@ def test_observations_are_the_graphs_with_padding_that_says_so(
         start, length = int(store.sequences.starts[index]), int(store.sequences.lengths[index])
         rows = [*range(start, start + length), store.step_count + index]
         for time, row in enumerate(rows):
-            expected = store.table.to_hetero_data(row)
+            expected = store.table.take(torch.tensor([row])).to_hetero_data()
             seen = {name: values[time] for name, values in episode.observations.items()}
             np.testing.assert_array_equal(seen["context"], expected["context"].x[0].numpy())
             for node, column, flag in (("slot", "slots", "slot_valid"), ("layer", "layers", "layer_valid")):
@@ -114,7 +115,7 @@ def test_observations_are_the_graphs_with_padding_that_says_so(
     assert {("slot", 2), ("slot", 3)} <= sizes
 
 
-def test_who_acted_is_told_where_there_were_weights(dataset: minari.MinariDataset, store: GraphStore) -> None:
+def test_who_acted_is_told_where_there_were_weights(dataset: minari.MinariDataset, store: GraphDataset) -> None:
     metadata = list(dataset.storage.get_episode_metadata(range(dataset.total_episodes)))
     for index, (episode, told) in enumerate(zip(dataset, metadata, strict=True)):
         version = store.sequences.policy_versions[index]

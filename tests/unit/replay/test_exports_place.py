@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from simic.contracts.errors import ConfigError, TransientError
-from simic.replay.exports.place import new_folder
+from simic.replay.exporting import new_folder
 
 
 def test_it_appears_at_once_and_whole(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_full_disk_is_worth_another_try(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_left_is_swept_away_by_the_next(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys; from pathlib import Path; from simic.replay.exports.place import new_folder\n"
+        "import os, signal, sys; from pathlib import Path; from simic.replay.exporting import new_folder\n"
         "with new_folder(Path(sys.argv[1])) as folder:\n"
         "    (folder / 'half').touch(); os.kill(os.getpid(), signal.SIGKILL)"
     )

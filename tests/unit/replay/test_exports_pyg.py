@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.exported import files_below, graph_store, uneven_snapshot
+from support.export_snapshots import files_below, graph_store, uneven_snapshot
 from support.reports import BLUEPRINTS, episode
 from support.snapshots import write_snapshot
 from torch_geometric.data import HeteroData
@@ -17,9 +17,10 @@ from torch_geometric.loader import DataLoader
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import SnapshotManifest
 from simic.controllers.graph import EDGE_TYPES, NODE_TYPES
-from simic.replay.exports.card import ExportCard
-from simic.replay.exports.pyg import PygExport, write_pyg
-from simic.replay.store import GraphStore
+from simic.replay.dataset import GraphDataset
+from simic.replay.exporting import ExportCard
+from simic.replay.exports import pyg
+from simic.replay.exports.pyg import PygExport
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> SnapshotManifest:
 
 
 @pytest.fixture(scope="module")
-def store(manifest: SnapshotManifest) -> GraphStore:
+def store(manifest: SnapshotManifest) -> GraphDataset:
     return graph_store(manifest)
 
 
@@ -41,7 +42,7 @@ def export(manifest: SnapshotManifest, tmp_path_factory: pytest.TempPathFactory)
 
 
 def write(manifest: SnapshotManifest, out: Path, shard_rows: int = 40) -> ExportCard:
-    return write_pyg(manifest, "train", out, blueprints=BLUEPRINTS, code_version="1", shard_rows=shard_rows)
+    return pyg.write(manifest, "train", out, blueprints=BLUEPRINTS, code_version="1", shard_rows=shard_rows)
 
 
 def assert_same_graph(found: HeteroData, expected: HeteroData) -> None:
@@ -51,11 +52,11 @@ def assert_same_graph(found: HeteroData, expected: HeteroData) -> None:
         assert torch.equal(found[edge].edge_index, expected[edge].edge_index), edge
 
 
-def test_every_step_is_that_of_the_replay_store(export: PygExport, store: GraphStore) -> None:
+def test_every_step_is_that_of_the_replay_store(export: PygExport, store: GraphDataset) -> None:
     assert len(export.card.shards) > 2
     assert len(export) == store.step_count
     for row, data in enumerate(export):
-        assert_same_graph(data, store.table.to_hetero_data(row))
+        assert_same_graph(data, store.table.take(torch.tensor([row])).to_hetero_data())
         assert torch.equal(data.action, store.steps.actions[row : row + 1])
         assert torch.equal(data.log_prob_heads, store.steps.log_prob_heads[row : row + 1])
         assert torch.equal(data.log_prob_behaviour, store.steps.log_prob_behaviour[row : row + 1])
@@ -64,7 +65,7 @@ def test_every_step_is_that_of_the_replay_store(export: PygExport, store: GraphS
         assert torch.equal(data.return_to_go, store.steps.returns[row : row + 1])
 
 
-def test_what_was_legal_when_it_ended_and_whose_it_is(export: PygExport, store: GraphStore) -> None:
+def test_what_was_legal_when_it_ended_and_whose_it_is(export: PygExport, store: GraphDataset) -> None:
     for index, run_id in enumerate(store.sequences.run_ids):
         start, length = int(store.sequences.starts[index]), int(store.sequences.lengths[index])
         batch = store.batch(store.sequences.starts[index : index + 1] * 0 + index)
@@ -76,7 +77,9 @@ def test_what_was_legal_when_it_ended_and_whose_it_is(export: PygExport, store: 
         assert {int(data.episode) for data in steps} == {index}
         ends = [bool(data.terminated) or bool(data.truncated) for data in steps]
         assert ends == [False] * (length - 1) + [True]
-        assert_same_graph(export.final(index), store.table.to_hetero_data(store.step_count + index))
+        assert_same_graph(
+            export.final(index), store.table.take(torch.tensor([store.step_count + index])).to_hetero_data()
+        )
         info = export.info(index)
         assert (info.run_id, info.policy_version) == (run_id, store.sequences.policy_versions[index])
         assert (info.family, info.host_key) == (store.sequences.families[index], store.sequences.host_keys[index])
@@ -99,7 +102,7 @@ def test_d26_no_reward_leaves_a_trace_in_what_a_policy_sees(tmp_path: Path) -> N
     assert not [name for names in card.features.values() for name in names if "reward" in name or "return" in name]
 
 
-def test_pygs_own_loader_batches_them_as_replay_does(export: PygExport, store: GraphStore) -> None:
+def test_pygs_own_loader_batches_them_as_replay_does(export: PygExport, store: GraphDataset) -> None:
     """Across shards, and with hosts of other sizes side by side."""
     first = 0
     for batch in DataLoader(export, batch_size=32):
@@ -116,7 +119,7 @@ def test_pygs_own_loader_batches_them_as_replay_does(export: PygExport, store: G
     assert first == store.step_count
 
 
-def test_the_card_says_which_rows_these_are(export: PygExport, manifest: SnapshotManifest, store: GraphStore) -> None:
+def test_the_card_says_which_rows_these_are(export: PygExport, manifest: SnapshotManifest, store: GraphDataset) -> None:
     card = export.card
     assert (card.snapshot, card.split, card.reward_family, card.gamma) == (manifest.digest, "train", "basic", 0.99)
     assert (card.episodes, card.steps, card.sets) == (len(store), store.step_count, ["benchmark"])

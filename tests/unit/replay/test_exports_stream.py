@@ -10,13 +10,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.exported import graph_store, uneven_snapshot
+from support.export_snapshots import graph_store, uneven_snapshot
 from support.reports import BLUEPRINTS, episode
 from support.snapshots import write_snapshot
 
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ContractError
 from simic.contracts.receipts import SnapshotManifest
-from simic.replay.exports.stream import Episodes, stream_episodes
+from simic.replay.exporting import Episodes, stream_episodes
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +86,8 @@ def _twice(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_what_training_refuses_is_not_exported(tmp_path: Path, spoil: Any) -> None:
     reports = [report for key in range(3) for report in episode(key, horizon=8)]
     manifest = write_snapshot(tmp_path / "s", reports, split="train", change=spoil)
-    with pytest.raises(ContractViolation):
+    with pytest.raises(ContractError):
         graph_store(manifest)
     for rows in (4, 100):
-        with pytest.raises(ContractViolation):
+        with pytest.raises(ContractError):
             chunks(manifest, rows)

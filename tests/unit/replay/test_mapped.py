@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import logging
 import os
 import subprocess
@@ -17,30 +17,36 @@ import pytest
 import torch
 from support.batches import assert_same_batch, narrowed, small_store
 from support.reports import BLUEPRINTS, episode
-from support.snapshots import write_snapshot
+from support.snapshots import reseal, write_snapshot
 
 from simic.contracts.config import ReplayConfig
-from simic.contracts.errors import ContractViolation
+from simic.contracts.errors import ContractError, TransientError
+from simic.replay import dataset as store_module
 from simic.replay import mapped
-from simic.replay import store as store_module
-from simic.replay.live import LiveBuffer
-from simic.replay.store import GraphStore
+from simic.replay.dataset import GraphDataset
+from simic.replay.live.buffer import LiveBuffer
+from simic.runtime.files import disk_full_as_transient
 
 
-def map_store(snapshot: Path, cache: Path, *, split: str = "train", max_bytes: int = 1) -> GraphStore:
-    return GraphStore.load(snapshot, split, blueprints=BLUEPRINTS, max_bytes=max_bytes, cache=cache)
+def is_mapped(store: GraphDataset) -> bool:
+    """Return whether the columns lie in files and only pages of them in memory."""
+    return store._pages is not None
+
+
+def map_store(snapshot: Path, cache: Path, *, split: str = "train", max_bytes: int = 1) -> GraphDataset:
+    return GraphDataset.load(snapshot, split, blueprints=BLUEPRINTS, max_bytes=max_bytes, cache=cache)
 
 
 @pytest.fixture
-def in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GraphStore:
+def in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GraphDataset:
     """Of a snapshot in ``tmp_path``; what is mapped of it is written seven steps at a time."""
     monkeypatch.setattr(mapped, "_CHUNK_ROWS", 7)
     return small_store(tmp_path / "snapshot", 15)
 
 
-def test_mapped_batches_are_those_in_memory(in_memory: GraphStore, tmp_path: Path) -> None:
+def test_mapped_batches_are_those_in_memory(in_memory: GraphDataset, tmp_path: Path) -> None:
     store = map_store(tmp_path / "snapshot", tmp_path / "cache")
-    assert store.is_mapped and not in_memory.is_mapped
+    assert is_mapped(store) and not is_mapped(in_memory)
     for name, values in in_memory.sequences._asdict().items():
         assert np.array_equal(getattr(store.sequences, name), values), name
     assert store.germinated == in_memory.germinated and store.set_name == in_memory.set_name
@@ -51,16 +57,16 @@ def test_mapped_batches_are_those_in_memory(in_memory: GraphStore, tmp_path: Pat
         assert torch.equal(getattr(whole, name), getattr(in_memory.table, name)), name
 
 
-def test_it_maps_only_what_is_larger_than_the_budget(in_memory: GraphStore, tmp_path: Path) -> None:
+def test_it_maps_only_what_is_larger_than_the_budget(in_memory: GraphDataset, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    assert not map_store(tmp_path / "snapshot", cache, max_bytes=in_memory.size_bytes).is_mapped
+    assert not is_mapped(map_store(tmp_path / "snapshot", cache, max_bytes=in_memory.size_bytes))
     assert not cache.exists()
-    assert map_store(tmp_path / "snapshot", cache, max_bytes=in_memory.size_bytes // 2).is_mapped
-    assert not GraphStore.load(tmp_path / "snapshot", blueprints=BLUEPRINTS, max_bytes=1).is_mapped
+    assert is_mapped(map_store(tmp_path / "snapshot", cache, max_bytes=in_memory.size_bytes // 2))
+    assert not is_mapped(GraphDataset.load(tmp_path / "snapshot", blueprints=BLUEPRINTS, max_bytes=1))
 
 
 def test_columns_are_written_once_and_again_when_damaged(
-    in_memory: GraphStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    in_memory: GraphDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = tmp_path / "cache"
     map_store(tmp_path / "snapshot", cache)
@@ -84,12 +90,12 @@ def _flip(path: Path) -> None:
     path.write_bytes(bytes(content))
 
 
-def test_another_vocabulary_or_snapshot_has_its_own_columns(in_memory: GraphStore, tmp_path: Path) -> None:
+def test_another_vocabulary_or_snapshot_has_its_own_columns(in_memory: GraphDataset, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     map_store(tmp_path / "snapshot", cache)
     more = (*BLUEPRINTS, "unheard_of")
-    wider = GraphStore.load(tmp_path / "snapshot", blueprints=more, max_bytes=1, cache=cache)
-    expected = GraphStore.load(tmp_path / "snapshot", blueprints=more)
+    wider = GraphDataset.load(tmp_path / "snapshot", blueprints=more, max_bytes=1, cache=cache)
+    expected = GraphDataset.load(tmp_path / "snapshot", blueprints=more)
     assert_same_batch(wider.batch(np.arange(15)), expected.batch(np.arange(15)))
     small_store(tmp_path / "other", 5, first_key=30)
     assert len(map_store(tmp_path / "other", cache)) == 5
@@ -97,7 +103,7 @@ def test_another_vocabulary_or_snapshot_has_its_own_columns(in_memory: GraphStor
 
 
 def test_d6_a_failure_while_writing_leaves_nothing_behind(
-    in_memory: GraphStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_memory: GraphDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D6 holds chunk by chunk: a row without its propensity far behind the first chunk stops everything."""
     monkeypatch.setattr(store_module, "_SAMPLE_ROWS", 7)
@@ -109,26 +115,40 @@ def test_d6_a_failure_while_writing_leaves_nothing_behind(
 
     write_snapshot(tmp_path / "spoilt", reports, split="train", change=spoil)
     cache = tmp_path / "cache"
-    with pytest.raises(ContractViolation, match="log_prob_behaviour is missing"):
+    with pytest.raises(ContractError, match="log_prob_behaviour is missing"):
         map_store(tmp_path / "spoilt", cache)
     assert list(cache.iterdir()) == []
 
 
-def test_what_a_killed_process_left_is_removed(in_memory: GraphStore, tmp_path: Path) -> None:
+def test_a_full_disk_while_columns_are_published_is_no_damage(
+    in_memory: GraphDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(TransientError, match="make space"), disk_full_as_transient():
+        map_store(tmp_path / "snapshot", tmp_path / "cache")
+    monkeypatch.undo()
+    assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == []
+    assert is_mapped(map_store(tmp_path / "snapshot", tmp_path / "cache"))
+
+
+def test_what_a_killed_process_left_is_removed(in_memory: GraphDataset, tmp_path: Path) -> None:
     left = tmp_path / "cache" / ".building-left"
     left.mkdir(parents=True)
     (left / "slot_x.npy").write_bytes(b"half")
     store = map_store(tmp_path / "snapshot", tmp_path / "cache")
-    assert store.is_mapped and not left.exists()
+    assert is_mapped(store) and not left.exists()
 
 
 def test_an_episode_in_two_places_is_refused(
-    in_memory: GraphStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_memory: GraphDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "_SAMPLE_ROWS", 7)
     reports = [report for key in range(4) for report in episode(key, horizon=8)]
     write_snapshot(tmp_path / "twice", reports, split="train", change=lambda rows: rows + rows[:8])
-    with pytest.raises(ContractViolation, match="whole episodes"):
+    with pytest.raises(ContractError, match="whole episodes"):
         map_store(tmp_path / "twice", tmp_path / "cache")
 
 
@@ -136,15 +156,15 @@ def test_a_split_among_others_is_mapped_alone(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(mapped, "_CHUNK_ROWS", 5)
     write_snapshot(tmp_path / "s", [r for key in range(30) for r in episode(key, horizon=4)], change=narrowed)
     for split in ("train", "validation", "test"):
-        expected = GraphStore.load(tmp_path / "s", split, blueprints=BLUEPRINTS)
+        expected = GraphDataset.load(tmp_path / "s", split, blueprints=BLUEPRINTS)
         ids = np.arange(len(expected))
         found = map_store(tmp_path / "s", tmp_path / "cache", split=split)
-        assert found.is_mapped == bool(len(expected))
+        assert is_mapped(found) == bool(len(expected))
         if len(ids):
             assert_same_batch(found.batch(ids), expected.batch(ids))
 
 
-def test_a_live_buffer_takes_experience_from_a_mapped_store(in_memory: GraphStore, tmp_path: Path) -> None:
+def test_a_live_buffer_takes_experience_from_a_mapped_store(in_memory: GraphDataset, tmp_path: Path) -> None:
     store = map_store(tmp_path / "snapshot", tmp_path / "cache")
     live = LiveBuffer(ReplayConfig(capacity=500, max_mb=8), seed=0, clock=lambda: datetime(2026, 1, 6, tzinfo=UTC))
     assert_same_batch(live.batch(live.extend(store)), in_memory.batch(np.arange(15)))
@@ -155,15 +175,15 @@ import os, resource, sys
 from pathlib import Path
 import numpy as np
 from support.reports import BLUEPRINTS
-from simic.replay.store import GraphStore
+from simic.replay.dataset import GraphDataset
 
 def resident():
     with open('/proc/self/statm') as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 snapshot, cache, budget = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-store = GraphStore.load(snapshot, blueprints=BLUEPRINTS, max_bytes=budget, cache=cache)
-assert store.is_mapped
+store = GraphDataset.load(snapshot, blueprints=BLUEPRINTS, max_bytes=budget, cache=cache)
+assert store._pages is not None
 store.batch(np.arange(4))
 before, peak = resident(), 0
 for at in range(0, len(store), 4):
@@ -192,7 +212,7 @@ def test_buffer001_memory_stays_within_the_budget_while_all_of_a_larger_store_is
 
 
 def test_buffer001_a_row_counts_with_all_its_edges(
-    in_memory: GraphStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_memory: GraphDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once through all sequences, without the allowance per sequence, is at least the bytes of everything."""
     monkeypatch.setattr(mapped, "_PAGE_BYTES", 0)
@@ -208,20 +228,14 @@ def test_buffer001_a_row_counts_with_all_its_edges(
 
 def _repeat(snapshot: Path, times: int) -> None:
     """The same episodes again and again under other run ids, in a snapshot that is still whole."""
-    steps, places = (pq.read_table(snapshot / name) for name in ("steps.parquet", "places.parquet"))
+    steps, row_index = (pq.read_table(snapshot / name) for name in ("steps.parquet", "row_index.parquet"))
     at, copies = steps.schema.get_field_index("run_id"), []
     for index in range(times):
         ids = pa.array([f"{index:04x}{run_id[4:]}" for run_id in steps.column("run_id").to_pylist()])
         copies.append(steps.set_column(at, "run_id", ids))
-    _replace(snapshot, "steps.parquet", pa.concat_tables(copies))
-    _replace(snapshot, "places.parquet", pa.concat_tables([places] * times))
+    pq.write_table(pa.concat_tables(copies), snapshot / "steps.parquet")
+    pq.write_table(pa.concat_tables([row_index] * times), snapshot / "row_index.parquet")
+    reseal(snapshot)
     manifest = snapshot / "manifest.json"
     text = manifest.read_text()
     manifest.write_text(text.replace(f'"rows_out":{len(steps)}', f'"rows_out":{len(steps) * times}'))
-
-
-def _replace(snapshot: Path, name: str, table: pa.Table) -> None:
-    path, manifest = snapshot / name, snapshot / "manifest.json"
-    old = hashlib.sha256(path.read_bytes()).hexdigest()
-    pq.write_table(table, path)
-    manifest.write_text(manifest.read_text().replace(old, hashlib.sha256(path.read_bytes()).hexdigest()))

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from simic.contracts.errors import ContractViolation, TrainingFailure
+from simic.contracts.errors import ContractError, TrainingError
 from simic.replay.sampler import PassSampler
 
 RUNS = tuple(f"{i:032x}" for i in range(70))
@@ -45,7 +45,7 @@ def test_more_than_the_allowed_passes_are_refused_before_anything_is_drawn() -> 
         list(one.draw_pass(RUNS, ROWS[:5]))
     assert one.passes_left(RUNS[:7]).tolist() == [0, 0, 0, 0, 0, 2, 2]
     state = one.get_state()
-    with pytest.raises(TrainingFailure, match="2 passes"):
+    with pytest.raises(TrainingError, match="2 passes"):
         one.draw_pass(RUNS, np.array([4, 5]))
     assert one.get_state() == state
     list(one.draw_pass(RUNS, np.array([5, 6])))
@@ -63,7 +63,7 @@ def test_state_survives_json_and_another_numbering() -> None:
 
 
 def test_a_foreign_state_is_refused() -> None:
-    with pytest.raises(ContractViolation, match="sampler"):
+    with pytest.raises(ContractError, match="sampler"):
         sampler().set_state({"seed": 0})
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simic.contracts.errors import ContractViolation
-from simic.replay.sumtree import SumTree
+from simic.contracts.errors import ContractError
+from simic.replay.live.prioritised import SumTree
 
 CAPACITIES = (1, 2, 7, 64, 2048, 2049, 9000, 70_000)
 """Below, at and above the level that is searched whole."""
@@ -63,7 +63,7 @@ def test_a_row_without_weight_is_never_found(weights: list[float], shares: list[
     tree = SumTree(9040)
     tree.set(np.arange(len(weights)) + offset, np.array(weights))
     if tree.total == 0.0:
-        with pytest.raises(ContractViolation, match="every weight is 0"):
+        with pytest.raises(ContractError, match="every weight is 0"):
             tree.find(np.zeros(1))
         return
     found = tree.find(np.array([*shares, 0.0, 1.0]) * tree.total)
@@ -83,9 +83,9 @@ def test_a_mark_that_rounds_to_the_end_of_its_share_stays_in_it() -> None:
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, -1e-9, 1e101])
 def test_d23_what_is_no_weight_is_refused_and_changes_nothing(wrong: float) -> None:
     tree = tree_of(np.ones(10))
-    with pytest.raises(ContractViolation, match="NaN, negative or beyond"):
+    with pytest.raises(ContractError, match="NaN, negative or beyond"):
         tree.set(np.array([1, 2]), np.array([7.0, wrong]))
-    with pytest.raises(ContractViolation, match="NaN, negative or beyond"):
+    with pytest.raises(ContractError, match="NaN, negative or beyond"):
         tree.replace_all(np.full(10, wrong))
     assert tree.weights().tolist() == [1.0] * 10
 
@@ -93,14 +93,14 @@ def test_d23_what_is_no_weight_is_refused_and_changes_nothing(wrong: float) -> N
 def test_rows_and_marks_outside_are_refused() -> None:
     tree = tree_of(np.ones(10))
     for rows in ([-1], [10], [0, 3, 99]):
-        with pytest.raises(ContractViolation, match=r"\[0, 10\)"):
+        with pytest.raises(ContractError, match=r"\[0, 10\)"):
             tree.set(np.array(rows), np.ones(len(rows)))
     for mark in (-0.1, 10.1, np.nan):
-        with pytest.raises(ContractViolation, match="marks"):
+        with pytest.raises(ContractError, match="marks"):
             tree.find(np.array([mark]))
-    with pytest.raises(ContractViolation, match="10 weights"):
+    with pytest.raises(ContractError, match="10 weights"):
         tree.replace_all(np.ones(9))
-    with pytest.raises(ContractViolation, match="at least one"):
+    with pytest.raises(ContractError, match="at least one"):
         SumTree(0)
     tree.set(np.array([], dtype=np.int64), np.array([]))
     assert tree.find(np.array([])).tolist() == []

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from simic.contracts.errors import DatasetError
-from simic.runtime.parallel import THREAD_VARIABLES, run_jobs
+from simic.runtime.process_pool import THREAD_VARIABLES, run_jobs
 
 
 def first_waits_for_last(job: tuple[int, str]) -> int:

@@ -44,13 +44,14 @@ def test_work_that_fails_still_says_how_far_it_came() -> None:
 
 def test_a_title_stands_before_the_names_of_what_begins_within() -> None:
     file = io.StringIO()
-    shown = Titled(RichProgress(Console(file=file)))
-    with shown.task("collect", 0):
+    progress = RichProgress(Console(file=file))
+    with progress.task("collect", 0):
         pass
-    with pytest.raises(ValueError, match="broken"), shown.titled("round 2 of 3"), shown.task("train", 1) as advance:
+    shown = Titled(progress, "round 2 of 3")
+    with pytest.raises(ValueError, match="broken"), shown.task("train", 1) as advance:
         advance(1)
         raise ValueError("broken")
-    with shown.task("validate", 0):
+    with progress.task("validate", 0):
         pass
     assert lines(file.getvalue())[1:5] == [
         "collect: 0/0", "round 2 of 3: train: 0/1", "round 2 of 3: train: 1/1", "validate: 0/0",

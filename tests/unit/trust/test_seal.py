@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simic.contracts.errors import ContractViolation, IntegrityError
+from simic.contracts.errors import ContractError, IntegrityError
 from simic.trust.canonical import canonical_bytes
 from simic.trust.keys import Keyring, Signer
 from simic.trust.seal import Seal, seal, verify
@@ -123,10 +123,10 @@ def test_a_rightly_signed_other_directory_is_not_the_expected_one(sealed: Path) 
 
 
 def test_only_flat_directories_with_files_can_be_sealed(tmp_path: Path) -> None:
-    with pytest.raises(ContractViolation, match="no files"):
+    with pytest.raises(ContractError, match="no files"):
         seal(tmp_path, SIGNER)
     (tmp_path / "sub").mkdir()
-    with pytest.raises(ContractViolation, match="plain file"):
+    with pytest.raises(ContractError, match="plain file"):
         seal(tmp_path, SIGNER)
 
 

@@ -16,9 +16,19 @@ from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.errors import ConfigError
 from simic.contracts.field_report import GovernorEvent, GovernorKind
 from simic.hosts.ensemble import StepOutcome
-from simic.hosts.keys import identify
+from simic.hosts.host_sets import identify
 from simic.hosts.rollout import Step
-from simic.validation.episodes import Episodes, TrialJob, build, chunked, grow, grow_with, join, score, steps_of
+from simic.validation.episodes import (
+    Episodes,
+    TrialJob,
+    chunked,
+    join,
+    make_controller,
+    run_episodes,
+    run_with,
+    score,
+    steps_of,
+)
 
 WORLD = WorldConfig(horizon=8, workers=1)
 REWARD = RewardConfig()
@@ -74,22 +84,22 @@ def test_a_panic_pays_its_penalty_and_ends_the_account() -> None:
 
 def test_return_is_what_was_kept_minus_where_it_began_minus_rents() -> None:
     work = job(range(5), ControllerSpec(name="schedule", plan=PLAN))
-    steps = list(steps_of(build(work.spec, work.hosts), work))
+    steps = list(steps_of(make_controller(work.spec, work.hosts), work))
     literal = []
     for host in range(5):
         begun = float(steps[0].outcome.validation_accuracy_before[host])
         kept = float(steps[-1].outcome.committed_validation_accuracy[host])
         rents = sum(3.0 * float(s.outcome.rent_parameters[host]) / 1640 / WORLD.horizon for s in steps)
         literal.append(100.0 * (kept - begun) - rents)
-    assert grow(work).returns == pytest.approx(literal, abs=1e-9)
+    assert run_episodes(work).returns == pytest.approx(literal, abs=1e-9)
     assert max(float(s.outcome.rent_parameters[0]) for s in steps) > 0
 
 
 def test_a_host_does_not_notice_its_company() -> None:
     spec = ControllerSpec(name="random")
-    together = grow(job([3, 14, 25, 36], spec))
-    alone = join([grow(job([key], spec)) for key in (3, 14, 25, 36)])
-    backwards = grow(job([36, 25, 14, 3], spec))
+    together = run_episodes(job([3, 14, 25, 36], spec))
+    alone = join([run_episodes(job([key], spec)) for key in (3, 14, 25, 36)])
+    backwards = run_episodes(job([36, 25, 14, 3], spec))
     for one, other, reverse in zip(together, alone, backwards, strict=True):
         assert one.tolist() == other.tolist() == reverse.tolist()[::-1]
 
@@ -104,7 +114,7 @@ def test_an_action_outside_its_masks_is_counted_and_waited_out() -> None:
             return Decisions(actions, np.zeros(actions.shape, dtype=np.float32))
 
     asked = job([0, 1], ControllerSpec(name="wait"))
-    rogue, waiting = grow_with(Rogue(), asked), grow(asked)
+    rogue, waiting = run_with(Rogue(), asked), run_episodes(asked)
     assert rogue.illegal_actions.tolist() == [asked.world.horizon] * 2
     assert waiting.illegal_actions.tolist() == [0, 0]
     assert rogue.returns.tolist() == waiting.returns.tolist()
@@ -113,7 +123,7 @@ def test_an_action_outside_its_masks_is_counted_and_waited_out() -> None:
 def test_a_policy_needs_a_keyring() -> None:
     spec = ControllerSpec(name="learned", policy_path="anywhere")
     with pytest.raises(ConfigError, match="keyring_path"):
-        build(spec, identify("benchmark", [0]))
+        make_controller(spec, identify("benchmark", [0]))
 
 
 def test_chunks_keep_order_and_lose_nobody() -> None:

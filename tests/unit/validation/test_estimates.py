@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from simic.contracts.config import TrialConfig
-from simic.validation.estimates import paired_estimate
+from simic.validation.trials import paired_estimate
 
 FAMILIES = [name for name in ("cap", "select", "gain", "noisy", "fine") for _ in range(32)]
 CONFIG = TrialConfig(bootstrap_samples=500)

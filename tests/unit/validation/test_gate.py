@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from simic.contracts.config import GateConfig
+from simic.contracts.config import GateConfig, TrialConfig
 from simic.contracts.receipts import (
     ControllerTrial,
     Estimate,
@@ -19,10 +20,12 @@ from simic.contracts.receipts import (
     Verdict,
 )
 from simic.contracts.splits import Split, split_of
+from simic.validation.baselines.plan_book import lacks_book
 from simic.validation.gate import BASELINES, Direction, decide
+from simic.validation.trials import paired_estimate
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-DIGEST, OTHER = "a" * 64, "b" * 64
+DIGEST, CHAMPION = "a" * 64, "b" * 64
 N = 160
 KEYS = [key for key in range(20_000) if split_of("benchmark", key) is Split.TEST][:N]
 RECEIPT: dict[str, Any] = {
@@ -33,6 +36,8 @@ RECEIPT: dict[str, Any] = {
     "finished_at": NOW,
 }
 CONFIG = GateConfig()
+TRIAL = TrialConfig(bootstrap_samples=200)
+FAMILIES = ["cap", "select"] * (N // 2)
 HEALTHY = {"commit_rate": 0.8, "mean_ratio": 0.6, "policy_loss": -0.1}
 
 
@@ -56,18 +61,29 @@ def report(
     candidate: ControllerTrial | None = None,
     champion: ControllerTrial | None = None,
     keys: list[int] | None = None,
+    set_name: str = "benchmark",
+    plans_digest: str | None = "9" * 64,
+    rivals: Mapping[str, float] | None = None,
+    without: Sequence[str] = (),
     **changes: Any,
 ) -> ValidationReport:
-    rows = [*(trial(name) for name in BASELINES), candidate or trial("candidate"), *([champion] if champion else [])]
+    """The candidate returns 9 on every host, and a rival 5 unless ``rivals`` says otherwise: 4 less, or 2 with a
+    champion of 7; differences are those of the rows unless ``changes`` says otherwise. Rivals ``without`` have no row.
+    """
+    means = {**dict.fromkeys([name for name in BASELINES if name not in without], 5.0), **(rivals or {})}
+    candidate = candidate or trial("candidate", 9.0)
+    rows = [*(trial(name, mean) for name, mean in means.items()), candidate, *([champion] if champion else [])]
     trials = TrialReport.model_construct(
-        **RECEIPT, set="benchmark", host_keys=KEYS if keys is None else keys, families=["cap"] * N, controllers=rows,
-        plans_digest=None,
+        **RECEIPT, set=set_name, host_keys=KEYS if keys is None else keys, families=FAMILIES, controllers=rows,
+        plans_digest=plans_digest, without_book=[],
     )  # fmt: skip
-    differences = {name: estimate(4.0) for name in BASELINES}
-    if champion is not None:
-        differences["champion"] = estimate(2.0)
+    differences = {
+        row.controller: paired_estimate(candidate.returns, row.returns, TRIAL, RECEIPT["seed"], FAMILIES)
+        for row in rows
+        if row.controller != "candidate"
+    }
     fields: dict[str, Any] = {
-        "policy_digest": DIGEST, "champion_digest": OTHER if champion else None, "snapshot_digest": "d" * 64,
+        "policy_digest": DIGEST, "champion_digest": CHAMPION if champion else None, "snapshot_digest": "d" * 64,
         "trials": trials, "differences": differences, "training_metrics": HEALTHY, "figures": {},
         "probes": {"determinism_mismatches": 0.0},
     }  # fmt: skip
@@ -75,7 +91,8 @@ def report(
 
 
 def judge(evidence: ValidationReport, config: GateConfig = CONFIG) -> GateDecision:
-    return decide(evidence, config, min_commit_rate=0.02, provenance=Provenance("0.1.0+0", "c" * 64, 0), now=NOW)
+    provenance = Provenance("0.1.0+0", "c" * 64, 0)
+    return decide(evidence, config, trial=TRIAL, min_commit_rate=0.02, provenance=provenance, now=NOW)
 
 
 def verdicts(decision: GateDecision) -> dict[str, Verdict]:
@@ -86,7 +103,7 @@ def failing(decision: GateDecision) -> set[str]:
     return {name for name, verdict in verdicts(decision).items() if verdict is not Verdict.PASS}
 
 
-@pytest.mark.parametrize("champion", [None, trial("champion")])
+@pytest.mark.parametrize("champion", [None, trial("champion", 7.0)])
 def test_good_evidence_is_accepted(champion: ControllerTrial | None) -> None:
     decision = judge(report(champion=champion))
     assert decision.accepted
@@ -96,12 +113,19 @@ def test_good_evidence_is_accepted(champion: ControllerTrial | None) -> None:
 
 
 def test_every_criterion_tells_value_bound_and_evidence() -> None:
-    decision = judge(report(champion=trial("champion")))
+    decision = judge(report(champion=trial("champion", 7.0)))
     assert all(c.value is not None and c.evidence and c.comparison for c in decision.criteria)
     assert len({c.name for c in decision.criteria}) == len(decision.criteria)
 
 
-DIFFERENCES = {name: estimate(4.0) for name in BASELINES}
+DIFFERENCES = report().differences
+OTHER = "other_than_its_episodes"
+
+
+def candidate_with(**changes: Any) -> ControllerTrial:
+    return trial("candidate", 9.0, **changes)
+
+
 BAD_EVIDENCE: list[tuple[str, dict[str, Any], set[str], Verdict]] = [
     *(
         (f"no {name}", {"differences": {k: v for k, v in DIFFERENCES.items() if k != name}}, {f"return_over_{name}"},
@@ -110,28 +134,28 @@ BAD_EVIDENCE: list[tuple[str, dict[str, Any], set[str], Verdict]] = [
     ),
     ("nothing compared", {"differences": {}}, {"confidence", *(f"return_over_{name}" for name in BASELINES)},
      Verdict.MISSING),
-    ("narrow intervals", {"differences": {**DIFFERENCES, "blind": estimate(4.0, confidence=0.8)}}, {"confidence"},
-     Verdict.FAIL),
-    ("confidence unknown", {"differences": {**DIFFERENCES, "blind": estimate(4.0, confidence=math.nan)}},
-     {"confidence"}, Verdict.MISSING),
+    ("narrow intervals", {"differences": {**DIFFERENCES, "blind": estimate(4.0, 0.0, confidence=0.8)}},
+     {"confidence", OTHER}, Verdict.FAIL),
+    ("confidence unknown", {"differences": {**DIFFERENCES, "blind": estimate(4.0, 0.0, confidence=math.nan)}},
+     {"confidence", OTHER}, Verdict.MISSING),
     ("made under other settings", {"config_digest": "f" * 64}, {"other_configuration"}, Verdict.FAIL),
-    ("interval reaches zero", {"differences": {**DIFFERENCES, "blind": estimate(1.0, 1.0)}}, {"return_over_blind"},
-     Verdict.FAIL),
-    ("NaN mean", {"differences": {**DIFFERENCES, "wait": estimate(math.nan)}}, {"return_over_wait"}, Verdict.MISSING),
-    ("infinite bound", {"differences": {**DIFFERENCES, "wait": estimate(math.inf)}}, {"return_over_wait"},
+    ("interval reaches zero", {"rivals": {"blind": 9.0}}, {"return_over_blind"}, Verdict.FAIL),
+    ("NaN mean", {"differences": {**DIFFERENCES, "wait": estimate(math.nan)}}, {"return_over_wait", OTHER},
      Verdict.MISSING),
-    ("too few pairs", {"differences": {**DIFFERENCES, "random": estimate(9.0, 1.0, n=149)}}, {"return_over_random"},
+    ("infinite bound", {"differences": {**DIFFERENCES, "wait": estimate(math.inf)}}, {"return_over_wait", OTHER},
      Verdict.MISSING),
-    ("too few episodes", {"candidate": trial("candidate", episodes=149)}, {"episodes"}, Verdict.FAIL),
+    ("too few pairs", {"differences": {**DIFFERENCES, "random": estimate(4.0, 0.0, n=149)}},
+     {"return_over_random", OTHER}, Verdict.MISSING),
+    ("too few episodes", {"candidate": candidate_with(episodes=149)}, {"episodes", OTHER}, Verdict.FAIL),
     ("hosts counted twice", {"keys": KEYS[:80] * 2}, {"episodes"}, Verdict.FAIL),
     ("training hosts", {"keys": list(range(N))}, {"hosts_outside_test_split"}, Verdict.FAIL),
-    ("no hosts", {"keys": []}, {"hosts_outside_test_split", "episodes"}, Verdict.MISSING),
-    ("worse on test data", {"candidate": trial("candidate", test_accuracy=0.66)}, {"test_accuracy_regression"},
-     Verdict.FAIL),
-    ("NaN accuracy", {"candidate": trial("candidate", validation_accuracy=math.nan)},
+    ("no hosts", {"keys": []}, {"hosts_outside_test_split", "episodes", OTHER}, Verdict.MISSING),
+    ("worse on test data", {"candidate": candidate_with(test_accuracy=0.66, test_accuracies=[0.66] * N)},
+     {"test_accuracy_regression"}, Verdict.FAIL),
+    ("NaN accuracy", {"candidate": candidate_with(validation_accuracy=math.nan)},
      {"validation_accuracy_regression"}, Verdict.MISSING),
-    ("illegal", {"candidate": trial("candidate", illegal_actions=1)}, {"illegal_actions"}, Verdict.FAIL),
-    ("panics", {"candidate": trial("candidate", governor_events=4)}, {"governor_rate"}, Verdict.FAIL),
+    ("illegal", {"candidate": candidate_with(illegal_actions=1)}, {"illegal_actions"}, Verdict.FAIL),
+    ("panics", {"candidate": candidate_with(governor_events=4)}, {"governor_rate"}, Verdict.FAIL),
     ("not deterministic", {"probes": {"determinism_mismatches": 1.0}}, {"determinism_mismatches"}, Verdict.FAIL),
     ("determinism unknown", {"probes": {}}, {"determinism_mismatches"}, Verdict.MISSING),
     ("NaN in training", {"training_metrics": {**HEALTHY, "value_loss": math.nan}}, {"training_metrics_not_finite"},
@@ -160,9 +184,11 @@ def test_trials_made_under_other_settings_do_not_count() -> None:
     assert failing(judge(evidence.model_copy(update={"trials": trials}))) == {"other_configuration"}
 
 
-def test_the_opponent_that_is_not_judged_may_be_less_certain() -> None:
+def test_the_opponent_that_is_not_judged_may_be_better() -> None:
     """The oracle only marks how much there is to gain."""
-    assert judge(report(differences={**DIFFERENCES, "oracle": estimate(-9.0, confidence=0.6)})).accepted
+    evidence = report(rivals={"oracle": 18.0})
+    oracle = evidence.differences["oracle"]
+    assert (oracle.mean, judge(evidence).accepted) == (-9.0, True)
 
 
 def test_a_missing_value_is_null_and_never_zero() -> None:
@@ -180,34 +206,33 @@ def test_no_candidate_row_rejects_everything_about_it() -> None:
     assert {"episodes", "illegal_actions", "governor_rate", "test_accuracy_regression"} <= failing(decision)
 
 
-@pytest.mark.parametrize(("margin", "accepted"), [(2.99, True), (3.0, False), (3.01, False)])
+@pytest.mark.parametrize(("margin", "accepted"), [(3.99, True), (4.0, False), (4.01, False)])
 def test_lower_bound_must_exceed_the_margin(margin: float, accepted: bool) -> None:
     assert judge(report(), CONFIG.model_copy(update={"margin_over_baselines": margin})).accepted is accepted
 
 
 def test_the_champion_as_its_own_candidate_is_rejected() -> None:
     """Equal returns: the paired difference is exactly nothing."""
-    champion = trial("champion")
-    differences = {**DIFFERENCES, "champion": estimate(0.0, 0.0)}
-    decision = judge(report(champion=champion, differences=differences, champion_digest=DIGEST))
+    decision = judge(report(champion=trial("champion", 9.0), champion_digest=DIGEST))
     assert failing(decision) == {"return_over_champion"}
 
 
 def test_l19_waiting_is_rejected_for_its_returns_not_for_policy_health() -> None:
-    differences = {name: estimate(0.0, 0.0) if name == "wait" else estimate(-3.0) for name in BASELINES}
-    decision = judge(report(candidate=trial("candidate", 0.0, committed_parameters=0.0), differences=differences))
+    rivals = {name: 0.0 if name == "wait" else 3.0 for name in BASELINES}
+    decision = judge(report(candidate=trial("candidate", 0.0, committed_parameters=0.0), rivals=rivals))
     assert failing(decision) == {f"return_over_{name}" for name in BASELINES}
 
 
 def test_a_champion_must_be_compared_with_even_if_its_trial_is_absent() -> None:
-    decision = judge(report(champion_digest=OTHER))
+    decision = judge(report(champion_digest=CHAMPION))
     assert verdicts(decision)["return_over_champion"] is Verdict.MISSING
     assert verdicts(decision)["test_accuracy_regression"] is Verdict.MISSING
 
 
 def test_regression_is_measured_against_the_champion_when_there_is_one() -> None:
-    strong = trial("champion", test_accuracy=0.8)
-    decision = judge(report(champion=strong, candidate=trial("candidate", test_accuracy=0.75)))
+    strong = trial("champion", 7.0, test_accuracy=0.8, test_accuracies=[0.8] * N)
+    weak = candidate_with(test_accuracy=0.75, test_accuracies=[0.75] * N)
+    decision = judge(report(champion=strong, candidate=weak))
     assert failing(decision) == {"test_accuracy_regression"}
     row = next(c for c in decision.criteria if c.name == "test_accuracy_regression")
     assert row.value == pytest.approx(0.05 / 0.8)
@@ -216,18 +241,77 @@ def test_regression_is_measured_against_the_champion_when_there_is_one() -> None
 def test_d25_direction_of_a_metric_is_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """More parameters are a loss once the table says that fewer are better."""
     monkeypatch.setattr("simic.validation.gate.REGRESSION_METRICS", {"committed_parameters": Direction.LOWER})
-    grown = trial("candidate", committed_parameters=220.0)
+    grown = candidate_with(committed_parameters=220.0)
     assert failing(judge(report(candidate=grown))) == {"committed_parameters_regression"}
-    shrunk = trial("candidate", committed_parameters=150.0)
+    shrunk = candidate_with(committed_parameters=150.0)
     assert judge(report(candidate=shrunk)).accepted
 
 
 def test_digest_follows_evidence_and_not_the_clock() -> None:
     first = judge(report())
     later = decide(
-        report(), CONFIG, min_commit_rate=0.02, provenance=Provenance("0.1.0+1", "c" * 64, 1),
+        report(), CONFIG, trial=TRIAL, min_commit_rate=0.02, provenance=Provenance("0.1.0+1", "c" * 64, 1),
         now=datetime(2027, 1, 1, tzinfo=UTC),
     )  # fmt: skip
     assert first.digest == later.digest
-    assert first.digest != judge(report(policy_digest=OTHER)).digest
+    assert first.digest != judge(report(policy_digest=CHAMPION)).digest
     assert first.digest != judge(report(differences={**DIFFERENCES, "wait": estimate(4.1)})).digest
+
+
+def own_report(**changes: Any) -> ValidationReport:
+    """Of a set that Simic does not ship, which has no plan book and so no comparison with blind."""
+    keys = [key for key in range(20_000) if split_of("own_cnn", key) is Split.TEST][:N]
+    own: dict[str, Any] = {"set_name": "own_cnn", "keys": keys, "plans_digest": None, "without": ["blind"]}
+    return report(**{**own, **changes})
+
+
+def evidence_of(decision: GateDecision, name: str) -> str:
+    return next(criterion.evidence for criterion in decision.criteria if criterion.name == name)
+
+
+def test_an_own_set_without_a_book_is_judged_without_blind_and_the_decision_says_so() -> None:
+    decision = judge(own_report())
+    assert decision.accepted
+    assert lacks_book(decision)
+    assert "return_over_blind" not in verdicts(decision)
+    text = evidence_of(decision, "plan_book")
+    assert "no plan book for set own_cnn" in text
+    assert "no comparison with blind and oracle" in text
+    assert "`simic plans search --set own_cnn`" in text
+    assert "heuristic on its default rules" in evidence_of(decision, "return_over_heuristic")
+
+
+def test_an_own_set_with_a_book_is_judged_as_a_shipped_one() -> None:
+    decision = judge(own_report(plans_digest="9" * 64))
+    assert failing(decision) == {"return_over_blind"}
+    assert not lacks_book(decision)
+    whole = judge(own_report(plans_digest="9" * 64, without=()))
+    assert whole.accepted
+    assert "plan book 999999999999" in evidence_of(whole, "plan_book")
+    assert "default rules" not in evidence_of(whole, "return_over_heuristic")
+
+
+@pytest.mark.parametrize("set_name", ["benchmark", "compound", "images", "cap"])
+def test_a_shipped_set_is_never_judged_without_its_book(set_name: str) -> None:
+    keys = [key for key in range(20_000) if split_of(set_name, key) is Split.TEST][:N]
+    assert failing(judge(report(set_name=set_name, keys=keys, plans_digest=None))) == {"plan_book"}
+    lacking = report(set_name=set_name, keys=keys, plans_digest=None, without=["blind"])
+    assert failing(judge(lacking)) == {"plan_book", "return_over_blind"}
+
+
+def test_a_book_can_be_asked_for_in_every_set() -> None:
+    strict = CONFIG.model_copy(update={"require_plan_book": True})
+    assert failing(judge(own_report(), strict)) == {"plan_book", "return_over_blind"}
+    assert judge(own_report(plans_digest="9" * 64, without=()), strict).accepted
+
+
+def test_what_was_compared_is_judged_with_or_without_a_book() -> None:
+    lost = own_report(without=(), rivals={"blind": 13.0})
+    assert failing(judge(lost)) == {"return_over_blind"}
+
+
+@pytest.mark.parametrize("lost", ["wait", "random", "heuristic"])
+def test_without_a_book_every_other_baseline_is_still_needed(lost: str) -> None:
+    found = failing(judge(own_report(without=["blind", lost])))
+    assert f"return_over_{lost}" in found
+    assert all(name.endswith("_regression") for name in found - {f"return_over_{lost}"})

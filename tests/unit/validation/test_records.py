@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.grown import ensemble
+from support.ensembles import ensemble
 
 from simic.contracts.actions import Op
 from simic.contracts.config import RewardConfig, WorldConfig
@@ -12,10 +12,9 @@ from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.episode import EpisodeRecord
 from simic.contracts.field_report import GovernorEvent, GovernorKind
 from simic.contracts.lifecycle import SeedStage
-from simic.hosts.keys import identify
+from simic.hosts.host_sets import identify
 from simic.hosts.rollout import Step, rollout
-from simic.validation.episodes import Episodes, build, score
-from simic.validation.records import episode_record, epoch_record
+from simic.validation.episodes import Episodes, episode_record, epoch_record, make_controller, score
 
 HORIZON = 10
 WORLD = WorldConfig(horizon=HORIZON, workers=1)
@@ -26,7 +25,7 @@ SPEC = ControllerSpec(name="schedule", plan=Plan(seeds=[PlannedSeed(epoch=1, slo
 def steps() -> list[Step]:
     """Two hosts under a fixed plan."""
     grown = ensemble([1, 6], horizon=HORIZON)
-    return list(rollout(grown, build(SPEC, grown.identities).decide, 0))
+    return list(rollout(grown, make_controller(SPEC, grown.identities).decide, 0))
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
-from simic.contracts.errors import ConfigError, IllegalAction
+from simic.contracts.errors import ConfigError, IllegalActionError
 from simic.contracts.receipts import ControllerTrial, Provenance, TrialReport
-from simic.controllers.wait import WaitController
-from simic.hosts.keys import identify
+from simic.controllers.plugins.wait import WaitController
+from simic.hosts.host_sets import identify
 from simic.validation.trials import render_families, render_table, run_trials
 
 WORLD = WorldConfig(horizon=6, chunk=4, workers=1)
@@ -123,7 +123,7 @@ def test_what_is_no_action_at_all_ends_the_trial(monkeypatch: pytest.MonkeyPatch
             return Decisions(decisions.actions[:, :3], decisions.log_probs)
 
     monkeypatch.setattr("simic.validation.episodes.make", lambda *_, **__: Shapeless())
-    with pytest.raises(IllegalAction, match="int16"):
+    with pytest.raises(IllegalActionError, match="int16"):
         run({}, keys=KEYS[:2])
 
 
@@ -157,7 +157,7 @@ def test_hosts_that_are_no_sample_are_refused(keys: list[int]) -> None:
 def test_the_proof_table_shows_every_controller(report: TrialReport) -> None:
     table = render_table(report)
     assert table.header[:3] == ("controller", "return", "over wait")
-    assert table.header[3:8] == ("cap", "fine", "gain", "noisy", "select")
+    assert table.header[3:8] == ("cap", "select", "gain", "noisy", "fine")
     assert [cells[0] for cells in table.rows] == ["wait", "random", "gates"]
     assert all(len(cells) == len(table.header) for cells in table.rows)
     assert table.rows[0][2] == "-"

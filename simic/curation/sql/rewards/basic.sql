@@ -1,4 +1,4 @@
--- Progress minus rent: what every epoch gained and cost. Trials judge by these points, whatever a learner is shown.
+-- Progress minus rent, per epoch. Trials judge by these points, whatever family a learner is trained on.
 -- term reward_progress in [-$accuracy_scale, $accuracy_scale]: accuracy gained
 -- term reward_rent in [-$rent * $parameters_most / $rent_parameters / $horizon, 0]: seeds alive or fossilised
 -- term reward_penalty in [-$governor_penalty, 0]: a panic, in the step it ended

@@ -1,4 +1,4 @@
--- sparse, and a price on every seed placed and every seed given up, so that trying at random is not free until the end.
+-- sparse, plus a price on every germination and prune, so that random actions cost something before the last step.
 -- term reward_progress in [-$accuracy_scale, $accuracy_scale]: accuracy gained since the start, in the last step
 -- term reward_rent in [-$rent * $parameters_most / $rent_parameters, 0]: rent of all epochs, in the last step
 -- term reward_penalty in [-$governor_penalty, 0]: a panic, in the step it ended

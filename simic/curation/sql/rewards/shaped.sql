@@ -1,9 +1,8 @@
--- basic, plus $gamma phi(next state) - phi(state): Ng, Harada and Russell 1999. No policy gains by it.
--- phi(state) = -$potential (1 - what has grown, as a share of the seeds the host may have): a function of the state
--- alone, never above 0 and 0 after the end, so no step that grows, waits or ends is charged for it while measurements
--- stand still. A contribution that falls costs at most 0.2 of a seed's share, from the best to the worst.
--- A seed counts by its stage, 0.1 to 0.9, and by up to 0.1 for what it was measured to contribute; unmeasured adds
--- nothing. Stages lie 0.2 apart, so no measurement outweighs a step forward.
+-- basic, plus $gamma phi(next state) - phi(state) (Ng, Harada and Russell 1999), which leaves the optimal policy as it is.
+-- phi(state) = -$potential (1 - growth as a share of the seeds that the host may have). It depends on the state only, is
+-- never above 0, and is 0 after the end, so with unchanged measurements no step that grows, waits or ends costs anything.
+-- A seed counts 0.1 to 0.9 by its stage, plus up to 0.1 for its measured contribution; unmeasured adds nothing. Stages
+-- are 0.2 apart, so no measurement outweighs a stage. A falling contribution costs at most 0.2 of a seed's share.
 -- term reward_progress in [-$accuracy_scale, $accuracy_scale]: accuracy gained
 -- term reward_rent in [-$rent * $parameters_most / $rent_parameters / $horizon, 0]: seeds alive or fossilised
 -- term reward_penalty in [-$governor_penalty, 0]: a panic, in the step it ended

@@ -1,0 +1,116 @@
+"""The files that receipts name: found by name, checked against their digests, moved away when damaged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from simic.app.container import Container
+from simic.app.receipts import SEALED, content_digest
+from simic.contracts.errors import IntegrityError
+from simic.contracts.receipts import IngestReceipt, Receipt, SnapshotManifest, TrainingReport, ValidationReport
+from simic.lake.lake import open_lake
+from simic.runtime.files import move_to_damaged
+from simic.runtime.receipt_paths import FOLDER_CHARACTERS
+from simic.runtime.settings import Home
+from simic.snapshots.format import Verify, read_manifest
+from simic.snapshots.index import find_folder
+
+__all__ = ["artifacts_are_intact", "move_damaged_artifacts", "resolve_snapshot", "resolve_training"]
+
+_DIGEST = re.compile(r"[0-9a-f]{8,64}")
+
+
+def resolve_snapshot(container: Container, name: str | Path | None) -> SnapshotManifest:
+    """Return a verified snapshot by directory, receipt file or first characters of its digest; else the latest.
+
+    Raises:
+        ConfigError: if no snapshot or several have that name.
+        IntegrityError: if a byte of it changed.
+    """
+    if name is None:
+        return container.receipts.latest(SnapshotManifest, "run `simic curate` first")
+    path = Path(name)
+    if _DIGEST.fullmatch(str(name)) and not path.is_dir():
+        path = find_folder(container.home, str(name))
+    if path.is_dir():
+        return read_manifest(path, Verify.SIZES)  # training reads every byte itself
+    return container.receipts.read(SnapshotManifest, path)
+
+
+def resolve_training(container: Container, name: str | Path | None) -> TrainingReport:
+    """Return a training report by policy directory, receipt file or a name of ``Policies.at``; else the latest.
+
+    Raises:
+        ConfigError: if no policy or several have that name, or if the policy was not trained in this home.
+        IntegrityError: if the policy or the receipt is not as it was sealed.
+    """
+    receipts, policies = container.receipts, container.policies
+    if name is None:
+        return receipts.latest(TrainingReport, "run `simic train` first")
+    path = Path(name)
+    if path.is_file():
+        return receipts.read(TrainingReport, path)
+    policy = path if path.is_dir() else policies.at(str(name))
+    if policy is None:
+        return receipts.read(TrainingReport, path)
+    digest = policies.check(policy)
+    return receipts.find(TrainingReport, lambda found: found.digest == digest, f"{name} was not trained in this home")
+
+
+def artifacts_are_intact(container: Container, receipt: Receipt) -> bool:
+    """Return whether the artifacts of a receipt are as they were sealed.
+
+    Digests of snapshots and policies are computed again; figures and parts only have to exist. A receipt that decides
+    about a promotion must also be in the store, unchanged and under a valid seal: whatever else stored it did not
+    check who wrote there.
+    """
+    if type(receipt) in SEALED and not container.receipts.contains(receipt, content=content_digest(receipt)):
+        return False
+    try:
+        match receipt:
+            case SnapshotManifest() | TrainingReport():
+                return _is_as_sealed(container, receipt)
+            case ValidationReport():
+                return all(Path(path).is_file() for path in receipt.figures.values())
+            case IngestReceipt():
+                return _has_landed(receipt.parts, container.home)
+            case _:
+                return True
+    except IntegrityError:
+        return False
+
+
+def move_damaged_artifacts(container: Container, receipt: Receipt) -> None:
+    """Move a damaged snapshot or policy to the folder of damaged files; an intact one stays.
+
+    Its directory follows from the digest alone, because the path in a stored receipt may have been edited.
+    """
+    match receipt:
+        case SnapshotManifest():
+            path = container.home.snapshots / receipt.digest[:FOLDER_CHARACTERS]
+        case TrainingReport():
+            path = container.home.policies / receipt.digest
+        case _:
+            return
+    if path.is_dir() and not _is_as_sealed(container, receipt.model_copy(update={"path": str(path)})):
+        move_to_damaged(path)
+
+
+def _has_landed(parts: Sequence[str], home: Home) -> bool:
+    """Return whether all parts landed; a merged or dropped part counts, one removed because of damage does not."""
+    lake = open_lake(home)
+    live = {part.part for part in lake.parts}
+    return all(
+        lake.store.size_bytes(part) is not None if part in live else part in lake.state.retired for part in parts
+    )
+
+
+def _is_as_sealed(container: Container, receipt: SnapshotManifest | TrainingReport) -> bool:
+    try:
+        if isinstance(receipt, TrainingReport):
+            return container.policies.check(Path(receipt.path), receipt.digest) == receipt.digest
+        return read_manifest(Path(receipt.path)).digest == receipt.digest
+    except IntegrityError:
+        return False

@@ -1,0 +1,88 @@
+"""Administration of the bus: topics, dead letters, forwarding of spooled files, and the checks of the doctor on
+Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from simic.app.health import damaged, healthy, unrecoverable
+from simic.bus.factory import URL_VARIABLE, BusSpec, open_redis
+from simic.bus.protocol import Bus, DeadLetter, TopicStatus
+from simic.contracts.errors import ConfigError, SimicError
+from simic.contracts.lake import Check
+from simic.contracts.names import FIELD_REPORTS, POLICY_UPDATES
+from simic.runtime.progress import Progress
+
+__all__ = ["TOPICS", "examine_redis", "forward", "list_dead_letters", "list_topics"]
+
+TOPICS = (FIELD_REPORTS, POLICY_UPDATES)
+_RAW_CHARACTERS = 200
+
+
+def list_topics(bus: Bus) -> list[TopicStatus]:
+    """Return the status of every topic that Simic uses."""
+    return [bus.status(topic) for topic in TOPICS]
+
+
+def list_dead_letters(bus: Bus, topic: str, limit: int) -> list[dict[str, Any]]:
+    """Return the oldest dead letters with the first characters of their content."""
+    return [_plain(letter) for letter in islice(bus.dead_letters(topic), limit)]
+
+
+def forward(spec: BusSpec, limit: int | None, progress: Progress) -> dict[str, int]:
+    """Send spooled files to Redis, oldest first, and return how many were sent and how many remain.
+
+    Raises:
+        ConfigError: if the spool is the bus.
+        TransientError: if Redis does not answer, even if there is nothing to send.
+    """
+    if not spec.is_redis:
+        raise ConfigError(f"there is nothing to forward: the spool is the bus because {URL_VARIABLE} is not set")
+    bus = open_redis(spec)
+    bus.stream.ping()
+    waiting = bus.spilled()
+    if not waiting:
+        return {"forwarded": 0, "waiting": 0}
+    with progress.task("forward", waiting if limit is None else min(limit, waiting)) as advance:
+        return {"forwarded": bus.catch_up(limit, advance), "waiting": bus.spilled()}
+
+
+def examine_redis(spec: BusSpec) -> Iterator[Check]:
+    """Check connection, pending and dead entries of Redis; change nothing, and yield nothing if the spool is the
+    bus."""
+    if not spec.is_redis:
+        return
+    try:
+        stream = open_redis(spec).stream
+        address = stream.ping()
+        state, gap = stream.measure(FIELD_REPORTS), stream.uncounted(FIELD_REPORTS)
+    except SimicError as error:
+        remedy = f"start it or correct {URL_VARIABLE}; reports wait in the spool, `simic bus forward` sends them on"
+        yield damaged("redis", str(error), remedy)
+        return
+    yield healthy("redis", f"{address} answers")
+    waiting = max(0, (state.undelivered or 0) - gap)  # the server takes what was trimmed unread for undelivered
+    yield healthy("redis waiting", f"{waiting} entries of {FIELD_REPORTS} are not delivered yet")
+    yield healthy("redis pending", f"{state.pending} are delivered and not acknowledged; an ingest takes them again")
+    if state.dead_letters:
+        remedy = "`simic bus dead-letters` says why; correct the cause, then --replay returns them to the topic"
+        yield damaged("redis dead letters", f"{state.dead_letters} could not be delivered", remedy)
+    else:
+        yield healthy("redis dead letters", "none")
+    if gap:
+        remedy = "they cannot be recovered; no producer may trim the stream. The next ingest counts them"
+        yield unrecoverable("redis lost", f"{gap} were trimmed before anybody read them", remedy)
+    else:
+        yield healthy("redis lost", "none known since the last ingest")
+
+
+def _plain(letter: DeadLetter) -> dict[str, Any]:
+    facts = {name: value for name, value in letter._asdict().items() if name != "fields"}
+    raw = letter.raw
+    return {
+        **facts,
+        "size_bytes": len(raw),
+        "raw": raw[: 4 * _RAW_CHARACTERS].decode("utf-8", "replace")[:_RAW_CHARACTERS],
+    }

@@ -1,0 +1,134 @@
+"""The location of a home: created, opened, and updated after a move.
+
+MLflow and Prefect store absolute paths. The first writer in a home that was moved or copied rewrites them under a lock
+and appends a line to ``data/ledger/moves.jsonl``, so the old location is neither read nor written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from simic.app.health import damaged, healthy, repairable, repaired, summarise
+from simic.app.prefect_results import results_elsewhere, rewrite_results
+from simic.contracts.base import Contract, Count, UtcDatetime
+from simic.contracts.errors import ConfigError, SimicError
+from simic.contracts.lake import Check
+from simic.ledgers import MOVES_LEDGER
+from simic.ledgers.ledger import Ledger
+from simic.registry.locations import locations, rewrite_locations
+from simic.runtime.clock import Clock
+from simic.runtime.locks import exclusive
+from simic.runtime.settings import Home, HomeUse
+
+__all__ = ["Move", "examine_place", "has_moved", "open_home", "settle", "settle_registry"]
+
+_LOCK, _WAIT_S = "place", 120.0
+_NAME = "place"
+
+Text = Annotated[str, Field(max_length=16_384)]
+
+
+class Move(Contract):
+    """One line of the ledger: the home is now at another path."""
+
+    schema_version: Literal[1] = 1
+    at: UtcDatetime
+    source: Text | None
+    """Absolute path before; null for a new home, or one made before there was this ledger."""
+    target: Text
+    """Absolute path from now on."""
+    mlflow: Count
+    """Addresses rewritten in MLflow's database."""
+    prefect: Count
+    """Paths of results rewritten in Prefect's database and files."""
+
+
+def open_home(home: Home, use: HomeUse, clock: Clock) -> None:
+    """Prepare the home for its use.
+
+    Raises:
+        ConfigError: if the home does not exist or is not writable and ``use`` requires it.
+    """
+    if use in (HomeUse.LOOK, HomeUse.CHANGE):
+        home.require()
+    if use in (HomeUse.CHANGE, HomeUse.MAKE):
+        home.create()
+        settle(home, clock())
+
+
+def has_moved(home: Home) -> bool:
+    """Return whether the home was moved or copied since its paths were last rewritten."""
+    return _last_place(home) != str(home.root)
+
+
+def settle(home: Home, at: datetime, *, is_forced: bool = False) -> Move | None:
+    """Rewrite the paths of an earlier location in MLflow and Prefect, and record the move; None if there was none.
+
+    ``is_forced`` searches both even if the ledger shows no move. Repeating the call after a kill is safe: rewriting is
+    idempotent, and the ledger's line comes last.
+    """
+    if not is_forced and not has_moved(home):
+        return None
+    with exclusive(home.locks / _LOCK, "settling a home that was moved", _WAIT_S):
+        source = _last_place(home)
+        if not is_forced and source == str(home.root):
+            return None  # the holder of the lock did it
+        move = Move(
+            at=at, source=source, target=str(home.root), mlflow=rewrite_locations(home), prefect=rewrite_results(home)
+        )
+        Ledger(home.ledger / MOVES_LEDGER).append(move.model_dump(mode="json"))
+        return move
+
+
+def settle_registry(home: Home, at: datetime) -> None:
+    """Rewrite earlier paths before a command that only reads opens the registry, because they decide which files are
+    read.
+
+    Raises:
+        ConfigError: if the registry names another location and the home is not writable.
+    """
+    if not has_moved(home) or not locations(home):
+        return
+    try:
+        home.require_writable()
+    except ConfigError as error:
+        raise ConfigError(
+            f"the home was moved from {_last_place(home) or 'elsewhere'} to {home.root}, and its registry still names "
+            f"the old place: run any command that may write to this home once. {error}"
+        ) from error
+    settle(home, at)
+
+
+def examine_place(home: Home, at: datetime, *, is_repair: bool) -> Iterator[Check]:
+    """Check that no record of MLflow or Prefect points outside the home; a repair rewrites those of an earlier
+    location."""
+    try:
+        mlflow, results = locations(home), results_elsewhere(home)
+    except SimicError as error:
+        yield damaged(_NAME, str(error), "see the message")
+        return
+    foreign = [one.found for one in mlflow if one.wanted is None]
+    count = len(mlflow) - len(foreign) + len(results)
+    if foreign:
+        found = f"{len(foreign)} addresses in MLflow's database are outside the home: {summarise(foreign)}"
+        yield damaged(_NAME, found, "simic did not make them: move those experiments or runs in MLflow")
+    if not count:
+        if not foreign:
+            yield healthy(_NAME, f"{home.root}; no record of MLflow or Prefect points elsewhere")
+        return
+    examples = [*(one.found for one in mlflow if one.wanted is not None), *(one.path for one in results)]
+    found = f"{count} records of MLflow and Prefect name an earlier place of this home: {summarise(examples)}"
+    if not is_repair:
+        yield repairable(_NAME, found, "rewrite them, as the next command that writes does")
+        return
+    settle(home, at, is_forced=True)
+    yield repaired(_NAME, found, f"rewritten to {home.root}; the line in {MOVES_LEDGER} says so")
+
+
+def _last_place(home: Home) -> str | None:
+    lines = Ledger(home.ledger / MOVES_LEDGER).read()
+    return Move.model_validate(lines[-1]).target if lines else None

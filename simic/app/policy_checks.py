@@ -1,0 +1,192 @@
+"""Checks of the doctor on policies: journal of promotions, ledgers, registry, outbox.
+
+Later checks rely on earlier ones: nothing is compared with a damaged journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from simic.app.health import damaged, healthy, repairable, repaired, summarise
+from simic.app.key_checks import RESEAL
+from simic.contracts.errors import IntegrityError, SimicError
+from simic.contracts.lake import Check, Health
+from simic.ledgers import POLICIES_LEDGER
+from simic.ledgers.ledger import Ledger
+from simic.ledgers.policies import candidate_versions, check_entry, extend_list, gate_decisions, list_difference
+from simic.ledgers.promotions import History, Operation, PromotionJournal, UnvouchedError
+from simic.publication.publish import LOCK_WAIT_S, open_outbox, told_digests
+from simic.registry.registry import Registry
+from simic.runtime.files import move_to_damaged
+from simic.runtime.locks import exclusive
+from simic.runtime.settings import Home
+from simic.trust.keys import Keyring
+from simic.trust.sealed_receipts import check_decision
+
+__all__ = ["examine_policies"]
+
+_BACKUP = "restore it from a backup: nothing else proves who was promoted"
+_LOCK_WAIT_S = 60.0
+
+
+def examine_policies(
+    home: Home, registry: Callable[[], Registry], *, is_deep: bool, is_repair: bool
+) -> Iterator[Check]:
+    """Run every check on policies.
+
+    ``registry`` is called only if something was recorded and no damage was found before. A repair rewrites what follows
+    from the journal: the list of champions, the alias and the tags. It does not change the journal, except for an entry
+    that a killed process left open.
+    """
+    yield _examine_outbox(home, is_repair=is_repair)
+    try:
+        history = _read_journal(home)
+    except (SimicError, ValueError) as error:
+        yield damaged("journal of promotions", str(error), _remedy(error))
+        return
+    listed = list(_examine_list(home, history, is_repair=is_repair))
+    decisions = list(_examine_decisions(home, history))
+    yield from [*listed, *decisions]
+    if _is_damaged([*listed, *decisions]) or not _has_registry(home, history):
+        return
+    begun = history.open_entry
+    found = "" if begun is None else f"{begun.operation.value} to version {begun.target} was started but not finished"
+    if found and not is_repair:
+        yield repairable("champion", found, "the next `simic promote` or `simic rollback` finishes it")
+        return
+    try:
+        opened = registry()  # which settles what was begun
+        if found:
+            history = _read_journal(home)
+            yield repaired("champion", found, f"finished as {history.entries[-1].phase.value}")
+        told = _told(home)
+        yield from _examine_registry(opened, history, told, is_deep=is_deep, is_repair=is_repair)
+    except (SimicError, ValueError) as error:
+        yield damaged("registry", str(error), "see the message")
+
+
+def _remedy(error: Exception) -> str:
+    return f"{RESEAL}; the file itself is intact" if isinstance(error, UnvouchedError) else _BACKUP
+
+
+def _read_journal(home: Home) -> History:
+    return PromotionJournal(home.ledger, Keyring(home.keys)).read()
+
+
+def _examine_list(home: Home, history: History, *, is_repair: bool) -> Iterator[Check]:
+    """Compare the list of champions with the journal; a repair derives it again unless the journal seems truncated."""
+    name, problem = "list of champions", list_difference(home, history)
+    lacking = len(history.done) - len(Ledger(home.ledger / POLICIES_LEDGER).read())
+    if problem is None and lacking:
+        found = f"a killed process left out the newest {lacking} changes of champion"
+        if is_repair:
+            with exclusive(home.locks / "registry", "listing the champions", _LOCK_WAIT_S):
+                extend_list(home, history)
+            yield repaired(name, found, "listed as the journal says")
+        else:
+            yield repairable(name, found, "list them, as the next command would")
+    elif problem is None:
+        yield healthy(name, f"{len(history.done)} changes of champion, as journalled")
+    elif not problem.is_derived:
+        yield damaged(name, problem.text, "see the message: one of the two files was cut off or added to")
+    elif not is_repair:
+        yield repairable(name, problem.text, "make it again from the journal")
+    else:
+        with exclusive(home.locks / "registry", "listing the champions", _LOCK_WAIT_S):
+            where = move_to_damaged(home.ledger / POLICIES_LEDGER)
+            extend_list(home, history)
+        yield repaired(name, problem.text, f"moved to {where}, and made again from the journal")
+
+
+def _examine_decisions(home: Home, history: History) -> Iterator[Check]:
+    """Check that every decision matches its digest, and that every candidate and champion has a decision."""
+    problems = []
+    try:
+        decisions = {decision.digest: decision for decision in gate_decisions(home)}
+        candidates = candidate_versions(home)
+    except SimicError as error:
+        yield damaged("gate decisions", str(error), "restore that ledger from a backup")
+        return
+    for candidate in candidates:
+        decision = decisions.get(candidate.gate_digest)
+        try:
+            if decision is None:
+                found = f"version {candidate.number} was judged by gate decision {candidate.gate_digest}"
+                raise IntegrityError(f"{found}, which the ledger of gate decisions does not hold")
+            if decision.policy_digest != candidate.digest:
+                found = f"gate decision {decision.digest} judges policy {decision.policy_digest}"
+                raise IntegrityError(f"{found}, the ledger of candidates says {candidate.digest}")
+            check_decision(decision, candidate.snapshot_digest)
+        except IntegrityError as error:
+            problems.append(str(error))
+    for entry in history.done:
+        try:
+            if entry.operation is Operation.PROMOTE:
+                check_entry(home, entry, decisions)
+        except IntegrityError as error:
+            problems.append(str(error))
+    if not problems:
+        yield healthy("gate decisions", f"{len(decisions)} as they were made")
+    for problem in dict.fromkeys(problems):
+        yield damaged("gate decisions", problem, "restore data/ledger/gates.jsonl or candidates.jsonl from a backup")
+
+
+def _has_registry(home: Home, history: History) -> bool:
+    return bool(history.entries) or (home.mlruns / "mlflow.db").exists()
+
+
+def _told(home: Home) -> frozenset[str]:
+    return told_digests(open_outbox(home))
+
+
+def _examine_registry(
+    registry: Registry, history: History, told: frozenset[str], *, is_deep: bool, is_repair: bool
+) -> Iterator[Check]:
+    """Compare MLflow with the ledgers; with ``is_deep`` also every byte of every version with its seal."""
+    broken = registry.damaged_versions() if is_deep else []
+    champion = None if history.champion is None else history.champion.target
+    for version, problem in broken:
+        name = f"policy {version.name}/{version.number}"
+        if version.number == champion:
+            yield damaged(
+                name, f"the champion: {problem}", "restore it from a backup, or `simic rollback --reason ...`"
+            )
+        else:
+            yield damaged(name, problem, "restore it from a backup; it is refused wherever it is asked for")
+    found = registry.differences(told)
+    judged = "every byte as sealed" if is_deep else "--deep reads their bytes"
+    if not found:
+        yield healthy("registry", f"alias and tags of {registry.count()} versions as the ledgers say ({judged})")
+        return
+    is_mended = False
+    if is_repair and all(difference.is_repairable or difference.lets_repair_go_on for difference in found):
+        registry.repair(told)
+        is_mended = {difference for difference in found if not difference.is_repairable}.issuperset(
+            registry.differences(told)
+        )
+    for difference in found:
+        if is_mended and difference.is_repairable:
+            yield repaired("registry", difference.text, "restored to what the ledgers say")
+        elif difference.is_repairable:
+            yield repairable("registry", difference.text, "restore what the ledgers say")
+        else:
+            yield damaged("registry", difference.text, "see the message")
+
+
+def _examine_outbox(home: Home, *, is_repair: bool) -> Check:
+    """Check the signatures of pending and delivered updates."""
+    found = open_outbox(home).damaged()
+    if not found:
+        return healthy("outbox", "every update as it was signed")
+    told = summarise([f"{path.relative_to(home.root)}: {problem}" for path, problem in found])
+    if not is_repair:
+        return repairable("outbox", told, "move them away; `simic publish` signs again what production lacks")
+    with exclusive(home.locks / "publish", "examining the outbox", LOCK_WAIT_S):
+        for path, _ in found:
+            move_to_damaged(path)
+    return repaired("outbox", told, "moved away; `simic publish` signs again what production lacks")
+
+
+def _is_damaged(checks: Sequence[Check]) -> bool:
+    """Return whether a check failed, so that comparing the registry would be meaningless."""
+    return any(check.health in (Health.DAMAGED, Health.REPAIRABLE) for check in checks)

@@ -1,0 +1,87 @@
+"""Short names of policies: a version number, or the first characters of a digest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from simic.contracts.errors import ConfigError
+from simic.contracts.names import MODEL_NAME, REFERENCE_PREFIX
+from simic.ledgers.policies import candidate_versions
+from simic.runtime.settings import Home
+
+__all__ = ["NamedPolicy", "labelled", "locate"]
+
+SHORTEST = 8
+"""Characters a digest must be named with; fewer digits are a version number."""
+MOST_SHOWN = 8
+
+_VERSION = re.compile(rf"(?:{MODEL_NAME}/)?([1-9]\d{{0,{SHORTEST - 2}}})")
+_DIGEST = re.compile(rf"[0-9a-f]{{{SHORTEST},64}}")
+_FOLDER = re.compile(r"[0-9a-f]{64}")
+
+
+class NamedPolicy(NamedTuple):
+    """The location of a named policy: a folder of the home, or only the registry."""
+
+    digest: str
+    path: Path | None
+    reference: str | None
+
+
+def locate(home: Home, name: str) -> NamedPolicy | None:
+    """Return the policy of a version number or of the first characters of a digest; None for a name of another form.
+
+    Raises:
+        ConfigError: if no policy of this home or several fit.
+    """
+    versions = _versions(home)
+    if match := _VERSION.fullmatch(name):
+        return _by_number(versions, int(match[1]), name)
+    if not _DIGEST.fullmatch(name):
+        return None
+    digests = {*versions, *_folders(home)}
+    fitting = sorted(digest for digest in digests if digest.startswith(name))
+    if len(fitting) != 1:
+        what = "several policies start" if fitting else "no policy of this home starts"
+        known = _listed(labelled(home, digest, versions) for digest in (fitting or sorted(digests)))
+        raise ConfigError(f"{what} with {name}; {'these do' if fitting else 'known'}: {known}")
+    digest = fitting[0]
+    path = home.policies / digest
+    return NamedPolicy(digest, path if path.is_dir() else None, _reference(versions.get(digest)))
+
+
+def labelled(home: Home, digest: str, versions: Mapping[str, int] | None = None) -> str:
+    """Return the display name of a policy: ``tamiyo/2 (f9c82d40)`` if it is recorded, else ``policy f9c82d40``."""
+    number = (_versions(home) if versions is None else versions).get(digest)
+    short = digest[:SHORTEST]
+    return f"policy {short}" if number is None else f"{MODEL_NAME}/{number} ({short})"
+
+
+def _by_number(versions: Mapping[str, int], number: int, name: str) -> NamedPolicy:
+    for digest, found in versions.items():
+        if found == number:
+            return NamedPolicy(digest, None, _reference(number))
+    known = _listed(f"{MODEL_NAME}/{found}" for found in sorted(versions.values()))
+    raise ConfigError(f"{name}: there is no version {number} of {MODEL_NAME} on record; there are: {known}")
+
+
+def _reference(number: int | None) -> str | None:
+    return None if number is None else f"{REFERENCE_PREFIX}{MODEL_NAME}/{number}"
+
+
+def _versions(home: Home) -> dict[str, int]:
+    """Return version numbers by digest, read from the ledger because opening the registry takes seconds."""
+    return {version.digest: version.number for version in candidate_versions(home)}
+
+
+def _folders(home: Home) -> list[str]:
+    return [path.name for path in home.policies.glob("*/") if _FOLDER.fullmatch(path.name)]
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = list(names)
+    more = f", and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""
+    return (", ".join(found[:MOST_SHOWN]) + more) or "none"

@@ -1,0 +1,189 @@
+"""Commands on the registry: decide, record, promote, publish, roll back, verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from simic.app.container import Container
+from simic.app.policy_names import locate
+from simic.contracts.errors import ConfigError, IntegrityError
+from simic.contracts.names import MODEL_NAME, REFERENCE_PREFIX
+from simic.contracts.receipts import (
+    GateDecision,
+    PolicyVersion,
+    PublicationReceipt,
+    SnapshotManifest,
+    TrainingReport,
+    ValidationReport,
+)
+from simic.publication import publish as publication
+from simic.registry.mlflow_run import CandidateRecord
+from simic.registry.mlflow_store import initialise
+from simic.runtime.files import scratch_dir
+from simic.trust.seal import Seal
+
+__all__ = [
+    "decide",
+    "initialise_home",
+    "promote",
+    "publish",
+    "publish_champion",
+    "record",
+    "resolve_validation",
+    "roll_back",
+    "verify",
+]
+
+TARGETS = (MODEL_NAME,)
+"""Controllers in production that receive an update about each new champion."""
+
+
+def initialise_home(container: Container) -> dict[str, Any]:
+    """Create the directories, the signing key and the registry's database; safe to repeat and to run concurrently."""
+    experiment = initialise(container.home)
+    return {
+        "home": str(container.home.root),
+        "key_id": container.signer.key_id,
+        "tracking_uri": container.home.tracking_uri,
+        "experiment": experiment,
+    }
+
+
+def resolve_validation(container: Container, path: Path | None) -> ValidationReport:
+    """Return a validation report by its receipt file; else the latest."""
+    if path is None:
+        return container.receipts.latest(ValidationReport, "run `simic validate` first")
+    return container.receipts.read(ValidationReport, path)
+
+
+def decide(container: Container, report: ValidationReport) -> GateDecision:
+    """Apply the gate to a validation report; missing evidence rejects."""
+    return container.save_receipt(_judge(container, report))
+
+
+def _judge(container: Container, report: ValidationReport) -> GateDecision:
+    # The gate loads torch, which publishing, rolling back and verifying do not need.
+    from simic.validation.gate import decide
+
+    return decide(
+        report,
+        container.config.gate,
+        trial=container.config.trial,
+        min_commit_rate=container.config.train.min_commit_rate,
+        provenance=container.provenance,
+        now=container.clock(),
+    )
+
+
+def record(
+    container: Container, report: ValidationReport, decision: GateDecision, flow_run: str | None = None
+) -> PolicyVersion:
+    """Register a judged candidate with all its evidence, accepted or not.
+
+    ``flow_run`` is the page or id of the Prefect flow run that does so, for a tag on the MLflow run.
+
+    Raises:
+        ConfigError: if this home has no receipts of its training, or the settings differ from those of the training,
+            because the settings are recorded as the parameters of the policy.
+    """
+    receipts, own = container.receipts, container.provenance
+    hint = f"this home has no receipt of how policy {report.policy_digest[:12]} was made"
+    training = receipts.find(TrainingReport, lambda found: found.digest == report.policy_digest, hint)
+    snapshot = receipts.find(SnapshotManifest, lambda found: found.digest == report.snapshot_digest, hint)
+    if training.config_digest != own.config_digest:
+        raise ConfigError(
+            f"policy {training.digest[:12]} was trained under configuration {training.config_digest[:12]}, but "
+            f"this is {own.config_digest[:12]}: pass the profile and overrides that it was trained with"
+        )
+    version = container.registry.record(CandidateRecord(training, report, decision, snapshot, container.config))
+    if flow_run is not None:
+        container.registry.link_flow_run(version, flow_run)
+    return version
+
+
+def promote(
+    container: Container, candidate: PolicyVersion, report: ValidationReport, decision: GateDecision
+) -> PolicyVersion:
+    """Make the candidate the champion; the alias in MLflow moves last.
+
+    Raises:
+        IntegrityError: if the gate now decides differently about ``report``.
+    """
+    again = _judge(container, report)
+    if again.digest != decision.digest:
+        raise IntegrityError(
+            f"policy {report.policy_digest[:12]}: the gate now decides {again.digest}, "
+            f"but the recorded decision is {decision.digest}: one of them was edited, or the settings changed"
+        )
+    return container.save_receipt(container.registry.promote(candidate, report, decision))
+
+
+def publish(container: Container, version: PolicyVersion) -> PublicationReceipt:
+    """Put a signed update about ``version`` on the bus, once per version and target.
+
+    Raises:
+        ConfigError: if ``version`` is no longer the champion.
+        IntegrityError: as ``publish_champion`` does.
+    """
+    return _publish(container, version)
+
+
+def publish_champion(container: Container) -> PublicationReceipt:
+    """Put a signed update about the present champion on the bus, once per version and target.
+
+    All its content comes from the journal of promotions, after journal, registry and every byte of the policy were
+    found to agree.
+
+    Raises:
+        ConfigError: if there is no champion.
+        IntegrityError: if journal, registry and policy disagree; then nothing is signed or put.
+    """
+    return _publish(container, None)
+
+
+def _publish(container: Container, expected: PolicyVersion | None) -> PublicationReceipt:
+    if container.policies.is_empty():
+        raise ConfigError("there is no champion to publish: `simic run` or `simic promote` makes one")
+    delivered = publication.told_digests(publication.open_outbox(container.home))
+    with container.registry.certified(delivered) as entry:
+        if expected is not None and (expected.number, expected.digest) != (entry.target, entry.digest):
+            raise ConfigError(
+                f"version {expected.number} with digest {expected.digest} is not published: the champion now is "
+                f"version {entry.target} with digest {entry.digest}; `simic publish` publishes that one"
+            )
+        receipt = publication.publish(
+            entry.version,
+            entry.validation,
+            TARGETS,
+            bus=container.open_bus(),
+            signer=container.signer,
+            home=container.home,
+            provenance=container.provenance,
+            clock=container.clock,
+        )
+    return container.save_receipt(receipt)
+
+
+def roll_back(container: Container, reason: str) -> PolicyVersion:
+    """Make the previous champion of the journal the champion again; ``publish_champion`` then tells production."""
+    return container.save_receipt(container.registry.rollback(reason))
+
+
+def verify(container: Container, reference: str) -> Seal:
+    """Check every byte of a policy by reference, version, digest or directory, and return its seal.
+
+    Raises:
+        ConfigError: if no policy or several have that name.
+        IntegrityError: if a byte differs.
+    """
+    digest: str | None = None
+    if (found := locate(container.home, reference)) is not None:
+        digest = found.digest
+        reference = found.reference or str(container.home.policies / digest)
+    if not reference.startswith(REFERENCE_PREFIX):
+        return container.policies.seal(Path(reference), digest)
+    version = container.registry.find(reference)
+    with scratch_dir(container.home, "verify-") as folder:
+        path = container.registry.load(version.reference, folder / "policy")
+        return container.policies.seal(path, digest or version.digest)

@@ -1,0 +1,180 @@
+"""Signing again after a revocation what the revoked key signed.
+
+A seal covers a list of digests, and the journal of promotions names the digest of every champion. The content of a
+champion can therefore be verified without its seal, provided that somebody vouches for the journal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from simic.app.container import Container
+from simic.contracts.errors import IntegrityError
+from simic.contracts.keys import Resealing, VouchedLine
+from simic.ledgers import PROMOTIONS_LEDGER
+from simic.ledgers.promotions import PromotionEntry, PromotionJournal, Signed
+from simic.runtime.locks import exclusive
+from simic.runtime.settings import Home
+from simic.trust.canonical import digest_of
+from simic.trust.keys import Keyring, Signer, load_signer
+from simic.trust.seal import describe, seal
+
+__all__ = ["Revoked", "countersign", "find_revoked", "key_of", "registry_lock", "reseal", "sealed_directories"]
+
+REGISTRY_WAIT_S = 60.0
+
+
+class Revoked(NamedTuple):
+    """Lines and policies that only revoked keys signed."""
+
+    lines: list[Signed]
+    """Of the journal of promotions."""
+    directories: list[Path]
+    """Sealed policies whose content the journal names."""
+    left: list[str]
+    """Sealed policies that nothing vouches for, and why."""
+    head: str | None
+    """SHA-256 of the last line of the journal."""
+
+
+def find_revoked(home: Home, keyring: Keyring) -> Revoked:
+    """Read the journal and the bytes of every sealed policy.
+
+    Raises:
+        IntegrityError: if the journal is damaged.
+    """
+    journal = PromotionJournal(home.ledger, keyring)
+    history = journal.read_unvouched()
+    named = {entry.digest for entry in history.done}
+    revoked = keyring.revocations().by_key
+    directories, left = [], []
+    for path, key_id in sealed_directories(home):
+        if key_id not in revoked:
+            continue
+        try:
+            is_named = digest_of(describe(path)) in named
+        except IntegrityError as error:
+            left.append(f"{path}: {error}")
+            continue
+        if is_named:
+            directories.append(path)
+        else:
+            left.append(f"{path}: no line of the journal names its content; train that policy again")
+    return Revoked(journal.unvouched(), directories, left, history.head)
+
+
+def reseal(container: Container, *, is_dry_run: bool, head: str | None = None) -> Resealing:
+    """Vouch for the journal, then sign again every policy whose content it names.
+
+    Every step can be repeated, so the same call completes what a killed process left.
+
+    Args:
+        container: Parts of the home.
+        is_dry_run: Whether to return what would be signed and sign nothing.
+        head: First characters of the ``head`` of a dry run; by default the head when this call began.
+
+    Raises:
+        ConfigError: if the present key is itself revoked.
+        IntegrityError: if the journal no longer ends at ``head``, because nobody was shown the new lines.
+    """
+    signer = load_signer(container.home.keys, os.environ)
+    before = PromotionJournal(container.home.ledger, container.keyring).read_unvouched().head or ""
+    with registry_lock(container.home):
+        found = find_revoked(container.home, container.keyring)
+        if not is_dry_run:
+            _check_shown(found, head if head is not None else before)
+            if found.lines:
+                _append(container, signer, f"lines {', '.join(str(one.number) for one in found.lines)} were looked at")
+            elif PromotionJournal(container.home.ledger, container.keyring).unnamed():
+                _append(container, signer, "keys were revoked that the journal did not name")
+            for path in found.directories:
+                seal(path, signer)
+    return Resealing(
+        is_done=not is_dry_run,
+        signing_key=signer.key_id,
+        head=found.head,
+        lines=[_told(one) for one in found.lines],
+        directories=[str(path) for path in found.directories],
+        left=found.left,
+    )
+
+
+def countersign(container: Container, signer: Signer, reason: str) -> bool:
+    """Append a line to the journal that names the revoked keys, and return whether one was written.
+
+    An empty journal gets no line while no key is revoked. The caller checked that a valid key signed every earlier
+    line.
+    """
+    with registry_lock(container.home):
+        is_empty = not (container.home.ledger / PROMOTIONS_LEDGER).exists()
+        if is_empty and not container.keyring.revocations().by_key:
+            return False
+        _append(container, signer, reason)
+        return True
+
+
+def _append(container: Container, signer: Signer, reason: str) -> None:
+    journal = PromotionJournal(container.home.ledger, container.keyring, lambda: signer)
+    journal.append(journal.naming_revoked(reason, container.clock()))
+
+
+def _check_shown(found: Revoked, head: str) -> None:
+    present = found.head or ""
+    if not present.startswith(head) or (present and not head):
+        raise IntegrityError(
+            f"the journal of promotions ended with the line of SHA-256 {_short(head)} when it was shown, and ends now "
+            f"with {_short(present)}: lines were added or removed, and nothing was signed. Look again: "
+            f"`simic keys reseal`"
+        )
+
+
+def _short(head: str) -> str:
+    return head[:12] or "none"
+
+
+@contextmanager
+def registry_lock(home: Home) -> Iterator[None]:
+    """Hold the lock that promotions and signatures of journal lines take.
+
+    Raises:
+        TransientError: if it is held for longer than the waiting time.
+    """
+    with exclusive(home.locks / "registry", "signing the journal", REGISTRY_WAIT_S):
+        yield
+
+
+def _told(one: Signed) -> VouchedLine:
+    entry = one.line if isinstance(one.line, PromotionEntry) else None
+    return VouchedLine(
+        line=one.number,
+        operation=str(getattr(one.line.operation, "value", one.line.operation)),
+        phase=None if entry is None else entry.phase.value,
+        target=None if entry is None else entry.target,
+        digest=None if entry is None else entry.digest,
+        at=one.line.at,
+        reason=one.line.reason,
+        key_id=one.key_id,
+    )
+
+
+def sealed_directories(home: Home) -> Iterator[tuple[Path, str]]:
+    """Yield the sealed policies in ``data/policies`` and among the registry's files, with the key their seals name."""
+    stored = home.artifacts.glob("**/artifacts/manifest.json") if home.artifacts.exists() else ()
+    for manifest in (*sorted(home.policies.glob("*/manifest.json")), *sorted(stored)):
+        if (key_id := key_of(manifest.read_bytes())) is not None:
+            yield manifest.parent, key_id
+
+
+def key_of(text: bytes) -> str | None:
+    """Return the id of the key that a record names as its signer, or None."""
+    try:
+        record: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    key_id = record.get("key_id") if isinstance(record, dict) else None
+    return key_id if isinstance(key_id, str) else None

@@ -1,0 +1,205 @@
+"""One retraining run: its lock, its resumption after a kill, its rounds and its receipt; no Prefect."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from simic.app.container import Container
+from simic.app.training import check_baselines
+from simic.contracts.base import Contract, Count, Digest
+from simic.contracts.config import RunConfig
+from simic.contracts.errors import TransientError
+from simic.contracts.receipts import (
+    CollectionReceipt,
+    GateDecision,
+    IngestReceipt,
+    PolicyVersion,
+    PublicationReceipt,
+    Receipt,
+    RunReceipt,
+    SnapshotManifest,
+    TrainingReport,
+    ValidationReport,
+)
+from simic.ledgers.runs import RunEntry, RunEvent, RunIdentity
+from simic.runtime.files import disk_full_as_transient
+from simic.runtime.locks import exclusive
+from simic.runtime.progress import Progress
+from simic.runtime.settings import load_profile, resolve_home
+from simic.validation.gate import rejection_message
+
+__all__ = ["Run", "RunKey", "describe", "open_container", "open_run"]
+
+_LOG = logging.getLogger("simic.run")
+
+R = TypeVar("R", bound=Receipt)
+
+
+class RunKey(Contract):
+    """Parameters of a run that all its stages share, as plain data: a stage builds its container from them."""
+
+    profile: str
+    seed: Count
+    config: RunConfig
+    """Settings of the profile with the overrides, resolved when the run began."""
+    token: str
+    """Id of the run; a killed run continues under the same token."""
+    earlier_runs: Count
+    """Runs that this home had begun before."""
+    champion: Digest | None
+    """Digest of the champion when the run began."""
+
+
+def open_container(run: RunKey, progress: Progress) -> Container:
+    """Return the live parts for one stage of a run, in the home of this process."""
+    return Container(resolve_home(), run.config, run.seed, progress=progress)
+
+
+class Run:
+    """An open run; it collects the receipts of its stages."""
+
+    def __init__(self, container: Container, entry: RunEntry) -> None:
+        config = container.config
+        self.key = RunKey(
+            profile=entry.identity.profile,
+            seed=container.seed,
+            config=config,
+            token=entry.token,
+            earlier_runs=entry.number,
+            champion=entry.start_digest,
+        )
+        self.rounds = range(1, config.collect.rounds + 1)
+        self.needs_own_experience = entry.start_digest is None and config.collect.episodes > 0
+        """Whether the run has to collect before it can train, because there is no champion yet."""
+        self._container, self._entry = container, entry
+        self._started_at = container.clock()
+        self._receipts: list[Receipt] = []
+
+    def add(self, receipt: R) -> R:
+        """Add the receipt of a stage to that of the run, and return it."""
+        self._receipts.append(receipt)
+        return receipt
+
+    def finish(
+        self,
+        report: ValidationReport,
+        decision: GateDecision,
+        version: PolicyVersion | None = None,
+        publication: PublicationReceipt | None = None,
+    ) -> RunReceipt:
+        """Save and return the receipt of the run; without a version its candidate was rejected."""
+        provenance = self._container.provenance
+        receipt = RunReceipt(
+            code_version=provenance.code_version,
+            config_digest=provenance.config_digest,
+            seed=provenance.seed,
+            started_at=self._started_at,
+            finished_at=self._container.clock(),
+            token=self.key.token,
+            profile=self.key.profile,
+            is_resumed=self._entry.event is RunEvent.RESUMED,
+            start_digest=self.key.champion,
+            collections=self._of(CollectionReceipt),
+            ingests=self._of(IngestReceipt),
+            snapshots=self._of(SnapshotManifest),
+            trainings=self._of(TrainingReport),
+            validation=report,
+            decision=decision,
+            version=version,
+            publication=publication,
+        )
+        return self._container.save_receipt(receipt)
+
+    def champion(self) -> PolicyVersion | None:
+        """Return the present champion."""
+        return self._container.policies.champion()
+
+    def _of(self, kind: type[R]) -> list[R]:
+        return [receipt for receipt in self._receipts if isinstance(receipt, kind)]
+
+
+@contextmanager
+def open_run(profile: str, seed: int, overrides: Mapping[str, Any]) -> Iterator[Run]:
+    """Acquire the run lock and open a journal entry, resuming the previous run if it was killed.
+
+    Success and terminal errors close the entry; transient errors (a full disk among them), kills and cancellation
+    leave it open, so that the same command resumes the run.
+
+    Raises:
+        ConfigError: if the settings are invalid or a required plan book is missing or out of date.
+        TransientError: if another run is active.
+    """
+    container = Container(resolve_home(), load_profile(profile, overrides), seed)
+    check_baselines(container)
+    identity = RunIdentity(
+        profile=profile,
+        seed=seed,
+        config_digest=container.provenance.config_digest,
+        code_version=container.provenance.code_version,
+    )
+    with exclusive(container.home.locks / "run", "a run of the flow"):
+        journal = container.run_journal()
+        entry = journal.open(identity, container.policies.champion_digest())
+        _LOG.info("%s run %s, profile %s, seed %d", entry.event.value.lower(), entry.token, profile, seed)
+        try:
+            with disk_full_as_transient():
+                yield Run(container, entry)
+        except TransientError:
+            raise
+        except Exception as error:
+            journal.close(entry, f"{type(error).__name__}: {error}")
+            raise
+        journal.close(entry, "finished")
+
+
+def describe(receipt: Receipt) -> str:
+    """Return one line for the log of a run: counts of a stage, and the reasons for what it left out."""
+    match receipt:
+        case CollectionReceipt():
+            result = "" if receipt.mean_return is None else f", mean return {receipt.mean_return:.2f} points"
+            return f"{receipt.episodes:,} episodes under {receipt.controller}, {receipt.reports:,} reports{result}"
+        case IngestReceipt():
+            found = [f"{receipt.landed:,} landed", f"{receipt.quarantined:,} refused{_reasons(receipt.reasons)}"]
+            others = {"duplicate": receipt.duplicate, "dead-lettered": receipt.dead_lettered, "lost": receipt.lost}
+            return ", ".join([*found, *(f"{count:,} {name}" for name, count in others.items() if count)])
+        case SnapshotManifest():
+            episodes = ", ".join(f"{count:,} {split}" for split, count in receipt.episodes.items())
+            left_out = f"{receipt.rows_in - receipt.rows_out:,} left out{_reasons(receipt.rejected)}"
+            return (
+                f"snapshot {receipt.digest[:12]}: {receipt.rows_out:,} rows, {left_out}; episodes: {episodes or 'none'}"
+            )
+        case TrainingReport():
+            start = "random weights" if receipt.start_digest is None else f"policy {receipt.start_digest[:12]}"
+            counts = f"{receipt.updates:,} updates on {receipt.episodes:,} episodes"
+            return f"policy {receipt.digest[:12]} from {start}: {counts}"
+        case ValidationReport():
+            hosts = len(receipt.trials.host_keys)
+            return f"policy {receipt.policy_digest[:12]} on {hosts:,} held-out hosts: {_differences(receipt)}"
+        case GateDecision():
+            passed = f"{len(receipt.criteria)} criteria passed"
+            return f"accepted: {passed}" if receipt.accepted else f"rejected: {rejection_message(receipt)}"
+        case PolicyVersion():
+            aliases = ", ".join(receipt.aliases) or "no alias"
+            version = f"{receipt.name}/{receipt.number} ({receipt.semantic_version}, {aliases})"
+            return f"{version}, policy {receipt.digest[:12]}, MLflow run {receipt.mlflow_run_id}"
+        case PublicationReceipt():
+            version = f"{receipt.update.policy_name} {receipt.update.version}"
+            return f"update to {version} {'put on the bus' if receipt.delivered else 'was already published'}"
+        case _:
+            return f"finished {receipt.finished_at:%Y-%m-%d %H:%M} UTC"
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    found = sorted(((count, name) for name, count in counts.items() if count), key=lambda one: (-one[0], one[1]))
+    return f" ({', '.join(f'{count:,} {name}' for count, name in found)})" if found else ""
+
+
+def _differences(report: ValidationReport) -> str:
+    found: Sequence[str] = [
+        f"{estimate.mean:+.2f} over {name} (at least {estimate.lower:+.2f})"
+        for name, estimate in report.differences.items()
+    ]
+    return ", ".join(found) or "no comparison"

@@ -1,0 +1,252 @@
+"""Commands that load torch: collect, train, validate, run trials, search plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import uuid4
+
+from simic.app.container import Container
+from simic.app.live_episode import check_plot, draw_collection
+from simic.app.sets import check_set
+from simic.app.trial_controllers import select_controllers
+from simic.collection import collect as collection
+from simic.contracts.controllers import ControllerSpec, PlanBook
+from simic.contracts.errors import ConfigError
+from simic.contracts.names import CHAMPION
+from simic.contracts.receipts import (
+    CollectionReceipt,
+    SnapshotManifest,
+    TrainingReport,
+    TrialReport,
+    ValidationReport,
+)
+from simic.contracts.splits import Split
+from simic.controllers.plans import plan_path
+from simic.hosts.host_sets import draw_keys, host_set, identify
+from simic.learning import train as learning
+from simic.learning.training_run import WarmStart
+from simic.runtime.locks import exclusive
+from simic.runtime.seeds import derive
+from simic.runtime.telemetry import NullSink
+from simic.validation import report as reports
+from simic.validation import trials
+from simic.validation.baselines import search
+from simic.validation.baselines.plan_book import book_of, write_book
+
+__all__ = [
+    "check_baselines",
+    "collect",
+    "collect_round",
+    "resolve_start",
+    "run_trials",
+    "search_plans",
+    "train",
+    "train_round",
+    "validate",
+]
+
+NOTHING = "nothing"
+"""Name of a start from random weights."""
+KEY_STARTS = 2**30
+"""A collection draws its hosts from a start below this, half of all keys, so every start has room above it."""
+KEY_STRIDE = 2**20 + 7
+"""Distance between the starts of consecutive collections of a kind; more keys than one collection draws from."""
+
+
+def collect(
+    container: Container, controller: str, host_keys: Sequence[int] | None = None, plot: Path | None = None
+) -> CollectionReceipt:
+    """Grow hosts under a named controller and report every step to the bus.
+
+    Args:
+        container: Parts of the home.
+        controller: Name of a controller or policy.
+        host_keys: Which hosts; by default as many training hosts as the profile says, different ones each time,
+            chosen by the number of collections in this home.
+        plot: File for a PNG that shows one host per family; it does not affect what is collected.
+    """
+    if plot is not None:
+        check_plot(plot)
+    spec = container.policies.spec(controller, is_decisive=False)
+    if host_keys is None:
+        earlier = container.receipts.count(CollectionReceipt)
+        host_keys = _training_keys(container, container.config.collect.episodes, controller, 0, earlier)
+    receipt = _collect(container, spec, host_keys)
+    if plot is not None:
+        draw_collection(container, spec, controller, host_keys, plot)
+    return receipt
+
+
+def collect_round(
+    container: Container, number: int, policy: TrainingReport | None, earlier_runs: int = 0
+) -> CollectionReceipt:
+    """Collect the experience of one round of a run: round 0 explores, later rounds sample from the newest policy.
+
+    Every round uses its own hosts. ``earlier_runs`` is the number of runs this home began before, because a run that
+    begins the same way as an earlier one must draw other hosts.
+    """
+    config = container.config.collect
+    if policy is None:
+        keys = _training_keys(container, config.episodes, "none", number, earlier_runs)
+        return _collect(container, container.policies.spec(config.controller, is_decisive=False), keys)
+    spec = container.policies.learned(Path(policy.path), policy.digest, is_decisive=False)
+    keys = _training_keys(container, config.round_episodes, policy.digest, number, earlier_runs)
+    return _collect(container, spec, keys)
+
+
+def _training_keys(container: Container, count: int, start_name: str, number: int, earlier: int) -> list[int]:
+    """Draw training hosts; another policy or round, or a repetition of one of these, draws others."""
+    start = (derive(container.seed, "collect", start_name, number) + earlier * KEY_STRIDE) % KEY_STARTS
+    return draw_keys(container.config.world.set, Split.TRAIN, count, start)
+
+
+def _collect(container: Container, spec: ControllerSpec, host_keys: Sequence[int]) -> CollectionReceipt:
+    config = container.config
+    with container.progress.task("collect", len(host_keys)) as advance:
+        receipt = collection.collect(
+            spec,
+            identify(config.world.set, host_keys),
+            config.world,
+            container.bus_spec._replace(conversation=uuid4().hex),
+            seed=container.seed,
+            provenance=container.provenance,
+            clock=container.clock,
+            on_progress=advance,
+            reward=config.curate.reward.basic,
+        )
+    return container.save_receipt(receipt)
+
+
+def train(container: Container, snapshot: SnapshotManifest, start: WarmStart | None) -> TrainingReport:
+    """Train a policy on a snapshot, from random weights or from a policy.
+
+    Only one training runs at a time, because equal trainings share a folder.
+    """
+    with exclusive(container.home.locks / "train", "training"), container.progress.task("train", 100) as advance:
+        receipt = learning.train(
+            snapshot,
+            container.config.train,
+            start=start,
+            out_root=container.home.policies,
+            signer=container.signer,
+            verify=container.policies.check,
+            sink=NullSink(),
+            seed=container.seed,
+            provenance=container.provenance,
+            clock=container.clock,
+            on_progress=advance,
+        )
+    return container.save_receipt(receipt)
+
+
+def train_round(
+    container: Container, snapshot: SnapshotManifest, previous: TrainingReport | None, champion: str | None
+) -> TrainingReport:
+    """Train in one round of a run: start from the policy of the round before, else from the champion, if any."""
+    if previous is not None:
+        return train(container, snapshot, WarmStart(Path(previous.path), is_continuation=True))
+    if champion is not None:
+        start = WarmStart(container.policies.fetch_champion(champion), is_continuation=False)
+        return train(container, snapshot, start)
+    return train(container, snapshot, None)
+
+
+def resolve_start(container: Container, name: str) -> WarmStart | None:
+    """Return where a training run starts: ``nothing``, ``champion`` (nothing if there is none) or a policy by name.
+
+    Raises:
+        ConfigError: if no policy or several have that name.
+        IntegrityError: if the policy is not as it was sealed.
+    """
+    if name == NOTHING or (name == CHAMPION and container.policies.champion_digest() is None):
+        return None
+    path = container.policies.at(name) or Path(name)
+    if not path.is_dir():
+        raise ConfigError(
+            f"{name!r} is not a policy to start from: expected {CHAMPION}, {NOTHING}, a version such as tamiyo/2, the "
+            f"first 8 or more characters of a policy's digest, or the directory of a sealed policy"
+        )
+    container.policies.check(path)
+    return WarmStart(path, is_continuation=False)
+
+
+def validate(container: Container, training: TrainingReport, champion: str | None) -> ValidationReport:
+    """Run closed-loop trials of a policy on held-out hosts against every baseline and the champion."""
+    home, config = container.home, container.config
+    planned = reports.episodes_planned(config, home.plans, has_champion=champion is not None)
+    with container.progress.task("validate", planned) as advance:
+        report = reports.validate(
+            training,
+            None if champion is None else container.policies.fetch_champion(champion),
+            config,
+            champion_digest=champion,
+            keyring=home.keys,
+            plans=home.plans,
+            figures=home.runs / training.digest[:16] / "figures",
+            provenance=container.provenance,
+            clock=container.clock,
+            on_done=lambda episodes: advance(len(episodes.returns)),
+        )
+    return container.save_receipt(report)
+
+
+def run_trials(
+    container: Container, controllers: Sequence[str] | None = None, host_keys: Sequence[int] | None = None
+) -> TrialReport:
+    """Compare several controllers on the same hosts, paired by host.
+
+    Args:
+        container: Parts of the home.
+        controllers: Names; by default those of ``TRIAL_CONTROLLERS`` that the set and the home allow.
+        host_keys: Which hosts; by default as many test hosts as the profile says.
+
+    Raises:
+        ConfigError: if a named controller does not exist or needs a plan book that is missing or outdated.
+    """
+    world = container.config.world
+    if host_keys is None:
+        count = container.config.trial.hosts_per_family * len(host_set(world.set).families)
+        host_keys = draw_keys(world.set, Split.TEST, count)
+    chosen = select_controllers(container, controllers)
+    with container.progress.task("trials", len(host_keys) * len({*chosen.specs, "wait"})) as advance:
+        report = trials.run_trials(
+            chosen.specs,
+            identify(world.set, host_keys),
+            world,
+            container.config.trial,
+            container.config.curate.reward.basic,
+            provenance=container.provenance,
+            clock=container.clock,
+            on_done=lambda episodes: advance(len(episodes.returns)),
+            plans_digest=chosen.plans_digest,
+            without_book=chosen.without_book,
+        )
+    return container.save_receipt(report)
+
+
+def check_baselines(container: Container) -> None:
+    """Check the baselines of validation at the start of a run, because validation at its end would fail anyway.
+
+    Raises:
+        ConfigError: if the set is unknown, or its plan book is outdated, or missing where one is required.
+    """
+    set_name = container.config.world.set
+    check_set(set_name)
+    book_of(set_name, container.home.plans, is_required=container.config.gate.require_plan_book)
+
+
+def search_plans(container: Container, out: Path | None = None) -> tuple[PlanBook, Path]:
+    """Search the best fixed plans and the best rules of the heuristic on training hosts.
+
+    Returns:
+        The plan book and the file it was written to: ``out``, or else a file of this home, which takes precedence over
+        the book that Simic ships.
+    """
+    world = container.config.world
+    path = out or plan_path(world.set, container.home.plans)
+    book = search.search_plans(
+        world, container.config.curate.reward.basic, seed=container.seed, progress=container.progress
+    )
+    write_book(book, path)
+    return book, path

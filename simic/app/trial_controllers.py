@@ -1,0 +1,71 @@
+"""The controllers of a comparison, and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from simic.app.container import Container
+from simic.contracts.controllers import ControllerSpec, PlanBook
+from simic.contracts.names import CHAMPION
+from simic.trust.canonical import digest_of
+from simic.validation.baselines.plan_book import (
+    PLAN_CONTROLLERS,
+    REQUIRES_PLAN_BOOK,
+    book_of,
+    current_book,
+    spec_without_book,
+)
+
+__all__ = ["TRIAL_CONTROLLERS", "SelectedControllers", "select_controllers", "spec_in_set"]
+
+TRIAL_CONTROLLERS = ("wait", "random", "heuristic", "blind", "oracle", CHAMPION)
+"""Controllers of trials if none are named."""
+
+
+class SelectedControllers(NamedTuple):
+    """The controllers of one comparison."""
+
+    specs: dict[str, ControllerSpec]
+    """By the name of the row."""
+    plans_digest: str | None
+    """Of the plan book that some of them follow."""
+    without_book: list[str]
+    """What lacks because there is none: controllers left out, and the heuristic on its default rules."""
+
+
+def select_controllers(container: Container, controllers: Sequence[str] | None) -> SelectedControllers:
+    """Return the named controllers; by default those of ``TRIAL_CONTROLLERS`` that the set and the home allow.
+
+    Raises:
+        ConfigError: if a named controller needs a plan book that is missing, or the plan book is out of date.
+    """
+    names = list(dict.fromkeys(TRIAL_CONTROLLERS if controllers is None else controllers))
+    if controllers is None and CHAMPION in names and container.policies.champion_digest() is None:
+        names.remove(CHAMPION)
+    booked = [name for name in names if name in PLAN_CONTROLLERS]
+    book = (
+        _book(container, is_named=controllers is not None and bool(REQUIRES_PLAN_BOOK & set(names))) if booked else None
+    )
+    if booked and book is None:
+        names = [name for name in names if name not in REQUIRES_PLAN_BOOK]
+    specs: dict[str, ControllerSpec] = {}
+    for name in names:
+        spec = container.policies.spec(name, is_decisive=True)
+        spec = spec if book is not None else spec_without_book(spec)
+        specs[container.policies.label(name, spec)] = spec
+    return SelectedControllers(specs, None if book is None else digest_of(book), booked if book is None else [])
+
+
+def spec_in_set(container: Container, name: str) -> ControllerSpec:
+    """Return a deterministic controller by name; without a plan book the heuristic follows its default rules.
+
+    Raises:
+        ConfigError: as ``select_controllers`` does.
+    """
+    return next(iter(select_controllers(container, [name]).specs.values()))
+
+
+def _book(container: Container, *, is_named: bool) -> PlanBook | None:
+    set_name, plans = container.config.world.set, container.home.plans
+    return current_book(set_name, plans) if is_named else book_of(set_name, plans, is_required=False)

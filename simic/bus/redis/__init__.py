@@ -1,0 +1,1 @@
+"""The bus over Redis streams, with a spool to fall back on."""

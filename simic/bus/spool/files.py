@@ -1,0 +1,131 @@
+"""Whatever lies in a folder of the spool: what it is called as a source, and why it can be no delivery."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from simic.bus.spool.lines import COMPRESSED_SUFFIX, PLAIN_SUFFIX
+
+__all__ = ["Entrant", "free_name", "is_own_fault", "listing"]
+
+_UNFINISHED = (".tmp", ".part", ".partial", ".filepart", ".crdownload")
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+}
+_NAME_BYTES = 255
+"""Of a file's name at most, on every file system in common use."""
+_CUT_BYTES = 128
+"""Of a name's beginning that stays readable where the whole does not fit."""
+_OWN_FAULTS = frozenset(
+    {
+        errno.EACCES, errno.EBADMSG, errno.EBUSY, errno.EFBIG, errno.EINVAL, errno.EIO, errno.EISDIR, errno.ELOOP,
+        errno.ENAMETOOLONG, errno.ENODEV, errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.EOPNOTSUPP, errno.EOVERFLOW,
+        errno.EPERM, errno.ETXTBSY, errno.EUCLEAN, errno.EXDEV,
+    }
+)  # fmt: skip
+"""What one file alone can be the cause of; a full disk, say, or too many open files is no file's fault."""
+
+
+class Entrant(NamedTuple):
+    """One entry of a folder."""
+
+    name: str
+    """As the file system has it; not UTF-8 if its bytes are not."""
+    source: str
+    """The same as printable UTF-8."""
+    fault: str | None
+    """Why it cannot be read as lines; None if nothing speaks against it."""
+
+
+def listing(folder: Path, abandoned_at: float) -> list[Entrant]:
+    """Everything in the folder in the order of names, but what a producer has not finished.
+
+    Names that begin with a dot or end like those of copies in progress are unfinished; not changed since
+    ``abandoned_at`` (seconds since the epoch), they are abandoned.
+    """
+    found = []
+    for entry in os.scandir(folder):
+        try:
+            details = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # moved on by its consumer while we were looking
+        except OSError as error:
+            fault: str | None = f"it cannot be looked at: {error.strerror}"
+        else:
+            if _is_unfinished(entry.name):
+                if max(details.st_mtime, details.st_ctime) >= abandoned_at:
+                    continue
+                fault = "its name is that of a copy in progress, and it has not changed for a day"
+            else:
+                fault = _fault(entry, details.st_mode)
+        found.append(Entrant(entry.name, _readable(entry.name), fault))
+    return sorted(found)
+
+
+def free_name(name: str, *folders: Path) -> str:
+    """A name that none of the folders holds: overwriting would lose a file, and a source names one delivery only."""
+    free, number = name, 1
+    while any(os.path.lexists(folder / free) for folder in folders):
+        number += 1
+        free = _numbered(name, number)
+    return free
+
+
+def is_own_fault(error: OSError, *folders: Path) -> bool:
+    """Whether the file itself is the cause of ``error``, and not the folders it moves between."""
+    if error.errno not in _OWN_FAULTS:
+        return False
+    return all(os.access(folder, os.R_OK | os.W_OK | os.X_OK) for folder in folders)
+
+
+def _is_unfinished(name: str) -> bool:
+    return name.startswith(".") or name.endswith(_UNFINISHED)
+
+
+def _fault(entry: os.DirEntry[str], mode: int) -> str | None:
+    if not stat.S_ISREG(mode):
+        return f"expected a regular file, found {_KINDS.get(stat.S_IFMT(mode), 'something else')}"
+    if not entry.name.endswith((PLAIN_SUFFIX, COMPRESSED_SUFFIX)):
+        return f"expected a name that ends in {PLAIN_SUFFIX} or {COMPRESSED_SUFFIX}, found {_readable(entry.name)}"
+    if not os.access(entry.path, os.R_OK):
+        return f"expected permission to read it, found mode {stat.S_IMODE(mode):04o} for user {os.geteuid()}"
+    return None
+
+
+def _readable(name: str) -> str:
+    """The name itself if it is printable UTF-8, else one like it that no other name gives."""
+    if name.isprintable():  # half a surrogate pair, which stands for a byte that is not UTF-8, is not
+        return name
+    stem, suffix = _parted("".join(letter if letter.isprintable() else "_" for letter in name))
+    return f"{_cut(stem, _CUT_BYTES)}-{_digest(name)}{suffix}"
+
+
+def _numbered(name: str, number: int) -> str:
+    stem, suffix = _parted(name)
+    numbered = f"{stem}~{number}{suffix}"
+    if len(os.fsencode(numbered)) <= _NAME_BYTES:
+        return numbered
+    return f"{_cut(stem, _CUT_BYTES)}-{_digest(name)}~{number}{suffix}"
+
+
+def _parted(name: str) -> tuple[str, str]:
+    suffix = next((suffix for suffix in (COMPRESSED_SUFFIX, PLAIN_SUFFIX) if name.endswith(suffix)), "")
+    return name.removesuffix(suffix), suffix
+
+
+def _cut(text: str, size_bytes: int) -> str:
+    return text.encode()[:size_bytes].decode(errors="ignore")
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]

@@ -1,0 +1,200 @@
+"""Lines of a file in constant memory and bounded time, however long a line, however torn or packed the file."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import zstandard
+
+from simic.bus.protocol import Defect, Line
+
+__all__ = ["COMPRESSED_SUFFIX", "PLAIN_SUFFIX", "FileLimits", "read_lines"]
+
+PLAIN_SUFFIX = ".jsonl"
+COMPRESSED_SUFFIX = ".jsonl.zst"
+
+_BLOCK_BYTES = 256 * 1024
+_COMPRESSED_BLOCK_BYTES = 512
+"""A zstd block takes at least four bytes and unpacks to at most 128 KiB, so one step unpacks at most 16 MiB."""
+_MAX_WINDOW_BYTES = 8 * 1024 * 1024
+_LEAST_LINE_BYTES = 512
+"""No report is as short, so a file of so many bytes per line, blank lines and empty zstd frames counted, is none of
+reports."""
+_LEAST_LINES = 100_000
+_EMPTY_LINES = re.compile(rb"\n+")
+
+
+class FileLimits(NamedTuple):
+    """What one file may cost."""
+
+    size_bytes: int = 4096 * 1024 * 1024
+    """On disk, and unpacked."""
+    time_s: float = 3600.0
+    """From its first byte to its last, the work on its lines included."""
+
+
+class _EndError(Exception):
+    """The file gives no further lines."""
+
+    def __init__(self, defect: Defect, note: str) -> None:
+        super().__init__(note)
+        self.defect, self.note = defect, note
+
+
+def read_lines(
+    path: Path,
+    max_line_bytes: int,
+    limits: FileLimits = FileLimits(),  # noqa: B008 - a constant
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Iterator[Line]:
+    """Every line of a plain (``.jsonl``) or compressed (``.jsonl.zst``) file but blank ones.
+
+    A line longer than ``max_line_bytes`` comes out cut and flagged TOO_LONG, and its rest is skipped. Where a
+    compressed file breaks off, what could be read of the last line comes out once, flagged TORN. A file beyond
+    ``limits``, or one that changes while it is read, ends with a line flagged GIVEN_UP. Raises OSError for a file that
+    cannot be read; a symbolic link, a pipe or a device is one.
+    """
+    # A symbolic link could point anywhere and a pipe would block for ever; both are refused by the open flags.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+    with os.fdopen(descriptor, "rb") as file:
+        yield from _lines(file, path.name.endswith(COMPRESSED_SUFFIX), max_line_bytes, _Budget(limits, monotonic))
+
+
+def _lines(file: BinaryIO, is_packed: bool, max_line_bytes: int, budget: _Budget) -> Iterator[Line]:
+    found = os.fstat(file.fileno())
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    splitter = _Splitter(max_line_bytes)
+    try:
+        budget.check_file(found.st_size)
+        source = _plain(file, found.st_size)
+        with closing(_unpacked(source) if is_packed else source) as blocks:
+            for block in blocks:
+                budget.spend(len(block), splitter.number)
+                yield from splitter.feed(block)
+        if (size := os.fstat(file.fileno()).st_size) != found.st_size:
+            raise _EndError(
+                Defect.GIVEN_UP,
+                f"expected {found.st_size} bytes as when reading began, found {size}: the file was put into the spool "
+                "before it was whole",
+            )
+    except _EndError as end:
+        yield splitter.rest(end.defect, end.note)
+        return
+    last = splitter.rest(None)
+    if last.data.strip():
+        yield last
+
+
+class _Budget:
+    """Bytes, lines and seconds of one file."""
+
+    def __init__(self, limits: FileLimits, monotonic: Callable[[], float]) -> None:
+        self._limits, self._monotonic = limits, monotonic
+        self._end_s = monotonic() + limits.time_s
+        self._most_lines = max(_LEAST_LINES, limits.size_bytes // _LEAST_LINE_BYTES)
+        self._blocks = self._size_bytes = 0
+
+    def check_file(self, size_bytes: int) -> None:
+        """Raises _EndError for a file too large on disk, before a byte of it is read."""
+        if size_bytes > self._limits.size_bytes:
+            raise _EndError(
+                Defect.GIVEN_UP,
+                f"expected a file of at most {self._limits.size_bytes} bytes (ingest.max_file_mb), found {size_bytes}",
+            )
+
+    def spend(self, size_bytes: int, lines: int) -> None:
+        """Counts a block, of which an empty zstd frame is one too, before the line ``lines``; raises _EndError once a
+        limit is passed."""
+        self._size_bytes += size_bytes
+        self._blocks += 1
+        if self._size_bytes > self._limits.size_bytes:
+            told = f"expected at most {self._limits.size_bytes} bytes unpacked (ingest.max_file_mb), found more"
+        elif self._blocks + lines > self._most_lines:
+            told = f"expected at most {self._most_lines} lines in a file of ingest.max_file_mb, found more"
+        elif self._monotonic() > self._end_s:
+            told = f"expected to be done within {self._limits.time_s:g} s (ingest.max_file_s), found it unfinished"
+        else:
+            return
+        raise _EndError(Defect.GIVEN_UP, told)
+
+
+class _Splitter:
+    """Cuts a stream of blocks at line ends and holds at most one line's beginning."""
+
+    def __init__(self, max_line_bytes: int) -> None:
+        self._limit = max_line_bytes
+        self.number = 1
+        self._held = bytearray()
+        self._is_too_long = False
+
+    def feed(self, block: bytes) -> Iterator[Line]:
+        start = 0
+        while (end := block.find(b"\n", start)) >= 0:
+            if self._held or self._is_too_long:
+                self._hold(block, start, end)
+                line = self.rest(None)
+            elif end - start <= self._limit:
+                line = Line(self.number, block[start:end], None)
+            else:
+                line = Line(self.number, block[start : start + self._limit], Defect.TOO_LONG)
+            self.number += 1
+            start = end + 1
+            if line.defect is not None or line.data.strip():
+                yield line
+            elif run := _EMPTY_LINES.match(block, start):  # one step for thousands of empty lines
+                self.number += run.end() - start
+                start = run.end()
+        self._hold(block, start, len(block))
+
+    def rest(self, defect: Defect | None, note: str = "") -> Line:
+        """The line held so far; the next one starts empty."""
+        line = Line(self.number, bytes(self._held), defect or (Defect.TOO_LONG if self._is_too_long else None), note)
+        self._held.clear()
+        self._is_too_long = False
+        return line
+
+    def _hold(self, block: bytes, start: int, end: int) -> None:
+        room = self._limit - len(self._held)
+        self._is_too_long = self._is_too_long or end - start > room
+        self._held += block[start : min(end, start + room)]
+
+
+def _plain(file: BinaryIO, size_bytes: int) -> Generator[bytes, None, None]:
+    """Blocks of the first ``size_bytes``: what is added meanwhile could be added for ever."""
+    while size_bytes > 0 and (block := file.read(min(_BLOCK_BYTES, size_bytes))):
+        size_bytes -= len(block)
+        yield block
+
+
+def _unpacked(source: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
+    """Blocks of at most ``_BLOCK_BYTES`` from any number of zstd frames; raises _EndError at a broken one."""
+    decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+    frame = decoder.decompressobj()
+    is_whole = False  # not even an empty file is: there is no zstd stream without a frame
+    for packed in source:
+        start = 0
+        while start < len(packed):
+            piece = packed[start : start + _COMPRESSED_BLOCK_BYTES]
+            try:
+                data = frame.decompress(piece)
+            except zstandard.ZstdError as error:
+                raise _EndError(Defect.TORN, f"zstd cannot unpack it: {error}") from error
+            is_whole = frame.eof
+            start += len(piece) - len(frame.unused_data)
+            for offset in range(0, len(data), _BLOCK_BYTES):
+                yield data[offset : offset + _BLOCK_BYTES]
+            if frame.eof:
+                if not data:
+                    yield data  # empty frames cost time, so they are counted
+                frame = decoder.decompressobj()
+    if not is_whole:
+        raise _EndError(Defect.TORN, "expected the end of a zstd frame, found the end of the file")

@@ -1,0 +1,1 @@
+"""SQL views over a home, the queries on them and their documentation."""

@@ -1,0 +1,319 @@
+"""The catalogue: a throw-away DuckDB file of views over everything a home holds, and queries on it.
+
+Parquet files and ledgers are the truth; the catalogue is rebuilt from them in a temporary file and renamed into place
+before every query, so nobody ever waits for a writer and nothing in it can be stale.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from importlib.resources import files
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from simic.catalogue.relations import PARTS, create_relations, readable_folders
+from simic.contracts.errors import ConfigError, IntegrityError, TransientError
+from simic.lake.duck import connect, sandbox
+from simic.lake.duck_views import attach_parts, reading_parts
+from simic.lake.lake import Lake, open_lake
+from simic.runtime.files import scratch_dir
+from simic.runtime.settings import Home
+
+__all__ = [
+    "THREADS",
+    "View",
+    "answer",
+    "build_catalogue",
+    "create_views",
+    "load_views",
+    "open_catalogue",
+    "plain_value",
+    "query",
+    "stream",
+    "write_parquet",
+]
+
+
+def plain_value(value: Any) -> Any:
+    """The value as JSON has it; moments in ISO 8601, decimals as floats, what JSON lacks (NaN too) as text."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Decimal):
+        return plain_value(float(value))
+    if isinstance(value, datetime):
+        return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    if isinstance(value, Mapping):
+        return {str(key): plain_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_value(item) for item in value]
+    return str(value)
+
+
+_MEMORY_LIMIT_MB = 1024
+_BATCH_ROWS = 8192
+"""Rows of a batch and of a row group, so that memory stays small where rows are wide."""
+_BROKEN_RECEIPT = "Malformed JSON in file"
+THREADS = 2
+"""Of DuckDB, for the catalogue and for a query."""
+
+
+def build_catalogue(home: Home) -> Lake:
+    """Rebuilds the catalogue and returns the lake it shows; IntegrityError where a ledger or a manifest is damaged."""
+    try:
+        with scratch_dir(home, "catalogue-", is_plain=True) as folder:
+            return _publish(home, folder)
+    except OSError as error:
+        raise _unwritten(error) from error
+
+
+def open_catalogue(home: Home, tmp: Path) -> tuple[Lake, Path]:
+    """The lake and a catalogue of it, made in ``tmp``, where it stays if the home can only be read; raises likewise."""
+    try:
+        if os.access(home.data, os.W_OK | os.X_OK):
+            return _publish(home, tmp), home.catalogue
+        return _build(home, tmp)
+    except OSError as error:
+        raise _unwritten(error) from error
+
+
+def _publish(home: Home, tmp: Path) -> Lake:
+    lake, built = _build(home, tmp)
+    unfinished = home.tmp / f"{tmp.name}.duckdb"
+    shutil.move(built, unfinished)  # a rename, unless the folder is on another file system
+    unfinished.replace(home.catalogue)
+    return lake
+
+
+def _unwritten(error: OSError) -> TransientError:
+    return TransientError(f"cannot write the catalogue: {error.strerror or error}; check space")
+
+
+def _build(home: Home, folder: Path) -> tuple[Lake, Path]:
+    """The catalogue as a file in ``folder``, and the lake it shows."""
+    lake, built = open_lake(home), folder / home.catalogue.name
+    try:
+        with connect(built, tmp=folder, memory_limit_mb=_MEMORY_LIMIT_MB, threads=THREADS) as connection:
+            connection.execute("BEGIN")  # one commit for all, so one fsync
+            _create_views(connection, lake)
+            _write(connection)
+    except duckdb.Error as error:
+        raise IntegrityError(f"a file that the views show cannot be read: {error}") from error
+    return lake, built
+
+
+def _write(connection: duckdb.DuckDBPyConnection) -> None:
+    """Writes the file here, because closing does it too but is silent if it fails: the catalogue would be empty."""
+    try:
+        connection.execute("COMMIT")
+        connection.execute("CHECKPOINT")
+    except duckdb.OutOfMemoryException:
+        raise
+    except duckdb.Error as error:
+        raise TransientError(f"cannot write the catalogue: {error}; check space") from error
+
+
+def create_views(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
+    """Every view, over whatever the home holds; missing files mean empty views."""
+    _create_views(connection, open_lake(home))
+
+
+def _create_views(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
+    create_relations(connection, lake)
+    for view in load_views():
+        connection.execute(f'CREATE VIEW "{view.name}" AS\n{view.sql}')
+
+
+def query(home: Home, sql: str, limit: int | None = None) -> list[dict[str, Any]]:
+    """The rows of one SELECT over the views as plain JSON objects, at most ``limit`` of them; raises as ``stream``."""
+    with closing(stream(home, sql)) as rows:
+        return list(itertools.islice(rows, limit))
+
+
+def stream(home: Home, sql: str) -> Generator[dict[str, Any], None, None]:
+    """The same row by row, in memory that does not grow with their number; close it when done.
+
+    In this process, so nothing but DuckDB's own accounts bounds its memory, and nothing its time: for SQL of ours.
+    What a person asks goes through ``simic.catalogue.query_process``.
+    """
+    with scratch_dir(home, "query-", is_plain=True) as tmp:
+        lake, catalogue = open_catalogue(home, tmp)
+        yield from answer(lake, catalogue, sql, tmp, _MEMORY_LIMIT_MB)
+
+
+def answer(
+    lake: Lake,
+    catalogue: Path,
+    sql: str,
+    tmp: Path,
+    memory_mb: int,
+    on_columns: Callable[[Sequence[str]], object] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one SELECT over the views of ``catalogue``, which shows ``lake``; it spills to ``tmp``.
+
+    The query runs read-only and without access to other files or the network.
+
+    Args:
+        lake: lake that the catalogue shows.
+        catalogue: DuckDB file with the views.
+        sql: one SELECT.
+        tmp: folder for temporary files.
+        memory_mb: memory of DuckDB; it may spill eight times as much to ``tmp``.
+        on_columns: receives the names of the columns before the first row.
+
+    Raises:
+        ConfigError: SQL that is wrong or does more than read; the message is DuckDB's own.
+        IntegrityError: a file that a view reads is damaged.
+        ResourceLimitError: the query needs more memory or disk.
+        TransientError: a file was removed during the query.
+    """
+    with _sandboxed(lake, catalogue, sql, tmp, memory_mb) as connection:
+        cursor = connection.execute(sql)
+        names = _unique([column[0] for column in cursor.description or []])
+        if on_columns is not None:
+            on_columns(names)
+        for row in _rows(cursor):
+            yield dict(zip(names, map(plain_value, row), strict=True))
+
+
+def write_parquet(
+    lake: Lake, catalogue: Path, sql: str, tmp: Path, memory_mb: int, file: IO[bytes], limit: int | None = None
+) -> int:
+    """Write the rows of one SELECT, ``limit`` at most, to ``file`` as Parquet and return their number.
+
+    The arguments and errors are those of ``answer``; a column whose type Parquet lacks is a ConfigError.
+    """
+    with _sandboxed(lake, catalogue, sql, tmp, memory_mb) as connection:
+        reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
+        schema = _parquet_schema(reader.schema)
+        count = 0
+        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+            for batch in _batches(reader):
+                kept = batch if limit is None else batch.slice(0, limit - count)
+                writer.write_batch(pa.RecordBatch.from_arrays(kept.columns, schema=schema))
+                count += kept.num_rows
+                if count == limit:
+                    break
+    return count
+
+
+def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Yield the batches; an error of the query, which Arrow raises as OSError, is raised as DuckDB's own."""
+    try:
+        yield from reader
+    except (OSError, pa.ArrowException) as error:
+        kind, _, _ = str(error).partition(":")
+        kinds = {"Out of Memory Error": duckdb.OutOfMemoryException, "IO Error": duckdb.IOException}
+        raise kinds.get(kind, duckdb.Error)(str(error)) from error
+
+
+def _parquet_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with distinct names."""
+    names = _unique(schema.names)
+    for name, field in zip(names, schema, strict=True):
+        if pa.types.is_interval(field.type) or pa.types.is_union(field.type):
+            raise ConfigError(
+                f"column {name} has type {field.type}, which Parquet lacks; cast it, as in {name}::VARCHAR"
+            )
+    return pa.schema([field.with_name(name) for name, field in zip(names, schema, strict=True)])
+
+
+@contextmanager
+def _sandboxed(lake: Lake, catalogue: Path, sql: str, tmp: Path, memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield a read-only connection after a check that ``sql`` is one SELECT; errors are those of ``answer``."""
+    _refuse_other_than_text(sql)
+    folders = readable_folders(lake.home)
+    try:
+        with (
+            sandbox(catalogue, readable=folders, tmp=tmp, memory_limit_mb=memory_mb, threads=THREADS) as connection,
+            reading_parts(lake),
+        ):
+            attach_parts(connection, PARTS, lake)
+            _refuse_other_than_select(connection, sql)
+            yield connection
+    except duckdb.IOException as error:
+        raise TransientError(f"a file was removed while the query read it: {error}; try again") from error
+    except duckdb.Error as error:
+        if _BROKEN_RECEIPT in str(error):
+            raise IntegrityError(f"a file that the views show cannot be read: {error}") from error
+        raise ConfigError(f"the query failed: {error}") from error
+
+
+def _refuse_other_than_text(sql: str) -> None:
+    """Python holds bytes of the command line that are no UTF-8 as characters that are none."""
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        where = f"character {error.start + 1} of {len(sql)}"
+        raise ConfigError(f"the query is not UTF-8: {where} stands for a byte that is no text") from error
+
+
+def _refuse_other_than_select(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    statements = connection.extract_statements(sql)
+    kinds = [statement.type for statement in statements]
+    if kinds != [duckdb.StatementType.SELECT]:
+        found = ", ".join(kind.name for kind in kinds) or "nothing"
+        raise ConfigError(f"expected one SELECT (or FROM, DESCRIBE, SHOW, SUMMARIZE), found {found}")
+
+
+def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    while batch := cursor.fetchmany(1024):
+        yield from batch
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """``a, a`` becomes ``a, a_1``: every column stays visible."""
+    unique: list[str] = []
+    for name in names:
+        free, number = name, 0
+        while free in unique:
+            number += 1
+            free = f"{name}_{number}"
+        unique.append(free)
+    return unique
+
+
+_FILE = re.compile(r"\d{2}_([a-z_]+)\.sql")
+_HEADER = re.compile(r"-- (grain|key|inputs): (.+)")
+_COLUMN = re.compile(r"-- column (\w+): (.+)")
+
+
+class View(NamedTuple):
+    """One SQL file."""
+
+    name: str
+    meaning: str
+    grain: str
+    key: str
+    columns: dict[str, str]
+    """Meaning by column; empty where the columns are those of the contract."""
+    sql: str
+
+
+def load_views() -> list[View]:
+    """All views, in an order in which each uses only earlier ones."""
+    entries = sorted(files("simic.catalogue").joinpath("views").iterdir(), key=lambda entry: entry.name)
+    return [_parse(match[1], entry.read_text("utf-8")) for entry in entries if (match := _FILE.fullmatch(entry.name))]
+
+
+def _parse(name: str, sql: str) -> View:
+    comments = [line for line in sql.splitlines() if line.startswith("--")]
+    facts = {match[1]: match[2] for line in comments if (match := _HEADER.fullmatch(line))}
+    columns = {match[1]: match[2] for line in comments if (match := _COLUMN.fullmatch(line))}
+    meaning = " ".join(line[3:] for line in comments if not _HEADER.fullmatch(line) and not _COLUMN.fullmatch(line))
+    return View(name, meaning, facts["grain"], facts["key"], columns, sql)

@@ -1,0 +1,91 @@
+-- The result of every controller in every judgement and every `simic trials`, over all hosts and within each family.
+-- The seals of the receipts are not checked here; `simic doctor --deep` checks them.
+-- grain: one controller over all hosts, or over those of one family, in one trial report
+-- key: receipt, controller, family
+-- inputs: internal.trial_reports
+-- column receipt: Receipt of the trials, below data/receipts.
+-- column stage: validate for the judgement of a candidate, trials for `simic trials`.
+-- column policy: Digest of the candidate; null for `simic trials`.
+-- column champion: Digest of the champion at that time; null without one and for `simic trials`.
+-- column snapshot: Digest of the snapshot that the candidate learned from; null for `simic trials`.
+-- column set: The set of hosts.
+-- column family: The family of the hosts; null for the row over all hosts.
+-- column controller: Name of the controller; candidate and champion are policies.
+-- column episodes: Number of hosts.
+-- column mean_return: Mean return of an episode, in points of the basic reward family.
+-- column over_wait: Mean paired difference to the return of wait on the same hosts, in points; null for wait and for a single host.
+-- column over_wait_lower: Lower bound of its bootstrap interval, in points.
+-- column over_wait_upper: Upper bound of its bootstrap interval, in points.
+-- column confidence: Confidence level of the interval, 0.5 to 1.
+-- column test_accuracy: Mean test accuracy of the network kept, 0 to 1.
+-- column validation_accuracy: Mean validation accuracy of the network kept, 0 to 1.
+-- column committed_parameters: Mean number of parameters in fossilised seeds.
+-- column illegal_actions: Decisions that the masks forbid; null for the rows by family.
+-- column governor_events: Episodes that the governor ended; null for the rows by family.
+-- column seed: Root seed.
+-- column code_version: Version of the code that ran the trials.
+-- column finished_at: Time at which the trials ended.
+WITH controllers AS (
+    SELECT
+        * EXCLUDE (controllers),
+        unnest(controllers) AS tried
+    FROM internal.trial_reports
+),
+
+families AS (
+    SELECT
+        *,
+        unnest(map_entries(tried.by_family)) AS entry
+    FROM controllers
+),
+
+results AS (
+    SELECT
+        *,
+        NULL::VARCHAR AS family,
+        tried.episodes AS episodes,
+        tried.mean_return AS mean_return,
+        tried.over_wait AS difference,
+        tried.test_accuracy AS test_accuracy,
+        tried.validation_accuracy AS validation_accuracy,
+        tried.committed_parameters AS committed_parameters,
+        tried.illegal_actions AS illegal_actions,
+        tried.governor_events AS governor_events
+    FROM controllers
+    UNION ALL BY NAME
+    SELECT
+        * EXCLUDE (entry),
+        entry.key AS family,
+        entry.value.episodes AS episodes,
+        entry.value.mean_return AS mean_return,
+        entry.value.over_wait AS difference,
+        entry.value.test_accuracy AS test_accuracy,
+        entry.value.validation_accuracy AS validation_accuracy,
+        entry.value.committed_parameters AS committed_parameters
+    FROM families
+)
+
+SELECT
+    receipt,
+    stage,
+    policy,
+    champion,
+    "snapshot",
+    "set",
+    family,
+    tried.controller AS controller,
+    episodes,
+    mean_return,
+    difference.mean AS over_wait,
+    difference.lower AS over_wait_lower,
+    difference.upper AS over_wait_upper,
+    difference.confidence AS confidence,
+    test_accuracy,
+    validation_accuracy,
+    committed_parameters,
+    illegal_actions,
+    governor_events,
+    seed,
+    code_version,
+    finished_at
+FROM results

@@ -1,0 +1,58 @@
+-- The result of every controller on every host, in every judgement and every `simic trials`.
+-- grain: one host under one controller in one trial report
+-- key: receipt, controller, host_key
+-- inputs: internal.trial_reports
+-- column receipt: Receipt of the trials, below data/receipts.
+-- column stage: validate for the judgement of a candidate, trials for `simic trials`.
+-- column policy: Digest of the candidate; null for `simic trials`.
+-- column champion: Digest of the champion at that time; null without one and for `simic trials`.
+-- column set: The set of hosts.
+-- column family: The family of the host.
+-- column host_key: Key of the host: fixes its data, weights and noise.
+-- column controller: Name of the controller; candidate and champion are policies.
+-- column episode_return: Undiscounted sum of the rewards of the episode, in points of the basic reward family.
+-- column over_wait: Difference to the return of wait on the same host, in points; 0 for wait itself.
+-- column test_accuracy: Test accuracy of the network kept, 0 to 1.
+-- column finished_at: Time at which the trials ended.
+WITH controllers AS (
+    SELECT
+        * EXCLUDE (controllers),
+        unnest(controllers) AS tried
+    FROM internal.trial_reports
+),
+
+hosts AS (
+    SELECT
+        *,
+        unnest(generate_series(1, len(host_keys))) AS position
+    FROM controllers
+),
+
+results AS (
+    SELECT
+        *,
+        tried.controller AS controller,
+        host_keys[position] AS host_key,
+        tried.returns[position] AS episode_return
+    FROM hosts
+)
+
+SELECT
+    results.receipt,
+    results.stage,
+    results.policy,
+    results.champion,
+    results."set",
+    results.families[results.position] AS family,
+    results.host_key,
+    results.controller,
+    results.episode_return,
+    results.episode_return - waited.episode_return AS over_wait,
+    results.tried.test_accuracies[results.position] AS test_accuracy,
+    results.finished_at
+FROM results
+LEFT JOIN results AS waited
+    ON
+        results.receipt = waited.receipt
+        AND results.host_key = waited.host_key
+        AND waited.controller = 'wait'

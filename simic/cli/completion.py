@@ -1,0 +1,120 @@
+"""Names that a shell completes after TAB: controllers, policies, snapshots, sets and profiles.
+
+Nothing here opens the registry, loads torch or MLflow, or makes a directory: a shell asks at every TAB, in any folder.
+A broken file completes to nothing, for an error would land in the middle of somebody's command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from simic.contracts.controllers import CONTROLLER_ORDER
+from simic.contracts.errors import ConfigError
+from simic.contracts.names import CANDIDATE, CHAMPION, MODEL_NAME
+from simic.controllers.plugins import CONTROLLERS
+from simic.hosts.host_sets import SETS
+from simic.hosts.plugins import family_names
+from simic.ledgers import CANDIDATES_LEDGER
+from simic.runtime.settings import Home, profile_names, resolve_home
+
+__all__ = ["NAMED", "controller_list", "controllers", "policies", "profiles", "sets", "snapshots", "starts"]
+
+_NOT_NAMED = frozenset({"schedule", "learned", CHAMPION, CANDIDATE})
+NAMED = tuple(name for name in dict.fromkeys([*CONTROLLER_ORDER, *CONTROLLERS.names()]) if name not in _NOT_NAMED)
+"""Controllers that need no parameter, installed ones last."""
+_FOLDER = re.compile(r"[0-9a-f]{16,64}")
+SHOWN = 12
+"""Characters of a digest that are offered; every verb takes 8 or more."""
+MOST_BYTES = 4 * 1024 * 1024
+"""Of a ledger that is read for version numbers; a longer one offers the newest lines."""
+
+
+def profiles(incomplete: str) -> list[str]:
+    """The shipped recipes."""
+    return _fitting(profile_names(), incomplete)
+
+
+def sets(incomplete: str) -> list[str]:
+    """Shipped sets and families, installed ones among them."""
+    return _fitting([*SETS, *family_names()], incomplete)
+
+
+def controllers(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Controllers, then the policies of this home."""
+    return _fitting([*NAMED, CHAMPION, *_policies(_home(ctx))], incomplete)
+
+
+def controller_list(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Likewise, for the last of several names with commas between."""
+    before, comma, last = incomplete.rpartition(",")
+    taken = set(before.split(","))
+    return [f"{before}{comma}{name}" for name in controllers(ctx, last) if name not in taken]
+
+
+def policies(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The champion, then every policy of this home by version and digest."""
+    return _fitting([CHAMPION, *_policies(_home(ctx))], incomplete)
+
+
+def starts(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the names that a training run may start from."""
+    return [*_fitting(["nothing"], incomplete), *policies(ctx, incomplete)]
+
+
+def snapshots(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The beginnings of the digests of this home's snapshots."""
+    home = _home(ctx)
+    return [] if home is None else _fitting(_digests(home.snapshots), incomplete)
+
+
+def _fitting(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def _home(ctx: typer.Context) -> Home | None:
+    """The home of this command line, named before or after the verb; None where none can be had."""
+    place: Any = ctx  # its parents are contexts of Click
+    while place is not None and place.params.get("home") is None:
+        place = place.parent
+    try:
+        return resolve_home() if place is None else Home(Path(place.params["home"]))
+    except ConfigError:
+        return None
+
+
+def _policies(home: Home | None) -> list[str]:
+    return [] if home is None else [*_versions(home), *_digests(home.policies)]
+
+
+def _versions(home: Home) -> list[str]:
+    """From the ledger of candidates, newest first; lines that are no record are passed over."""
+    try:
+        with (home.ledger / CANDIDATES_LEDGER).open("rb") as source:
+            source.seek(max(0, os.fstat(source.fileno()).st_size - MOST_BYTES))
+            lines = source.read(MOST_BYTES).splitlines()
+    except OSError:
+        return []
+    return [f"{MODEL_NAME}/{number}" for line in reversed(lines) if (number := _number(line)) is not None]
+
+
+def _number(line: bytes) -> int | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    number = record.get("number") if isinstance(record, dict) else None
+    return number if isinstance(number, int) else None
+
+
+def _digests(folder: Path) -> list[str]:
+    try:
+        return sorted(path.name[:SHOWN] for path in folder.iterdir() if _FOLDER.fullmatch(path.name))
+    except OSError:
+        return []

@@ -1,0 +1,189 @@
+"""Terminal output, errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from pydantic import BaseModel
+from rich.console import Console
+from rich.text import Text
+
+from simic.contracts.errors import ConfigError, SimicError
+from simic.runtime.files import disk_full_as_transient, exhausted_limits_as_terminal
+
+__all__ = [
+    "DEBUG_VARIABLE",
+    "EXIT_CODES",
+    "cell",
+    "emit",
+    "errors_become_exit_codes",
+    "leave_on_interrupt",
+    "megabytes",
+    "parse_overrides",
+    "short",
+    "stderr",
+    "stdout",
+    "stream_rows",
+    "visible",
+]
+
+SHORT = 12
+"""Characters of a digest that people are shown; a verb that takes a digest takes its beginning too."""
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+def short(text: str) -> str:
+    """The beginning of a digest, of which ``--json`` has all; anything else as it is."""
+    return text[:SHORT] if _DIGEST.fullmatch(text) else text
+
+
+def megabytes(size_bytes: int) -> str:
+    """A size in millions of bytes, the one unit in which people are shown sizes."""
+    return f"{size_bytes / 1e6:,.2f}"
+
+
+def visible(text: str) -> str:
+    """``text`` with escapes for what a terminal would obey or hide; line ends and tabs stay.
+
+    Data come from strangers: an escape sequence could rename the window, a mark of direction could turn text around.
+    """
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def cell(value: object) -> Text:
+    """A value in a table: never markup, and blank where there is none."""
+    return Text("" if value is None else visible(str(value)))
+
+
+def _visible(character: str) -> str:
+    if character.isprintable() or character in "\n\t":
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+DEBUG_VARIABLE = "SIMIC_DEBUG"
+"""Set to show tracebacks instead of one-line messages."""
+
+EXIT_CODES = (
+    "Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 rejected by the gate (the champion stays), "
+    "4 transient (a lock, bus or store is busy: try again), 5 doctor found problems (after --repair: "
+    "problems remain), 130 interrupted, 141 output pipe closed (as in: simic ... | head)."
+)
+
+INTERRUPTED = 130
+SHOW_CURSOR = "\x1b[?25h"
+PLAIN_WIDTH = 140
+_RAW_IN_JSON = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
+"""Control characters and line ends that JSON may hold as they are, and a terminal or a reader of lines obeys."""
+
+
+def stdout() -> Console:
+    """For results; made on demand so that redirected streams are respected, and wide where nobody's screen is.
+
+    Brackets are text, not markup: they occur in paths and in what strangers report.
+    """
+    return Console(soft_wrap=True, highlight=False, markup=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+
+
+def stderr() -> Console:
+    """For progress, remarks and errors."""
+    return Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+
+
+def emit(
+    result: BaseModel | Mapping[str, Any] | Sequence[Any], as_json: bool, human: Callable[[Console], None]
+) -> None:
+    """Either the result as JSON and nothing else, or its rendering for people, on stdout."""
+    if not as_json:
+        human(stdout())
+        return
+    text = result.model_dump_json(indent=2) if isinstance(result, BaseModel) else _json(result, indent=2)
+    sys.stdout.write(text.translate(_RAW_IN_JSON) + "\n")
+    sys.stdout.flush()
+
+
+def stream_rows(rows: Iterable[Mapping[str, Any]]) -> None:
+    """One JSON array on stdout, a row a line, written as rows come: memory does not grow with their number.
+
+    Rows that end with an error leave the array unfinished, which no reader of JSON takes for whole.
+    """
+    between = "[\n  "
+    for row in rows:
+        sys.stdout.write(between + _json(row).translate(_RAW_IN_JSON))
+        between = ",\n  "
+    sys.stdout.write("\n]\n" if between.startswith(",") else "[]\n")
+    sys.stdout.flush()
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, indent=indent, allow_nan=False)
+
+
+def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
+    """``section.key=value`` pairs as a flat mapping; values are JSON, or text where they are not."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise ConfigError(f"--override expects section.key=value, found {pair!r}")
+        try:
+            found[name.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name.strip()] = value
+        if "\\u0000" in json.dumps(found[name.strip()]):
+            raise ConfigError(f"--override {name.strip()}: a value may not hold the character NUL")
+    return found
+
+
+def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """An error nobody foresaw: one clear line, and how to see more."""
+    if os.environ.get(DEBUG_VARIABLE):
+        sys.__excepthook__(kind, error, trace)
+        return
+    origin = trace
+    while origin is not None and origin.tb_next is not None:
+        origin = origin.tb_next
+    where = f" ({origin.tb_frame.f_code.co_filename}:{origin.tb_lineno})" if origin is not None else ""
+    stderr().print(Text.assemble(("failed", "bold red"), f": {kind.__name__}: {visible(str(error))}{where}"))
+    stderr().print("`simic --debug ...` shows the traceback.")
+
+
+def leave_on_interrupt(message: str) -> None:
+    """From now on Ctrl-C ends this process at once, as a kill would, with ``message`` on stderr.
+
+    For work that survives a kill and whose libraries do not take an interrupt well: Prefect would go on for minutes
+    trying to tell a server that the same Ctrl-C has ended.
+    """
+
+    def leave(_signal: int, _frame: object) -> None:
+        shown = SHOW_CURSOR if sys.stderr.isatty() else ""  # spinners and bars hide it
+        os.write(sys.stderr.fileno(), f"{shown}\n{message}\n".encode())
+        os._exit(INTERRUPTED)
+
+    signal.signal(signal.SIGINT, leave)
+
+
+@contextmanager
+def errors_become_exit_codes() -> Iterator[None]:
+    """Every error of the tree ends the process with its own code and one message on stderr."""
+    sys.excepthook = _report_bug
+    try:
+        with exhausted_limits_as_terminal(), disk_full_as_transient():
+            yield
+    except SimicError as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            stderr().print_exception()
+        stderr().print(Text.assemble((type(error).__name__, "bold red"), f": {visible(str(error))}"))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        stderr().print("interrupted")
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,129 @@
+"""``simic promote``, ``publish``, ``rollback`` and ``verify``: the registry and the champion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simic.cli import completion
+from simic.cli.console import EXIT_CODES, emit, short
+from simic.cli.options import POLICY_NAMES, AsJson, Overrides, ProfileName, Seed, open_container
+from simic.cli.tables import decision_table, receipt_lines
+from simic.contracts.errors import GateRejectedError, SimicError
+from simic.contracts.names import CHAMPION_REFERENCE
+from simic.runtime.settings import HomeUse
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from simic.contracts.receipts import PublicationReceipt
+
+__all__ = ["add_to"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    for verb in (promote, publish, rollback, verify):
+        app.command(verb.__name__, epilog=EXIT_CODES)(verb)
+
+
+def promote(
+    validation: Annotated[Path | None, typer.Option(help="Receipt of validate; default: the newest.")] = None,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge a validated policy, register it, and make it the champion if it passes the gate.
+
+    If the gate rejects it, the exit code is 3, and --json prints the decision of the gate.
+    """
+    from simic.app import promotion
+    from simic.validation.gate import rejection_message
+
+    container = open_container(profile, seed, override)
+    report = promotion.resolve_validation(container, validation)
+    decision = promotion.decide(container, report)
+    candidate = promotion.record(container, report, decision)
+    if not decision.accepted:
+        emit(decision, as_json, lambda console: console.print(decision_table(decision)))
+        raise GateRejectedError(rejection_message(decision))
+    version = promotion.promote(container, candidate, report, decision)
+    emit(version, as_json, lambda console: console.print(decision_table(decision), receipt_lines(version)))
+
+
+def publish(
+    profile: ProfileName = "default", seed: Seed = 0, override: Overrides = None, as_json: AsJson = False
+) -> None:
+    """Put a signed update about the champion on the bus, once per version and target.
+
+    Journal, gate decision, registry and every byte of the policy must agree; otherwise nothing is signed.
+    """
+    from simic.app import promotion
+
+    receipt = promotion.publish_champion(open_container(profile, seed, override))
+    emit(receipt, as_json, lambda console: _show_publication(console, receipt))
+
+
+def _show_publication(console: Console, receipt: PublicationReceipt) -> None:
+    console.print(receipt_lines(receipt))
+    if not receipt.delivered:
+        told = f"{receipt.update.issued_at:%Y-%m-%d %H:%M} UTC"
+        console.print(f"This version was published on {told}; nothing was sent again.")
+
+
+def rollback(
+    reason: Annotated[str, typer.Option(help="Reason; kept in the journal.")],
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Restore the previous champion and publish it.
+
+    The journal of promotions decides which one that is, whatever the state of MLflow or of the present champion. If the
+    bus is unavailable, the exit code is 4, the update waits in data/outbox for `simic publish`, and --json has null for
+    the publication.
+    """
+    from simic.app import promotion
+
+    container = open_container(profile, seed)
+    version = promotion.roll_back(container, reason)
+    failure: SimicError | None = None
+    try:
+        publication = promotion.publish_champion(container)
+    except SimicError as error:
+        publication, failure = None, error
+    told = version.model_dump(mode="json")
+    told["publication"] = None if publication is None else publication.model_dump(mode="json")
+
+    def show(console: Console) -> None:
+        console.print(receipt_lines(version))
+        if publication is not None:
+            console.print(receipt_lines(publication))
+
+    emit(told, as_json, show)
+    if failure is not None:
+        raise type(failure)(
+            f"version {version.semantic_version} ({version.reference}) is champion again, but was not published: "
+            f"{failure}. Do not roll back again; `simic publish` publishes it"
+        ) from failure
+
+
+def verify(
+    reference: Annotated[
+        str, typer.Argument(help=f"{CHAMPION_REFERENCE}, {POLICY_NAMES}.", autocompletion=completion.policies)
+    ] = CHAMPION_REFERENCE,
+    as_json: AsJson = False,
+) -> None:
+    """Check digest and signature of a policy, byte by byte; exit code 1 if anything differs.
+
+    A registered policy must also match the journal of promotions and the ledger of candidates.
+    """
+    from simic.app import promotion
+
+    found = promotion.verify(open_container(use=HomeUse.LOOK), reference)
+    facts = {"reference": reference, "digest": found.digest, "key_id": found.key_id, "ok": True}
+    line = f"ok: {reference} is {short(found.digest)}, signed by {found.key_id}"
+    emit(facts, as_json, lambda console: console.print(line, markup=False))

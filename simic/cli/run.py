@@ -1,0 +1,154 @@
+"""``simic run`` and ``simic nightly``: the whole loop, in this process or on the worker of `simic up`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from simic.cli.console import EXIT_CODES, emit, leave_on_interrupt, parse_overrides, short, stderr
+from simic.cli.options import AsJson, Overrides, ProfileName, Seed, show_progress
+from simic.cli.services.environment import prefect_environment, with_signing_key
+from simic.cli.services.ephemeral import EphemeralServer
+from simic.cli.services.login import load_login
+from simic.cli.services.nightly import raise_for_state, run_deployment
+from simic.cli.services.stack import healthy_api, ui_links
+from simic.contracts.errors import GateRejectedError
+from simic.contracts.receipts import RunReceipt
+from simic.runtime.clock import utc_now
+from simic.runtime.settings import Home, HomeUse, load_profile, resolve_home
+from simic.runtime.telemetry import configure_logging
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["add_to"]
+
+FLOW = "simic"
+NIGHTLY_CODES = (
+    "Exit codes: 0 completed and promoted, 1 failed, crashed or cancelled, 2 usage or configuration, 3 rejected by the "
+    "gate (the champion stays), 4 try again: the services of `simic up` are not running, another run is active or the "
+    "failure was transient, 130 interrupted (the run itself goes on)."
+)
+QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"}
+"""In process, progress bars and our own messages tell the story; the run's log still has everything."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command("run", epilog=EXIT_CODES)(run)
+    app.command("nightly", epilog=NIGHTLY_CODES)(nightly)
+
+
+def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = None, as_json: AsJson = False) -> None:
+    """Run all stages: collect, ingest, curate, train (in rounds on its own episodes), validate, gate, promote, publish.
+
+    The first run trains from scratch. Later runs start from the champion and replace it only if the gate finds the new
+    policy better. The same command continues a run that was killed, after its last finished stage.
+    """
+    from simic.app.sets import check_set
+    from simic.validation.gate import rejection_message
+
+    overrides = parse_overrides(override or ())
+    check_set(load_profile(profile, overrides).world.set)
+    home = resolve_home()
+    with _working("loading the flow and starting Prefect's server"):
+        leave_on_interrupt("interrupted; the same command continues after the last finished stage")
+        flow = _load_flow(home)
+    receipt = flow(profile=profile, seed=seed, overrides=overrides, progress=show_progress())
+    emit(receipt, as_json, lambda console: _show(console, receipt, home))
+    if not receipt.decision.accepted:
+        raise GateRejectedError(rejection_message(receipt.decision))
+
+
+def nightly(
+    deployment: Annotated[
+        str, typer.Option("--deployment", help="A deployment of prefect.yaml: nightly or offline.")
+    ] = "nightly",
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="Profile of the run; default: that of the deployment.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Seed of the run; default: that of the deployment.")
+    ] = None,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a run of a deployment on the worker of `simic up` and wait for its result.
+
+    Unlike `prefect deployment run simic/nightly --watch` it fails at once if no worker is running, and its exit code
+    distinguishes a rejection from a failure. Ctrl-C ends the wait, not the run.
+    """
+    home = resolve_home()
+    home.require()
+    given = {"profile": profile, "seed": seed, "overrides": parse_overrides(override) if override else None}
+    parameters = {name: value for name, value in given.items() if value is not None}
+    result = run_deployment(home, f"{FLOW}/{deployment}", parameters, stderr().print)
+    emit(result, as_json, lambda console: console.print(f"{result.name}: {result.state_name}. {result.message}"))
+    raise_for_state(result)
+
+
+@contextmanager
+def _working(message: str) -> Iterator[None]:
+    """Show a spinner on stderr, or print one line if stderr is no terminal."""
+    console = stderr()
+    if not console.is_terminal:
+        console.print(message)
+        yield
+        return
+    with console.status(message):
+        yield
+
+
+def _load_flow(home: Home) -> Callable[..., RunReceipt]:
+    """Return the flow's function, connected to the server of `simic up` or to one for this command."""
+    from simic.app.home_location import open_home
+
+    open_home(home, HomeUse.MAKE, utc_now)
+    configure_logging("WARNING")
+    api, server = healthy_api(home), None
+    if api is not None:
+        environment = prefect_environment(home, api, load_login(home))
+    else:
+        server = EphemeralServer(home)
+        environment = prefect_environment(home, server.api_url, server.login)
+    flow = _import_flow(with_signing_key(environment | ui_links(home)))
+    if server is not None:
+        server.await_ready()
+    return flow
+
+
+def _import_flow(environment: dict[str, str]) -> Callable[..., RunReceipt]:
+    """Import the flow after its environment is set, because Prefect reads its settings on import."""
+    os.environ.clear()
+    os.environ.update(QUIET | environment)
+    from flows.retrain import run as run_flow
+
+    return run_flow
+
+
+def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
+    from simic.cli.tables import decision_table, proof_table
+
+    console.print(proof_table(receipt.validation))
+    console.print(decision_table(receipt.decision))
+    if receipt.version is not None:
+        console.print(
+            f"Promoted: models:/{receipt.version.name}@champion is version {receipt.version.semantic_version} "
+            f"({short(receipt.version.digest)})",
+            highlight=False,
+        )
+    else:
+        console.print("Rejected: the champion stays.")
+    console.print(f"Policy: {receipt.trainings[-1].path}")
+    for name, path in sorted(receipt.validation.figures.items()):
+        console.print(f"Figure {name}: {path}")
+    console.print(
+        "Details: `make ui` or `simic ui` opens MLflow; `simic sql 'SELECT * FROM policies'` lists all policies.",
+        highlight=False,
+    )
+    stderr().print(f"home: {home.root}")

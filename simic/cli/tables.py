@@ -1,0 +1,310 @@
+"""Receipts and reports as tables on a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Column, Table
+from rich.text import Text
+
+from simic.cli.console import cell, megabytes, short, visible
+from simic.contracts.receipts import GateDecision, Receipt, TrialReport, ValidationReport, Verdict
+from simic.contracts.snapshots import (
+    Change,
+    EpisodeCounts,
+    PolicyStatus,
+    RowCounts,
+    SnapshotCheck,
+    SnapshotDifference,
+    SnapshotList,
+    SnapshotPruning,
+    SnapshotSummary,
+)
+from simic.validation import table as proof
+from simic.validation.baselines.plan_book import lacks_book, missing_book_message
+
+__all__ = [
+    "check_table",
+    "decision_table",
+    "difference_view",
+    "family_table",
+    "list_table",
+    "proof_table",
+    "pruning_table",
+    "receipt_lines",
+    "rows_table",
+    "trial_table",
+]
+
+COMMON = frozenset({"schema_version", "code_version", "config_digest", "seed", "started_at", "finished_at", "stage"})
+MOST_ITEMS = 8
+_UNBOUNDED = 1000
+"""Characters no table needs."""
+_NARROW = {"test accuracy": "test\nacc.", "parameters": "para-\nmeters"}
+"""Headers that fit a column of numbers in two lines."""
+_STATUS = {
+    PolicyStatus.CHAMPION: "champion",
+    PolicyStatus.FORMER: "former champion",
+    PolicyStatus.ACCEPTED: "accepted",
+    PolicyStatus.REJECTED: "rejected",
+    PolicyStatus.UNJUDGED: "not judged by the gate",
+}
+VERDICT_STYLES = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.MISSING: "bold yellow"}
+
+
+def trial_table(report: TrialReport, title: str | None = None) -> RenderableType:
+    """Every controller on the same hosts, paired by host; families leave for the table by family if space is short."""
+    title = title or f"{len(report.host_keys)} hosts of set {report.set}, paired by host"
+    text = proof.render_table(report)
+    caption = missing_book_message(report.set, report.without_book)
+    short = proof.without_families(text, report)
+    layouts = [
+        _numbers_table(text, title, names=1),
+        _numbers_table(short, title, names=1),
+        _numbers_table(short, title, names=1, is_narrow=True),
+    ]
+    notes = [f"{caption}."] if caption else []
+    if not proof.has_intervals(report):
+        notes.append("[-]: no interval, because each family has only one host; give 2 or more hosts per family.")
+    return Group(_Fitting(layouts), *map(Text, notes))
+
+
+def family_table(report: TrialReport) -> RenderableType:
+    """Return the results within each family; a family of one host has no difference to wait, and the note says so."""
+    text, title = proof.render_families(report), "By family, paired by host"
+    table = _Fitting([_numbers_table(text, title, names=2), _numbers_table(text, title, names=2, is_narrow=True)])
+    single = sorted({name for row in report.controllers for name, own in row.by_family.items() if own.episodes == 1})
+    if not single:
+        return table
+    return Group(
+        table, Text(f"-: no difference to wait and no interval for families of one host: {', '.join(single)}.")
+    )
+
+
+def _numbers_table(text: proof.Table, title: str, names: int, *, is_narrow: bool = False) -> Table:
+    """``names`` columns of names, then numbers, which are never cut: short of space names go on in a second line."""
+    padding = (0, 0, 0, 0) if is_narrow else (0, 1, 0, 0)
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=padding, pad_edge=False)
+    for header in text.header[:names]:
+        table.add_column(header, overflow="fold")
+    for index, name in enumerate(text.header[names:], names):
+        header = _NARROW.get(name, name) if is_narrow else name
+        widest = max(map(len, [*header.split(), *(row[index] for row in text.rows)]))
+        table.add_column(header, justify="right", min_width=widest)
+    for row in text.rows:
+        table.add_row(*map(cell, row))
+    return table
+
+
+class _Fitting:
+    """The first of several tables that fits the screen; if none does, the last at the least width it can have."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self._tables = tables
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = [Measurement.get(console, options.update(width=_UNBOUNDED), table) for table in self._tables]
+        for table, width in zip(self._tables, widths, strict=True):
+            if width.maximum <= options.max_width:
+                yield from console.render(table, options)
+                return
+        needed = max(widths[-1].minimum, options.max_width)
+        yield from console.render(self._tables[-1], options.update(width=needed))
+
+
+def proof_table(report: ValidationReport) -> RenderableType:
+    """The candidate and its rivals on held-out hosts."""
+    return trial_table(
+        report.trials, f"Validation: {len(report.trials.host_keys)} held-out hosts, return in points, paired by host"
+    )
+
+
+def decision_table(decision: GateDecision) -> Table:
+    """Every criterion with value, bound and verdict."""
+    outcome = "accepted" if decision.accepted else "rejected"
+    outcome += ", judged without a plan book" if lacks_book(decision) else ""
+    table = Table(
+        "criterion",
+        *(Column(name, no_wrap=True) for name in ("value", "bound", "verdict")),
+        "evidence",
+        title=f"Gate: {outcome}",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    for line in decision.criteria:
+        table.add_row(
+            line.name,
+            "missing" if line.value is None else f"{line.value:.4g}",
+            f"{line.comparison} {line.bound:.4g}",
+            Text(line.verdict.value, style=VERDICT_STYLES[line.verdict]),
+            cell(line.evidence),
+        )
+    return table
+
+
+def receipt_lines(receipt: Receipt) -> Table:
+    """Names and values of a receipt, without what all receipts have in common."""
+    table = Table(show_header=False, box=None, pad_edge=False, highlight=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in receipt.model_dump(mode="json").items():
+        if name not in COMMON:
+            table.add_row(name.replace("_", " "), cell(_brief(value)))
+    seconds = (receipt.finished_at - receipt.started_at).total_seconds()
+    table.add_row("took", f"{seconds:.1f} s")
+    return table
+
+
+def rows_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The answer to a query."""
+    table = Table(*(Column(cell(name)) for name in (rows[0] if rows else ())), box=SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*map(cell, row.values()))
+    return table
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, dict):
+        return _joined(f"{name} {_brief(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return _joined(_brief(item) for item in value)
+    return f"{value:.4g}" if isinstance(value, float) else "-" if value is None else short(str(value))
+
+
+def _joined(items: Iterable[str]) -> str:
+    found = list(items)
+    more = f", and {len(found) - MOST_ITEMS} more" if len(found) > MOST_ITEMS else ""
+    return (", ".join(found[:MOST_ITEMS]) + more) or "none"
+
+
+def list_table(found: SnapshotList) -> RenderableType:
+    """One line per snapshot; the unreadable ones below."""
+    if not found.snapshots and not found.unreadable:
+        return Text("no snapshots; `simic curate` makes one")
+    table = _table(
+        "snapshot", "made", "rows", "train", "valid.", "test", "reward", "gamma", "MB", "holds MB", "pinned", "used by"
+    )
+    for summary in found.snapshots:
+        episodes = [str(summary.episodes.get(split, 0)) for split in ("train", "validation", "test")]
+        table.add_row(
+            short(summary.digest),
+            f"{summary.made_at:%Y-%m-%d %H:%M}",
+            f"{summary.rows:,}",
+            *episodes,
+            summary.reward_family,
+            f"{summary.gamma:g}",
+            megabytes(summary.size_bytes),
+            megabytes(summary.held_bytes),
+            cell((summary.pinned_because or "yes") if summary.is_pinned else None),
+            _users(summary),
+        )
+    broken = [Text(visible(f"{folder}: {why}"), style="red") for folder, why in found.unreadable.items()]
+    return Group(table, *broken)
+
+
+def _users(summary: SnapshotSummary) -> str:
+    """Policies trained on the snapshot by name; policies that started from these by number."""
+    direct = [f"{short(use.policy)} ({_STATUS[use.standing]})" for use in summary.used_by if use.is_direct]
+    later = Counter(_STATUS[use.standing] for use in summary.used_by if not use.is_direct)
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(later.items()))
+    return "; ".join([", ".join(direct), *([f"policies trained from these: {counts}"] if counts else [])])
+
+
+def difference_view(found: SnapshotDifference) -> RenderableType:
+    """Return totals, changed settings, rows left out and changed columns, in this order."""
+    parts: list[RenderableType] = [Text(f"A {short(found.a)}\nB {short(found.b)}")]
+    if found.a == found.b:
+        return Group(*parts, Text("the same snapshot"))
+    totals = _table("", "only A", "only B", "changed", "same")
+    totals.add_row("episodes", *_counts(found.episodes))
+    totals.add_row("rows", *_counts(found.rows))
+    parts.append(totals)
+    parts += _changes("Manifest", found.manifest)
+    parts += _changes("Settings that decide over rows", found.settings)
+    parts.append(Text(f"Rules: {'the same SQL' if found.has_same_rules else 'other SQL'}"))
+    for side, columns in (("A", found.columns_only_a), ("B", found.columns_only_b)):
+        if columns:
+            parts.append(cell(f"Columns only {side} has: {', '.join(columns)}"))
+    if found.rejected:
+        rejected = _table("rows left out", "A", "B")
+        for reason, (a, b) in found.rejected.items():
+            rejected.add_row(cell(reason), f"{a:,}", f"{b:,}")
+        parts.append(rejected)
+    if found.groups:
+        parts.append(_groups(found))
+    if found.changed_columns:
+        listed = ", ".join(f"{name} in {count:,}" for name, count in found.changed_columns.items())
+        parts.append(cell(f"Rows in both that differ: {listed}"))
+    for what, runs in (
+        ("only in A", found.episodes_only_a),
+        ("only in B", found.episodes_only_b),
+        ("changed", found.episodes_changed),
+    ):
+        if runs:
+            parts.append(cell(f"Episodes {what}, for example: {', '.join(runs)}"))
+    return Group(*parts)
+
+
+def _groups(found: SnapshotDifference) -> Table:
+    table = _table("split", "controller", "family", "episodes: only A", "only B", "changed", "same", "rows: only A",
+                   "only B", "changed", "same")  # fmt: skip
+    for group in found.groups:
+        names = map(cell, (group.split, group.controller, group.family))
+        table.add_row(*names, *_counts(group.episodes), *_counts(group.rows))
+    return table
+
+
+def _counts(counts: RowCounts | EpisodeCounts) -> Iterable[str]:
+    return (f"{value:,}" for value in (counts.only_a, counts.only_b, counts.changed, counts.same))
+
+
+def _changes(title: str, changes: Sequence[Change]) -> list[RenderableType]:
+    if not changes:
+        return []
+    table = _table(title, "A", "B")
+    for change in changes:
+        table.add_row(cell(change.name), _short_cell(change.a), _short_cell(change.b))
+    return [table]
+
+
+def _short_cell(value: Any) -> Text:
+    if value is None:
+        return Text("-")
+    if isinstance(value, dict):
+        return cell(", ".join(f"{name} {item}" for name, item in value.items()))
+    return cell(short(str(value)))
+
+
+def check_table(checks: Sequence[SnapshotCheck]) -> RenderableType:
+    """Return one line per snapshot: intact, or every damage that was found."""
+    if not checks:
+        return Text("no snapshots")
+    table = _table("snapshot", "files", "MB checked", "found")
+    for check in checks:
+        found = Text(visible("\n".join(check.damage)), style="red") if check.damage else Text("intact", style="green")
+        table.add_row(check.folder, str(check.files), megabytes(check.size_bytes), found)
+    return table
+
+
+def pruning_table(found: SnapshotPruning) -> RenderableType:
+    """Return one line per snapshot: removed, or the reasons to keep it."""
+    table = _table("snapshot", "MB", "to remove" if found.is_dry_run else "removed", "kept because")
+    for item in found.snapshots:
+        goes = "" if item.kept_because else "yes"
+        table.add_row(short(item.digest), megabytes(item.size_bytes), goes, cell("; ".join(item.kept_because)))
+    verb = "would free" if found.is_dry_run else "freed"
+    hint = "; nothing was removed yet: add --yes" if found.is_dry_run and found.freed_bytes else ""
+    return Group(table, Text(f"{verb} {megabytes(found.freed_bytes)} MB{hint}"))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table

@@ -1,0 +1,105 @@
+"""``simic trials`` and ``simic plans search``: comparisons of controllers, and the plan books of the baselines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simic.cli import completion
+from simic.cli.console import EXIT_CODES, emit, stderr
+from simic.cli.options import (
+    CONTROLLER_NAMES,
+    POLICY_NAMES,
+    AsJson,
+    Overrides,
+    ProfileName,
+    Seed,
+    SetName,
+    open_container,
+    parse_host_keys,
+)
+from simic.cli.tables import family_table, trial_table
+from simic.contracts.errors import ConfigError
+from simic.contracts.names import CHAMPION
+from simic.runtime.settings import HomeUse
+
+__all__ = ["add_to"]
+
+TRIAL_CONTROLLERS = "wait,random,heuristic,blind,oracle,champion"
+"""Controllers of the trials without ``--controllers``."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    plans = typer.Typer(
+        help="Plan books: the plans and rules of the controllers heuristic, blind, oracle and expert.",
+        no_args_is_help=True,
+    )
+    plans.command("search", epilog=EXIT_CODES)(search)
+    app.command("trials", epilog=EXIT_CODES)(trials)
+    app.add_typer(plans, name="plans")
+
+
+def trials(
+    controllers: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Comma-separated controllers ({CONTROLLER_NAMES}) or policies ({POLICY_NAMES}). wait always takes "
+            f"part. Default: {TRIAL_CONTROLLERS}; blind and oracle are left out if the set has no plan book, "
+            "champion if there is none.",
+            autocompletion=completion.controller_list,
+        ),
+    ] = None,
+    host_keys: Annotated[
+        str | None,
+        typer.Option(help="A:B (B excluded), A,B,C or a mix; default: test hosts, as many as the profile sets."),
+    ] = None,
+    world_set: SetName = None,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Grow the same hosts under several controllers and compare the returns, paired by host.
+
+    A difference from wait needs at least 2 hosts, also within a family; otherwise the column shows a dash.
+    """
+    from simic.app import training
+
+    keys = None if host_keys is None else parse_host_keys(host_keys)
+    container = open_container(profile, seed, override, {} if world_set is None else {"world.set": world_set})
+    names = None if controllers is None else [name.strip() for name in controllers.split(",") if name.strip()]
+    if names == []:
+        raise ConfigError(f"--controllers is empty; expected names such as {TRIAL_CONTROLLERS}")
+    report = training.run_trials(container, names, keys)
+    if names is None and all(row.controller != CHAMPION for row in report.controllers):
+        stderr().print("no champion took part: this home has none yet; `simic run` makes one")
+    emit(report, as_json, lambda console: console.print(trial_table(report), family_table(report)))
+
+
+def search(
+    out: Annotated[
+        Path | None, typer.Option(help="File to write the plan book to; default: data/plans/<set>.json of the home.")
+    ] = None,
+    world_set: SetName = None,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search for the best fixed plans and heuristic rules on training hosts and write them to a plan book.
+
+    The book holds the best plan for all hosts and for each family, and the best rules. A book of the home takes
+    precedence over the one shipped with Simic. The search takes several minutes: about 17,000 episodes for
+    five families.
+
+    Example: [bold]simic plans search --set own_cnn[/bold]
+    """
+    from simic.app import training
+
+    extra = {} if world_set is None else {"world.set": world_set}
+    use = HomeUse.MAKE if out is None else HomeUse.NONE
+    book, path = training.search_plans(open_container(profile, seed, override, extra, use=use), out)
+    emit(book, as_json, lambda console: console.print(f"wrote {path}"))

@@ -1,0 +1,38 @@
+"""Names that cross a process, a ledger or a foreign store; each is written down here once."""
+
+from __future__ import annotations
+
+__all__ = [
+    "CANDIDATE",
+    "CHAMPION",
+    "CHAMPION_REFERENCE",
+    "FIELD_REPORTS",
+    "FIELD_REPORT_TYPE",
+    "KEY_LIMIT",
+    "MODEL_NAME",
+    "POLICY_UPDATES",
+    "POLICY_UPDATE_TYPE",
+    "REFERENCE_PREFIX",
+]
+
+MODEL_NAME = "tamiyo"
+"""Name of the registered model, and of the controller in production that a policy update is for."""
+CHAMPION = "champion"
+"""The promoted policy: as a controller, a row of a report and an alias in MLflow."""
+CANDIDATE = "candidate"
+"""The policy under judgement: as a row of a report, and as an alias in MLflow for the newest registered version."""
+REFERENCE_PREFIX = "models:/"
+"""A reference to a version in MLflow's registry begins so."""
+CHAMPION_REFERENCE = f"{REFERENCE_PREFIX}{MODEL_NAME}@{CHAMPION}"
+
+FIELD_REPORTS = "tamiyo.field_reports"
+"""Topic of the bus: one ``FieldReport`` a line."""
+FIELD_REPORT_TYPE = "tamiyo.field_report"
+"""Event type of an ``EventEnvelope`` around a ``FieldReport``."""
+POLICY_UPDATES = "innovation.policy"
+"""Topic of the bus: one ``EventEnvelope`` around a ``PolicyUpdate`` a line."""
+POLICY_UPDATE_TYPE = "innovation.policy_update"
+"""Event type of an ``EventEnvelope`` around a ``PolicyUpdate``."""
+
+KEY_LIMIT = 2**31
+"""Host keys are whole numbers in [0, 2**31)."""

@@ -1,0 +1,74 @@
+"""Mapping between the blueprint indices of a policy and of its hosts; they match blueprints by name.
+
+Shapes: N hosts, S slots of all hosts, K blueprints of the hosts, P blueprints of the policy, A heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.actions import Head, Op
+from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Decisions, Masks, Observations
+from simic.contracts.errors import ContractError
+
+__all__ = ["BlueprintMapping", "allow_only"]
+
+_GERMINATE = OP_INDEX[Op.GERMINATE]
+_BLUEPRINT = HEAD_INDEX[Head.BLUEPRINT]
+
+
+class BlueprintMapping:
+    """Translate observations, masks and decisions between two blueprint vocabularies.
+
+    A policy cannot choose a blueprint that it does not know.
+    """
+
+    def __init__(self, policy: tuple[str, ...], hosts: tuple[str, ...]) -> None:
+        self._policy, self._hosts = policy, hosts
+        self._to_policy = np.array([policy.index(name) if name in policy else -1 for name in hosts], dtype=np.int16)
+        self._to_hosts = np.array([hosts.index(name) if name in hosts else -1 for name in policy], dtype=np.int16)
+
+    def to_policy(self, observations: Observations) -> Observations:
+        """Return observations with the policy's blueprint indices.
+
+        Raises:
+            ContractError: if a slot holds a blueprint that the policy does not know.
+        """
+        if self._policy == self._hosts:
+            return observations
+        planted = observations.slots["blueprint"]
+        translated = np.where(planted < 0, planted, self._to_policy[planted])
+        unknown = sorted({self._hosts[index] for index in planted[(translated < 0) & (planted >= 0)].tolist()})
+        if unknown:
+            raise ContractError(f"policy knows blueprints {self._policy}, but the hosts hold seeds of {unknown}")
+        slots = {**observations.slots, "blueprint": translated.astype(planted.dtype)}
+        return replace(observations, slots=slots, blueprints=self._policy)
+
+    def mask_unknown(self, masks: Masks, slot_ptr: NDArray[np.int64]) -> Masks:
+        """Return the policy's masks: blueprint columns [N, P], and no germination where none is legal."""
+        if self._policy == self._hosts:
+            return masks
+        offered = masks.blueprint[:, self._to_hosts] & (self._to_hosts >= 0)
+        return allow_only(replace(masks, blueprint=offered), np.ones(len(self._policy), dtype=bool), slot_ptr)
+
+    def to_host(self, decisions: Decisions) -> Decisions:
+        """Return decisions with the hosts' blueprint indices."""
+        if self._policy == self._hosts:
+            return decisions
+        actions = decisions.actions.copy()
+        chosen = actions[:, _BLUEPRINT]
+        actions[:, _BLUEPRINT] = np.where(chosen < 0, chosen, self._to_hosts[chosen])
+        return replace(decisions, actions=actions)
+
+
+def allow_only(masks: Masks, blueprints: NDArray[np.bool_], slot_ptr: NDArray[np.int64]) -> Masks:
+    """Return masks with only the given blueprints bool [K]; a host without any may not germinate."""
+    left = masks.blueprint & blueprints
+    can_grow = left.any(axis=1)
+    op, slot = masks.op.copy(), masks.slot.copy()
+    op[:, _GERMINATE] &= can_grow
+    slot[:, _GERMINATE] &= np.repeat(can_grow, np.diff(slot_ptr))
+    return Masks(op, slot, left)

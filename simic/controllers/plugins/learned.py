@@ -1,0 +1,36 @@
+"""``learned``: the controller with weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from simic.contracts.errors import ConfigError
+from simic.controllers.protocol import Controller, ControllerContext
+
+__all__ = ["NAME", "SUMMARY", "make"]
+
+NAME = "learned"
+SUMMARY = "acts with a sealed policy"
+
+
+def make(context: ControllerContext) -> Controller:
+    """Load a sealed policy; its digest, as the verifier found it, is the policy version.
+
+    Raises:
+        ConfigError: if the spec has no ``policy_path`` or the context no verifier.
+        IntegrityError: if the seal or a file does not match.
+        ContractError: if the files are not a policy of this code.
+    """
+    spec = context.spec
+    if spec.policy_path is None:
+        raise ConfigError("controller 'learned' needs policy_path: a sealed policy directory")
+    if context.verify is None:
+        raise ConfigError("controller 'learned' needs a verifier: no policy is loaded before its seal was checked")
+    # Only this controller needs torch, and help must list it without torch.
+    from simic.controllers.learned import LearnedController
+    from simic.controllers.policy_files import load_policy
+
+    path = Path(spec.policy_path)
+    verified = context.verify(path)
+    policy = load_policy(path, verified.files)
+    return LearnedController(policy, policy_version=verified.digest, is_decisive=spec.is_decisive)

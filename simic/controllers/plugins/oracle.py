@@ -1,0 +1,20 @@
+"""``oracle``: the best plan of each host's true family, which no other controller is told.
+
+Its return marks how much there is to gain.
+"""
+
+from __future__ import annotations
+
+from simic.controllers.plans import family_plans
+from simic.controllers.protocol import ControllerContext
+from simic.controllers.schedule import ScheduleController
+
+__all__ = ["NAME", "SUMMARY", "make"]
+
+NAME = "oracle"
+SUMMARY = "follows the best plan of the host's true family, an upper reference"
+
+
+def make(context: ControllerContext) -> ScheduleController:
+    """Return a controller with the best plan of each host's family; raise ConfigError without a plan book."""
+    return ScheduleController(NAME, family_plans(context.hosts))

@@ -1,0 +1,1 @@
+"""Batched hosts whose seeds are masks over fixed shapes: for CUDA graphs."""

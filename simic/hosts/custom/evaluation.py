@@ -1,0 +1,88 @@
+"""Evaluation of one custom host, by the definitions of the batched hosts.
+
+Shapes: R rows (the host, then itself without one seed each), n samples, L layers, S slots, C classes, D features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simic.hosts.batched.evaluation import measure_logits, ratio_of, spread_of
+from simic.hosts.batched.seeds import RowLayout
+from simic.hosts.custom.forward import ActiveSeed, RngStream, forward, preserve_state, seeded_rng
+from simic.hosts.custom.host import CustomHost
+from simic.hosts.interfaces import DataSplit, Measurement
+
+__all__ = ["join", "measure"]
+
+_CHUNK = 256
+"""Samples per pass, so that large sets fit into memory."""
+
+
+def measure(host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, *, leave_one_out: bool) -> Measurement:
+    """Measure one host with its active ``seeds`` by slot; the host is not changed."""
+    labels, slots = host.samples(part).labels.unsqueeze(0), len(host.layout.topology.sites)
+    without = sorted(seeds) if leave_one_out else []
+    recorder = _NormRecorder(len(host.layout.hooks))
+    with preserve_state(host.module, training=False), torch.no_grad():
+        rows = [_logits(host, seeds, part, recorder)]
+        for slot in without:
+            rows.append(_logits(host, {other: seed for other, seed in seeds.items() if other != slot}, part, None))
+    starts = tuple(torch.zeros(int(slot in without), dtype=torch.int64) for slot in range(slots))
+    counts = tuple(np.cumsum([1, *map(len, starts)]).tolist())
+    layout = RowLayout(torch.zeros(len(rows), dtype=torch.int64), counts, starts)
+    valid = labels.shape[1]
+    risk = np.full((1, slots), np.nan)
+    for slot, layer in host.layout.topology.monitors:
+        if layer in recorder.changes:
+            changes, states = (torch.cat(pieces, dim=1) for pieces in recorder.changes[layer])
+            risk[:, slot] = ratio_of(changes, states, valid)
+    spread = np.stack([spread_of(torch.cat(sizes, dim=1), valid) for sizes in recorder.sizes], axis=1)
+    logits = torch.stack(rows).transpose(1, 2)
+    return measure_logits(logits, layout.per_row(labels, slots), valid, layout, spread, risk)
+
+
+def join(measured: Sequence[Measurement]) -> Measurement:
+    """Concatenate measurements of one host each."""
+    return Measurement(*(np.concatenate(columns) for columns in zip(*measured, strict=True)))
+
+
+class _NormRecorder:
+    """Norms per sample for spread and risk, [1, n, 1] in pieces."""
+
+    def __init__(self, layers: int) -> None:
+        self.sizes: list[list[Tensor]] = [[] for _ in range(layers)]
+        """Per layer: norms of its output."""
+        self.changes: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
+        """By layer: norms of its seed's change and of the state."""
+
+    def record(self, layer: int, h: Tensor, change: Tensor | None) -> None:
+        size = _sizes(h)
+        self.sizes[layer].append(size)
+        if change is not None:
+            changes, states = self.changes.setdefault(layer, ([], []))
+            changes.append(_sizes(change))
+            states.append(size)
+
+
+def _sizes(x: Tensor) -> Tensor:
+    """Return norms [1, B, 1] of [1, B, *space, D]."""
+    sizes: Tensor = torch.linalg.vector_norm(x.flatten(2), dim=2, keepdim=True)
+    return sizes
+
+
+def _logits(
+    host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, recorder: _NormRecorder | None
+) -> Tensor:
+    """Return logits [n, C]; inputs are copied, because a module may change them in place."""
+    observer = None if recorder is None else recorder.record
+    with seeded_rng(host.key, RngStream.EVALUATION, part):
+        pieces = [
+            forward(host.module, host.layout.hooks, piece.clone(), seeds, observer)
+            for piece in torch.split(host.samples(part).inputs, _CHUNK)
+        ]
+    return torch.cat(pieces)

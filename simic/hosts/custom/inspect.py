@@ -1,0 +1,173 @@
+"""The layout of a module, found by a dry run: sizes of slots, edges between layers, number of classes.
+
+Shapes: B samples, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from simic.contracts.errors import ConfigError
+from simic.contracts.state import LayerKind
+from simic.hosts.custom.forward import LayerHook, RngStream, hooked, preserve_state, seeded_rng
+from simic.hosts.custom.interface import Layer, ModuleHost
+from simic.hosts.interfaces import HostTopology, Site
+
+__all__ = ["ModuleLayout", "inspect_module", "is_linear"]
+
+
+class ModuleLayout(NamedTuple):
+    """Topology of a module, and its hooks."""
+
+    topology: HostTopology
+    hooks: tuple[LayerHook, ...]
+    """Per layer."""
+
+
+class _Pass(NamedTuple):
+    """Tensors of one traced pass."""
+
+    outputs: list[Tensor]
+    """Per layer: its output, with its autograd graph back to the leaves of the layers before."""
+    leaves: list[Tensor]
+    """Per layer: the leaf that replaced its output."""
+    logits: Tensor
+
+
+def inspect_module(module: nn.Module, host: ModuleHost, key: int, who: str) -> ModuleLayout:
+    """Find the layout by running training samples through ``module``, in both modes and two batch sizes.
+
+    The module is not changed.
+
+    Raises:
+        ConfigError: if a layer's output is not a tensor, changes its shape, or layers do not run once in order.
+    """
+    size = min(host.batch, len(host.train.labels))
+    few = max(1, size - 1)
+    first = _trace(module, host, key, who, size, training=False)
+    shapes = [tuple(output.shape[1:]) for output in first.outputs]
+    for count, training in ((few, False), (size, True)):
+        seen = _trace(module, host, key, who, count, training=training)
+        for layer, shape, output in zip(host.layers, shapes, seen.outputs, strict=True):
+            if tuple(output.shape) != (count, *shape):
+                raise ConfigError(
+                    f"{who}: layer {layer.name!r} changes its shape between passes: expected {(count, *shape)}, "
+                    f"found {tuple(output.shape)}"
+                )
+        if seen.logits.shape != (count, first.logits.shape[1]):
+            raise ConfigError(
+                f"{who}: expected logits {(count, first.logits.shape[1])}, found {tuple(seen.logits.shape)}"
+            )
+    hooks = _outlets(host.layers, first.outputs, who)
+    sites = tuple(
+        Site(hook.shape[hook.axis - 1], hook.shape[: hook.axis - 1] + hook.shape[hook.axis :]) for hook in hooks
+    )
+    topology = HostTopology(
+        kinds=tuple(layer.kind for layer in host.layers),
+        widths=tuple(site.width for site in sites),
+        connects=_edges(first),
+        sites=tuple(site for site, hook in zip(sites, hooks, strict=True) if hook.slot is not None),
+        monitors=tuple((hook.slot, index) for index, hook in enumerate(hooks) if hook.slot is not None),
+        classes=int(first.logits.shape[1]),
+    )
+    return ModuleLayout(topology, hooks)
+
+
+def is_linear(layer: Layer) -> bool:
+    """Return whether no nonlinearity follows the layer."""
+    return layer.is_linear or layer.kind is LayerKind.HEAD
+
+
+def _trace(module: nn.Module, host: ModuleHost, key: int, who: str, count: int, *, training: bool) -> _Pass:
+    """Run one pass in which a leaf replaces every layer's output, so that gradients end at the layer before."""
+    names = [layer.name for layer in host.layers]
+    order: list[int] = []
+    outputs: list[Tensor] = []
+    leaves: list[Tensor] = []
+
+    def cut(index: int, output: Any) -> Tensor:
+        if not isinstance(output, Tensor) or not output.is_floating_point() or output.dim() < 2:
+            found = f"{output.dtype} {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+            raise ConfigError(
+                f"{who}: layer {names[index]!r} must give a floating-point tensor [B, ...], found {found}"
+            )
+        order.append(index)
+        outputs.append(output)
+        leaves.append(output.detach().clone().requires_grad_())
+        # A copy, because later operations may work in place, which a leaf forbids.
+        return leaves[-1].clone()
+
+    with preserve_state(module, training=training), seeded_rng(key, RngStream.EVALUATION), torch.enable_grad():
+        try:
+            with hooked(module, names, cut):
+                logits = module(host.train.inputs[:count].clone())
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            mode = "training" if training else "evaluation"
+            raise ConfigError(f"{who}: the module fails on {count} of its samples in {mode} mode: {error}") from error
+    if order != list(range(len(names))):
+        ran = [names[index] for index in order]
+        raise ConfigError(f"{who}: layers must run once each in the order given, {names}; found {ran}")
+    _check_logits(logits, count, who)
+    return _Pass(outputs, leaves, logits)
+
+
+def _check_logits(logits: Any, count: int, who: str) -> None:
+    good = isinstance(logits, Tensor) and logits.dim() == 2 and len(logits) == count and logits.shape[1] >= 2
+    if not good or logits.dtype != torch.float32:
+        found = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+        raise ConfigError(f"{who}: the module must give float32 logits [{count}, C >= 2], found {found}")
+    if not bool(logits.isfinite().all()):
+        raise ConfigError(f"{who}: the module gives logits that are not finite before any training")
+
+
+def _outlets(layers: Sequence[Layer], outputs: Sequence[Tensor], who: str) -> tuple[LayerHook, ...]:
+    found: list[LayerHook] = []
+    slots = 0
+    for layer, output in zip(layers, outputs, strict=True):
+        axis = layer.feature_axis
+        if axis is None:
+            axis = 1 if output.dim() >= 4 else output.dim() - 1
+        elif not -output.dim() < axis < output.dim() or axis % output.dim() == 0:
+            raise ConfigError(
+                f"{who}: layer {layer.name!r} has feature_axis {axis}; its output {tuple(output.shape)} has axes "
+                f"1 to {output.dim() - 1} behind the samples"
+            )
+        if layer.has_slot and output.dtype != torch.float32:
+            raise ConfigError(f"{who}: slots need float32, layer {layer.name!r} gives {output.dtype}")
+        found.append(
+            LayerHook(layer.name, axis % output.dim(), tuple(output.shape[1:]), slots if layer.has_slot else None)
+        )
+        slots += layer.has_slot
+    return tuple(found)
+
+
+def _edges(seen: _Pass) -> tuple[tuple[int, int], ...]:
+    """Return (layer, layer) wherever the second's output depends on the first's without a layer between."""
+    number = {id(leaf): index for index, leaf in enumerate(seen.leaves)}
+    return tuple(
+        sorted(
+            (number[leaf], target)
+            for target, output in enumerate(seen.outputs)
+            for leaf in _leaves_behind(output)
+            if leaf in number
+        )
+    )
+
+
+def _leaves_behind(output: Tensor) -> set[int]:
+    """Return ids of the tensors at which the autograd graph of ``output`` ends, without computing gradients."""
+    found: set[int] = set()
+    seen: set[Any] = set()
+    waiting = [output.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        found.add(id(getattr(node, "variable", None)))
+        waiting += [other for other, _ in node.next_functions]
+    return found

@@ -1,0 +1,111 @@
+"""Host sets: the families of a set, and the host keys of each data split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from simic.contracts.errors import ConfigError
+from simic.contracts.names import KEY_LIMIT
+from simic.contracts.splits import Split, split_of
+from simic.contracts.state import HostIdentity
+from simic.hosts.plugins import blueprint_names, family_names, is_modular, load_family
+
+__all__ = ["MODULES", "SETS", "STANDARD", "HostSet", "draw_keys", "host_set", "identify"]
+
+"""Keys are smaller than this."""
+
+
+STANDARD = ("norm", "gate", "bottleneck", "dense", "heavy", "dropout")
+"""Blueprints that the shipped sets allow."""
+MODULES = "modules"
+"""``HostSet.kind`` of families that bring modules of their own."""
+
+
+class HostSet(NamedTuple):
+    """A named set of host families with shared limits."""
+
+    families: tuple[str, ...]
+    """Key k belongs to family k modulo the number of families."""
+    seeds_max: int
+    """Limit of seeds alive or fossilised at a time."""
+    kind: str = "mlp"
+    """The trunk: a file in ``trunks``, or ``MODULES``."""
+    blueprints: tuple[str, ...] = STANDARD
+    """Blueprints that may germinate."""
+    has_pictures: bool = False
+    """Whether the hosts read images, which ``world.images`` may replace."""
+
+
+_FIVE = ("cap", "select", "gain", "noisy", "fine")
+SETS: dict[str, HostSet] = {
+    "benchmark": HostSet(_FIVE, seeds_max=1),
+    "compound": HostSet((*_FIVE, "both"), seeds_max=3),
+    "images": HostSet(
+        ("match", *_FIVE[1:]),
+        seeds_max=1,
+        kind="cnn",
+        blueprints=(*STANDARD, "conv3x3", "depthwise"),
+        has_pictures=True,
+    ),
+}
+
+
+def host_set(name: str) -> HostSet:
+    """Return the set of that name; a family's name stands for a set of that family alone.
+
+    Only a family's own set imports the family.
+
+    Raises:
+        ConfigError: for an unknown name or a family with invalid settings.
+    """
+    if name in SETS:
+        return SETS[name]
+    if name in family_names():
+        return _set_of_one(name)
+    raise ConfigError(
+        f"unknown host set {name!r}; known are {', '.join(sorted(SETS))}, and the families {', '.join(family_names())}"
+    )
+
+
+def _set_of_one(name: str) -> HostSet:
+    family, is_module = load_family(name), is_modular(name)
+    seeds_max, blueprints = getattr(family, "seeds_max", 1), tuple(getattr(family, "blueprints", STANDARD))
+    if not isinstance(seeds_max, int) or seeds_max < 1:
+        raise ConfigError(f"family {name!r}: seeds_max must be a whole number from 1, found {seeds_max!r}")
+    unknown = sorted(set(blueprints) - set(blueprint_names()))
+    if unknown:
+        raise ConfigError(
+            f"family {name!r} wants unknown blueprints {unknown}; known are {', '.join(blueprint_names())}"
+        )
+    kind = MODULES if is_module else str(getattr(family, "kind", "mlp"))
+    return HostSet((name,), seeds_max, kind, blueprints, has_pictures=kind == "cnn")
+
+
+def identify(set_name: str, keys: Sequence[int]) -> tuple[HostIdentity, ...]:
+    """Return the identities of the hosts of these keys; raise ConfigError for a key out of range."""
+    families = host_set(set_name).families
+    bad = [key for key in keys if not 0 <= key < KEY_LIMIT]
+    if bad:
+        raise ConfigError(f"host keys must lie in [0, {KEY_LIMIT}), found {bad[:5]}")
+    return tuple(HostIdentity(set=set_name, family=families[key % len(families)], key=key) for key in keys)
+
+
+def draw_keys(set_name: str, split: Split, count: int, start: int = 0) -> list[int]:
+    """Return the first ``count`` keys of a split from ``start``, ascending, with families balanced to within one.
+
+    Raises:
+        ConfigError: if the set has fewer keys from ``start`` on.
+    """
+    families = len(host_set(set_name).families)
+    wanted = [count // families + (family < count % families) for family in range(families)]
+    keys: list[int] = []
+    key = start
+    while len(keys) < count:
+        if not 0 <= key < KEY_LIMIT:
+            raise ConfigError(f"set {set_name!r} holds fewer than {count} {split.value} keys from {start} on")
+        if wanted[key % families] and split_of(set_name, key) is split:
+            wanted[key % families] -= 1
+            keys.append(key)
+        key += 1
+    return keys

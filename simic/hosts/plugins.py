@@ -1,0 +1,162 @@
+"""Blueprints, families and trunks by name: files of this package, then entry points; listing names needs no torch."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simic.contracts.config import WorldConfig
+from simic.contracts.errors import ConfigError
+from simic.runtime.code_version import tree_digest
+
+if TYPE_CHECKING:
+    from simic.hosts.batched.trunk import Trunk
+    from simic.hosts.custom.interface import ModuleFamily
+    from simic.hosts.interfaces import Blueprint, HostFamily
+
+__all__ = [
+    "blueprint_names",
+    "family_names",
+    "is_modular",
+    "load_blueprint",
+    "load_family",
+    "load_module_family",
+    "load_trunk",
+    "world_digest",
+    "world_identity",
+]
+
+_SAME_BITS_THREADS = 2
+"""Results of a host are bit-identical up to this many threads."""
+_BLUEPRINTS = ("blueprints", "simic.blueprints", "BLUEPRINT")
+_FAMILIES = ("families", "simic.host_families", "FAMILY")
+_TRUNKS = ("trunks", "simic.host_trunks", "TRUNK")
+
+
+def blueprint_names() -> tuple[str, ...]:
+    """Return shipped blueprints in alphabetical order, then installed ones; the position is the index in actions."""
+    return _names(*_BLUEPRINTS[:2])
+
+
+def family_names() -> tuple[str, ...]:
+    """Return shipped families in alphabetical order, then installed ones."""
+    return _names(*_FAMILIES[:2])
+
+
+def load_blueprint(name: str) -> Blueprint:
+    """Return the blueprint of that name; raise ConfigError if there is none."""
+    blueprint: Blueprint = _load(name, *_BLUEPRINTS)
+    return blueprint
+
+
+def load_family(name: str) -> HostFamily:
+    """Return the family of batched hosts of that name; raise ConfigError if there is none."""
+    family: HostFamily = _load(name, *_FAMILIES)
+    return family
+
+
+def load_module_family(name: str) -> ModuleFamily:
+    """Return the family of custom hosts of that name; raise ConfigError if there is none."""
+    family: ModuleFamily = _load(name, *_FAMILIES)
+    return family
+
+
+def is_modular(name: str) -> bool:
+    """Return whether a family brings modules (``host``) rather than batched hosts (``recipe``)."""
+    family: Any = _load(name, *_FAMILIES)
+    offers = [method for method in ("host", "recipe") if callable(getattr(family, method, None))]
+    if len(offers) != 1 or isinstance(family, type):
+        what = f"the class {family.__name__}" if isinstance(family, type) else f"an object with {offers or 'neither'}"
+        raise ConfigError(
+            f"family {name!r}: expected an instance with either `host` (a module) or `recipe` (a stacked host), "
+            f"found {what}"
+        )
+    return offers == ["host"]
+
+
+def load_trunk(name: str) -> type[Trunk]:
+    """Return the trunk of that name; raise ConfigError if there is none."""
+    trunk: type[Trunk] = _load(name, *_TRUNKS)
+    return trunk
+
+
+@cache
+def world_digest() -> str:
+    """Return the SHA-256 over the sources of this package and of installed plug-ins; it identifies the simulation."""
+    package = Path(__file__).parent
+    plugged = sorted(
+        f"{group}:{name}:{point.value}:{'' if point.dist is None else point.dist.version}:{_source_digest(point)}"
+        for _, group, _ in (_BLUEPRINTS, _FAMILIES, _TRUNKS)
+        for name, point in _installed(group).items()
+    )
+    return hashlib.sha256("\n".join([tree_digest(package.parent, (package.name,)), *plugged]).encode()).hexdigest()
+
+
+def world_identity(world: WorldConfig) -> dict[str, str | int]:
+    """Return the settings that decide an episode's results for given hosts and actions; speed settings are left out.
+
+    Forms and devices agree except for rounding, which training may amplify, so both are part of the identity.
+    """
+    pictures: dict[str, str | int] = {}
+    if world.images is not None:
+        from simic.hosts.batched.images import load_pictures
+
+        pictures["pictures"] = load_pictures(world.images).digest
+    return {
+        "code": world_digest(),
+        "horizon": world.horizon,
+        "prune_epochs": world.prune_epochs,
+        "blend": world.blend,
+        "form": f"{'masked' if world.is_masked else 'compacted'} on {world.device}",
+        **({"threads": world.threads} if world.threads > _SAME_BITS_THREADS else {}),
+        **pictures,
+    }
+
+
+def _source_digest(point: EntryPoint) -> str:
+    """Return the SHA-256 over the sources of a plug-in's top-level module or package, without importing it."""
+    spec = find_spec(point.module.partition(".")[0])
+    if spec is None:
+        return ""
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    files = sorted(file for folder in folders for file in folder.rglob("*.py"))
+    if not folders and spec.origin is not None and Path(spec.origin).is_file():
+        files = [Path(spec.origin)]
+    return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
+
+
+@cache
+def _own(folder: str) -> tuple[str, ...]:
+    files = (Path(__file__).parent / folder).glob("*.py")
+    return tuple(sorted(path.stem for path in files if not path.stem.startswith("_")))
+
+
+@cache
+def _installed(group: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group)}
+
+
+@cache
+def _names(folder: str, group: str) -> tuple[str, ...]:
+    own = _own(folder)
+    return own + tuple(sorted(set(_installed(group)) - set(own)))
+
+
+@cache
+def _load(name: str, folder: str, group: str, attribute: str) -> Any:
+    if name in _own(folder):
+        return getattr(import_module(f"simic.hosts.{folder}.{name}"), attribute)
+    if name in _installed(group):
+        point = _installed(group)[name]
+        try:
+            return point.load()
+        except Exception as error:
+            # Code of another package runs here; whatever it raises must name that package.
+            reason = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"entry point {group}:{name} = {point.value} cannot be loaded: {reason}") from error
+    raise ConfigError(f"unknown name {name!r} in {folder}; known are {', '.join(_names(folder, group))}")

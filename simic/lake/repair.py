@@ -1,0 +1,106 @@
+"""Repair of the lake: find damaged parts and tombstones, and remove them from the committed state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from simic.contracts.errors import IntegrityError
+from simic.lake.lake import Lake
+from simic.lake.log import Damaged, Part, TombstoneFile, TombstonesExpired, landings
+from simic.lake.parts import check_part
+from simic.runtime.files import sha256_file
+
+__all__ = [
+    "DamagedPart",
+    "RemovalResult",
+    "deliveries",
+    "expire_damaged_tombstones",
+    "find_damaged_parts",
+    "find_damaged_tombstones",
+    "remove_part",
+]
+
+
+class DamagedPart(NamedTuple):
+    """A live part that is missing or differs from what was committed."""
+
+    part: Part
+    found: str
+
+
+class RemovalResult(NamedTuple):
+    """Result of removing a damaged part."""
+
+    lake: Lake
+    line: Damaged
+    lost_rows: int
+    """Most rows that cannot be recovered, because a delivery of the part as it landed no longer exists."""
+
+
+def deliveries(lake: Lake, part: Part) -> list[str]:
+    """Return every delivery with rows in a live part, sorted."""
+    return sorted({source for landed in landings(lake.ledger, part.part) for source in landed.sources})
+
+
+def find_damaged_parts(lake: Lake, *, is_deep: bool, on_checked: Callable[[int], None]) -> list[DamagedPart]:
+    """Return live parts that are missing or of another size; ``is_deep`` compares SHA-256, too."""
+    damaged = []
+    for part in lake.parts:
+        found = lake.store.size_bytes(part.part)
+        if found is None:
+            damaged.append(DamagedPart(part, "it is not there"))
+        elif found != part.size_bytes:
+            damaged.append(DamagedPart(part, f"expected {part.size_bytes} bytes, found {found}"))
+        elif is_deep:
+            try:
+                check_part(lake.store, part)
+            except IntegrityError:
+                damaged.append(DamagedPart(part, "its SHA-256 is another"))
+        on_checked(1)
+    return damaged
+
+
+def find_damaged_tombstones(lake: Lake, *, is_deep: bool) -> list[TombstoneFile]:
+    """Return files of tombstones that are missing or, with ``is_deep``, changed."""
+    return [
+        tombstones
+        for tombstones in lake.state.tombstones
+        if not (path := lake.home.ids / tombstones.file).is_file()
+        or (is_deep and sha256_file(path) != tombstones.sha256)
+    ]
+
+
+def remove_part(
+    lake: Lake, damaged: DamagedPart, requeue: Callable[[str], bool], *, at: datetime, code_version: str
+) -> RemovalResult:
+    """Requeue the deliveries of a damaged part, remove it by one ledger line, and move its file to ``damaged``.
+
+    A kill in between leaves redundant deliveries, which are deduplicated, but never too few. The caller holds the
+    lake's lock. ``requeue`` puts a delivery back on the bus and returns whether it still existed.
+    """
+    landed = landings(lake.ledger, damaged.part.part)
+    sources = {source: requeue(source) for source in sorted({source for part in landed for source in part.sources})}
+    comes_again = sum(part.rows for part in landed if part.sources and all(sources[name] for name in part.sources))
+    line = Damaged(
+        at=at,
+        code_version=code_version,
+        part=damaged.part.part,
+        rows=damaged.part.rows,
+        found=damaged.found,
+        requeued=[source for source, is_there in sources.items() if is_there],
+        missing=[source for source, is_there in sources.items() if not is_there],
+    )
+    after = lake.commit(line)
+    lake.store.move_to_damaged(damaged.part.part)
+    return RemovalResult(after, line, damaged.part.rows - comes_again)
+
+
+def expire_damaged_tombstones(lake: Lake, damaged: Sequence[TombstoneFile], *, at: datetime, code_version: str) -> Lake:
+    """Expire tombstones that cannot be read, by one ledger line; until then nothing can land."""
+    names = [tombstones.file for tombstones in damaged]
+    after = lake.commit(TombstonesExpired(at=at, code_version=code_version, files=names))
+    for name in names:
+        (lake.home.ids / name).unlink(missing_ok=True)
+    return after

@@ -1,6 +1,0 @@
--- Every landed report, with all that it said.
--- grain: one report
--- key: report_id
--- inputs: landed
-SELECT *
-FROM landed

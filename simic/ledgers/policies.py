@@ -1,0 +1,194 @@
+"""Records about policies: trainings, gate decisions, candidates and changes of champion."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from simic.contracts.errors import IntegrityError
+from simic.contracts.receipts import SEAL_FIELDS, GateDecision, PolicyVersion, TrainingReport
+from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER, POLICIES_LEDGER, PROMOTIONS_LEDGER
+from simic.ledgers.ledger import Ledger
+from simic.ledgers.promotions import History, PromotionEntry, PromotionJournal
+from simic.runtime.receipt_paths import placed
+from simic.runtime.settings import Home
+from simic.trust.keys import Keyring
+from simic.trust.sealed_receipts import check_decision
+
+__all__ = [
+    "ListDifference",
+    "ancestors",
+    "candidate_versions",
+    "champion_history",
+    "champion_versions",
+    "check_entry",
+    "extend_list",
+    "gate_decisions",
+    "list_difference",
+    "parse_record",
+    "read_history",
+    "trainings",
+]
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_history(home: Home, keyring: Keyring | None = None) -> History:
+    """Read the journal of promotions and compare the list of champions with it.
+
+    The list may lack the newest lines, because a process may be killed before it writes them.
+
+    Args:
+        home: home of the ledgers.
+        keyring: trusted keys; the home's own if None.
+
+    Raises:
+        IntegrityError: for a damaged line, or if journal and list differ.
+    """
+    listed = Ledger(home.ledger / POLICIES_LEDGER).read()  # before the journal, which is written first
+    history = PromotionJournal(home.ledger, keyring or Keyring(home.keys)).read()
+    if (difference := list_difference(home, history, listed)) is not None:
+        raise IntegrityError(difference.text)
+    return history
+
+
+def champion_history(home: Home, keyring: Keyring | None = None) -> History:
+    """Read the journal like ``read_history`` and check the gate's decision on the present champion.
+
+    Raises:
+        IntegrityError: as ``read_history``, or if the decision is missing or edited.
+    """
+    history = read_history(home, keyring)
+    if history.champion is not None:
+        check_entry(home, history.promotion(history.champion))
+    return history
+
+
+def champion_versions(home: Home) -> list[PolicyVersion]:
+    """Return every change of champion, oldest first. Raises IntegrityError as ``champion_history`` does."""
+    return [entry.version for entry in champion_history(home).done]
+
+
+def check_entry(home: Home, entry: PromotionEntry, decisions: Mapping[str, GateDecision] | None = None) -> None:
+    """Check that the gate decision behind a promotion is on record, accepted and unedited.
+
+    Args:
+        home: home of the ledgers.
+        entry: the promotion.
+        decisions: all gate decisions by digest, if the caller has read them.
+
+    Raises:
+        IntegrityError: if it is not.
+    """
+    version, ledger = entry.version, home.ledger / GATES_LEDGER
+    claim = f"the journal promotes version {version.number} by gate decision {version.gate_digest}"
+    known = {decision.digest: decision for decision in gate_decisions(home)} if decisions is None else decisions
+    found = known.get(version.gate_digest)
+    if found is None:
+        raise IntegrityError(f"{claim}, which {ledger} does not hold; restore it from a backup")
+    check_decision(found, version.snapshot_digest)
+    if not found.accepted or found.policy_digest != version.digest:
+        verdict = "accepts" if found.accepted else "rejects"
+        raise IntegrityError(
+            f"{claim}, but in {ledger} that decision {verdict} policy {found.policy_digest}, and the journal expects "
+            f"{version.digest} accepted; restore it from a backup"
+        )
+
+
+class ListDifference(NamedTuple):
+    """A difference between the list of champions and the journal."""
+
+    text: str
+    """Both sides, and the next step."""
+    is_derived: bool
+    """Whether the journal is complete, because it is at least as long as the list, so the list can be rebuilt."""
+
+
+def list_difference(
+    home: Home, history: History, listed: Sequence[Mapping[str, Any]] | None = None
+) -> ListDifference | None:
+    """Return the first difference, or None if line i of the list is the journal's i-th change of champion."""
+    place, done = home.ledger / POLICIES_LEDGER, history.done
+    lines = Ledger(place).read() if listed is None else listed
+    if len(lines) > len(done):
+        text = (
+            f"{place} lists {len(lines)} changes of champion, but {PROMOTIONS_LEDGER} knows {len(done)}: its end was "
+            f"cut off. Restore {PROMOTIONS_LEDGER} from a backup; if lines were added to the list instead, move the "
+            f"list away: it is rebuilt from the journal"
+        )
+        return ListDifference(text, is_derived=False)
+    for number, (line, entry) in enumerate(zip(lines, done, strict=False), 1):
+        if line != entry.version.model_dump(mode="json"):
+            text = (
+                f"{place}, line {number}: it lists version {line.get('number')} with digest {line.get('digest')}, but "
+                f"{PROMOTIONS_LEDGER} made version {entry.target} with digest {entry.digest} champion then, or they "
+                f"differ in another field; `simic doctor --repair` lists it as the journal says"
+            )
+            return ListDifference(text, is_derived=True)
+    return None
+
+
+def extend_list(home: Home, history: History) -> list[PolicyVersion]:
+    """Append the changes of champion that the list lacks and return them; callers hold the registry's lock."""
+    ledger = Ledger(home.ledger / POLICIES_LEDGER)
+    versions = [entry.version for entry in history.done[len(ledger.read()) :]]
+    for version in versions:
+        ledger.append(version.model_dump(mode="json"))
+    return versions
+
+
+def candidate_versions(home: Home) -> list[PolicyVersion]:
+    """Return every judged candidate as it was registered, accepted or not, oldest first."""
+    return list(_lines(home.ledger / CANDIDATES_LEDGER, PolicyVersion))
+
+
+def gate_decisions(home: Home) -> list[GateDecision]:
+    """Return every decision of the gate, oldest first."""
+    return list(_lines(home.ledger / GATES_LEDGER, GateDecision))
+
+
+def trainings(home: Home) -> list[TrainingReport]:
+    """Return the training of every policy, oldest first; the first counts if a policy was trained again."""
+    folder = home.receipts / str(TrainingReport.model_fields["stage"].default)
+    first: dict[str, TrainingReport] = {}
+    for path in sorted(folder.glob("*.json")):
+        training = parse_record(path, path.read_bytes(), TrainingReport)
+        first.setdefault(training.digest, training)
+    return [placed(training, home) for training in first.values()]
+
+
+def ancestors(policy: str, known: dict[str, TrainingReport]) -> Iterator[TrainingReport]:
+    """Yield the training of ``policy``, then that of the policy it started from, and so on while known."""
+    seen: set[str] = set()
+    digest: str | None = policy
+    while digest is not None and digest not in seen and (training := known.get(digest)) is not None:
+        seen.add(digest)
+        yield training
+        digest = training.start_digest
+
+
+def parse_record(place: object, record: Any, model: type[M]) -> M:
+    """Validate bytes of JSON or a plain record as a contract; a seal beside the fields is not verified.
+
+    Raises:
+        IntegrityError: if it is not valid; the message begins with ``place``.
+    """
+    try:
+        fields = json.loads(record) if isinstance(record, bytes) else record
+        if isinstance(fields, dict):
+            fields = {name: value for name, value in fields.items() if name not in SEAL_FIELDS}
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise IntegrityError(f"{place}: not a {model.__name__}: {error.errors()[0]['msg']}") from error
+    except ValueError as error:
+        raise IntegrityError(f"{place}: not a {model.__name__}: not JSON: {error}") from error
+
+
+def _lines(path: Path, model: type[M]) -> Iterator[M]:
+    for number, record in enumerate(Ledger(path).read(), 1):
+        yield parse_record(f"{path}, line {number}", record, model)

@@ -1,0 +1,366 @@
+"""The journal of promotions, the only record that decides who is champion, and by which decision of the gate.
+
+An entry is opened before a promotion changes anything and closed after everything was verified. A process that is
+killed in between leaves an open entry, which names the intended change.
+
+Every line is signed for the purpose ``promotion`` and carries ``previous_sha256``: the SHA-256 of the canonical form
+of the line before it, null in the first. This detects a line that was edited, inserted, removed or moved. It does not
+detect that the last lines were cut off; the list of champions and the registry do, because they have later changes.
+
+A line by a key that was revoked later is valid only if a later line is signed by a key that is trusted now. Until
+a person countersigns such lines with the present key, nothing is read from the journal and nothing appended to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from simic.contracts.base import Contract, Count, UtcDatetime
+from simic.contracts.errors import IntegrityError
+from simic.contracts.keys import KeyId, PublicKey
+from simic.contracts.policy_update import ValidationSummary
+from simic.contracts.receipts import PolicyVersion
+from simic.ledgers import PROMOTIONS_LEDGER
+from simic.ledgers.ledger import Ledger
+from simic.trust.canonical import digest_of
+from simic.trust.keys import Keyring, Signer, check_signer
+from simic.trust.records import KEY_FIELD, sign_record, verify_record
+
+__all__ = [
+    "Countersignature",
+    "History",
+    "Line",
+    "Operation",
+    "Phase",
+    "PromotionEntry",
+    "PromotionJournal",
+    "Signed",
+    "UnvouchedError",
+]
+
+PURPOSE = "promotion"
+"""Purpose of the signatures."""
+_CHAIN_FIELD = "previous_sha256"
+_SCHEMA_VERSION = 2
+
+Text = Annotated[str, Field(max_length=4096)]
+
+
+class Operation(str, Enum):
+    """Kind of a change of champion."""
+
+    PROMOTE = "promote"
+    ROLLBACK = "rollback"
+
+
+class Phase(str, Enum):
+    """Progress of a change of champion."""
+
+    OPEN = "open"
+    DONE = "done"
+    ROLLED_BACK = "rolled_back"
+    """Nothing changed, or the change was undone."""
+
+
+class PromotionEntry(Contract):
+    """A line about a change of champion; the opening and the closing line have the same ``entry``."""
+
+    schema_version: Literal[2] = 2
+    entry: Count
+    """Number of the promotion or rollback, from 1."""
+    phase: Phase
+    operation: Literal[Operation.PROMOTE, Operation.ROLLBACK]
+    source: Count | None
+    """Version number of the champion before, if any."""
+    restores: Count | None
+    """For a rollback, the ``entry`` of the promotion that it restores; null for a promotion."""
+    version: PolicyVersion
+    """The new champion, without aliases, which belong to the registry."""
+    validation: ValidationSummary
+    """Figures of the accepted judgement; a rollback repeats those of the promotion it restores."""
+    tags: dict[str, Text]
+    """Tags of the version in the registry."""
+    reason: Text
+    at: UtcDatetime
+    """Time at which the entry was opened."""
+
+    @property
+    def target(self) -> int:
+        """Version number of the new champion."""
+        return self.version.number
+
+    @property
+    def digest(self) -> str:
+        """Digest of the new champion."""
+        return self.version.digest
+
+
+class Countersignature(Contract):
+    """A line that changes nothing; its signature vouches for every line before it."""
+
+    schema_version: Literal[2] = 2
+    operation: Literal["countersign"] = "countersign"
+    reason: Text
+    revoked: dict[KeyId, PublicKey | None] = Field(default_factory=dict)
+    """Every key on the revocation list at that moment, with its public half: a list that lacks one of them was cut, and
+    with the public half what the key signed is still recognised once it is revoked again."""
+    at: UtcDatetime
+
+
+Line = PromotionEntry | Countersignature
+_LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="operation")])
+
+
+class History(NamedTuple):
+    """All verified lines of the journal."""
+
+    lines: tuple[Line, ...]
+    head: str | None
+    """SHA-256 of the last line."""
+
+    @property
+    def entries(self) -> list[PromotionEntry]:
+        """Lines about changes of champion, oldest first."""
+        return [line for line in self.lines if isinstance(line, PromotionEntry)]
+
+    @property
+    def open_entry(self) -> PromotionEntry | None:
+        """Entry of a change in progress, or of a killed process; None if the last entry is closed."""
+        entries = self.entries
+        return entries[-1] if entries and entries[-1].phase is Phase.OPEN else None
+
+    @property
+    def done(self) -> list[PromotionEntry]:
+        """Completed changes of champion, oldest first."""
+        return [entry for entry in self.entries if entry.phase is Phase.DONE]
+
+    @property
+    def champion(self) -> PromotionEntry | None:
+        """The change that made the present champion; None before the first."""
+        done = self.done
+        return done[-1] if done else None
+
+    @property
+    def next_number(self) -> int:
+        """Number of the next entry."""
+        entries = self.entries
+        return entries[-1].entry + 1 if entries else 1
+
+    def promotion(self, entry: PromotionEntry) -> PromotionEntry:
+        """Return the promotion behind a change: the change itself, or the promotion that a rollback restores."""
+        if entry.restores is None:
+            return entry
+        return next(done for done in self.done if done.entry == entry.restores)
+
+    def before_champion(self) -> PromotionEntry | None:
+        """Return the promotion that the present champion replaced when it was promoted, if there was one."""
+        if self.champion is None:
+            return None
+        done = self.done
+        index = done.index(self.promotion(self.champion))
+        return self.promotion(done[index - 1]) if index else None
+
+    def promotion_of(self, number: int) -> PromotionEntry | None:
+        """Return the newest promotion of a version, or None if it never was champion."""
+        found = [done for done in self.done if done.operation is Operation.PROMOTE and done.target == number]
+        return found[-1] if found else None
+
+
+class UnvouchedError(IntegrityError):
+    """The journal is intact, but only revoked keys signed its last lines, so a person has to inspect them."""
+
+
+class Signed(NamedTuple):
+    """A line with its number and the id of the key that signed it."""
+
+    number: int
+    line: Line
+    key_id: str
+
+
+class PromotionJournal:
+    """Reader and writer of the journal; callers that append hold the registry's lock."""
+
+    def __init__(self, ledgers: Path, keyring: Keyring, signer: Callable[[], Signer] | None = None) -> None:
+        """Open the journal in the folder ``ledgers``; ``signer`` is called for each append and readers need none."""
+        self._ledger = Ledger(ledgers / PROMOTIONS_LEDGER)
+        self._keyring, self._signer = keyring, signer
+
+    def read(self) -> History:
+        """Read and verify every line.
+
+        Raises:
+            UnvouchedError: if only revoked keys signed the last lines.
+            IntegrityError: with the number of the first line that no trusted key signed, that does not follow from
+                the line before it, or whose change the lines before do not allow; or if the revocation list lacks a
+                key that a line names as revoked.
+        """
+        signed, head, revoked = self._walk()
+        if lines := _unvouched(signed, revoked):
+            numbers = ", ".join(str(line.number) for line in lines)
+            raise UnvouchedError(
+                f"{self._ledger.path}: lines {numbers} are signed by a key that was revoked "
+                f"({', '.join(sorted({line.key_id for line in lines}))}), and no line after them by a key that is "
+                f"trusted now; `simic keys reseal` shows them and lets the present key vouch for them"
+            )
+        return History(tuple(one.line for one in signed), head)
+
+    def unvouched(self) -> list[Signed]:
+        """Return the last lines if only revoked keys signed them. Raises IntegrityError for damage, as ``read``."""
+        signed, _, revoked = self._walk()
+        return _unvouched(signed, revoked)
+
+    def check_revocations(self) -> None:
+        """Raise IntegrityError if a line names a key as revoked that the revocation list lacks."""
+        if missing := self.unlisted():
+            raise IntegrityError(
+                f"{self._ledger.path} says that key {missing[0]} was revoked, but the revocation list does not: lines "
+                f"were removed from it. Restore the list from a backup, or give `simic keys revoke {missing[0]} "
+                f"--reason ...` again"
+            )
+
+    def unlisted(self) -> list[str]:
+        """Return keys that lines name as revoked and the revocation list lacks, without verifying signatures."""
+        revoked = self._keyring.revocations().by_key
+        return [key_id for key_id in self.recorded_revocations() if key_id not in revoked]
+
+    def recorded_revocations(self) -> dict[str, str | None]:
+        """Return the keys that lines name as revoked, with the public half in hex, without verifying signatures.
+
+        The id of a key is a digest of its public half, so users of the public half can verify it.
+        """
+        told = [record.get("revoked") for record in self._ledger.read()]
+        return {str(key_id): public for keys in told if isinstance(keys, dict) for key_id, public in keys.items()}
+
+    def read_unvouched(self) -> History:
+        """Return every line, also by revoked keys; only for showing them to a person."""
+        signed, head, _ = self._walk()
+        return History(tuple(one.line for one in signed), head)
+
+    def append(self, line: Line) -> History:
+        """Append a line durably and return the journal with it.
+
+        A countersignature vouches for every line before it, so it alone may follow lines by a revoked key. Before any
+        other line, a countersignature is appended if keys were revoked that the journal does not name yet.
+
+        Raises:
+            IntegrityError: as ``read``.
+            ConfigError: if the signer's key was revoked meanwhile.
+        """
+        if self._signer is None:
+            raise AssertionError("this journal was opened for reading")
+        signer = self._signer()
+        # Under the registry's lock, under which a key is revoked too: no line by a revoked key slips in between.
+        check_signer(signer, self._keyring)
+        if isinstance(line, Countersignature):
+            return self._append(self.read_unvouched(), line, signer)
+        history = self.read()
+        if self.unnamed():
+            reason = "keys were revoked that the journal did not name"
+            history = self._append(history, self.naming_revoked(reason, line.at), signer)
+        return self._append(history, line, signer)
+
+    def unnamed(self) -> set[str]:
+        """Return keys on the revocation list that no line names, so that a cut of the list would not be noticed."""
+        return self._keyring.revocations().by_key.keys() - self.recorded_revocations().keys()
+
+    def naming_revoked(self, reason: str, at: datetime) -> Countersignature:
+        """Return a line that names every key on the revocation list."""
+        revoked = {key_id: one.public_key for key_id, one in self._keyring.revocations().by_key.items()}
+        return Countersignature(reason=reason, revoked=revoked, at=at)
+
+    def _append(self, history: History, line: Line, signer: Signer) -> History:
+        record = {**line.model_dump(mode="json"), _CHAIN_FIELD: history.head}
+        signed = sign_record(record, PURPOSE, signer)
+        self._ledger.append(signed)
+        return History((*history.lines, line), digest_of(signed))
+
+    def _walk(self) -> tuple[list[Signed], str | None, Collection[str]]:
+        """Return every line, signed by a key that is or was trusted, the last line's SHA-256, and revoked key ids."""
+        # Before any signature: without the list, a key that was revoked looks like one that was never trusted.
+        self.check_revocations()
+        lines: list[Signed] = []
+        head: str | None = None
+        order = _Order()
+        keyring = self._keyring.including_revoked()
+        revoked = keyring.revocations().by_key
+        for number, record in enumerate(self._ledger.read(), 1):
+            place = f"{self._ledger.path}, line {number}"
+            line = self._verified(record, head, keyring, place)
+            order.follow(line, place)
+            lines.append(Signed(number, line, str(record[KEY_FIELD])))
+            head = digest_of(record)
+        return lines, head, revoked.keys()
+
+    def _verified(self, record: Mapping[str, Any], head: str | None, keyring: Keyring, place: str) -> Line:
+        if record.get("schema_version") != _SCHEMA_VERSION:
+            raise IntegrityError(
+                f"{place}: expected schema_version {_SCHEMA_VERSION}, found {record.get('schema_version')}. "
+                f"An earlier version of Simic did not sign its promotions, so nothing proves them: begin in a new "
+                f"SIMIC_HOME, or install the version that wrote this home"
+            )
+        try:
+            fields = verify_record(record, PURPOSE, keyring, place)
+        except IntegrityError as error:
+            raise IntegrityError(f"{error}; if the line was edited, restore the journal from a backup") from error
+        previous = fields.pop(_CHAIN_FIELD, None)
+        if previous != head:
+            raise IntegrityError(
+                f"{place}: it follows a line with SHA-256 {previous or 'none'}, but the line before it has "
+                f"{head or 'none'}: a line was removed, inserted or moved; restore the journal from a backup"
+            )
+        try:
+            return _LINE.validate_python(fields)
+        except ValidationError as error:
+            raise IntegrityError(f"{place}: not a line of this journal: {error.errors()[0]['msg']}") from error
+
+
+def _unvouched(lines: Sequence[Signed], revoked: Collection[str]) -> list[Signed]:
+    last = max((one.number for one in lines if one.key_id not in revoked), default=0)
+    return [one for one in lines if one.number > last]
+
+
+class _Order:
+    """State machine of the journal: which line may follow those before it, whoever signed it."""
+
+    def __init__(self) -> None:
+        self._open: PromotionEntry | None = None
+        self._champion: int | None = None
+        self._last = 0
+        self._promotions: set[int] = set()
+
+    def follow(self, line: Line, place: str) -> None:
+        """Accept the next line. Raises IntegrityError that begins with ``place`` if it may not follow."""
+        if not isinstance(line, PromotionEntry):
+            return
+        if line.phase is Phase.OPEN:
+            self._begin(line, place)
+        else:
+            self._end(line, place)
+
+    def _begin(self, line: PromotionEntry, place: str) -> None:
+        expected = (self._last + 1, self._champion)
+        if self._open is not None or (line.entry, line.source) != expected:
+            raise IntegrityError(
+                f"{place}: expected entry {expected[0]} after champion {expected[1]}, found entry {line.entry} after "
+                f"champion {line.source}"
+            )
+        is_rollback = line.operation is Operation.ROLLBACK
+        if is_rollback != (line.restores in self._promotions) or is_rollback == (line.restores is None):
+            raise IntegrityError(f"{place}: a {line.operation.value} cannot restore entry {line.restores}")
+        self._open, self._last = line, line.entry
+
+    def _end(self, line: PromotionEntry, place: str) -> None:
+        if self._open is None or line != self._open.model_copy(update={"phase": line.phase}):
+            raise IntegrityError(f"{place}: it ends entry {line.entry}, which the line before it did not open")
+        if line.phase is Phase.DONE:
+            self._champion = line.target
+            if line.operation is Operation.PROMOTE:
+                self._promotions.add(line.entry)
+        self._open = None

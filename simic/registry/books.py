@@ -1,0 +1,67 @@
+"""What the ledgers say of registered versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from simic.contracts.errors import IntegrityError
+from simic.contracts.names import MODEL_NAME
+from simic.contracts.receipts import PolicyVersion
+from simic.ledgers.policies import candidate_versions, gate_decisions
+from simic.ledgers.promotions import History
+from simic.runtime.settings import Home
+
+__all__ = ["Books", "read_books", "unlisted_message"]
+
+
+class Books(NamedTuple):
+    """The journal of promotions with the ledgers of candidates and gate decisions."""
+
+    history: History
+    candidates: Mapping[int, PolicyVersion]
+    """The newest line about each recorded version, by number."""
+    newest: int | None
+    """Number of the version that was recorded last."""
+    accepted: Mapping[str, bool]
+    """By digest of a gate decision. Of two lines with one digest the last counts; the doctor checks every line."""
+    passed: frozenset[str]
+    """Digests of policies that some decision on record accepts."""
+
+    def known(self, number: int) -> PolicyVersion:
+        """Return a version as the ledgers have it: the champion, a former one, or a candidate.
+
+        Raises:
+            IntegrityError: No ledger lists the version.
+        """
+        champion, promotion = self.history.champion, self.history.promotion_of(number)
+        if champion is not None and champion.target == number:
+            return champion.version
+        if promotion is not None:
+            return promotion.version
+        if number in self.candidates:
+            return self.candidates[number]
+        raise IntegrityError(
+            f"{unlisted_message(number)}; if its recording was cut short, judge and record that policy again"
+        )
+
+
+def read_books(home: Home, history: History) -> Books:
+    """Read the ledgers of candidates and gate decisions; ``history`` is the journal, verified."""
+    recorded, decisions = candidate_versions(home), gate_decisions(home)
+    return Books(
+        history,
+        {version.number: version for version in recorded},
+        recorded[-1].number if recorded else None,
+        {decision.digest: decision.accepted for decision in decisions},
+        frozenset(decision.policy_digest for decision in decisions if decision.accepted),
+    )
+
+
+def unlisted_message(number: int) -> str:
+    """Return what is wrong with a version that only MLflow has, and what to do."""
+    return (
+        f"MLflow has {MODEL_NAME} version {number}, which the ledger of candidates does not list: it was made by other "
+        f"hands, or lines of the ledger were cut off; remove that version from MLflow, or restore the ledger from a "
+        f"backup"
+    )

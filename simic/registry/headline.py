@@ -1,0 +1,104 @@
+"""Numbers of a judgement as MLflow shows them: ten headline metrics, and tables for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from simic.contracts.names import CANDIDATE, CHAMPION
+from simic.contracts.receipts import FamilyTrial, GateDecision, TrialReport, ValidationReport
+
+__all__ = ["GAINS", "HEADLINES", "SHARE_OF_ORACLE", "Table", "headline_metrics", "share_of_oracle", "tables"]
+
+GAINS = ("wait", "heuristic", "blind", CHAMPION)
+"""Controllers that the candidate is compared with in a headline metric."""
+COMMIT_RATE = "commit_rate"
+SHARE_OF_ORACLE = "share_of_oracle"
+HEADLINES = (
+    *(f"gain_over_{name}_{bound}" for name in GAINS for bound in ("mean", "lower")),
+    SHARE_OF_ORACLE,
+    COMMIT_RATE,
+)
+"""Names of the ten metrics. A gain is the mean paired difference of returns per host; ``lower`` is the lower bound of
+its interval."""
+_ORACLE = "oracle"
+
+
+class Table(NamedTuple):
+    """A table artifact of a run."""
+
+    name: str
+    columns: Sequence[str]
+    rows: list[list[object]]
+
+
+def headline_metrics(report: ValidationReport) -> dict[str, float]:
+    """The headline metrics of a judgement; a metric without evidence is left out."""
+    found: dict[str, float] = {}
+    for name in GAINS:
+        if (gain := report.differences.get(name)) is not None:
+            found[f"gain_over_{name}_mean"] = gain.mean
+            found[f"gain_over_{name}_lower"] = gain.lower
+    if (share := share_of_oracle(report.trials)) is not None:
+        found[SHARE_OF_ORACLE] = share
+    if COMMIT_RATE in report.training_metrics:
+        found[COMMIT_RATE] = report.training_metrics[COMMIT_RATE]
+    return found
+
+
+def share_of_oracle(report: TrialReport) -> float | None:
+    """Mean gain of the candidate over ``wait`` divided by that of the oracle; None unless the oracle gains."""
+    gains = {trial.controller: trial.over_wait for trial in report.controllers}
+    ours, best = gains.get(CANDIDATE), gains.get(_ORACLE)
+    return None if ours is None or best is None or best.mean <= 0 else ours.mean / best.mean
+
+
+def tables(report: ValidationReport, gate: GateDecision) -> list[Table]:
+    """Criteria of the gate, paired differences, and every controller over all hosts and over each family."""
+    return [
+        Table(
+            "gate",
+            ("criterion", "value", "comparison", "bound", "verdict", "evidence"),
+            [[c.name, c.value, c.comparison, c.bound, c.verdict.value, c.evidence] for c in gate.criteria],
+        ),
+        Table(
+            "differences",
+            ("candidate_minus", "mean", "lower", "upper", "confidence", "pairs"),
+            [[name, e.mean, e.lower, e.upper, e.confidence, e.n] for name, e in report.differences.items()],
+        ),
+        Table(
+            "controllers",
+            (
+                "controller",
+                "family",
+                "episodes",
+                "return_mean",
+                "gain_over_wait_mean",
+                "gain_over_wait_lower",
+                "test_accuracy_mean",
+                "committed_parameters_mean",
+            ),
+            list(_trial_rows(report.trials)),
+        ),
+    ]
+
+
+def _trial_rows(report: TrialReport) -> Iterator[list[object]]:
+    for trial in report.controllers:
+        yield _trial_row(trial.controller, "all", trial)
+        for family, own in trial.by_family.items():
+            yield _trial_row(trial.controller, family, own)
+
+
+def _trial_row(controller: str, family: str, trial: FamilyTrial) -> list[object]:
+    gain = trial.over_wait
+    return [
+        controller,
+        family,
+        trial.episodes,
+        trial.mean_return,
+        None if gain is None else gain.mean,
+        None if gain is None else gain.lower,
+        trial.test_accuracy,
+        trial.committed_parameters,
+    ]

@@ -1,0 +1,82 @@
+"""Names, tags and texts in MLflow that follow from the ledgers and change with every move of the champion."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from simic.ledgers.promotions import History
+from simic.registry.agreement import (
+    REPAIR,
+    Difference,
+    differing_tags,
+    label_differences,
+    wanted_labels,
+    wanted_tags,
+)
+from simic.registry.books import Books
+from simic.registry.experiment_page import experiment_tags
+from simic.registry.mlflow_run import label_run, run_labels
+from simic.registry.mlflow_store import display_only
+from simic.registry.models import Models, Shown
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Experiment
+
+__all__ = ["Labels"]
+
+
+class Labels:
+    """Writes what the ledgers say into MLflow, and compares; its user holds the registry's lock to write.
+
+    The tags of versions are compared with the journal, so a failure to write them is an error. Names and tags of runs
+    and of the experiment are display only: MLflow may refuse them, which is logged, and the caller goes on.
+    """
+
+    def __init__(self, client: MlflowClient, experiment: str, models: Models) -> None:
+        self._client, self._experiment, self._models = client, experiment, models
+
+    def show(self, books: Books, shown: Shown) -> None:
+        """Write tags and run names of the versions in ``shown``, and the tags of the experiment, where they differ."""
+        labels = wanted_labels(books)
+        for number, version in shown.versions.items():
+            self._models.tag(number, differing_tags(version, wanted_tags(books, version)))
+            listed = books.candidates.get(number)
+            if listed is not None and (label := labels.get(listed.mlflow_run_id)) is not None:
+                label_run(self._client, listed.mlflow_run_id, label)
+        self.show_experiment(books.history)
+
+    def show_experiment(self, history: History) -> None:
+        """Write the tags of the experiment where they differ; an experiment that MLflow refuses to change is logged."""
+        with display_only("the description and the saved view of the experiment were", self._restore_hint()):
+            for key, value in _differing(self._client.get_experiment(self._experiment), history).items():
+                self._client.set_experiment_tag(self._experiment, key, value)
+
+    def differences(self, books: Books, cut_short: Collection[str]) -> Iterator[Difference]:
+        """Yield each name of a run and each text of the experiment that is not what the ledgers say.
+
+        A deleted experiment is one difference: MLflow deletes and restores its runs with it.
+
+        ``cut_short`` are runs of versions whose recording was cut short.
+        """
+        from mlflow.entities import LifecycleStage
+
+        experiment = self._client.get_experiment(self._experiment)
+        if experiment.lifecycle_stage == LifecycleStage.DELETED:
+            text = f"MLflow's experiment {self._experiment} is deleted with its runs, so no candidate can be recorded"
+            yield Difference(f"{text}; {self._restore_hint()}", is_repairable=False, lets_repair_go_on=True)
+            return
+        yield from label_differences(books, run_labels(self._client, self._experiment), cut_short)
+        if books.history.open_entry is None:
+            for key in _differing(experiment, books.history):
+                text = f"MLflow shows another tag {key} of the experiment than the journal gives; {REPAIR}"
+                yield Difference(text, is_repairable=True)
+
+    def _restore_hint(self) -> str:
+        return f"restore it in MLflow with `mlflow experiments restore --experiment-id {self._experiment}`"
+
+
+def _differing(experiment: Experiment, history: History) -> dict[str, str]:
+    found = experiment.tags
+    return {key: value for key, value in experiment_tags(history).items() if found.get(key) != value}

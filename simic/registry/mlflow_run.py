@@ -1,0 +1,313 @@
+"""The MLflow run of a judged policy: parameters, curves, headline metrics, tables, files and its data set.
+
+Every function is idempotent. Times are those of the receipts, so a repeated metric is the same row.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from simic.contracts.config import RunConfig
+from simic.contracts.errors import IntegrityError
+from simic.contracts.policy_update import ValidationSummary
+from simic.contracts.receipts import (
+    GateDecision,
+    SnapshotManifest,
+    TrainingReport,
+    ValidationReport,
+)
+from simic.registry.headline import Table, headline_metrics, tables
+from simic.registry.mlflow_store import display_only
+from simic.registry.standing import STANDING_TAG, judged_standing, version_description
+from simic.registry.version_numbers import Lineage
+from simic.runtime.telemetry import read_metrics
+from simic.trust.canonical import digest_of
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+
+__all__ = [
+    "CandidateRecord",
+    "RunLabel",
+    "ensure_run",
+    "flatten",
+    "judgement_tags",
+    "label_run",
+    "lineage_of",
+    "log_run",
+    "log_scores",
+    "restore_run_hint",
+    "run_labels",
+    "summary_of",
+    "version_tags",
+]
+
+_LOG = logging.getLogger(__name__)
+_BATCH = 900
+"""MLflow takes at most 1,000 metrics a call."""
+_ARCHITECTURE = ("architecture", "network", "feature_version", "blueprints")
+"""Fields of a card that decide which weights fit."""
+_NOT_SHAPE = "exploration"
+"""The one setting of the network that moves no weight."""
+_TRAIN_PREFIX = "train/"
+_DIGEST_CHARACTERS = 32
+"""MLflow limits the digest of a data set to 36; the whole one is a tag."""
+
+
+_TABLES_TAG = "mlflow.loggedArtifacts"
+"""Tag by which MLflow recognises table artifacts."""
+_RUN_NAME_TAG = "mlflow.runName"
+_PAGE = 1_000
+
+
+class CandidateRecord(NamedTuple):
+    """Everything that is recorded of one judged candidate."""
+
+    training: TrainingReport
+    validation: ValidationReport
+    gate: GateDecision
+    snapshot: SnapshotManifest
+    config: RunConfig
+
+
+class RunLabel(NamedTuple):
+    """What the list of runs shows first."""
+
+    name: str
+    standing: str | None
+    """None for a run whose recording was cut short."""
+    is_deleted: bool = False
+    """Whether somebody deleted the run in MLflow: it can be read and restored, but takes no name and no tag."""
+
+
+def ensure_run(client: MlflowClient, experiment: str, evidence: CandidateRecord) -> str:
+    """Return the id of the candidate's run; a run that a killed process left unfinished is continued."""
+    digest = evidence.training.digest
+    found = client.search_runs([experiment], filter_string=f"tags.policy_digest = '{digest}'", max_results=1)
+    if found:
+        return str(found[0].info.run_id)
+    run = client.create_run(
+        experiment,
+        start_time=_milliseconds(evidence.training.started_at),
+        run_name=f"recording {digest[:6]}",
+        tags={
+            "policy_digest": digest,
+            "snapshot_digest": evidence.snapshot.digest,
+            "code_version": evidence.training.code_version,
+            "config_digest": evidence.training.config_digest,
+        },
+    )
+    return str(run.info.run_id)
+
+
+def log_run(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> None:
+    """Log parameters, curves, data set, verdict, tables, receipts and figures."""
+    from mlflow.entities import RunTag
+
+    _log_params(client, run_id, evidence)
+    curves, broken = _curves(Path(evidence.training.curves_path), _milliseconds(evidence.training.finished_at))
+    _log_metrics(client, run_id, curves)
+    gate = evidence.gate
+    tags = {
+        "gate": "accepted" if gate.accepted else "rejected",
+        "gate_digest": gate.digest,
+        "gate_failed": ", ".join(c.name for c in gate.criteria if c.verdict.value != "PASS") or "none",
+        "mlflow.note.content": version_description(evidence.training, evidence.validation, gate, evidence.snapshot),
+        _TABLES_TAG: json.dumps([{"path": _table_file(table), "type": "table"} for table in _tables(evidence)]),
+        # Not-a-number has no point on a chart, and infinities come back changed: say where they were instead.
+        **{f"not_finite.{name}": f"first at step {step}" for name, step in broken.items()},
+    }
+    client.log_batch(run_id, tags=[RunTag(key, value[:5000]) for key, value in tags.items()])
+    _log_dataset(client, run_id, evidence.snapshot)
+    _log_files(client, run_id, evidence)
+
+
+def log_scores(client: MlflowClient, run_id: str, model_id: str, evidence: CandidateRecord) -> None:
+    """Log the headline metrics, once each, on the run and on the model."""
+    from mlflow.entities import Metric
+
+    moment = _milliseconds(evidence.gate.finished_at)
+    scores = headline_metrics(evidence.validation)
+    _log_metrics(client, run_id, [Metric(name, value, moment, 0, model_id=model_id) for name, value in scores.items()])
+
+
+def label_run(client: MlflowClient, run_id: str, label: RunLabel) -> None:
+    """Name a run and tag it with its standing; a run that MLflow refuses to change is logged."""
+    with display_only(f"the name {label.name!r} of run {run_id} was", restore_run_hint(run_id)):
+        client.update_run(run_id, name=label.name)
+        if label.standing is not None:
+            client.set_tag(run_id, STANDING_TAG, label.standing)
+
+
+def restore_run_hint(run_id: str) -> str:
+    """Return what an operator can do about a deleted run."""
+    return f"restore the run in MLflow with `mlflow runs restore --run-id {run_id}`, or leave it: it decides nothing"
+
+
+def run_labels(client: MlflowClient, experiment: str) -> dict[str, RunLabel]:
+    """Return the label of every run, deleted ones too, by id."""
+    from mlflow.entities import LifecycleStage, ViewType
+
+    found: dict[str, RunLabel] = {}
+    token: str | None = ""
+    while token is not None:
+        page = client.search_runs([experiment], run_view_type=ViewType.ALL, max_results=_PAGE, page_token=token or None)
+        for run in page:
+            tags = run.data.tags
+            is_deleted = run.info.lifecycle_stage == LifecycleStage.DELETED
+            found[str(run.info.run_id)] = RunLabel(tags.get(_RUN_NAME_TAG, ""), tags.get(STANDING_TAG), is_deleted)
+        token = page.token or None
+    return found
+
+
+def version_tags(evidence: CandidateRecord) -> dict[str, str]:
+    """Return every fact of a judged version that a tag may show; ``SHOWN_TAGS`` are the ones that do."""
+    training = evidence.training
+    return {
+        "digest": training.digest,
+        "snapshot": evidence.snapshot.digest,
+        "code_version": training.code_version,
+        "config_digest": training.config_digest,
+        "seed": str(training.seed),
+        "start_digest": training.start_digest or "none",
+        "recorded_at": evidence.gate.finished_at.isoformat(),
+        STANDING_TAG: judged_standing(evidence.gate.accepted).value,
+        **judgement_tags(evidence.validation, evidence.gate),
+    }
+
+
+def judgement_tags(report: ValidationReport, gate: GateDecision) -> dict[str, str]:
+    """Return the part of them that another judgement of the same policy replaces."""
+    tags = {
+        "gate": "accepted" if gate.accepted else "rejected",
+        "gate_digest": gate.digest,
+        "episodes": str(len(report.trials.host_keys)),
+    }
+    for name, estimate in report.differences.items():
+        tags[f"return_over_{name}"] = f"{estimate.mean:.4f}"
+        tags[f"return_over_{name}_lower"] = f"{estimate.lower:.4f}"
+        tags["confidence"] = str(estimate.confidence)
+    return tags
+
+
+def summary_of(report: ValidationReport, gate: GateDecision) -> ValidationSummary:
+    """Return the numbers that an update carries; raises IntegrityError without a comparison with ``wait``."""
+    over_wait = report.differences.get("wait")
+    if over_wait is None:
+        raise IntegrityError(f"the validation of policy {report.policy_digest[:12]} has no difference to wait")
+    return ValidationSummary(
+        episodes=len(report.trials.host_keys),
+        return_over_wait=over_wait.mean,
+        lower_bound=over_wait.lower,
+        confidence=over_wait.confidence,
+        gate_digest=gate.digest,
+    )
+
+
+def lineage_of(policy: Path) -> Lineage:
+    """Read from the card of a sealed policy what decides its version number."""
+    card = json.loads((policy / "card.json").read_text("utf-8"))
+    shape = {name: card[name] for name in _ARCHITECTURE}
+    shape["network"] = {name: value for name, value in card["network"].items() if name != _NOT_SHAPE}
+    return Lineage(card["schema_version"], digest_of(shape)[:16])
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield dotted names and text values of a resolved configuration."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", "null" if value is None else str(value)
+
+
+def _log_params(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> None:
+    from mlflow.entities import Param
+
+    params = {
+        **dict(flatten(evidence.config.model_dump(mode="json"))),
+        "seed": str(evidence.training.seed),
+        "start_digest": str(evidence.training.start_digest or "null"),
+    }
+    # MLflow refuses to change a parameter; one that is there is of the same receipt.
+    known = client.get_run(run_id).data.params
+    missing = [Param(name, value) for name, value in sorted(params.items()) if name not in known]
+    client.log_batch(run_id, params=missing)
+
+
+def _curves(path: Path, moment: int) -> tuple[list[Metric], dict[str, int]]:
+    """Return series with steps, and the first step at which a series was not finite."""
+    from mlflow.entities import Metric
+
+    metrics: list[Metric] = []
+    broken: dict[str, int] = {}
+    for step, values in read_metrics(path) if path.is_file() else ():
+        for name, value in values.items():
+            key = name if name.startswith(_TRAIN_PREFIX) else f"{_TRAIN_PREFIX}{name}"
+            if math.isfinite(value):
+                metrics.append(Metric(key, value, moment, step))
+            else:
+                broken.setdefault(key, step)
+    return metrics, broken
+
+
+def _log_metrics(client: MlflowClient, run_id: str, metrics: Iterable[Metric]) -> None:
+    rows = list(metrics)
+    for start in range(0, len(rows), _BATCH):
+        client.log_batch(run_id, metrics=rows[start : start + _BATCH])
+
+
+def _log_dataset(client: MlflowClient, run_id: str, snapshot: SnapshotManifest) -> None:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    dataset = Dataset(
+        name="snapshot",
+        digest=snapshot.digest[:_DIGEST_CHARACTERS],
+        source_type="local",
+        source=json.dumps({"uri": snapshot.path}),
+        profile=json.dumps({"rows": snapshot.rows_out, "episodes": snapshot.episodes}),
+    )
+    client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
+
+
+def _log_files(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> None:
+    receipts = {
+        "training": evidence.training,
+        "validation": evidence.validation,
+        "gate": evidence.gate,
+        "snapshot": evidence.snapshot,
+        "config": evidence.config,
+    }
+    for name, receipt in receipts.items():
+        client.log_text(run_id, receipt.model_dump_json(indent=2), f"receipts/{name}.json")
+    for table in _tables(evidence):
+        # MlflowClient.log_table appends to a table that is there; a repeated recording must replace it.
+        content = {"columns": table.columns, "data": table.rows}
+        client.log_text(run_id, json.dumps(content), _table_file(table))
+    for folder, path in [
+        ("curves", evidence.training.curves_path),
+        *(("figures", path) for path in evidence.validation.figures.values()),
+    ]:
+        if Path(path).is_file():
+            client.log_artifact(run_id, path, folder)
+        else:  # a missing picture is no reason to lose the judgement
+            _LOG.warning("policy %s is recorded without %s: it is gone", evidence.training.digest[:12], path)
+
+
+def _tables(evidence: CandidateRecord) -> list[Table]:
+    return tables(evidence.validation, evidence.gate)
+
+
+def _table_file(table: Table) -> str:
+    return f"tables/{table.name}.json"
+
+
+def _milliseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)

@@ -1,0 +1,125 @@
+"""Create and open MLflow's database without global state. No other module knows how MLflow is reached."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simic.contracts.errors import ConfigError, ContractError, TransientError
+from simic.ledgers.promotions import History
+from simic.registry.experiment_page import experiment_tags
+from simic.registry.locations import rewrite_locations
+from simic.runtime.locks import exclusive
+from simic.runtime.settings import Home
+from simic.runtime.sqlite_files import sqlite_url
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+__all__ = ["EXPERIMENT", "default_store", "display_only", "initialise", "open_client", "store_errors"]
+
+_LOG = logging.getLogger(__name__)
+
+EXPERIMENT = "simic"
+_TRANSIENT = ("TEMPORARILY_UNAVAILABLE", "INTERNAL_ERROR", "DEADLINE_EXCEEDED", "ABORTED")
+INITIALISE_WAIT_S = 120.0
+_DEFAULT_STORE = "MLFLOW_TRACKING_URI"
+_QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+"""Read when MLflow is imported; nothing here may reach out to a network."""
+
+
+def initialise(home: Home) -> str:
+    """Create the database and the experiment unless they are there; return the experiment's id.
+
+    Two processes that create MLflow's tables at once break each other. So one process creates them under a lock, in a
+    file of another name: the file at the final name is always complete.
+    """
+    database = home.mlruns / "mlflow.db"
+    if not database.exists():  # an existing one needs no lock, and a read-only home gives none
+        with exclusive(home.locks / "mlflow", "creating the MLflow database", INITIALISE_WAIT_S):
+            if not database.exists():
+                _create(home, database)
+    experiment = open_client(home.tracking_uri).get_experiment_by_name(EXPERIMENT)
+    if experiment is None:
+        raise ConfigError(f"{database} has no experiment {EXPERIMENT!r}: it was not made by simic; move it away")
+    return str(experiment.experiment_id)
+
+
+def _create(home: Home, database: Path) -> None:
+    home.artifacts.mkdir(parents=True, exist_ok=True)
+    unfinished = home.mlruns / "mlflow.db.new"
+    for leftover in home.mlruns.glob("mlflow.db.new*"):
+        leftover.unlink()
+    client = open_client(sqlite_url(unfinished))
+    client.create_experiment(
+        EXPERIMENT, artifact_location=home.artifacts.as_uri(), tags=experiment_tags(History((), None))
+    )
+    rewrite_locations(home, unfinished)  # MLflow's own experiment is below the current directory otherwise
+    unfinished.rename(database)
+
+
+def open_client(tracking_uri: str) -> MlflowClient:
+    """Return a client of one database, for tracking and for the registry."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    with warnings.catch_warnings():
+        # Third-party deprecations at import time are not ours to act upon.
+        warnings.simplefilter("ignore")
+        from mlflow import MlflowClient
+    for name in ("mlflow.store.db.utils", "alembic.runtime.migration"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return MlflowClient(tracking_uri=tracking_uri, registry_uri=tracking_uri)
+
+
+@contextmanager
+def default_store(tracking_uri: str) -> Iterator[None]:
+    """Set MLflow's default store for a block: every client resolves ``models:/<id>`` sources against it."""
+    before = os.environ.get(_DEFAULT_STORE)
+    os.environ[_DEFAULT_STORE] = tracking_uri
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_DEFAULT_STORE]
+        else:
+            os.environ[_DEFAULT_STORE] = before
+
+
+@contextmanager
+def store_errors(what: str) -> Iterator[None]:
+    """Raise MLflow's failures in a block as TransientError or ContractError; ``what`` names the attempted step."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        message = f"{what}: MLflow answered {error.error_code}: {error.message}"
+        raise (TransientError if error.error_code in _TRANSIENT else ContractError)(message) from error
+
+
+@contextmanager
+def display_only(what: str, remedy: str) -> Iterator[None]:
+    """Log MLflow's failures in a block as a warning: the block writes text for people, which decides nothing.
+
+    A deleted or purged run refuses every name and tag. A promotion, a rollback or a recovery goes on without them.
+
+    Args:
+        what: The text that the block writes.
+        remedy: What the operator can do.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        _LOG.warning("%s not written, MLflow answered %s: %s; %s", what, error.error_code, error.message, remedy)

@@ -1,0 +1,111 @@
+"""Open entries of the journal: a promotion by a gate decision, and a rollback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from simic.contracts.errors import GateRejectedError, IntegrityError
+from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport, Verdict
+from simic.ledgers.promotions import History, Operation, Phase, PromotionEntry
+from simic.registry.mlflow_run import judgement_tags, summary_of
+from simic.registry.version_numbers import Lineage, lineage_tags
+
+__all__ = ["check_gate", "promotion_entry", "rollback_entry"]
+
+
+def promotion_entry(
+    recorded: PolicyVersion,
+    report: ValidationReport,
+    gate: GateDecision,
+    lineage: Lineage,
+    history: History,
+    moment: datetime,
+) -> PromotionEntry:
+    """Return an open entry with everything that is known of a promotion.
+
+    Raises:
+        IntegrityError: ``report`` is not the evidence that ``gate`` judged.
+    """
+    judged = (report.policy_digest, report.champion_digest, report.snapshot_digest)
+    if judged != (gate.policy_digest, gate.champion_digest, recorded.snapshot_digest):
+        raise IntegrityError(
+            f"the report judges policy, champion and snapshot {judged}, the gate decision and the registry say "
+            f"{(gate.policy_digest, gate.champion_digest, recorded.snapshot_digest)}"
+        )
+    source = None if history.champion is None else history.champion.target
+    own: dict[str, object] = {
+        "aliases": [],
+        "previous": source,
+        "gate_digest": gate.digest,
+        "started_at": moment,
+        "finished_at": moment,
+    }
+    return PromotionEntry(
+        entry=history.next_number,
+        phase=Phase.OPEN,
+        operation=Operation.PROMOTE,
+        source=source,
+        restores=None,
+        version=recorded.model_copy(update=own),
+        validation=summary_of(report, gate),
+        tags=_signed_tags(recorded, report, gate, lineage),
+        reason="accepted by the gate",
+        at=moment,
+    )
+
+
+def rollback_entry(
+    champion: PromotionEntry, former: PromotionEntry, history: History, reason: str, moment: datetime
+) -> PromotionEntry:
+    """Return an open entry that restores the promotion ``former``."""
+    times: Mapping[str, object] = {"previous": champion.target, "started_at": moment, "finished_at": moment}
+    return PromotionEntry(
+        entry=history.next_number,
+        phase=Phase.OPEN,
+        operation=Operation.ROLLBACK,
+        source=champion.target,
+        restores=former.entry,
+        version=former.version.model_copy(update=times),
+        validation=former.validation,
+        tags=former.tags,
+        reason=reason,
+        at=moment,
+    )
+
+
+def check_gate(gate: GateDecision, digest: str, champion: PromotionEntry | None) -> None:
+    """Check that a decision accepts policy ``digest`` against the present champion.
+
+    Raises:
+        IntegrityError: The gate judged another policy.
+        GateRejectedError: The gate rejected it, or judged it against another champion.
+    """
+    if gate.policy_digest != digest:
+        raise IntegrityError(f"the gate judged policy {gate.policy_digest}, not {digest}")
+    if not gate.accepted:
+        failed = ", ".join(c.name for c in gate.criteria if c.verdict is not Verdict.PASS)
+        raise GateRejectedError(f"policy {digest[:12]} did not pass the gate: {failed}; the champion stays")
+    present = None if champion is None else champion.digest
+    if gate.champion_digest != present:
+        raise GateRejectedError(
+            f"policy {digest[:12]} was judged against champion {gate.champion_digest}, "
+            f"but the champion now is {present}; validate it again"
+        )
+
+
+def _signed_tags(
+    recorded: PolicyVersion, report: ValidationReport, gate: GateDecision, lineage: Lineage
+) -> dict[str, str]:
+    """Return what the journal signs of a version: from ledgers, judgement and sealed card, not from MLflow."""
+    return {
+        "digest": recorded.digest,
+        "semantic_version": recorded.semantic_version,
+        "snapshot": recorded.snapshot_digest,
+        "code_version": recorded.code_version,
+        "config_digest": recorded.config_digest,
+        "seed": str(recorded.seed),
+        "recorded_at": gate.finished_at.isoformat(),
+        **lineage_tags(lineage),
+        **judgement_tags(report, gate),
+    }

@@ -1,0 +1,289 @@
+"""The registry: candidates on record, one champion, and the moves from one champion to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from simic.contracts.errors import ConfigError, IntegrityError, TransientError
+from simic.contracts.names import CHAMPION
+from simic.contracts.policy_update import ValidationSummary
+from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport
+from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
+from simic.ledgers.policies import check_entry, read_history
+from simic.ledgers.promotions import PromotionEntry
+from simic.registry.agreement import Difference, journal_cut, registered_as
+from simic.registry.audit import Audit
+from simic.registry.labels import Labels
+from simic.registry.mlflow_run import CandidateRecord, restore_run_hint
+from simic.registry.mlflow_store import display_only, initialise, open_client, store_errors
+from simic.registry.models import Models, Shown
+from simic.registry.moves import check_gate, promotion_entry, rollback_entry
+from simic.registry.promotion import OnStep, Promotions
+from simic.registry.recording import Recorder
+from simic.registry.state import RegistryState
+from simic.runtime.clock import Clock
+from simic.runtime.locks import exclusive
+from simic.runtime.settings import Home
+from simic.trust.keys import Keyring, Signer
+from simic.trust.seal import verify
+from simic.trust.sealed_receipts import check_decision
+
+__all__ = ["Registry"]
+
+LOCK_WAIT_S = 60.0
+FLOW_RUN_TAG = "flow_run"
+"""Tag of an MLflow run: the Prefect flow run that recorded it."""
+_MOST_CHARACTERS = 4096
+"""Of a text in a line of the journal."""
+
+
+def _ignore(_step: str) -> None:
+    """Do nothing after a step."""
+
+
+class Registry:
+    """Policies that were judged. Opening it settles what a killed process left half done.
+
+    The journal of promotions says who is champion. Everything that this class returns of the champion was compared with
+    the journal first; a difference is an IntegrityError.
+    """
+
+    def __init__(
+        self, home: Home, keyring: Keyring, *, signer: Callable[[], Signer], clock: Clock, on_step: OnStep = _ignore
+    ) -> None:
+        """Open the registry of a home.
+
+        Args:
+            home: Holds the ledgers and MLflow's database, which is created if it was never there.
+            keyring: Trusted keys.
+            signer: Called when a decision or a move is signed.
+            clock: Gives the time of moves.
+            on_step: Called after every durable step, with its name.
+        """
+        self._home, self._keyring, self._clock = home, keyring, clock
+        _check_database(home)
+        with store_errors("opening the registry"):
+            experiment = initialise(home)
+            client = open_client(home.tracking_uri)
+        self._models = Models(client, home.tracking_uri)
+        labels = Labels(client, experiment, self._models)
+        self._state = RegistryState(home, keyring, self._models)
+        self._promotions = Promotions(home, self._models, labels, keyring, signer, on_step)
+        self._recorder = Recorder(client, experiment, self._state, labels, signer, on_step)
+        self._audit = Audit(self._state, labels)
+        self._settle()
+
+    def record(self, candidate: CandidateRecord) -> PolicyVersion:
+        """Put a judged candidate on record, accepted or not, and point the alias ``candidate`` at it.
+
+        Recording a policy again adds no version; a new judgement replaces the tags of the old one. Only a version that
+        was champion keeps the evidence of its promotion, whatever a later judgement says: production and a rollback
+        rest on that evidence. The later judgement is in its run and in the ledger of gate decisions.
+
+        Raises:
+            IntegrityError: MLflow and the ledgers differ about a listed version, or a receipt is about another policy.
+        """
+        digest = candidate.training.digest
+        if {candidate.validation.policy_digest, candidate.gate.policy_digest} != {digest}:
+            raise IntegrityError(f"report and gate judge another policy than {digest}")
+        check_decision(candidate.gate, candidate.snapshot.digest)
+        verify(Path(candidate.training.path), self._keyring, digest)
+        with self._writing("recording a candidate"):
+            return self._recorder.record(candidate)
+
+    def link_flow_run(self, version: PolicyVersion, flow_run: str) -> None:
+        """Tag the MLflow run of a version with the Prefect flow run that recorded it: its page, or else its id.
+
+        A run that MLflow refuses to change is logged.
+        """
+        run_id = version.mlflow_run_id
+        with self._writing("linking a flow run"), display_only(f"the tag {FLOW_RUN_TAG} was", restore_run_hint(run_id)):
+            open_client(self._home.tracking_uri).set_tag(run_id, FLOW_RUN_TAG, flow_run)
+
+    def promote(self, version: PolicyVersion, report: ValidationReport, gate: GateDecision) -> PolicyVersion:
+        """Make a recorded candidate champion; the gate must have accepted it against the present champion.
+
+        Args:
+            version: The candidate.
+            report: The evidence that the gate judged.
+            gate: The decision.
+
+        Raises:
+            IntegrityError: Registry and ledgers differ about the candidate or the champion.
+            GateRejectedError: The decision does not allow the promotion.
+        """
+        with self._writing("promoting a policy"):
+            books, shown = self._state.agreed(digest=version.digest)
+            champion = books.history.champion
+            target = registered_as(version.digest, books, shown)
+            if target is None:
+                raise ConfigError(f"policy {version.digest} is not on record; record it first")
+            if champion is not None and champion.digest == version.digest:
+                return self._state.version(champion.target, books, shown)
+            check_gate(gate, version.digest, champion)
+            recorded = self._state.version(target.number, books, shown)
+            lineage = self._state.stored_lineage(recorded.number, recorded.digest)
+            entry = promotion_entry(recorded, report, gate, lineage, books.history, self._clock())
+            check_entry(self._home, entry)
+            self._promotions.move(entry)
+            return self._state.version(entry.target, *self._state.agreed())
+
+    def rollback(self, reason: str) -> PolicyVersion:
+        """Make the champion before the present one champion again; ``reason`` is kept on the version that lost.
+
+        The journal names both versions, wherever the alias is and whatever state the present champion is in.
+
+        Raises:
+            ConfigError: There is no champion to go back to, or the reason is too long.
+            IntegrityError: The former champion's files are damaged, or its accepting decision is not on record.
+        """
+        if len(reason) > _MOST_CHARACTERS:
+            raise ConfigError(f"a reason has at most {_MOST_CHARACTERS} characters, found {len(reason)}")
+        with self._writing("rolling back"):
+            history = read_history(self._home, self._keyring)
+            champion, former = history.champion, history.before_champion()
+            if champion is None or former is None:
+                raise ConfigError(
+                    "cannot roll back: this home has had no champion before the present one; `simic run` or "
+                    "`simic promote` makes another champion"
+                )
+            check_entry(self._home, former)
+            entry = rollback_entry(champion, former, history, reason, self._clock())
+            self._promotions.move(entry)
+            return self._state.version(entry.target, self._state.books(), self._models.look_at(entry.target))
+
+    def champion(self) -> PolicyVersion | None:
+        """Return the present champion, if there is one; its files are not read.
+
+        Raises:
+            IntegrityError: PromotionJournal, ledgers and MLflow differ about the champion.
+        """
+        with store_errors("reading the registry"):
+            books, shown = self._state.agreed()
+            champion = books.history.champion
+            return None if champion is None else self._state.version(champion.target, books, shown)
+
+    @contextmanager
+    def certified(self, told: Collection[str] = ()) -> Iterator[PromotionEntry]:
+        """Yield the move that made the present champion, every byte verified; nothing moves until the block ends.
+
+        Args:
+            told: Digests that signed updates name; the journal must know the promotion of each.
+
+        Raises:
+            ConfigError: There is no champion.
+            IntegrityError: As ``champion`` and ``load`` raise it, or the journal lost lines.
+        """
+        with self._writing("reading the champion"):
+            if cut := journal_cut(self._state.books(), Shown({}, {}), told):
+                raise IntegrityError(cut)  # before MLflow is compared: a repair would follow the shortened journal
+            books, shown = self._state.agreed()
+            if cut := journal_cut(books, shown, told):
+                raise IntegrityError(cut)
+            champion = books.history.champion
+            if champion is None:
+                raise ConfigError("there is no champion to publish: `simic run` or `simic promote` makes one")
+            self._state.fetch(champion.version, is_champion=True, into=None)
+            yield champion
+
+    def find(self, reference: str) -> PolicyVersion:
+        """Return the version behind ``models:/tamiyo@champion`` or ``models:/tamiyo/3``.
+
+        Raises:
+            ConfigError: There is no such version.
+            IntegrityError: As ``champion`` raises it.
+        """
+        with store_errors(f"resolving {reference}"):
+            name = self._models.parse(reference)
+            if name == CHAMPION:
+                books, shown = self._state.agreed()
+                champion = books.history.champion
+                number = None if champion is None else champion.target
+            else:
+                books = self._state.books()
+                number = self._models.alias(name) if isinstance(name, str) else name
+                shown = self._models.look_at() if number is None else self._models.look_at(number)
+            if number is None or (isinstance(name, int) and number not in shown.versions):
+                raise ConfigError(_unknown(reference, name, self._models.look()))
+            return self._state.version(number, books, shown)
+
+    def load(self, reference: str, into: Path) -> Path:
+        """Fetch the sealed policy behind a reference to ``into``; digest and signature are verified every time."""
+        version = self.find(reference)
+        with store_errors(f"loading {reference}"):
+            self._state.fetch(version, is_champion=CHAMPION in version.aliases, into=into)
+        return into
+
+    def summary(self, version: PolicyVersion) -> ValidationSummary:
+        """Return the numbers of the promotion of a version; raises ConfigError if it was never promoted."""
+        promotion = self._state.books().history.promotion_of(version.number)
+        if promotion is None:
+            raise ConfigError(f"{version.name} version {version.number} was never promoted")
+        return promotion.validation
+
+    def differences(self, told: Collection[str] = ()) -> list[Difference]:
+        """Return every alias, tag, run name and text in MLflow that differs from the ledgers; changes nothing.
+
+        ``told`` are the digests that signed updates name.
+        """
+        with store_errors("examining the registry"):
+            return self._audit.differences(told)
+
+    def damaged_versions(self) -> list[tuple[PolicyVersion, str]]:
+        """Return every version whose stored bytes are not what was sealed, with the problem; reads every byte."""
+        with store_errors("examining the registry"):
+            return self._audit.damaged_versions()
+
+    def count(self) -> int:
+        """Return the number of versions."""
+        with store_errors("examining the registry"):
+            return len(self._models.look().versions)
+
+    def repair(self, told: Collection[str] = ()) -> None:
+        """Write aliases, tags, run names and texts in MLflow as the ledgers say.
+
+        ``told`` are the digests that signed updates name.
+
+        Raises:
+            IntegrityError: The champion's files are damaged, or the journal lost lines. Nothing was changed.
+        """
+        with self._writing("repairing the registry"):
+            self._audit.repair(told)
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        """Hold the lock of the registry: MLflow's aliases have no compare-and-swap."""
+        with exclusive(self._home.locks / "registry", what, LOCK_WAIT_S), store_errors(what):
+            self._promotions.recover()
+            yield
+
+    def _settle(self) -> None:
+        if self._promotions.is_settled():
+            return
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(exclusive(self._home.locks / "registry", "settling the registry"))
+            except TransientError:
+                return  # the holder of the lock is at work on that very entry
+            with store_errors("settling the registry"):
+                self._promotions.recover()
+
+
+def _check_database(home: Home) -> None:
+    """Raise IntegrityError if ledgers name policies and the database is gone: a new one would lack them."""
+    database = home.mlruns / "mlflow.db"
+    told = [home.ledger / name for name in (CANDIDATES_LEDGER, PROMOTIONS_LEDGER) if (home.ledger / name).exists()]
+    if told and not database.exists():
+        raise IntegrityError(
+            f"{told[0]} tells of registered policies, but there is no {database}; restore it from a backup"
+        )
+
+
+def _unknown(reference: str, name: str | int, shown: Shown) -> str:
+    names = ", ".join(
+        f"{number} ({version.tags.get('semantic_version')})" for number, version in shown.versions.items()
+    )
+    hint = "; no policy was promoted yet" if name == CHAMPION else ""
+    return f"{reference} does not exist{hint}; versions are {names or 'none yet'}"

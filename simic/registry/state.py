@@ -1,0 +1,86 @@
+"""Ledgers and MLflow read together, and the stored files of versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from simic.contracts.errors import IntegrityError
+from simic.contracts.receipts import PolicyVersion
+from simic.ledgers.policies import champion_history, read_history
+from simic.registry.agreement import champion_differences, tag_differences
+from simic.registry.books import Books, read_books
+from simic.registry.mlflow_run import lineage_of
+from simic.registry.models import Models, Shown
+from simic.registry.promotion import fetch_verified
+from simic.registry.version_numbers import Lineage
+from simic.runtime.files import scratch_dir
+from simic.runtime.settings import Home
+from simic.trust.keys import Keyring
+
+__all__ = ["RegistryState"]
+
+
+class RegistryState:
+    """Reads what the ledgers and MLflow say of versions; writes nothing."""
+
+    def __init__(self, home: Home, keyring: Keyring, models: Models) -> None:
+        self.home, self.keyring, self.models = home, keyring, models
+
+    def books(self) -> Books:
+        """Read and verify the ledgers."""
+        return read_books(self.home, read_history(self.home, self.keyring))
+
+    def agreed(self, *numbers: int, digest: str | None = None) -> tuple[Books, Shown]:
+        """Read ledgers and registry, which agree about the champion.
+
+        Where they differ the journal is read again: another process may have moved the champion between two reads.
+
+        Args:
+            numbers: Versions to read besides the champion.
+            digest: Policy whose version is read too.
+
+        Raises:
+            IntegrityError: They differ about the champion.
+        """
+        while True:
+            books = read_books(self.home, champion_history(self.home, self.keyring))
+            champion = books.history.champion
+            shown = self.models.look_at(*numbers, *(() if champion is None else (champion.target,)), digest=digest)
+            found = list(champion_differences(books, shown))
+            if not found:
+                return books, shown
+            if read_history(self.home, self.keyring).head == books.history.head:
+                raise IntegrityError("; ".join(found))
+
+    def version(self, number: int, books: Books, shown: Shown) -> PolicyVersion:
+        """Return a version as the ledgers know it, with its aliases; raises IntegrityError where its tags differ."""
+        registered = shown.version(number)
+        if found := list(tag_differences(books, registered)):
+            raise IntegrityError("; ".join(found))
+        return books.known(number).model_copy(update={"aliases": registered.aliases})
+
+    def fetch(self, version: PolicyVersion, *, is_champion: bool, into: Path | None) -> None:
+        """Fetch and verify every stored byte of a version; raises IntegrityError that says what to do."""
+        try:
+            fetch_verified(self.models, version.number, version.digest, self.keyring, self.home, into)
+        except IntegrityError as error:
+            if not is_champion:
+                raise
+            raise IntegrityError(
+                f"the journal says that {version.name} version {version.number} with digest {version.digest} is "
+                f"champion, but its files are not what was sealed: {error}. Restore them from a backup, or let "
+                f"`simic rollback --reason ...` give the title to the champion before it"
+            ) from error
+
+    def stored_lineage(self, number: int, digest: str) -> Lineage:
+        """Read the lineage from the stored card; raises IntegrityError if the files are not what was sealed."""
+        with self._fetched(number, digest) as policy:
+            return lineage_of(policy)
+
+    @contextmanager
+    def _fetched(self, number: int, digest: str) -> Iterator[Path]:
+        with scratch_dir(self.home, "card-") as folder:
+            fetch_verified(self.models, number, digest, self.keyring, self.home, folder / "policy")
+            yield folder / "policy"

@@ -1,0 +1,172 @@
+"""The training data set of a snapshot: columns of steps, one table of graphs, and batches from both.
+
+In memory, on a GPU, or mapped from files where it is larger than memory may be; the batches are the same.
+Shapes: N steps, E sequences (episodes), T time, B sequences of a batch, A heads, K blueprints.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simic.contracts.actions import Head, Op
+from simic.contracts.batches import HEAD_INDEX, OP_INDEX
+from simic.contracts.errors import ContractError
+from simic.contracts.receipts import SnapshotManifest
+from simic.controllers.features import encode
+from simic.controllers.graph import NodeFeatures
+from simic.controllers.heads import MaskTensors
+from simic.replay.batch import SequenceBatch, SequenceSpans, Steps, assemble
+from simic.replay.decode import join
+from simic.replay.graph_table import GraphTable
+from simic.replay.mapped import MappedColumns, Pages, map_snapshot
+from simic.replay.rows import Sequences, episode_batch_of, read_first, read_split
+from simic.snapshots.format import read_manifest
+
+__all__ = ["GraphDataset", "Steps"]
+
+_SAMPLE_ROWS = 2048
+"""Rows from which the size of a snapshot is estimated."""
+_STATISTICS_GRAPHS = 50_000
+"""Graphs of a mapped table that are used for feature statistics."""
+
+
+class GraphDataset:
+    """Whole episodes of one split; features are encoded once, batches are gathered."""
+
+    def __init__(
+        self,
+        sequences: Sequences,
+        steps: Steps,
+        masks: MaskTensors,
+        table: GraphTable,
+        blueprints: tuple[str, ...],
+        pages: Pages | None = None,
+    ) -> None:
+        """Wrap columns; ``table`` holds N + E graphs: all states, then the final state of each sequence."""
+        self.sequences, self.steps, self.masks, self.table = sequences, steps, masks, table
+        self.blueprints, self._pages = blueprints, pages
+        if table.graphs != len(steps.rewards) + len(self):
+            raise ContractError(f"{table.graphs} graphs for {len(steps.rewards)} steps and {len(self)} sequences")
+
+    @staticmethod
+    def load(
+        path: Path,
+        split: str = "train",
+        *,
+        blueprints: tuple[str, ...],
+        max_bytes: int | None = None,
+        cache: Path | None = None,
+    ) -> GraphDataset:
+        """Load the episodes of ``split`` from a snapshot whose files match its manifest.
+
+        ``blueprints`` is the vocabulary of the hosts. With a ``cache`` folder, columns that would take more than
+        ``max_bytes`` are written there once and mapped, and about as many of their bytes stay resident at most.
+
+        Raises:
+            IntegrityError: if a file differs from the manifest.
+            ContractError: for rows that cannot be trained on: gaps, missing propensities, missing final states.
+        """
+        return GraphDataset.of_snapshot(
+            read_manifest(path), split, blueprints=blueprints, max_bytes=max_bytes, cache=cache
+        )
+
+    @staticmethod
+    def of_snapshot(
+        manifest: SnapshotManifest,
+        split: str = "train",
+        *,
+        blueprints: tuple[str, ...],
+        max_bytes: int | None = None,
+        cache: Path | None = None,
+    ) -> GraphDataset:
+        """Load the episodes of a snapshot whose files ``read_manifest`` just verified; see ``load``."""
+        if cache is not None and max_bytes is not None:
+            size = _estimated_bytes(manifest, split, blueprints)
+            if size > max_bytes:
+                name = f"{manifest.digest}-{split}"
+                columns = map_snapshot(manifest, split, blueprints, cache / name)
+                return GraphDataset._of_columns(columns, blueprints, max_bytes)
+        part = episode_batch_of(read_split(manifest, split), blueprints, manifest.gamma)
+        table = GraphTable.of(encode(join(part.states, part.finals)))
+        return GraphDataset(part.sequences, part.steps, MaskTensors.of(part.masks), table, blueprints)
+
+    @staticmethod
+    def _of_columns(columns: MappedColumns, blueprints: tuple[str, ...], max_bytes: int) -> GraphDataset:
+        flat = columns.flat()
+        pages = Pages(columns.maps(), flat.table.graphs, max_bytes)
+        return GraphDataset(columns.sequences, flat.steps, flat.masks, flat.table, blueprints, pages)
+
+    def to(self, device: torch.device) -> GraphDataset:
+        """Return the data set with all columns on ``device``; batches are assembled there."""
+        steps = Steps(*(column.to(device) for column in self.steps))
+        masks = MaskTensors(*(mask.to(device) for mask in self.masks))
+        return GraphDataset(self.sequences, steps, masks, self.table.to(device), self.blueprints)
+
+    def __len__(self) -> int:
+        return len(self.sequences.run_ids)
+
+    @property
+    def step_count(self) -> int:
+        """Return N, the number of steps."""
+        return len(self.steps.rewards)
+
+    @property
+    def set_name(self) -> str:
+        """Return the host set of all episodes; raise ContractError unless there is exactly one."""
+        names = sorted(set(self.sequences.sets))
+        if len(names) != 1:
+            raise ContractError(f"a policy is trained for one world, the episodes come from {names}")
+        return names[0]
+
+    @property
+    def germinated(self) -> tuple[str, ...]:
+        """Return the blueprints that any episode germinated, in index order."""
+        is_germination = self.steps.actions[:, HEAD_INDEX[Head.OP]] == OP_INDEX[Op.GERMINATE]
+        seen = set(self.steps.actions[is_germination, HEAD_INDEX[Head.BLUEPRINT]].tolist())
+        return tuple(name for index, name in enumerate(self.blueprints) if index in seen)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all tensors, in memory or mapped."""
+        tensors = [*self.table, *self.steps, *self.masks]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    def batch(self, sequence_ids: NDArray[np.int64]) -> SequenceBatch:
+        """Return the given sequences, in that order, as one time-major batch."""
+        spans = self.spans(sequence_ids)
+        batch = assemble(sequence_ids, spans, self.steps, self.masks, self.table)
+        if self._pages is not None:
+            self._pages.touched(len(sequence_ids), int(spans.lengths.sum()))
+        return batch
+
+    def statistics_graphs(self) -> NodeFeatures:
+        """Return graphs for feature statistics: all, or an evenly spaced sample of a mapped table."""
+        if self._pages is None:
+            return self.table
+        count = min(self.table.graphs, _STATISTICS_GRAPHS)
+        return self.table.select(torch.linspace(0, self.table.graphs - 1, count, dtype=torch.float64).round().long())
+
+    def spans(self, sequence_ids: NDArray[np.int64]) -> SequenceSpans:
+        """Return the positions of the given sequences in ``steps`` and ``table``."""
+        chosen = self.sequences.starts[sequence_ids], self.sequences.lengths[sequence_ids]
+        return SequenceSpans(*chosen, self.step_count + sequence_ids)
+
+
+def _estimated_bytes(manifest: SnapshotManifest, split: str, blueprints: tuple[str, ...]) -> int:
+    """Estimate the bytes of all rows from the first episodes."""
+    first = read_first(manifest, split, _SAMPLE_ROWS)
+    if not first.num_rows:
+        return 0
+    part = episode_batch_of(first, blueprints, manifest.gamma)
+    store = GraphDataset(
+        part.sequences,
+        part.steps,
+        MaskTensors.of(part.masks),
+        GraphTable.of(encode(join(part.states, part.finals))),
+        blueprints,
+    )
+    return store.size_bytes * manifest.rows_out // int(first.num_rows)

@@ -1,0 +1,1 @@
+"""An in-memory buffer for sequences that arrive while a learner reads."""

@@ -1,0 +1,412 @@
+"""Columns in memory that is allocated once: sequences are appended, forgotten, and moved together now and then.
+
+Each sequence takes one graph row per step and one more for its final state, all in one piece, so that the place of
+its first row is all there is to remember. Rows that nobody remembers stay until ``compact`` moves the others over them.
+Shapes: R graph rows, E sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simic.contracts.errors import ContractError
+from simic.numerics.ragged import concatenated_ranges
+from simic.replay.batch import CHILDREN, COLUMNS, ROW_COLUMNS, Arrays, ptr_name
+from simic.replay.dataset import GraphDataset
+
+__all__ = ["CAUSES", "Chunk", "ColumnStore", "SequenceTable", "chunk_of", "counts_of"]
+
+ROWS = "row"
+_GROWTH = 1.5
+"""What is allocated when room runs out, over what is needed."""
+
+
+class Chunk(NamedTuple):
+    """Whole sequences on their way into an arena."""
+
+    lengths: NDArray[np.int64]
+    """[E] steps."""
+    arrays: Arrays
+    """Under the names of ``flat``; R is the sum of lengths + 1."""
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of rows per table."""
+        return {
+            ROWS: len(self.arrays["context_x"]),
+            **{child: int(self.arrays[ptr_name(child)][-1]) for child in CHILDREN},
+        }
+
+    @staticmethod
+    def checked(arrays: Mapping[str, Any], lengths: NDArray[np.int64]) -> Chunk:
+        """From outside; ContractError unless columns, offsets and edges agree with each other and ``lengths``."""
+        expected = {*COLUMNS, *(ptr_name(child) for child in CHILDREN)}
+        if set(arrays) != expected:
+            raise ContractError(f"experience: columns differ by {sorted(set(arrays) ^ expected)}")
+        columns = {name: np.asarray(values) for name, values in arrays.items()}
+        rows = int((lengths + 1).sum())
+        wrong = [name for name in ROW_COLUMNS if len(columns[name]) != rows]
+        for child, names in CHILDREN.items():
+            ptr = columns[ptr_name(child)]
+            if ptr.dtype != np.int64 or ptr.shape != (rows + 1,) or ptr[0] != 0 or (np.diff(ptr) < 0).any():
+                wrong.append(ptr_name(child))
+            else:
+                wrong += [name for name in names if len(columns[name]) != ptr[-1]]
+        for name, ends in () if wrong else (("connects", ("layer", "layer")), ("monitors", ("slot", "layer"))):
+            counts = [np.repeat(np.diff(columns[ptr_name(e)]), np.diff(columns[ptr_name(name)])) for e in ends]
+            edges = columns[name]
+            if edges.dtype != np.int32 or (edges < 0).any() or (edges >= np.stack(counts, axis=1)).any():
+                wrong.append(name)
+        if wrong:
+            raise ContractError(f"experience: {wrong} do not fit {len(lengths)} sequences of {rows} graphs")
+        return Chunk(lengths, columns)
+
+
+def counts_of(store: GraphDataset, sequence_ids: NDArray[np.int64]) -> dict[str, int]:
+    """``chunk_of(...).counts()``, from the offsets alone."""
+    spans = store.spans(sequence_ids)
+    rows = np.concatenate([concatenated_ranges(spans.starts, spans.lengths), spans.finals])
+    ptrs = {child: getattr(store.table, ptr_name(child)).numpy() for child in CHILDREN}
+    return {ROWS: len(rows), **{child: int((ptr[rows + 1] - ptr[rows]).sum()) for child, ptr in ptrs.items()}}
+
+
+def chunk_of(store: GraphDataset, sequence_ids: NDArray[np.int64]) -> Chunk:
+    """Sequences of a store; where a final state stands, the columns of steps are 0 and no action is legal."""
+    spans = store.spans(sequence_ids)
+    rows = np.repeat(spans.finals, spans.lengths + 1)
+    is_step = np.ones(len(rows), dtype=np.bool_)
+    is_step[np.cumsum(spans.lengths + 1) - 1] = False
+    rows[is_step] = concatenated_ranges(spans.starts, spans.lengths)
+    graphs = store.table.select(torch.from_numpy(rows))
+    arrays: Arrays = {name: tensor.numpy() for name, tensor in graphs._asdict().items()}
+    sources = {**store.steps._asdict(), "mask_op": store.masks.op, "mask_blueprint": store.masks.blueprint}
+    for name, source in sources.items():
+        arrays[name] = _scattered(source.numpy(), rows[is_step], is_step)
+    slot_is_step = np.repeat(is_step, np.diff(arrays["slot_ptr"]))
+    ptr = store.table.slot_ptr.numpy()
+    slots = concatenated_ranges(ptr[rows[is_step]], np.diff(arrays["slot_ptr"])[is_step])
+    arrays["mask_slot"] = _scattered(store.masks.slot.numpy(), slots, slot_is_step)
+    return Chunk(spans.lengths, arrays)
+
+
+def _scattered(source: NDArray[Any], rows: NDArray[np.int64], where: NDArray[np.bool_]) -> NDArray[Any]:
+    """Zeros, and ``source[rows]`` at the places that ``where`` marks."""
+    out = np.zeros((len(where), *source.shape[1:]), dtype=source.dtype)
+    out[where] = source[rows]
+    return out
+
+
+class ColumnStore:
+    """Preallocated columns of the shape of the first piece; nothing here knows which rows still matter."""
+
+    def __init__(self, like: Chunk) -> None:
+        self._arrays: Arrays = {name: values[:0].copy() for name, values in like.arrays.items()}
+        for child in CHILDREN:
+            self._arrays[ptr_name(child)] = np.zeros(1, dtype=np.int64)
+        self.used = dict.fromkeys((ROWS, *CHILDREN), 0)
+        """Rows per table that have been written, remembered or not."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all arrays, used or not."""
+        return sum(values.nbytes for values in self._arrays.values())
+
+    def allocated(self) -> dict[str, int]:
+        """Rows per table that there is memory for."""
+        return {table: self._allocated(table) for table in self.used}
+
+    def has_room(self, counts: dict[str, int]) -> bool:
+        """Whether rows would fit without another allocation."""
+        return all(self.used[table] + counts[table] <= self._allocated(table) for table in self.used)
+
+    def grown_bytes(self, counts: dict[str, int], *, is_exact: bool = False) -> int:
+        """``size_bytes`` after ``grow`` with the same arguments."""
+        return self.bytes_of(self._grown(counts, is_exact))
+
+    def bytes_of(self, sizes: dict[str, int]) -> int:
+        """Return the bytes of tables with that many rows."""
+        return sum(
+            self._length(name, sizes) * values.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
+            for name, values in self._arrays.items()
+        )
+
+    def grow(self, counts: dict[str, int], *, is_exact: bool = False) -> None:
+        """Allocate for more rows; one column at a time, so that only one is held twice."""
+        sizes = self._grown(counts, is_exact)
+        for name, values in self._arrays.items():
+            larger = np.zeros((self._length(name, sizes), *values.shape[1:]), dtype=values.dtype)
+            larger[: len(values)] = values
+            self._arrays[name] = larger
+
+    def clear(self) -> None:
+        """Forget every row and give its memory back."""
+        for name, values in self._arrays.items():
+            self._arrays[name] = values[: int(name in {ptr_name(child) for child in CHILDREN})].copy()
+        self.used = dict.fromkeys(self.used, 0)
+
+    def append(self, chunk: Chunk) -> NDArray[np.int64]:
+        """Copy a piece behind what is there, where ``has_room``; the first rows [E] of its sequences."""
+        counts = chunk.counts()
+        for name, values in self._arrays.items():
+            given = chunk.arrays[name]
+            if given.shape[1:] != values.shape[1:] or given.dtype != values.dtype:
+                raise ContractError(
+                    f"{name}: the buffer holds {values.dtype} {values.shape[1:]}, found {given.dtype} "
+                    f"{given.shape[1:]}: one buffer takes the experience of one vocabulary and feature version"
+                )
+        for child in CHILDREN:
+            ptr, at = self._arrays[ptr_name(child)], self.used[ROWS]
+            ptr[at + 1 : at + 1 + counts[ROWS]] = chunk.arrays[ptr_name(child)][1:] + self.used[child]
+        for table, names in ((ROWS, ROW_COLUMNS), *CHILDREN.items()):
+            for name in names:
+                self._arrays[name][self.used[table] : self.used[table] + counts[table]] = chunk.arrays[name]
+        firsts = self.used[ROWS] + np.cumsum(chunk.lengths + 1) - (chunk.lengths + 1)
+        self.used = {table: used + counts[table] for table, used in self.used.items()}
+        return firsts
+
+    def compact(self, firsts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Keep the given sequences [E] only, moved to the front in order of place; their new first rows."""
+        order = np.argsort(firsts)
+        rows = concatenated_ranges(firsts[order], lengths[order] + 1)
+        for name in ROW_COLUMNS:
+            self._arrays[name][: len(rows)] = self._arrays[name][rows]
+        self.used[ROWS] = len(rows)
+        for child, names in CHILDREN.items():
+            ptr = self._arrays[ptr_name(child)]
+            counts = ptr[rows + 1] - ptr[rows]
+            chosen = concatenated_ranges(ptr[rows], counts)
+            for name in names:
+                self._arrays[name][: len(chosen)] = self._arrays[name][chosen]
+            np.cumsum(counts, out=ptr[1 : len(rows) + 1])
+            self.used[child] = len(chosen)
+        moved = np.empty_like(firsts)
+        moved[order] = np.cumsum(lengths[order] + 1) - (lengths[order] + 1)
+        return moved
+
+    def export(self, firsts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Chunk:
+        """Copies of the given sequences, in that order."""
+        rows = concatenated_ranges(firsts, lengths + 1)
+        arrays: Arrays = {name: self._arrays[name][rows] for name in ROW_COLUMNS}
+        for child, names in CHILDREN.items():
+            ptr = self._arrays[ptr_name(child)]
+            counts = ptr[rows + 1] - ptr[rows]
+            chosen = concatenated_ranges(ptr[rows], counts)
+            arrays |= {name: self._arrays[name][chosen] for name in names}
+            arrays[ptr_name(child)] = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return Chunk(lengths, arrays)
+
+    def arrays(self) -> Arrays:
+        """Views of all columns as far as they are written."""
+        out: Arrays = {name: self._arrays[name][: self.used[ROWS]] for name in ROW_COLUMNS}
+        for child, names in CHILDREN.items():
+            out |= {name: self._arrays[name][: self.used[child]] for name in names}
+            out[ptr_name(child)] = self._arrays[ptr_name(child)][: self.used[ROWS] + 1]
+        return out
+
+    def _allocated(self, table: str) -> int:
+        return len(self._arrays["context_x" if table == ROWS else CHILDREN[table][0]])
+
+    def _grown(self, counts: dict[str, int], is_exact: bool) -> dict[str, int]:
+        needed = {table: used + counts[table] for table, used in self.used.items()}
+        factor = 1.0 if is_exact else _GROWTH
+        return {table: max(self._allocated(table), int(factor * rows)) for table, rows in needed.items()}
+
+    def _length(self, name: str, sizes: dict[str, int]) -> int:
+        for child, names in CHILDREN.items():
+            if name in names:
+                return sizes[child]
+        return sizes[ROWS] + int(name in {ptr_name(child) for child in CHILDREN})
+
+
+Slots = NDArray[np.int64]
+
+CAUSES = ("ttl", "capacity", "bytes", "unseen")
+"""Why sequences leave; ``unseen`` counts those among them that were never drawn."""
+_RUN_ID, _VERSION = "S32", "S64"
+_FREE = -1
+
+
+class SequenceTable:
+    """Slots 0 .. capacity - 1; every sequence has at least one step, so there are never too few."""
+
+    def __init__(self, capacity: int) -> None:
+        self._ids = np.full(capacity, _FREE, dtype=np.int64)
+        self._generation = np.zeros(capacity, dtype=np.int64)
+        self._entered_s = np.zeros(capacity)
+        self._is_seen = np.zeros(capacity, dtype=np.bool_)
+        self._run_ids = np.zeros(capacity, dtype=_RUN_ID)
+        self._versions = np.zeros(capacity, dtype=_VERSION)
+        self.firsts = np.zeros(capacity, dtype=np.int64)
+        """[C]: the sequence's first row in the arena."""
+        self.lengths = np.zeros(capacity, dtype=np.int64)
+        """[C] steps; 0 where free."""
+        self._order = np.zeros(0, dtype=np.int64)
+        self.steps = 0
+        """Of all sequences held."""
+        self.entered = 0
+        """Sequences that ever came."""
+        self.evicted = dict.fromkeys(CAUSES, 0)
+        self.cleanups = 0
+        """Times that age took something."""
+        self.stale = 0
+        """Priorities for sequences that had left."""
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the arrays held."""
+        return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
+
+    def slots(self) -> Slots:
+        """Slots in use [E], oldest first."""
+        return self._order
+
+    def ids(self) -> Slots:
+        """Ids [E], oldest first."""
+        return self._ids[self._order]
+
+    def ids_at(self, slots: Slots) -> Slots:
+        """Ids of slots in use."""
+        return self._ids[slots]
+
+    def slots_of(self, ids: Slots) -> Slots:
+        """Slots of ids, whether these are still held or not."""
+        return ids % len(self._ids)
+
+    def holds(self, ids: Slots) -> NDArray[np.bool_]:
+        """[B] whether each is held."""
+        held: NDArray[np.bool_] = (ids >= 0) & (self._ids[self.slots_of(ids)] == ids)
+        return held
+
+    def run_ids(self, slots: Slots) -> list[str]:
+        """Episodes of slots in use."""
+        return [run_id.decode() for run_id in self._run_ids[slots].tolist()]
+
+    def policy_versions(self, slots: Slots) -> list[str | None]:
+        """Digests of the policies that acted; None for a controller without weights."""
+        return [version.decode() or None for version in self._versions[slots].tolist()]
+
+    def enter(
+        self,
+        firsts: Slots,
+        lengths: Slots,
+        *,
+        now_s: float,
+        run_ids: Sequence[str],
+        versions: Sequence[str | None],
+    ) -> Slots:
+        """Give slots [B], the lowest free ones, to sequences that have come."""
+        slots = np.flatnonzero(self._ids == _FREE)[: len(firsts)]
+        if len(slots) < len(firsts) or (len(lengths) and lengths.min() < 1):
+            raise ContractError(f"{len(slots)} free slots for {len(firsts)} sequences of at least one step")
+        self._ids[slots] = self._generation[slots] * len(self._ids) + slots
+        self._generation[slots] += 1
+        self._entered_s[slots], self._is_seen[slots] = now_s, False
+        self._run_ids[slots] = [_fixed(run_id, _RUN_ID) for run_id in run_ids]
+        self._versions[slots] = [_fixed(version or "", _VERSION) for version in versions]
+        self.firsts[slots], self.lengths[slots] = firsts, lengths
+        self._order = np.concatenate([self._order, slots])
+        self.steps += int(lengths.sum())
+        self.entered += len(slots)
+        return slots
+
+    def leave(self, slots: Slots, cause: str) -> None:
+        """Let go of slots in use and count them."""
+        self.evicted[cause] += len(slots)
+        self.evicted["unseen"] += int((~self._is_seen[slots]).sum())
+        self.cleanups += cause == "ttl"
+        self.steps -= int(self.lengths[slots].sum())
+        self._ids[slots], self.lengths[slots] = _FREE, 0
+        self._order = self._order[self._ids[self._order] != _FREE]
+
+    def mark_seen(self, slots: Slots) -> None:
+        """They have been drawn."""
+        self._is_seen[slots] = True
+
+    def older_than(self, moment_s: float) -> Slots:
+        """Slots of what came at or before a moment, in seconds since 1970."""
+        return self._order[self._entered_s[self._order] <= moment_s]
+
+    def first_to_go(self, steps: int) -> Slots:
+        """The fewest, in the order of leaving, that free ``steps`` steps, or all: drawn ones first, oldest first."""
+        is_seen = self._is_seen[self._order]
+        ranked = np.concatenate([self._order[is_seen], self._order[~is_seen]])
+        freed = np.cumsum(self.lengths[ranked])
+        return ranked[: int(np.searchsorted(freed, steps)) + 1]
+
+    def get_state(self) -> dict[str, Any]:
+        """Arrays, oldest sequence first, and counters."""
+        order = self._order
+        return {
+            "slots": order.copy(),
+            "generation": self._generation.copy(),
+            "entered_s": self._entered_s[order],
+            "is_seen": self._is_seen[order],
+            "lengths": self.lengths[order],
+            "run_ids": _letters(self._run_ids[order]),
+            "versions": _letters(self._versions[order]),
+            "counters": {
+                **{f"evicted_{cause}": count for cause, count in self.evicted.items()},
+                "entered": self.entered,
+                "cleanups": self.cleanups,
+                "stale": self.stale,
+            },
+        }
+
+    @staticmethod
+    def of_state(state: Mapping[str, Any], capacity: int) -> SequenceTable:
+        """A roster as it was; its places in an arena are the caller's. Raises for what does not fit."""
+        sequences = SequenceTable(capacity)
+        order, generation = np.asarray(state["slots"]), np.asarray(state["generation"])
+        expected = {"entered_s": "f8", "is_seen": "?", "lengths": "i8", "run_ids": "u1", "versions": "u1"}
+        found = {name: np.asarray(state[name]) for name in expected}
+        wrong = [
+            name for name, dtype in expected.items() if found[name].dtype != dtype or len(found[name]) != len(order)
+        ]
+        is_order = order.dtype == np.int64 and len(np.unique(order)) == len(order)
+        if wrong or not is_order or generation.shape != (capacity,) or generation.dtype != np.int64:
+            raise ContractError(f"not the state of a live buffer of {capacity} steps: {wrong or 'slots'} do not fit")
+        if len(order) and (order.min() < 0 or order.max() >= capacity or found["lengths"].min() < 1):
+            raise ContractError("not the state of a live buffer: slots or lengths are out of range")
+        if (generation < 0).any() or (generation[order] < 1).any() or not np.isfinite(found["entered_s"]).all():
+            raise ContractError("not the state of a live buffer: generations or moments are out of range")
+        sequences._order, sequences._generation = order.copy(), generation.copy()
+        sequences._ids[order] = (generation[order] - 1) * capacity + order
+        sequences._entered_s[order], sequences._is_seen[order] = found["entered_s"], found["is_seen"]
+        for texts, name in ((sequences._run_ids, "run_ids"), (sequences._versions, "versions")):
+            texts[order] = _texts(found[name], texts.dtype)
+        sequences.lengths[order] = found["lengths"]
+        counters = {name: int(count) for name, count in state["counters"].items()}
+        sequences.evicted = {cause: counters[f"evicted_{cause}"] for cause in CAUSES}
+        sequences.entered, sequences.cleanups, sequences.stale = (
+            counters[name] for name in ("entered", "cleanups", "stale")
+        )
+        sequences.steps = int(found["lengths"].sum())
+        if sequences.steps > capacity:
+            raise ContractError(f"not the state of a live buffer: {sequences.steps} steps, capacity {capacity}")
+        return sequences
+
+
+def _letters(texts: NDArray[np.bytes_]) -> NDArray[np.uint8]:
+    """[E, width]: what a checkpoint can hold."""
+    return np.frombuffer(texts.tobytes(), dtype=np.uint8).reshape(len(texts), texts.dtype.itemsize)
+
+
+def _texts(letters: NDArray[np.uint8], dtype: np.dtype[np.bytes_]) -> NDArray[np.bytes_]:
+    """[E] from ``_letters``."""
+    if letters.ndim != 2 or letters.shape[1] != dtype.itemsize:
+        raise ContractError(f"not the state of a live buffer: expected texts of {dtype.itemsize} bytes")
+    return np.frombuffer(letters.tobytes(), dtype=dtype)
+
+
+def _fixed(text: str, dtype: str) -> bytes:
+    data = text.encode()
+    if len(data) > np.dtype(dtype).itemsize:
+        raise ContractError(f"{text!r} is longer than {np.dtype(dtype).itemsize} bytes")
+    return data

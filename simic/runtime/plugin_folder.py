@@ -1,0 +1,94 @@
+"""Plug-ins of one kind: the modules of a folder, then the entry points of installed packages.
+
+Names come from file names and package metadata, so listing them imports nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from simic.contracts.errors import ConfigError
+
+__all__ = ["PluginFolder"]
+
+
+class PluginFolder(NamedTuple):
+    """A kind of plug-in whose plug-ins are modules with agreed attributes."""
+
+    kind: str
+    """The noun in messages, such as ``controller``."""
+    package: str
+    """The package whose modules are the shipped plug-ins; names that begin with an underscore are helpers."""
+    group: str
+    """The entry-point group of installed plug-ins; an entry point names a module."""
+    attributes: tuple[str, ...]
+    """Attributes that every plug-in defines; the first one holds the name of the plug-in."""
+
+    def names(self) -> tuple[str, ...]:
+        """Return the shipped names in alphabetical order, then the installed ones; a shipped name wins."""
+        own = _shipped(self.package)
+        return own + tuple(sorted(set(_installed(self.group)) - set(own)))
+
+    def summaries(self) -> dict[str, str]:
+        """Return one line of help per name, the constant ``SUMMARY``, read from the source without importing it."""
+        shipped = {name: find_spec(f"{self.package}.{name}") for name in _shipped(self.package)}
+        origins = {name: None if spec is None else spec.origin for name, spec in shipped.items()}
+        found = {name: "" if origin is None else _constant(Path(origin), "SUMMARY") for name, origin in origins.items()}
+        others = (name for name in self.names() if name not in found)
+        return found | {name: f"installed: {_installed(self.group)[name].value}" for name in others}
+
+    def load(self, name: str) -> Any:
+        """Return the module of a plug-in.
+
+        Raises:
+            ConfigError: if the name is unknown, or if the module cannot be imported or lacks an attribute.
+        """
+        if name in _shipped(self.package):
+            return import_module(f"{self.package}.{name}")
+        if name not in _installed(self.group):
+            near = difflib.get_close_matches(name, self.names(), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"unknown {self.kind} {name!r}, known are {sorted(self.names())}{hint}")
+        point = _installed(self.group)[name]
+        origin = f"entry point {self.group}:{name} = {point.value}"
+        try:
+            module = point.load()
+        except Exception as error:
+            # Code of another package runs here; whatever it raises must name that package.
+            raise ConfigError(f"{origin} cannot be loaded: {type(error).__name__}: {error}") from error
+        missing = [attribute for attribute in self.attributes if not hasattr(module, attribute)]
+        if missing:
+            raise ConfigError(f"{origin}: expected a module with {', '.join(self.attributes)}, {missing} is missing")
+        found = getattr(module, self.attributes[0])
+        if found != name:
+            raise ConfigError(f"{origin}: expected {self.attributes[0]} = {name!r}, found {found!r}")
+        return module
+
+
+def _constant(source: Path, name: str) -> str:
+    """Return a string that a module assigns to ``name`` at its top level, or an empty one."""
+    for node in ast.parse(source.read_text("utf-8")).body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+            value = ast.literal_eval(node.value)
+            return value if isinstance(value, str) else ""
+    return ""
+
+
+@cache
+def _shipped(package: str) -> tuple[str, ...]:
+    spec = find_spec(package)
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
+    files = [file for folder in folders for file in folder.glob("*.py")]
+    return tuple(sorted(file.stem for file in files if not file.stem.startswith("_")))
+
+
+@cache
+def _installed(group: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group)}

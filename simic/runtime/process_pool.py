@@ -1,0 +1,112 @@
+"""Parallel map of one function over many jobs in worker processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import TypeVar
+
+from simic.contracts.errors import ConfigError, TransientError
+
+__all__ = ["THREAD_VARIABLES", "run_jobs", "worker_count"]
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+"""Environment variables that numeric libraries read once, when they load."""
+
+
+def worker_count(configured: int | None) -> int:
+    """Return the configured number of processes, or one per core that this process may use."""
+    if configured is not None:
+        return configured
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_jobs(
+    function: Callable[[J], R], jobs: Sequence[J], workers: int, on_done: Callable[[R], None] | None = None
+) -> list[R]:
+    """Return ``[function(job) for job in jobs]``, computed by ``workers`` processes, in the order of the jobs.
+
+    ``function`` is a top-level function; jobs and results are contracts or plain data. ``on_done`` sees every
+    result in this process as soon as it is there, in order of completion. With one worker or one job all of
+    it happens in this process. The first exception of a job is raised here with its type, and the other
+    jobs are stopped; a worker that dies raises TransientError. No worker outlives this process.
+    """
+    if workers < 1:
+        raise ConfigError(f"workers: expected at least 1, found {workers}")
+    count = min(workers, len(jobs))
+    return _in_processes(function, jobs, count, on_done) if count > 1 else _in_turn(function, jobs, on_done)
+
+
+def _in_turn(function: Callable[[J], R], jobs: Sequence[J], on_done: Callable[[R], None] | None) -> list[R]:
+    results = []
+    for job in jobs:
+        results.append(function(job))
+        if on_done is not None:
+            on_done(results[-1])
+    return results
+
+
+def _in_processes(
+    function: Callable[[J], R], jobs: Sequence[J], workers: int, on_done: Callable[[R], None] | None
+) -> list[R]:
+    context = get_context("spawn")  # a forked child would share locks and half a thread pool
+    lifeline, hold = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, context, initializer=_follow, initargs=(lifeline,))
+    try:
+        with _one_thread_each():
+            futures = [pool.submit(function, job) for job in jobs]
+        for future in as_completed(futures):
+            result = future.result()
+            if on_done is not None:
+                on_done(result)
+        results = [future.result() for future in futures]
+        pool.shutdown()
+        return results
+    except BrokenProcessPool as error:
+        raise TransientError(
+            f"a worker process died while {len(jobs)} jobs ran in {workers} processes "
+            "(killed, or out of memory); try again, with fewer workers if it happens again"
+        ) from error
+    finally:
+        hold.close()
+        pool.shutdown(cancel_futures=True)
+        lifeline.close()
+
+
+def _follow(lifeline: Connection) -> None:
+    """End this worker as soon as the other end of the pipe closes, which also happens when the parent dies.
+
+    Ctrl-C reaches workers as well; what to do about it is the parent's affair.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def follow() -> None:
+        wait([lifeline])
+        os._exit(1)
+
+    threading.Thread(target=follow, name="lifeline", daemon=True).start()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Let child processes use one thread each; the variables must be set before they load numeric libraries."""
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,67 @@
+"""Paths in receipts, stored relative to the home, so that a moved or copied home never refers to another one.
+
+What a receipt speaks of lies where its digest says: a snapshot in ``data/snapshots``, a policy in ``data/policies``.
+A receipt on disk therefore holds paths relative to the home's root. Receipts of earlier versions, and results that
+Prefect stored, hold absolute paths of the home as it was then; reading them replaces those too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from simic.contracts.receipts import Receipt, RunReceipt, SnapshotManifest, TrainingReport, ValidationReport
+from simic.runtime.settings import Home
+
+__all__ = ["FOLDER_CHARACTERS", "placed", "portable"]
+
+R = TypeVar("R", bound=Receipt)
+FOLDER_CHARACTERS = 16
+"""Characters of a digest in the names of the folders of snapshots and runs."""
+
+
+def placed(receipt: R, home: Home) -> R:
+    """Return the receipt with absolute paths in ``home``; a path elsewhere is replaced by the one of its digest.
+
+    Elsewhere are absolute paths below another root, and paths with ``..``: an edited receipt may hold any.
+    """
+    return _with_paths(receipt, home, "")
+
+
+def portable(receipt: R, home: Home) -> R:
+    """Return the receipt with paths relative to the root of ``home``; a path elsewhere is kept."""
+    return _with_paths(receipt, home, str(home.root))
+
+
+def _with_paths(receipt: R, home: Home, base: str) -> R:
+    """Return the receipt with paths relative to ``base``, or absolute ones if it is empty."""
+
+    def resolve(kept: str, place: Path) -> str:
+        path = Path(kept)
+        if base:
+            return str(path.relative_to(base)) if path.is_relative_to(base) else kept
+        if ".." in path.parts:
+            return str(place)
+        if not path.is_absolute():
+            return str(home.root / path)
+        return str(place if place.exists() or not path.is_relative_to(home.root) else path)
+
+    changed: dict[str, object] = {}
+    match receipt:
+        case SnapshotManifest():
+            changed["path"] = resolve(receipt.path, home.snapshots / receipt.digest[:FOLDER_CHARACTERS])
+        case TrainingReport():
+            changed["path"] = resolve(receipt.path, home.policies / receipt.digest)
+            changed["curves_path"] = resolve(receipt.curves_path, home.curves / Path(receipt.curves_path).name)
+        case ValidationReport():
+            folder = home.runs / receipt.policy_digest[:FOLDER_CHARACTERS] / "figures"
+            changed["figures"] = {
+                name: resolve(path, folder / Path(path).name) for name, path in receipt.figures.items()
+            }
+        case RunReceipt():
+            changed["snapshots"] = [_with_paths(snapshot, home, base) for snapshot in receipt.snapshots]
+            changed["trainings"] = [_with_paths(training, home, base) for training in receipt.trainings]
+            changed["validation"] = _with_paths(receipt.validation, home, base)
+        case _:
+            return receipt
+    return receipt.model_copy(update=changed)

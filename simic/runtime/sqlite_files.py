@@ -1,0 +1,61 @@
+"""Access to SQLite databases of other programs under any path."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from simic.contracts.errors import IntegrityError, SimicError, TransientError
+
+__all__ = ["reading", "sqlite_url", "writing"]
+
+_WAIT_S = 60.0
+
+
+def sqlite_url(path: Path, driver: str = "sqlite") -> str:
+    """Return the SQLAlchemy address of a database file, percent-encoded if a plain path would be misread."""
+    text = str(path)
+    if text.isprintable() and not set(text) & set("?#%"):
+        return f"{driver}:///{text}"
+    return f"{driver}:///file:{quote(text)}?uri=true"
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a read-only connection, also on a read-only file system.
+
+    Raises IntegrityError for a file that is damaged or no database, and TransientError where it fails otherwise.
+    """
+    # SQLite makes a file beside a database with a write-ahead log even to read it; where it cannot, and no log is left,
+    # the file itself is all there is.
+    is_alone = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+    address = f"file:{quote(str(path))}?mode=ro{'&immutable=1' if is_alone else ''}"
+    try:
+        with closing(sqlite3.connect(address, timeout=_WAIT_S, uri=True)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise _failure("read", path, error) from error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a connection with one transaction, which is committed at the end or rolled back.
+
+    Raises IntegrityError for a file that is damaged or no database, and TransientError where it fails otherwise.
+    """
+    try:
+        with closing(sqlite3.connect(path, timeout=_WAIT_S)) as connection, connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise _failure("write", path, error) from error
+
+
+def _failure(verb: str, path: Path, error: sqlite3.Error) -> SimicError:
+    # The class of "file is not a database" and "database disk image is malformed"; what may pass is a subclass.
+    if type(error) is sqlite3.DatabaseError:
+        return IntegrityError(f"cannot {verb} {path}: {error}; restore it from a backup")
+    return TransientError(f"cannot {verb} {path}: {error}; try again")

@@ -1,0 +1,1 @@
+"""Immutable, content-addressed sets of training rows: format, reading, verification, removal."""

@@ -1,0 +1,102 @@
+"""Candidates of the plan search: fixed plans, longer plans made of shorter ones, and rules for the heuristic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from simic.contracts.actions import ALPHA_SPEEDS
+from simic.contracts.controllers import HeuristicRules, Plan, PlannedSeed
+
+__all__ = ["BY_HAND", "extensions", "rules_at_random", "rules_like", "single_seeds"]
+
+GERMINATION_EPOCHS = (0, 1, 2, 4)
+RAMP_EPOCHS = (0, 3)
+
+BY_HAND = HeuristicRules()
+"""The rules that nobody searched for."""
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "window": (0, 1, 2, 4),
+    "plateau": (0.0, 0.01, 0.02, 0.05, 1.0),
+    "falls": (0.03, 0.05, 0.1, 1.0),
+    "keep": (0.0, 0.005, 0.01, 0.02, 0.04),
+    "hurts": (-0.05, -0.02, 0.0, 0.01, 0.02),
+    "patience": (1, 2, 3, 5),
+    "first_epoch": (0, 1, 2, 4),
+    "time_needed": (5, 8, 12),
+    "blueprint_epochs": (1, 3, 5, 7),
+    "slot_epochs": (1, 3, 5),
+    "alpha_speed": ALPHA_SPEEDS[:3],
+}
+"""Tried values of every rule but the order of blueprints."""
+
+
+def single_seeds(horizon: int, blueprints: Sequence[str], slots: int) -> list[Plan]:
+    """Every plan of one seed: blueprint x slot x germination epoch x ramp."""
+    seeds = product(blueprints, range(slots), GERMINATION_EPOCHS, RAMP_EPOCHS)
+    return [
+        Plan(seeds=[PlannedSeed(epoch=epoch, slot=slot, blueprint=blueprint, alpha_speed=ramp)])
+        for blueprint, slot, epoch, ramp in seeds
+        if epoch < horizon
+    ]
+
+
+def extensions(plan: Plan, horizon: int, blueprints: Sequence[str], slots: int) -> Iterator[Plan]:
+    """The plan and one seed more, in a slot and at an epoch of its own, with the ramp of the plan's first seed.
+
+    Seeds stand in the order of their epochs, so that a plan is the same whichever seed came last.
+    """
+    slots_taken = {seed.slot for seed in plan.seeds}
+    epochs_taken = {seed.epoch for seed in plan.seeds}
+    ramp = plan.seeds[0].alpha_speed if plan.seeds else RAMP_EPOCHS[0]
+    for blueprint, slot, epoch in product(blueprints, range(slots), GERMINATION_EPOCHS):
+        if slot not in slots_taken and epoch not in epochs_taken and epoch < horizon:
+            new = PlannedSeed(epoch=epoch, slot=slot, blueprint=blueprint, alpha_speed=ramp)
+            yield Plan(seeds=sorted([*plan.seeds, new], key=lambda seed: seed.epoch))
+
+
+def rules_at_random(generator: np.random.Generator, blueprints: Sequence[str]) -> HeuristicRules:
+    """Every rule drawn from its tried values, and some blueprints in some order."""
+    values = {name: _one_of(generator, choices) for name, choices in _CHOICES.items()}
+    return _sound({**values, "blueprints": _some(generator, blueprints)})
+
+
+def rules_like(rules: HeuristicRules, generator: np.random.Generator, blueprints: Sequence[str]) -> HeuristicRules:
+    """The same rules but for two, of which one is the order of blueprints half of the time."""
+    values = rules.model_dump()
+    changed = generator.choice(len(_CHOICES), size=2, replace=False)
+    names = [list(_CHOICES)[index] for index in changed.tolist()]
+    values |= {name: _one_of(generator, _CHOICES[name]) for name in names}
+    if generator.random() < 0.5:
+        values[names[0]] = getattr(rules, names[0])
+        values["blueprints"] = _reordered(generator, rules.blueprints or blueprints, blueprints)
+    return _sound(values)
+
+
+def _one_of(generator: np.random.Generator, choices: Sequence[Any]) -> Any:
+    return choices[int(generator.integers(len(choices)))]
+
+
+def _some(generator: np.random.Generator, blueprints: Sequence[str]) -> list[str]:
+    order = generator.permutation(len(blueprints)).tolist()
+    return [blueprints[index] for index in order[: 1 + int(generator.integers(len(blueprints)))]]
+
+
+def _reordered(generator: np.random.Generator, order: Sequence[str], blueprints: Sequence[str]) -> list[str]:
+    """One blueprint taken out, or put in, or both, anywhere."""
+    names = list(order)
+    way = int(generator.integers(3))
+    if way != 0 and len(names) > 1:
+        names.pop(int(generator.integers(len(names))))
+    absent = [name for name in blueprints if name not in names]
+    if way != 1 and absent:
+        names.insert(int(generator.integers(len(names) + 1)), _one_of(generator, absent))
+    return names
+
+
+def _sound(values: dict[str, Any]) -> HeuristicRules:
+    """Rules in which nothing is both kept and removed."""
+    return HeuristicRules(**{**values, "hurts": min(values["hurts"], values["keep"])})

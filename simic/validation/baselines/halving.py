@@ -1,0 +1,219 @@
+"""Successive halving over controllers (Jamieson and Talwalkar 2016, arXiv:1502.07943), paired with never growing.
+
+Every rung grows hosts that no rung has seen and keeps the candidates with the best mean difference to never growing
+so far; the hosts of the last rung alone rank those left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.actions import HEADS
+from simic.contracts.batches import Decisions, Masks, Observations
+from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.controllers import ControllerSpec
+from simic.contracts.splits import Split
+from simic.contracts.state import HostIdentity
+from simic.hosts.host_sets import draw_keys, host_set, identify
+from simic.runtime.process_pool import run_jobs, worker_count
+from simic.runtime.progress import Progress
+from simic.validation.episodes import Episodes, TrialJob, make_controller, run_with
+
+__all__ = ["NO_GROWTH", "EpisodeRunner", "Rung", "Scores", "halve", "pairs_of"]
+
+NO_GROWTH = 0
+"""Index of the candidate ``wait``."""
+Differences = NDArray[np.float64]
+Vary = Callable[[int], int]
+"""Maps a candidate to a variation of it."""
+
+
+class Rung(NamedTuple):
+    """One round of successive halving."""
+
+    candidates: int
+    """Survivors that take part, in each group."""
+    hosts: int
+    """New hosts per family."""
+    variations: int = 0
+    """Candidates like each survivor that join."""
+
+
+class Scores:
+    """Differences to never growing, [hosts] per (candidate, family), as far as they are known."""
+
+    def __init__(self, values: Mapping[tuple[int, int], Differences] | None = None) -> None:
+        self._values = dict(values or {})
+
+    def plus(self, other: Scores) -> Scores:
+        """Return the concatenated differences of both."""
+        total = dict(self._values)
+        for case, more in other._values.items():
+            total[case] = np.concatenate([total[case], more]) if case in total else more
+        return Scores(total)
+
+    def of(self, candidate: int, family: int) -> Differences:
+        """[hosts] in the order in which they were drawn; a candidate that did not play there is a KeyError."""
+        return self._values[candidate, family]
+
+    def mean(self, candidate: int, families: Sequence[int]) -> float:
+        """Over families of equal weight; never growing is worth 0."""
+        if candidate == NO_GROWTH:
+            return 0.0
+        return float(np.mean([self.of(candidate, family).mean() for family in families]))
+
+    def best(self, candidates: Iterable[int], families: Sequence[int], keep: int) -> list[int]:
+        """The best ``keep`` candidates by their means; equals go by index, so simpler ones first."""
+        return sorted(set(candidates), key=lambda one: (-self.mean(one, families), one))[:keep]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Hosts, possibly repeated, each under a controller of its own; the trial's own spec plays no part."""
+
+    specs: tuple[ControllerSpec, ...]
+    which: tuple[int, ...]
+    """Of ``specs``, for each host of the trial."""
+    trial: TrialJob
+
+
+class _Mixed:
+    """A controller that routes each host to its own candidate."""
+
+    name = "mixed"
+    policy_version: str | None = None
+
+    def __init__(self, job: _Job) -> None:
+        which, hosts = np.array(job.which), job.trial.hosts
+        own = {index: np.flatnonzero(which == index) for index in sorted(set(job.which))}
+        self._parts = [
+            (rows, make_controller(job.specs[index], [hosts[row] for row in rows])) for index, rows in own.items()
+        ]
+
+    def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[Any]) -> Decisions:
+        """One action per host, as its controller decides."""
+        actions = np.full((len(observations), len(HEADS)), -1, dtype=np.int16)
+        log_probs = np.full(actions.shape, np.nan, dtype=np.float32)
+        for rows, controller in self._parts:
+            seen, legal = observations.take(rows), masks.take(rows, observations.slot_ptr)
+            decided = controller.decide(seen, legal, uniforms[rows])
+            actions[rows], log_probs[rows] = decided.actions, decided.log_probs
+        return Decisions(actions, log_probs)
+
+
+class EpisodeRunner:
+    """Runs candidates on training hosts of one set; no host is used twice."""
+
+    def __init__(self, world: WorldConfig, reward: RewardConfig, first_key: int, progress: Progress) -> None:
+        self.candidates: list[ControllerSpec] = []
+        self.families = host_set(world.set).families
+        self.used: list[int] = []
+        """Keys of the hosts used since the last ``reset``."""
+        self._world, self._reward, self._progress = world, reward, progress
+        self._next_key = first_key
+        self._known: dict[str, int] = {}
+        self.enter([ControllerSpec(name="wait")])
+
+    def enter(self, specs: Iterable[ControllerSpec]) -> list[int]:
+        """Register candidates and return their indices; a known one keeps its index."""
+        indices = []
+        for spec in specs:
+            name = spec.model_dump_json()
+            if name not in self._known:
+                self._known[name] = len(self.candidates)
+                self.candidates.append(spec)
+            indices.append(self._known[name])
+        return indices
+
+    def reset(self) -> list[int]:
+        """Return the keys used since the last call, and forget them."""
+        used, self.used = self.used, []
+        return used
+
+    def run(self, label: str, pairs: Iterable[tuple[int, int]], hosts_per_family: int) -> Scores:
+        """Run all (candidate, family) pairs and ``wait`` on new hosts; ``label`` names the progress bar."""
+        hosts = self._draw(hosts_per_family)
+        # Sorted by candidate: hosts of one chunk then share a blueprint and a slot, which trains fastest.
+        run_pairs = sorted({*pairs, *((NO_GROWTH, family) for family in range(len(self.families)))})
+        returns = self._grow(label, [(candidate, host) for candidate, family in run_pairs for host in hosts[family]])
+        values = dict(zip(run_pairs, np.split(returns, len(run_pairs)), strict=True))
+        return Scores({case: values[case] - values[NO_GROWTH, case[1]] for case in run_pairs})
+
+    def _draw(self, hosts_per_family: int) -> list[list[HostIdentity]]:
+        """Return unused training hosts by family."""
+        keys = draw_keys(self._world.set, Split.TRAIN, hosts_per_family * len(self.families), self._next_key)
+        self.used += keys
+        self._next_key = max(keys) + 1
+        hosts = identify(self._world.set, keys)
+        return [[host for host in hosts if host.family == name] for name in self.families]
+
+    def _grow(self, label: str, cases: Sequence[tuple[int, HostIdentity]]) -> NDArray[np.float64]:
+        """Undiscounted return of every (candidate, host), in order."""
+        jobs = [
+            self._job(cases[start : start + self._world.chunk]) for start in range(0, len(cases), self._world.chunk)
+        ]
+        with self._progress.task(label, len(cases)) as advance:
+            done = run_jobs(
+                _grow_mixed,
+                jobs,
+                worker_count(self._world.processes),
+                lambda episodes: advance(len(episodes.returns)),
+            )
+        return np.concatenate([episodes.returns for episodes in done])
+
+    def _job(self, chunk: Sequence[tuple[int, HostIdentity]]) -> _Job:
+        present = sorted({candidate for candidate, _ in chunk})
+        hosts = tuple(host for _, host in chunk)
+        trial = TrialJob("search", ControllerSpec(name="wait"), hosts, self._world, self._reward, seed=0)
+        specs = tuple(self.candidates[candidate] for candidate in present)
+        return _Job(specs, tuple(present.index(candidate) for candidate, _ in chunk), trial)
+
+
+def _grow_mixed(job: _Job) -> Episodes:
+    return run_with(_Mixed(job), job.trial)
+
+
+def pairs_of(fields: Iterable[Iterable[int]], groups: Iterable[Sequence[int]]) -> set[tuple[int, int]]:
+    """(candidate, family) to play: every candidate of a group on the families of the group."""
+    return {
+        (candidate, family)
+        for own, group in zip(fields, groups, strict=True)
+        for candidate in own
+        for family in group
+        if candidate != NO_GROWTH
+    }
+
+
+def halve(
+    runner: EpisodeRunner,
+    label: str,
+    fields: Sequence[Sequence[int]],
+    groups: Sequence[Sequence[int]],
+    rungs: Sequence[Rung],
+    *,
+    anchor: int | None = None,
+    vary: Vary | None = None,
+) -> list[list[int]]:
+    """Rank the ``fields`` of candidates, one for each group of families; best first.
+
+    The ranking is by the last hosts alone: whoever came so far was helped by luck on the earlier ones. ``anchor`` is
+    in the last field whatever it did before.
+    """
+    survivors = [list(own[: rungs[0].candidates]) for own in fields]
+    scores = latest = Scores()
+    for number, rung in enumerate(rungs, 1):
+        if number > 1:
+            survivors = [scores.best(own, group, rung.candidates) for own, group in zip(survivors, groups, strict=True)]
+        if vary is not None:
+            for own in survivors:
+                own += [vary(old) for old in list(own) for _ in range(rung.variations)]
+        if anchor is not None and number == len(rungs):
+            survivors = [[*own, anchor] if own else [] for own in survivors]
+        latest = runner.run(f"{label} {number}/{len(rungs)}", pairs_of(survivors, groups), rung.hosts)
+        scores = scores.plus(latest)
+    return [latest.best(own, group, len(own)) for own, group in zip(survivors, groups, strict=True)]

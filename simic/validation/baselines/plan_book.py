@@ -1,0 +1,126 @@
+"""The plan book of a set: whether it still speaks of the hosts as they are, and how it comes to disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+from simic.contracts.config import RewardConfig
+from simic.contracts.controllers import ControllerSpec, HeuristicRules, PlanBook
+from simic.contracts.errors import ConfigError
+from simic.contracts.receipts import GateDecision
+from simic.controllers.plans import book_path, load_plans, search_command
+from simic.hosts.host_sets import SETS
+from simic.runtime.code_version import tree_digest
+from simic.runtime.files import atomic_write
+from simic.trust.canonical import digest_of
+
+__all__ = [
+    "HEURISTIC",
+    "PLAN_BOOK",
+    "PLAN_CONTROLLERS",
+    "REQUIRES_PLAN_BOOK",
+    "book_of",
+    "current_book",
+    "lacks_book",
+    "missing_book_message",
+    "requires_book",
+    "searched_world",
+    "spec_without_book",
+    "write_book",
+]
+
+HEURISTIC = "heuristic"
+REQUIRES_PLAN_BOOK = frozenset({"blind", "oracle", "expert"})
+"""Controllers that follow plans of a book and cannot act without one."""
+PLAN_CONTROLLERS = REQUIRES_PLAN_BOOK | {HEURISTIC}
+"""Controllers that follow what a book holds; the heuristic has default rules besides."""
+PLAN_BOOK = "plan_book"
+"""Criterion: plan books that the baselines follow, 1 or 0."""
+
+
+_DEPENDS_ON = (
+    "hosts",
+    "contracts/lifecycle.py",
+    "numerics/rewards.py",
+    "controllers/plugins/heuristic.py",
+    "controllers/schedule.py",
+)
+
+
+def searched_world(set_name: str, horizon: int, reward: RewardConfig) -> str:
+    """Digest of what a search depends on: code of hosts, lifecycle, rewards and rules, the set, horizon and reward."""
+    package = Path(__file__).resolve().parents[2]
+    return digest_of(
+        {
+            "hosts": tree_digest(package, _DEPENDS_ON),
+            "set": set_name,
+            "horizon": horizon,
+            "reward": reward.model_dump(mode="json"),
+        }
+    )
+
+
+def current_book(set_name: str, plans: Path | None = None) -> PlanBook:
+    """The book of a set, searched on the hosts as they are now; ``plans`` is the home's folder of books.
+
+    Raises ConfigError for a missing or outdated book. An outdated book of the home is never passed over for a shipped
+    one, or for none: the judgement would be another without anybody having asked for it.
+    A world with another horizon, reward or law makes use of the same book, as any user of these controllers would.
+    """
+    book = load_plans(set_name, plans)
+    now = searched_world(set_name, book.horizon, book.reward)
+    if book.world_digest != now:
+        raise ConfigError(
+            f"the plan book of set {set_name!r} ({book_path(set_name, plans)}) was searched on other hosts "
+            f"({book.world_digest[:12]}) than these ({now[:12]}), so its plans and rules need not be the best; "
+            f"run `{search_command(set_name)}`"
+        )
+    return book
+
+
+def requires_book(set_name: str, *, is_asked: bool) -> bool:
+    """Whether a set is judged only with a plan book: shipped sets and families always, others if asked."""
+    return is_asked or _is_shipped(set_name)
+
+
+def _is_shipped(set_name: str) -> bool:
+    families = Path(__file__).resolve().parents[2] / "hosts" / "families"
+    return set_name in SETS or (families / f"{set_name}.py").is_file()
+
+
+def book_of(set_name: str, plans: Path | None, *, is_required: bool) -> PlanBook | None:
+    """The current book of a set; None only where it has none and may do without (``requires_book``).
+
+    Raises ConfigError for a missing book that is required, and for an outdated one.
+    """
+    if book_path(set_name, plans) is None and not requires_book(set_name, is_asked=is_required):
+        return None
+    return current_book(set_name, plans)
+
+
+def spec_without_book(spec: ControllerSpec) -> ControllerSpec:
+    """The same controller in a set without a plan book: the heuristic follows its default rules."""
+    return spec.model_copy(update={"rules": HeuristicRules()}) if spec.name == HEURISTIC else spec
+
+
+def missing_book_message(set_name: str, without_book: Collection[str]) -> str:
+    """One sentence on what lacks for want of a plan book, and what makes one; empty if nothing lacks."""
+    left_out = [name for name in ("blind", "oracle", "expert") if name in without_book]
+    parts = [f"{HEURISTIC} follows its default rules"] if HEURISTIC in without_book else []
+    parts += [f"no comparison with {' and '.join(left_out)}"] if left_out else []
+    if not parts:
+        return ""
+    return f"no plan book for set {set_name}: {', '.join(parts)}; `{search_command(set_name)}` makes one"
+
+
+def write_book(book: PlanBook, path: Path) -> None:
+    """Write a plan book atomically, as indented JSON with sorted keys."""
+    text = json.dumps(book.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+    atomic_write(path, text.encode())
+
+
+def lacks_book(decision: GateDecision) -> bool:
+    """Whether a candidate was judged without the comparisons that need a plan book."""
+    return any(line.name == PLAN_BOOK and line.value == 0.0 for line in decision.criteria)

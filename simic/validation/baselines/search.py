@@ -1,0 +1,204 @@
+"""Search for what a plan book holds: the best plan for all hosts, one per family, and rules for the heuristic.
+
+All of it on hosts of the training split, by successive halving. Plans begin with one seed; where a set allows more,
+the best few are extended by every further seed, as long as that pays on hosts that did not select it. The differences
+in the book are measured on hosts that selected nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
+from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlanBook, TunedRules
+from simic.contracts.receipts import Estimate
+from simic.hosts.ensemble import Ensemble
+from simic.hosts.host_sets import host_set, identify
+from simic.runtime.progress import NoProgress, Progress
+from simic.runtime.seeds import generator
+from simic.validation.baselines.candidates import BY_HAND, extensions, rules_at_random, rules_like, single_seeds
+from simic.validation.baselines.halving import NO_GROWTH, EpisodeRunner, Rung, Scores, halve, pairs_of
+from simic.validation.baselines.plan_book import searched_world
+from simic.validation.trials import paired_estimate
+
+__all__ = ["SearchSettings", "search_plans"]
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Effort of the search; the defaults run about 17,000 episodes of a set of five families and one seed."""
+
+    plan_rungs: tuple[Rung, ...] = (Rung(1_000, 4), Rung(24, 8), Rung(8, 24), Rung(3, 60))
+    rule_candidates: int = 120
+    """Drawn at random, besides the rules written down by hand."""
+    rule_rungs: tuple[Rung, ...] = (Rung(1_000, 3), Rung(12, 5, 3), Rung(10, 10, 1), Rung(6, 24), Rung(3, 60))
+    extended: int = 3
+    """Plans that are extended by a further seed, in each group."""
+    extension_rungs: tuple[Rung, ...] = (Rung(1_000, 2), Rung(10, 8), Rung(3, 32))
+    duel_hosts: int = 48
+    """New hosts per family on which an extension has to beat what it extends."""
+    confirm_hosts: int = 100
+    """New hosts per family on which the differences in the book are measured."""
+    first_key: int = 2**30
+    """Where the search begins to draw training hosts."""
+
+
+def search_plans(
+    world: WorldConfig,
+    reward: RewardConfig,
+    settings: SearchSettings | None = None,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> PlanBook:
+    """The book of ``world.set``; equal arguments give equal books on one machine. ``seed`` draws rules to try."""
+    return _Search(world, reward, settings or SearchSettings(), seed, progress or NoProgress()).book()
+
+
+class _Search:
+    """One search, in the order in which hosts are used up: plans, rules, confirmation."""
+
+    def __init__(
+        self, world: WorldConfig, reward: RewardConfig, settings: SearchSettings, seed: int, progress: Progress
+    ) -> None:
+        self._world, self._reward, self._settings, self._seed = world, reward, settings, seed
+        self._runner = EpisodeRunner(world, reward, settings.first_key, progress)
+        ensemble = Ensemble(identify(world.set, range(len(self._runner.families))), world)
+        seen, offered = ensemble.observe(), ensemble.masks().blueprint.T
+        self._slots = int(np.diff(seen.slot_ptr).max())
+        self._blueprints = [name for name, legal in zip(seen.blueprints, offered, strict=True) if legal.all()]
+        everywhere = range(len(self._runner.families))
+        self._everywhere = tuple(everywhere)
+        self._groups = [*((family,) for family in everywhere), self._everywhere]
+        """The families one by one, and all together for the plan that is told nothing."""
+
+    def book(self) -> PlanBook:
+        """Run the search and return the plan book."""
+        runner, world = self._runner, self._world
+        winners = self._plans()
+        plan_count, plan_keys = len(runner.candidates), runner.reset()
+        by_hand, tuned = self._rules()
+        rule_count, rule_keys = len(runner.candidates) - plan_count, runner.reset()
+        fields = [[winner] for winner in winners] + [[by_hand, tuned]]
+        fresh = runner.run("confirm", pairs_of(fields, [*self._groups, self._everywhere]), self._settings.confirm_hosts)
+        *own, blind = winners
+        return PlanBook(
+            set=world.set,
+            horizon=world.horizon,
+            reward=self._reward,
+            world_digest=searched_world(world.set, world.horizon, self._reward),
+            seed=self._seed,
+            host_keys=plan_keys,
+            confirm_keys=runner.reset(),
+            candidates=plan_count,
+            blind=self._plan(blind),
+            blind_over_wait=self._estimate(fresh, blind, self._everywhere),
+            by_family={name: self._plan(plan) for name, plan in zip(runner.families, own, strict=True)},
+            family_over_wait={
+                name: self._estimate(fresh, plan, [family])
+                for family, (name, plan) in enumerate(zip(runner.families, own, strict=True))
+            },
+            heuristic=TunedRules(
+                rules=self._rules_of(tuned),
+                over_wait=self._estimate(fresh, tuned, self._everywhere),
+                by_hand_over_wait=self._estimate(fresh, by_hand, self._everywhere),
+                candidates=rule_count,
+                host_keys=rule_keys,
+            ),
+        )
+
+    def _plans(self) -> list[int]:
+        """The best plan of each group."""
+        first = self._enter_plans(single_seeds(self._world.horizon, self._blueprints, self._slots))
+        ranked = halve(
+            self._runner,
+            "plans",
+            [first] * len(self._groups),
+            self._groups,
+            self._settings.plan_rungs,
+            anchor=NO_GROWTH,
+        )
+        winners = [own[0] for own in ranked]
+        for seeds in range(2, host_set(self._world.set).seeds_max + 1):
+            parents = [[plan for plan in own if plan != NO_GROWTH][: self._settings.extended] for own in ranked]
+            parents = [[] if NO_GROWTH in own[:1] else some for own, some in zip(ranked, parents, strict=True)]
+            if not any(parents):
+                break
+            ranked = self._extend(f"plans of {seeds}", parents)
+            winners = [own[0] if own else winner for own, winner in zip(ranked, winners, strict=True)]
+        return winners
+
+    def _extend(self, label: str, parents: list[list[int]]) -> list[list[int]]:
+        """For each group the best extensions of its parents, or none where the best does not beat the first parent.
+
+        It has to on new hosts, by more than two standard errors of the difference: in doubt fewer seeds are better.
+        """
+        fields = [
+            self._enter_plans(
+                longer
+                for parent in own
+                for longer in extensions(self._plan(parent), self._world.horizon, self._blueprints, self._slots)
+            )
+            for own in parents
+        ]
+        ranked = halve(self._runner, label, fields, self._groups, self._settings.extension_rungs)
+        duels = [[own[0], parent[0]] if own else [] for own, parent in zip(ranked, parents, strict=True)]
+        fresh = self._runner.run(f"{label}, duel", pairs_of(duels, self._groups), self._settings.duel_hosts)
+        return [
+            own if own and _beats(fresh, own[0], parent[0], group) else []
+            for own, parent, group in zip(ranked, parents, self._groups, strict=True)
+        ]
+
+    def _rules(self) -> tuple[int, int]:
+        """The rules written down by hand, and the best."""
+        draw = generator(self._seed, "search", "rules")
+        drawn = [rules_at_random(draw, self._blueprints) for _ in range(self._settings.rule_candidates)]
+        by_hand, *others = self._enter_rules([BY_HAND, *drawn])
+
+        def vary(candidate: int) -> int:
+            return self._enter_rules([rules_like(self._rules_of(candidate), draw, self._blueprints)])[0]
+
+        (ranked,) = halve(
+            self._runner,
+            "heuristic",
+            [[by_hand, *others]],
+            [self._everywhere],
+            self._settings.rule_rungs,
+            anchor=by_hand,
+            vary=vary,
+        )
+        return by_hand, ranked[0]
+
+    def _enter_plans(self, plans: Iterable[Plan]) -> list[int]:
+        return self._runner.enter(ControllerSpec(name="schedule", plan=plan) for plan in plans)
+
+    def _enter_rules(self, rules: Sequence[HeuristicRules]) -> list[int]:
+        return self._runner.enter(ControllerSpec(name="heuristic", rules=one) for one in rules)
+
+    def _plan(self, candidate: int) -> Plan:
+        """Return the plan of a candidate; ``wait`` is the plan without seeds."""
+        return self._runner.candidates[candidate].plan or Plan()
+
+    def _rules_of(self, candidate: int) -> HeuristicRules:
+        """Return the rules of a heuristic candidate."""
+        return self._runner.candidates[candidate].rules or BY_HAND
+
+    def _estimate(self, scores: Scores, candidate: int, families: Sequence[int]) -> Estimate:
+        """Difference to never growing over the hosts of the families, paired."""
+        parts = [scores.of(candidate, family) for family in families]
+        labels = [str(family) for family, part in zip(families, parts, strict=True) for _ in part]
+        differences = np.concatenate(parts)
+        found = paired_estimate(differences, np.zeros(len(differences)), TrialConfig(), self._seed, labels)
+        rounded = {name: round(getattr(found, name), 4) for name in ("mean", "lower", "upper")}
+        return found.model_copy(update=rounded)
+
+
+def _beats(scores: Scores, one: int, other: int, families: Sequence[int]) -> bool:
+    """By more than two standard errors of the mean difference over families of equal weight."""
+    differences = [scores.of(one, family) - scores.of(other, family) for family in families]
+    mean = float(np.mean([part.mean() for part in differences]))
+    error = float(np.sqrt(sum(part.var(ddof=1) / len(part) for part in differences))) / len(differences)
+    return mean > 2.0 * error

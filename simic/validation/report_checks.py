@@ -1,0 +1,113 @@
+"""Whether the numbers of a validation report follow from the rows of episodes in the same report.
+
+Every mean and interval is computed again from the returns per host, by the code and the seed that made the report.
+That the rows themselves are real is not judged here: the seal of the receipt says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.config import TrialConfig
+from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, TrialReport, ValidationReport
+from simic.validation.trials import paired_estimate
+
+__all__ = ["disagreements"]
+
+TOLERANCE = 1e-9
+"""Absolute, and relative to the larger number: what another version of NumPy may round otherwise."""
+WAIT = "wait"
+
+
+def disagreements(report: ValidationReport, config: TrialConfig, candidate: str) -> list[str]:
+    """Each number that the rows do not give, with what was expected and what was found.
+
+    ``config`` has the confidence and the number of resamples; ``candidate`` names the row that differences are of.
+    """
+    trials = report.trials
+    # Rows of a wrong shape give no numbers to compare with.
+    return list(_shape(trials)) or [
+        *(line for trial in trials.controllers for line in _row(trial, trials, config, report.seed)),
+        *_differences(report, config, candidate),
+    ]
+
+
+def _shape(trials: TrialReport) -> Iterator[str]:
+    """Every row has one finite return and accuracy per host, and a name of its own."""
+    hosts, names = len(trials.host_keys), [trial.controller for trial in trials.controllers]
+    if hosts < 2:
+        yield f"expected 2 hosts or more, found {hosts}"
+    if len(trials.families) != hosts:
+        yield f"expected the families of {hosts} hosts, found {len(trials.families)}"
+    if len(set(names)) != len(names):
+        yield f"expected one row per controller, found {', '.join(names)}"
+    for trial in trials.controllers:
+        for what, values in (("returns", trial.returns), ("test accuracies", trial.test_accuracies)):
+            if len(values) != hosts:
+                yield f"{trial.controller}: expected {hosts} {what}, found {len(values)}"
+            elif not np.isfinite(values).all():
+                yield f"{trial.controller}: not all {what} are finite"
+
+
+def _row(trial: ControllerTrial, trials: TrialReport, config: TrialConfig, seed: int) -> Iterator[str]:
+    """One controller over all hosts, and over those of each family."""
+    wait = next((np.asarray(row.returns) for row in trials.controllers if row.controller == WAIT), None)
+    returns, accuracies = np.asarray(trial.returns), np.asarray(trial.test_accuracies)
+    yield from _summary(trial.controller, trial, returns, accuracies)
+    if trial.over_wait is not None:
+        what = f"{trial.controller} over {WAIT}"
+        if wait is None:
+            yield f"{what}: there is no row of {WAIT}"
+        else:
+            yield from _compare(what, paired_estimate(returns, wait, config, seed, trials.families), trial.over_wait)
+    labels = np.asarray(trials.families)
+    for family, own in trial.by_family.items():
+        mine = np.flatnonzero(labels == family)
+        what = f"{trial.controller} on {family}"
+        if mine.size == 0:
+            yield f"{what}: no host is of this family"
+            continue
+        yield from _summary(what, own, returns[mine], accuracies[mine])
+        if own.over_wait is not None and wait is not None:
+            # Nothing is decided by the interval of one family, so its mean is enough.
+            mean = float((returns[mine] - wait[mine]).mean())
+            yield from _differing(f"{what} over {WAIT}", {"mean": (mean, own.over_wait.mean)})
+
+
+def _summary(
+    what: str, trial: FamilyTrial, returns: NDArray[np.float64], accuracies: NDArray[np.float64]
+) -> Iterator[str]:
+    yield from _differing(
+        what,
+        {
+            "episodes": (returns.size, trial.episodes),
+            "mean return": (float(returns.mean()), trial.mean_return),
+            "mean test accuracy": (float(accuracies.mean()), trial.test_accuracy),
+        },
+    )
+
+
+def _differences(report: ValidationReport, config: TrialConfig, candidate: str) -> Iterator[str]:
+    returns: Mapping[str, Sequence[float]] = {trial.controller: trial.returns for trial in report.trials.controllers}
+    for name, found in report.differences.items():
+        what = f"difference to {name}"
+        if missing := sorted({candidate, name} - set(returns)):
+            yield f"{what}: there is no row of {', '.join(missing)}"
+            continue
+        expected = paired_estimate(returns[candidate], returns[name], config, report.seed, report.trials.families)
+        yield from _compare(what, expected, found)
+
+
+def _compare(what: str, expected: Estimate, found: Estimate) -> Iterator[str]:
+    fields = ("mean", "lower", "upper", "confidence", "n")
+    yield from _differing(what, {name: (getattr(expected, name), getattr(found, name)) for name in fields})
+
+
+def _differing(what: str, pairs: Mapping[str, tuple[float, float]]) -> Iterator[str]:
+    for name, (expected, found) in pairs.items():
+        if not math.isclose(expected, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+            yield f"{what}: expected {name} {expected:.12g}, found {found:.12g}"

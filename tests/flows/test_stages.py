@@ -1,0 +1,54 @@
+"""Stages take plain data, and a stored result stands only for the same work."""
+
+from __future__ import annotations
+
+import inspect
+from types import NoneType, UnionType
+from typing import get_args, get_type_hints
+
+from support.judged_candidates import decision
+
+from simic.app.runs import RunKey
+from simic.contracts.config import RunConfig
+from simic.contracts.receipts import Receipt
+from tasks import stages
+
+RUN = RunKey(
+    profile="quick", seed=0, config=RunConfig(), token="a",  # noqa: S106 - names the run
+    earlier_runs=0, champion=None,
+)  # fmt: skip
+STAGES = [value for value in vars(stages).values() if isinstance(value, stages.Stage)]
+
+
+def test_every_stage_takes_a_run_a_round_and_receipts() -> None:
+    assert len(STAGES) == 9
+    for stage in STAGES:
+        hints = get_type_hints(stage.task.fn)
+        result = hints.pop("return")
+        assert list(hints)[:2] == ["run", "number"]
+        assert (hints.pop("run"), hints.pop("number")) == (RunKey, int)
+        for hint in hints.values():
+            kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+            assert all(issubclass(kind, (Receipt, NoneType)) for kind in kinds), (stage.task.name, hint)
+        assert issubclass(result, Receipt)
+
+
+def test_a_stored_result_is_named_by_run_round_and_content() -> None:
+    first, second = decision("1" * 64), decision("2" * 64)
+    key = stages.result_key("decide", "a", 0, (RUN, 0, first))
+    assert key == stages.result_key("decide", "a", 0, (first,)), "only receipts count as content"
+    others = [
+        stages.result_key("record", "a", 0, (first,)),
+        stages.result_key("decide", "b", 0, (first,)),
+        stages.result_key("decide", "a", 1, (first,)),
+        stages.result_key("decide", "a", 0, (second,)),
+        stages.result_key("decide", "a", 0, ()),
+    ]
+    assert len({key, *others}) == 6
+
+
+def test_the_key_is_read_from_the_declared_parameters_of_a_stage() -> None:
+    report = decision("1" * 64)
+    bound = inspect.signature(stages.record.task.fn).bind(RUN, 0, None, report).arguments
+    found = stages.record.task.cache_key_fn(None, bound)  # type: ignore[misc, arg-type]
+    assert found == stages.result_key("record", "a", 0, (report,))

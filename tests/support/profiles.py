@@ -1,0 +1,56 @@
+"""The smallest recipe with which every stage still has something to do; its policies are worth nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["write_tiny_profile"]
+
+TINY = """
+[collect]
+episodes = {episodes}
+rounds = {rounds}
+round_episodes = 10
+
+[world]
+set = "{world_set}"
+workers = 1
+horizon = {horizon}
+
+[train]
+batch_sequences = 8
+cloning_passes = 1
+value_passes = 1
+vtrace_passes = 1
+round_passes = 1
+min_experiences = {min_experiences}
+min_commit_rate = 0.0
+
+[train.network]
+hidden = 8
+layers = 1
+
+[trial]
+hosts_per_family = 2
+bootstrap_samples = 200
+
+[gate]
+min_episodes = {min_episodes}
+"""
+
+
+def write_tiny_profile(
+    path: Path,
+    rounds: int = 1,
+    episodes: int = 20,
+    *,
+    world_set: str = "benchmark",
+    horizon: int = 20,
+    min_experiences: int = 100,
+    min_episodes: int = 10,
+) -> Path:
+    """Write a profile file for ``--profile`` and return its path."""
+    values = {"rounds": rounds, "episodes": episodes, "world_set": world_set, "horizon": horizon}
+    text = TINY.format(**values, min_experiences=min_experiences, min_episodes=min_episodes)
+    path.write_text(text, "utf-8")
+    return path

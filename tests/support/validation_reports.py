@@ -1,0 +1,97 @@
+"""Validation reports whose every number follows from their rows, without growing a host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from support.judged_candidates import NOW
+
+from simic.contracts.config import RunConfig
+from simic.contracts.receipts import (
+    ControllerTrial,
+    Estimate,
+    Provenance,
+    TrainingReport,
+    TrialReport,
+    ValidationReport,
+)
+from simic.contracts.splits import Split
+from simic.hosts.host_sets import draw_keys
+from simic.validation.episodes import Episodes
+from simic.validation.trials import _trial, paired_estimate
+
+__all__ = ["HOSTS", "differences_of", "rows_of", "trials_of", "validation_of"]
+
+HOSTS = 160
+FAMILIES = ("cap", "select")
+RIVALS = ("wait", "random", "heuristic", "blind")
+SPREAD = np.linspace(-5.0, 5.0, HOSTS)
+"""What luck adds to the candidate's return on each host."""
+
+
+def rows_of(means: Mapping[str, float], config: RunConfig, seed: int, count: int = HOSTS) -> list[ControllerTrial]:
+    """A row per controller with returns around its mean; only the candidate's differ from host to host."""
+    families = families_of(count)
+    episodes = {name: _episodes(mean, count, is_lucky=name == "candidate") for name, mean in means.items()}
+    return [
+        _trial(name, own, episodes["wait"], families, config.trial, seed) for name, own in episodes.items()
+    ]  # fmt: skip
+
+
+def families_of(count: int) -> list[str]:
+    return [FAMILIES[row % len(FAMILIES)] for row in range(count)]
+
+
+def trials_of(means: Mapping[str, float], config: RunConfig, provenance: Provenance, count: int = HOSTS) -> TrialReport:
+    return TrialReport(
+        **_receipt(provenance), set="benchmark", host_keys=draw_keys("benchmark", Split.TEST, count),
+        families=families_of(count), controllers=rows_of(means, config, provenance.seed, count), plans_digest="ab" * 32,
+    )  # fmt: skip
+
+
+def differences_of(trials: TrialReport, config: RunConfig, seed: int) -> dict[str, Estimate]:
+    returns = {row.controller: row.returns for row in trials.controllers}
+    return {
+        name: paired_estimate(returns["candidate"], theirs, config.trial, seed, trials.families)
+        for name, theirs in returns.items()
+        if name != "candidate"
+    }
+
+
+def validation_of(
+    training: TrainingReport,
+    config: RunConfig,
+    provenance: Provenance,
+    *,
+    margin: float,
+    champion: str | None = None,
+    count: int = HOSTS,
+    figures: Mapping[str, str] | None = None,
+) -> ValidationReport:
+    """The candidate is better than every rival by ``margin`` points on the mean."""
+    rivals: Sequence[str] = (*RIVALS, *(["champion"] if champion else []))
+    trials = trials_of({**dict.fromkeys(rivals, 5.0), "candidate": 5.0 + margin}, config, provenance, count)
+    return ValidationReport(
+        **_receipt(provenance), policy_digest=training.digest, champion_digest=champion,
+        snapshot_digest=training.snapshot_digest, trials=trials,
+        differences=differences_of(trials, config, provenance.seed), training_metrics=training.metrics,
+        figures=dict(figures or {}), probes={"determinism_mismatches": 0.0},
+    )  # fmt: skip
+
+
+def _episodes(mean: float, count: int, *, is_lucky: bool) -> Episodes:
+    luck = SPREAD[:count] - SPREAD[:count].mean() if is_lucky else 0.0
+    return Episodes(
+        returns=np.full(count, mean) + luck,
+        validation_accuracy=np.full(count, 0.7),
+        test_accuracy=np.full(count, 0.7),
+        committed_parameters=np.full(count, 200),
+        panicked=np.zeros(count, dtype=bool),
+        illegal_actions=np.zeros(count, dtype=np.int64),
+    )
+
+
+def _receipt(provenance: Provenance) -> dict[str, Any]:
+    return {**provenance._asdict(), "started_at": NOW, "finished_at": NOW}

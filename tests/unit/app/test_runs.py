@@ -1,0 +1,55 @@
+"""A run's key is plain data, and its log says what each stage counted and why something was left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.homes import land
+from support.judged_candidates import decision
+from support.reports import episodes
+
+from simic.app.runs import RunKey, describe, open_container, open_run
+from simic.contracts.errors import TransientError
+from simic.runtime.progress import NoProgress
+from simic.runtime.settings import Home, load_profile
+
+
+def test_the_log_of_an_ingest_counts_what_landed_and_names_each_reason_for_a_refusal(tmp_path: Path) -> None:
+    receipt = land(Home(tmp_path), episodes(range(2)))
+    refused = {"quarantined": 3, "reasons": {"depth": 1, "contradiction": 2}, "landed": 1200, "duplicate": 5}
+    assert describe(receipt.model_copy(update=refused)) == (
+        "1,200 landed, 3 refused (2 contradiction, 1 depth), 5 duplicate"
+    )
+
+
+def test_the_log_of_a_rejection_names_the_criteria_that_failed() -> None:
+    assert describe(decision("1" * 64, accepted=False)).startswith("rejected: ")
+    assert "return_over_wait is -5, needs > 0" in describe(decision("1" * 64, accepted=False))
+    assert describe(decision("1" * 64)).startswith("accepted: ")
+
+
+def test_stages_of_a_run_work_with_the_settings_it_began_with(home: Path) -> None:
+    """Whatever becomes of the file of the profile meanwhile; and a key survives being stored as JSON."""
+    profile = home.parent / "own.toml"
+    profile.write_text("[collect]\nepisodes = 7\n")
+    with open_run(str(profile), 3, {"gate.require_plan_book": False}) as run:
+        profile.write_text("[collect]\nepisodes = 8\n")
+        key = RunKey.model_validate_json(run.key.model_dump_json())
+        assert key == run.key
+        container = open_container(key, NoProgress())
+        assert (container.config.collect.episodes, container.seed) == (7, 3)
+        assert container.provenance.seed == 3
+
+
+def test_a_transient_error_leaves_a_run_open_and_the_next_one_resumes_it(home: Path) -> None:
+    with pytest.raises(TransientError), open_run("quick", 0, {}) as run:
+        token = run.key.token
+        raise TransientError("the disk is busy")
+    with pytest.raises(KeyError), open_run("quick", 0, {}) as run:
+        assert run.key.token == token
+        raise KeyError("a bug")
+    with open_run("quick", 0, {}) as run:
+        assert run.key.token != token
+        assert run.key.config == load_profile("quick")
+        assert (run.key.earlier_runs, run.key.champion, run.needs_own_experience) == (1, None, True)

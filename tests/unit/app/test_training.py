@@ -1,0 +1,256 @@
+"""What the composition root asks of the rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.judged_candidates import NOW, evidence_of, sealed_policy
+from support.plan_books import make_book
+from support.reports import BLUEPRINTS, EPOCH_ZERO, episode, line
+
+from simic.app import data, promotion, training
+from simic.app.artifacts import artifacts_are_intact, move_damaged_artifacts
+from simic.app.container import Container
+from simic.app.trial_controllers import select_controllers
+from simic.contracts.config import RewardConfig
+from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan
+from simic.contracts.errors import ConfigError, IntegrityError, TransientError
+from simic.contracts.names import FIELD_REPORTS
+from simic.contracts.receipts import CollectionReceipt, TrainingReport
+from simic.contracts.splits import Split, split_of
+from simic.contracts.state import HostIdentity
+from simic.runtime.locks import exclusive
+from simic.runtime.settings import Home, load_profile
+from simic.runtime.telemetry import read_metrics
+from simic.trust.canonical import digest_of
+from simic.trust.keys import Signer
+from simic.validation.baselines.plan_book import searched_world, write_book
+
+SIGNER = Signer(b"s" * 32)
+
+
+class _Asked(list[tuple[ControllerSpec, list[int]]]):
+    """Stands in for the room that grows hosts."""
+
+    def __call__(
+        self, spec: ControllerSpec, hosts: Sequence[HostIdentity], *_: Any, **options: Any
+    ) -> CollectionReceipt:
+        self.append((spec, [host.key for host in hosts]))
+        return CollectionReceipt(
+            **options["provenance"]._asdict(), started_at=NOW, finished_at=NOW, controller=spec.name,
+            policy_digest=None, set="benchmark", host_keys_digest="0" * 64, episodes=len(hosts), reports=0,
+            reports_digest=f"{len(self):064d}", governor_events=0, actions={}, mean_return=None, test_accuracy=None,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> _Asked:
+    stand_in = _Asked()
+    monkeypatch.setattr("simic.collection.collect.collect", stand_in)
+    return stand_in
+
+
+@pytest.fixture
+def app(home: Path) -> Container:
+    return Container(Home(home), load_profile("quick"), 0)
+
+
+def _trained(app: Container, weights: bytes) -> TrainingReport:
+    app.keyring.trust(SIGNER.public_bytes)
+    path, digest = sealed_policy(app.home, weights)
+    return evidence_of(app.home, path, digest).training
+
+
+def test_own_episodes_are_sampled_on_training_hosts_of_their_own(app: Container, asked: _Asked) -> None:
+    policy, other = _trained(app, b"one"), _trained(app, b"two")
+    training.collect_round(app, 0, None)
+    training.collect_round(app, 1, policy)
+    training.collect_round(app, 1, policy)
+    training.collect_round(app, 2, policy)
+    training.collect_round(app, 1, other)
+    (first, explored), (own, keys), (_, again), (_, later), (_, others) = asked
+    assert first.name == app.config.collect.controller
+    assert len(explored) == app.config.collect.episodes
+    assert (own.name, own.policy_path, own.is_decisive) == ("learned", policy.path, False)
+    assert keys == again, "the same round of the same run grows the same hosts"
+    assert len(keys) == app.config.collect.round_episodes
+    assert not set(keys) & (set(explored) | set(later) | set(others))
+    for drawn in (explored, keys, later, others):
+        assert {split_of("benchmark", key) for key in drawn} == {Split.TRAIN}
+
+
+def test_a_later_run_that_begins_the_same_way_grows_other_hosts(app: Container, asked: _Asked, tmp_path: Path) -> None:
+    policy = _trained(app, b"one")
+    for earlier_runs in (0, 1, 2):
+        training.collect_round(app, 0, None, earlier_runs)
+        training.collect_round(app, 1, policy, earlier_runs)
+    drawn = [key for _, keys in asked for key in keys]
+    assert len(drawn) == len(set(drawn))
+    fresh = Container(Home(tmp_path / "fresh"), app.config, app.seed)
+    training.collect_round(fresh, 0, None, 0)
+    assert asked[-1] == asked[0], "a fresh home with the same seed grows the same"
+
+
+def test_collecting_again_by_hand_grows_other_hosts(app: Container, asked: _Asked, tmp_path: Path) -> None:
+    for _ in range(3):
+        training.collect(app, "wait")
+    drawn = [key for _, keys in asked for key in keys]
+    assert len(drawn) == len(set(drawn)) == 3 * app.config.collect.episodes
+    training.collect(Container(Home(tmp_path / "fresh"), app.config, app.seed), "wait")
+    assert asked[-1] == asked[0]
+
+
+def test_named_hosts_may_be_of_any_split(app: Container, asked: _Asked) -> None:
+    training.collect(app, "wait", range(40))
+    assert asked[0][1] == list(range(40))
+    assert len({split_of("benchmark", key) for key in asked[0][1]}) == 3
+
+
+@pytest.mark.parametrize("name", ["herustic", "learned", "schedule"])
+def test_a_controller_that_cannot_be_named_is_answered_with_those_that_can(app: Container, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"heuristic.*champion|champion.*heuristic"):
+        training.collect(app, name, [0])
+
+
+def test_a_sealed_directory_is_a_controller_until_a_byte_is_flipped(app: Container, asked: _Asked) -> None:
+    path = Path(_trained(app, b"one").path)
+    training.collect(app, str(path), [0])
+    assert asked[0][0].policy_path == str(path)
+    (path / "weights.safetensors").write_bytes(b"two" * 64)
+    with pytest.raises(IntegrityError):
+        training.collect(app, str(path), [0])
+    with pytest.raises(IntegrityError):
+        promotion.verify(app, str(path))
+
+
+@pytest.fixture
+def _outdated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The book of the benchmark was searched on hosts that are no more."""
+    monkeypatch.setattr("simic.controllers.plans.PLANS_DIRECTORY", tmp_path)
+    write_book(make_book(Plan(), {}, set="benchmark"), tmp_path / "benchmark.json")
+
+
+@pytest.mark.usefixtures("_outdated")
+def test_an_outdated_book_is_refused_before_a_host_is_grown(app: Container, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whatever compares with its plans or rules, and before a run; other controllers do without it."""
+
+    def grow(*_: object, **__: object) -> None:
+        raise AssertionError("hosts were grown")
+
+    monkeypatch.setattr("simic.validation.trials.run_trials", grow)
+    for name in ("heuristic", "blind", "oracle", "expert"):
+        with pytest.raises(ConfigError, match="simic plans search --set benchmark"):
+            training.run_trials(app, ["random", name], [0, 1])
+    with pytest.raises(ConfigError, match="simic plans search --set benchmark"):
+        training.check_baselines(app)
+    with pytest.raises(AssertionError, match="hosts were grown"):
+        training.run_trials(app, ["random"], [0, 1])
+
+
+@pytest.fixture
+def cap_is_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The family stands for one that Simic does not ship."""
+    monkeypatch.setattr("simic.validation.baselines.plan_book._is_shipped", lambda set_name: set_name != "cap")
+
+
+def test_a_run_on_a_shipped_family_needs_a_book(home: Path) -> None:
+    with pytest.raises(ConfigError, match="no plan book for set 'cap'; run `simic plans search --set cap`"):
+        training.check_baselines(Container(Home(home), load_profile("quick", {"world.set": "cap"}), 0))
+
+
+@pytest.mark.usefixtures("cap_is_own")
+def test_a_run_on_an_own_set_begins_without_a_book_unless_one_is_asked_for(home: Path) -> None:
+    training.check_baselines(Container(Home(home), load_profile("quick", {"world.set": "cap"}), 0))
+    asked = load_profile("quick", {"world.set": "cap", "gate.require_plan_book": True})
+    with pytest.raises(ConfigError, match="no plan book for set 'cap'; run `simic plans search --set cap`"):
+        training.check_baselines(Container(Home(home), asked, 0))
+
+
+@pytest.mark.usefixtures("cap_is_own")
+def test_trials_leave_out_who_needs_a_book_only_where_nobody_was_named(home: Path) -> None:
+    """Nor is a champion missed where there is none."""
+    app = Container(Home(home), load_profile("quick", {"world.set": "cap"}), 0)
+    chosen = select_controllers(app, None)
+    assert list(chosen.specs) == ["wait", "random", "heuristic"]
+    assert chosen.specs["heuristic"].rules == HeuristicRules()
+    assert (chosen.plans_digest, chosen.without_book) == (None, ["heuristic", "blind", "oracle"])
+    assert select_controllers(app, ["wait", "random"]).without_book == []
+    with pytest.raises(ConfigError, match="simic plans search --set cap"):
+        select_controllers(app, ["wait", "blind"])
+    own = make_book(Plan(), {"cap": Plan()}, set="cap", world_digest=searched_world("cap", 20, RewardConfig()))
+    write_book(own, app.home.plans / "cap.json")
+    found = select_controllers(app, None)
+    assert list(found.specs) == ["wait", "random", "heuristic", "blind", "oracle"]
+    assert (found.plans_digest, found.without_book) == (digest_of(own), [])
+
+
+def test_receipts_prove_nothing_about_files(app: Container, asked: _Asked) -> None:
+    trained = _trained(app, b"one")
+    place = Path(trained.path).rename(app.home.policies / trained.digest)
+    report = app.save_receipt(trained.model_copy(update={"path": str(place)}))
+    assert artifacts_are_intact(app, report)
+    assert artifacts_are_intact(app, training.collect(app, "wait", [0]))
+    weights = Path(report.path) / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    assert not artifacts_are_intact(app, report)
+    weights.unlink()
+    assert not artifacts_are_intact(app, report)
+    move_damaged_artifacts(app, report)
+    assert not Path(report.path).exists()
+    assert len(list((app.home.data / "damaged").iterdir())) == 1
+
+
+def test_one_training_at_a_time(app: Container) -> None:
+    policy = _trained(app, b"one")
+    snapshot = evidence_of(app.home, Path(policy.path), policy.digest).snapshot
+    with exclusive(app.home.locks / "train", "training"), pytest.raises(TransientError, match="training is busy"):
+        training.train(app, snapshot, None)
+
+
+def test_without_a_registry_there_is_no_champion_and_looking_makes_none(app: Container) -> None:
+    assert app.policies.champion_digest() is None
+    assert training.resolve_start(app, "champion") is None
+    assert not (app.home.mlruns / "mlflow.db").exists()
+    with pytest.raises(ConfigError, match="no champion"):
+        promotion.publish_champion(app)
+
+
+def test_a_policy_is_not_recorded_under_settings_it_was_not_trained_with(app: Container) -> None:
+    app.keyring.trust(SIGNER.public_bytes)
+    path, digest = sealed_policy(app.home, b"one")
+    evidence = evidence_of(app.home, path, digest)
+    app.save_receipt(evidence.training)
+    app.save_receipt(evidence.snapshot)
+    with pytest.raises(ConfigError, match=f"{'c' * 12}.*{app.provenance.config_digest[:12]}"):
+        promotion.record(app, evidence.validation, evidence.gate)
+    assert not (app.home.mlruns / "mlflow.db").exists()
+    own = evidence.training.model_copy(update={"config_digest": app.provenance.config_digest})
+    app.save_receipt(own)
+    assert promotion.record(app, evidence.validation, evidence.gate).digest == digest
+
+
+def test_an_ingest_leaves_its_counts_where_they_can_be_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simic.hosts.plugins.blueprint_names", lambda: BLUEPRINTS)
+    app = Container(Home(home), load_profile("quick"), 0, clock=lambda: EPOCH_ZERO)
+    lines = [*map(line, episode(1)), *map(line, episode(1)[:3]), b"not a report"]
+    app.open_bus().put(FIELD_REPORTS, "reports", lines)
+    receipts = [data.ingest(app), data.ingest(app)]
+    records = list(read_metrics(app.home.runs / "ingest" / f"{EPOCH_ZERO:%Y-%m-%d}.jsonl"))
+    ends = [metrics for _, metrics in records if "simic.bus.lag" in metrics]
+    for receipt, told in zip(receipts, ends, strict=True):
+        assert {name.rpartition(".")[2]: count for name, count in told.items()} == {
+            "reports_processed": receipt.read,
+            "reports_landed": receipt.landed,
+            "reports_duplicate": receipt.duplicate,
+            "reports_failed": receipt.quarantined,
+            "raw_dropped": receipt.raw_dropped,
+            "retried": receipt.retried,
+            "reclaimed": 0,
+            "dead_lettered": receipt.dead_lettered,
+            "lost": receipt.lost,
+            "lag": receipt.lag,
+        }
+    assert (ends[0]["simic.processor.reports_landed"], ends[1]["simic.processor.reports_landed"]) == (20, 0)

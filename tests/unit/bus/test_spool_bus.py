@@ -1,0 +1,225 @@
+"""Whatever was put is delivered until acknowledged, once or more, and nothing overwrites anything."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from simic.bus.protocol import Defect, Delivery
+from simic.bus.spool.bus import SpoolBus
+from simic.bus.spool.files import free_name, is_own_fault
+from simic.contracts.errors import ContractError, TransientError
+
+TOPIC = "tamiyo.field_reports"
+
+
+@pytest.fixture
+def bus(tmp_path: Path) -> SpoolBus:
+    return SpoolBus(tmp_path)
+
+
+def lines(delivery: Delivery) -> list[bytes]:
+    return [line.data for line in delivery.open(1000)]
+
+
+def test_round_trip_in_order_of_names(bus: SpoolBus) -> None:
+    bus.put(TOPIC, "b", [b"3"])
+    bus.put(TOPIC, "a", [b"1", b"2"])
+    assert bus.pending(TOPIC) == 2
+    got = []
+    for delivery in bus.claim(TOPIC):
+        got.append(lines(delivery))
+        bus.ack(delivery)
+    assert got == [[b"1", b"2"], [b"3"]]
+    assert bus.pending(TOPIC) == 0
+    assert list(bus.claim(TOPIC)) == []
+
+
+def test_unacknowledged_deliveries_come_first_and_under_the_same_name(bus: SpoolBus) -> None:
+    source = bus.put(TOPIC, "m", [b"old"])
+    assert [delivery.source for delivery in bus.claim(TOPIC)] == [source]
+    bus.put(TOPIC, "a", [b"new"])
+    again = list(SpoolBus(bus._root).claim(TOPIC))
+    assert [lines(delivery) for delivery in again] == [[b"old"], [b"new"]]
+    assert again[0].source == source
+
+
+def test_acknowledging_twice_is_harmless_and_nothing_in_done_is_overwritten(bus: SpoolBus, tmp_path: Path) -> None:
+    incoming = tmp_path / TOPIC / "incoming"
+    incoming.mkdir(parents=True)
+    for content in (b"first\n", b"second\n"):
+        (incoming / "mine.jsonl").write_bytes(content)
+        for delivery in bus.claim(TOPIC):
+            bus.ack(delivery)
+            bus.ack(delivery)
+    done = sorted((tmp_path / TOPIC / "done").iterdir())
+    assert [(path.name, path.read_bytes()) for path in done] == [
+        ("mine.jsonl", b"first\n"),
+        ("mine~2.jsonl", b"second\n"),
+    ]
+
+
+def test_a_new_file_does_not_overwrite_a_claimed_one_of_its_name(bus: SpoolBus, tmp_path: Path) -> None:
+    incoming = tmp_path / TOPIC / "incoming"
+    incoming.mkdir(parents=True)
+    (incoming / "mine.jsonl").write_bytes(b"first\n")
+    assert len(list(bus.claim(TOPIC))) == 1
+    (incoming / "mine.jsonl").write_bytes(b"second\n")
+    assert [lines(delivery) for delivery in bus.claim(TOPIC)] == [[b"first"], [b"second"]]
+
+
+def test_putting_the_same_again_is_one_delivery_and_other_lines_another(bus: SpoolBus) -> None:
+    assert bus.put(TOPIC, "a", [b"1"]) == bus.put(TOPIC, "a", [b"1"])
+    bus.put(TOPIC, "a", [b"2"])
+    assert bus.pending(TOPIC) == 2
+
+
+def test_unfinished_files_are_left_alone_and_foreign_ones_set_aside(bus: SpoolBus, tmp_path: Path) -> None:
+    bus.put(TOPIC, "a", [b"1"])
+    incoming = tmp_path / TOPIC / "incoming"
+    for name in ("x.jsonl.tmp", ".hidden.jsonl", "notes.txt"):
+        (incoming / name).write_bytes(b"half")
+    (incoming / "link.jsonl").symlink_to("/etc/hostname")
+    (incoming / "folder.jsonl").mkdir()
+    assert bus.pending(TOPIC) == 4
+    found = []
+    for delivery in bus.claim(TOPIC):
+        found += [(each.data, each.defect) for each in delivery.open(1000)]
+        bus.ack(delivery)
+    assert found == [(b"1", None), *[(b"", Defect.UNREADABLE)] * 3]
+    assert sorted(path.name for path in incoming.iterdir()) == [".hidden.jsonl", "x.jsonl.tmp"]
+    aside = sorted(path.name for path in (tmp_path / TOPIC / "aside").iterdir())
+    assert aside == ["folder.jsonl", "link.jsonl", "notes.txt"]
+    assert bus.pending(TOPIC) == 0
+
+
+def test_a_name_that_is_no_text_becomes_one(bus: SpoolBus, tmp_path: Path) -> None:
+    """PD-5: as it is it cannot be a report's source, and must not keep other files from being read."""
+    bus.put(TOPIC, "z", [b"1"])
+    for name in (b"bad\xff.jsonl", b"bad\xfe.jsonl", "gut-\u00fc.jsonl".encode()):
+        (tmp_path / TOPIC / "incoming" / os.fsdecode(name)).write_bytes(b"2\n")
+    deliveries = list(bus.claim(TOPIC))
+    assert [lines(delivery) for delivery in deliveries] == [[b"2"], [b"2"], [b"2"], [b"1"]]
+    sources = [delivery.source for delivery in deliveries[:3]]
+    assert sources[2] == "gut-\u00fc.jsonl" and len(set(sources)) == 3
+    assert all(re.fullmatch(r"bad_-[0-9a-f]{16}\.jsonl", source) for source in sources[:2])
+
+
+def test_what_one_file_is_to_blame_for_and_what_it_is_not(tmp_path: Path) -> None:
+    for number, is_own in ((errno.EPERM, True), (errno.EIO, True), (errno.ENOSPC, False), (errno.EMFILE, False)):
+        assert is_own_fault(OSError(number, ""), tmp_path) is is_own
+    assert not is_own_fault(OSError(errno.EPERM, ""), tmp_path / "gone")
+
+
+@pytest.mark.parametrize("length", [1, 200, 240, 249])
+def test_a_free_name_is_free_and_fits(tmp_path: Path, length: int) -> None:
+    name = "\u00fc" * (length // 2) + "m" * (length % 2) + ".jsonl"
+    found = []
+    for _ in range(12):
+        found.append(free_name(name, tmp_path))
+        (tmp_path / found[-1]).touch()
+    assert len(set(found)) == 12 and found[0] == name
+    assert all(each.endswith(".jsonl") for each in found)
+
+
+def test_a_producer_that_fails_midway_publishes_nothing(bus: SpoolBus) -> None:
+    def failing() -> object:
+        yield b"1"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        bus.put(TOPIC, "a", failing())  # type: ignore[arg-type]
+    assert bus.pending(TOPIC) == 0
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".x", "a\n"])
+def test_names_and_topics_cannot_leave_the_spool(bus: SpoolBus, name: str) -> None:
+    with pytest.raises(ContractError):
+        bus.put(TOPIC, name, [b"1"])
+    with pytest.raises(ContractError):
+        bus.put(name, "a", [b"1"])
+
+
+def test_line_ends_inside_a_line_are_refused(bus: SpoolBus) -> None:
+    with pytest.raises(ContractError, match="line end"):
+        bus.put(TOPIC, "a", [b"1\n2"])
+
+
+def test_a_store_that_is_away_is_transient(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(TransientError, match="spool"):
+        SpoolBus(tmp_path / "file").put(TOPIC, "a", [b"1"])
+
+
+def test_a_file_that_vanishes_while_it_is_looked_at_is_none(
+    bus: SpoolBus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer claims while somebody else counts what waits."""
+    claimed = tmp_path / TOPIC / "incoming" / bus.put(TOPIC, "a", [b"1"])
+    bus.put(TOPIC, "b", [b"2"])
+    real = os.scandir
+
+    def slow(folder: Path) -> list[os.DirEntry[str]]:
+        entries = list(real(folder))
+        claimed.unlink(missing_ok=True)
+        return entries
+
+    monkeypatch.setattr(os, "scandir", slow)
+    assert bus.pending(TOPIC) == 1
+
+
+def test_a_folder_that_cannot_be_listed_is_transient(bus: SpoolBus, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "scandir", away)
+    with pytest.raises(TransientError, match=r"list .*Input/output error"):
+        bus.pending(TOPIC)
+
+
+def test_what_killed_producers_left_is_removed_after_a_day(bus: SpoolBus, tmp_path: Path) -> None:
+    bus.put(TOPIC, "a", [b"1"])
+    folder = tmp_path / TOPIC / "tmp"
+    hour, now = 3600.0, time.time()
+    for name, age in (("dead", 25 * hour), ("slow", 23 * hour)):
+        (folder / f"{name}.0a.tmp").write_bytes(b"half")
+        os.utime(folder / f"{name}.0a.tmp", (now - age, now - age))
+    assert len(list(bus.claim(TOPIC))) == 1
+    assert [path.name for path in folder.iterdir()] == ["slow.0a.tmp"]
+
+
+def test_a_delivery_put_back_comes_again_under_its_name(bus: SpoolBus, tmp_path: Path) -> None:
+    source = bus.put(TOPIC, "a", [b"1"])
+    assert bus.requeue(TOPIC, source), "it waits already"
+    (delivery,) = bus.claim(TOPIC)
+    assert bus.claimed(TOPIC) == [source]
+    assert bus.requeue(TOPIC, source) and bus.claimed(TOPIC) == []
+    (delivery,) = bus.claim(TOPIC)
+    bus.ack(delivery)
+    assert bus.requeue(TOPIC, source)
+    (again,) = bus.claim(TOPIC)
+    assert (again.source, lines(again)) == (source, [b"1"])
+
+
+def test_putting_back_overwrites_nothing_and_leaves_the_spool_alone(bus: SpoolBus, tmp_path: Path) -> None:
+    folder = tmp_path / TOPIC
+    bus.put(TOPIC, "x", [b"0"])
+    (folder / "done").mkdir()
+    (folder / "done" / "a.jsonl").write_bytes(b"old\n")
+    (folder / "incoming" / "a.jsonl").write_bytes(b"new\n")
+    assert bus.requeue(TOPIC, "a.jsonl")
+    assert sorted(line for delivery in bus.claim(TOPIC) for line in lines(delivery)) == [b"0", b"new", b"old"]
+    for name in ("gone.jsonl", "../x.jsonl", "", "."):
+        assert not bus.requeue(TOPIC, name)
+
+
+def test_whoever_only_looks_makes_no_folder(bus: SpoolBus, tmp_path: Path) -> None:
+    assert (bus.pending(TOPIC), bus.claimed(TOPIC), bus.newest(TOPIC), bus.counters(TOPIC).lag) == (0, [], None, 0)
+    assert bus.status(TOPIC).length == 0 and list(bus.dead_letters(TOPIC)) == []
+    assert not bus.requeue(TOPIC, "a.jsonl")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,191 @@
+"""Views over training curves and trials: every number of a receipt or a curves file is a row, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.homes import NOW, FixedClock, curate_all, land
+from support.judged_candidates import SIGNER
+from support.reports import episode, episodes
+
+import simic.curation
+from simic.app.receipts import ReceiptStore
+from simic.catalogue.query import query
+from simic.contracts.errors import IntegrityError
+from simic.contracts.receipts import (
+    ControllerTrial,
+    Estimate,
+    FamilyTrial,
+    TrainingReport,
+    TrialReport,
+    ValidationReport,
+)
+from simic.runtime.settings import Home
+from simic.trust.keys import Keyring
+
+RECEIPT: dict[str, Any] = {
+    "code_version": "x", "config_digest": "c" * 64, "seed": 3, "started_at": NOW, "finished_at": NOW,
+}  # fmt: skip
+FAMILIES = ["compact", "noisy", "compact"]
+KEYS = [5, 6, 9]
+POLICY, CHAMPION, SNAPSHOT = "a" * 64, "b" * 64, "d" * 64
+CANDIDATE_RETURNS = [1.5, -2.0, 4.0]
+
+
+def put(home: Home, receipt: Any, content: str) -> None:
+    ReceiptStore(home, FixedClock(), lambda: SIGNER, Keyring(home.keys)).save(receipt, content=content)
+
+
+def summary(values: list[float], *, is_wait: bool) -> dict[str, Any]:
+    mean = sum(values) / len(values)
+    has_interval = len(values) > 1 and not is_wait
+    interval = {"mean": mean, "lower": mean - 1, "upper": mean + 1, "confidence": 0.95, "n": len(values)}
+    return {
+        "episodes": len(values), "mean_return": mean, "test_accuracy": 0.5, "validation_accuracy": 0.625,
+        "over_wait": Estimate.model_validate(interval) if has_interval else None, "committed_parameters": 12.5,
+    }  # fmt: skip
+
+
+def controller(name: str, returns: list[float]) -> ControllerTrial:
+    by_family = {}
+    for family in dict.fromkeys(FAMILIES):
+        values = [value for value, other in zip(returns, FAMILIES, strict=True) if other == family]
+        by_family[family] = FamilyTrial(**summary(values, is_wait=name == "wait"))
+    return ControllerTrial(
+        **summary(returns, is_wait=name == "wait"), controller=name, illegal_actions=0, governor_events=1,
+        by_family=by_family, returns=returns, test_accuracies=[0.25, 0.5, 0.75],
+    )  # fmt: skip
+
+
+def make_trials() -> TrialReport:
+    rows = [controller("wait", [0.5, 0.0, 1.0]), controller("candidate", CANDIDATE_RETURNS)]
+    return TrialReport(
+        **RECEIPT, set="benchmark", host_keys=KEYS, families=FAMILIES, controllers=rows, plans_digest=None
+    )
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Home:
+    """A home with the trials of one validation and of one `simic trials`."""
+    home = Home(tmp_path / "it's a [home]*")
+    home.create()
+    put(home, make_trials(), "1" * 64)
+    report = ValidationReport(
+        **RECEIPT, policy_digest=POLICY, champion_digest=CHAMPION, snapshot_digest=SNAPSHOT, trials=make_trials(),
+        differences={}, training_metrics={"loss": 1.0}, figures={},
+    )  # fmt: skip
+    put(home, report, POLICY)
+    return home
+
+
+def test_trials_have_a_row_per_controller_over_all_hosts_and_per_family(judged: Home) -> None:
+    rows = query(judged, "FROM trials ORDER BY receipt, controller, family NULLS FIRST")
+    assert len(rows) == 2 * 2 * 3
+    assert {(row["stage"], row["policy"], row["champion"], row["snapshot"]) for row in rows} == {
+        ("trials", None, None, None),
+        ("validate", POLICY, CHAMPION, SNAPSHOT),
+    }
+    overall, compact, noisy = [row for row in rows if row["stage"] == "validate" and row["controller"] == "candidate"]
+    assert (overall["family"], overall["episodes"], overall["mean_return"]) == (None, 3, pytest.approx(3.5 / 3))
+    assert (compact["family"], compact["episodes"], compact["over_wait"]) == ("compact", 2, 2.75)
+    assert (compact["over_wait_lower"], compact["over_wait_upper"], compact["confidence"]) == (1.75, 3.75, 0.95)
+    assert (noisy["family"], noisy["over_wait"], noisy["illegal_actions"]) == ("noisy", None, None)
+    assert (overall["illegal_actions"], overall["governor_events"], overall["seed"]) == (0, 1, 3)
+    assert overall["finished_at"] == NOW.isoformat()
+    for row in rows:
+        assert (judged.receipts / row["receipt"]).is_file()
+
+
+def test_trial_episodes_have_a_row_per_host_paired_with_wait(judged: Home) -> None:
+    rows = query(judged, "FROM trial_episodes WHERE stage = 'trials' ORDER BY controller, host_key")
+    assert [(row["host_key"], row["family"], row["controller"]) for row in rows] == [
+        (key, family, name) for name in ("candidate", "wait") for key, family in zip(KEYS, FAMILIES, strict=True)
+    ]
+    candidate, wait = rows[:3], rows[3:]
+    assert [row["episode_return"] for row in candidate] == CANDIDATE_RETURNS
+    assert [row["over_wait"] for row in candidate] == [1.0, -2.0, 3.0]
+    assert [row["over_wait"] for row in wait] == [0.0, 0.0, 0.0]
+    assert [row["test_accuracy"] for row in candidate] == [0.25, 0.5, 0.75]
+    assert query(judged, "SELECT count(*) AS n FROM trial_episodes") == [{"n": 12}]
+
+
+def test_a_damaged_receipt_fails_the_views_that_read_it_and_no_other(judged: Home) -> None:
+    path = next((judged.receipts / "trials").glob("*.json"))
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(IntegrityError, match=re.escape(path.name)):
+        query(judged, "FROM trials")
+    assert query(judged, "FROM steps") == []
+
+
+def make_curves(home: Home, policy: str, text: str) -> None:
+    home.curves.mkdir(parents=True, exist_ok=True)
+    path = home.curves / f"{policy}.jsonl"
+    path.write_text(text)
+    report = TrainingReport(
+        **RECEIPT, digest=policy, path=str(home.policies / policy), snapshot_digest=SNAPSHOT, start_digest=None,
+        updates=2, episodes=3, passes=1.0, metrics={}, curves_path=str(path),
+    )  # fmt: skip
+    put(home, report, policy)
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
+VALUES = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.dictionaries(NAMES, VALUES, min_size=1, max_size=4), max_size=5), st.booleans())
+def test_every_logged_metric_is_one_row(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, float | None]], is_torn: bool
+) -> None:
+    """Rows out = metrics in, value by value; a line torn by a kill is left out."""
+    home = Home(tmp_path_factory.mktemp("home"))
+    home.create()
+    text = "".join(json.dumps({"step": step, "metrics": metrics}) + "\n" for step, metrics in enumerate(lines))
+    make_curves(home, POLICY, text + ('{"step": 99, "met' if is_torn else ""))
+    rows = query(home, "FROM curves")
+    found = {(row["policy"], row["step"], row["metric"]): row["value"] for row in rows}
+    wanted = {(POLICY, step, name): value for step, metrics in enumerate(lines) for name, value in metrics.items()}
+    assert len(rows) == len(wanted)
+    assert found.keys() == wanted.keys()
+    for key, value in wanted.items():
+        assert found[key] is None if value is None else math.isclose(found[key], value, rel_tol=1e-15), key
+
+
+def test_curves_without_their_file_or_their_receipt_are_no_rows(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    make_curves(home, POLICY, '{"step": 0, "metrics": {"loss": 1.5}}\n')
+    make_curves(home, CHAMPION, "")
+    (home.curves / f"{CHAMPION}.jsonl").unlink()
+    (home.curves / "stray.jsonl").write_text("{")
+    assert query(home, "FROM curves") == [{"policy": POLICY, "step": 0, "metric": "loss", "value": 1.5}]
+
+
+def test_internal_relations_are_out_of_sight(judged: Home) -> None:
+    shown = {row["name"] for row in query(judged, "SHOW TABLES")}
+    assert {"trials", "curves", "steps"} <= shown
+    assert not shown & {"landed", "manifests", "trial_reports", "snapshot_files", "gate_decisions"}
+    names = query(judged, "SELECT table_name AS n FROM information_schema.tables WHERE table_schema = 'main'")
+    assert {row["n"] for row in names} == shown
+
+
+def test_every_reason_of_curation_has_its_message(tmp_path: Path) -> None:
+    folder = Path(simic.curation.__file__).parent / "sql"
+    text = "".join(path.read_text() for path in folder.glob("*.sql"))
+    reasons = set(re.findall(r"THEN '(\w+)'\n", text)) | set(re.findall(r"'(\w+)'\)? AS reason", text))
+    reasons |= set(re.findall(r"'(\w+)', (?:\w+\.)?reason\)", text)) | {"duplicate"}
+    assert {"duplicate", "conflict", "same_content", "evicted", "expired", "broken_chain"} <= reasons
+    view = (Path(simic.curation.__file__).parents[1] / "catalogue" / "views" / "11_rejected.sql").read_text()
+    assert set(re.findall(r"WHEN '(\w+)' THEN '[A-Z].+\.'", view)) == reasons - {"train", "test"}
+    home = Home(tmp_path)
+    land(home, episodes(range(2)) + episode(8)[:5])
+    curate_all(home)
+    assert query(home, "SELECT DISTINCT reason, message FROM rejected") == [
+        {"reason": "unfinished", "message": "The last step of the episode is missing."}
+    ]

@@ -1,0 +1,153 @@
+"""Tables for people."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+from support.judged_candidates import decision, trials
+
+from simic.cli.tables import decision_table, family_table, receipt_lines, rows_table, trial_table
+from simic.contracts.receipts import Estimate, FamilyTrial, TrialReport
+
+
+def _text(table: RenderableType, width: int = 140) -> str:
+    sink = io.StringIO()
+    Console(file=sink, width=width, highlight=False, soft_wrap=True).print(table)
+    return sink.getvalue()
+
+
+def test_the_proof_shows_every_controller_with_its_interval() -> None:
+    lines = _text(trial_table(trials())).splitlines()
+    for name in ("wait", "blind", "candidate"):
+        assert sum(line.split()[:1] == [name] for line in lines) == 1
+    assert any("blind" in line and "+4.0 [+3.0, +5.0]" in line for line in lines)
+
+
+def test_every_controller_has_its_numbers_within_a_family() -> None:
+    lines = [line.split() for line in _text(family_table(trials())).splitlines()]
+    assert ["cap", "wait", "2", "3.0", "-", "60.0", "%", "100"] in lines
+    assert ["cap", "blind", "2", "3.0", "+4.0", "[+3.0,", "+5.0]", "60.0", "%", "100"] in lines
+
+
+def test_one_host_per_family_prints_a_dash_and_why_instead_of_an_empty_interval() -> None:
+    report = trials()
+    own = {
+        name: family.model_copy(update={"episodes": 1, "over_wait": None})
+        for name, family in report.controllers[0].by_family.items()
+    }
+    rows = [row.model_copy(update={"by_family": own}) for row in report.controllers]
+    single = report.model_copy(update={"controllers": rows})
+    text = _text(trial_table(single))
+    assert "+4.0 [-]" in text and "[+3.0, +5.0]" not in text
+    assert "no interval, because each family has only one host; give 2 or more hosts per family" in text
+    families = _text(family_table(single))
+    assert "families of one host: cap" in families
+    assert "one host" not in _text(trial_table(report)) + _text(family_table(report))
+
+
+LONG = "tamiyo/123 (f9c82d40)"
+
+
+def _crowded() -> TrialReport:
+    """As many families, controllers and characters as a table may have to hold."""
+    report = trials(("candidate", LONG, "champion", "oracle", "random", "blind", "heuristic", "wait"))
+    families = ["both", "cap", "fine", "gain", "noisy", "select"]
+    over = Estimate(mean=-12.3, lower=-14.5, upper=-10.1, confidence=0.95, n=320)
+    family = FamilyTrial(
+        episodes=320, mean_return=-53.1, over_wait=over, test_accuracy=0.612, validation_accuracy=0.6,
+        committed_parameters=12345.0,
+    )  # fmt: skip
+    own = {"over_wait": over, "by_family": dict.fromkeys(families, family), "mean_return": -53.1}
+    rows = [row.model_copy(update=own) for row in report.controllers]
+    return report.model_copy(update={"set": "compound", "families": families, "controllers": rows})
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 140])
+def test_numbers_are_never_cut_however_narrow_the_screen(width: int) -> None:
+    report = _crowded()
+    text = _text(trial_table(report), width) + _text(family_table(report), width)
+    assert "…" not in text
+    assert text.count("-12.3 [-14.5, -10.1]") == 8 + 6 * 8
+    assert text.count("61.2 %") == 6 * 8
+    assert text.count("-53.1") == 8 + 6 * 8
+    assert text.count("12345") == 6 * 8
+    assert text.count("f9c82d40") == 1 + 6
+    if width >= 80:
+        assert max(map(len, text.splitlines())) <= width
+
+
+def test_controllers_and_families_have_one_order_in_every_table() -> None:
+    """As in the README: baselines, policies, the champion, the candidate; families as the set lists them."""
+    order = ["wait", "random", "heuristic", "blind", "oracle", LONG.split()[0], "champion", "candidate"]
+    families = ["cap", "select", "gain", "noisy", "fine", "both"]
+    lines = [line.split() for line in _text(trial_table(_crowded()), 160).splitlines() if line.strip()]
+    assert [cells[0] for cells in lines[3:]] == order
+    assert lines[1][4:10] == families
+    rows = [line.split()[:2] for line in _text(family_table(_crowded()), 160).splitlines() if "-53.1" in line]
+    assert rows == [[family, name] for family in families for name in order]
+    root = Path(__file__).parents[3]
+    pages = [(root / name).read_text() for name in ("README.md", "docs/results.md")]
+    shown = {"never growing (`wait`)": "wait", "random legal (`random`)": "random",
+             "heuristic, tuned (`heuristic`)": "heuristic",
+             "best state-blind schedule (`blind`)": "blind",
+             "per-family oracle, told the family (`oracle`)": "oracle"}  # fmt: skip
+    proofs = 0
+    for table in re.findall(r"(?:^\|.*\n)+", "\n".join(pages), re.MULTILINE):
+        header, _, *body = [[cell.strip() for cell in row.strip("|\n ").split("|")] for row in table.splitlines()]
+        if header[0] != "controller":
+            continue
+        proofs += 1
+        own = [name for name in families if name in header]
+        assert header == ["controller", "return", "over never growing", *own, "test accuracy", "parameters"]
+        assert [shown.get(row[0], "policy") for row in body] == [*order[:5], "policy"]
+    assert proofs == 3, "the proof in the README once, two larger trials in docs/results.md"
+
+
+def test_a_table_without_a_plan_book_says_what_lacks_and_what_makes_one() -> None:
+    report = trials(("wait", "heuristic")).model_copy(
+        update={"set": "own", "plans_digest": None, "without_book": ["heuristic", "blind", "oracle"]}
+    )
+    text = " ".join(_text(trial_table(report)).split())
+    assert "no plan book for set own: heuristic follows its default rules" in text
+    assert "no comparison with blind and oracle; `simic plans search --set own` makes one" in text
+    assert "plan book" not in _text(trial_table(trials()))
+
+
+def test_the_gate_shows_value_bound_and_verdict_of_every_criterion() -> None:
+    text = _text(decision_table(decision("1" * 64, accepted=False)))
+    assert "Gate: rejected" in text
+    assert any(line.split()[:5] == ["return_over_wait", "-5", ">", "0", "FAIL"] for line in text.splitlines())
+    assert any(line.split()[:5] == ["episodes", "160", ">=", "150", "PASS"] for line in text.splitlines())
+
+
+def test_a_receipt_is_shown_without_what_all_have_in_common() -> None:
+    text = _text(receipt_lines(decision("1" * 64)))
+    assert "policy digest" in text
+    assert "1" * 12 in text and "1" * 13 not in text, "a digest for people"
+    assert "code version" not in text
+    assert "took" in text
+
+
+def test_markup_in_data_is_only_text() -> None:
+    assert "[bold]x[/bold]" in _text(rows_table([{"a": "[bold]x[/bold]", "b": None}]))
+    assert _text(rows_table([])).strip() == ""
+
+
+def test_control_characters_in_data_reach_no_terminal() -> None:
+    """PD-5: dead letters and queries show what strangers sent."""
+    text = _text(rows_table([{"a": "\x1b]0;title\x07\x1b[2J\r\x9b1m\x7f", "b": "one\ntwo ü"}]))
+    assert r"\x1b]0;title\x07\x1b[2J\x0d\x9b1m\x7f" in text
+    assert "two ü" in text
+    assert all(character.isprintable() or character == "\n" for character in text)
+
+
+def test_names_of_columns_are_data_too() -> None:
+    """A query names its columns after whatever it selects, and may pivot on what strangers sent."""
+    text = _text(rows_table([{"[/bold]\x1b]0;title\x07": 1, "\u202eevil\u2028": 2}]))
+    assert r"[/bold]\x1b]0;title\x07" in text
+    assert r"\u202eevil\u2028" in text
+    assert all(character.isprintable() or character == "\n" for character in text)

@@ -1,0 +1,114 @@
+"""Order, types and the death of workers."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from simic.contracts.errors import ConfigError, DatasetError, TransientError
+from simic.runtime.process_pool import THREAD_VARIABLES, run_jobs, worker_count
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(HERE)
+    return importlib.import_module("parallel_jobs")
+
+
+def test_results_stand_in_the_order_of_the_jobs_and_are_announced_as_they_come(
+    jobs: ModuleType, tmp_path: Path
+) -> None:
+    announced: list[int] = []
+    work = [(number, str(tmp_path)) for number in range(30)]
+    assert run_jobs(jobs.first_waits_for_last, work, 2, announced.append) == list(range(30))
+    assert sorted(announced) == list(range(30))
+    assert announced[0] != 0
+
+
+def test_workers_start_with_one_thread_before_any_numeric_library_and_the_parent_is_left_alone(
+    jobs: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    seen = run_jobs(jobs.look_around, range(2), 2)
+    assert all(view["threads"] == ["1"] * len(THREAD_VARIABLES) for view in seen)
+    assert not any(view["torch"] for view in seen)
+    assert os.getpid() not in {view["pid"] for view in seen}
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert "MKL_NUM_THREADS" not in os.environ
+
+
+@pytest.mark.parametrize(("work", "workers"), [([1], 4), ([1, 2], 1)])
+def test_one_worker_or_one_job_stays_in_this_process(jobs: ModuleType, work: list[int], workers: int) -> None:
+    announced: list[dict[str, object]] = []
+    run_jobs(jobs.look_around, work, workers, announced.append)
+    assert [view["pid"] for view in announced] == [os.getpid()] * len(work)
+
+
+def test_no_jobs_give_no_results(jobs: ModuleType) -> None:
+    assert run_jobs(jobs.look_around, [], 4) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_exception_keeps_its_type_and_message(jobs: ModuleType, workers: int) -> None:
+    with pytest.raises(DatasetError, match="job 3 is unusable"):
+        run_jobs(jobs.refuse_three, range(5), workers)
+
+
+def test_the_first_exception_stops_the_other_jobs(jobs: ModuleType) -> None:
+    started = time.monotonic()
+    with pytest.raises(DatasetError, match="first"):
+        run_jobs(jobs.refuse_or_sleep, range(4), 2)
+    assert time.monotonic() - started < 30
+
+
+def test_a_killed_worker_is_a_transient_error(jobs: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(TransientError, match="a worker process died while 4 jobs ran in 2 processes"):
+        run_jobs(jobs.die_at_two, [(number, str(tmp_path)) for number in range(4)], 2)
+    assert (tmp_path / "dying").exists()
+
+
+def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    command = [sys.executable, HERE / "parallel_jobs.py", tmp_path]
+    parent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    workers = _wait_for(lambda: [int(path.name) for path in tmp_path.iterdir()], 2)
+    assert all(_is_alive(pid) for pid in workers)
+    parent.kill()
+    parent.wait()
+    _wait_for(lambda: [pid for pid in workers if not _is_alive(pid)], 2)
+
+
+def _wait_for(read: Callable[[], list[int]], count: int) -> list[int]:
+    deadline = time.monotonic() + 30
+    while len(found := read()) < count:
+        assert time.monotonic() < deadline, f"only {found} after 30 s"
+        time.sleep(0.05)
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def test_workers_below_one_are_refused(jobs: ModuleType) -> None:
+    with pytest.raises(ConfigError, match="at least 1, found 0"):
+        run_jobs(jobs.look_around, [1], 0)
+
+
+def test_by_default_there_is_one_worker_per_usable_core() -> None:
+    assert worker_count(None) == len(os.sched_getaffinity(0))
+    assert worker_count(3) == 3

@@ -1,0 +1,136 @@
+"""Every block of ``docs/extending.md`` runs, installed as a package of somebody else."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from support.export_snapshots import uneven_snapshot
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "extending.md"
+BLOCK = re.compile(r"^```(?:toml|python|sql)\n(?:#|--) (repository: )?(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PYTHONPATH that holds the package ``scratch`` and its metadata, as pip would lay them out."""
+    folder = tmp_path_factory.mktemp("site")
+    files = {path: text for is_own, path, text in BLOCK.findall(PAGE.read_text("utf-8")) if not is_own}
+    project = tomllib.loads(files.pop("scratch/pyproject.toml"))["project"]
+    (folder / "scratch").mkdir()
+    (folder / "scratch" / "__init__.py").touch()
+    for path, text in files.items():
+        (folder / path).write_text(text, "utf-8")
+    metadata = folder / "scratch-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n", "utf-8")
+    lines = []
+    for group, points in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
+    (metadata / "entry_points.txt").write_text("\n".join(lines), "utf-8")
+    return folder
+
+
+def run(folder: Path, program: str, *arguments: str) -> str:
+    path = os.pathsep.join([str(folder), str(ROOT), str(ROOT / "tests")])
+    result = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_blueprint_family_and_controller_grow_a_host_together(installed: Path) -> None:
+    """The new controller germinates the new blueprint in a host of the new family."""
+    program = """
+import numpy as np
+from simic.contracts.config import WorldConfig
+from simic.contracts.controllers import ControllerSpec
+from simic.controllers.factory import make
+from simic.hosts.ensemble import Ensemble
+from simic.hosts.host_sets import identify
+from simic.hosts.rollout import rollout
+hosts = identify("tiny", range(12))
+ensemble = Ensemble(hosts, WorldConfig(set="tiny", horizon=6))
+controller = make(ControllerSpec(name="germinate_first"), hosts)
+seeds = {name for step in rollout(ensemble, controller.decide, 0) for name in step.outcome.blueprint_ids}
+print(sorted(name for name in seeds if name))
+"""
+    assert run(installed, program).strip() == "['bias', 'dense']"
+
+
+def test_the_help_of_the_commands_names_the_installed_controller_and_export(installed: Path) -> None:
+    program = """
+from simic.cli.options import CONTROLLER_HELP, CONTROLLER_NAMES
+from simic.cli.snapshots import EXPORT_HELP
+print(CONTROLLER_NAMES)
+print(EXPORT_HELP)
+"""
+    names, formats = run(installed, program).splitlines()
+    assert names == "wait, random, explore, heuristic, blind, oracle, expert, germinate_first"
+    assert formats.startswith("minari: ") and formats.endswith("returns: installed: scratch.returns")
+
+
+def test_the_export_format_writes_verified_episodes(installed: Path, tmp_path: Path) -> None:
+    manifest = uneven_snapshot(tmp_path / "snapshot")
+    program = """
+import sys
+from pathlib import Path
+from simic.replay.exports import EXPORTS
+from simic.contracts.receipts import SnapshotManifest
+from support.reports import BLUEPRINTS
+manifest = SnapshotManifest.model_validate_json(sys.argv[1])
+card = EXPORTS.load("returns").write(manifest, "train", Path(sys.argv[2]), blueprints=BLUEPRINTS, code_version="1")
+print(card.format, card.episodes, [file.path for file in card.files])
+"""
+    out = tmp_path / "out"
+    found = run(installed, program, manifest.model_dump_json(), str(out)).strip()
+    assert found == f"returns {manifest.episodes['train']} ['README.md', 'returns.csv']"
+    assert len((out / "returns.csv").read_text("utf-8").splitlines()) == 1 + manifest.episodes["train"]
+
+
+def test_the_bus_delivers_until_acknowledged(installed: Path) -> None:
+    program = """
+from scratch.memory_bus import MemoryBus
+bus = MemoryBus()
+bus.put("topic", "a", [b"1", b"2"])
+(delivery,) = bus.claim("topic")
+assert [line.data for line in delivery.open(100)] == [b"1", b"2"] and bus.pending("topic") == 1
+bus.ack(delivery)
+assert bus.pending("topic") == 0 and not list(bus.claim("topic"))
+"""
+    run(installed, program)
+
+
+def test_the_reward_family_is_one_file_of_the_repository(tmp_path: Path) -> None:
+    """In a copy of the package, its statements are found and its term has its bounds."""
+    shutil.copytree(ROOT / "simic", tmp_path / "simic", ignore=shutil.ignore_patterns("__pycache__"))
+    for is_own, path, text in BLOCK.findall(PAGE.read_text("utf-8")):
+        if is_own:
+            (tmp_path / path).write_text(text, "utf-8")
+    program = """
+from simic.curation.statements import load_statements
+print(next(item.sql for item in load_statements("progress") if item.name == "family_terms"))
+"""
+    path = os.pathsep.join([str(tmp_path)])
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert result.returncode == 0, result.stderr
+    assert "reward_progress" in result.stdout

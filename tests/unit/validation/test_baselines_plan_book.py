@@ -1,0 +1,85 @@
+"""Whether a plan book still speaks of the hosts as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.plan_books import make_book
+
+from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.controllers import Plan
+from simic.contracts.errors import ConfigError
+from simic.contracts.splits import Split, split_of
+from simic.controllers import plans
+from simic.controllers.plans import load_plans, plan_path
+from simic.trust.canonical import digest_of
+from simic.validation.baselines import plan_book as book_module
+from simic.validation.baselines.plan_book import book_of, current_book, searched_world, write_book
+
+
+def test_a_book_searched_on_other_hosts_is_outdated_and_says_what_renews_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "PLANS_DIRECTORY", tmp_path)
+    with pytest.raises(ConfigError, match=r"no plan book.*simic plans search --set toy"):
+        current_book("toy")
+    book = make_book(Plan(), {}, horizon=12, world_digest=searched_world("toy", 12, RewardConfig()))
+    write_book(book, plan_path("toy"))
+    assert current_book("toy") == book
+    digest = digest_of(current_book("toy"))
+    monkeypatch.setattr(book_module, "tree_digest", lambda *_: "f" * 64)
+    with pytest.raises(ConfigError, match=r"other hosts.*simic plans search --set toy"):
+        digest_of(current_book("toy"))
+    renewed = make_book(Plan(), {}, horizon=12, world_digest=searched_world("toy", 12, RewardConfig()))
+    write_book(renewed, plan_path("toy"))
+    assert digest_of(current_book("toy")) != digest
+
+
+@pytest.mark.parametrize(
+    "other", [("both", 20, RewardConfig()), ("toy", 21, RewardConfig()), ("toy", 20, RewardConfig(rent=1.0))]
+)
+def test_set_horizon_and_reward_make_another_world(other: tuple[str, int, RewardConfig]) -> None:
+    assert searched_world(*other) != searched_world("toy", 20, RewardConfig())
+
+
+def test_the_shipped_book_holds_no_test_host_and_a_plan_for_each_family() -> None:
+    book = load_plans("benchmark")
+    for keys in (book.host_keys, book.confirm_keys, book.heuristic.host_keys):
+        assert {split_of("benchmark", key) for key in keys} == {Split.TRAIN}
+    assert set(book.by_family) == {"cap", "select", "gain", "noisy", "fine"}
+    oracle = float(np.mean([worth.mean for worth in book.family_over_wait.values()]))
+    assert 0 < book.blind_over_wait.lower <= book.blind_over_wait.mean < oracle
+
+
+def test_the_shipped_rules_are_no_worse_than_those_written_down_by_hand() -> None:
+    found = load_plans("benchmark").heuristic
+    assert found.over_wait.lower > 0
+    assert found.over_wait.mean >= found.by_hand_over_wait.mean
+
+
+def test_the_shipped_book_was_searched_on_the_shipped_hosts() -> None:
+    """A change in the hosts makes another world; then `simic plans search --set benchmark` has to follow."""
+    assert load_plans("benchmark").world_digest == searched_world("benchmark", WorldConfig().horizon, RewardConfig())
+
+
+def test_an_outdated_book_of_the_home_is_refused_and_neither_the_shipped_one_nor_none_stands_in(tmp_path: Path) -> None:
+    write_book(make_book(Plan(), {}, set="benchmark"), tmp_path / "benchmark.json")
+    write_book(make_book(Plan(), {}, set="own"), tmp_path / "own.json")
+    assert current_book("benchmark").world_digest != "0" * 64
+    for name in ("benchmark", "own"):
+        remedy = rf"{tmp_path}/{name}\.json.*other hosts.*simic plans search --set {name}`"
+        with pytest.raises(ConfigError, match=remedy):
+            book_of(name, tmp_path, is_required=False)
+
+
+def test_only_a_set_that_simic_does_not_ship_may_do_without_a_book(tmp_path: Path) -> None:
+    assert book_of("own", tmp_path, is_required=False) is None
+    with pytest.raises(ConfigError, match=r"no plan book for set 'own'; run `simic plans search --set own`"):
+        book_of("own", tmp_path, is_required=True)
+    with pytest.raises(ConfigError, match=r"no plan book for set 'images'; run `simic plans search --set images`"):
+        book_of("images", tmp_path, is_required=False)
+    book = make_book(Plan(), {}, set="own", world_digest=searched_world("own", 20, RewardConfig()))
+    write_book(book, tmp_path / "own.json")
+    assert book_of("own", tmp_path, is_required=False) == book
