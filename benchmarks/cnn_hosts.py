@@ -25,15 +25,15 @@ from torch.nn import functional
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import WorldConfig
-from simic.hosts.catalogue import load_blueprint
+from simic.hosts.batched.data import epoch_order, host_samples
+from simic.hosts.batched.dataset import epoch_noise, recipes_of
+from simic.hosts.batched.host_batch import BatchedHosts
+from simic.hosts.batched.sizes import BATCH, BLOCKS, CLIP_NORM, LEARNING_RATE, MOMENTUM, SLOTS, STEPS
+from simic.hosts.batched.weights import initial_seed
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import identify
-from simic.hosts.protocols import Pairs, Part
-from simic.hosts.stacked.anatomy import BATCH, BLOCKS, CLIP_NORM, LEARNING_RATE, MOMENTUM, SLOTS, STEPS
-from simic.hosts.stacked.base import StackedHosts
-from simic.hosts.stacked.cohort import epoch_noise, recipes_of
-from simic.hosts.stacked.data import epoch_order, host_samples
-from simic.hosts.stacked.weights import birth_of_seed
+from simic.hosts.host_sets import identify
+from simic.hosts.interfaces import DataSplit, Pairs
+from simic.hosts.plugins import load_blueprint
 from simic.hosts.trunks.cnn import CHANNELS, CnnTrunk
 
 WORLD = "images"
@@ -43,12 +43,12 @@ JUDGED = 64
 COUNTS = (1, 16, JUDGED)
 CHAOTIC = ("gain",)
 """Families whose training multiplies a rounding error within a few epochs, in the reference as well."""
-SITE = CnnTrunk.anatomy.sites[0]
+SITE = CnnTrunk.topology.sites[0]
 UNITS = {"gate": 4, "bottleneck": 4, "dense": 6, "heavy": 16}
 
 
 class Role(NamedTuple):
-    """What a host's seed did in one epoch; alpha 0 is a seed that incubates."""
+    """Slot, blueprint and alpha of a host's seed in one epoch; alpha is 0 while the seed incubates."""
 
     slot: int
     blueprint: str
@@ -132,7 +132,7 @@ class ReferenceHost(nn.Module):
     def __init__(self, key: int) -> None:
         super().__init__()
         identity = identify(WORLD, [key])
-        stacked = StackedHosts(identity, [], CnnTrunk)
+        stacked = BatchedHosts(identity, [], CnnTrunk)
         stem, *blocks, head = (part[0] for part in stacked.weights.parts)
         self.key, self.recipe = key, recipes_of(identity)[0]
         self.stem = nn.Parameter(stem[:8].view(2, 2, 2, CHANNELS).permute(3, 0, 1, 2).contiguous())
@@ -142,15 +142,15 @@ class ReferenceHost(nn.Module):
         self.head = nn.Parameter(head.view(-1, *SITE.space, CHANNELS).permute(0, 3, 1, 2).flatten(1))
         self.seeds = nn.ModuleDict()
         self.optimizer = torch.optim.SGD(self.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-        self.data = {part: self._load(part) for part in (Part.TRAIN, Part.VALIDATION)}
+        self.data = {part: self._load(part) for part in (DataSplit.TRAIN, DataSplit.VALIDATION)}
 
-    def _load(self, part: Part) -> tuple[Tensor, Tensor, Tensor]:
+    def _load(self, part: DataSplit) -> tuple[Tensor, Tensor, Tensor]:
         samples = host_samples(self.key, self.recipe, part, planes)
         gain = np.exp(self.recipe.gain_level + self.recipe.gain_spread * samples.log_gain)
         return torch.from_numpy(samples.inputs), torch.from_numpy(samples.labels), torch.from_numpy(gain)
 
     def germinate(self, role: Role) -> None:
-        seed = grow(role.blueprint, birth_of_seed(self.key, role.slot, 1, load_blueprint(role.blueprint), SITE))
+        seed = grow(role.blueprint, initial_seed(self.key, role.slot, 1, load_blueprint(role.blueprint), SITE))
         self.seeds[str(role.slot)] = seed
         if list(seed.parameters()):
             self.optimizer.add_param_group({"params": list(seed.parameters())})
@@ -166,36 +166,36 @@ class ReferenceHost(nn.Module):
         return x * gain[:, None, None, None] if index in self.recipe.gain_blocks else x
 
     def run_from(
-        self, slot: int, x: Tensor, gain: Tensor, felt: tuple[int, float] | None, noise: Tensor | None
+        self, slot: int, x: Tensor, gain: Tensor, active: tuple[int, float] | None, noise: Tensor | None
     ) -> tuple[Tensor, list[Tensor]]:
         """Logits from the state in front of a slot, with (slot, alpha) felt; also the states in front of the slots."""
         states = []
         for index in range(slot, SLOTS):
             states.append(x)
-            if felt is not None and felt[0] == index:
-                x = x + felt[1] * self.seeds[str(index)](x, noise)
+            if active is not None and active[0] == index:
+                x = x + active[1] * self.seeds[str(index)](x, noise)
             if index < BLOCKS:
                 x = self.block(index, x, gain)
         return x.flatten(1) @ self.head.T, states
 
     def train_epoch(self, epoch: int, role: Role | None) -> float:
         """Mean training loss."""
-        inputs, labels, gains = self.data[Part.TRAIN]
+        inputs, labels, gains = self.data[DataSplit.TRAIN]
         order = torch.from_numpy(epoch_order(np.array([self.key]), np.array([len(labels)]), epoch)[0])
         noise = None
         if role is not None and role.blueprint == "dropout":
             noise = torch.from_numpy(epoch_noise(np.array([self.key]), role.slot, epoch, SITE)[0])
-        felt = (role.slot, role.alpha) if role is not None and role.alpha > 0 else None
+        active = (role.slot, role.alpha) if role is not None and role.alpha > 0 else None
         total = 0.0
         for step in range(STEPS):
             rows = order[step * BATCH : (step + 1) * BATCH]
             drawn = None if noise is None else noise[step]
-            logits, states = self.run_from(0, self.from_inputs(inputs[rows]), gains[rows], felt, drawn)
+            logits, states = self.run_from(0, self.from_inputs(inputs[rows]), gains[rows], active, drawn)
             loss = functional.cross_entropy(logits, labels[rows])
             self.optimizer.zero_grad()
             loss.backward()
-            clipped = [p for name, p in self.named_parameters() if felt or not name.startswith("seeds")]
-            if role is not None and felt is None:
+            clipped = [p for name, p in self.named_parameters() if active or not name.startswith("seeds")]
+            if role is not None and active is None:
                 self._incubate(role, states[role.slot].detach(), labels[rows], gains[rows])
             nn.utils.clip_grad_norm_([p for p in clipped if p.grad is not None], CLIP_NORM)
             self.optimizer.step()
@@ -216,12 +216,12 @@ class ReferenceHost(nn.Module):
     @torch.no_grad()
     def evaluate(self, role: Role | None) -> tuple[float, float, float]:
         """Validation loss, accuracy, and accuracy without the seed (NaN if the host does not feel one)."""
-        inputs, labels, gains = self.data[Part.VALIDATION]
-        felt = (role.slot, role.alpha) if role is not None and role.alpha > 0 else None
-        logits, states = self.run_from(0, self.from_inputs(inputs), gains, felt, None)
+        inputs, labels, gains = self.data[DataSplit.VALIDATION]
+        active = (role.slot, role.alpha) if role is not None and role.alpha > 0 else None
+        logits, states = self.run_from(0, self.from_inputs(inputs), gains, active, None)
         loss, accuracy = functional.cross_entropy(logits, labels), (logits.argmax(1) == labels).float().mean()
         without = float("nan")
-        if role is not None and felt is not None:
+        if role is not None and active is not None:
             logits, _ = self.run_from(role.slot, states[role.slot], gains, None, None)
             without = (logits.argmax(1) == labels).float().mean().item()
         return loss.item(), accuracy.item(), without
@@ -252,14 +252,14 @@ def actions_of(ensemble: Ensemble, *, with_seeds: bool) -> NDArray[np.int16]:
 
 def roles_of(ensemble: Ensemble) -> list[Role | None]:
     """What each host's seed did in the epoch just trained."""
-    slots, roles = ensemble.observe().slots, []
+    slots, assignment = ensemble.observe().slots, []
     for host in range(len(ensemble)):
         mine = slice(host * SLOTS, (host + 1) * SLOTS)
         grown = np.flatnonzero(slots["blueprint"][mine] >= 0).tolist()
         names = [ensemble.blueprints[int(slots["blueprint"][mine][slot])] for slot in grown]
         found = [Role(slot, name, float(slots["alpha"][mine][slot])) for slot, name in zip(grown, names, strict=True)]
-        roles.append(found[0] if found else None)
-    return roles
+        assignment.append(found[0] if found else None)
+    return assignment
 
 
 def run_stacked(
@@ -267,7 +267,7 @@ def run_stacked(
 ) -> Trace:
     """``then`` is called with every epoch and what the seeds did in it; its time does not count."""
     ensemble = Ensemble(identify(WORLD, keys), WorldConfig(set=WORLD))
-    rows, roles, without, seconds = [], [], [], 0.0
+    rows, assignment, without, seconds = [], [], [], 0.0
     is_known = np.zeros(len(keys), dtype=bool)
     for epoch in range(epochs):
         actions = actions_of(ensemble, with_seeds=with_seeds)
@@ -276,14 +276,14 @@ def run_stacked(
         observed = ensemble.observe()
         seconds += time.process_time() - start
         rows.append([observed.system[name] for name in ("train_loss", "validation_loss", "validation_accuracy")])
-        roles.append(roles_of(ensemble))
+        assignment.append(roles_of(ensemble))
         # A running average's first value is a measurement as it is.
         average = np.nan_to_num(observed.slots["contribution"].reshape(-1, SLOTS)).sum(axis=1)
-        is_felt = np.array([role is not None and role.alpha > 0 for role in roles[-1]])
-        without.append(np.where(is_felt & ~is_known, rows[-1][2] - average, np.nan))
-        is_known |= is_felt
+        is_active = np.array([role is not None and role.alpha > 0 for role in assignment[-1]])
+        without.append(np.where(is_active & ~is_known, rows[-1][2] - average, np.nan))
+        is_known |= is_active
         if then is not None:
-            then(epoch, roles[-1])
+            then(epoch, assignment[-1])
     train_loss, loss, accuracy = np.array(rows, dtype=np.float64).swapaxes(0, 1)
     return Trace(train_loss, loss, accuracy, np.array(without), seconds)
 
@@ -296,10 +296,10 @@ class InTurn:
         self.rows: list[list[tuple[float, ...]]] = []
         self.seconds = 0.0
 
-    def run(self, epoch: int, roles: list[Role | None]) -> None:
+    def run(self, epoch: int, assignment: list[Role | None]) -> None:
         """One epoch of all."""
         start, row = time.process_time(), []
-        for host, role in zip(self.hosts, roles, strict=False):
+        for host, role in zip(self.hosts, assignment, strict=False):
             if role is not None and not host.seeds:
                 host.germinate(role)
             train_loss = host.train_epoch(epoch, role)

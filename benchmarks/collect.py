@@ -22,13 +22,13 @@ from typing import Any
 import torch
 from peers.scene import STEERED_EPOCHS, EnsembleContender
 
-from simic.bus.opening import BusSpec
+from simic.bus.factory import BusSpec
 from simic.collection.collect import collect
 from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.receipts import Provenance
 from simic.contracts.splits import Split
-from simic.hosts.keys import draw_keys, identify
+from simic.hosts.host_sets import draw_keys, identify
 from simic.runtime.clock import utc_now
 
 TARGET_S = 90.0
@@ -63,12 +63,12 @@ def cpu_seconds(controller: str, episodes: int) -> dict[str, float]:
 
 
 def peak_bytes() -> int:
-    """Of this process so far; the unit of the system's answer is 1 byte on macOS and 1,024 elsewhere."""
+    """Return the peak resident memory of this process in bytes; `getrusage` counts bytes on macOS and KiB elsewhere."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def grow(hosts: int) -> dict[str, int]:
-    """What the process that is measured does."""
+    """Grow ``hosts`` hosts through one episode and return the peak memory before and after."""
     before = peak_bytes()
     contender = EnsembleContender(range(hosts), STEERED_EPOCHS, HORIZON)
     for number in range(HORIZON):
@@ -79,7 +79,7 @@ def grow(hosts: int) -> dict[str, int]:
 
 
 def memory(hosts: int) -> dict[str, int]:
-    """Likewise, in a process of its own."""
+    """Return the figures of ``grow`` from a process of its own."""
     command = [sys.executable, __file__, "--hosts", str(hosts), "--grow"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))

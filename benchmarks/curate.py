@@ -36,11 +36,12 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES
 from simic.curation.run import curate
-from simic.lake.columns import Landings, open_columns
-from simic.lake.ledger import Ledger
-from simic.lake.parts import PARTS_LEDGER, Part, schema_digest, write_part
-from simic.lake.seen import open_seen
+from simic.lake.arrow_reader import AcceptedReports, open_arrow_reader
+from simic.lake.dedup import open_dedup_index
+from simic.lake.parts import Part, schema_digest, write_part
 from simic.lake.store import LocalParts
+from simic.ledgers import PARTS_LEDGER
+from simic.ledgers.ledger import Ledger
 from simic.runtime.settings import Home
 
 HORIZON = 20
@@ -142,10 +143,10 @@ def land(home: Home, steps: int, slots: int) -> Iterator[Path]:
 
 def template_table(home: Home, slots: int) -> pa.Table:
     """The reports as they land."""
-    rows = Landings()
+    rows = AcceptedReports()
     for report in reports(slots):
         rows.add(report.report_id, "", line(report), "bench", 1)
-    with open_columns(home.tmp / "columns") as columns:
+    with open_arrow_reader(home.tmp / "columns") as columns:
         return columns.table(rows, NOW)
 
 
@@ -230,7 +231,7 @@ def dedupe_seconds(paths: list[Path], tmp: Path) -> dict[str, float]:
     """A million ids, all new, against every id that has landed; and how long the index takes to open."""
     ids = hexes(np.random.default_rng(1), BATCH_IDS, 2).tolist()
     started = time.process_time()
-    with open_seen(paths, tmp) as seen:
+    with open_dedup_index(paths, tmp) as seen:
         opened_s = time.process_time() - started
         started = time.process_time()
         assert seen.find(ids) == {}

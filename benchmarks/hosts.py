@@ -131,14 +131,14 @@ def assert_agree(
     np.testing.assert_allclose(a.loss[0], b.loss[0], rtol=1e-2)
     steady = steady[:hosts]
     assert np.abs(a.accuracy - b.accuracy)[:, steady].mean() < 0.01
-    is_felt = np.stack([cast.alpha[:hosts] > 0 for cast in casts])
-    np.testing.assert_array_equal(np.isfinite(a.without), is_felt)
-    np.testing.assert_array_equal(np.isfinite(b.without), is_felt)
-    is_felt &= steady[None, :, None]
-    if not is_felt.any():
+    is_active = np.stack([cast.alpha[:hosts] > 0 for cast in casts])
+    np.testing.assert_array_equal(np.isfinite(a.without), is_active)
+    np.testing.assert_array_equal(np.isfinite(b.without), is_active)
+    is_active &= steady[None, :, None]
+    if not is_active.any():
         return
-    assert np.abs(a.without - b.without)[is_felt].mean() < 0.01
-    row, column, slot = np.nonzero(is_felt & (is_felt.cumsum(axis=0) == 1))
+    assert np.abs(a.without - b.without)[is_active].mean() < 0.01
+    row, column, slot = np.nonzero(is_active & (is_active.cumsum(axis=0) == 1))
     # One validation sample is 1/450; a logit on the border may fall to either side.
     near = np.isclose(a.train_loss[row, column], b.train_loss[row, column], rtol=2e-3) & np.isclose(
         a.without[row, column, slot], b.without[row, column, slot], atol=2.1 / 450

@@ -27,7 +27,7 @@ from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import WorldConfig
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import STANDARD, identify
+from simic.hosts.host_sets import STANDARD, identify
 
 NO_GPU = 4
 WARM = 3

@@ -32,11 +32,11 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.homes import NOW, PROVENANCE, TOPIC, ingest_all, land
-from support.hostile import ID
+from support.hostile_reports import ID
 from support.reports import BLUEPRINTS, episode, line, plain, smaller
 
 from simic.bus.protocol import Bus, BusCounters, Delivery, Line
-from simic.bus.spool import SpoolBus
+from simic.bus.spool.bus import SpoolBus
 from simic.contracts.config import IngestConfig
 from simic.contracts.field_report import FieldReport
 from simic.ingestion.ingest import ingest

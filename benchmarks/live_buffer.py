@@ -25,11 +25,11 @@ from simic.contracts.config import ReplayConfig, WorldConfig
 from simic.controllers.features import encode
 from simic.controllers.heads import MaskTensors
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import identify
-from simic.replay.assemble import Steps
-from simic.replay.live import LiveBuffer
+from simic.hosts.host_sets import identify
+from simic.replay.batch import Steps
+from simic.replay.dataset import GraphDataset
+from simic.replay.live.buffer import LiveBuffer
 from simic.replay.rows import Sequences
-from simic.replay.store import GraphStore
 
 STEPS, EPISODES, BATCH = 20, 100, 32
 ALLOWANCE_MB = 64.0
@@ -38,7 +38,7 @@ BUDGET_MS = 50.0
 """Of drawing and assembling a batch."""
 
 
-def make_store() -> GraphStore:
+def make_store() -> GraphDataset:
     """``EPISODES`` episodes whose states are those of 64 benchmark hosts."""
     observations = Ensemble(identify("benchmark", range(64)), WorldConfig()).observe()
     steps, names = STEPS * EPISODES, observations.blueprints
@@ -70,7 +70,7 @@ def make_store() -> GraphStore:
         starts=starts,
         lengths=np.full(EPISODES, STEPS),
     )
-    return GraphStore(sequences, columns, masks, table, names)
+    return GraphDataset(sequences, columns, masks, table, names)
 
 
 def resident_mb() -> float:
@@ -79,7 +79,7 @@ def resident_mb() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
-def stream(live: LiveBuffer, store: GraphStore, experiences: int, capacity: int) -> dict[str, float]:
+def stream(live: LiveBuffer, store: GraphDataset, experiences: int, capacity: int) -> dict[str, float]:
     """Seconds of inserting, median milliseconds of a sample, and how much the process grew once it was full."""
     rng, inserting, sampling, settled = np.random.default_rng(1), 0.0, list[float](), None
     for at in range(0, experiences, store.step_count):

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from simic.replay.prioritised import Prioritisation, PrioritisedSampler
+from simic.replay.live.prioritised import Prioritisation, PrioritisedSampler
 
 ROWS, BATCH = 1_000_000, 256
 UPDATES = 100_000
@@ -34,7 +34,7 @@ TARGET_RATIO = 2.0
 """Our time over tianshou's may be this, at most."""
 TARGET_UPDATES_S = 1.0
 DRAWS, DRAWN_ROWS = 1_000_000, 10_000
-"""Of the comparison of distributions."""
+"""Size of the comparison of the sampled distributions."""
 LEAST_P = 1e-3
 SETTINGS = Prioritisation()
 
@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 
 
 class Tianshou:
-    """What its prioritised buffer does with the tree to draw, weigh and update; transitions are left out."""
+    """The sampling of Tianshou's prioritised buffer on its own segment tree, without the storage of transitions."""
 
     def __init__(self, module: ModuleType, magnitudes: Floats, seed: int) -> None:
         self._tree, self._rng = module.SegmentTree(len(magnitudes)), np.random.default_rng(seed)

@@ -23,7 +23,7 @@ from torch.nn import functional
 from peers.scene import KINDS, SET, Cast, Shown, birth, noise_of
 from peers.universal import Tensors
 from peers.vmapped import Vmapped, descend
-from simic.hosts.stacked.anatomy import BLOCKS, CLIP_NORM, SLOTS, WIDTH
+from simic.hosts.batched.sizes import BLOCKS, CLIP_NORM, SLOTS, WIDTH
 
 __all__ = ["Grouped"]
 
@@ -77,14 +77,14 @@ class Group(NamedTuple):
 
     hosts: Tensor
     """int64 [n]: felt ones first."""
-    felt: int
+    active: int
     """How many their hosts feel."""
-    passenger: Tensor
+    shared_row: Tensor
     """int64: the seed of each further row that passes through one."""
     rows: Tensor
-    """int64 [n + passengers]: where they act."""
+    """int64 [n + shared rows]: where they act."""
     alpha: Tensor
-    """[n + passengers, 1, 1]"""
+    """[n + shared rows, 1, 1]"""
 
 
 class Layout(NamedTuple):
@@ -113,20 +113,20 @@ def lay_out(cast: Cast, branching: NDArray[np.bool_], *, in_training: bool) -> L
     for slot in range(SLOTS):
         for index in np.unique(cast.kind[:, slot]).tolist():
             is_mine = cast.kind[:, slot] == index
-            felt = np.flatnonzero(is_mine & (cast.alpha[:, slot] > 0))
-            beside = np.flatnonzero(is_mine & cast.is_incubating[:, slot]) if in_training else felt[:0]
-            if index < 0 or not len(felt) + len(beside):
+            active = np.flatnonzero(is_mine & (cast.alpha[:, slot] > 0))
+            beside = np.flatnonzero(is_mine & cast.is_incubating[:, slot]) if in_training else active[:0]
+            if index < 0 or not len(active) + len(beside):
                 continue
             earlier = hosts[counts[0] : counts[slot]]
-            riding = np.flatnonzero(np.isin(earlier, felt))
-            passenger = np.searchsorted(felt, earlier[riding])
+            riding = np.flatnonzero(np.isin(earlier, active))
+            shared_row = np.searchsorted(active, earlier[riding])
             own = counts[slot] + np.searchsorted(starts[slot], beside)
-            alpha = np.concatenate([cast.alpha[felt, slot], np.ones(len(beside)), cast.alpha[earlier[riding], slot]])
+            alpha = np.concatenate([cast.alpha[active, slot], np.ones(len(beside)), cast.alpha[earlier[riding], slot]])
             groups[slot, KINDS[index]] = Group(
-                torch.from_numpy(np.concatenate([felt, beside])),
-                len(felt),
-                torch.from_numpy(passenger),
-                torch.from_numpy(np.concatenate([felt, own, riding + counts[0]])),
+                torch.from_numpy(np.concatenate([active, beside])),
+                len(active),
+                torch.from_numpy(shared_row),
+                torch.from_numpy(np.concatenate([active, own, riding + counts[0]])),
                 torch.from_numpy(alpha.astype(np.float32))[:, None, None],
             )
     return Layout(counts, torch.from_numpy(hosts), [torch.from_numpy(one) for one in starts], groups)
@@ -158,13 +158,13 @@ def run(
 
 
 def change(kind: str, group: Group, seed: Tensors, h: Tensor, noise: Tensor | None) -> Tensor:
-    """What a group adds to h [n + passengers, B, D]; ``noise`` is dropout's factor."""
+    """Return the term that a group of seeds adds to h [n + shared rows, B, D]; ``noise`` is the factor of dropout."""
     if kind == "dropout":
         if noise is None:
             return torch.zeros_like(h)
-        return group.alpha * h * torch.cat([noise, noise.index_select(0, group.passenger)])
-    if len(group.passenger):
-        seed = {n: torch.cat([v, v.detach().index_select(0, group.passenger)]) for n, v in seed.items()}
+        return group.alpha * h * torch.cat([noise, noise.index_select(0, group.shared_row)])
+    if len(group.shared_row):
+        seed = {n: torch.cat([v, v.detach().index_select(0, group.shared_row)]) for n, v in seed.items()}
     return group.alpha * _DELTAS[kind](seed, h)
 
 
@@ -228,12 +228,12 @@ class Grouped(Vmapped):
             of_seeds = {cell: _squares(gradient) for cell, gradient in grown.items() if gradient}
             for cell, values in of_seeds.items():
                 group = layout.groups[cell]
-                squares.index_add_(0, group.hosts[: group.felt], values[: group.felt])
+                squares.index_add_(0, group.hosts[: group.active], values[: group.active])
             factor = _factor(squares)
             descend(self.weights, self.momentum, own, factor)
             for cell, values in of_seeds.items():
                 group = layout.groups[cell]
-                shrink = torch.cat([factor[group.hosts[: group.felt]], _factor(values[group.felt :])])
+                shrink = torch.cat([factor[group.hosts[: group.active]], _factor(values[group.active :])])
                 descend(seeds[cell], momenta[cell], grown[cell], shrink)
             total += loss
         return total / (step + 1)

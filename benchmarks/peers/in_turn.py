@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from peers.scene import SET, Cast, Host, Role, Shown, birth, host_of, noise_of, order_of
-from simic.hosts.stacked.anatomy import BATCH, BLOCKS, CLIP_NORM, LEARNING_RATE, MOMENTUM, SLOTS, STEPS, WIDTH
+from simic.hosts.batched.sizes import BATCH, BLOCKS, CLIP_NORM, LEARNING_RATE, MOMENTUM, SLOTS, STEPS, WIDTH
 
 __all__ = ["InTurn", "ReferenceHost", "flatten", "grow"]
 
@@ -105,14 +105,14 @@ class ReferenceHost(nn.Module):
         return x * gain if index in self.host.gain_blocks else x
 
     def run_from(
-        self, slot: int, x: Tensor, gain: Tensor, felt: dict[int, float], noise: dict[int, Tensor] | None = None
+        self, slot: int, x: Tensor, gain: Tensor, active: dict[int, float], noise: dict[int, Tensor] | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Logits from the state in front of a slot, ``felt`` being alpha by slot; also those states, slot by slot."""
+        """Logits from the state in front of a slot, ``active`` being alpha by slot; also those states, slot by slot."""
         states = []
         for index in range(slot, SLOTS):
             states.append(x)
-            if index in felt:
-                x = x + felt[index] * self.seeds[str(index)](x, None if noise is None else noise.get(index))
+            if index in active:
+                x = x + active[index] * self.seeds[str(index)](x, None if noise is None else noise.get(index))
             if index < BLOCKS:
                 x = self.block(index, x, gain)
         return x @ self.head.T, states
@@ -121,26 +121,26 @@ class ReferenceHost(nn.Module):
         x = inputs @ self.stem
         return x if self.host.is_linear else x.relu()
 
-    def train_epoch(self, epoch: int, roles: Iterable[Role] = ()) -> float:
+    def train_epoch(self, epoch: int, assignment: Iterable[Role] = ()) -> float:
         """Mean training loss of 16 steps."""
-        (inputs, labels, gains), roles = self.host.train, tuple(roles)
+        (inputs, labels, gains), assignment = self.host.train, tuple(assignment)
         order = order_of([self.host.key], [len(labels)], epoch)[0]
-        felt = {role.slot: role.alpha for role in roles if role.alpha > 0}
-        drawn = {r.slot: noise_of([self.host.key], r.slot, epoch)[0] for r in roles if r.blueprint == "dropout"}
+        active = {role.slot: role.alpha for role in assignment if role.alpha > 0}
+        drawn = {r.slot: noise_of([self.host.key], r.slot, epoch)[0] for r in assignment if r.blueprint == "dropout"}
         shared = [p for name, p in self.named_parameters() if not name.startswith("seeds")]
-        shared += [p for slot in felt for p in self.seeds[str(slot)].parameters()]
-        incubating = [role.slot for role in roles if role.is_incubating and role.blueprint != "dropout"]
+        shared += [p for slot in active for p in self.seeds[str(slot)].parameters()]
+        incubating = [role.slot for role in assignment if role.is_incubating and role.blueprint != "dropout"]
         total = 0.0
         for step in range(STEPS):
             rows = order[step * BATCH : (step + 1) * BATCH]
             noise = {slot: values[step] for slot, values in drawn.items()}
-            logits, states = self.run_from(0, self.from_inputs(inputs[rows]), gains[rows], felt, noise)
+            logits, states = self.run_from(0, self.from_inputs(inputs[rows]), gains[rows], active, noise)
             loss = functional.cross_entropy(logits, labels[rows])
             self.optimizer.zero_grad()
             loss.backward()
             for slot in incubating:
                 x = states[slot].detach()
-                beside, _ = self.run_from(slot, x, gains[rows], {**felt, slot: 1.0}, noise)
+                beside, _ = self.run_from(slot, x, gains[rows], {**active, slot: 1.0}, noise)
                 self._incubate(slot, functional.cross_entropy(beside, labels[rows]))
             nn.utils.clip_grad_norm_(shared, CLIP_NORM)
             self.optimizer.step()
@@ -155,15 +155,15 @@ class ReferenceHost(nn.Module):
         nn.utils.clip_grad_norm_(parameters, CLIP_NORM)
 
     @torch.no_grad()
-    def evaluate(self, roles: Iterable[Role] = ()) -> tuple[float, float, list[float]]:
+    def evaluate(self, assignment: Iterable[Role] = ()) -> tuple[float, float, list[float]]:
         """Validation loss, accuracy, and accuracy without each slot's seed (NaN if the host does not feel one)."""
         inputs, labels, gains = self.host.validation
-        felt = {role.slot: role.alpha for role in roles if role.alpha > 0}
-        logits, states = self.run_from(0, self.from_inputs(inputs), gains, felt)
+        active = {role.slot: role.alpha for role in assignment if role.alpha > 0}
+        logits, states = self.run_from(0, self.from_inputs(inputs), gains, active)
         loss, accuracy = functional.cross_entropy(logits, labels), (logits.argmax(1) == labels).float().mean()
         without = [float("nan")] * SLOTS
-        for slot in felt:
-            others = {index: alpha for index, alpha in felt.items() if index != slot}
+        for slot in active:
+            others = {index: alpha for index, alpha in active.items() if index != slot}
             logits, _ = self.run_from(slot, states[slot], gains, others)
             without[slot] = (logits.argmax(1) == labels).float().mean().item()
         return loss.item(), accuracy.item(), without
@@ -179,10 +179,10 @@ class InTurn:
         """See ``Contender``."""
         rows = []
         for index, host in enumerate(self.hosts):
-            roles = cast.roles(index)
-            for role in roles:
+            assignment = cast.assignment(index)
+            for role in assignment:
                 if str(role.slot) not in host.seeds:
                     host.germinate(role.slot, role.blueprint)
-            rows.append((host.train_epoch(number, roles), *host.evaluate(roles)))
+            rows.append((host.train_epoch(number, assignment), *host.evaluate(assignment)))
         train_loss, loss, accuracy, without = (np.array(column) for column in zip(*rows, strict=True))
         return Shown(train_loss, loss, accuracy, without)

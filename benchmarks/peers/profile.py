@@ -15,23 +15,23 @@ from peers.scene import STEERED_EPOCHS, EnsembleContender, sound_keys, validate
 __all__ = ["PARTS", "profile"]
 
 PARTS: dict[str, tuple[str, ...]] = {
-    "batches and noise": ("stacked.cohort:Cohort.batches", "stacked.cohort:Cohort.noise"),
-    "hosts forward and backward": ("stacked.training:_Run.backward",),
-    "seeds forward, training": ("stacked.growth:Bed.apply",),
-    "seeds backward (autograd)": ("trunks.mlp:into_seeds",),
-    "clip and descend": ("stacked.training:_Run.descend", "stacked.training:_Run._count_seeds"),
-    "loss, accuracy and gradient means": ("stacked.training:_Run.record",),
-    "gather and scatter of seeds": ("stacked.compacted:gather", "stacked.compacted:scatter"),
-    "validation": ("stacked.compacted:CompactedHosts.evaluate",),
-    "snapshot": ("stacked.base:StackedHosts.snapshot",),
+    "batches and noise": ("batched.dataset:HostDataset.batches", "batched.dataset:HostDataset.noise"),
+    "hosts forward and backward": ("batched.training:_Epoch.backward",),
+    "seeds forward, training": ("batched.seeds:SlotSeeds.apply",),
+    "seeds backward (autograd)": ("batched.residual:backpropagate_seeds",),
+    "clipping and SGD step": ("batched.training:_Epoch.sgd_step", "batched.training:_Epoch._count_seeds"),
+    "loss, accuracy and gradient means": ("batched.training:_Epoch.record",),
+    "packing and unpacking of seeds": ("batched.host_batch:pack_seeds", "batched.host_batch:unpack_seeds"),
+    "validation": ("batched.host_batch:CompactedHosts.evaluate",),
+    "snapshot": ("batched.host_batch:BatchedHosts.snapshot",),
     "governor and finiteness": ("ensemble:Ensemble._judge",),
     "records, gates and moves": ("ensemble:Ensemble._record", "ensemble:Ensemble._roll_back"),
-    "actions: check, births, addressing": ("ensemble:check_actions", "ensemble:Ensemble._act"),
+    "actions: check, germination, seed ids": ("ensemble:check_actions", "ensemble:Ensemble._act"),
     "legality": ("ensemble:legal_masks",),
     "observation": ("ensemble:observe",),
 }
 """Functions by what they are for: module of ``simic.hosts``, then the name its callers look up."""
-VALIDATION, PLAIN, ROWS = "validation", "validation, hosts and felt seeds", "validation, leave-one-out rows"
+VALIDATION, PLAIN, ROWS = "validation", "validation, hosts and active seeds", "validation, leave-one-out rows"
 REST, WHOLE = "the rest", "whole epoch"
 
 

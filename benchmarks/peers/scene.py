@@ -17,16 +17,16 @@ from torch import Tensor
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import WorldConfig
-from simic.hosts.catalogue import load_blueprint
+from simic.hosts.batched.data import epoch_order, host_samples
+from simic.hosts.batched.dataset import epoch_noise, recipes_of
+from simic.hosts.batched.sizes import BLOCKS, SLOTS
+from simic.hosts.batched.trunk import initial_weights
+from simic.hosts.batched.weights import initial_seed
 from simic.hosts.counterfactual import SMOOTHING
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.keys import STANDARD, identify
-from simic.hosts.protocols import Measurement, Part
-from simic.hosts.stacked.anatomy import BLOCKS, SLOTS
-from simic.hosts.stacked.cohort import epoch_noise, recipes_of
-from simic.hosts.stacked.data import epoch_order, host_samples
-from simic.hosts.stacked.trunk import birth_of_hosts
-from simic.hosts.stacked.weights import birth_of_seed
+from simic.hosts.host_sets import STANDARD, identify
+from simic.hosts.interfaces import DataSplit, Measurement
+from simic.hosts.plugins import load_blueprint
 from simic.hosts.trunks.mlp import MlpTrunk
 
 __all__ = [
@@ -114,7 +114,7 @@ class Cast(NamedTuple):
         """Of the first hosts."""
         return Cast(self.kind[:hosts], self.alpha[:hosts])
 
-    def roles(self, host: int) -> tuple[Role, ...]:
+    def assignment(self, host: int) -> tuple[Role, ...]:
         """The seeds of one host."""
         return tuple(
             Role(slot, KINDS[self.kind[host, slot]], float(self.alpha[host, slot]), bool(is_incubating))
@@ -153,9 +153,9 @@ def host_of(key: int, world_set: str = SET) -> Host:
     """A host at birth with all its samples."""
     recipes = recipes_of(identify(world_set, [key]))
     recipe, trunk = recipes[0], MlpTrunk(recipes)
-    stem, *blocks, head = (part[0] for part in birth_of_hosts(trunk, np.array([key])).parts)
+    stem, *blocks, head = (part[0] for part in initial_weights(trunk, np.array([key])).parts)
 
-    def load(part: Part) -> Samples:
+    def load(part: DataSplit) -> Samples:
         samples = host_samples(key, recipe, part, trunk.inputs)
         gain = np.exp(recipe.gain_level + recipe.gain_spread * samples.log_gain)
         return Samples(
@@ -170,8 +170,8 @@ def host_of(key: int, world_set: str = SET) -> Host:
         down=tuple(blocks[: 2 * BLOCKS : 2]),
         up=tuple(blocks[1 : 2 * BLOCKS : 2]),
         head=head,
-        train=load(Part.TRAIN),
-        validation=load(Part.VALIDATION),
+        train=load(DataSplit.TRAIN),
+        validation=load(DataSplit.VALIDATION),
     )
 
 
@@ -182,12 +182,12 @@ def order_of(keys: Sequence[int], samples: Sequence[int], epoch: int) -> Tensor:
 
 def noise_of(keys: Sequence[int], slot: int, epoch: int) -> Tensor:
     """Uniform numbers for the noisy seeds of a slot, [N, T, B, D]."""
-    return torch.from_numpy(epoch_noise(np.array(keys), slot, epoch, MlpTrunk.anatomy.sites[slot]))
+    return torch.from_numpy(epoch_noise(np.array(keys), slot, epoch, MlpTrunk.topology.sites[slot]))
 
 
 def birth(key: int, slot: int, kind: str) -> Tensor:
     """Parameters [P] of the first seed in a host's slot."""
-    return birth_of_seed(key, slot, 1, load_blueprint(kind), MlpTrunk.anatomy.sites[slot])
+    return initial_seed(key, slot, 1, load_blueprint(kind), MlpTrunk.topology.sites[slot])
 
 
 class EnsembleContender:
@@ -211,27 +211,27 @@ class EnsembleContender:
         return rows
 
     def step(self, actions: NDArray[np.int16]) -> None:
-        """What is timed: one epoch and the look at it that a controller gets."""
+        """Run the part that is timed: one epoch of training and the observation for the controller."""
         self.ensemble.step(actions)
         self.ensemble.observe()
 
     def cast(self) -> Cast:
-        """Who did what in the epoch just trained."""
+        """Return the blueprint and alpha of every seed in the epoch just trained."""
         slots, names = self.ensemble.observe().slots, self.ensemble.blueprints
         known = np.array([*(KINDS.index(name) if name in KINDS else -1 for name in names), -1])
         return Cast(known[slots["blueprint"].astype(np.int64)].reshape(-1, SLOTS), slots["alpha"].reshape(-1, SLOTS))
 
     def shown(self, cast: Cast) -> Shown:
-        """What it showed. Single measurements are taken out of the averages ``fold_contributions`` makes of them."""
+        """Return losses and accuracies of that epoch; the averages of contributions give back single measurements."""
         observed = self.ensemble.observe()
         system = {name: values.astype(np.float64) for name, values in observed.system.items()}
         average = observed.slots["contribution"].reshape(-1, SLOTS).astype(np.float64)
-        felt = cast.alpha > 0
+        active = cast.alpha > 0
         total, weight = self._totals
         before = (1.0 - SMOOTHING) * total
-        weight[felt] = ((1.0 - SMOOTHING) * weight + SMOOTHING)[felt]
-        total[felt] = (average * weight)[felt]
-        worth = np.where(felt, (total - before) / SMOOTHING, np.nan)
+        weight[active] = ((1.0 - SMOOTHING) * weight + SMOOTHING)[active]
+        total[active] = (average * weight)[active]
+        worth = np.where(active, (total - before) / SMOOTHING, np.nan)
         accuracy = system["validation_accuracy"]
         return Shown(system["train_loss"], system["validation_loss"], accuracy, accuracy[:, None] - worth)
 
@@ -251,4 +251,4 @@ def sound_keys(count: int, seeds: int, epochs: int) -> list[int]:
 def validate(contender: EnsembleContender, *, leave_one_out: bool) -> Measurement:
     """A validation pass over hosts and the seeds they feel, with leave-one-out rows or without."""
     grown = contender.ensemble
-    return grown._evaluate(Part.VALIDATION, grown._slots["alpha"], leave_one_out=leave_one_out)
+    return grown._evaluate(DataSplit.VALIDATION, grown._slots["alpha"], leave_one_out=leave_one_out)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simic.hosts.stacked.anatomy import BLOCKS, SLOTS, WIDTH
+from simic.hosts.batched.sizes import BLOCKS, SLOTS, WIDTH
 
 __all__ = ["Plan", "Tensors", "delta", "host_loss", "run", "run_from", "seed_loss"]
 
@@ -53,14 +53,14 @@ def delta(plan: Plan, seed: Tensors, h: Tensor) -> Tensor:
 
 
 def run_from(
-    slot: int, plans: dict[int, Plan], weights: Tensors, felt: dict[int, Tensors], x: Tensor, gains: Tensors
+    slot: int, plans: dict[int, Plan], weights: Tensors, active: dict[int, Tensors], x: Tensor, gains: Tensors
 ) -> tuple[Tensor, list[Tensor]]:
     """One host's logits [B, 10] from the state x [B, D] in front of a slot; also the states there and further on."""
     states = []
     for index in range(slot, SLOTS):
         states.append(x)
-        if index in felt:
-            x = x + felt[index]["alpha"] * delta(plans[index], felt[index], x)
+        if index in active:
+            x = x + active[index]["alpha"] * delta(plans[index], active[index], x)
         if index < BLOCKS:
             x = x + (x @ weights[f"down{index}"]).relu() @ weights[f"up{index}"]
             if f"gain{index}" in gains:
@@ -69,27 +69,27 @@ def run_from(
 
 
 def run(
-    plans: dict[int, Plan], weights: Tensors, felt: dict[int, Tensors], batch: Tensors
+    plans: dict[int, Plan], weights: Tensors, active: dict[int, Tensors], batch: Tensors
 ) -> tuple[Tensor, list[Tensor]]:
     """Likewise from the inputs [B, 34]."""
     x = torch.maximum(batch["inputs"] @ weights["stem"], batch["floor"])
-    return run_from(0, plans, weights, felt, x, batch)
+    return run_from(0, plans, weights, active, x, batch)
 
 
 def host_loss(
-    plans: dict[int, Plan], learning: tuple[Tensors, dict[int, Tensors]], felt: dict[int, Tensors], batch: Tensors
+    plans: dict[int, Plan], learning: tuple[Tensors, dict[int, Tensors]], active: dict[int, Tensors], batch: Tensors
 ) -> tuple[Tensor, tuple[Tensor, list[Tensor]]]:
     """One host's loss of its weights and of the seeds it feels; also that loss and the states, detached."""
     weights, seeds = learning
-    logits, states = run(plans, weights, {slot: {**felt[slot], **seeds[slot]} for slot in felt}, batch)
+    logits, states = run(plans, weights, {slot: {**active[slot], **seeds[slot]} for slot in active}, batch)
     loss = functional.cross_entropy(logits, batch["labels"])
     return loss, (loss.detach(), [state.detach() for state in states])
 
 
 def seed_loss(
-    slot: int, plans: dict[int, Plan], seed: Tensors, weights: Tensors, felt: dict[int, Tensors], x: Tensor,
+    slot: int, plans: dict[int, Plan], seed: Tensors, weights: Tensors, active: dict[int, Tensors], x: Tensor,
     batch: Tensors,
 ) -> Tensor:  # fmt: skip
     """One host's loss with a seed fully blended in, of that seed alone."""
-    logits, _ = run_from(slot, plans, weights, {**felt, slot: {**felt[slot], **seed}}, x, batch)
+    logits, _ = run_from(slot, plans, weights, {**active, slot: {**active[slot], **seed}}, x, batch)
     return functional.cross_entropy(logits, batch["labels"])

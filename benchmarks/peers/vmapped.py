@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_map
 
 from peers.scene import KINDS, SET, Cast, Samples, Shown, birth, host_of, noise_of, order_of
 from peers.universal import Plan, Tensors, host_loss, run, run_from, seed_loss
-from simic.hosts.stacked.anatomy import BATCH, BLOCKS, CLIP_NORM, LEARNING_RATE, MOMENTUM, SAMPLES, SLOTS, STEPS, WIDTH
+from simic.hosts.batched.sizes import BATCH, BLOCKS, CLIP_NORM, LEARNING_RATE, MOMENTUM, SAMPLES, SLOTS, STEPS, WIDTH
 
 __all__ = ["Vmapped", "descend"]
 
@@ -49,7 +49,7 @@ class Pack(NamedTuple):
     noise: Tensor | None
     """[T, n, B, D]: dropout's factor."""
 
-    def felt(self, step: int | None) -> Tensors:
+    def active(self, step: int | None) -> Tensors:
         """Everything that ``delta`` wants, [n, ...]; step None is evaluation."""
         drawn = {} if self.noise is None or step is None else {"noise": self.noise[step]}
         return {**self.seed, **self.traits, **drawn}
@@ -101,18 +101,20 @@ class Vmapped:
                 values = birth(int(self.keys[host]), slot, kind)[: WIDTH * _UNITS[kind]]
                 self.seeds[slot]["down"][host, :, : _UNITS[kind]] = values.view(WIDTH, -1)
         self.kind = cast.kind
-        is_felt = cast.alpha > 0
+        is_active = cast.alpha > 0
         everybody = np.ones(len(self.keys), dtype=bool)
-        felt = {s: self._pack(s, number, cast, everybody, is_felt[:, s]) for s in range(SLOTS) if is_felt[:, s].any()}
+        active = {
+            s: self._pack(s, number, cast, everybody, is_active[:, s]) for s in range(SLOTS) if is_active[:, s].any()
+        }
         beside = {
             slot: self._pack(slot, number, cast._replace(alpha=np.ones_like(cast.alpha)), rows, rows[rows])
             for slot, rows in enumerate(cast.is_incubating.T)
             if rows.any()
         }
-        loss = self._train(number, felt, beside)
-        for slot, pack in (*felt.items(), *beside.items()):
+        loss = self._train(number, active, beside)
+        for slot, pack in (*active.items(), *beside.items()):
             self._unpack(slot, pack)
-        return self._evaluate(loss, felt)
+        return self._evaluate(loss, active)
 
     def _pack(
         self, slot: int, number: int, cast: Cast, chosen: NDArray[np.bool_], is_learning: NDArray[np.bool_]
@@ -161,23 +163,24 @@ class Vmapped:
         for step in range(STEPS):
             yield {"floor": self.floor, **{name: values[step] for name, values in batches.items()}}
 
-    def _train(self, number: int, felt: dict[int, Pack], beside: dict[int, Pack]) -> Tensor:
+    def _train(self, number: int, active: dict[int, Pack], beside: dict[int, Pack]) -> Tensor:
         """Mean training loss, [N]."""
         total = torch.zeros(len(self.keys))
-        plans = {slot: pack.plan for slot, pack in felt.items()}
+        plans = {slot: pack.plan for slot, pack in active.items()}
         differentiate = vmap(grad(partial(host_loss, plans), has_aux=True))
         for step, batch in enumerate(self.steps(number)):
-            roles = {slot: pack.felt(step) for slot, pack in felt.items()}
-            learning = self.weights, {slot: pack.seed for slot, pack in felt.items()}
-            (own, seeds), (loss, states) = differentiate(learning, roles, batch)
+            assignment = {slot: pack.active(step) for slot, pack in active.items()}
+            learning = self.weights, {slot: pack.seed for slot, pack in active.items()}
+            (own, seeds), (loss, states) = differentiate(learning, assignment, batch)
             updates = [
-                (pack, *self._beside(slot, pack, plans, roles, states[slot], batch)) for slot, pack in beside.items()
+                (pack, *self._beside(slot, pack, plans, assignment, states[slot], batch))
+                for slot, pack in beside.items()
             ]
-            for slot, pack in felt.items():
+            for slot, pack in active.items():
                 _mask(seeds[slot], pack.masks)
             factor = _clip([*own.values(), *(value for mine in seeds.values() for value in mine.values())])
             descend(self.weights, self.momentum, own, factor)
-            for slot, pack in felt.items():
+            for slot, pack in active.items():
                 pack.descend(seeds[slot], factor)
             for pack, gradient, shrink in updates:
                 pack.descend(gradient, shrink)
@@ -185,28 +188,28 @@ class Vmapped:
         return total / STEPS
 
     def _beside(
-        self, slot: int, pack: Pack, plans: dict[int, Plan], roles: dict[int, Tensors], x: Tensor, batch: Tensors
+        self, slot: int, pack: Pack, plans: dict[int, Plan], assignment: dict[int, Tensors], x: Tensor, batch: Tensors
     ) -> tuple[Tensors, Tensor]:
         """Gradients of seeds that learn beside their hosts, and what clips them, [n]."""
-        later = {index: mine for index, mine in roles.items() if index > slot}
+        later = {index: mine for index, mine in assignment.items() if index > slot}
         weights, later, x, batch = _take((_behind(slot, self.weights), later, x, _behind(slot, batch)), pack.rows)
         loss = partial(seed_loss, slot, {**plans, slot: pack.plan})
         gradient = vmap(grad(loss))(pack.seed, weights, {**later, slot: pack.traits}, x, batch)
         _mask(gradient, pack.masks)
         return gradient, _clip(list(gradient.values()))
 
-    def _evaluate(self, train_loss: Tensor, felt: dict[int, Pack]) -> Shown:
-        plans = {slot: pack.plan for slot, pack in felt.items()}
-        roles = {slot: pack.felt(None) for slot, pack in felt.items()}
+    def _evaluate(self, train_loss: Tensor, active: dict[int, Pack]) -> Shown:
+        plans = {slot: pack.plan for slot, pack in active.items()}
+        assignment = {slot: pack.active(None) for slot, pack in active.items()}
         labels, without = self.validation["labels"], np.full((len(self.keys), SLOTS), np.nan)
         with torch.no_grad():
             batch = {**self.validation, "floor": self.floor}
-            logits, states = vmap(partial(run, plans))(self.weights, roles, batch)
+            logits, states = vmap(partial(run, plans))(self.weights, assignment, batch)
             loss = functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(dim=1)
             accuracy = (logits.argmax(dim=2) == labels).float().mean(dim=1)
-            for slot, pack in felt.items():
+            for slot, pack in active.items():
                 rows = torch.from_numpy(np.flatnonzero(pack.is_learning))
-                later = {index: mine for index, mine in roles.items() if index > slot}
+                later = {index: mine for index, mine in assignment.items() if index > slot}
                 scene = _behind(slot, self.weights), later, states[slot], _behind(slot, _gains(self.validation))
                 off, _ = vmap(partial(run_from, slot, plans))(*_take(scene, rows))
                 hits = off.argmax(dim=2) == labels[rows]
