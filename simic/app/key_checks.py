@@ -17,7 +17,7 @@ from simic.ledgers.ledger import Ledger
 from simic.ledgers.promotions import PromotionJournal
 from simic.runtime.clock import Clock
 from simic.runtime.settings import Home
-from simic.trust.keys import SIGNING_KEY_VARIABLE, Keyring, Signer, load_signer, present_signer
+from simic.trust.keys import SIGNING_KEY_VARIABLE, Keyring, Signer, is_key_given, load_signer, present_signer
 from simic.trust.sealed_receipts import read_receipt
 
 __all__ = ["examine_keys"]
@@ -44,7 +44,6 @@ def examine_keys(home: Home, clock: Clock, *, is_deep: bool, is_repair: bool) ->
 
 
 def _signing_key(home: Home) -> Check:
-    where = SIGNING_KEY_VARIABLE if os.environ.get(SIGNING_KEY_VARIABLE) else "signing.key"
     try:
         present = present_signer(home.keys, os.environ)
         if present is None:
@@ -54,6 +53,7 @@ def _signing_key(home: Home) -> Check:
     except ConfigError as error:
         remedy = "see the message; if others could read the key, `simic keys revoke` it"
         return damaged("signing key", str(error), remedy)
+    where = SIGNING_KEY_VARIABLE if is_key_given(os.environ) else "signing.key"
     return healthy("signing key", f"{present.key_id}, from {where}")
 
 

@@ -24,6 +24,7 @@ from simic.trust.keys import (
     SIGNING_KEY_VARIABLE,
     Keyring,
     Signer,
+    is_key_given,
     load_signer,
     present_signer,
     replace_key,
@@ -60,7 +61,7 @@ class Keys:
         Raises:
             ConfigError: if the environment holds the signing key.
         """
-        if os.environ.get(SIGNING_KEY_VARIABLE):
+        if is_key_given(os.environ):
             raise ConfigError(
                 f"{SIGNING_KEY_VARIABLE} holds the signing key, so it is rotated where that is set: put another key "
                 f"there ({HOW_TO_MAKE}), then run `simic init`; what the old key signed stays trusted"
@@ -120,7 +121,7 @@ class Keys:
         """
         if own is None or own.key_id != key_id:
             return load_signer(self._home.keys, os.environ), False
-        if os.environ.get(SIGNING_KEY_VARIABLE):
+        if is_key_given(os.environ):
             if key_id not in self._keyring.revocations().by_key:
                 self._keyring.trust(own.public_bytes)  # only a key that was trusted here may revoke
             return own, False

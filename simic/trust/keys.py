@@ -28,6 +28,7 @@ __all__ = [
     "Keyring",
     "Signer",
     "check_signer",
+    "is_key_given",
     "load_signer",
     "present_signer",
     "replace_key",
@@ -210,24 +211,38 @@ def check_signer(signer: Signer, keyring: Keyring) -> None:
         )
 
 
+def is_key_given(env: Mapping[str, str]) -> bool:
+    """Return whether ``env`` holds the signing key.
+
+    Raises ConfigError for an empty value: a secret that was not filled in must not select the key file instead.
+    """
+    encoded = env.get(SIGNING_KEY_VARIABLE)
+    if encoded is not None and not encoded.strip():
+        raise ConfigError(
+            f"{SIGNING_KEY_VARIABLE} is empty: expected base64 of {_KEY_BYTES} bytes. Put the key there "
+            f"({HOW_TO_MAKE}), or unset the variable to use the key of this home"
+        )
+    return encoded is not None
+
+
 def load_signer(directory: Path, env: Mapping[str, str]) -> Signer:
     """Return the signing key from ``env``, else from ``directory``, where it is generated once (mode 0600).
 
     The public half is put beside it, so that a keyring on ``directory`` trusts what was signed here.
     Raises ConfigError that says what to do for a key that was revoked, or that nobody drew at random.
     """
-    encoded = env.get(SIGNING_KEY_VARIABLE)
-    if not encoded:
+    is_given = is_key_given(env)
+    if not is_given:
         _generate_once(directory)
     signer = present_signer(directory, env)
     if signer is None:
         raise ConfigError(f"{directory / KEY_FILE} went away while it was read; try again")
     keyring = Keyring(directory)
     if (revocation := keyring.revocations().by_key.get(signer.key_id)) is not None:
-        what = SIGNING_KEY_VARIABLE if encoded else str(directory / KEY_FILE)
+        what = SIGNING_KEY_VARIABLE if is_given else str(directory / KEY_FILE)
         remedy = (
             f"put another seed there ({HOW_TO_MAKE}), or unset it to use a key of this home"
-            if encoded
+            if is_given
             else "`simic keys rotate` makes another"
         )
         raise ConfigError(f"{what} holds a revoked key: {_told(revocation)}. It signs nothing more: {remedy}")
@@ -240,9 +255,9 @@ def present_signer(directory: Path, env: Mapping[str, str]) -> Signer | None:
 
     Raises ConfigError for a key that is malformed, readable by others, or that nobody drew at random.
     """
-    if encoded := env.get(SIGNING_KEY_VARIABLE):
+    if is_key_given(env):
         remedy = f"put another one there: {HOW_TO_MAKE}"
-        return _proper(_decode_key(encoded), SIGNING_KEY_VARIABLE, remedy, directory)
+        return _proper(_decode_key(env[SIGNING_KEY_VARIABLE]), SIGNING_KEY_VARIABLE, remedy, directory)
     path = directory / KEY_FILE
     if not path.exists() and not path.is_symlink():
         return None

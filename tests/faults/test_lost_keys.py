@@ -190,6 +190,27 @@ def test_a_key_of_the_environment_is_rotated_where_it_is_set(home: Path) -> None
     assert "openssl rand -base64 32" in refused.stderr
 
 
+@pytest.mark.parametrize("verb", [["init"], ["keys", "rotate"], ["keys", "revoke", "OWN", "--reason", "leaked"]])
+def test_an_empty_signing_key_variable_is_refused(home: Path, verb: list[str]) -> None:
+    promotion.initialise_home(opened(Home(home)))
+    before = {path.name: path.read_bytes() for path in Home(home).keys.iterdir()}
+    own = next(path.stem for path in Home(home).keys.glob("*.pub"))
+    refused = simic(*[own if word == "OWN" else word for word in verb], SIMIC_SIGNING_KEY="")
+    assert refused.returncode == 2
+    assert "SIMIC_SIGNING_KEY is empty" in refused.stderr
+    assert {path.name: path.read_bytes() for path in Home(home).keys.iterdir()} == before
+
+
+def test_the_doctor_and_the_list_of_keys_say_that_the_variable_is_empty(app: Container) -> None:
+    app.signer  # noqa: B018 - makes the key
+    listed = told(simic("keys", "list", "--json", SIMIC_SIGNING_KEY=""))
+    assert "SIMIC_SIGNING_KEY is empty" in listed["signing_problem"]
+    examined = simic("doctor", "--json", SIMIC_SIGNING_KEY="")
+    assert examined.returncode == 5
+    (found,) = (check for check in json.loads(examined.stdout)["checks"] if check["name"] == "signing key")
+    assert "SIMIC_SIGNING_KEY is empty" in found["found"]
+
+
 def test_a_public_key_copied_back_does_not_count_and_the_doctor_asks_who_did_it(app: Container) -> None:
     app.signer  # noqa: B018 - makes the key
     leaked = Signer((app.home.keys / "signing.key").read_bytes())  # as a thief uses it

@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -52,6 +53,18 @@ def test_a_bad_key_in_the_environment_is_a_config_error_that_does_not_quote_it(t
     with pytest.raises(ConfigError) as caught:
         load_signer(tmp_path, {"SIMIC_SIGNING_KEY": encoded})
     assert encoded not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["", " \n"])
+@pytest.mark.parametrize("load", [load_signer, present_signer])
+def test_an_empty_variable_never_selects_the_key_file(tmp_path: Path, value: str, load: Callable[..., object]) -> None:
+    env = {"SIMIC_SIGNING_KEY": value}
+    with pytest.raises(ConfigError, match=r"SIMIC_SIGNING_KEY is empty.*unset the variable"):
+        load(tmp_path, env)
+    assert list(tmp_path.iterdir()) == [], "no key was made"
+    load_signer(tmp_path, {})
+    with pytest.raises(ConfigError, match="SIMIC_SIGNING_KEY is empty"):
+        load(tmp_path, env)
 
 
 def test_a_key_file_others_can_read_is_refused(tmp_path: Path) -> None:
