@@ -1,5 +1,4 @@
-"""Administration of the bus: topics, dead letters, forwarding of spooled files, and the checks of the doctor on
-Redis."""
+"""Administration of the bus: topics, dead letters, forwarding of spooled files, and the checks of the doctor."""
 
 from __future__ import annotations
 
@@ -8,14 +7,14 @@ from itertools import islice
 from typing import Any
 
 from simic.app.health import damaged, healthy, unrecoverable
-from simic.bus.factory import URL_VARIABLE, BusSpec, open_redis
-from simic.bus.protocol import Bus, DeadLetter, TopicStatus
+from simic.bus.factory import URL_VARIABLE, BusSpec, bus_plugin, open_bus
+from simic.bus.protocol import Bus, DeadLetter, RemoteBus, TopicStatus
 from simic.contracts.errors import ConfigError, SimicError
 from simic.contracts.lake import Check
 from simic.contracts.names import FIELD_REPORTS, POLICY_UPDATES
 from simic.runtime.progress import Progress
 
-__all__ = ["TOPICS", "examine_redis", "forward", "list_dead_letters", "list_topics"]
+__all__ = ["TOPICS", "examine_bus", "forward", "list_dead_letters", "list_topics"]
 
 TOPICS = (FIELD_REPORTS, POLICY_UPDATES)
 _RAW_CHARACTERS = 200
@@ -32,16 +31,21 @@ def list_dead_letters(bus: Bus, topic: str, limit: int) -> list[dict[str, Any]]:
 
 
 def forward(spec: BusSpec, limit: int | None, progress: Progress) -> dict[str, int]:
-    """Send spooled files to Redis, oldest first, and return how many were sent and how many remain.
+    """Send spooled files to the server of the bus, oldest first, and return how many were sent and how many remain.
 
     Raises:
-        ConfigError: if the spool is the bus.
-        TransientError: if Redis does not answer, even if there is nothing to send.
+        ConfigError: if the bus has no server, as the spool.
+        TransientError: if the server does not answer, even if there is nothing to send.
     """
-    if not spec.is_redis:
+    if not spec.has_url:
         raise ConfigError(f"there is nothing to forward: the spool is the bus because {URL_VARIABLE} is not set")
-    bus = open_redis(spec)
-    bus.stream.ping()
+    bus = open_bus(spec)
+    if not isinstance(bus, RemoteBus):
+        raise ConfigError(
+            f"there is nothing to forward: the bus {bus_plugin(spec)!r}, which {URL_VARIABLE} names, has no spool to "
+            "send from"
+        )
+    bus.ping()
     waiting = bus.spilled()
     if not waiting:
         return {"forwarded": 0, "waiting": 0}
@@ -49,33 +53,40 @@ def forward(spec: BusSpec, limit: int | None, progress: Progress) -> dict[str, i
         return {"forwarded": bus.catch_up(limit, advance), "waiting": bus.spilled()}
 
 
-def examine_redis(spec: BusSpec) -> Iterator[Check]:
-    """Check connection, pending and dead entries of Redis; change nothing, and yield nothing if the spool is the
-    bus."""
-    if not spec.is_redis:
+def examine_bus(spec: BusSpec) -> Iterator[Check]:
+    """Check the bus that ``REDIS_URL`` names; change nothing, and yield nothing if there is no URL."""
+    if not spec.has_url:
         return
+    name = "redis"  # of a URL that no bus serves, because the variable is REDIS_URL
     try:
-        stream = open_redis(spec).stream
-        address = stream.ping()
-        state, gap = stream.measure(FIELD_REPORTS), stream.uncounted(FIELD_REPORTS)
+        name, bus = bus_plugin(spec), open_bus(spec)
+        if not isinstance(bus, RemoteBus):
+            yield healthy(name, f"opens; {bus.pending(FIELD_REPORTS)} deliveries of {FIELD_REPORTS} wait")
+            return
+        address = bus.ping()
+        state, gap = bus.measure(FIELD_REPORTS), bus.uncounted(FIELD_REPORTS)
     except SimicError as error:
         remedy = f"start it or correct {URL_VARIABLE}; reports wait in the spool, `simic bus forward` sends them on"
-        yield damaged("redis", str(error), remedy)
+        yield damaged(name, str(error), remedy)
         return
-    yield healthy("redis", f"{address} answers")
+    yield healthy(name, f"{address} answers")
+    yield from _examine_topic(name, state, gap)
+
+
+def _examine_topic(name: str, state: TopicStatus, gap: int) -> Iterator[Check]:
     waiting = max(0, (state.undelivered or 0) - gap)  # the server takes what was trimmed unread for undelivered
-    yield healthy("redis waiting", f"{waiting} entries of {FIELD_REPORTS} are not delivered yet")
-    yield healthy("redis pending", f"{state.pending} are delivered and not acknowledged; an ingest takes them again")
+    yield healthy(f"{name} waiting", f"{waiting} entries of {FIELD_REPORTS} are not delivered yet")
+    yield healthy(f"{name} pending", f"{state.pending} are delivered and not acknowledged; an ingest takes them again")
     if state.dead_letters:
         remedy = "`simic bus dead-letters` says why; correct the cause, then --replay returns them to the topic"
-        yield damaged("redis dead letters", f"{state.dead_letters} could not be delivered", remedy)
+        yield damaged(f"{name} dead letters", f"{state.dead_letters} could not be delivered", remedy)
     else:
-        yield healthy("redis dead letters", "none")
+        yield healthy(f"{name} dead letters", "none")
     if gap:
         remedy = "they cannot be recovered; no producer may trim the stream. The next ingest counts them"
-        yield unrecoverable("redis lost", f"{gap} were trimmed before anybody read them", remedy)
+        yield unrecoverable(f"{name} lost", f"{gap} were trimmed before anybody read them", remedy)
     else:
-        yield healthy("redis lost", "none known since the last ingest")
+        yield healthy(f"{name} lost", "none known since the last ingest")
 
 
 def _plain(letter: DeadLetter) -> dict[str, Any]:

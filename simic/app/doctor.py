@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from simic.app.bus_admin import examine_redis
+from simic.app.bus_admin import examine_bus
 from simic.app.container import Container
 from simic.app.health import damaged, healthy, repairable, repaired, summarise, unrecoverable
 from simic.app.home_location import examine_place
@@ -96,7 +96,7 @@ class Doctor:
             checks += _section("keys", keys)
             checks.append(healthy("locks", "ok: the kernel releases a lock when its holder ends"))
             checks += _section("catalogue", examine_catalogue(self._home, checks, is_repair=is_repair))
-        checks += _section("redis", examine_redis(self._bus))
+        checks += _section("bus", examine_bus(self._bus))
         return HealthReport(checked_at=checked_at, is_deep=is_deep, is_repair=is_repair, checks=checks)
 
     @contextmanager

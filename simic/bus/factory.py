@@ -1,27 +1,25 @@
-"""Open the bus: Redis if ``REDIS_URL`` is set, else the spool. A ``BusSpec`` is plain data for other processes."""
+"""Open the bus that serves the scheme of ``REDIS_URL``, by default the spool. The buses are the modules of ``plugins``.
+
+A ``BusSpec`` is plain data, so another process can open the same bus.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import socket
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
+from simic.bus.plugins import BUSES
 from simic.bus.protocol import Bus
 from simic.contracts.config import BusConfig, IngestConfig
 from simic.contracts.errors import ConfigError
 
-if TYPE_CHECKING:
-    from simic.bus.redis.fallback import SpoolFallbackBus
-    from simic.bus.spool.bus import SpoolBus
-
-__all__ = ["URL_VARIABLE", "BusSpec", "open_bus", "open_redis"]
+__all__ = ["URL_VARIABLE", "BusSpec", "bus_plugin", "open_bus"]
 
 URL_VARIABLE = "REDIS_URL"
 """Environment variable only: it may hold a password. Worker processes inherit it; no file holds it."""
+_SPOOL_URL = "file:"
 
 
 class BusSpec(NamedTuple):
@@ -30,45 +28,26 @@ class BusSpec(NamedTuple):
     spool: Path
     """Directory of the spool; with Redis, lines wait here while it does not answer."""
     config: BusConfig = BusConfig()
-    is_redis: bool = False
-    """Whether ``REDIS_URL`` names the bus."""
+    has_url: bool = False
+    """Whether ``REDIS_URL`` names the bus; without a URL it is the spool."""
     ingest: IngestConfig = IngestConfig()
     """Limits of one file of the spool."""
     conversation: str | None = None
     """Jobs with one name share one connection within a process: a Redis that does not answer is then waited for only
     once. None opens a connection each time."""
 
-    def open_spool(self) -> SpoolBus:
-        """Open the spool without Redis."""
-        from simic.bus.spool.bus import SpoolBus
-        from simic.bus.spool.lines import FileLimits
 
-        return SpoolBus(self.spool, FileLimits(self.ingest.max_file_mb * 2**20, self.ingest.max_file_s))
-
-
-_newest: dict[tuple[BusSpec, str], SpoolFallbackBus] = {}
+_newest: dict[tuple[BusSpec, str], Bus] = {}
 """The bus of the most recent named conversation in this process."""
 
 
 def open_bus(spec: BusSpec, environment: Mapping[str, str] = os.environ) -> Bus:
-    """Open the bus of ``spec``; raises ConfigError if it is Redis and cannot be opened."""
-    return open_redis(spec, environment) if spec.is_redis else spec.open_spool()
-
-
-def open_redis(spec: BusSpec, environment: Mapping[str, str] = os.environ) -> SpoolFallbackBus:
-    """Open Redis at ``REDIS_URL`` with the spool as fallback; no request is sent yet.
+    """Open the bus of ``spec``; no request is sent yet.
 
     Raises:
-        ConfigError: ``REDIS_URL`` is not set or not usable, or the redis package is missing.
+        ConfigError: ``REDIS_URL`` is not set, has an unknown scheme, or names a bus that cannot be opened.
     """
-    url = environment.get(URL_VARIABLE)
-    if not url:
-        raise ConfigError(f"{URL_VARIABLE} is not set")
-    if find_spec("redis") is None:
-        raise ConfigError(
-            f"{URL_VARIABLE} is set, but Python's redis package is missing: pip install 'simic[redis]', or unset it "
-            "to use the spool"
-        )
+    url = _url(spec, environment)
     if spec.conversation is None:
         return _open(spec, url)
     if (spec, url) not in _newest:
@@ -77,18 +56,38 @@ def open_redis(spec: BusSpec, environment: Mapping[str, str] = os.environ) -> Sp
     return _newest[spec, url]
 
 
-def _open(spec: BusSpec, url: str) -> SpoolFallbackBus:
-    from simic.bus.redis.bus import RedisStreamsBus
-    from simic.bus.redis.connection import RedisServer
-    from simic.bus.redis.fallback import SpoolFallbackBus
-
-    spool, config = spec.open_spool(), spec.config
-    server = RedisServer(url, config.connect_attempts, config.deadline_s)
-    stream = RedisStreamsBus(server, config, consumer_name(spec.spool))
-    return SpoolFallbackBus(spool, stream, spool.locks)
+def _open(spec: BusSpec, url: str) -> Bus:
+    bus: Bus = _serving(url).open_bus(url, spec)
+    return bus
 
 
-def consumer_name(spool: Path) -> str:
-    """Return a name that is stable across restarts and unique per home and machine."""
-    place = hashlib.sha256(str(spool.absolute()).encode()).hexdigest()[:8]
-    return f"{socket.gethostname()}-{place}"
+def bus_plugin(spec: BusSpec, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the name of the plug-in that opens the bus of ``spec``; raises ConfigError as ``open_bus`` does."""
+    name: str = _serving(_url(spec, environment)).NAME
+    return name
+
+
+def _url(spec: BusSpec, environment: Mapping[str, str]) -> str:
+    if not spec.has_url:
+        return _SPOOL_URL
+    url = environment.get(URL_VARIABLE)
+    if not url:
+        raise ConfigError(f"{URL_VARIABLE} is not set")
+    return url
+
+
+def _serving(url: str) -> Any:
+    """Return the first plug-in that serves the scheme of ``url``, shipped ones first."""
+    scheme, colon, _ = url.partition(":")
+    known: list[str] = []
+    for name in BUSES.names():
+        plugin = BUSES.load(name)
+        if colon and scheme.lower() in plugin.SCHEMES:
+            return plugin
+        known += plugin.SCHEMES
+    # Without the slashes, what stands before the colon may be a user or a password, so it is not repeated.
+    found = f"the scheme {scheme!r}" if "://" in url else "no scheme"
+    raise ConfigError(
+        f"{URL_VARIABLE} must look like redis://[user:password@]host[:port][/database]: expected a URL with one of the "
+        f"schemes {', '.join(sorted(known))}, found {found}"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 __all__ = [
     "Bus",
@@ -14,6 +14,7 @@ __all__ = [
     "Defect",
     "Delivery",
     "Line",
+    "RemoteBus",
     "TopicStatus",
 ]
 
@@ -141,3 +142,23 @@ class Bus(Protocol):
 
     def replay(self, topic: str) -> int:
         """Put complete dead letters back on their topic as new entries; return how many."""
+
+
+@runtime_checkable
+class RemoteBus(Bus, Protocol):
+    """A bus on a server, with a spool in front for the time the server does not answer."""
+
+    def ping(self) -> str:
+        """Return the address of the server once it answers; raises TransientError or ConfigError."""
+
+    def measure(self, topic: str) -> TopicStatus:
+        """Return the state of a topic; raises TransientError if the server does not answer."""
+
+    def uncounted(self, topic: str) -> int:
+        """Return how many entries were removed unread and not counted by a claim."""
+
+    def spilled(self) -> int:
+        """Return the number of files in the spool, over all topics."""
+
+    def catch_up(self, limit: int | None = None, on_forwarded: Callable[[int], None] = lambda _: None) -> int:
+        """Forward at most ``limit`` files of the spool; return how many. Raises TransientError as ``measure`` does."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from support.reports import BLUEPRINTS, line
 
-from simic.bus.factory import BusSpec
+from simic.bus.factory import BusSpec, open_bus
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.config import CurateConfig, IngestConfig
 from simic.contracts.field_report import FieldReport
@@ -48,7 +48,7 @@ def ingest_all(home: Home, *, clock: Any = None, **settings: Any) -> IngestRecei
     """Lands what waits."""
     config = IngestConfig(**settings)
     return ingest(
-        BusSpec(home.spool, ingest=config).open_spool(),
+        open_bus(BusSpec(home.spool, ingest=config)),
         home,
         config,
         frozenset(BLUEPRINTS),

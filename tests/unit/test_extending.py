@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from support.export_snapshots import uneven_snapshot
+
+from simic.runtime.settings import Home
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "extending.md"
@@ -102,15 +105,38 @@ print(card.format, card.episodes, [file.path for file in card.files])
 
 def test_the_bus_delivers_until_acknowledged(installed: Path) -> None:
     program = """
-from scratch.memory_bus import MemoryBus
-bus = MemoryBus()
+from pathlib import Path
+from simic.bus.factory import BusSpec, open_bus
+from simic.contracts.errors import ConfigError
+spec = BusSpec(Path("spool"), has_url=True)
+bus = open_bus(spec, {"REDIS_URL": "memory:"})
 bus.put("topic", "a", [b"1", b"2"])
 (delivery,) = bus.claim("topic")
 assert [line.data for line in delivery.open(100)] == [b"1", b"2"] and bus.pending("topic") == 1
 bus.ack(delivery)
 assert bus.pending("topic") == 0 and not list(bus.claim("topic"))
+try:
+    open_bus(spec, {"REDIS_URL": "memories://"})
+except ConfigError as error:
+    print(error)
 """
-    run(installed, program)
+    assert "schemes file, memory, redis, rediss, found the scheme 'memories'" in run(installed, program)
+
+
+def test_the_verbs_work_on_the_bus_and_the_doctor_opens_it(installed: Path, tmp_path: Path) -> None:
+    def simic(*words: str) -> subprocess.CompletedProcess[str]:
+        path = os.pathsep.join([str(installed), str(ROOT)])
+        settings = {"PYTHONPATH": path, "REDIS_URL": "memory:", "SIMIC_HOME": str(tmp_path / "home")}
+        command = [sys.executable, "-m", "simic", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **settings})
+
+    Home(tmp_path / "home").create()
+    topics = json.loads(simic("bus", "status", "--json").stdout)
+    assert {topic["transport"] for topic in topics} == {"memory"}
+    forwarded = simic("bus", "forward")
+    assert forwarded.returncode == 2 and "'memory'" in forwarded.stderr
+    checks = {check["name"]: check for check in json.loads(simic("doctor", "--json").stdout)["checks"]}
+    assert checks["memory"]["health"] == "healthy"
 
 
 def test_the_reward_family_is_one_file_of_the_repository(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ OTHERS = "In other people's training"
 SCALE_OUT = "the issue that adds actors on several machines"
 
 PLUGINS = {
+    "simic.bus.plugins": "simic.bus.factory",
     "simic.controllers.plugins": "simic.controllers.factory",
     "simic.hosts.blueprints": "simic.hosts.plugins",
     "simic.hosts.families": "simic.hosts.plugins",

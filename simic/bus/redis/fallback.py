@@ -119,6 +119,18 @@ class SpoolFallbackBus:
         """Return the state on Redis, with the number of files that wait for it."""
         return self.stream.status(topic)._replace(spilled=self._spool.pending(topic))
 
+    def ping(self) -> str:
+        """Return the address of Redis once it answers."""
+        return self.stream.ping()
+
+    def measure(self, topic: str) -> TopicStatus:
+        """Return the state on Redis, with the number of files that wait for it; raises TransientError without Redis."""
+        return self.stream.measure(topic)._replace(spilled=self._spool.pending(topic))
+
+    def uncounted(self, topic: str) -> int:
+        """Return how many entries were trimmed unread and not counted by a claim."""
+        return self.stream.uncounted(topic)
+
     def dead_letters(self, topic: str) -> Iterator[DeadLetter]:
         """Yield dead letters on Redis."""
         return self.stream.dead_letters(topic)

@@ -19,8 +19,8 @@ from cryptography.x509.oid import NameOID
 from support.redis_buses import TOPIC, drain, stream_bus
 from support.redis_server import RedisProcess
 
-from simic.bus import factory as opening
 from simic.bus.factory import BusSpec, open_bus
+from simic.bus.plugins import redis as plugin
 from simic.bus.redis.connection import RedisServer
 from simic.bus.redis.fallback import SpoolFallbackBus
 from simic.bus.spool.bus import SpoolBus
@@ -198,15 +198,34 @@ def test_tls_with_an_authority_of_ones_own_and_no_trust_without_it(tmp_path: Pat
 
 def test_the_environment_chooses_and_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(open_bus(BusSpec(tmp_path), {"REDIS_URL": NOBODY}), SpoolBus)
-    assert isinstance(open_bus(BusSpec(tmp_path, is_redis=True), {"REDIS_URL": NOBODY}), SpoolFallbackBus)
+    assert isinstance(open_bus(BusSpec(tmp_path, has_url=True), {"REDIS_URL": NOBODY}), SpoolFallbackBus)
     with pytest.raises(ConfigError, match="REDIS_URL is not set"):
-        open_bus(BusSpec(tmp_path, is_redis=True), {})
-    monkeypatch.setattr(opening, "find_spec", lambda _: None)
+        open_bus(BusSpec(tmp_path, has_url=True), {})
+    monkeypatch.setattr(plugin, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"pip install 'simic\[redis\]'"):
-        open_bus(BusSpec(tmp_path, is_redis=True), {"REDIS_URL": NOBODY})
+        open_bus(BusSpec(tmp_path, has_url=True), {"REDIS_URL": NOBODY})
     assert issubclass(ConfigError, SimicError)
 
 
 def test_a_consumer_keeps_its_name_and_shares_it_with_no_other_home(tmp_path: Path) -> None:
-    names = [opening.consumer_name(tmp_path / name) for name in ("a", "a", "b")]
+    names = [plugin.consumer_name(tmp_path / name) for name in ("a", "a", "b")]
     assert names[0] == names[1] != names[2]
+
+
+def test_an_unknown_scheme_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+    spec = BusSpec(tmp_path, has_url=True)
+    with pytest.raises(ConfigError, match=r"schemes file, redis, rediss, found the scheme 'unix'") as caught:
+        open_bus(spec, {"REDIS_URL": f"unix://{SECRET}@/socket"})
+    assert SECRET not in str(caught.value)
+    for bare in (f"{SECRET}:x@host", SECRET):
+        with pytest.raises(ConfigError, match=r"found no scheme") as caught:
+            open_bus(spec, {"REDIS_URL": bare})
+        assert SECRET not in str(caught.value)
+
+
+def test_the_scheme_file_is_the_spool_of_the_home_and_of_no_other_place(tmp_path: Path) -> None:
+    spec = BusSpec(tmp_path, has_url=True)
+    open_bus(spec, {"REDIS_URL": "file:"}).put(TOPIC, "a", [b"1"])
+    assert list(drain(open_bus(BusSpec(tmp_path)))) == [b"1"]
+    with pytest.raises(ConfigError, match="SIMIC_HOME"):
+        open_bus(spec, {"REDIS_URL": "file:///elsewhere"})

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 from support.redis_buses import TOPIC, drain, stream_bus
 from support.redis_server import RedisProcess
 
-from simic.bus.factory import BusSpec, open_redis
+from simic.bus.factory import BusSpec, open_bus
 from simic.bus.redis.connection import RedisServer
 from simic.contracts.config import BusConfig
 from simic.contracts.errors import TransientError
@@ -183,11 +184,11 @@ def test_many_puts_of_one_verb_wait_once_and_lose_nothing(server: RedisProcess, 
     spec = BusSpec(tmp_path / "spool", BusConfig(deadline_s=DEADLINE_S), True, conversation="one verb")
     with in_time():
         for number in range(30):
-            bus = open_redis(spec, {"REDIS_URL": server.url})
+            bus: Any = open_bus(spec, {"REDIS_URL": server.url})
             bus._monotonic = lambda: time.monotonic() + 1000 * number  # noqa: B023 - it would ask again each time
             bus.put(TOPIC, f"{number}", [b"%d" % number])
     server.go_on()
-    bus = open_redis(spec._replace(conversation="another"), {"REDIS_URL": server.url})
+    bus = open_bus(spec._replace(conversation="another"), {"REDIS_URL": server.url})
     assert (bus.spilled(), bus.catch_up(), bus.spilled()) == (30, 30, 0)
     assert sorted(drain(bus)) == sorted(b"%d" % number for number in range(30))
 
