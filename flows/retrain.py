@@ -12,7 +12,7 @@ from prefect.states import Completed
 from simic.app.runs import open_run
 from simic.contracts.receipts import RunReceipt
 from simic.runtime.progress import NoProgress, Progress
-from simic.validation.gate import rejection_message
+from simic.validation.promotion_gate import rejection_message
 from tasks import stages
 from tasks.artifacts import show_champion
 

@@ -18,7 +18,7 @@ from simic.contracts.errors import SimicError
 from simic.contracts.names import CHAMPION_REFERENCE
 from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport
 from simic.runtime.settings import MLFLOW_URL_VARIABLE
-from simic.validation.gate import rejection_message
+from simic.validation.promotion_gate import rejection_message
 from simic.validation.table import render_table
 
 __all__ = ["show_champion", "show_decision", "show_validation", "show_version"]

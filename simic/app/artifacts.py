@@ -14,8 +14,8 @@ from simic.lake.lake import open_lake
 from simic.runtime.files import move_to_damaged
 from simic.runtime.receipt_paths import FOLDER_CHARACTERS
 from simic.runtime.settings import Home
-from simic.snapshots.format import Verify, read_manifest
 from simic.snapshots.index import find_folder
+from simic.snapshots.manifest import Verify, read_manifest
 
 __all__ = ["artifacts_are_intact", "move_damaged_artifacts", "resolve_snapshot", "resolve_training"]
 

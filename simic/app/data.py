@@ -25,7 +25,7 @@ from simic.runtime.locks import exclusive
 from simic.runtime.telemetry import JsonLinesSink
 from simic.snapshots import index
 from simic.snapshots.diff import compare
-from simic.snapshots.format import Verify, read_manifest
+from simic.snapshots.manifest import Verify, read_manifest
 from simic.snapshots.prune import prune
 from simic.snapshots.verify import check_snapshot, files_of
 

@@ -42,7 +42,7 @@ from simic.runtime.files import move_to_damaged
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Progress
 from simic.runtime.settings import Home
-from simic.snapshots.format import Verify, read_manifest
+from simic.snapshots.manifest import Verify, read_manifest
 
 __all__ = ["Doctor", "open_doctor"]
 

@@ -15,7 +15,7 @@ from simic.ledgers import POLICIES_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.policies import candidate_versions, check_entry, extend_list, gate_decisions, list_difference
 from simic.ledgers.promotions import History, Operation, PromotionJournal, UnvouchedError
-from simic.publication.publish import LOCK_WAIT_S, open_outbox, told_digests
+from simic.publication.publish import LOCK_WAIT_S, digests_in_updates, open_outbox
 from simic.registry.registry import Registry
 from simic.runtime.files import move_to_damaged
 from simic.runtime.locks import exclusive
@@ -59,8 +59,8 @@ def examine_policies(
         if found:
             history = _read_journal(home)
             yield repaired("champion", found, f"finished as {history.entries[-1].phase.value}")
-        told = _told(home)
-        yield from _examine_registry(opened, history, told, is_deep=is_deep, is_repair=is_repair)
+        update_digests = _update_digests(home)
+        yield from _examine_registry(opened, history, update_digests, is_deep=is_deep, is_repair=is_repair)
     except (SimicError, ValueError) as error:
         yield damaged("registry", str(error), "see the message")
 
@@ -135,12 +135,12 @@ def _has_registry(home: Home, history: History) -> bool:
     return bool(history.entries) or (home.mlruns / "mlflow.db").exists()
 
 
-def _told(home: Home) -> frozenset[str]:
-    return told_digests(open_outbox(home))
+def _update_digests(home: Home) -> frozenset[str]:
+    return digests_in_updates(open_outbox(home))
 
 
 def _examine_registry(
-    registry: Registry, history: History, told: frozenset[str], *, is_deep: bool, is_repair: bool
+    registry: Registry, history: History, update_digests: frozenset[str], *, is_deep: bool, is_repair: bool
 ) -> Iterator[Check]:
     """Compare MLflow with the ledgers; with ``is_deep`` also every byte of every version with its seal."""
     broken = registry.damaged_versions() if is_deep else []
@@ -153,16 +153,16 @@ def _examine_registry(
             )
         else:
             yield damaged(name, problem, "restore it from a backup; it is refused wherever it is asked for")
-    found = registry.differences(told)
+    found = registry.differences(update_digests)
     judged = "every byte as sealed" if is_deep else "--deep reads their bytes"
     if not found:
         yield healthy("registry", f"alias and tags of {registry.count()} versions as the ledgers say ({judged})")
         return
     is_mended = False
     if is_repair and all(difference.is_repairable or difference.lets_repair_go_on for difference in found):
-        registry.repair(told)
+        registry.repair(update_digests)
         is_mended = {difference for difference in found if not difference.is_repairable}.issuperset(
-            registry.differences(told)
+            registry.differences(update_digests)
         )
     for difference in found:
         if is_mended and difference.is_repairable:

@@ -64,7 +64,7 @@ def decide(container: Container, report: ValidationReport) -> GateDecision:
 
 def _judge(container: Container, report: ValidationReport) -> GateDecision:
     # The gate loads torch, which publishing, rolling back and verifying do not need.
-    from simic.validation.gate import decide
+    from simic.validation.promotion_gate import decide
 
     return decide(
         report,
@@ -145,7 +145,7 @@ def publish_champion(container: Container) -> PublicationReceipt:
 def _publish(container: Container, expected: PolicyVersion | None) -> PublicationReceipt:
     if container.policies.is_empty():
         raise ConfigError("there is no champion to publish: `simic run` or `simic promote` makes one")
-    delivered = publication.told_digests(publication.open_outbox(container.home))
+    delivered = publication.digests_in_updates(publication.open_outbox(container.home))
     with container.registry.certified(delivered) as entry:
         if expected is not None and (expected.number, expected.digest) != (entry.target, entry.digest):
             raise ConfigError(

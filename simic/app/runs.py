@@ -29,7 +29,7 @@ from simic.runtime.files import disk_full_as_transient
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Progress
 from simic.runtime.settings import load_profile, resolve_home
-from simic.validation.gate import rejection_message
+from simic.validation.promotion_gate import rejection_message
 
 __all__ = ["Run", "RunKey", "describe", "open_container", "open_run"]
 

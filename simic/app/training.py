@@ -7,8 +7,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from simic.app.container import Container
+from simic.app.host_set_names import check_set
 from simic.app.live_episode import check_plot, draw_collection
-from simic.app.sets import check_set
 from simic.app.trial_controllers import select_controllers
 from simic.collection import collect as collection
 from simic.contracts.controllers import ControllerSpec, PlanBook

@@ -64,7 +64,10 @@ def retain(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Drop the oldest parts permanently; snapshots stay usable, and dropped reports stay known as duplicates.
+    """Delete the oldest reports of the lake, down to a limit of age or size; this cannot be undone.
+
+    Whole parts are dropped. Snapshots stay usable, and a dropped report that is delivered again is still recognised as
+    a duplicate.
 
     Example: [bold]simic lake retain --max-age-days 90 --max-bytes 50000000000[/bold]
     """

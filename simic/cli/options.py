@@ -76,7 +76,7 @@ def open_container(
 ) -> Container:
     """The composition root of one verb, in the home that applies here; only ``use`` MAKE makes one."""
     from simic.app.container import Container
-    from simic.app.sets import check_set
+    from simic.app.host_set_names import check_set
 
     config = load_profile(profile, {**parse_overrides(overrides or ()), **(extra or {})})
     check_set(config.world.set)

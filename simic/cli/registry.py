@@ -41,7 +41,7 @@ def promote(
     If the gate rejects it, the exit code is 3, and --json prints the decision of the gate.
     """
     from simic.app import promotion
-    from simic.validation.gate import rejection_message
+    from simic.validation.promotion_gate import rejection_message
 
     container = open_container(profile, seed, override)
     report = promotion.resolve_validation(container, validation)

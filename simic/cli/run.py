@@ -50,8 +50,8 @@ def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = 
     The first run trains from scratch. Later runs start from the champion and replace it only if the gate finds the new
     policy better. The same command continues a run that was killed, after its last finished stage.
     """
-    from simic.app.sets import check_set
-    from simic.validation.gate import rejection_message
+    from simic.app.host_set_names import check_set
+    from simic.validation.promotion_gate import rejection_message
 
     overrides = parse_overrides(override or ())
     check_set(load_profile(profile, overrides).world.set)

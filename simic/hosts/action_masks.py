@@ -14,7 +14,7 @@ from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, H
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGES, Masks, relevance
 from simic.contracts.errors import IllegalActionError
 from simic.contracts.lifecycle import SeedStage
-from simic.hosts import gates
+from simic.hosts import lifecycle_gates
 from simic.hosts.lifecycle import HOLDING_DWELL, SLOT_FIELDS, TRAINING_DWELL, Slots
 
 __all__ = ["check_actions", "legal_masks", "why_refused"]
@@ -35,14 +35,16 @@ def legal_masks(
     """
     has_room = slots.is_paying.sum(axis=1) < seeds_max
     dwelt = slots["stage_epochs"] >= HOLDING_DWELL
-    stable = gates.is_stable(
+    stable = lifecycle_gates.is_stable(
         stage_epochs=slots["stage_epochs"],
         dwell=TRAINING_DWELL,
         parameters=slots["parameters"],
         is_finite=is_finite,
         gradient_health=slots["gradient_health"],
     )
-    impact = gates.has_impact(contribution=slots["contribution"], contribution_epochs=slots["contribution_epochs"])
+    impact = lifecycle_gates.has_impact(
+        contribution=slots["contribution"], contribution_epochs=slots["contribution_epochs"]
+    )
     holding = slots.is_in(SeedStage.HOLDING) & dwelt
     legal = np.zeros((*slots["stage"].shape, len(OPS)), dtype=bool)
     legal[..., OP_INDEX[Op.GERMINATE]] = slots.is_in(SeedStage.DORMANT) & has_room[:, None] & sane.any()
@@ -109,11 +111,13 @@ def why_refused(
     own = {name: slots[name][host, slot] for name in SLOT_FIELDS}
     if OPS[op] is Op.ADVANCE and stage is SeedStage.TRAINING:
         evidence = {name: own[name] for name in ("stage_epochs", "parameters", "gradient_health")}
-        verdict = gates.is_stable(dwell=TRAINING_DWELL, is_finite=is_finite[host, slot], **evidence)
+        verdict = lifecycle_gates.is_stable(dwell=TRAINING_DWELL, is_finite=is_finite[host, slot], **evidence)
         return f"G2: {verdict.reason}"
     if stage is SeedStage.HOLDING and OPS[op] in (Op.FOSSILIZE, Op.SET_ALPHA_TARGET):
         if own["stage_epochs"] < HOLDING_DWELL:
             return "it has not been held for an epoch"
-        verdict = gates.has_impact(contribution=own["contribution"], contribution_epochs=own["contribution_epochs"])
+        verdict = lifecycle_gates.has_impact(
+            contribution=own["contribution"], contribution_epochs=own["contribution_epochs"]
+        )
         return f"G4: {verdict.reason}"
     return f"slot {slot} is {stage.value}"

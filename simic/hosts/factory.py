@@ -12,7 +12,7 @@ from torch import Tensor
 from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.state import HostIdentity
-from simic.hosts import gates
+from simic.hosts import lifecycle_gates
 from simic.hosts.batched.host_batch import CompactedHosts
 from simic.hosts.batched.images import pool_source
 from simic.hosts.batched.masked.host_batch import MaskedHosts
@@ -139,5 +139,5 @@ def is_sane(blueprint: Blueprint, site: Site) -> bool:
         raise ConfigError(f"blueprint {type(blueprint).__name__} fails on {site}: {error}") from error
     keeps_shape = delta.shape == h.shape
     change = change_of(blueprint.operator, h, delta) if keeps_shape else delta
-    verdict = gates.is_sane(is_known=True, keeps_shape=keeps_shape, birth_deviation=float(change.abs().max()))
+    verdict = lifecycle_gates.is_sane(is_known=True, keeps_shape=keeps_shape, birth_deviation=float(change.abs().max()))
     return bool(verdict.passed)

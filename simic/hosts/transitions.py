@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, TEMPOS, AlphaCurve, Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGE_INDEX
 from simic.contracts.lifecycle import Gate, SeedStage, Trigger
-from simic.hosts import gates
+from simic.hosts import lifecycle_gates
 from simic.hosts.lifecycle import AUTOMATIC_SPEED, EMBARGO_EPOCHS, TRAINING_DWELL, Slots, automatic, ramp
 
 __all__ = ["addressed_slots", "apply_actions", "end_epoch", "move_alpha", "pass_probe"]
@@ -75,7 +75,7 @@ def apply_actions(
 
 def pass_probe(slots: Slots, gradient_norm: NDArray[np.float64], live: NDArray[np.bool_]) -> None:
     """Move germinated seeds to TRAINING where the probe's ``gradient_norm`` [N, S] passes G1."""
-    verdict = gates.has_gradient(parameters=slots["parameters"], gradient_norm=gradient_norm)
+    verdict = lifecycle_gates.has_gradient(parameters=slots["parameters"], gradient_norm=gradient_norm)
     where = slots.is_in(SeedStage.GERMINATED) & verdict.passed & live[:, None]
     if where.any():
         slots.move(where, Trigger.EPOCH)
@@ -99,15 +99,15 @@ def end_epoch(
     """
     slots.grow_older(live)
     verdicts = {
-        Gate.G2: gates.is_stable(
+        Gate.G2: lifecycle_gates.is_stable(
             stage_epochs=slots["stage_epochs"],
             dwell=TRAINING_DWELL,
             parameters=slots["parameters"],
             is_finite=is_finite,
             gradient_health=slots["gradient_health"],
         ),
-        Gate.G3: gates.has_reached_target(alpha=slots["alpha"], alpha_target=slots["alpha_target"]),
-        Gate.G5: gates.is_reset(is_clear=is_clear),
+        Gate.G3: lifecycle_gates.has_reached_target(alpha=slots["alpha"], alpha_target=slots["alpha_target"]),
+        Gate.G5: lifecycle_gates.is_reset(is_clear=is_clear),
     }
     due = {
         (SeedStage.TRAINING, Trigger.EPOCH): slots["stage_epochs"] >= slots["tempo"],

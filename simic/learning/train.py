@@ -22,7 +22,7 @@ from simic.replay.dataset import GraphDataset
 from simic.runtime.clock import Clock
 from simic.runtime.files import move_to_damaged
 from simic.runtime.telemetry import JsonLinesSink, MetricSink, TeeSink
-from simic.snapshots.format import read_manifest
+from simic.snapshots.manifest import read_manifest
 from simic.trust.keys import Signer
 from simic.trust.seal import seal
 

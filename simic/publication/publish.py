@@ -22,10 +22,10 @@ from simic.trust.keys import Keyring, Signer
 __all__ = [
     "SOURCE",
     "check_event",
+    "digests_in_updates",
     "open_outbox",
     "publish",
     "sign_update",
-    "told_digests",
     "verify_update",
 ]
 
@@ -104,7 +104,7 @@ def open_outbox(home: Home) -> Outbox:
     return Outbox(home.outbox, lambda event: check_event(event, keyring))
 
 
-def told_digests(outbox: Outbox) -> frozenset[str]:
+def digests_in_updates(outbox: Outbox) -> frozenset[str]:
     """Return the digests of all policies that signed updates in the outbox name, delivered or not."""
     return frozenset(unwrap(event, PolicyUpdate).digest for event in outbox.known())
 

@@ -11,7 +11,7 @@ import json
 from simic.contracts.names import MODEL_NAME
 from simic.ledgers.promotions import History
 from simic.registry.headline import HEADLINES
-from simic.registry.standing import STANDING_TAG
+from simic.registry.version_status import STATUS_TAG
 
 __all__ = ["DESCRIPTION_TAG", "RUNS_VIEW_TAG", "experiment_tags", "runs_page"]
 
@@ -22,7 +22,7 @@ RUNS_VIEW_TAG = f"mlflow.sharedViewState.{_KEY}"
 """Tag of the experiment that holds the view."""
 _DIGEST_CHARACTERS = 12
 _METRICS = tuple(f"metrics.`{name}`" for name in HEADLINES)
-_COLUMNS = (f"tags.`{STANDING_TAG}`", *_METRICS, "attributes.`Models`", "tags.`gate_failed`", "params.`seed`")
+_COLUMNS = (f"tags.`{STATUS_TAG}`", *_METRICS, "attributes.`Models`", "tags.`gate_failed`", "params.`seed`")
 _WIDTH = 190
 """Pixels; the longest name of a metric just fits."""
 

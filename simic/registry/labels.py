@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from simic.ledgers.promotions import History
-from simic.registry.agreement import (
+from simic.registry.differences import (
     REPAIR,
     Difference,
     differing_tags,
@@ -14,8 +14,8 @@ from simic.registry.agreement import (
     wanted_labels,
     wanted_tags,
 )
-from simic.registry.books import Books
 from simic.registry.experiment_page import experiment_tags
+from simic.registry.ledger_records import LedgerRecords
 from simic.registry.mlflow_run import label_run, run_labels
 from simic.registry.mlflow_store import display_only
 from simic.registry.models import Models, Shown
@@ -37,15 +37,15 @@ class Labels:
     def __init__(self, client: MlflowClient, experiment: str, models: Models) -> None:
         self._client, self._experiment, self._models = client, experiment, models
 
-    def show(self, books: Books, shown: Shown) -> None:
+    def show(self, records: LedgerRecords, shown: Shown) -> None:
         """Write tags and run names of the versions in ``shown``, and the tags of the experiment, where they differ."""
-        labels = wanted_labels(books)
+        labels = wanted_labels(records)
         for number, version in shown.versions.items():
-            self._models.tag(number, differing_tags(version, wanted_tags(books, version)))
-            listed = books.candidates.get(number)
+            self._models.tag(number, differing_tags(version, wanted_tags(records, version)))
+            listed = records.candidates.get(number)
             if listed is not None and (label := labels.get(listed.mlflow_run_id)) is not None:
                 label_run(self._client, listed.mlflow_run_id, label)
-        self.show_experiment(books.history)
+        self.show_experiment(records.history)
 
     def show_experiment(self, history: History) -> None:
         """Write the tags of the experiment where they differ; an experiment that MLflow refuses to change is logged."""
@@ -53,7 +53,7 @@ class Labels:
             for key, value in _differing(self._client.get_experiment(self._experiment), history).items():
                 self._client.set_experiment_tag(self._experiment, key, value)
 
-    def differences(self, books: Books, cut_short: Collection[str]) -> Iterator[Difference]:
+    def differences(self, records: LedgerRecords, cut_short: Collection[str]) -> Iterator[Difference]:
         """Yield each name of a run and each text of the experiment that is not what the ledgers say.
 
         A deleted experiment is one difference: MLflow deletes and restores its runs with it.
@@ -67,9 +67,9 @@ class Labels:
             text = f"MLflow's experiment {self._experiment} is deleted with its runs, so no candidate can be recorded"
             yield Difference(f"{text}; {self._restore_hint()}", is_repairable=False, lets_repair_go_on=True)
             return
-        yield from label_differences(books, run_labels(self._client, self._experiment), cut_short)
-        if books.history.open_entry is None:
-            for key in _differing(experiment, books.history):
+        yield from label_differences(records, run_labels(self._client, self._experiment), cut_short)
+        if records.history.open_entry is None:
+            for key in _differing(experiment, records.history):
                 text = f"MLflow shows another tag {key} of the experiment than the journal gives; {REPAIR}"
                 yield Difference(text, is_repairable=True)
 

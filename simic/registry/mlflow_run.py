@@ -24,8 +24,8 @@ from simic.contracts.receipts import (
 )
 from simic.registry.headline import Table, headline_metrics, tables
 from simic.registry.mlflow_store import display_only
-from simic.registry.standing import STANDING_TAG, judged_standing, version_description
 from simic.registry.version_numbers import Lineage
+from simic.registry.version_status import STATUS_TAG, judged_status, version_description
 from simic.runtime.telemetry import read_metrics
 from simic.trust.canonical import digest_of
 
@@ -143,7 +143,7 @@ def label_run(client: MlflowClient, run_id: str, label: RunLabel) -> None:
     with display_only(f"the name {label.name!r} of run {run_id} was", restore_run_hint(run_id)):
         client.update_run(run_id, name=label.name)
         if label.standing is not None:
-            client.set_tag(run_id, STANDING_TAG, label.standing)
+            client.set_tag(run_id, STATUS_TAG, label.standing)
 
 
 def restore_run_hint(run_id: str) -> str:
@@ -162,7 +162,7 @@ def run_labels(client: MlflowClient, experiment: str) -> dict[str, RunLabel]:
         for run in page:
             tags = run.data.tags
             is_deleted = run.info.lifecycle_stage == LifecycleStage.DELETED
-            found[str(run.info.run_id)] = RunLabel(tags.get(_RUN_NAME_TAG, ""), tags.get(STANDING_TAG), is_deleted)
+            found[str(run.info.run_id)] = RunLabel(tags.get(_RUN_NAME_TAG, ""), tags.get(STATUS_TAG), is_deleted)
         token = page.token or None
     return found
 
@@ -178,7 +178,7 @@ def version_tags(evidence: CandidateRecord) -> dict[str, str]:
         "seed": str(training.seed),
         "start_digest": training.start_digest or "none",
         "recorded_at": evidence.gate.finished_at.isoformat(),
-        STANDING_TAG: judged_standing(evidence.gate.accepted).value,
+        STATUS_TAG: judged_status(evidence.gate.accepted).value,
         **judgement_tags(evidence.validation, evidence.gate),
     }
 

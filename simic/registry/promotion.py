@@ -20,8 +20,8 @@ from simic.ledgers import POLICIES_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.policies import extend_list, read_history
 from simic.ledgers.promotions import History, Phase, PromotionEntry, PromotionJournal
-from simic.registry.books import read_books
 from simic.registry.labels import Labels
+from simic.registry.ledger_records import read_ledger_records
 from simic.registry.models import Models
 from simic.runtime.files import scratch_dir
 from simic.runtime.settings import Home
@@ -86,7 +86,7 @@ class Promotions:
         moved = [number for number in (entry.source, entry.target) if number is not None]
         shown = self._models.look_at(*moved)
         versions = {number: version for number, version in shown.versions.items() if number in moved}
-        self._labels.show(read_books(self._home, history), shown._replace(versions=versions))
+        self._labels.show(read_ledger_records(self._home, history), shown._replace(versions=versions))
 
     def _finish(self, entry: PromotionEntry) -> None:
         """Verify the champion through the alias, as its users do; put the former one back if that fails."""

@@ -12,9 +12,9 @@ from simic.contracts.names import CANDIDATE, REFERENCE_PREFIX
 from simic.contracts.receipts import GateDecision, PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER
 from simic.ledgers.ledger import Ledger
-from simic.registry.agreement import SHOWN_TAGS, check_listed, registered_as
-from simic.registry.books import Books
+from simic.registry.differences import SHOWN_TAGS, check_listed, registered_as
 from simic.registry.labels import Labels
+from simic.registry.ledger_records import LedgerRecords
 from simic.registry.mlflow_run import (
     CandidateRecord,
     RunLabel,
@@ -26,9 +26,9 @@ from simic.registry.mlflow_run import (
     version_tags,
 )
 from simic.registry.promotion import OnStep
-from simic.registry.standing import judged_standing, run_name, version_description
-from simic.registry.state import RegistryState
+from simic.registry.reader import RegistryReader
 from simic.registry.version_numbers import Lineage, highest, next_number, told_lineage
+from simic.registry.version_status import judged_status, run_name, version_description
 from simic.trust.keys import Signer
 from simic.trust.sealed_receipts import seal_receipt
 
@@ -47,49 +47,51 @@ class Recorder:
         self,
         client: MlflowClient,
         experiment: str,
-        state: RegistryState,
+        reader: RegistryReader,
         labels: Labels,
         signer: Callable[[], Signer],
         on_step: OnStep,
     ) -> None:
-        self._client, self._experiment, self._state, self._labels = client, experiment, state, labels
-        self._models, self._signer, self._on_step = state.models, signer, on_step
-        self._gates = Ledger(state.home.ledger / GATES_LEDGER)
-        self._candidates = Ledger(state.home.ledger / CANDIDATES_LEDGER)
+        self._client, self._experiment, self._reader, self._labels = client, experiment, reader, labels
+        self._models, self._signer, self._on_step = reader.models, signer, on_step
+        self._gates = Ledger(reader.home.ledger / GATES_LEDGER)
+        self._candidates = Ledger(reader.home.ledger / CANDIDATES_LEDGER)
 
     def record(self, candidate: CandidateRecord) -> PolicyVersion:
         """Log the run, register the version, point the alias ``candidate`` at it, and list decision and version."""
         digest, policy = candidate.training.digest, Path(candidate.training.path)
-        books = self._state.books()
-        check_listed(books, self._models.look(), digest, version_tags(candidate))
-        self._labels.show_experiment(books.history)
+        records = self._reader.records()
+        check_listed(records, self._models.look(), digest, version_tags(candidate))
+        self._labels.show_experiment(records.history)
         run_id = ensure_run(self._client, self._experiment, candidate)
         log_run(self._client, run_id, candidate)
         self._on_step("logged")
         model_id = self._models.logged_model(self._experiment, run_id, policy, digest)
         self._on_step("stored")
         log_scores(self._client, run_id, model_id, candidate)
-        number, given = self._register(candidate, books, run_id, model_id)
+        number, given = self._register(candidate, records, run_id, model_id)
         self._on_step("registered")
         self._models.set_alias(CANDIDATE, number)
         receipt = self._receipt(number, given, candidate)
         self._list(run_id, candidate.gate, receipt)
         return receipt
 
-    def _register(self, candidate: CandidateRecord, books: Books, run_id: str, model_id: str) -> tuple[int, str]:
+    def _register(
+        self, candidate: CandidateRecord, records: LedgerRecords, run_id: str, model_id: str
+    ) -> tuple[int, str]:
         """Return number and semantic version of a candidate, which then shows this judgement.
 
         A version that was champion keeps its tags, its description and the name of its run. One that a killed process
         left unlisted gets all of them again.
         """
         digest, gate = candidate.training.digest, candidate.gate
-        version = registered_as(digest, books, self._models.look_at(digest=digest), run_id)
-        promotion = None if version is None else books.history.promotion_of(version.number)
+        version = registered_as(digest, records, self._models.look_at(digest=digest), run_id)
+        promotion = None if version is None else records.history.promotion_of(version.number)
         if version is not None and promotion is not None:
             return version.number, promotion.version.semantic_version
-        listed = None if version is None else books.candidates.get(version.number)
+        listed = None if version is None else records.candidates.get(version.number)
         if listed is None:
-            given = self._next_number(books, lineage_of(Path(candidate.training.path)))
+            given = self._next_number(records, lineage_of(Path(candidate.training.path)))
         else:
             given = listed.semantic_version
         facts = {**version_tags(candidate), "semantic_version": given}
@@ -102,17 +104,17 @@ class Recorder:
         self._models.describe(
             number, version_description(candidate.training, candidate.validation, gate, candidate.snapshot)
         )
-        standing = judged_standing(gate.accepted)
-        label_run(self._client, run_id, RunLabel(run_name(given, digest, standing), standing.value))
+        status = judged_status(gate.accepted)
+        label_run(self._client, run_id, RunLabel(run_name(given, digest, status), status.value))
         return number, given
 
-    def _next_number(self, books: Books, lineage: Lineage) -> str:
+    def _next_number(self, records: LedgerRecords, lineage: Lineage) -> str:
         """Return the semantic version of a policy that is recorded now."""
-        previous = highest(books)
-        before = None if previous is None else told_lineage(books, previous.number)
+        previous = highest(records)
+        before = None if previous is None else told_lineage(records, previous.number)
         if previous is not None and before is None:
             try:
-                before = self._state.stored_lineage(previous.number, previous.digest)
+                before = self._reader.stored_lineage(previous.number, previous.digest)
             except IntegrityError as error:
                 _LOG.warning("nothing proves the lineage of version %d: %s", previous.number, error)
         return next_number(previous, before, lineage)
@@ -120,7 +122,7 @@ class Recorder:
     def _receipt(self, number: int, given: str, candidate: CandidateRecord) -> PolicyVersion:
         """Return the receipt of recording; of a version that was champion, with the decision that accepted it."""
         registered = self._models.look_at(number).version(number)
-        promotion = self._state.books().history.promotion_of(number)
+        promotion = self._reader.records().history.promotion_of(number)
         training, moment = candidate.training, candidate.gate.finished_at
         return PolicyVersion(
             code_version=training.code_version,

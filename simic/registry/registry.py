@@ -13,16 +13,16 @@ from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationRepo
 from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.policies import check_entry, read_history
 from simic.ledgers.promotions import PromotionEntry
-from simic.registry.agreement import Difference, journal_cut, registered_as
-from simic.registry.audit import Audit
+from simic.registry.differences import Difference, journal_cut, registered_as
+from simic.registry.doctor import RegistryDoctor
+from simic.registry.journal_entries import check_gate, promotion_entry, rollback_entry
 from simic.registry.labels import Labels
 from simic.registry.mlflow_run import CandidateRecord, restore_run_hint
 from simic.registry.mlflow_store import display_only, initialise, open_client, store_errors
 from simic.registry.models import Models, Shown
-from simic.registry.moves import check_gate, promotion_entry, rollback_entry
 from simic.registry.promotion import OnStep, Promotions
+from simic.registry.reader import RegistryReader
 from simic.registry.recording import Recorder
-from simic.registry.state import RegistryState
 from simic.runtime.clock import Clock
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
@@ -69,10 +69,10 @@ class Registry:
             client = open_client(home.tracking_uri)
         self._models = Models(client, home.tracking_uri)
         labels = Labels(client, experiment, self._models)
-        self._state = RegistryState(home, keyring, self._models)
+        self._reader = RegistryReader(home, keyring, self._models)
         self._promotions = Promotions(home, self._models, labels, keyring, signer, on_step)
-        self._recorder = Recorder(client, experiment, self._state, labels, signer, on_step)
-        self._audit = Audit(self._state, labels)
+        self._recorder = Recorder(client, experiment, self._reader, labels, signer, on_step)
+        self._doctor = RegistryDoctor(self._reader, labels)
         self._settle()
 
     def record(self, candidate: CandidateRecord) -> PolicyVersion:
@@ -115,20 +115,20 @@ class Registry:
             GateRejectedError: The decision does not allow the promotion.
         """
         with self._writing("promoting a policy"):
-            books, shown = self._state.agreed(digest=version.digest)
-            champion = books.history.champion
-            target = registered_as(version.digest, books, shown)
+            records, shown = self._reader.agreed(digest=version.digest)
+            champion = records.history.champion
+            target = registered_as(version.digest, records, shown)
             if target is None:
                 raise ConfigError(f"policy {version.digest} is not on record; record it first")
             if champion is not None and champion.digest == version.digest:
-                return self._state.version(champion.target, books, shown)
+                return self._reader.version(champion.target, records, shown)
             check_gate(gate, version.digest, champion)
-            recorded = self._state.version(target.number, books, shown)
-            lineage = self._state.stored_lineage(recorded.number, recorded.digest)
-            entry = promotion_entry(recorded, report, gate, lineage, books.history, self._clock())
+            recorded = self._reader.version(target.number, records, shown)
+            lineage = self._reader.stored_lineage(recorded.number, recorded.digest)
+            entry = promotion_entry(recorded, report, gate, lineage, records.history, self._clock())
             check_entry(self._home, entry)
             self._promotions.move(entry)
-            return self._state.version(entry.target, *self._state.agreed())
+            return self._reader.version(entry.target, *self._reader.agreed())
 
     def rollback(self, reason: str) -> PolicyVersion:
         """Make the champion before the present one champion again; ``reason`` is kept on the version that lost.
@@ -152,7 +152,7 @@ class Registry:
             check_entry(self._home, former)
             entry = rollback_entry(champion, former, history, reason, self._clock())
             self._promotions.move(entry)
-            return self._state.version(entry.target, self._state.books(), self._models.look_at(entry.target))
+            return self._reader.version(entry.target, self._reader.records(), self._models.look_at(entry.target))
 
     def champion(self) -> PolicyVersion | None:
         """Return the present champion, if there is one; its files are not read.
@@ -161,31 +161,31 @@ class Registry:
             IntegrityError: PromotionJournal, ledgers and MLflow differ about the champion.
         """
         with store_errors("reading the registry"):
-            books, shown = self._state.agreed()
-            champion = books.history.champion
-            return None if champion is None else self._state.version(champion.target, books, shown)
+            records, shown = self._reader.agreed()
+            champion = records.history.champion
+            return None if champion is None else self._reader.version(champion.target, records, shown)
 
     @contextmanager
-    def certified(self, told: Collection[str] = ()) -> Iterator[PromotionEntry]:
+    def certified(self, update_digests: Collection[str] = ()) -> Iterator[PromotionEntry]:
         """Yield the move that made the present champion, every byte verified; nothing moves until the block ends.
 
         Args:
-            told: Digests that signed updates name; the journal must know the promotion of each.
+            update_digests: Digests that signed updates name; the journal must know the promotion of each.
 
         Raises:
             ConfigError: There is no champion.
             IntegrityError: As ``champion`` and ``load`` raise it, or the journal lost lines.
         """
         with self._writing("reading the champion"):
-            if cut := journal_cut(self._state.books(), Shown({}, {}), told):
+            if cut := journal_cut(self._reader.records(), Shown({}, {}), update_digests):
                 raise IntegrityError(cut)  # before MLflow is compared: a repair would follow the shortened journal
-            books, shown = self._state.agreed()
-            if cut := journal_cut(books, shown, told):
+            records, shown = self._reader.agreed()
+            if cut := journal_cut(records, shown, update_digests):
                 raise IntegrityError(cut)
-            champion = books.history.champion
+            champion = records.history.champion
             if champion is None:
                 raise ConfigError("there is no champion to publish: `simic run` or `simic promote` makes one")
-            self._state.fetch(champion.version, is_champion=True, into=None)
+            self._reader.fetch(champion.version, is_champion=True, into=None)
             yield champion
 
     def find(self, reference: str) -> PolicyVersion:
@@ -198,59 +198,59 @@ class Registry:
         with store_errors(f"resolving {reference}"):
             name = self._models.parse(reference)
             if name == CHAMPION:
-                books, shown = self._state.agreed()
-                champion = books.history.champion
+                records, shown = self._reader.agreed()
+                champion = records.history.champion
                 number = None if champion is None else champion.target
             else:
-                books = self._state.books()
+                records = self._reader.records()
                 number = self._models.alias(name) if isinstance(name, str) else name
                 shown = self._models.look_at() if number is None else self._models.look_at(number)
             if number is None or (isinstance(name, int) and number not in shown.versions):
                 raise ConfigError(_unknown(reference, name, self._models.look()))
-            return self._state.version(number, books, shown)
+            return self._reader.version(number, records, shown)
 
     def load(self, reference: str, into: Path) -> Path:
         """Fetch the sealed policy behind a reference to ``into``; digest and signature are verified every time."""
         version = self.find(reference)
         with store_errors(f"loading {reference}"):
-            self._state.fetch(version, is_champion=CHAMPION in version.aliases, into=into)
+            self._reader.fetch(version, is_champion=CHAMPION in version.aliases, into=into)
         return into
 
     def summary(self, version: PolicyVersion) -> ValidationSummary:
         """Return the numbers of the promotion of a version; raises ConfigError if it was never promoted."""
-        promotion = self._state.books().history.promotion_of(version.number)
+        promotion = self._reader.records().history.promotion_of(version.number)
         if promotion is None:
             raise ConfigError(f"{version.name} version {version.number} was never promoted")
         return promotion.validation
 
-    def differences(self, told: Collection[str] = ()) -> list[Difference]:
+    def differences(self, update_digests: Collection[str] = ()) -> list[Difference]:
         """Return every alias, tag, run name and text in MLflow that differs from the ledgers; changes nothing.
 
-        ``told`` are the digests that signed updates name.
+        ``update_digests`` are the digests that signed updates name.
         """
         with store_errors("examining the registry"):
-            return self._audit.differences(told)
+            return self._doctor.differences(update_digests)
 
     def damaged_versions(self) -> list[tuple[PolicyVersion, str]]:
         """Return every version whose stored bytes are not what was sealed, with the problem; reads every byte."""
         with store_errors("examining the registry"):
-            return self._audit.damaged_versions()
+            return self._doctor.damaged_versions()
 
     def count(self) -> int:
         """Return the number of versions."""
         with store_errors("examining the registry"):
             return len(self._models.look().versions)
 
-    def repair(self, told: Collection[str] = ()) -> None:
+    def repair(self, update_digests: Collection[str] = ()) -> None:
         """Write aliases, tags, run names and texts in MLflow as the ledgers say.
 
-        ``told`` are the digests that signed updates name.
+        ``update_digests`` are the digests that signed updates name.
 
         Raises:
             IntegrityError: The champion's files are damaged, or the journal lost lines. Nothing was changed.
         """
         with self._writing("repairing the registry"):
-            self._audit.repair(told)
+            self._doctor.repair(update_digests)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
@@ -274,10 +274,10 @@ class Registry:
 def _check_database(home: Home) -> None:
     """Raise IntegrityError if ledgers name policies and the database is gone: a new one would lack them."""
     database = home.mlruns / "mlflow.db"
-    told = [home.ledger / name for name in (CANDIDATES_LEDGER, PROMOTIONS_LEDGER) if (home.ledger / name).exists()]
-    if told and not database.exists():
+    listing = [home.ledger / name for name in (CANDIDATES_LEDGER, PROMOTIONS_LEDGER) if (home.ledger / name).exists()]
+    if listing and not database.exists():
         raise IntegrityError(
-            f"{told[0]} tells of registered policies, but there is no {database}; restore it from a backup"
+            f"{listing[0]} lists registered policies, but {database} is missing; restore it from a backup"
         )
 
 

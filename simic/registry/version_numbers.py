@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from simic.contracts.receipts import PolicyVersion
-from simic.registry.books import Books
+from simic.registry.ledger_records import LedgerRecords
 
 __all__ = [
     "FIRST_VERSION",
@@ -48,9 +48,9 @@ def next_version(previous: str | None, before: Lineage | None, after: Lineage) -
     return f"{major}.{minor}.{patch + 1}"
 
 
-def highest(books: Books) -> PolicyVersion | None:
+def highest(records: LedgerRecords) -> PolicyVersion | None:
     """The version with the highest number that was ever given."""
-    given = [*books.candidates.values(), *(entry.version for entry in books.history.done)]
+    given = [*records.candidates.values(), *(entry.version for entry in records.history.done)]
     return max(given, key=lambda version: parse(version.semantic_version), default=None)
 
 
@@ -59,9 +59,9 @@ def lineage_tags(lineage: Lineage) -> dict[str, str]:
     return {"contract": str(lineage.contract), "architecture": lineage.architecture}
 
 
-def told_lineage(books: Books, number: int) -> Lineage | None:
+def told_lineage(records: LedgerRecords, number: int) -> Lineage | None:
     """The lineage of a version that was promoted, as the journal signed it."""
-    promotion = books.history.promotion_of(number)
+    promotion = records.history.promotion_of(number)
     if promotion is None or not {"contract", "architecture"} <= promotion.tags.keys():
         return None
     return Lineage(int(promotion.tags["contract"]), promotion.tags["architecture"])

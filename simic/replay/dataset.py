@@ -24,7 +24,7 @@ from simic.replay.decode import join
 from simic.replay.graph_table import GraphTable
 from simic.replay.mapped import MappedColumns, Pages, map_snapshot
 from simic.replay.rows import Sequences, episode_batch_of, read_first, read_split
-from simic.snapshots.format import read_manifest
+from simic.snapshots.manifest import read_manifest
 
 __all__ = ["GraphDataset", "Steps"]
 

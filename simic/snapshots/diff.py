@@ -15,7 +15,7 @@ from simic.contracts.errors import IntegrityError, TransientError
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.snapshots import Change, EpisodeCounts, GroupDifference, RowCounts, SnapshotDifference
 from simic.lake.duck import connect, exactly
-from simic.snapshots.format import SETTINGS_NAME, read_manifest
+from simic.snapshots.manifest import SETTINGS_NAME, read_manifest
 
 __all__ = ["compare"]
 

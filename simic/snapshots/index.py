@@ -13,7 +13,7 @@ from simic.contracts.snapshots import PolicyStatus, SnapshotList, SnapshotSummar
 from simic.ledgers.pins import pinned
 from simic.ledgers.policies import ancestors, candidate_versions, champion_versions, gate_decisions, trainings
 from simic.runtime.settings import Home
-from simic.snapshots.format import MANIFEST_NAME, Verify, identity_problems, read_manifest
+from simic.snapshots.manifest import MANIFEST_NAME, Verify, identity_problems, read_manifest
 from simic.snapshots.parts import is_linked_part
 
 __all__ = ["find_folder", "folders", "list_snapshots", "policy_statuses", "uses", "without_training_receipt"]

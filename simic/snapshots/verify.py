@@ -11,7 +11,7 @@ from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.snapshots import SnapshotCheck
 from simic.lake.duck import connect, exactly
-from simic.snapshots.format import (
+from simic.snapshots.manifest import (
     MANIFEST_NAME,
     SETTINGS_NAME,
     Verify,

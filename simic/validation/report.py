@@ -23,8 +23,8 @@ from simic.trust.keys import Keyring
 from simic.trust.seal import verify
 from simic.validation.baselines.plan_book import PLAN_CONTROLLERS, REQUIRES_PLAN_BOOK, book_of, spec_without_book
 from simic.validation.episodes import Episodes, TrialJob, episode_record, make_controller, score, steps_of
-from simic.validation.gate import DETERMINISM
 from simic.validation.plots import learning_curves, paired_differences
+from simic.validation.promotion_gate import DETERMINISM
 from simic.validation.table import families_in_order
 from simic.validation.timeline import action_timeline
 from simic.validation.trials import paired_estimate, run_trials, trial_seed

@@ -17,7 +17,7 @@ from simic.bus.spool.bus import SpoolBus
 from simic.bus.spool.lines import read_lines
 from simic.catalogue.query import query
 from simic.runtime.settings import Home
-from simic.snapshots.format import read_manifest
+from simic.snapshots.manifest import read_manifest
 
 PUTS, CURATIONS = 20, 10
 LONG = 1024 * 1024

@@ -22,7 +22,7 @@ from simic.registry.registry import Registry
 from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
 from simic.trust.seal import seal
-from simic.validation.gate import decide
+from simic.validation.promotion_gate import decide
 from simic.validation.report import COMPARISON_CONTROLLERS, episodes_planned, held_out_count, held_out_hosts, validate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

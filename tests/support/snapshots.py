@@ -17,7 +17,7 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import FileDigest, SnapshotManifest
 from simic.contracts.splits import Split, split_of
 from simic.numerics.rewards import basic_rewards
-from simic.snapshots.format import Verify, describe_files, read_manifest, snapshot_digest
+from simic.snapshots.manifest import Verify, describe_files, read_manifest, snapshot_digest
 from simic.snapshots.parts import read_rows
 
 __all__ = ["PART", "reseal", "rows_of", "told_rows", "write_snapshot"]

@@ -35,7 +35,7 @@ def test_a_run_above_the_floors_passes() -> None:
         (report(), Figures(97.0, 90.3), "branches: 90.00 % are covered, expected the recorded 90.30 %"),
         *(
             (report(missing={path: [4, 7]}), None, f"{path}: every line must be covered, lines 4, 7 are not")
-            for path in ("simic/contracts/ids.py", "simic/numerics/gae.py", "simic/validation/gate.py")
+            for path in ("simic/contracts/ids.py", "simic/numerics/gae.py", "simic/validation/promotion_gate.py")
         ),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simic.contracts.controllers import Plan
 from simic.controllers.plans import load_plans, one_set
 from simic.controllers.protocol import ControllerContext
-from simic.controllers.schedule import ScheduleController
+from simic.controllers.schedule_controller import ScheduleController
 
 __all__ = ["NAME", "SUMMARY", "make"]
 

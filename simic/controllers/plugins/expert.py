@@ -20,7 +20,7 @@ from simic.contracts.errors import ContractError
 from simic.controllers.plans import family_plans
 from simic.controllers.protocol import ControllerContext
 from simic.controllers.sampling import deterministic
-from simic.controllers.schedule import PlannedStep, compile_seed
+from simic.controllers.schedule_controller import PlannedStep, compile_seed
 
 __all__ = ["NAME", "SUMMARY", "ExpertController", "make"]
 

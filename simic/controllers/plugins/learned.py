@@ -27,7 +27,7 @@ def make(context: ControllerContext) -> Controller:
     if context.verify is None:
         raise ConfigError("controller 'learned' needs a verifier: no policy is loaded before its seal was checked")
     # Only this controller needs torch, and help must list it without torch.
-    from simic.controllers.learned import LearnedController
+    from simic.controllers.learned_controller import LearnedController
     from simic.controllers.policy_files import load_policy
 
     path = Path(spec.policy_path)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from simic.controllers.plans import family_plans
 from simic.controllers.protocol import ControllerContext
-from simic.controllers.schedule import ScheduleController
+from simic.controllers.schedule_controller import ScheduleController
 
 __all__ = ["NAME", "SUMMARY", "make"]
 

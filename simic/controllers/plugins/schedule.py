@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simic.contracts.errors import ConfigError
 from simic.controllers.protocol import ControllerContext
-from simic.controllers.schedule import ScheduleController
+from simic.controllers.schedule_controller import ScheduleController
 
 __all__ = ["NAME", "SUMMARY", "make"]
 

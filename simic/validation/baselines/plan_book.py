@@ -45,7 +45,7 @@ _DEPENDS_ON = (
     "contracts/lifecycle.py",
     "numerics/rewards.py",
     "controllers/plugins/heuristic.py",
-    "controllers/schedule.py",
+    "controllers/schedule_controller.py",
 )
 
 

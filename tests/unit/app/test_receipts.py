@@ -14,7 +14,7 @@ from simic.contracts.receipts import GateDecision, TrialReport
 from simic.runtime.clock import Clock
 from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
-from simic.validation.gate import rejection_message
+from simic.validation.promotion_gate import rejection_message
 
 
 def store_at(place: Path, clock: Clock) -> ReceiptStore:

@@ -15,7 +15,7 @@ from simic.contracts.splits import Split
 from simic.contracts.state import SeedState
 from simic.controllers.factory import make
 from simic.controllers.plugins.expert import ExpertController
-from simic.controllers.schedule import ScheduleController
+from simic.controllers.schedule_controller import ScheduleController
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import draw_keys, identify
 from simic.hosts.rollout import rollout

@@ -26,7 +26,7 @@ from simic.curation.statements import (
     substitute_parameters,
 )
 from simic.runtime.settings import Home
-from simic.snapshots.format import read_manifest
+from simic.snapshots.manifest import read_manifest
 from simic.snapshots.schema import STEP_COLUMNS
 from simic.trust.canonical import digest_of
 

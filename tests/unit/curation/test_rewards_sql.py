@@ -18,7 +18,7 @@ from simic.contracts.errors import ContractError
 from simic.contracts.field_report import FieldReport
 from simic.numerics.rewards import basic_rewards
 from simic.runtime.settings import Home
-from simic.snapshots.format import Verify, read_manifest
+from simic.snapshots.manifest import Verify, read_manifest
 from simic.snapshots.schema import STEP_COLUMNS
 
 REWARD = {"accuracy_scale": 80.0, "rent": 2.5, "rent_parameters": 1111, "governor_penalty": 7.0}

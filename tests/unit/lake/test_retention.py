@@ -16,7 +16,7 @@ from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError
 from simic.lake.lake import open_lake, write_ids
 from simic.runtime.settings import Home
-from simic.snapshots.format import read_manifest
+from simic.snapshots.manifest import read_manifest
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from support.judged_candidates import SIGNER, estimate, evidence_of, judged, ticking, trials
 
 from simic.contracts.receipts import PolicyVersion
-from simic.registry.agreement import SHOWN_TAGS
+from simic.registry.differences import SHOWN_TAGS
 from simic.registry.experiment_page import RUNS_VIEW_TAG, runs_page
 from simic.registry.headline import HEADLINES
 from simic.registry.mlflow_run import CandidateRecord

@@ -19,7 +19,7 @@ from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.snapshots import Change, SnapshotDifference
 from simic.runtime.settings import Home
 from simic.snapshots.diff import compare
-from simic.snapshots.format import describe_files, snapshot_digest
+from simic.snapshots.manifest import describe_files, snapshot_digest
 
 KINDS = ("only_a", "only_b", "changed", "same")
 

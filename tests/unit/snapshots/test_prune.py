@@ -18,7 +18,7 @@ from simic.contracts.snapshots import PolicyStatus, SnapshotSummary, SnapshotUse
 from simic.ledgers.pins import set_pin
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
-from simic.snapshots.format import read_manifest
+from simic.snapshots.manifest import read_manifest
 from simic.snapshots.prune import _reasons, prune
 
 

@@ -15,7 +15,7 @@ from support.snapshots import reseal
 from simic.contracts.errors import IntegrityError
 from simic.contracts.snapshots import SnapshotCheck
 from simic.runtime.settings import Home
-from simic.snapshots.format import Verify, read_manifest
+from simic.snapshots.manifest import Verify, read_manifest
 from simic.snapshots.verify import check_snapshot, files_of
 
 

@@ -1,4 +1,4 @@
-"""The learned controller: encode, one forward pass, then a greedy or a sampled action."""
+"""Controller that acts with a policy: encode, one forward pass, then a greedy or a sampled action."""
 
 from __future__ import annotations
 

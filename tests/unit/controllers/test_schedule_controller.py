@@ -20,7 +20,7 @@ from simic.controllers import plans
 from simic.controllers.factory import make
 from simic.controllers.plans import load_plans, plan_path
 from simic.controllers.plugins.heuristic import HeuristicController
-from simic.controllers.schedule import ScheduleController
+from simic.controllers.schedule_controller import ScheduleController
 
 UNIFORMS = np.zeros((1, 7))
 

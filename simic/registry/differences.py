@@ -1,4 +1,4 @@
-"""Compare what MLflow shows with what the ledgers say. Pure functions; each difference names both sides.
+"""Differences between MLflow and the ledgers. Pure functions; each difference names both sides.
 
 The journal of promotions decides who is champion and by which decision; the ledger of candidates says what was
 recorded. Aliases, tags, names of runs and the description of the experiment are derived from them, for people.
@@ -13,10 +13,10 @@ from simic.contracts.errors import IntegrityError
 from simic.contracts.names import CANDIDATE, CHAMPION, MODEL_NAME
 from simic.ledgers import POLICIES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.promotions import History, Operation, PromotionEntry
-from simic.registry.books import Books, unlisted_message
+from simic.registry.ledger_records import LedgerRecords, unlisted_message
 from simic.registry.mlflow_run import RunLabel, restore_run_hint
 from simic.registry.models import Registered, Shown
-from simic.registry.standing import STANDING_TAG, run_name, standing_of
+from simic.registry.version_status import STATUS_TAG, run_name, status_of
 
 __all__ = [
     "REPAIR",
@@ -37,12 +37,13 @@ __all__ = [
 ]
 
 REPAIR = "`simic doctor --repair` puts back what the journal says"
-_MOVES = ("promoted_at", "previous", "rolled_back_at", "rolled_back_because")
-"""Facts about moves of the champion."""
+_MOVE_TAGS = ("promoted_at", "previous", "rolled_back_at", "rolled_back_because")
+"""Tags that record promotions and rollbacks of a version."""
 SHOWN_TAGS = (
-    STANDING_TAG, "semantic_version", "digest", "gate", "gate_digest", "snapshot", "promoted_at", "rolled_back_because",
+    STATUS_TAG, "semantic_version", "digest", "gate", "gate_digest", "snapshot", "promoted_at", "rolled_back_because",
 )  # fmt: skip
-"""Facts that every version shows as tags. A tag with the name of another fact is by other hands; it is verified too."""
+"""Tags that every version has. A tag with another name was added by somebody else; if the ledgers know it, it is
+verified too."""
 _PAST = {Operation.PROMOTE: "promoted", Operation.ROLLBACK: "rolled back to"}
 
 
@@ -50,30 +51,30 @@ class Difference(NamedTuple):
     """One finding of the doctor."""
 
     text: str
-    """Both sides, and the verb that mends it."""
+    """Both sides, and the command that repairs the difference."""
     is_repairable: bool
-    """Whether what MLflow shows can be put back without losing anything."""
+    """Whether MLflow can be set from the ledgers without losing anything."""
     lets_repair_go_on: bool = False
-    """Whether the repair of others goes on although this one stays: it is display only, such as a deleted run."""
+    """Whether other differences are repaired although this one stays; true for display only, such as a deleted run."""
 
 
-def wanted_tags(books: Books, version: Registered) -> dict[str, str | None]:
-    """Return what the tags of a version should be, as far as the ledgers know; None where there should be none.
+def wanted_tags(records: LedgerRecords, version: Registered) -> dict[str, str | None]:
+    """Return the expected tags of a version according to the ledgers; None for a tag that must be absent.
 
-    These are ``SHOWN_TAGS``, and every tag of the version with the name of another fact that the ledgers know.
+    These are ``SHOWN_TAGS`` and every other tag of the version whose value the ledgers know.
     """
-    known = _facts(books, version.number)
+    known = _facts(records, version.number)
     return {key: value for key, value in known.items() if key in SHOWN_TAGS or key in version.tags}
 
 
-def _facts(books: Books, number: int) -> dict[str, str | None]:
-    """Return all that the ledgers know of a version, by the name of its tag."""
-    moves = _moves(books.history, number)
-    if (standing := standing_of(books, number)) is not None:
-        moves[STANDING_TAG] = standing.value
-    if (promotion := books.history.promotion_of(number)) is not None:
+def _facts(records: LedgerRecords, number: int) -> dict[str, str | None]:
+    """Return everything that the ledgers know of a version, by name of the tag."""
+    moves = _move_tags(records.history, number)
+    if (status := status_of(records, number)) is not None:
+        moves[STATUS_TAG] = status.value
+    if (promotion := records.history.promotion_of(number)) is not None:
         return {**promotion.tags, **moves}
-    if (recorded := books.candidates.get(number)) is None:
+    if (recorded := records.candidates.get(number)) is None:
         return moves
     found = {
         "digest": recorded.digest,
@@ -84,28 +85,28 @@ def _facts(books: Books, number: int) -> dict[str, str | None]:
         "seed": str(recorded.seed),
         "gate_digest": recorded.gate_digest,
     }
-    if recorded.gate_digest in books.accepted:
-        found["gate"] = "accepted" if books.accepted[recorded.gate_digest] else "rejected"
+    if recorded.gate_digest in records.accepted:
+        found["gate"] = "accepted" if records.accepted[recorded.gate_digest] else "rejected"
     return {**found, **moves}
 
 
 def differing_tags(version: Registered, wanted: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the part of ``wanted`` that a version does not show."""
+    """Return the wanted tags that the version lacks or shows with another value."""
     return {key: value for key, value in wanted.items() if version.tags.get(key) != value}
 
 
-def tag_differences(books: Books, version: Registered) -> Iterator[str]:
-    """Yield each tag of a version that is not what the ledgers say; nothing while the version is being moved."""
-    begun = books.history.open_entry
+def tag_differences(records: LedgerRecords, version: Registered) -> Iterator[str]:
+    """Yield each tag of a version that differs from the ledgers; none while the version is being moved."""
+    begun = records.history.open_entry
     if begun is not None and version.number in (begun.target, begun.source):
         return
-    for key, value in differing_tags(version, wanted_tags(books, version)).items():
+    for key, value in differing_tags(version, wanted_tags(records, version)).items():
         shown, expected = (repr(side) if side is not None else "none" for side in (version.tags.get(key), value))
         yield (
             f"MLflow shows the tag {key} of {MODEL_NAME} version {version.number} as {shown}, the ledger says "
             f"{expected}; {REPAIR}"
         )
-    recorded = books.candidates.get(version.number)
+    recorded = records.candidates.get(version.number)
     if recorded is not None and recorded.mlflow_run_id != version.run_id:
         yield (
             f"MLflow shows {MODEL_NAME} version {version.number} in run {version.run_id}, the ledger of candidates in "
@@ -113,35 +114,35 @@ def tag_differences(books: Books, version: Registered) -> Iterator[str]:
         )
 
 
-def wanted_labels(books: Books) -> dict[str, RunLabel]:
-    """Return name and standing of the run of every listed version, by id of the run."""
+def wanted_labels(records: LedgerRecords) -> dict[str, RunLabel]:
+    """Return the expected name and status of the run of every listed version, by run id."""
     found: dict[str, RunLabel] = {}
-    for number, recorded in books.candidates.items():
-        if (standing := standing_of(books, number)) is not None:
-            name = run_name(recorded.semantic_version, recorded.digest, standing)
-            found[recorded.mlflow_run_id] = RunLabel(name, standing.value)
+    for number, recorded in records.candidates.items():
+        if (status := status_of(records, number)) is not None:
+            name = run_name(recorded.semantic_version, recorded.digest, status)
+            found[recorded.mlflow_run_id] = RunLabel(name, status.value)
     return found
 
 
 def label_differences(
-    books: Books, labels: Mapping[str, RunLabel], cut_short: Collection[str] = ()
+    records: LedgerRecords, labels: Mapping[str, RunLabel], cut_short: Collection[str] = ()
 ) -> Iterator[Difference]:
-    """Yield each run that is deleted or missing, or whose name or standing is not what the ledgers say.
+    """Yield each run that is deleted or missing, or whose name or status differs from the ledgers.
 
     Names of the two runs of a move in progress are left out, and so are deleted runs that no ledger lists.
 
     Args:
-        books: The ledgers.
+        records: The ledgers.
         labels: Every run of the experiment, deleted ones too.
         cut_short: Runs of versions whose recording was cut short; they are not listed yet.
     """
-    for number, recorded in books.candidates.items():
+    for number, recorded in records.candidates.items():
         if (text := _lost_run(number, recorded.mlflow_run_id, labels)) is not None:
             yield Difference(text, is_repairable=False, lets_repair_go_on=True)
-    begun = books.history.open_entry
+    begun = records.history.open_entry
     moving = set() if begun is None else {begun.target, begun.source}
-    wanted = wanted_labels(books)
-    left_out = {recorded.mlflow_run_id for number, recorded in books.candidates.items() if number in moving}
+    wanted = wanted_labels(records)
+    left_out = {recorded.mlflow_run_id for number, recorded in records.candidates.items() if number in moving}
     for run_id, label in labels.items():
         expected = wanted.get(run_id)
         if run_id in left_out or label.is_deleted or label == expected:
@@ -150,7 +151,7 @@ def label_differences(
             continue
         if expected is None:
             text = f"MLflow shows run {run_id} as {_label(label)}, but the ledger of candidates does not list that run"
-            text = f"{text}; delete the run in MLflow, or its tag {STANDING_TAG}"
+            text = f"{text}; delete the run in MLflow, or its tag {STATUS_TAG}"
             yield Difference(text, is_repairable=False, lets_repair_go_on=True)
         else:
             text = f"MLflow shows run {run_id} as {_label(label)}, the ledgers say {_label(expected)}"
@@ -158,7 +159,7 @@ def label_differences(
 
 
 def _lost_run(number: int, run_id: str, labels: Mapping[str, RunLabel]) -> str | None:
-    """Return what happened to the run of a listed version if nobody sees it in MLflow's list of runs."""
+    """Return why the run of a listed version is not in MLflow's list of runs; None if it is."""
     which = f"run {run_id} of {MODEL_NAME} version {number}"
     if run_id not in labels:
         return f"MLflow has no {which}: it was purged; restore MLflow's database from a backup, or leave it"
@@ -172,17 +173,17 @@ def _label(label: RunLabel) -> str:
 
 
 def alias_difference(history: History, shown: Shown) -> str | None:
-    """Return how MLflow's alias of the champion differs from the journal; during a move it may be on either."""
+    """Return how MLflow's champion alias differs from the journal; during a move either version is right."""
     found, champion, begun = shown.aliases.get(CHAMPION), history.champion, history.open_entry
     expected = None if champion is None else champion.target
     if found == expected or (begun is not None and found == begun.target):
         return None
-    told = "names no champion" if champion is None else f"says version {expected}{_by(champion)}"
-    return f"MLflow's alias {CHAMPION} is on {_version(found)}, but {PROMOTIONS_LEDGER} {told}; {REPAIR}"
+    claim = "names no champion" if champion is None else f"says version {expected}{_by(champion)}"
+    return f"MLflow's alias {CHAMPION} is on {_version(found)}, but {PROMOTIONS_LEDGER} {claim}; {REPAIR}"
 
 
 def unknown_promotions(history: History, shown: Shown) -> list[int]:
-    """Return versions that MLflow shows as promoted and whose promotion the journal lacks: its end may be cut off."""
+    """Return versions that MLflow shows as promoted without an entry in the journal, whose end may be cut off."""
     begun = history.open_entry
     known = {entry.target for entry in history.done} | ({begun.target} if begun is not None else set())
     return [
@@ -190,83 +191,83 @@ def unknown_promotions(history: History, shown: Shown) -> list[int]:
     ]
 
 
-def champion_differences(books: Books, shown: Shown) -> Iterator[str]:
-    """Yield every difference that makes the champion untrustworthy."""
-    if (found := alias_difference(books.history, shown)) is not None:
+def champion_differences(records: LedgerRecords, shown: Shown) -> Iterator[str]:
+    """Yield every difference about the champion."""
+    if (found := alias_difference(records.history, shown)) is not None:
         yield found
-    for number in unknown_promotions(books.history, shown):
+    for number in unknown_promotions(records.history, shown):
         yield (
             f"MLflow shows that {MODEL_NAME} version {number} was promoted at "
             f"{shown.versions[number].tags['promoted_at']}, but {PROMOTIONS_LEDGER} does not know of it: its end was "
             f"cut off, or the tag was added by hand. `simic doctor` says which; it puts back a tag with --repair"
         )
-    champion = books.history.champion
+    champion = records.history.champion
     if champion is not None:
-        yield from tag_differences(books, shown.version(champion.target))
+        yield from tag_differences(records, shown.version(champion.target))
 
 
 def differences(
-    books: Books, shown: Shown, told: Collection[str] = (), cut_short: Collection[int] = ()
+    records: LedgerRecords, shown: Shown, update_digests: Collection[str] = (), cut_short: Collection[int] = ()
 ) -> list[Difference]:
-    """Return every alias and tag in MLflow that the ledgers contradict.
+    """Return every alias and tag in MLflow that differs from the ledgers.
 
     Args:
-        books: The ledgers.
+        records: The ledgers.
         shown: All versions.
-        told: Digests that signed updates name.
+        update_digests: Policy digests named by signed updates in the outbox.
         cut_short: Unlisted versions whose recording was cut short.
     """
-    cut = journal_cut(books, shown, told)
+    cut = journal_cut(records, shown, update_digests)
     found = [Difference(cut, is_repairable=False)] if cut else []
-    if cut is None and (text := alias_difference(books.history, shown)) is not None:
+    if cut is None and (text := alias_difference(records.history, shown)) is not None:
         found.append(Difference(text, is_repairable=True))
-    for number in unlisted(books, shown):
+    for number in unlisted(records, shown):
         if number not in cut_short:
             found.append(Difference(unlisted_message(number), is_repairable=False))
-    candidate, wanted = shown.aliases.get(CANDIDATE), wanted_aliases(books)[CANDIDATE]
+    candidate, wanted = shown.aliases.get(CANDIDATE), wanted_aliases(records)[CANDIDATE]
     if wanted is not None and candidate != wanted:
         text = f"MLflow's alias {CANDIDATE} is on {_version(candidate)}, the ledger of candidates ends with version "
         found.append(Difference(f"{text}{wanted}; {REPAIR}", is_repairable=True))
-    for number in sorted(books.candidates.keys() - shown.versions.keys()):
+    for number in sorted(records.candidates.keys() - shown.versions.keys()):
         text = f"the ledger of candidates lists {MODEL_NAME} version {number}, which MLflow does not have; restore "
         found.append(Difference(f"{text}its database from a backup", is_repairable=False))
     for version in shown.versions.values():
-        wrong = differing_tags(version, wanted_tags(books, version))
-        texts = list(tag_differences(books, version))
+        wrong = differing_tags(version, wanted_tags(records, version))
+        texts = list(tag_differences(records, version))
         found += [Difference(text, is_repairable=cut is None) for text in texts[: len(wrong)]]
         found += [Difference(text, is_repairable=False) for text in texts[len(wrong) :]]
     return found
 
 
-def wanted_aliases(books: Books) -> dict[str, int | None]:
-    """Return the version that each alias should be on; ``candidate`` is on the one that was judged last."""
-    champion = books.history.champion
-    return {CHAMPION: None if champion is None else champion.target, CANDIDATE: books.newest}
+def wanted_aliases(records: LedgerRecords) -> dict[str, int | None]:
+    """Return the expected version of each alias; ``candidate`` belongs on the version that was judged last."""
+    champion = records.history.champion
+    return {CHAMPION: None if champion is None else champion.target, CANDIDATE: records.newest}
 
 
-def unlisted(books: Books, shown: Shown) -> list[int]:
+def unlisted(records: LedgerRecords, shown: Shown) -> list[int]:
     """Return versions that MLflow has and the ledger of candidates lacks."""
-    return sorted(shown.versions.keys() - books.candidates.keys())
+    return sorted(shown.versions.keys() - records.candidates.keys())
 
 
-def journal_cut(books: Books, shown: Shown, told: Collection[str] = ()) -> str | None:
-    """Return why the journal, not MLflow, seems to have lost lines; None if it has not.
+def journal_cut(records: LedgerRecords, shown: Shown, update_digests: Collection[str] = ()) -> str | None:
+    """Return how it is known that the journal lost lines; None if nothing indicates that.
 
-    The journal lost lines if a signed update names a champion that it lacks (``told`` are their digests). It also did
-    if MLflow shows a promotion that it lacks, of a version that is MLflow's champion or that the gate accepted. On any
-    other version the tag was added by hand.
+    Two things do: a signed update names a policy that the journal never promoted (``update_digests``), or MLflow shows
+    a promotion that the journal lacks, of a version that is MLflow's champion or that the gate accepted. On any other
+    version the tag was added by hand.
     """
     backup = f"its end was cut off; restore it and {POLICIES_LEDGER} from a backup"
-    if lost := sorted(set(told) - {entry.digest for entry in books.history.done}):
+    if lost := sorted(set(update_digests) - {entry.digest for entry in records.history.done}):
         return (
             f"a signed update in the outbox makes policy {lost[0]} champion, but {PROMOTIONS_LEDGER} does not know of "
             f"that promotion: {backup}"
         )
-    for number in unknown_promotions(books.history, shown):
-        version, recorded = shown.versions[number], books.candidates.get(number)
+    for number in unknown_promotions(records.history, shown):
+        version, recorded = shown.versions[number], records.candidates.get(number)
         digests = {version.tags.get("digest"), None if recorded is None else recorded.digest}
         is_champion = shown.aliases.get(CHAMPION) == number
-        if is_champion or not books.passed.isdisjoint(digests):
+        if is_champion or not records.passed.isdisjoint(digests):
             which = "MLflow's champion is" if is_champion else "the gate accepted"
             return (
                 f"{which} version {number}, promoted at {version.tags['promoted_at']}, but {PROMOTIONS_LEDGER} does "
@@ -276,8 +277,8 @@ def journal_cut(books: Books, shown: Shown, told: Collection[str] = ()) -> str |
     return None
 
 
-def _moves(history: History, number: int) -> dict[str, str | None]:
-    tags: dict[str, str | None] = dict.fromkeys(_MOVES)
+def _move_tags(history: History, number: int) -> dict[str, str | None]:
+    tags: dict[str, str | None] = dict.fromkeys(_MOVE_TAGS)
     for entry in history.done:
         moment = entry.at.isoformat()
         if entry.operation is Operation.PROMOTE and entry.target == number:
@@ -296,33 +297,34 @@ def _version(number: int | None) -> str:
     return "no version" if number is None else f"version {number}"
 
 
-def check_listed(books: Books, shown: Shown, digest: str, tags: Mapping[str, str]) -> None:
-    """Raise IntegrityError unless every listed version is as the ledgers say.
+def check_listed(records: LedgerRecords, shown: Shown, digest: str, tags: Mapping[str, str]) -> None:
+    """Raise IntegrityError unless every listed version matches the ledgers.
 
-    The version of policy ``digest`` may show ``tags`` already: a process that was killed while recording left them.
+    The version of policy ``digest`` may have some of ``tags`` already: a process that was killed while recording left
+    them.
     """
     found: list[str] = []
-    for number, recorded in books.candidates.items():
+    for number, recorded in records.candidates.items():
         if (version := shown.versions.get(number)) is None:
             continue
-        if recorded.digest == digest and books.history.promotion_of(number) is None:
-            wanted = wanted_tags(books, version)
+        if recorded.digest == digest and records.history.promotion_of(number) is None:
+            wanted = wanted_tags(records, version)
             begun = {key for key, tag in tags.items() if version.tags.get(key) == tag}
             former = {key: value for key, value in wanted.items() if key in begun and value is not None}
             version = version._replace(tags={**version.tags, **former})
-        found += tag_differences(books, version)
+        found += tag_differences(records, version)
     if found:
         raise IntegrityError("; ".join(found))
 
 
-def registered_as(digest: str, books: Books, shown: Shown, run_id: str | None = None) -> Registered | None:
+def registered_as(digest: str, records: LedgerRecords, shown: Shown, run_id: str | None = None) -> Registered | None:
     """Return the version of a sealed policy, if it was recorded.
 
     Raises:
         IntegrityError: MLflow and the ledger differ, or an unlisted version is in another run than ``run_id``.
     """
     found = shown.by_digest(digest)
-    listed = next((number for number, known in books.candidates.items() if known.digest == digest), None)
+    listed = next((number for number, known in records.candidates.items() if known.digest == digest), None)
     if listed is not None and (found is None or found.number != listed):
         other = "no version" if found is None else f"version {found.number}"
         raise IntegrityError(

@@ -1,9 +1,10 @@
-"""The snapshot format: ``<snapshots>/<first 16 characters of its digest>/``, complete and never changed.
+"""The manifest of a snapshot: writing, reading, and verification of files against it.
 
-The digest of a snapshot covers its own files and the SQL that made them. ``curation.json`` is one of the files and
-holds the settings that affect rows; times, paths and limits of memory or threads are not covered. States lie in the
-lake's parts that the snapshot links (see ``parts``). Each row names its content by digest, so the digest of the
-snapshot covers what the states are, but not where they lie.
+A snapshot is a folder ``<snapshots>/<first 16 characters of its digest>/`` that is complete and never changes. The
+digest covers its own files and the SQL that made them. One of these files, ``curation.json``, holds the settings that
+affect rows; times, paths and limits of memory or threads are not covered. States lie in the lake's parts that the
+snapshot links (see ``parts``). Each row names its state by content digest, so the snapshot's digest covers what the
+states are, but not where they lie.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A check of the name of a host set."""
+"""Checks the name of a host set; the error suggests the nearest one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open-loop plans: germinate at a given epoch, and advance and fossilise as soon as either is legal."""
+"""Controller that follows open-loop plans: germinate at a given epoch, advance and fossilise once legal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ledgers say of registered versions."""
+"""Ledger records of registered versions: promotions, candidates and gate decisions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from simic.ledgers.policies import candidate_versions, gate_decisions
 from simic.ledgers.promotions import History
 from simic.runtime.settings import Home
 
-__all__ = ["Books", "read_books", "unlisted_message"]
+__all__ = ["LedgerRecords", "read_ledger_records", "unlisted_message"]
 
 
-class Books(NamedTuple):
-    """The journal of promotions with the ledgers of candidates and gate decisions."""
+class LedgerRecords(NamedTuple):
+    """Contents of the journal of promotions and of the ledgers of candidates and gate decisions."""
 
     history: History
     candidates: Mapping[int, PolicyVersion]
@@ -24,12 +24,12 @@ class Books(NamedTuple):
     newest: int | None
     """Number of the version that was recorded last."""
     accepted: Mapping[str, bool]
-    """By digest of a gate decision. Of two lines with one digest the last counts; the doctor checks every line."""
+    """Whether each gate decision accepts, by its digest. The last of several lines with one digest counts."""
     passed: frozenset[str]
-    """Digests of policies that some decision on record accepts."""
+    """Digests of policies that at least one decision on record accepts."""
 
     def known(self, number: int) -> PolicyVersion:
-        """Return a version as the ledgers have it: the champion, a former one, or a candidate.
+        """Return the recorded version with this number: the champion, a former champion or a candidate.
 
         Raises:
             IntegrityError: No ledger lists the version.
@@ -46,10 +46,10 @@ class Books(NamedTuple):
         )
 
 
-def read_books(home: Home, history: History) -> Books:
+def read_ledger_records(home: Home, history: History) -> LedgerRecords:
     """Read the ledgers of candidates and gate decisions; ``history`` is the journal, verified."""
     recorded, decisions = candidate_versions(home), gate_decisions(home)
-    return Books(
+    return LedgerRecords(
         history,
         {version.number: version for version in recorded},
         recorded[-1].number if recorded else None,
@@ -59,7 +59,7 @@ def read_books(home: Home, history: History) -> Books:
 
 
 def unlisted_message(number: int) -> str:
-    """Return what is wrong with a version that only MLflow has, and what to do."""
+    """Return the error text for a version that MLflow has and no ledger lists."""
     return (
         f"MLflow has {MODEL_NAME} version {number}, which the ledger of candidates does not list: it was made by other "
         f"hands, or lines of the ledger were cut off; remove that version from MLflow, or restore the ledger from a "

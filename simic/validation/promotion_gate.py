@@ -1,4 +1,4 @@
-"""The gate: a pure function from a validation report to a decision with all criteria.
+"""The promotion gate: a pure function from a validation report to a decision with all criteria.
 
 A criterion whose evidence is missing or not finite is MISSING, and MISSING rejects as FAIL does.
 """

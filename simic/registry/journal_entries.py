@@ -1,4 +1,4 @@
-"""Open entries of the journal: a promotion by a gate decision, and a rollback."""
+"""Journal entries that begin a promotion or a rollback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def promotion_entry(
     history: History,
     moment: datetime,
 ) -> PromotionEntry:
-    """Return an open entry with everything that is known of a promotion.
+    """Return the open journal entry of a promotion.
 
     Raises:
         IntegrityError: ``report`` is not the evidence that ``gate`` judged.
@@ -97,7 +97,7 @@ def check_gate(gate: GateDecision, digest: str, champion: PromotionEntry | None)
 def _signed_tags(
     recorded: PolicyVersion, report: ValidationReport, gate: GateDecision, lineage: Lineage
 ) -> dict[str, str]:
-    """Return what the journal signs of a version: from ledgers, judgement and sealed card, not from MLflow."""
+    """Return the tags that the journal signs, taken from ledgers, judgement and sealed card, never from MLflow."""
     return {
         "digest": recorded.digest,
         "semantic_version": recorded.semantic_version,

@@ -20,7 +20,7 @@ from simic.contracts.state import HardwareContext, SystemState
 from simic.controllers import heads
 from simic.controllers.factory import make
 from simic.controllers.features import encode
-from simic.controllers.learned import LearnedController
+from simic.controllers.learned_controller import LearnedController
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
 from simic.controllers.policy_files import LoadedPolicy, describe, save_policy
 from simic.controllers.protocol import Verified

@@ -19,7 +19,7 @@ from simic.curation.statements import Statement, load_statements
 from simic.lake.duck import connect, create_parquet_view
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
-from simic.snapshots.format import read_manifest
+from simic.snapshots.manifest import read_manifest
 from simic.snapshots.schema import SNAPSHOT_TABLES, schema_of
 
 REPORTS = episodes(range(30)) + episode(40)[:7] + episode(41, governor_at=3)

@@ -21,7 +21,7 @@ from simic.contracts.receipts import (
 )
 from simic.contracts.splits import Split, split_of
 from simic.validation.baselines.plan_book import lacks_book
-from simic.validation.gate import BASELINES, Direction, decide
+from simic.validation.promotion_gate import BASELINES, Direction, decide
 from simic.validation.trials import paired_estimate
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -240,7 +240,7 @@ def test_regression_is_measured_against_the_champion_when_there_is_one() -> None
 
 def test_d25_direction_of_a_metric_is_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """More parameters are a loss once the table says that fewer are better."""
-    monkeypatch.setattr("simic.validation.gate.REGRESSION_METRICS", {"committed_parameters": Direction.LOWER})
+    monkeypatch.setattr("simic.validation.promotion_gate.REGRESSION_METRICS", {"committed_parameters": Direction.LOWER})
     grown = candidate_with(committed_parameters=220.0)
     assert failing(judge(report(candidate=grown))) == {"committed_parameters_regression"}
     shrunk = candidate_with(committed_parameters=150.0)

@@ -1,4 +1,4 @@
-"""Ledgers and MLflow read together, and the stored files of versions."""
+"""Read-only access to ledgers and MLflow together, and to the stored files of versions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import PolicyVersion
 from simic.ledgers.policies import champion_history, read_history
-from simic.registry.agreement import champion_differences, tag_differences
-from simic.registry.books import Books, read_books
+from simic.registry.differences import champion_differences, tag_differences
+from simic.registry.ledger_records import LedgerRecords, read_ledger_records
 from simic.registry.mlflow_run import lineage_of
 from simic.registry.models import Models, Shown
 from simic.registry.promotion import fetch_verified
@@ -19,50 +19,50 @@ from simic.runtime.files import scratch_dir
 from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
 
-__all__ = ["RegistryState"]
+__all__ = ["RegistryReader"]
 
 
-class RegistryState:
-    """Reads what the ledgers and MLflow say of versions; writes nothing."""
+class RegistryReader:
+    """Reads versions from the ledgers and MLflow; writes nothing."""
 
     def __init__(self, home: Home, keyring: Keyring, models: Models) -> None:
         self.home, self.keyring, self.models = home, keyring, models
 
-    def books(self) -> Books:
+    def records(self) -> LedgerRecords:
         """Read and verify the ledgers."""
-        return read_books(self.home, read_history(self.home, self.keyring))
+        return read_ledger_records(self.home, read_history(self.home, self.keyring))
 
-    def agreed(self, *numbers: int, digest: str | None = None) -> tuple[Books, Shown]:
-        """Read ledgers and registry, which agree about the champion.
+    def agreed(self, *numbers: int, digest: str | None = None) -> tuple[LedgerRecords, Shown]:
+        """Read the ledgers and MLflow until both name the same champion.
 
-        Where they differ the journal is read again: another process may have moved the champion between two reads.
+        Where they differ the journal is read again, because another process may have moved the champion meanwhile.
 
         Args:
             numbers: Versions to read besides the champion.
             digest: Policy whose version is read too.
 
         Raises:
-            IntegrityError: They differ about the champion.
+            IntegrityError: They differ about the champion and the journal did not change between two reads.
         """
         while True:
-            books = read_books(self.home, champion_history(self.home, self.keyring))
-            champion = books.history.champion
+            records = read_ledger_records(self.home, champion_history(self.home, self.keyring))
+            champion = records.history.champion
             shown = self.models.look_at(*numbers, *(() if champion is None else (champion.target,)), digest=digest)
-            found = list(champion_differences(books, shown))
+            found = list(champion_differences(records, shown))
             if not found:
-                return books, shown
-            if read_history(self.home, self.keyring).head == books.history.head:
+                return records, shown
+            if read_history(self.home, self.keyring).head == records.history.head:
                 raise IntegrityError("; ".join(found))
 
-    def version(self, number: int, books: Books, shown: Shown) -> PolicyVersion:
-        """Return a version as the ledgers know it, with its aliases; raises IntegrityError where its tags differ."""
+    def version(self, number: int, records: LedgerRecords, shown: Shown) -> PolicyVersion:
+        """Return a version from the ledgers with its aliases; raise IntegrityError if its tags in MLflow differ."""
         registered = shown.version(number)
-        if found := list(tag_differences(books, registered)):
+        if found := list(tag_differences(records, registered)):
             raise IntegrityError("; ".join(found))
-        return books.known(number).model_copy(update={"aliases": registered.aliases})
+        return records.known(number).model_copy(update={"aliases": registered.aliases})
 
     def fetch(self, version: PolicyVersion, *, is_champion: bool, into: Path | None) -> None:
-        """Fetch and verify every stored byte of a version; raises IntegrityError that says what to do."""
+        """Fetch and verify every stored byte of a version; raise IntegrityError if the files are damaged."""
         try:
             fetch_verified(self.models, version.number, version.digest, self.keyring, self.home, into)
         except IntegrityError as error:
@@ -75,7 +75,7 @@ class RegistryState:
             ) from error
 
     def stored_lineage(self, number: int, digest: str) -> Lineage:
-        """Read the lineage from the stored card; raises IntegrityError if the files are not what was sealed."""
+        """Read the lineage from the stored card; raise IntegrityError if the files differ from the seal."""
         with self._fetched(number, digest) as policy:
             return lineage_of(policy)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simic.hosts import gates
+from simic.hosts import lifecycle_gates
 
 NAN = float("nan")
 
@@ -23,7 +23,7 @@ NAN = float("nan")
     ],
 )
 def test_g0_sanity(evidence: dict[str, Any], reason: str) -> None:
-    result = gates.is_sane(**({"is_known": True, "keeps_shape": True, "birth_deviation": 1e-5} | evidence))
+    result = lifecycle_gates.is_sane(**({"is_known": True, "keeps_shape": True, "birth_deviation": 1e-5} | evidence))
     assert (bool(result.passed), str(result.reason)) == (reason == "", reason)
 
 
@@ -38,7 +38,7 @@ def test_g0_sanity(evidence: dict[str, Any], reason: str) -> None:
     ],
 )
 def test_g1_gradient(parameters: int, norm: float, reason: str) -> None:
-    result = gates.has_gradient(parameters=parameters, gradient_norm=norm)
+    result = lifecycle_gates.has_gradient(parameters=parameters, gradient_norm=norm)
     assert (bool(result.passed), str(result.reason)) == (reason == "", reason)
 
 
@@ -55,12 +55,14 @@ def test_g1_gradient(parameters: int, norm: float, reason: str) -> None:
 )
 def test_g2_stability(evidence: dict[str, Any], reason: str) -> None:
     good = {"stage_epochs": 1, "dwell": 1, "parameters": 48, "is_finite": True, "gradient_health": 0.7}
-    result = gates.is_stable(**(good | evidence))
+    result = lifecycle_gates.is_stable(**(good | evidence))
     assert (bool(result.passed), str(result.reason)) == (reason == "", reason)
 
 
 def test_g3_interface_wants_the_very_target() -> None:
-    result = gates.has_reached_target(alpha=np.float32([0.5, 0.49, 0.7]), alpha_target=np.float32([0.5, 0.5, NAN]))
+    result = lifecycle_gates.has_reached_target(
+        alpha=np.float32([0.5, 0.49, 0.7]), alpha_target=np.float32([0.5, 0.5, NAN])
+    )
     assert result.passed.tolist() == [True, False, False]
 
 
@@ -76,11 +78,11 @@ def test_g3_interface_wants_the_very_target() -> None:
     ],
 )
 def test_g4_impact(contribution: float, age: int, reason: str) -> None:
-    result = gates.has_impact(contribution=contribution, contribution_epochs=age)
+    result = lifecycle_gates.has_impact(contribution=contribution, contribution_epochs=age)
     assert (bool(result.passed), str(result.reason)) == (reason == "", reason)
 
 
 def test_g5_reset() -> None:
-    result = gates.is_reset(is_clear=np.array([[True, False]]))
+    result = lifecycle_gates.is_reset(is_clear=np.array([[True, False]]))
     assert result.passed.tolist() == [[True, False]]
     assert result.reason.tolist() == [["", "slot is not clean"]]

@@ -1,64 +1,49 @@
-"""What became of each version, as the ledgers say it, and the names and texts that show it in MLflow."""
+"""Status of each version according to the ledgers, and the run name and description that show it in MLflow."""
 
 from __future__ import annotations
 
-from enum import Enum
-
 from simic.contracts.receipts import GateDecision, SnapshotManifest, TrainingReport, ValidationReport
-from simic.registry.books import Books
+from simic.contracts.snapshots import PolicyStatus
 from simic.registry.headline import share_of_oracle
+from simic.registry.ledger_records import LedgerRecords
 
 __all__ = [
-    "STANDING_TAG",
-    "Standing",
-    "judged_standing",
+    "STATUS_TAG",
+    "judged_status",
     "run_name",
-    "standing_of",
+    "status_of",
     "version_description",
 ]
 
-STANDING_TAG = "standing"
-"""Tag of a version and of its run."""
+STATUS_TAG = "standing"
+"""Tag of a version and of its run that holds the status."""
 _SHORT, _LONG = 6, 12
 """Characters of a digest in a name and in a text."""
 
 
-class Standing(str, Enum):
-    """Where a registered policy stands."""
-
-    CHAMPION = "champion"
-    """Live now."""
-    FORMER = "former"
-    """Was champion before."""
-    ACCEPTED = "accepted"
-    """The gate accepted it, and it was never promoted."""
-    REJECTED = "rejected"
-    """The gate rejected it."""
+def judged_status(is_accepted: bool) -> PolicyStatus:
+    """Return the status of a version that was never promoted."""
+    return PolicyStatus.ACCEPTED if is_accepted else PolicyStatus.REJECTED
 
 
-def judged_standing(is_accepted: bool) -> Standing:
-    """Return the standing of a version that was never promoted."""
-    return Standing.ACCEPTED if is_accepted else Standing.REJECTED
-
-
-def standing_of(books: Books, number: int) -> Standing | None:
-    """Return the standing of a version; None if no ledger lists it or its decision."""
-    champion = books.history.champion
+def status_of(records: LedgerRecords, number: int) -> PolicyStatus | None:
+    """Return the status of a version; None if no ledger lists it or its decision."""
+    champion = records.history.champion
     if champion is not None and champion.target == number:
-        return Standing.CHAMPION
-    if books.history.promotion_of(number) is not None:
-        return Standing.FORMER
-    recorded = books.candidates.get(number)
-    if recorded is None or recorded.gate_digest not in books.accepted:
+        return PolicyStatus.CHAMPION
+    if records.history.promotion_of(number) is not None:
+        return PolicyStatus.FORMER
+    recorded = records.candidates.get(number)
+    if recorded is None or recorded.gate_digest not in records.accepted:
         return None
-    return judged_standing(books.accepted[recorded.gate_digest])
+    return judged_status(records.accepted[recorded.gate_digest])
 
 
-def run_name(semantic_version: str, digest: str, standing: Standing) -> str:
+def run_name(semantic_version: str, digest: str, status: PolicyStatus) -> str:
     """Return ``1.0.0 champion``, ``1.0.0 former`` or ``1.0.1 accepted``; a rejected policy is ``rejected 1a2b3c``."""
-    if standing is Standing.REJECTED:
-        return f"{standing.value} {digest[:_SHORT]}"
-    return f"{semantic_version} {standing.value}"
+    if status is PolicyStatus.REJECTED:
+        return f"{status.value} {digest[:_SHORT]}"
+    return f"{semantic_version} {status.value}"
 
 
 def version_description(
