@@ -38,7 +38,7 @@ from simic.ledgers import PARTS_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.registry.registry import Registry
 from simic.runtime.clock import Clock
-from simic.runtime.files import move_to_damaged
+from simic.runtime.files import move_to_damaged, unfinished_files
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Progress
 from simic.runtime.settings import Home
@@ -48,6 +48,10 @@ __all__ = ["Doctor", "open_doctor"]
 
 _OWN_TMP = ("ingest", "compact")
 """Folders below tmp that only the holder of the lake's lock uses."""
+_MEND = (
+    '`simic sql "SELECT source, message FROM quarantine"` or `simic bus dead-letters` says why; mend each file and '
+    "move it to the folder incoming, or delete it"
+)
 
 
 class Doctor:
@@ -87,6 +91,8 @@ class Doctor:
             checks += _section("ledgers", self._ledgers(is_quiet))
             checks += _section("lake", self._lake(is_quiet))
             checks += _section("unfinished files", self._leftovers(is_quiet))
+            checks += _section("temporary files", self._temporary_files())
+            checks += _section("files set aside", self._set_aside())
             checks += _section("snapshots", examine_snapshots(self._home, is_deep=is_deep, is_repair=is_repair))
             # Opening the registry rewrites what names an earlier place, which only a repair may do.
             if is_placed:
@@ -261,6 +267,23 @@ class Doctor:
                 )
             return repaired("spool", told, "returned to the spool")
 
+    def _temporary_files(self) -> Iterator[Check]:
+        """Examine what killed writers left beside their targets; ``tmp`` and the spool have checks of their own."""
+        skipped = {self._home.tmp, self._home.spool}
+        found = [path for root in (self._home.data, self._home.prefect) for path in unfinished_files(root, skipped)]
+        oldest = time.time() - ABANDONED_S
+        yield self._clear("temporary files", [path for path in found if _changed_at(path) < oldest])
+
+    def _set_aside(self) -> Iterator[Check]:
+        """Count the files of the spool that could not be read to their end; only a person can mend or delete them."""
+        for topic in self._spool.topics():
+            names = self._spool.set_aside(topic)
+            if names:
+                found = f"{len(names)} files in {self._spool.folder(topic, 'aside')}: {summarise(names)}"
+                yield damaged(f"files set aside of {topic}", found, _MEND)
+            else:
+                yield healthy(f"files set aside of {topic}", "none")
+
     def _clear(self, name: str, left: Sequence[Path]) -> Check:
         if not left:
             return healthy(name, "none")
@@ -271,7 +294,7 @@ class Doctor:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
-                path.unlink()
+                path.unlink(missing_ok=True)  # its owner may remove it meanwhile
         return repaired(name, told, "deleted")
 
 

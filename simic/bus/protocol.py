@@ -92,6 +92,8 @@ class TopicStatus(NamedTuple):
     dead_letters: int | None
     spilled: int
     """Files in the spool that wait for Redis."""
+    aside: int = 0
+    """Files of the spool that could not be read completely; they wait for a person."""
 
 
 class DeadLetter(NamedTuple):

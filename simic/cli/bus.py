@@ -28,7 +28,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def status(profile: ProfileName = "default", override: Overrides = None, as_json: AsJson = False) -> None:
-    """Show each topic: undelivered entries, entries not acknowledged, dead letters, and files in the spool for Redis.
+    """Show each topic: undelivered entries, entries not acknowledged, dead letters, files in the spool for Redis, and
+    files set aside because they could not be read.
 
     Example: [bold]REDIS_URL=rediss://simic:password@host:6379/0 simic bus status[/bold]
     """

@@ -9,10 +9,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import resource
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -38,10 +39,13 @@ __all__ = [
     "rename_durably",
     "scratch_dir",
     "sha256_file",
+    "unfinished_files",
 ]
 
 DAMAGED = "damaged"
 """Directory, beside the parent of a damaged file or directory, that damaged ones are moved to."""
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
+"""The names that ``_temporary`` returns."""
 _NEW_FILE_MODE = 0o666
 """Before the umask, as ``open`` has it."""
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -128,6 +132,22 @@ def create_once(path: Path, data: bytes, mode: int = 0o600) -> None:
     finally:
         unfinished.unlink(missing_ok=True)
     fsync_dir(path.parent)
+
+
+def unfinished_files(folder: Path, skipped: Collection[Path] = ()) -> list[Path]:
+    """Return the temporary files of ``atomic_file`` and ``create_once`` below a folder, sorted.
+
+    A temporary file belongs to a writer at work or was left by a killed one; only its age tells them apart.
+
+    Args:
+        folder: root of the search; symbolic links are not followed.
+        skipped: folders that are not searched.
+    """
+    found = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if Path(place, name) not in skipped]
+        found += [path for name in names if _UNFINISHED.fullmatch(name) and _is_plain(path := Path(place, name))]
+    return sorted(found)
 
 
 @contextmanager
@@ -240,6 +260,10 @@ def _fsync(path: Path, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def _temporary(path: Path, tmp: Path | None) -> Path:

@@ -117,7 +117,7 @@ def test_an_operator_sees_what_waits_and_gives_dead_letters_another_life(server:
     reports_topic, updates_topic = simic("bus", "status")
     assert reports_topic == {
         "topic": TOPIC, "transport": f"redis 127.0.0.1:{server.port}/0", "length": 17, "undelivered": 17, "pending": 0,
-        "dead_letters": 0, "spilled": 0,
+        "dead_letters": 0, "spilled": 0, "aside": 0,
     }  # fmt: skip
     assert updates_topic["length"] == 0
     receipt = simic("ingest")

@@ -116,8 +116,9 @@ class SpoolFallbackBus:
         return self.stream.counters(topic)
 
     def status(self, topic: str) -> TopicStatus:
-        """Return the state on Redis, with the number of files that wait for it."""
-        return self.stream.status(topic)._replace(spilled=self._spool.pending(topic))
+        """Return the state on Redis, with the numbers of files that wait for it and of files set aside."""
+        aside = len(self._spool.set_aside(topic))
+        return self.stream.status(topic)._replace(spilled=self._spool.pending(topic), aside=aside)
 
     def ping(self) -> str:
         """Return the address of Redis once it answers."""

@@ -75,7 +75,7 @@ class SpoolBus:
 
     def claim(self, topic: str) -> Iterator[Delivery]:
         """Yield unacknowledged files first, then new ones, each in the order of their names."""
-        _sweep(self._folder(topic, "tmp"))
+        _sweep(self.folder(topic, "tmp"))
         incoming, claimed = self._made(topic, "incoming"), self._made(topic, "claimed")
         self._retried[topic] = 0
         for entrant in self._listing(claimed):
@@ -99,7 +99,7 @@ class SpoolBus:
         """
         if Path(source).name != source:
             return False
-        incoming, *folders = (self._folder(topic, folder) for folder in ("incoming", "claimed", "done", "aside"))
+        incoming, *folders = (self.folder(topic, folder) for folder in ("incoming", "claimed", "done", "aside"))
         for folder in folders:
             if (folder / source).is_file():
                 self._made(topic, "incoming")
@@ -115,7 +115,7 @@ class SpoolBus:
 
         The caller must know that no consumer is at work.
         """
-        claimed, incoming = self._folder(topic, "claimed"), self._made(topic, "incoming")
+        claimed, incoming = self.folder(topic, "claimed"), self._made(topic, "incoming")
         with _storage(f"put {name} of {topic} back"):
             try:
                 (claimed / name).rename(incoming / free_name(name, incoming))
@@ -129,11 +129,20 @@ class SpoolBus:
 
     def claimed(self, topic: str) -> list[str]:
         """Return the deliveries claimed and not acknowledged."""
-        return [entrant.name for entrant in self._listing(self._folder(topic, "claimed"))]
+        return [entrant.name for entrant in self._listing(self.folder(topic, "claimed"))]
+
+    def set_aside(self, topic: str) -> list[str]:
+        """Return the names in ``aside``, sorted: files that were not read completely and are never deleted."""
+        folder = self.folder(topic, "aside")
+        with _storage(f"list {folder}"):
+            try:
+                return sorted(path.name for path in folder.iterdir())
+            except FileNotFoundError:  # nothing was ever set aside
+                return []
 
     def pending(self, topic: str) -> int:
         """Return the number of files in ``incoming`` and ``claimed``."""
-        return sum(len(self._listing(self._folder(topic, folder))) for folder in ("incoming", "claimed"))
+        return sum(len(self._listing(self.folder(topic, folder))) for folder in ("incoming", "claimed"))
 
     def counters(self, topic: str) -> BusCounters:
         """Return counters of files; a spool has no dead letters and loses nothing."""
@@ -145,8 +154,9 @@ class SpoolBus:
 
     def status(self, topic: str) -> TopicStatus:
         """Return the number of files by folder."""
-        undelivered, pending = (len(self._listing(self._folder(topic, folder))) for folder in ("incoming", "claimed"))
-        return TopicStatus(topic, f"spool {self._root}", undelivered + pending, undelivered, pending, 0, 0)
+        undelivered, pending = (len(self._listing(self.folder(topic, folder))) for folder in ("incoming", "claimed"))
+        aside = len(self.set_aside(topic))
+        return TopicStatus(topic, f"spool {self._root}", undelivered + pending, undelivered, pending, 0, 0, aside)
 
     def dead_letters(self, topic: str) -> Iterator[DeadLetter]:
         """Return no letters: every file of the spool can be delivered."""
@@ -165,7 +175,7 @@ class SpoolBus:
 
     def newest(self, topic: str) -> str | None:
         """Return the last name that waits, in the order of names, if any."""
-        folders = (self._folder(topic, folder) for folder in ("incoming", "claimed"))
+        folders = (self.folder(topic, folder) for folder in ("incoming", "claimed"))
         return max((entrant.name for folder in folders for entrant in self._listing(folder)), default=None)
 
     def discard(self, delivery: Delivery) -> None:
@@ -173,18 +183,18 @@ class SpoolBus:
         if (delivery.topic, delivery.source) in self._bad:
             self._move_on(delivery.topic, delivery.source, "aside")
             return
-        claimed = self._folder(delivery.topic, "claimed")
+        claimed = self.folder(delivery.topic, "claimed")
         with _storage(f"discard {delivery.source} of {delivery.topic}"):
             (claimed / delivery.source).unlink(missing_ok=True)
             fsync_dir(claimed)
 
-    def _folder(self, topic: str, folder: str) -> Path:
+    def folder(self, topic: str, folder: str) -> Path:
         """Return the path of a folder without creating it."""
         check_topic(topic)
         return self._root / topic / folder
 
     def _made(self, topic: str, folder: str) -> Path:
-        path = self._folder(topic, folder)
+        path = self.folder(topic, folder)
         with _storage(f"open the spool {self._root}"):
             try:
                 path.mkdir(parents=True, exist_ok=True)
@@ -202,7 +212,7 @@ class SpoolBus:
 
     def _take(self, topic: str, entrant: Entrant, folder: Path) -> Iterator[Delivery]:
         """Claims by renaming. A file that vanishes is none; one that cannot be renamed stays and is told of."""
-        claimed, *others = (self._folder(topic, name) for name in ("claimed", "done", "aside"))
+        claimed, *others = (self.folder(topic, name) for name in ("claimed", "done", "aside"))
         source = free_name(entrant.source, claimed, *others)
         try:
             (folder / entrant.name).rename(claimed / source)
@@ -243,7 +253,7 @@ class SpoolBus:
             yield Line(0, b"", Defect.UNREADABLE, f"it cannot be read: {error.strerror or error}; {told}")
 
     def _move_on(self, topic: str, source: str, folder: str) -> None:
-        claimed, target = self._folder(topic, "claimed"), self._made(topic, folder)
+        claimed, target = self.folder(topic, "claimed"), self._made(topic, folder)
         with _storage(f"acknowledge {source} of {topic}"):
             if not os.path.lexists(claimed / source):
                 return

@@ -345,3 +345,41 @@ def test_examining_an_empty_home_makes_no_spool(tmp_path: Path) -> None:
     home = Home(tmp_path / "empty")
     examine(home)
     assert not home.spool.exists()
+
+
+def test_temporary_files_of_killed_writers_are_found_after_a_day_and_removed(home: Home) -> None:
+    home.prefect.mkdir()
+    home.keys.mkdir()
+    left = [folder / ".x.json.0123456789ab.tmp" for folder in (home.ledger, home.keys, home.prefect, home.receipts)]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"half")
+    others = [home.ledger / ".x.json.tmp", home.ledger / "x.0123456789ab.tmp"]
+    for path in others:
+        path.write_bytes(b"")
+    assert findings(examine(home, repair=True)) == {}, "their writers may be at work"
+    for path in (*left, *others):
+        os.utime(path, (0, 0))
+    report = examine(home)
+    assert findings(report) == {"temporary files": Health.REPAIRABLE}
+    told = next(check.found for check in report.checks if check.name == "temporary files")
+    assert "data/keys/.x.json.0123456789ab.tmp" in told
+    assert all(path.exists() for path in left)
+    assert findings(examine(home, repair=True)) == {"temporary files": Health.REPAIRED}
+    assert [path.exists() for path in (*left, *others)] == [False] * 4 + [True] * 2
+    assert findings(examine(home)) == {}
+
+
+def test_files_set_aside_are_counted_and_found_until_a_person_moves_them(home: Home) -> None:
+    (home.spool / TOPIC / "incoming" / "x.jsonl.zst").write_bytes(b"no zstd")
+    ingest_all(home)
+    assert SpoolBus(home.spool).status(TOPIC).aside == 1
+    name = f"files set aside of {TOPIC}"
+    for repair in (False, True):
+        report = examine(home, repair=repair)
+        assert findings(report) == {name: Health.DAMAGED}
+        (check,) = (check for check in report.checks if check.name == name)
+        assert "1 files" in check.found and "aside: x.jsonl.zst" in check.found and "quarantine" in check.remedy
+    (home.spool / TOPIC / "aside" / "x.jsonl.zst").unlink()
+    assert findings(examine(home)) == {}
+    assert SpoolBus(home.spool).status(TOPIC).aside == 0

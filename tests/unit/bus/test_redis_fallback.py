@@ -57,7 +57,7 @@ def test_nothing_stays_in_the_spool_while_redis_is_there(bus: SpoolFallbackBus, 
     for number in range(3):
         bus.put(TOPIC, f"n{number}", [b"%d" % number])
     assert waiting(tmp_path) == 0
-    assert bus.status(TOPIC)[2:] == (3, 3, 0, 0, 0)
+    assert bus.status(TOPIC)[2:] == (3, 3, 0, 0, 0, 0)
     assert list(drain(bus)) == [b"0", b"1", b"2"]
 
 
@@ -71,7 +71,7 @@ def test_what_is_put_while_redis_is_away_follows_in_order(
             bus.put(TOPIC, f"n{100 - number}", [b"%d" % number])
     assert caplog.text.count("waits in the spool") == 1, "known to be away, it is not asked for every put"
     assert waiting(tmp_path) == 10
-    assert bus.status(TOPIC)[2:] == (None, None, None, None, 10)
+    assert bus.status(TOPIC)[2:] == (None, None, None, None, 10, 0)
     assert bus.counters(TOPIC).lag is None
     with pytest.raises(TransientError, match="is away"):
         next(iter(bus.claim(TOPIC)))

@@ -7,6 +7,7 @@ import hashlib
 import os
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from simic.runtime.files import (
     move_to_damaged,
     publish_dir,
     sha256_file,
+    unfinished_files,
 )
 
 
@@ -137,3 +139,24 @@ def test_what_is_damaged_moves_beside_its_folder_under_a_name_of_its_own(tmp_pat
         moved.append(move_to_damaged(tmp_path / "snapshots" / "abc"))
     assert moved[0] != moved[1]
     assert sorted(moved) == sorted((tmp_path / "damaged").iterdir())
+
+
+@pytest.mark.parametrize("write", [create_once, atomic_write])
+def test_what_a_killed_write_leaves_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], None]
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for skipped in ("a", "b"):
+        (tmp_path / skipped).mkdir()
+        monkeypatch.setattr("pathlib.Path.replace", stop)
+        monkeypatch.setattr("pathlib.Path.hardlink_to", stop)
+        monkeypatch.setattr("pathlib.Path.unlink", lambda *_, **__: None)  # a killed process removes nothing
+        with pytest.raises(KeyboardInterrupt):
+            write(tmp_path / skipped / "x.json", b"")
+        monkeypatch.undo()
+    (tmp_path / "a" / ".hidden.tmp").write_bytes(b"")
+    (tmp_path / "a" / ".y.0123456789ab.tmp").symlink_to("nowhere")
+    (found,) = unfinished_files(tmp_path, {tmp_path / "b"})
+    assert found.parent == tmp_path / "a" and found.name.startswith(".x.json.")
