@@ -14,7 +14,7 @@ import typer
 
 from simic.catalogue.query import load_views
 from simic.cli.main import app
-from simic.runtime.settings import Home, resolve_home
+from simic.runtime.settings import Home, load_profile, resolve_home
 
 ROOT = Path(__file__).parents[3]
 LOCKED: dict[str, set[str]] = {
@@ -84,6 +84,19 @@ def test_views_and_the_entry_point_of_the_flow() -> None:
     assert ast.unparse(flow.decorator_list[0]) == "flow(name='simic', flow_run_name='{profile}-s{seed}')"
     assert [argument.arg for argument in flow.args.args] == ["profile", "seed", "overrides"]
     assert "entrypoint: flows/retrain.py:simic" in (ROOT / "prefect.yaml").read_text()
+
+
+def test_the_deployments_are_described_by_what_their_profile_does() -> None:
+    text = (ROOT / "prefect.yaml").read_text("utf-8")
+    nightly, offline = (
+        text.partition(f"- name: {name}\n")[2].partition("- name:")[0] for name in ("nightly", "offline")
+    )
+    assert "parameters: {profile: nightly, seed: 0}" in nightly and "parameters: {profile: nightly, seed: 0}" in offline
+    assert "schedules:" in nightly and "schedules:" not in offline
+    collect = load_profile("nightly").collect
+    assert (collect.episodes, collect.rounds) == (0, 0), "all experience comes from the bus and the lake"
+    for deployment in (nightly, offline):
+        assert "reports on the bus" in deployment.partition("description:")[2].lower()
 
 
 def test_simic_home_puts_everything_somewhere_else(home: Path) -> None:
