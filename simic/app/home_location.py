@@ -8,43 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, Literal
-
-from pydantic import Field
 
 from simic.app.health import damaged, healthy, repairable, repaired, summarise
 from simic.app.prefect_results import results_elsewhere, rewrite_results
-from simic.contracts.base import Contract, Count, UtcDatetime
 from simic.contracts.errors import ConfigError, SimicError
 from simic.contracts.lake import Check
 from simic.ledgers import MOVES_LEDGER
 from simic.ledgers.ledger import Ledger
+from simic.ledgers.moves import Move, last_place
 from simic.registry.locations import locations, rewrite_locations
 from simic.runtime.clock import Clock
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home, HomeUse
 
-__all__ = ["Move", "examine_place", "has_moved", "open_home", "settle", "settle_registry"]
+__all__ = ["examine_place", "has_moved", "open_home", "settle", "settle_registry"]
 
 _LOCK, _WAIT_S = "place", 120.0
 _NAME = "place"
-
-Text = Annotated[str, Field(max_length=16_384)]
-
-
-class Move(Contract):
-    """One line of the ledger: the home is now at another path."""
-
-    schema_version: Literal[1] = 1
-    at: UtcDatetime
-    source: Text | None
-    """Absolute path before; null for a new home, or one made before there was this ledger."""
-    target: Text
-    """Absolute path from now on."""
-    mlflow: Count
-    """Addresses rewritten in MLflow's database."""
-    prefect: Count
-    """Paths of results rewritten in Prefect's database and files."""
 
 
 def open_home(home: Home, use: HomeUse, clock: Clock) -> None:
@@ -62,7 +42,7 @@ def open_home(home: Home, use: HomeUse, clock: Clock) -> None:
 
 def has_moved(home: Home) -> bool:
     """Return whether the home was moved or copied since its paths were last rewritten."""
-    return _last_place(home) != str(home.root)
+    return last_place(home) != str(home.root)
 
 
 def settle(home: Home, at: datetime, *, is_forced: bool = False) -> Move | None:
@@ -74,7 +54,7 @@ def settle(home: Home, at: datetime, *, is_forced: bool = False) -> Move | None:
     if not is_forced and not has_moved(home):
         return None
     with exclusive(home.locks / _LOCK, "settling a home that was moved", _WAIT_S):
-        source = _last_place(home)
+        source = last_place(home)
         if not is_forced and source == str(home.root):
             return None  # the holder of the lock did it
         move = Move(
@@ -97,7 +77,7 @@ def settle_registry(home: Home, at: datetime) -> None:
         home.require_writable()
     except ConfigError as error:
         raise ConfigError(
-            f"the home was moved from {_last_place(home) or 'elsewhere'} to {home.root}, and its registry still names "
+            f"the home was moved from {last_place(home) or 'elsewhere'} to {home.root}, and its registry still names "
             f"the old place: run any command that may write to this home once. {error}"
         ) from error
     settle(home, at)
@@ -127,8 +107,3 @@ def examine_place(home: Home, at: datetime, *, is_repair: bool) -> Iterator[Chec
         return
     settle(home, at, is_forced=True)
     yield repaired(_NAME, found, f"rewritten to {home.root}; the line in {MOVES_LEDGER} says so")
-
-
-def _last_place(home: Home) -> str | None:
-    lines = Ledger(home.ledger / MOVES_LEDGER).read()
-    return Move.model_validate(lines[-1]).target if lines else None
