@@ -143,6 +143,8 @@ def test_contributions_are_clipped_before_they_are_scaled() -> None:
         )
         assert rows[0]["potential"] == -potential and rows[0]["next_potential"] == 0.0
         assert rows[1]["potential"] == pytest.approx(-0.2 * potential, abs=1e-12)
+        (holding,) = priced(ShapedReward(potential=potential), rows=[step_of(0, [("HOLDING", 1e300)], [])])
+        assert holding["potential"] == pytest.approx(-0.2 * potential, abs=1e-12), "a seed's worth is at most 0.8"
 
 
 @laws

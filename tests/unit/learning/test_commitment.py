@@ -57,6 +57,13 @@ def test_a_policy_that_never_germinates_commits_nothing_whatever_it_would_fossil
     assert found["commit_rate"] == pytest.approx(0.0, abs=1e-5)
 
 
+def test_c2_rates_of_what_was_never_legal_are_0(store: GraphDataset) -> None:
+    (waiting,) = (row for row in range(3) if not store.batch(np.array([row])).masks.op[:, 1:].any())
+    batch = store.batch(np.array([waiting]))
+    found = commit_metrics(with_biases().act(batch.steps), batch)
+    assert {name: float(value) for name, value in found.items()} == dict.fromkeys(found, 0.0)
+
+
 def test_the_alarm_rings_below_the_bound_and_only_with_evidence() -> None:
     seen = [{"commit_rate": 0.03, "fossilize_legal": 0.5}, {"commit_rate": 0.01, "fossilize_legal": 0.5}]
     check_commit_rate(seen, 0.02)

@@ -75,15 +75,16 @@ def test_d12_the_clip_is_what_the_moments_remember() -> None:
     assert network.policy.item() == pytest.approx(first - 1e-2 * mean / (square**0.5 + 1e-8), rel=1e-6)
 
 
+@pytest.mark.parametrize("group", ["policy", "value"])
 @pytest.mark.parametrize("clip_norm", [0.1, 0.5, 3.0])
-def test_d12_one_threshold_clips_every_update_and_every_norm_is_reported(clip_norm: float) -> None:
+def test_d12_one_threshold_clips_every_update_and_every_norm_is_reported(clip_norm: float, group: str) -> None:
     one = learner(weight_decay=0.0, clip_norm=clip_norm)
-    mean = 0.0
+    parameter, mean = getattr(one.network, group), 0.0
     for position, norm in enumerate((5.0, 0.05, 0.7), start=1):
-        metrics = one.update(loss(norm * one.network.policy), FLAT, 0)
+        metrics = one.update(loss(norm * parameter), FLAT, 0)
         mean = 0.9 * mean + 0.1 * min(norm, clip_norm)
-        assert metrics["grad_norm_policy"] == pytest.approx(norm), "before the clip"
-        assert one.optimizer.state[one.network.policy]["exp_avg"].item() == pytest.approx(mean, rel=1e-5)
+        assert metrics[f"grad_norm_{group}"] == pytest.approx(norm), "before the clip"
+        assert one.optimizer.state[parameter]["exp_avg"].item() == pytest.approx(mean, rel=1e-5)
         assert one.updates == position
 
 

@@ -166,6 +166,37 @@ def test_h6_heads_that_never_mattered_get_no_gradient(store: GraphDataset, netwo
     assert [float(metrics[f"entropy_{head.value}"]) for head in HEADS[1:]] == [0.0] * 6
 
 
+def test_h6_a_head_that_never_mattered_changes_no_divergence(store: GraphDataset, network: PolicyNetwork) -> None:
+    """Only waiting in the batch: slots may be scored in any way, the divergence from the behaviour stays."""
+    batch = store.batch(np.arange(4))
+    calm = torch.full_like(batch.actions, -1)
+    calm[:, 0] = OP_INDEX[Op.WAIT]
+    waiting = SequenceBatch(**{**batch.__dict__, "actions": calm})
+    before = vtrace_loss(network, waiting, TARGETS).metrics["behaviour_kl"]
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if name.startswith("slot_head"):
+                parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    assert float(before) > 0
+    assert torch.equal(vtrace_loss(network, waiting, TARGETS).metrics["behaviour_kl"], before)
+
+
+def test_d7_a_bound_of_zero_reaches_the_loss() -> None:
+    bounds = VTraceLossConfig.of(TrainConfig(rho_bar=0.0, c_bar=0.0, lambda_=0.0), advantage_scale=5.0)
+    assert (bounds.rho_bar, bounds.c_bar, bounds.lambda_) == (0.0, 0.0, 0.0)
+
+
+def test_h1_a_collapsed_head_shows_in_its_own_entropy(store: GraphDataset, network: PolicyNetwork) -> None:
+    batch = store.batch(np.arange(12))
+    before = vtrace_loss(network, batch, TARGETS).metrics
+    with torch.no_grad():
+        network.op_head[2].bias[OP_INDEX[Op.WAIT]] = 50.0
+    after = vtrace_loss(network, batch, TARGETS).metrics
+    assert {f"entropy_{head.value}" for head in HEADS} <= set(after)
+    assert 3 * float(after["entropy_op"]) < float(before["entropy_op"])
+    assert torch.equal(after["entropy_slot"], before["entropy_slot"])
+
+
 def test_h1_entropies_are_per_head_and_those_of_a_uniform_policy(store: GraphDataset, network: PolicyNetwork) -> None:
     """An untrained policy is uniform over what is available: entropy is ln of the count."""
     metrics = vtrace_loss(network, store.batch(np.arange(12)), TARGETS).metrics
@@ -221,7 +252,7 @@ def test_simic001_far_off_policy_is_finite_and_counted(store: GraphDataset, netw
     assert float(result.metrics["clamp_count"]) == float(batch.valid.sum())
 
 
-def test_explained_variance_by_hand() -> None:
+def test_c2_explained_variance_is_0_where_the_targets_do_not_vary() -> None:
     targets = torch.tensor([[1.0, 3.0], [5.0, 99.0]])
     valid = torch.tensor([[True, True], [True, False]])
     assert float(explained_variance(targets, targets, valid)) == 1.0
@@ -236,12 +267,12 @@ def test_l13_a_truncated_episode_is_bootstrapped_from_its_final_state_and_a_term
     with torch.no_grad():
         network.value_head[2].weight.zero_()
         network.value_head[2].bias.zero_()
-    truncated = int(store.sequences.lengths.argmin())
-    batch = store.batch(np.array([truncated]))
-    length = int(store.sequences.lengths[truncated])
-    expected = batch.returns[:, 0] + 10.0 * 0.99 ** torch.arange(length, 0, -1)
-    loss = torch.nn.functional.smooth_l1_loss(torch.full((length,), 10.0 / 8.0), expected / 8.0)
-    assert value_fit_loss(network, batch).total.item() == pytest.approx(float(loss), rel=1e-4)
+    lengths = store.sequences.lengths
+    for row, bootstrap in ((int(lengths.argmin()), 10.0), (int(lengths.argmax()), 0.0)):
+        batch, length = store.batch(np.array([row])), int(lengths[row])
+        expected = batch.returns[:, 0] + bootstrap * 0.99 ** torch.arange(length, 0, -1)
+        loss = torch.nn.functional.smooth_l1_loss(torch.full((length,), 10.0 / 8.0), expected / 8.0)
+        assert value_fit_loss(network, batch).total.item() == pytest.approx(float(loss), rel=1e-4)
 
 
 def test_high2_stored_log_probabilities_are_recomputed_exactly(store: GraphDataset, network: PolicyNetwork) -> None:

@@ -144,6 +144,16 @@ def test_d5_successor_values_never_come_from_a_neighbour(store: GraphDataset) ->
         assert not following[length:, place].any()
 
 
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_c1_the_learner_discounts_by_the_gamma_of_the_snapshots_rewards(
+    tmp_path: Path, reports: list[FieldReport], gamma: float
+) -> None:
+    """C1: a terminated step has no successor."""
+    write_snapshot(tmp_path / "s", reports, gamma=gamma, split="train")
+    steps = GraphDataset.load(tmp_path / "s", blueprints=BLUEPRINTS).steps
+    assert steps.discounts.tolist() == pytest.approx([0.0 if report.terminated else gamma for report in reports])
+
+
 def test_returns_are_discounted_sums(store: GraphDataset) -> None:
     batch = store.batch(np.arange(5))
     expected = torch.zeros(5)

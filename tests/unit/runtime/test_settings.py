@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
@@ -165,6 +165,18 @@ def test_several_wrong_values_are_all_named() -> None:
 def test_d17_there_is_one_model_and_it_survives_a_round_trip() -> None:
     config = load_profile("quick")
     assert RunConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_d17_every_model_of_the_configuration_refuses_an_unknown_key() -> None:
+    def models(value: object) -> list[BaseModel]:
+        inner = [getattr(value, name) for name in type(value).model_fields] if isinstance(value, BaseModel) else []
+        return ([value] if isinstance(value, BaseModel) else []) + [found for each in inner for found in models(each)]
+
+    found = models(load_profile("quick"))
+    assert len(found) > 5
+    for model in found:
+        with pytest.raises(ValidationError, match="unheard_of"):
+            type(model).model_validate({**model.model_dump(), "unheard_of": 1})
 
 
 def test_an_unknown_profile_is_named_with_its_nearest_match() -> None:
