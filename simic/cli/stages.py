@@ -24,6 +24,7 @@ from simic.cli.options import (
 )
 from simic.cli.tables import receipt_lines
 from simic.contracts.names import CHAMPION
+from simic.contracts.rewards import FAMILIES
 from simic.runtime.settings import HomeUse
 
 __all__ = ["add_to"]
@@ -96,7 +97,7 @@ def ingest(
 def curate(
     reward: Annotated[
         str | None,
-        typer.Option(help="Reward family: basic, shaped, sparse or minimal; default: the profile's."),
+        typer.Option(help=f"Reward family: {', '.join(FAMILIES)}; default: the profile's."),
     ] = None,
     profile: ProfileName = "default",
     seed: Seed = 0,

@@ -1,1 +1,1 @@
-"""The types that all packages share: no torch, no I/O."""
+"""The types that all packages share: no torch, no I/O but reading package data."""

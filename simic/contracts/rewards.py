@@ -2,20 +2,36 @@
 
 Trials, plan searches and collections count in ``basic`` points whatever family a learner is shown, so policies that
 learned from different families stay comparable; ``basic`` gives every family's view of them.
+
+A family is one file of ``simic/curation/sql/rewards``. Its header declares the constants that it has besides the shared
+prices, one a line::
+
+    -- constant potential = 2.0 in [0, 100] points: rise of the potential from no growth to full growth
+
+The line gives name, default, bounds (round brackets exclude the bound), unit and meaning.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationError, create_model
 
 from simic.contracts.base import Contract
+from simic.contracts.errors import ConfigError
 
-__all__ = ["DEFAULT_FAMILY", "FAMILIES", "MinimalReward", "Reward", "RewardConfig", "ShapedReward", "SparseReward"]
+__all__ = ["CONSTANT_LINE", "DEFAULT_FAMILY", "FAMILIES", "Reward", "RewardConfig", "declared_constants"]
 
 DEFAULT_FAMILY = "shaped"
 """Of a recipe that names none."""
+
+CONSTANT_LINE = re.compile(r"^-- constant\b(.*)\n", re.MULTILINE)
+_CONSTANT = re.compile(r" ([a-z][a-z_]*) = (\S+) in ([\[(])(\S+), (\S+)([\])]) ([^:]+): (.+)")
+_FILES = Path(__file__).parents[1] / "curation" / "sql" / "rewards"
+_FIRST = ("basic", "shaped", "sparse", "minimal")
+"""Families that messages list first, in this order."""
 
 Price = Annotated[float, Field(ge=0, le=1000)]
 
@@ -31,6 +47,9 @@ class _Prices(Contract):
     governor_penalty: Price = 10.0
     """Points a panic costs."""
 
+    if TYPE_CHECKING:  # each family has its own, after the prices in the order of fields
+        family: str = ""
+
     @property
     def basic(self) -> RewardConfig:
         """The points by which trials judge: the same prices without anything a family adds."""
@@ -43,47 +62,64 @@ class RewardConfig(_Prices):
     family: Literal["basic"] = "basic"
 
 
-class ShapedReward(_Prices):
-    """Family ``shaped``: ``basic`` plus the change of a potential, which no policy can gain from."""
+def declared_constants(sql: str, file: str) -> dict[str, Any]:
+    """Return type and default of each constant that the header of a family declares, as ``create_model`` takes them.
 
-    family: Literal["shaped"] = "shaped"
-    potential: Annotated[float, Field(ge=0, le=100)] = 2.0
-    """Points by which the potential rises from a host that has grown nothing to one that has grown all it may."""
-    contribution_full: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """Contribution, as a share of accuracy, beyond which a seed's potential rises no further."""
-
-
-class SparseReward(_Prices):
-    """Family ``sparse``: the sum of ``basic``, told at the end of the episode."""
-
-    family: Literal["sparse"] = "sparse"
-
-
-class MinimalReward(_Prices):
-    """Family ``minimal``: ``sparse``, and a price on every seed placed and every seed given up."""
-
-    family: Literal["minimal"] = "minimal"
-    germination_cost: Price = 0.1
-    """Points a germination costs."""
-    prune_cost: Price = 0.2
-    """Points a prune costs."""
+    Raises:
+        ConfigError: a line does not have the form, or its constant has the name of a shared price or of another one.
+    """
+    found: dict[str, Any] = {}
+    for line in CONSTANT_LINE.findall(sql):
+        if (match := _CONSTANT.fullmatch(line)) is None:
+            raise ConfigError(
+                f"{file}: expected `-- constant name = default in [low, high] unit: meaning`, found `-- constant{line}`"
+            )
+        name, default, opening, low, high, closing, unit, meaning = match.groups()
+        if name in found or name in _Prices.model_fields or name == "family":
+            raise ConfigError(f"{file}: the constant {name!r} exists already; give it another name")
+        try:
+            bounds = {"ge" if opening == "[" else "gt": float(low), "le" if closing == "]" else "lt": float(high)}
+            kind = Annotated[float, Field(description=f"{meaning} ({unit})", **bounds)]
+            found[name] = (kind, float(default))
+        except ValueError as error:
+            raise ConfigError(f"{file}: constant {name!r}: default and bounds must be numbers: {error}") from error
+    return found
 
 
-FAMILIES: dict[str, type[_Prices]] = {
-    "basic": RewardConfig,
-    "shaped": ShapedReward,
-    "sparse": SparseReward,
-    "minimal": MinimalReward,
-}
-"""Every family that ``curate.reward.family`` may name; each has its file in ``simic/curation/sql/rewards``."""
+def _family(name: str) -> type[_Prices]:
+    if name == "basic":
+        return RewardConfig
+    file = _FILES / f"{name}.sql"
+    family: type[_Prices] = create_model(
+        f"{name.title().replace('_', '')}Reward",
+        __base__=_Prices,
+        __module__=__name__,
+        __doc__=f"Family ``{name}``.",
+        family=(Literal[name], name),  # type: ignore[arg-type]
+        **declared_constants(file.read_text("utf-8"), file.name),
+    )
+    try:
+        family.model_validate(family().model_dump())
+    except ValidationError as error:
+        raise ConfigError(f"{file.name}: a default is out of its bounds: {error}") from error
+    return family
+
+
+_NAMES = dict.fromkeys((*_FIRST, *sorted(path.stem for path in _FILES.glob("*.sql"))))
+FAMILIES: dict[str, type[_Prices]] = {name: _family(name) for name in _NAMES}
+"""Every family that ``curate.reward.family`` may name."""
+globals().update({family.__name__: family for family in FAMILIES.values()})  # pickle looks a class up by its name
 
 
 def _name_family(value: Any) -> Any:
     return {"family": DEFAULT_FAMILY, **value} if isinstance(value, dict) else value
 
 
-Reward = Annotated[
-    Annotated[RewardConfig | ShapedReward | SparseReward | MinimalReward, Field(discriminator="family")],
-    BeforeValidator(_name_family),
-]
-"""One family with its own constants; a constant of another family is refused."""
+if TYPE_CHECKING:
+    Reward = _Prices
+else:
+    Reward = Annotated[
+        Annotated[Union[tuple(FAMILIES.values())], Field(discriminator="family")],  # noqa: UP007 - of a tuple
+        BeforeValidator(_name_family),
+    ]
+    """One family with its own constants; a constant of another family is refused."""

@@ -19,8 +19,10 @@ import duckdb
 from simic.contracts.actions import OPS
 from simic.contracts.batches import STAGES
 from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.rewards import CONSTANT_LINE
 from simic.contracts.splits import Split
 from simic.lake.duck import exactly
+from simic.snapshots.schema import STEP_COLUMNS
 from simic.trust.canonical import digest_of
 
 __all__ = [
@@ -41,6 +43,8 @@ __all__ = [
     "write_outputs",
 ]
 
+_TERMS = frozenset(name for name in STEP_COLUMNS if name.startswith("reward_"))
+_NEEDED_TERMS = frozenset({"reward_progress", "reward_rent", "reward_penalty"})
 _TERM = re.compile(r"^-- term (reward_[a-z_]+) in \[(.+)\]: (.+)$", re.MULTILINE)
 
 
@@ -55,11 +59,25 @@ class Term(NamedTuple):
 
 
 def family_statement(family: str) -> str:
-    """Return the SQL of a reward family. Raises ConfigError if there is no file for it."""
+    """Return the SQL of a reward family without its constants, whose values are settings.
+
+    A digest of the SQL therefore does not depend on defaults and wording.
+
+    Raises:
+        ConfigError: there is no file for it, or its terms do not fit the columns of a snapshot.
+    """
     entry = files("simic.curation").joinpath("sql", "rewards", f"{family}.sql")
     if not entry.is_file():
         raise ConfigError(f"reward family {family!r} has no file {family}.sql in simic/curation/sql/rewards")
-    return entry.read_text("utf-8")
+    sql = CONSTANT_LINE.sub("", entry.read_text("utf-8"))
+    terms = {term.name for term in family_terms(sql)}
+    if not _NEEDED_TERMS <= terms <= _TERMS:
+        raise ConfigError(
+            f"{family}.sql: expected `-- term` lines for {', '.join(sorted(_NEEDED_TERMS))} and, where it has them, "
+            f"{', '.join(sorted(_TERMS - _NEEDED_TERMS))}, found {', '.join(sorted(terms)) or 'none'}; another term "
+            "needs a column in simic/snapshots/schema.py and in the statements that list the columns"
+        )
+    return sql
 
 
 def family_terms(sql: str) -> list[Term]:

@@ -15,7 +15,7 @@ from support.reports import varied_episode
 from simic.contracts.config import RewardConfig
 from simic.contracts.field_report import FieldReport
 from simic.contracts.lifecycle import SeedStage
-from simic.contracts.rewards import FAMILIES, MinimalReward, ShapedReward, SparseReward
+from simic.contracts.rewards import FAMILIES
 from simic.contracts.state import SystemState
 from simic.runtime.settings import Home
 
@@ -23,9 +23,9 @@ GAMMA = 0.93
 PRICES: dict[str, Any] = {"accuracy_scale": 80.0, "rent": 2.5, "rent_parameters": 1111, "governor_penalty": 7.0}
 REWARDS = {
     "basic": RewardConfig(**PRICES),
-    "shaped": ShapedReward(**PRICES, potential=2.5, contribution_full=0.03),
-    "sparse": SparseReward(**PRICES),
-    "minimal": MinimalReward(**PRICES, germination_cost=0.3, prune_cost=0.7),
+    "shaped": FAMILIES["shaped"](**PRICES, potential=2.5, contribution_full=0.03),
+    "sparse": FAMILIES["sparse"](**PRICES),
+    "minimal": FAMILIES["minimal"](**PRICES, germination_cost=0.3, prune_cost=0.7),
 }
 TERMS = ("reward_progress", "reward_rent", "reward_penalty", "reward_shaping", "reward_effort")
 Terms = list[dict[str, float]]
@@ -44,7 +44,7 @@ def penalty_of(reward: Any, report: FieldReport) -> float:
     return -reward.governor_penalty if report.governor is not None else 0.0
 
 
-def potential_of(reward: ShapedReward, state: SystemState) -> float:
+def potential_of(reward: Any, state: SystemState) -> float:
     """Minus the points that are still to be had: what lacks to every seed fossilised and fully contributing."""
     by_stage = {
         SeedStage.GERMINATED: 0.1,
@@ -74,7 +74,7 @@ def basic(reward: Any, told: Sequence[FieldReport]) -> Terms:
     ]
 
 
-def shaped(reward: ShapedReward, told: Sequence[FieldReport]) -> Terms:
+def shaped(reward: Any, told: Sequence[FieldReport]) -> Terms:
     terms = basic(reward, told)
     for number, report in enumerate(told):
         following = report.final_state or told[number + 1].state
@@ -94,7 +94,7 @@ def sparse(reward: Any, told: Sequence[FieldReport]) -> Terms:
     return terms
 
 
-def minimal(reward: MinimalReward, told: Sequence[FieldReport]) -> Terms:
+def minimal(reward: Any, told: Sequence[FieldReport]) -> Terms:
     prices = {"GERMINATE": -reward.germination_cost, "PRUNE": -reward.prune_cost}
     effort = [{"reward_effort": prices.get(report.action.op.value, 0.0)} for report in told]
     return [{**terms, **extra} for terms, extra in zip(sparse(reward, told), effort, strict=True)]

@@ -13,7 +13,7 @@ from support.rewards import HORIZON, WALK, Seed, priced, step_of
 
 from simic.contracts.config import CurateConfig, RewardConfig
 from simic.contracts.lifecycle import TRANSITIONS, SeedStage
-from simic.contracts.rewards import FAMILIES, MinimalReward, Reward, ShapedReward, SparseReward
+from simic.contracts.rewards import FAMILIES, Reward
 from simic.curation.run import CONSTANTS
 from simic.curation.statements import family_statement, family_terms, load_statements
 from simic.numerics.rewards import basic_rewards
@@ -23,10 +23,10 @@ contributions = st.none() | st.floats(-1.0, 1.0) | st.sampled_from([1e300, -1e30
 rewards = st.sampled_from(
     [
         RewardConfig(),
-        ShapedReward(potential=2.5),
-        ShapedReward(potential=0.0),
-        SparseReward(rent=0.5),
-        MinimalReward(germination_cost=0.5, prune_cost=0.1),
+        FAMILIES["shaped"](potential=2.5),
+        FAMILIES["shaped"](potential=0.0),
+        FAMILIES["sparse"](rent=0.5),
+        FAMILIES["minimal"](germination_cost=0.5, prune_cost=0.1),
     ]
 )
 laws = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
@@ -78,7 +78,7 @@ def happy_path(dwells: list[int], values: list[float | None]) -> list[dict[str, 
 @given(walks(), st.floats(0.9, 1.0))
 def test_shaping_telescopes_to_minus_the_first_potential(walk: list[dict[str, Any]], gamma: float) -> None:
     """H8: strictly, on any walk; a cut episode keeps the potential it stands at."""
-    rows = priced(ShapedReward(potential=2.5), gamma=gamma, rows=walk)
+    rows = priced(FAMILIES["shaped"](potential=2.5), gamma=gamma, rows=walk)
     total = sum(gamma ** row["step"] * row["reward_shaping"] for row in rows)
     end = 0.0 if rows[-1]["terminated"] else gamma ** len(rows) * rows[-1]["next_potential"]
     assert total == pytest.approx(end - rows[0]["potential"], rel=0, abs=1e-9)
@@ -98,7 +98,7 @@ def test_no_step_of_the_happy_path_is_charged_for(
 ) -> None:
     """L3: growing, dwelling and ending all bring points or none, measured or not."""
     told = [value if is_told else None for value, is_told in zip(values, measured, strict=True)]
-    rows = priced(ShapedReward(), gamma=gamma, rows=happy_path(dwells, told))
+    rows = priced(FAMILIES["shaped"](), gamma=gamma, rows=happy_path(dwells, told))
     assert all(row["reward_shaping"] >= 0 for row in rows)
     for row in rows[:-1]:
         has_moved = [seed["stage"] for seed in row["seeds"]] != [seed["stage"] for seed in row["next_seeds"]]
@@ -112,20 +112,20 @@ def test_no_step_of_the_happy_path_is_charged_for(
 def test_the_three_moves_that_were_punished(before: str, after: str) -> None:
     """L3: even if the contribution is lost, or turns out as bad as can be, with the move."""
     for value in (None, 0.3, -0.3):
-        (row,) = priced(ShapedReward(), rows=[step_of(0, [(before, 0.3)], [(after, value)])])
+        (row,) = priced(FAMILIES["shaped"](), rows=[step_of(0, [(before, 0.3)], [(after, value)])])
         assert row["reward_shaping"] >= 0
 
 
 def test_waiting_is_never_worth_more_the_longer_it_lasts() -> None:
     """H11: no penalty or bonus grows with the epochs spent in a stage."""
     for stage in WALK:
-        rows = priced(ShapedReward(), rows=[step_of(n, [(stage, None)], [(stage, None)]) for n in range(19)])
+        rows = priced(FAMILIES["shaped"](), rows=[step_of(n, [(stage, None)], [(stage, None)]) for n in range(19)])
         assert len({row["reward_shaping"] for row in rows}) == 1
 
 
 def test_unmeasured_adds_nothing() -> None:
     (null, zero, some) = (
-        priced(ShapedReward(), rows=[step_of(0, [("HOLDING", value)], [])])[0]["potential"]
+        priced(FAMILIES["shaped"](), rows=[step_of(0, [("HOLDING", value)], [])])[0]["potential"]
         for value in (None, 0.0, 0.05)
     )
     assert null == zero < some
@@ -135,7 +135,7 @@ def test_contributions_are_clipped_before_they_are_scaled() -> None:
     """H10: the declared range scales with the setting."""
     for potential in (1.0, 2.5):
         rows = priced(
-            ShapedReward(potential=potential),
+            FAMILIES["shaped"](potential=potential),
             rows=[
                 step_of(0, [], [("FOSSILIZED", 1e300)]),
                 step_of(1, [("FOSSILIZED", -1e300)], [("FOSSILIZED", None)]),
@@ -143,7 +143,8 @@ def test_contributions_are_clipped_before_they_are_scaled() -> None:
         )
         assert rows[0]["potential"] == -potential and rows[0]["next_potential"] == 0.0
         assert rows[1]["potential"] == pytest.approx(-0.2 * potential, abs=1e-12)
-        (holding,) = priced(ShapedReward(potential=potential), rows=[step_of(0, [("HOLDING", 1e300)], [])])
+        held = [step_of(0, [("HOLDING", 1e300)], [])]
+        (holding,) = priced(FAMILIES["shaped"](potential=potential), rows=held)
         assert holding["potential"] == pytest.approx(-0.2 * potential, abs=1e-12), "a seed's worth is at most 0.8"
 
 
@@ -197,7 +198,7 @@ def test_the_end_counts_from_the_start_and_not_from_the_last_epoch() -> None:
     last = step_of(
         7, [], [], start_accuracy=0.2, accuracy_before=0.9, accuracy_after=0.8, terminated=True, has_final_state=True
     )
-    for reward in (SparseReward(), MinimalReward()):
+    for reward in (FAMILIES["sparse"](), FAMILIES["minimal"]()):
         before, end = priced(reward, rows=[step_of(6, [], [], accuracy_after=0.9), last])
         assert before["reward"] == 0.0
         assert end["reward_progress"] == pytest.approx(60.0)
@@ -225,5 +226,5 @@ def test_no_bare_epsilon_in_the_rules() -> None:
 def test_the_potential_has_one_weight() -> None:
     """M2: what a contribution counts follows from the weight of the whole, so no two weights can drift apart."""
     rows = [step_of(0, [("HOLDING", 0.05)], [("FOSSILIZED", 0.1)])]
-    (once,), (twice,) = (priced(ShapedReward(potential=p), rows=rows) for p in (1.0, 2.0))
+    (once,), (twice,) = (priced(FAMILIES["shaped"](potential=p), rows=rows) for p in (1.0, 2.0))
     assert twice["reward_shaping"] == pytest.approx(2 * once["reward_shaping"])

@@ -140,16 +140,38 @@ def test_the_verbs_work_on_the_bus_and_the_doctor_opens_it(installed: Path, tmp_
 
 
 def test_the_reward_family_is_one_file_of_the_repository(tmp_path: Path) -> None:
-    """In a copy of the package, its statements are found and its term has its bounds."""
+    """In a copy of the package, settings, help and curation know it, and its constant prices the rows."""
     shutil.copytree(ROOT / "simic", tmp_path / "simic", ignore=shutil.ignore_patterns("__pycache__"))
     for is_own, path, text in BLOCK.findall(PAGE.read_text("utf-8")):
         if is_own:
             (tmp_path / path).write_text(text, "utf-8")
     program = """
-from simic.curation.statements import load_statements
-print(next(item.sql for item in load_statements("progress") if item.name == "family_terms"))
+from pathlib import Path
+from typing import get_type_hints
+import pickle
+import pyarrow.parquet as pq
+from simic.contracts.errors import ConfigError
+from simic.runtime.settings import Home, load_profile
+from support.homes import curate_all, land
+from support.reports import episode
+settings = {"curate.reward.family": "hasty", "curate.reward.epoch_cost": 0.5}
+reward = load_profile("default", settings).curate.reward
+assert pickle.loads(pickle.dumps(reward)) == reward
+try:
+    load_profile("default", settings | {"curate.reward.epoch_cost": 11})
+except ConfigError as error:
+    assert "curate.reward" in str(error) and "less than or equal to 10" in str(error)
+else:
+    raise AssertionError("a constant above its bound")
+from simic.cli.stages import curate
+assert "minimal, hasty" in get_type_hints(curate, include_extras=True)["reward"].__metadata__[0].help
+home = Home(Path("home"))
+land(home, episode(1))
+manifest = curate_all(home, reward=reward)
+rows = pq.read_table(Path(manifest.path) / "steps.parquet").column("reward_effort")
+print(manifest.reward_family, set(rows.to_pylist()))
 """
-    path = os.pathsep.join([str(tmp_path)])
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "tests")])
     result = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
@@ -159,4 +181,4 @@ print(next(item.sql for item in load_statements("progress") if item.name == "fam
         env={**os.environ, "PYTHONPATH": path},
     )
     assert result.returncode == 0, result.stderr
-    assert "reward_progress" in result.stdout
+    assert result.stdout.strip() == "hasty {-0.5}"

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from simic.contracts.config import CurateConfig, RewardConfig
 from simic.contracts.errors import ConfigError
-from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES
+from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, declared_constants
 from simic.runtime.settings import load_profile
 
 
@@ -53,3 +53,25 @@ def test_trials_see_the_same_prices_whatever_the_family(family: type[Any]) -> No
     """M5."""
     prices = {"accuracy_scale": 50.0, "rent": 2.0, "rent_parameters": 99, "governor_penalty": 1.0}
     assert family(**prices).basic == RewardConfig(**prices)
+
+
+def test_a_constant_declares_default_bounds_unit_and_meaning() -> None:
+    family = FAMILIES["shaped"].model_fields
+    assert family["contribution_full"].default == 0.1
+    assert "(share of accuracy)" in (family["contribution_full"].description or "")
+    assert CurateConfig(reward={"contribution_full": 1}).reward.contribution_full == 1
+    assert declared_constants("-- term reward_rent in [0, 0]: none\n-- constants are none\n", "x.sql") == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("-- constant cost = 1 points", "expected `-- constant name"),
+        ("-- constant cost = one in [0, 2] points: text", "'cost': default and bounds must be numbers"),
+        ("-- constant rent = 1 in [0, 2] points: text", "'rent' exists already"),
+        ("-- constant cost = 1 in [0, 2] points: text\n-- constant cost = 1 in [0, 2] points: text", "exists already"),
+    ],
+)
+def test_a_line_that_declares_no_constant_is_named(line: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"x\.sql: .*{message}"):
+        declared_constants(f"{line}\n", "x.sql")

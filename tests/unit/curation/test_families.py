@@ -16,7 +16,7 @@ from support.snapshots import reseal
 
 from simic.catalogue.query import query
 from simic.contracts.errors import ConfigError, ContractError
-from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, ShapedReward
+from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES
 from simic.curation import run, statements
 from simic.curation.statements import (
     family_statement,
@@ -118,7 +118,7 @@ def test_a_term_outside_its_declared_range_stops_the_stage(
 
     monkeypatch.setattr(run, "load_statements", spoiled)
     with pytest.raises(ContractError, match="invariants"):
-        curate_all(home, reward=ShapedReward())
+        curate_all(home, reward=FAMILIES["shaped"]())
     assert f"'{term}_in_range'" in "".join(item.sql for item in load_statements("shaped"))
     assert not list(home.snapshots.glob("*"))
 
@@ -137,7 +137,23 @@ def test_a_potential_with_a_memory_is_noticed(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(run, "load_statements", spoiled)
     with pytest.raises(ContractError, match="shaping_telescopes"):
-        curate_all(home, reward=ShapedReward())
+        curate_all(home, reward=FAMILIES["shaped"]())
+
+
+def test_a_family_whose_terms_are_no_columns_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rewards = tmp_path / "sql" / "rewards"
+    rewards.mkdir(parents=True)
+    monkeypatch.setattr(statements, "files", lambda _: tmp_path)
+    needed = [f"-- term reward_{name} in [0, 0]: nothing" for name in ("progress", "rent", "penalty")]
+    for lines in (needed[:2], [*needed, "-- term reward_beauty in [0, 1]: of the network"]):
+        (rewards / "dense.sql").write_text("\n".join(lines) + "\n", "utf-8")
+        with pytest.raises(ConfigError, match=r"dense\.sql: expected `-- term` lines .*schema\.py"):
+            family_statement("dense")
+
+
+def test_constants_are_settings_and_no_part_of_the_rules() -> None:
+    """Default and wording of a constant may change without a new digest of the SQL."""
+    assert "-- constant" not in "".join(family_statement(family) for family in FAMILIES)
 
 
 def test_a_family_without_a_file_is_named() -> None:
@@ -166,8 +182,8 @@ def test_threads_change_no_byte_over_many_row_groups(tmp_path: Path, monkeypatch
     monkeypatch.setattr(statements, "_PARQUET", statements._PARQUET.replace("SIZE 65536", "SIZE 2048"))
     home = Home(tmp_path)
     land(home, [report for key in range(450) for report in episode(key, seed=1)], batch_reports=1700)
-    first = curate_all(home, threads=1, reward=ShapedReward())
+    first = curate_all(home, threads=1, reward=FAMILIES["shaped"]())
     assert pq.ParquetFile(Path(first.path) / "steps.parquet").num_row_groups > 1
     for threads in (2, 3):
-        built = curate_all(home, threads=threads, memory_limit_mb=256 * threads, reward=ShapedReward())
+        built = curate_all(home, threads=threads, memory_limit_mb=256 * threads, reward=FAMILIES["shaped"]())
         assert built.files == first.files

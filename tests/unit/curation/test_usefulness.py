@@ -17,7 +17,7 @@ from support.snapshots import told_rows
 
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import PolicyVersion, SnapshotManifest
-from simic.contracts.rewards import ShapedReward
+from simic.contracts.rewards import FAMILIES
 from simic.runtime.settings import Home
 
 Rows = list[dict[str, Any]]
@@ -152,7 +152,7 @@ def test_statistics_are_those_of_the_training_states_and_carry_a_version(tmp_pat
         assert row["mean"] == pytest.approx(np.mean(present), abs=1e-6)
         assert row["deviation"] == pytest.approx(np.std(present), abs=1e-5)
         assert (row["lowest"], row["highest"]) == (min(present), max(present))
-    other = curate_all(home, reward=ShapedReward())
+    other = curate_all(home, reward=FAMILIES["shaped"]())
     assert table(other, "statistics") == rows, "statistics of states know no rewards"
     land(home, episodes(range(50, 60)), name="more")
     assert table(curate_all(home), "statistics")[0]["version"] != rows[0]["version"]
