@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.runtime.code_version import tree_digest
+from simic.runtime.plugin_folder import PluginFolder
 
 if TYPE_CHECKING:
     from simic.hosts.batched.trunk import Trunk
@@ -33,42 +33,42 @@ __all__ = [
 
 _SAME_BITS_THREADS = 2
 """Results of a host are bit-identical up to this many threads."""
-_BLUEPRINTS = ("blueprints", "simic.blueprints", "BLUEPRINT")
-_FAMILIES = ("families", "simic.host_families", "FAMILY")
-_TRUNKS = ("trunks", "simic.host_trunks", "TRUNK")
+_BLUEPRINTS = PluginFolder("blueprint", "simic.hosts.blueprints", "simic.blueprints", ("BLUEPRINT",))
+_FAMILIES = PluginFolder("host family", "simic.hosts.families", "simic.host_families", ("FAMILY",))
+_TRUNKS = PluginFolder("trunk", "simic.hosts.trunks", "simic.host_trunks", ("TRUNK",))
 
 
 def blueprint_names() -> tuple[str, ...]:
     """Return shipped blueprints in alphabetical order, then installed ones; the position is the index in actions."""
-    return _names(*_BLUEPRINTS[:2])
+    return _names(_BLUEPRINTS)
 
 
 def family_names() -> tuple[str, ...]:
     """Return shipped families in alphabetical order, then installed ones."""
-    return _names(*_FAMILIES[:2])
+    return _names(_FAMILIES)
 
 
 def load_blueprint(name: str) -> Blueprint:
     """Return the blueprint of that name; raise ConfigError if there is none."""
-    blueprint: Blueprint = _load(name, *_BLUEPRINTS)
+    blueprint: Blueprint = _load(_BLUEPRINTS, name)
     return blueprint
 
 
 def load_family(name: str) -> HostFamily:
     """Return the family of batched hosts of that name; raise ConfigError if there is none."""
-    family: HostFamily = _load(name, *_FAMILIES)
+    family: HostFamily = _load(_FAMILIES, name)
     return family
 
 
 def load_module_family(name: str) -> ModuleFamily:
     """Return the family of custom hosts of that name; raise ConfigError if there is none."""
-    family: ModuleFamily = _load(name, *_FAMILIES)
+    family: ModuleFamily = _load(_FAMILIES, name)
     return family
 
 
 def is_modular(name: str) -> bool:
     """Return whether a family brings modules (``host``) rather than batched hosts (``recipe``)."""
-    family: Any = _load(name, *_FAMILIES)
+    family: Any = _load(_FAMILIES, name)
     offers = [method for method in ("host", "recipe") if callable(getattr(family, method, None))]
     if len(offers) != 1 or isinstance(family, type):
         what = f"the class {family.__name__}" if isinstance(family, type) else f"an object with {offers or 'neither'}"
@@ -81,7 +81,7 @@ def is_modular(name: str) -> bool:
 
 def load_trunk(name: str) -> type[Trunk]:
     """Return the trunk of that name; raise ConfigError if there is none."""
-    trunk: type[Trunk] = _load(name, *_TRUNKS)
+    trunk: type[Trunk] = _load(_TRUNKS, name)
     return trunk
 
 
@@ -90,9 +90,9 @@ def world_digest() -> str:
     """Return the SHA-256 over the sources of this package and of installed plug-ins; it identifies the simulation."""
     package = Path(__file__).parent
     plugged = sorted(
-        f"{group}:{name}:{point.value}:{'' if point.dist is None else point.dist.version}:{_source_digest(point)}"
-        for _, group, _ in (_BLUEPRINTS, _FAMILIES, _TRUNKS)
-        for name, point in _installed(group).items()
+        f"{kind.group}:{name}:{point.value}:{'' if point.dist is None else point.dist.version}:{_source_digest(point)}"
+        for kind in (_BLUEPRINTS, _FAMILIES, _TRUNKS)
+        for name, point in kind.installed().items()
     )
     return hashlib.sha256("\n".join([tree_digest(package.parent, (package.name,)), *plugged]).encode()).hexdigest()
 
@@ -131,32 +131,10 @@ def _source_digest(point: EntryPoint) -> str:
 
 
 @cache
-def _own(folder: str) -> tuple[str, ...]:
-    files = (Path(__file__).parent / folder).glob("*.py")
-    return tuple(sorted(path.stem for path in files if not path.stem.startswith("_")))
+def _names(folder: PluginFolder) -> tuple[str, ...]:
+    return folder.names()
 
 
 @cache
-def _installed(group: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=group)}
-
-
-@cache
-def _names(folder: str, group: str) -> tuple[str, ...]:
-    own = _own(folder)
-    return own + tuple(sorted(set(_installed(group)) - set(own)))
-
-
-@cache
-def _load(name: str, folder: str, group: str, attribute: str) -> Any:
-    if name in _own(folder):
-        return getattr(import_module(f"simic.hosts.{folder}.{name}"), attribute)
-    if name in _installed(group):
-        point = _installed(group)[name]
-        try:
-            return point.load()
-        except Exception as error:
-            # Code of another package runs here; whatever it raises must name that package.
-            reason = f"{type(error).__name__}: {error}"
-            raise ConfigError(f"entry point {group}:{name} = {point.value} cannot be loaded: {reason}") from error
-    raise ConfigError(f"unknown name {name!r} in {folder}; known are {', '.join(_names(folder, group))}")
+def _load(folder: PluginFolder, name: str) -> Any:
+    return folder.load_object(name)

@@ -1,5 +1,7 @@
 """Plug-ins of one kind: the modules of a folder, then the entry points of installed packages.
 
+A plug-in is a module with agreed attributes (``load``) or one object, which its module holds (``load_object``).
+
 Names come from file names and package metadata, so listing them imports nothing.
 """
 
@@ -20,16 +22,16 @@ __all__ = ["PluginFolder"]
 
 
 class PluginFolder(NamedTuple):
-    """A kind of plug-in whose plug-ins are modules with agreed attributes."""
+    """A kind of plug-in."""
 
     kind: str
     """The noun in messages, such as ``controller``."""
     package: str
     """The package whose modules are the shipped plug-ins; names that begin with an underscore are helpers."""
     group: str
-    """The entry-point group of installed plug-ins; an entry point names a module."""
+    """The entry-point group of installed plug-ins; an entry point names what ``load`` or ``load_object`` returns."""
     attributes: tuple[str, ...]
-    """Attributes that every plug-in defines; the first one holds the name of the plug-in."""
+    """Attributes that every module defines; the first one holds the name of the plug-in, or its object."""
 
     def names(self) -> tuple[str, ...]:
         """Return the shipped names in alphabetical order, then the installed ones; a shipped name wins."""
@@ -44,6 +46,20 @@ class PluginFolder(NamedTuple):
         others = (name for name in self.names() if name not in found)
         return found | {name: f"installed: {_installed(self.group)[name].value}" for name in others}
 
+    def installed(self) -> dict[str, EntryPoint]:
+        """Return the entry points of installed packages, those that a shipped name hides included."""
+        return _installed(self.group)
+
+    def load_object(self, name: str) -> Any:
+        """Return the object of a plug-in: the first attribute of a shipped module, or what the entry point names.
+
+        Raises:
+            ConfigError: if the name is unknown, or if the entry point cannot be loaded.
+        """
+        if name in _shipped(self.package):
+            return getattr(import_module(f"{self.package}.{name}"), self.attributes[0])
+        return self._load_installed(name)
+
     def load(self, name: str) -> Any:
         """Return the module of a plug-in.
 
@@ -52,17 +68,7 @@ class PluginFolder(NamedTuple):
         """
         if name in _shipped(self.package):
             return import_module(f"{self.package}.{name}")
-        if name not in _installed(self.group):
-            near = difflib.get_close_matches(name, self.names(), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"unknown {self.kind} {name!r}, known are {sorted(self.names())}{hint}")
-        point = _installed(self.group)[name]
-        origin = f"entry point {self.group}:{name} = {point.value}"
-        try:
-            module = point.load()
-        except Exception as error:
-            # Code of another package runs here; whatever it raises must name that package.
-            raise ConfigError(f"{origin} cannot be loaded: {type(error).__name__}: {error}") from error
+        module, origin = self._load_installed(name), self._origin(name)
         missing = [attribute for attribute in self.attributes if not hasattr(module, attribute)]
         if missing:
             raise ConfigError(f"{origin}: expected a module with {', '.join(self.attributes)}, {missing} is missing")
@@ -70,6 +76,20 @@ class PluginFolder(NamedTuple):
         if found != name:
             raise ConfigError(f"{origin}: expected {self.attributes[0]} = {name!r}, found {found!r}")
         return module
+
+    def _load_installed(self, name: str) -> Any:
+        if name not in _installed(self.group):
+            near = difflib.get_close_matches(name, self.names(), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"unknown {self.kind} {name!r}, known are {sorted(self.names())}{hint}")
+        try:
+            return _installed(self.group)[name].load()
+        except Exception as error:
+            # Code of another package runs here; whatever it raises must name that package.
+            raise ConfigError(f"{self._origin(name)} cannot be loaded: {type(error).__name__}: {error}") from error
+
+    def _origin(self, name: str) -> str:
+        return f"entry point {self.group}:{name} = {_installed(self.group)[name].value}"
 
 
 def _constant(source: Path, name: str) -> str:

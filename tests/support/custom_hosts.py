@@ -17,6 +17,7 @@ from simic.hosts.custom import Layer, ModuleFamily, ModuleHost, Samples
 from simic.hosts.custom.host_batch import CustomHosts
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import identify
+from simic.runtime import plugin_folder
 
 __all__ = ["Maps", "Toy", "ToyFamily", "blobs", "grown_modules", "install", "modules_of"]
 
@@ -42,7 +43,7 @@ def install(
     """Make things known by name until the patch is undone."""
     groups = {"simic.host_families": families, "simic.blueprints": blueprints or {}}
     plugs = {group: {name: Plug(thing) for name, thing in things.items()} for group, things in groups.items()}
-    patch.setattr(catalogue, "_installed", lambda group: plugs.get(group, {}))
+    patch.setattr(plugin_folder, "_installed", lambda group: plugs.get(group, {}))
     for cached in ("_names", "_load", "world_digest"):
         # Without its cache, so that nothing learned here outlives the patch.
         original = getattr(catalogue, cached)

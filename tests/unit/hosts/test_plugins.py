@@ -13,6 +13,7 @@ from support.ensembles import ensemble
 from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.hosts import plugins as catalogue
+from simic.runtime import plugin_folder
 
 
 def test_names_are_known_without_torch() -> None:
@@ -44,14 +45,18 @@ def test_another_source_or_plug_in_is_another_world(seen: str, monkeypatch: pyte
         monkeypatch.setattr(catalogue, "tree_digest", lambda root, packages: f"{root.name}/{packages}")
     else:
         point = EntryPoint("another", "elsewhere:BLUEPRINT", "simic.blueprints")
-        monkeypatch.setattr(catalogue, "_installed", lambda group: {"another": point} if group in point.group else {})
+        monkeypatch.setattr(
+            plugin_folder, "_installed", lambda group: {"another": point} if group in point.group else {}
+        )
     assert catalogue.world_digest.__wrapped__() != here
     assert catalogue.world_digest() == here
 
 
 @pytest.mark.parametrize("load", [catalogue.load_blueprint, catalogue.load_family, catalogue.load_trunk])
 def test_cr_1_an_unknown_name_raises_and_lists_what_is_known(load) -> None:
-    with pytest.raises(ConfigError, match=r"unknown name 'nrom'.*(norm|noisy|mlp)"):
+    with pytest.raises(
+        ConfigError, match=r"unknown (blueprint|host family|trunk) 'nrom', known are .*(norm|noisy|mlp)"
+    ):
         load("nrom")
 
 
@@ -60,11 +65,11 @@ def test_installed_blueprints_come_behind_and_cannot_shadow(monkeypatch: pytest.
         name: EntryPoint(name, "simic.hosts.blueprints.gate:BLUEPRINT", "simic.blueprints")
         for name in ("another", "norm")
     }
-    monkeypatch.setattr(catalogue, "_installed", lambda group: points if group == "simic.blueprints" else {})
+    monkeypatch.setattr(plugin_folder, "_installed", lambda group: points if group == "simic.blueprints" else {})
     catalogue._names.cache_clear()
     catalogue._load.cache_clear()
     try:
-        assert catalogue.blueprint_names() == (*catalogue._own("blueprints"), "another")
+        assert catalogue.blueprint_names() == (*plugin_folder._shipped("simic.hosts.blueprints"), "another")
         assert type(catalogue.load_blueprint("another")).__name__ == "Gate"
         assert type(catalogue.load_blueprint("norm")).__name__ == "Norm"
     finally:
@@ -75,7 +80,9 @@ def test_installed_blueprints_come_behind_and_cannot_shadow(monkeypatch: pytest.
 
 def test_an_installed_trunk_is_found_by_the_name_of_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("other", "simic.hosts.trunks.cnn:TRUNK", "simic.host_trunks")
-    monkeypatch.setattr(catalogue, "_installed", lambda group: {"other": point} if group == "simic.host_trunks" else {})
+    monkeypatch.setattr(
+        plugin_folder, "_installed", lambda group: {"other": point} if group == "simic.host_trunks" else {}
+    )
     catalogue._load.cache_clear()
     try:
         assert catalogue.load_trunk("other").__name__ == "CnnTrunk"
@@ -88,9 +95,9 @@ def test_an_entry_point_that_leads_nowhere_is_a_configuration_error(
     value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point = EntryPoint("mine", value, "simic.blueprints")
-    monkeypatch.setattr(catalogue, "_installed", lambda group: {"mine": point} if group == point.group else {})
+    monkeypatch.setattr(plugin_folder, "_installed", lambda group: {"mine": point} if group == point.group else {})
     with pytest.raises(ConfigError, match=f"entry point simic.blueprints:mine = {value} cannot be loaded"):
-        catalogue._load.__wrapped__("mine", *catalogue._BLUEPRINTS)
+        catalogue._load.__wrapped__(catalogue._BLUEPRINTS, "mine")
 
 
 def test_a_plug_in_whose_source_changed_is_another_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +106,7 @@ def test_a_plug_in_whose_source_changed_is_another_world(tmp_path: Path, monkeyp
     module.write_text("raise RuntimeError\n")
     monkeypatch.syspath_prepend(tmp_path)
     point = EntryPoint("mine", "edited_plugin:BLUEPRINT", "simic.blueprints")
-    monkeypatch.setattr(catalogue, "_installed", lambda group: {"mine": point} if group == point.group else {})
+    monkeypatch.setattr(plugin_folder, "_installed", lambda group: {"mine": point} if group == point.group else {})
     before = catalogue.world_digest.__wrapped__()
     assert catalogue.world_digest.__wrapped__() == before
     module.write_text("raise RuntimeError  # edited\n")
@@ -112,7 +119,7 @@ def test_a_plug_in_that_fails_names_itself_and_harms_only_those_who_want_it(
     (tmp_path / "broken_plugin.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
     point = EntryPoint("mine", "broken_plugin:BLUEPRINT", "simic.blueprints")
-    monkeypatch.setattr(catalogue, "_installed", lambda group: {"mine": point} if group == point.group else {})
+    monkeypatch.setattr(plugin_folder, "_installed", lambda group: {"mine": point} if group == point.group else {})
     for name in ("_names", "_load"):
         monkeypatch.setattr(catalogue, name, getattr(catalogue, name).__wrapped__)
     with pytest.raises(ConfigError, match=r"entry point simic\.blueprints:mine = broken_plugin:BLUEPRINT.*division"):
