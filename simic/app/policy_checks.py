@@ -153,7 +153,10 @@ def _examine_registry(
             )
         else:
             yield damaged(name, problem, "restore it from a backup; it is refused wherever it is asked for")
-    found = registry.differences(update_digests)
+    differences = registry.differences(update_digests)
+    for note in (difference for difference in differences if difference.is_note):
+        yield healthy("registry", note.text)
+    found = [difference for difference in differences if not difference.is_note]
     judged = "every byte as sealed" if is_deep else "--deep reads their bytes"
     if not found:
         yield healthy("registry", f"alias and tags of {registry.count()} versions as the ledgers say ({judged})")
@@ -161,9 +164,8 @@ def _examine_registry(
     is_mended = False
     if is_repair and all(difference.is_repairable or difference.lets_repair_go_on for difference in found):
         registry.repair(update_digests)
-        is_mended = {difference for difference in found if not difference.is_repairable}.issuperset(
-            registry.differences(update_digests)
-        )
+        kept = {difference for difference in differences if not difference.is_repairable}
+        is_mended = kept.issuperset(registry.differences(update_digests))
     for difference in found:
         if is_mended and difference.is_repairable:
             yield repaired("registry", difference.text, "restored to what the ledgers say")

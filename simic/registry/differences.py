@@ -56,6 +56,8 @@ class Difference(NamedTuple):
     """Whether MLflow can be set from the ledgers without losing anything."""
     lets_repair_go_on: bool = False
     """Whether other differences are repaired although this one stays; true for display only, such as a deleted run."""
+    is_note: bool = False
+    """Whether it is reported and is no finding: it is gone for good, and the ledgers hold what it decided."""
 
 
 def wanted_tags(records: LedgerRecords, version: Registered) -> dict[str, str | None]:
@@ -127,7 +129,7 @@ def wanted_labels(records: LedgerRecords) -> dict[str, RunLabel]:
 def label_differences(
     records: LedgerRecords, labels: Mapping[str, RunLabel], cut_short: Collection[str] = ()
 ) -> Iterator[Difference]:
-    """Yield each run that is deleted or missing, or whose name or status differs from the ledgers.
+    """Yield each run that is deleted or purged, or whose name or status differs from the ledgers.
 
     Names of the two runs of a move in progress are left out, and so are deleted runs that no ledger lists.
 
@@ -137,8 +139,9 @@ def label_differences(
         cut_short: Runs of versions whose recording was cut short; they are not listed yet.
     """
     for number, recorded in records.candidates.items():
-        if (text := _lost_run(number, recorded.mlflow_run_id, labels)) is not None:
-            yield Difference(text, is_repairable=False, lets_repair_go_on=True)
+        is_decided = recorded.gate_digest in records.accepted
+        if (lost := _lost_run(number, recorded.mlflow_run_id, labels, is_decided=is_decided)) is not None:
+            yield lost
     begun = records.history.open_entry
     moving = set() if begun is None else {begun.target, begun.source}
     wanted = wanted_labels(records)
@@ -158,13 +161,21 @@ def label_differences(
             yield Difference(f"{text}; {REPAIR}", is_repairable=True)
 
 
-def _lost_run(number: int, run_id: str, labels: Mapping[str, RunLabel]) -> str | None:
-    """Return why the run of a listed version is not in MLflow's list of runs; None if it is."""
+def _lost_run(number: int, run_id: str, labels: Mapping[str, RunLabel], *, is_decided: bool) -> Difference | None:
+    """Return the difference for a listed version whose run is not in MLflow's list of runs; None if it is there.
+
+    A purged run is a note if the gate decision on the version is on record (``is_decided``): the run only displayed
+    that decision. The files of the version are not in the run and are verified separately.
+    """
     which = f"run {run_id} of {MODEL_NAME} version {number}"
     if run_id not in labels:
-        return f"MLflow has no {which}: it was purged; restore MLflow's database from a backup, or leave it"
+        held = "the ledgers hold the version and its gate decision; the curves and tables of the run are gone"
+        text = f"MLflow has no {which}: it was purged; "
+        text += held if is_decided else "restore MLflow's database from a backup"
+        return Difference(text, is_repairable=False, lets_repair_go_on=True, is_note=is_decided)
     if labels[run_id].is_deleted:
-        return f"MLflow shows {which} as deleted; {restore_run_hint(run_id)}"
+        text = f"MLflow shows {which} as deleted; {restore_run_hint(run_id)}"
+        return Difference(text, is_repairable=False, lets_repair_go_on=True)
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from simic.contracts.errors import ContractError
 from simic.ledgers.promotions import History
 from simic.registry.differences import (
     REPAIR,
@@ -47,6 +48,11 @@ class Labels:
                 label_run(self._client, listed.mlflow_run_id, label)
         self.show_experiment(records.history)
 
+    def require_experiment(self) -> None:
+        """Raise ContractError if the experiment is deleted: MLflow takes no run in it."""
+        if self._is_deleted(self._client.get_experiment(self._experiment)):
+            raise ContractError(self._deleted_message())
+
     def show_experiment(self, history: History) -> None:
         """Write the tags of the experiment where they differ; an experiment that MLflow refuses to change is logged."""
         with display_only("the description and the saved view of the experiment were", self._restore_hint()):
@@ -60,18 +66,24 @@ class Labels:
 
         ``cut_short`` are runs of versions whose recording was cut short.
         """
-        from mlflow.entities import LifecycleStage
-
         experiment = self._client.get_experiment(self._experiment)
-        if experiment.lifecycle_stage == LifecycleStage.DELETED:
-            text = f"MLflow's experiment {self._experiment} is deleted with its runs, so no candidate can be recorded"
-            yield Difference(f"{text}; {self._restore_hint()}", is_repairable=False, lets_repair_go_on=True)
+        if self._is_deleted(experiment):
+            yield Difference(self._deleted_message(), is_repairable=False, lets_repair_go_on=True)
             return
         yield from label_differences(records, run_labels(self._client, self._experiment), cut_short)
         if records.history.open_entry is None:
             for key in _differing(experiment, records.history):
                 text = f"MLflow shows another tag {key} of the experiment than the journal gives; {REPAIR}"
                 yield Difference(text, is_repairable=True)
+
+    def _is_deleted(self, experiment: Experiment) -> bool:
+        from mlflow.entities import LifecycleStage
+
+        return bool(experiment.lifecycle_stage == LifecycleStage.DELETED)
+
+    def _deleted_message(self) -> str:
+        text = f"MLflow's experiment {self._experiment} is deleted with its runs, so no candidate can be recorded"
+        return f"{text}; {self._restore_hint()}"
 
     def _restore_hint(self) -> str:
         return f"restore it in MLflow with `mlflow experiments restore --experiment-id {self._experiment}`"

@@ -87,12 +87,37 @@ class RunLabel(NamedTuple):
     """Whether somebody deleted the run in MLflow: it can be read and restored, but takes no name and no tag."""
 
 
-def ensure_run(client: MlflowClient, experiment: str, evidence: CandidateRecord) -> str:
-    """Return the id of the candidate's run; a run that a killed process left unfinished is continued."""
+def ensure_run(client: MlflowClient, experiment: str, evidence: CandidateRecord, listed: str | None) -> str:
+    """Return the id of the candidate's run, which is created unless there is one; a deleted one is restored.
+
+    A second run of the same policy would be in no ledger. So a run that a killed process left unfinished is continued,
+    and a run that somebody deleted in MLflow becomes visible again, because the candidate is recorded on it.
+
+    Args:
+        client: client of the home's database.
+        experiment: id of the experiment.
+        evidence: the candidate.
+        listed: id of the run that the ledger of candidates names for this policy, if any.
+    """
+    from mlflow.entities import LifecycleStage, ViewType
+
     digest = evidence.training.digest
-    found = client.search_runs([experiment], filter_string=f"tags.policy_digest = '{digest}'", max_results=1)
+    found = client.search_runs(
+        [experiment], filter_string=f"tags.policy_digest = '{digest}'", run_view_type=ViewType.ALL, max_results=_PAGE
+    )
     if found:
-        return str(found[0].info.run_id)
+        chosen = min(
+            found, key=lambda run: (run.info.run_id != listed, run.info.lifecycle_stage == LifecycleStage.DELETED)
+        )
+        run_id = str(chosen.info.run_id)
+        if chosen.info.lifecycle_stage == LifecycleStage.DELETED:
+            client.restore_run(run_id)
+            _LOG.warning(
+                "run %s of policy %s was deleted in MLflow and is restored: the policy is recorded on it",
+                run_id,
+                digest[:12],
+            )
+        return run_id
     run = client.create_run(
         experiment,
         start_time=_milliseconds(evidence.training.started_at),

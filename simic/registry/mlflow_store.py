@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simic.contracts.errors import ConfigError, ContractError, TransientError
+from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.promotions import History
 from simic.registry.experiment_page import experiment_tags
 from simic.registry.locations import rewrite_locations
@@ -51,8 +52,23 @@ def initialise(home: Home) -> str:
                 _create(home, database)
     experiment = open_client(home.tracking_uri).get_experiment_by_name(EXPERIMENT)
     if experiment is None:
-        raise ConfigError(f"{database} has no experiment {EXPERIMENT!r}: it was not made by simic; move it away")
+        raise ConfigError(_without_experiment(home, database))
     return str(experiment.experiment_id)
+
+
+def _without_experiment(home: Home, database: Path) -> str:
+    """Return the error text for a database without the experiment.
+
+    A home with registered policies must not lose its registry, so its database is never to be moved away.
+    """
+    missing = f"{database} has no experiment {EXPERIMENT!r}"
+    if any((home.ledger / name).exists() for name in (CANDIDATES_LEDGER, PROMOTIONS_LEDGER)):
+        return (
+            f"{missing}, but the ledgers of this home list registered policies: the experiment was purged (`mlflow gc`)"
+            f", or the file is another database. Restore {database} from a backup; do not move it away, it holds the "
+            f"registered versions"
+        )
+    return f"{missing}: it was not made by simic; move it away"
 
 
 def _create(home: Home, database: Path) -> None:

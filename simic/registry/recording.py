@@ -62,8 +62,10 @@ class Recorder:
         digest, policy = candidate.training.digest, Path(candidate.training.path)
         records = self._reader.records()
         check_listed(records, self._models.look(), digest, version_tags(candidate))
+        self._labels.require_experiment()
         self._labels.show_experiment(records.history)
-        run_id = ensure_run(self._client, self._experiment, candidate)
+        listed = next((one.mlflow_run_id for one in records.candidates.values() if one.digest == digest), None)
+        run_id = ensure_run(self._client, self._experiment, candidate, listed)
         log_run(self._client, run_id, candidate)
         self._on_step("logged")
         model_id = self._models.logged_model(self._experiment, run_id, policy, digest)
@@ -105,7 +107,10 @@ class Recorder:
             number, version_description(candidate.training, candidate.validation, gate, candidate.snapshot)
         )
         status = judged_status(gate.accepted)
-        label_run(self._client, run_id, RunLabel(run_name(given, digest, status), status.value))
+        label = RunLabel(run_name(given, digest, status), status.value)
+        if version is not None and version.run_id != run_id:  # its run was purged, and no ledger lists the new one
+            label = RunLabel(f"{given} judged again", None)
+        label_run(self._client, run_id, label)
         return number, given
 
     def _next_number(self, records: LedgerRecords, lineage: Lineage) -> str:
