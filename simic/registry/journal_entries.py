@@ -8,7 +8,7 @@ from datetime import datetime
 from simic.contracts.errors import GateRejectedError, IntegrityError
 from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport, Verdict
 from simic.ledgers.promotions import History, Operation, Phase, PromotionEntry
-from simic.registry.mlflow_run import judgement_tags, summary_of
+from simic.registry.mlflow_run import summary_of
 from simic.registry.version_numbers import Lineage, lineage_tags
 
 __all__ = ["check_gate", "promotion_entry", "rollback_entry"]
@@ -107,5 +107,19 @@ def _signed_tags(
         "seed": str(recorded.seed),
         "recorded_at": gate.finished_at.isoformat(),
         **lineage_tags(lineage),
-        **judgement_tags(report, gate),
+        **_judgement_tags(report, gate),
     }
+
+
+def _judgement_tags(report: ValidationReport, gate: GateDecision) -> dict[str, str]:
+    """Return the tags that follow from the judgement."""
+    tags = {
+        "gate": "accepted" if gate.accepted else "rejected",
+        "gate_digest": gate.digest,
+        "episodes": str(len(report.trials.host_keys)),
+    }
+    for name, estimate in report.differences.items():
+        tags[f"return_over_{name}"] = f"{estimate.mean:.4f}"
+        tags[f"return_over_{name}_lower"] = f"{estimate.lower:.4f}"
+        tags["confidence"] = str(estimate.confidence)
+    return tags

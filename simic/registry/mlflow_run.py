@@ -38,7 +38,6 @@ __all__ = [
     "RunLabel",
     "ensure_run",
     "flatten",
-    "judgement_tags",
     "label_run",
     "lineage_of",
     "log_run",
@@ -193,33 +192,15 @@ def run_labels(client: MlflowClient, experiment: str) -> dict[str, RunLabel]:
 
 
 def version_tags(evidence: CandidateRecord) -> dict[str, str]:
-    """Return every fact of a judged version that a tag may show; ``SHOWN_TAGS`` are the ones that do."""
-    training = evidence.training
+    """Return the tags that the version of a judged policy shows, but for its semantic version."""
+    gate = evidence.gate
     return {
-        "digest": training.digest,
+        "digest": evidence.training.digest,
         "snapshot": evidence.snapshot.digest,
-        "code_version": training.code_version,
-        "config_digest": training.config_digest,
-        "seed": str(training.seed),
-        "start_digest": training.start_digest or "none",
-        "recorded_at": evidence.gate.finished_at.isoformat(),
-        STATUS_TAG: judged_status(evidence.gate.accepted).value,
-        **judgement_tags(evidence.validation, evidence.gate),
-    }
-
-
-def judgement_tags(report: ValidationReport, gate: GateDecision) -> dict[str, str]:
-    """Return the part of them that another judgement of the same policy replaces."""
-    tags = {
         "gate": "accepted" if gate.accepted else "rejected",
         "gate_digest": gate.digest,
-        "episodes": str(len(report.trials.host_keys)),
+        STATUS_TAG: judged_status(gate.accepted).value,
     }
-    for name, estimate in report.differences.items():
-        tags[f"return_over_{name}"] = f"{estimate.mean:.4f}"
-        tags[f"return_over_{name}_lower"] = f"{estimate.lower:.4f}"
-        tags["confidence"] = str(estimate.confidence)
-    return tags
 
 
 def summary_of(report: ValidationReport, gate: GateDecision) -> ValidationSummary:

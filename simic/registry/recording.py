@@ -12,7 +12,7 @@ from simic.contracts.names import CANDIDATE, REFERENCE_PREFIX
 from simic.contracts.receipts import GateDecision, PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER
 from simic.ledgers.ledger import Ledger
-from simic.registry.differences import SHOWN_TAGS, check_listed, registered_as
+from simic.registry.differences import check_listed, registered_as
 from simic.registry.labels import Labels
 from simic.registry.ledger_records import LedgerRecords
 from simic.registry.mlflow_run import (
@@ -96,8 +96,7 @@ class Recorder:
             given = self._next_number(records, lineage_of(Path(candidate.training.path)))
         else:
             given = listed.semantic_version
-        facts = {**version_tags(candidate), "semantic_version": given}
-        tags = {key: value for key, value in facts.items() if key in SHOWN_TAGS}
+        tags = {**version_tags(candidate), "semantic_version": given}
         if version is None:
             number = self._models.register(model_id, run_id, tags).number
         else:

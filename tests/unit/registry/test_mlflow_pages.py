@@ -12,7 +12,7 @@ from simic.contracts.receipts import PolicyVersion
 from simic.registry.differences import SHOWN_TAGS
 from simic.registry.experiment_page import RUNS_VIEW_TAG, runs_page
 from simic.registry.headline import HEADLINES
-from simic.registry.mlflow_run import CandidateRecord
+from simic.registry.mlflow_run import CandidateRecord, version_tags
 from simic.registry.mlflow_store import open_client
 from simic.registry.registry import Registry
 from simic.runtime.settings import Home
@@ -109,6 +109,7 @@ def test_a_version_has_at_most_eight_tags_and_a_description_that_gives_the_reaso
     for version in client.search_model_versions("name = 'tamiyo'"):
         assert set(version.tags) <= set(SHOWN_TAGS)
     assert len(SHOWN_TAGS) == 8
+    assert version_tags(judged(place, b"x")).keys() < set(SHOWN_TAGS), "no tag is made that nobody sees"
     text = client.get_model_version("tamiyo", str(rejected.number)).description
     assert text.startswith("Rejected by the gate on 2026-01-02: return_over_wait failed.")
     assert "| wait | 6 | 5 | 7 |" in text
