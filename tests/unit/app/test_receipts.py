@@ -14,7 +14,6 @@ from simic.contracts.receipts import GateDecision, TrialReport
 from simic.runtime.clock import Clock
 from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
-from simic.validation.promotion_gate import rejection_message
 
 
 def store_at(place: Path, clock: Clock) -> ReceiptStore:
@@ -89,10 +88,3 @@ def test_content_does_not_depend_on_when_but_on_what() -> None:
     assert content_digest(report) != content_digest(
         report.model_copy(update={"controllers": [*report.controllers[:-1], row]})
     )
-
-
-def test_a_rejection_names_what_did_not_pass_and_only_that() -> None:
-    text = rejection_message(decision("1" * 64, accepted=False))
-    assert "return_over_wait is -5, needs > 0" in text
-    assert "episodes" not in text
-    assert "stays live" in text

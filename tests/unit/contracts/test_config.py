@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from simic.contracts.config import CurateConfig, RewardConfig, RunConfig, TrainConfig, WorldConfig
+from simic.contracts.config import (
+    BusConfig,
+    CurateConfig,
+    LakeConfig,
+    RewardConfig,
+    RunConfig,
+    TrainConfig,
+    WorldConfig,
+)
 
 
 def numbers(model: Any, prefix: str = "") -> dict[str, float]:
@@ -61,6 +69,22 @@ def test_a_gpu_takes_the_masked_form_and_one_process() -> None:
     assert [world.is_masked for world in worlds] == [False, False, True, True, True]
     assert [world.processes for world in worlds] == [None, None, None, 1, 1]
     assert [WorldConfig(device="cuda", workers=3).processes, WorldConfig(workers=3).processes] == [3, 3]
+
+
+def test_a_bus_waits_for_its_server_longer_than_it_asks_it_to_keep_silent() -> None:
+    assert BusConfig(block_ms=999, deadline_s=1.0).block_ms == 999
+    with pytest.raises(ValidationError, match=r"bus\.deadline_s = 1 must be more than bus\.block_ms = 1000"):
+        BusConfig(block_ms=1000, deadline_s=1.0)
+
+
+def test_the_address_of_a_lake_is_checked_and_never_repeated() -> None:
+    assert LakeConfig(url=None).url is None
+    assert LakeConfig(url="s3://bucket/lake?region=x").url == "s3://bucket/lake?region=x"
+    unusable = ("ftp://secret", "s3://", "s3://[secret", f"s3://{'secret' * 400}")
+    for wrong in ("s3://key:secret@bucket", "s3://bucket?secret=1", "s3://bucket?scheme=secret", *unusable):
+        with pytest.raises(ValidationError, match=r"address of a lake|expected s3://") as caught:
+            LakeConfig(url=wrong)
+        assert "secret" not in str(caught.value.errors()[0]["msg"])
 
 
 def test_d7_zero_is_a_value() -> None:

@@ -28,6 +28,11 @@ def test_accuracy_begins_at_birth_and_ends_with_the_running_network() -> None:
     assert episode([epoch(0, 0.2), epoch(1, 0.3)]).accuracy == [0.1, 0.2, 0.3]
 
 
+def test_an_episode_has_the_slots_of_its_host() -> None:
+    first = epoch(0, 0.2)
+    assert episode([first]).slots == len(first.slots) > 0
+
+
 def test_a_report_survives_json() -> None:
     report = watched(episode([epoch(0, 0.2)]), episode([epoch(0, 0.1)], controller="wait", return_points=30.0))
     assert WatchReport.model_validate_json(report.model_dump_json()) == report

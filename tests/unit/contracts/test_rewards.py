@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from simic.contracts import rewards
 from simic.contracts.config import CurateConfig, RewardConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, declared_constants
@@ -75,3 +77,10 @@ def test_a_constant_declares_default_bounds_unit_and_meaning() -> None:
 def test_a_line_that_declares_no_constant_is_named(line: str, message: str) -> None:
     with pytest.raises(ConfigError, match=rf"x\.sql: .*{message}"):
         declared_constants(f"{line}\n", "x.sql")
+
+
+def test_a_default_out_of_its_bounds_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dear.sql").write_text("-- constant price = 9.0 in [0, 1] points: of everything\nSELECT 1\n")
+    monkeypatch.setattr(rewards, "_FILES", tmp_path)
+    with pytest.raises(ConfigError, match=r"dear\.sql: a default is out of its bounds: (.|\n)*price"):
+        rewards._family("dear")

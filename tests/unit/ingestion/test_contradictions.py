@@ -211,6 +211,16 @@ CONTRADICTIONS: dict[str, tuple[int, Spoil, str]] = {
         lambda r: r["state"]["validation_accuracy_history"].__setitem__(-1, 0.125),
         r"validation_accuracy_history: expected state.validation_accuracy = 0\.\d+ at its end, found 0.125",
     ),
+    "a history of losses that ends elsewhere": (
+        HOLDING,
+        lambda r: r["state"]["validation_loss_history"].__setitem__(-1, 9.5),
+        r"validation_loss_history: expected state.validation_loss = \d\.\d+ at its end, found 9.5",
+    ),
+    "a history of training that ends elsewhere": (
+        HOLDING,
+        lambda r: r["state"]["train_loss_history"].__setitem__(-1, 9.5),
+        r"train_loss_history: expected state.train_loss = \d\.\d+ at its end, found 9.5",
+    ),
     "rent too low": (
         HOLDING,
         lambda r: r["metrics"].update(rent_parameters=819),
@@ -279,6 +289,13 @@ LEGAL: dict[str, tuple[int, Spoil]] = {
     "no histories": (
         HOLDING,
         lambda r: r["state"].update(validation_accuracy_history=[], validation_loss_history=[], train_loss_history=[]),
+    ),
+    "histories that end within the tolerance": (
+        HOLDING,
+        lambda r: [
+            r["state"][f"{name}_history"].__setitem__(-1, r["state"][name] + 9e-7)
+            for name in ("validation_accuracy", "validation_loss", "train_loss")
+        ],
     ),
     "a longer window": (HOLDING, lambda r: r.update(observation_window_epochs=5)),
     "an episode cut off": (LAST, lambda r: r.update(terminated=False, truncated=True)),

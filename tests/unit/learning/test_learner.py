@@ -127,13 +127,21 @@ def test_d10_a_gradient_that_is_not_finite_stops_and_changes_nothing() -> None:
 def test_d2_no_gradient_survives_a_failed_update() -> None:
     """A failure half way through backward; the next step equals a step that never saw it."""
     clean, failed = learner(), learner()
-    broken = failed.network.value * 5.0 + _FailsBackward.apply(failed.network.policy * 7.0)
+    reached: list[Tensor] = []
+    failed.network.value.register_hook(reached.append)
+    # Backward goes from the newest operation to the oldest: the value has its gradient when the policy's fails.
+    failing = _FailsBackward.apply(failed.network.policy * 7.0)
+    broken = failing + failed.network.value * 5.0
     with pytest.raises(RuntimeError, match="injected"):
         failed.update(loss(broken), FLAT, 0)
+    assert [float(gradient) for gradient in reached] == [5.0]
+    assert all(parameter.grad is None for parameter in failed.network.parameters())
     for one in (clean, failed):
-        one.update(loss(one.network.policy.square() + one.network.value.square()), FLAT, 0)
+        one.update(loss(one.network.policy.square() + 0.01 * one.network.value.square()), FLAT, 0)
     for name, value in clean.network.state_dict().items():
         assert torch.equal(value, failed.network.state_dict()[name])
+    moments = [one.optimizer.state[one.network.value]["exp_avg"] for one in (clean, failed)]
+    assert torch.equal(*moments), "no clip hides a gradient that was left over"
 
 
 def test_warm_up_and_cosine_by_hand() -> None:

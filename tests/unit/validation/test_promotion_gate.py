@@ -21,7 +21,7 @@ from simic.contracts.receipts import (
 )
 from simic.contracts.splits import Split, split_of
 from simic.validation.baselines.plan_book import lacks_book
-from simic.validation.promotion_gate import BASELINES, Direction, decide
+from simic.validation.promotion_gate import BASELINES, Direction, decide, rejection_message
 from simic.validation.trials import paired_estimate
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -142,6 +142,8 @@ BAD_EVIDENCE: list[tuple[str, dict[str, Any], set[str], Verdict]] = [
     ("interval reaches zero", {"rivals": {"blind": 9.0}}, {"return_over_blind"}, Verdict.FAIL),
     ("NaN mean", {"differences": {**DIFFERENCES, "wait": estimate(math.nan)}}, {"return_over_wait", OTHER},
      Verdict.MISSING),
+    ("NaN mean between finite bounds", {"differences": {**DIFFERENCES, "wait": Estimate.model_construct(
+        mean=math.nan, lower=3.0, upper=5.0, confidence=0.95, n=N)}}, {"return_over_wait", OTHER}, Verdict.MISSING),
     ("infinite bound", {"differences": {**DIFFERENCES, "wait": estimate(math.inf)}}, {"return_over_wait", OTHER},
      Verdict.MISSING),
     ("too few pairs", {"differences": {**DIFFERENCES, "random": estimate(4.0, 0.0, n=149)}},
@@ -176,6 +178,14 @@ def test_d27_gate_fails_closed(changes: dict[str, Any], expected: set[str], verd
     assert not decision.accepted
     assert failing(decision) == expected
     assert verdict in {verdicts(decision)[name] for name in expected}
+
+
+def test_a_rejection_names_what_did_not_pass_and_only_that() -> None:
+    text = rejection_message(judge(report(rivals={"blind": 13.0}, probes={})))
+    assert text.startswith(f"the gate rejected policy {DIGEST[:12]}: ")
+    assert "return_over_blind is -4, needs > 0" in text
+    assert "determinism_mismatches is missing, needs <= 0" in text
+    assert "return_over_wait" not in text and "episodes" not in text
 
 
 def test_trials_made_under_other_settings_do_not_count() -> None:
