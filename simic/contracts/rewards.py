@@ -62,6 +62,10 @@ class RewardConfig(_Prices):
     family: Literal["basic"] = "basic"
 
 
+class _Declared(_Prices, use_attribute_docstrings=False):
+    """Base of the families whose constants their SQL declares; they have no docstrings that pydantic could look for."""
+
+
 def declared_constants(sql: str, file: str) -> dict[str, Any]:
     """Return type and default of each constant that the header of a family declares, as ``create_model`` takes them.
 
@@ -92,7 +96,7 @@ def _family(name: str) -> type[_Prices]:
     file = _FILES / f"{name}.sql"
     family: type[_Prices] = create_model(
         f"{name.title().replace('_', '')}Reward",
-        __base__=_Prices,
+        __base__=_Declared,
         __module__=__name__,
         __doc__=f"Family ``{name}``.",
         family=(Literal[name], name),  # type: ignore[arg-type]
