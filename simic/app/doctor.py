@@ -150,6 +150,11 @@ class Doctor:
             yield damaged("parts", str(error), "restore the ledger from a backup; parts are judged after that")
             return
         try:
+            try:
+                lake.claim() if self._is_repair else lake.check_owner()
+            except IntegrityError as error:
+                yield damaged("store", str(error), "see the message; parts are judged after that")
+                return
             yield self._contracts(lake)
             yield from self._parts(lake)
             yield self._ids(open_lake(self._home))
@@ -221,7 +226,6 @@ class Doctor:
         if not self._is_repair:
             return repairable("orphans", told, "move them away, as an ingest does; their reports are delivered again")
         try:
-            lake.check_owner()
             move_orphans_to_damaged(lake.store, lake.state)
         except IntegrityError as error:
             return damaged("orphans", str(error), "see the message; they were not moved")

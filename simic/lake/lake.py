@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,12 +14,13 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.lake.log import LedgerState, Part, StoreBound, read_state
+from simic.lake.ownership import check_claim, claim
 from simic.lake.parts import Checkpoint, schema_digest, write_part
 from simic.lake.store import ArrowParts, LocalParts, PartStore, connect_store, parse_url
 from simic.lake.verified_files import VerifiedFile, refresh_cache, verify_cached
 from simic.ledgers import PARTS_LEDGER
 from simic.ledgers.ledger import Ledger
-from simic.runtime.files import atomic_file, atomic_write, fsync_dir, os_error_as_transient
+from simic.runtime.files import atomic_file, fsync_dir, os_error_as_transient
 from simic.runtime.settings import Home
 
 __all__ = ["APPEND_TMP", "ID_COLUMNS", "LAKE_LOCK", "Lake", "open_lake", "write_ids"]
@@ -31,8 +31,6 @@ APPEND_TMP = "ingest"
 """Folder below the home's tmp for unfinished parts; only the holder of the lock uses it."""
 _WHOLE = "whole-parts.json"
 _WHOLE_IDS = "whole-ids.json"
-_HOME_ID = "home.id"
-"""File beside the ledgers, so that it is backed up and restored with them."""
 ID_COLUMNS = ("report_id", "content_digest", "source", "line")
 """Columns that identify a duplicate report and its first delivery."""
 
@@ -92,6 +90,7 @@ class Lake:
 
         Raises:
             TransientError: if the part or the line cannot be written.
+            IntegrityError: if a copy of this home has claimed the store meanwhile.
         """
         contents = hashlib.sha256("".join(table.column("content_digest").to_pylist()).encode()).hexdigest()
         written = write_part(
@@ -112,46 +111,53 @@ class Lake:
             landed_at=landed_at,
             code_version=code_version,
         )
+        self._check_claim()
         self.ledger.append(part.model_dump(mode="json"))
         return part
 
     def commit(self, line: Contract) -> Lake:
         """Append one ledger line durably and return the lake after it. The caller holds the lock."""
+        self._check_claim()
         self.ledger.append(line.model_dump(mode="json"))
         return open_lake(self.home)
 
     def locate(self, at: datetime, code_version: str) -> Lake:
-        """Bind the lake to its store by a ledger line before the first part, if the store is not local.
+        """Claim the store, and bind the lake to it by a ledger line before the first part, if it is not local.
 
         Raises:
-            IntegrityError: if the store has parts of another home or of a lost ledger.
+            IntegrityError: if the store has parts of another home, of a copy of this one, or of a lost ledger.
         """
-        self.check_owner()
-        if isinstance(self.store, ArrowParts) and self.store.owner() is None:
-            self.store.own(_home_id(self.home))
+        self.claim()
         if self.home.lake_url is None or self.state.url is not None:
             return self
         return self.commit(StoreBound(at=at, code_version=code_version, url=self.home.lake_url))
 
+    def claim(self) -> None:
+        """Claim the store for this home before it is changed. The caller holds the lock.
+
+        Raises:
+            IntegrityError: as ``check_owner``.
+        """
+        self.check_owner()
+        if isinstance(self.store, ArrowParts):
+            claim(self.home, self.store)
+
     def check_owner(self) -> None:
-        """Raise IntegrityError if the store belongs to another home; changes nothing.
+        """Raise IntegrityError if the store belongs to another home or to a copy of this one; changes nothing.
 
         Two ledgers cannot share a prefix: each would take the other's parts for orphans.
         """
+        self._check_claim()
         store = self.store
-        if not isinstance(store, ArrowParts):
-            return
-        owner = store.owner()
-        if owner is not None and owner != (known := _home_id(self.home, is_made=False)):
-            raise IntegrityError(
-                f"{store.place} belongs to home {owner}, this is {known or 'a home without an id'}: name another "
-                f"prefix, or restore {self.home.ledger / _HOME_ID} from a backup if this is that home"
-            )
-        if self.state.url is None and (found := store.names()):
+        if isinstance(store, ArrowParts) and self.state.url is None and (found := store.names()):
             raise IntegrityError(
                 f"{store.place} holds {len(found)} parts, but the ledger of {self.home.root} names none: name another "
                 "prefix if they are another home's, or restore the ledger from a backup; see `simic doctor`"
             )
+
+    def _check_claim(self) -> None:
+        if isinstance(self.store, ArrowParts):
+            check_claim(self.home, self.store)
 
     def seen_files(self) -> list[Path]:
         """Return local Parquet files with the ``ID_COLUMNS`` of every known report, including dropped ones.
@@ -206,20 +212,6 @@ def write_ids(lake: Lake, parts: Iterable[Part], target: Path) -> int:
     if is_new_folder:
         fsync_dir(target.parent.parent)
     return rows
-
-
-def _home_id(home: Home, *, is_made: bool = True) -> str:
-    """Return the home's random id; without one, make it, or return an empty string if ``is_made`` is false."""
-    path = home.ledger / _HOME_ID
-    try:
-        return path.read_text("ascii").strip()
-    except FileNotFoundError:
-        if not is_made:
-            return ""
-    made = secrets.token_hex(16)
-    with os_error_as_transient(f"write {path.name}"):
-        atomic_write(path, made.encode(), tmp=home.tmp)
-    return made
 
 
 def _id_batches(store: PartStore, part: Part) -> Iterable[pa.RecordBatch]:

@@ -118,7 +118,9 @@ class LakeMaintenance:
 
         with exclusive(self._home.locks / LAKE_LOCK, what):
             shutil.rmtree(self._home.tmp / COMPACT_TMP, ignore_errors=True)
-            yield open_lake(self._home)
+            lake = open_lake(self._home)
+            lake.claim()
+            yield lake
 
     def _merge(self, lake: Lake, least_parts: int, most_merges: int | None) -> Compaction:
         from simic.lake.compaction import MergeLimits, merge, plan_merges

@@ -23,13 +23,13 @@ from simic.contracts.errors import ConfigError, TransientError
 from simic.contracts.lake_url import parse_url
 from simic.runtime.files import DAMAGED, durable_file, fsync_dir, rename_durably, sha256_file
 
-__all__ = ["ArrowParts", "LocalParts", "PartStore", "connect_store", "link", "parse_url"]
+__all__ = ["OWNER", "ArrowParts", "LocalParts", "PartStore", "connect_store", "link", "parse_url"]
 
 _BLOCK_BYTES = 1024 * 1024
 _PART = re.compile(r"(day=)?\d{4}-\d{2}-\d{2}/[^/]+\.parquet")
 """Earlier versions named folders ``day=...``, which pandas took for a second column ``day`` of another type."""
-_OWNER = "simic-home"
-"""Object below the prefix with the id of the home that owns the parts."""
+OWNER = "simic-home"
+"""Object below the prefix that names the home that owns the parts, and the claim of its newest writer."""
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}
 _CONNECT_S, _REQUEST_S, _ATTEMPTS = 5.0, 30.0, 3
 
@@ -211,16 +211,16 @@ class ArrowParts:
         return True
 
     def owner(self) -> str | None:
-        """Return the id of the home that owns the parts, or None."""
+        """Return the text that names the owner of the parts, or None."""
         with _storing(f"look for the owner of {self.place}"):
-            if self.size_bytes(_OWNER) is None:
+            if self.size_bytes(OWNER) is None:
                 return None
-            with self.filesystem.open_input_file(_OWNER) as file:
+            with self.filesystem.open_input_file(OWNER) as file:
                 return str(file.read().decode("ascii", "replace").strip())
 
     def own(self, owner: str) -> None:
-        """Write the id of the home that owns the parts."""
-        with _storing(f"write the owner of {self.place}"), self.filesystem.open_output_stream(_OWNER) as sink:
+        """Write the text that names the owner of the parts."""
+        with _storing(f"write the owner of {self.place}"), self.filesystem.open_output_stream(OWNER) as sink:
             sink.write(owner.encode())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -172,3 +173,22 @@ def test_the_doctor_mends_a_lake_on_s3(home: Home, s3_server: S3Server) -> None:
     s3_server.kill()
     away = {check.name: check.health for check in doctor.examine().checks}
     assert away["store"] is Health.DAMAGED, "said, not raised: everything else was looked at"
+
+
+def test_a_copied_home_is_refused_once_the_other_wrote_and_the_doctor_says_so(home: Home, s3_server: S3Server) -> None:
+    land(home, episode(1))
+    copy = Home(shutil.copytree(home.root, home.root.with_name("copy")), home.lake_url)
+    land(copy, episode(2))
+    held = s3_server.save()
+    with pytest.raises(IntegrityError, match="written by a copy of"):
+        land(home, episode(3))
+    for repair in (False, True):
+        doctor = Doctor(
+            home, SpoolBus(home.spool), lambda: None, code_version="x", clock=FixedClock(), progress=NoProgress()
+        )  # fmt: skip
+        found = {check.name: check for check in doctor.examine(is_repair=repair).checks}
+        assert found["store"].health is Health.DAMAGED and "written by a copy of" in found["store"].found
+    assert s3_server.save() == held, "nothing of the copy was touched"
+    assert query(home, COUNT) == [{"n": 20, "d": 20}], "reading goes on"
+    land(copy, episode(4))
+    assert query(copy, COUNT) == [{"n": 60, "d": 60}]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs as arrow_fs
-from support.homes import NOW, land
+from support.homes import NOW, TOPIC, ingest_all, land
+from support.lakes import maintenance
 from support.reports import episodes
 
+from simic.bus.spool.bus import SpoolBus
 from simic.contracts.errors import IntegrityError
 from simic.lake.lake import open_lake
 from simic.lake.log import read_state
@@ -96,6 +99,116 @@ def test_a_prefix_belongs_to_one_home(tmp_path: Path, monkeypatch: pytest.Monkey
         land(second, episodes(range(1, 2)), batch_reports=25)
     land(first, episodes(range(3, 4)), batch_reports=25)
     assert (shared / "simic-home").exists(), "a prefix from before gets its owner"
+
+
+def shared_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArrowParts:
+    """A prefix that every home of the test uses."""
+    shared = tmp_path / "prefix"
+    (shared / f"{NOW:%Y-%m-%d}").mkdir(parents=True)
+    store = ArrowParts(arrow_fs.SubTreeFileSystem(str(shared), arrow_fs.LocalFileSystem()), "test://store")
+    monkeypatch.setattr("simic.lake.lake.connect_store", lambda _url: store)
+    return store
+
+
+def test_of_two_copies_of_a_home_the_first_to_write_keeps_the_prefix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shared_store(tmp_path, monkeypatch)
+    first = Home(tmp_path / "a", "s3://bucket/prefix")
+    land(first, episodes(range(1)), batch_reports=25)
+    shutil.copytree(first.root, tmp_path / "b")
+    second = Home(tmp_path / "b", first.lake_url)
+    land(second, episodes(range(1, 2)), batch_reports=25)
+    names, ledger = store.names(), (first.ledger / "ingest.jsonl").read_bytes()
+    with pytest.raises(IntegrityError, match=r"written by a copy of .*new home with another prefix.*delete the object"):
+        land(first, episodes(range(2, 3)), batch_reports=25)
+    with pytest.raises(IntegrityError, match="written by a copy of"):
+        maintenance(first).compact()
+    with pytest.raises(IntegrityError, match="written by a copy of"):
+        maintenance(first).vacuum(grace_minutes=0)
+    assert (store.names(), (first.ledger / "ingest.jsonl").read_bytes()) == (names, ledger)
+    land(second, episodes(range(3, 4)), batch_reports=25)
+    assert len(open_lake(second).parts) == 3
+
+
+def test_a_home_that_moved_takes_its_prefix_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared_store(tmp_path, monkeypatch)
+    home = Home(tmp_path / "a", "s3://bucket/prefix")
+    land(home, episodes(range(1)), batch_reports=25)
+    moved = Home(home.root.rename(tmp_path / "b"), home.lake_url)
+    land(moved, episodes(range(1, 2)), batch_reports=25)
+    assert len(open_lake(moved).parts) == 2
+
+
+def test_the_other_copy_goes_on_once_a_person_has_deleted_the_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shared_store(tmp_path, monkeypatch)
+    home = Home(tmp_path / "a", "s3://bucket/prefix")
+    land(home, episodes(range(1)), batch_reports=25)
+    shutil.copytree(home.root, tmp_path / "b")
+    copy = Home(tmp_path / "b", home.lake_url)
+    ingest_all(copy)
+    with pytest.raises(IntegrityError, match="test://store/simic-home"):
+        land(home, episodes(range(1, 2)), batch_reports=25)
+    (tmp_path / "prefix" / "simic-home").unlink()
+    ingest_all(home)
+    assert len(open_lake(home).parts) == 2 and len(store.names()) == 2
+    with pytest.raises(IntegrityError, match="written by a copy of"):
+        ingest_all(copy)
+
+
+@pytest.mark.parametrize("step", ["before", "after"])
+def test_a_claim_killed_around_its_write_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    store = shared_store(tmp_path, monkeypatch)
+    home = Home(tmp_path / "a", "s3://bucket/prefix")
+    land(home, episodes(range(1)), batch_reports=25)
+    own = store.own
+
+    def stop(owner: str) -> None:
+        if step == "after":
+            own(owner)
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        monkeypatch.setattr(store, "own", stop)
+        with pytest.raises(KeyboardInterrupt):
+            ingest_all(home)
+    monkeypatch.setattr(store, "own", own)
+    land(home, episodes(range(1, 2)), batch_reports=25)
+    assert len(open_lake(home).parts) == 2
+
+
+def test_a_claim_that_a_copy_replaces_during_an_ingest_stops_it_before_the_ledger_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shared_store(tmp_path, monkeypatch)
+    home = Home(tmp_path / "a", "s3://bucket/prefix")
+    land(home, episodes(range(1)), batch_reports=25)
+    put = store.put
+
+    def put_and_lose_the_claim(unfinished: Path, name: str) -> None:
+        put(unfinished, name)
+        store.own(f"{(home.ledger / 'home.id').read_text()}\nanother")
+
+    monkeypatch.setattr(store, "put", put_and_lose_the_claim)
+    with pytest.raises(IntegrityError, match="written by a copy of"):
+        land(home, episodes(range(1, 2)), batch_reports=25)
+    assert len(open_lake(home).parts) == 1
+    assert SpoolBus(home.spool).pending(TOPIC) == 1, "not acknowledged"
+
+
+def test_a_prefix_named_by_an_earlier_version_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared_store(tmp_path, monkeypatch)
+    home = Home(tmp_path / "a", "s3://bucket/prefix")
+    land(home, episodes(range(1)), batch_reports=25)
+    (home.ledger / "lake.claim").unlink()
+    marker = tmp_path / "prefix" / "simic-home"
+    marker.write_text((home.ledger / "home.id").read_text())
+    land(home, episodes(range(1, 2)), batch_reports=25)
+    assert marker.read_text().splitlines()[1] == (home.ledger / "lake.claim").read_text()
 
 
 def test_ledger_digest_depends_on_every_part_and_their_order(home: Home) -> None:
