@@ -25,7 +25,7 @@ def test_the_page_is_current() -> None:
     assert redrawn(page) == page, "make architecture"
 
 
-def test_every_room_stands_on_one_floor_and_imports_lower_ones_only() -> None:
+def test_every_package_is_in_one_layer_and_imports_lower_layers_only() -> None:
     levels = layers()
     graph = package_graph(import_graph())
     height = {package: -number for number, packages in enumerate(levels) for package in packages}
@@ -36,11 +36,11 @@ def test_every_room_stands_on_one_floor_and_imports_lower_ones_only() -> None:
     } == set()
 
 
-def test_every_room_says_what_it_holds() -> None:
+def test_every_package_has_a_docstring_for_the_table() -> None:
     assert {package for package in package_graph(import_graph()) if len(holds(package).split()) < 4} == set()
 
 
-def test_an_arrow_that_a_chain_implies_is_left_out() -> None:
+def test_an_import_that_a_chain_of_imports_implies_is_not_drawn() -> None:
     graph: Graph = {"a": {"b", "c", "d"}, "b": {"c"}, "c": set(), "d": set()}
     assert direct(graph) == {"a": {"b", "d"}, "b": {"c"}, "c": set(), "d": set()}
 
@@ -60,6 +60,6 @@ def test_imports_are_those_of_run_time(source: str, expected: set[str]) -> None:
     assert imports(source, {"simic", "simic.a", "simic.a.b"}) == expected
 
 
-def test_rooms_are_folders() -> None:
+def test_a_package_is_a_folder_of_simic_or_flows_or_tasks() -> None:
     names = {"simic.hosts.batched.conv": "simic.hosts", "flows.retrain": "flows", "simic.app": "simic.app"}
     assert {name: package_of(name) for name in names} == names

@@ -1,4 +1,4 @@
-"""What the composition root asks of the rooms."""
+"""The stages of training call their packages with the settings of the run."""
 
 from __future__ import annotations
 

@@ -41,14 +41,30 @@ WAITING, GERMINATION, TRAINING, ADVANCE, HOLDING, RETARGET, FOSSILIZE, LAST = 0,
 PANIC = 3
 
 
-def slot(raw: Json, number: int = 0, state: str = "state") -> Json:
-    return raw[state]["slots"][number]
+def report(**fields: Any) -> Spoil:
+    return lambda raw: raw.update(fields)
+
+
+def metrics(**fields: Any) -> Spoil:
+    return lambda raw: raw["metrics"].update(fields)
+
+
+def state(name: str = "state", **fields: Any) -> Spoil:
+    return lambda raw: raw[name].update(fields)
+
+
+def slot(number: int = 0, name: str = "state", **fields: Any) -> Spoil:
+    return lambda raw: raw[name]["slots"][number].update(fields)
+
+
+def newest(history: str, value: float) -> Spoil:
+    return lambda raw: raw["state"][f"{history}_history"].__setitem__(-1, value)
 
 
 CONTRADICTIONS: dict[str, tuple[int, Spoil, str]] = {
     "accuracy before": (
         WAITING,
-        lambda r: r["metrics"].update(validation_accuracy_before=0.125),
+        metrics(validation_accuracy_before=0.125),
         r"metrics.validation_accuracy_before: expected state.validation_accuracy = 0\.32\d+, found 0.125",
     ),
     "accuracy before by a hair": (
@@ -58,28 +74,28 @@ CONTRADICTIONS: dict[str, tuple[int, Spoil, str]] = {
     ),
     "loss before": (
         WAITING,
-        lambda r: r["metrics"].update(validation_loss_before=9.5),
+        metrics(validation_loss_before=9.5),
         r"metrics.validation_loss_before: expected state.validation_loss = 0\.\d+, found 9.5",
     ),
     "accuracy after the last step": (
         LAST,
-        lambda r: r["metrics"].update(validation_accuracy_after=0.125),
+        metrics(validation_accuracy_after=0.125),
         r"validation_accuracy_after: expected final_state.committed_validation_accuracy = 0\.\d+, found 0.125",
     ),
     "a committed accuracy too early": (
         WAITING,
-        lambda r: r["state"].update(committed_validation_accuracy=0.5),
+        state(committed_validation_accuracy=0.5),
         "state.committed_validation_accuracy: expected null but in a final state",
     ),
     "a test accuracy too early": (
         WAITING,
-        lambda r: r["metrics"].update(test_accuracy=0.5),
+        metrics(test_accuracy=0.5),
         "metrics.test_accuracy: expected null but on an episode's last report",
     ),
-    "fewer epochs than steps": (TRAINING, lambda r: r.update(step=9), "state.epoch: expected .* = 9, found 4"),
+    "fewer epochs than steps": (TRAINING, report(step=9), "state.epoch: expected .* = 9, found 4"),
     "a window beyond the horizon": (
         FOSSILIZE,
-        lambda r: r.update(observation_window_epochs=9),
+        report(observation_window_epochs=9),
         "observation_window_epochs: expected at most state.horizon - state.epoch = 8, found 9",
     ),
     "an episode that goes on at its horizon": (
@@ -89,12 +105,12 @@ CONTRADICTIONS: dict[str, tuple[int, Spoil, str]] = {
     ),
     "a final state of another epoch": (
         LAST,
-        lambda r: r["final_state"].update(epoch=19),
+        state("final_state", epoch=19),
         "final_state.epoch: expected state.epoch [+] observation_window_epochs = 20, found 19",
     ),
     "a final state of another horizon": (
         LAST,
-        lambda r: r["final_state"].update(horizon=21),
+        state("final_state", horizon=21),
         "final_state.horizon: expected state.horizon = 20, found 21",
     ),
     "a final state with fewer slots": (
@@ -102,15 +118,15 @@ CONTRADICTIONS: dict[str, tuple[int, Spoil, str]] = {
         lambda r: (r["final_state"]["slots"].pop(), r["final_state"]["graph"]["monitors"].pop()),
         "final_state.slots: expected as many as in state = 3, found 2",
     ),
-    "two ends": (LAST, lambda r: r.update(truncated=True), "truncated: expected false where terminated, found both"),
+    "two ends": (LAST, report(truncated=True), "truncated: expected false where terminated, found both"),
     "aborted by nobody": (
         WAITING,
-        lambda r: r.update(outcome="ABORTED"),
+        report(outcome="ABORTED"),
         "outcome: expected ABORTED exactly with a governor event, found ABORTED without one",
     ),
     "mitigation of nothing": (
         WAITING,
-        lambda r: r.update(mitigation=["rolled back"]),
+        report(mitigation=["rolled back"]),
         "mitigation: expected nothing without a governor event, found 1 measures",
     ),
     "an operation without a slot": (
@@ -129,27 +145,27 @@ CONTRADICTIONS: dict[str, tuple[int, Spoil, str]] = {
     ),
     "a seed for nobody": (
         WAITING,
-        lambda r: r.update(blueprint_id="mlp"),
+        report(blueprint_id="mlp"),
         "seed_id and blueprint_id: expected null for WAIT, found a seed",
     ),
     "germination without a seed": (
         GERMINATION,
-        lambda r: r.update(seed_id=None),
+        report(seed_id=None),
         "seed_id: expected that of the seed which GERMINATE addresses, found null",
     ),
     "germination without the seed's blueprint": (
         GERMINATION,
-        lambda r: r.update(blueprint_id=None),
+        report(blueprint_id=None),
         "blueprint_id: expected that of the seed which GERMINATE addresses, found null",
     ),
     "germination of another blueprint": (
         GERMINATION,
-        lambda r: r.update(blueprint_id="norm"),
+        report(blueprint_id="norm"),
         "blueprint_id: expected action.blueprint = mlp, found norm",
     ),
     "a seed of another episode": (
         FOSSILIZE,
-        lambda r: r.update(seed_id="0" * 32 + "/0/1"),
+        report(seed_id="0" * 32 + "/0/1"),
         r"seed_id: expected [0-9a-f]{32}/0/<germination number from 1>, found '0{32}/0/1'",
     ),
     "a seed of another slot": (
@@ -161,80 +177,80 @@ CONTRADICTIONS: dict[str, tuple[int, Spoil, str]] = {
     "a seed of number 0": (FOSSILIZE, lambda r: r.update(seed_id=r["run_id"] + "/0/0"), "seed_id: expected"),
     "another blueprint than the seed's": (
         FOSSILIZE,
-        lambda r: r.update(blueprint_id="norm"),
+        report(blueprint_id="norm"),
         "blueprint_id: expected state.slots.0.blueprint = mlp, found norm",
     ),
     "germination where a seed is": (
         GERMINATION,
-        lambda r: slot(r).update(stage="TRAINING", blueprint="mlp"),
+        slot(stage="TRAINING", blueprint="mlp"),
         "state.slots.0.stage: expected DORMANT for GERMINATE, found TRAINING",
     ),
     "fossilising a seed in training": (
         FOSSILIZE,
-        lambda r: slot(r).update(stage="TRAINING", alpha=0),
+        slot(stage="TRAINING", alpha=0),
         "state.slots.0.stage: expected HOLDING for FOSSILIZE, found TRAINING",
     ),
-    "alpha in training": (TRAINING, lambda r: slot(r).update(alpha=0.5), "slots.0.alpha: expected 0 in stage TRAINING"),
+    "alpha in training": (TRAINING, slot(alpha=0.5), "slots.0.alpha: expected 0 in stage TRAINING"),
     "alpha without a seed": (
         WAITING,
-        lambda r: slot(r, 1).update(alpha=0.5),
+        slot(1, alpha=0.5),
         "state.slots.1: expected alpha 0 and 0 parameters in stage DORMANT, found alpha 0.5 and 0 parameters",
     ),
     "alpha beside its target": (
         HOLDING,
-        lambda r: slot(r).update(alpha=0.5),
+        slot(alpha=0.5),
         "state.slots.0.alpha: expected its target 1.0 in stage HOLDING, found 0.5",
     ),
-    "a seed too many": (HOLDING, lambda r: r["state"].update(seeds_alive=2), "state.seeds_alive: .* = 1, found 2"),
+    "a seed too many": (HOLDING, state(seeds_alive=2), "state.seeds_alive: .* = 1, found 2"),
     "more seeds than may be": (
         HOLDING,
-        lambda r: r["state"].update(seeds_max=0),
+        state(seeds_max=0),
         "state.seeds_alive: expected at most seeds_max = 0, found 1",
     ),
     "parameters that nobody has": (
         HOLDING,
-        lambda r: r["state"].update(seed_parameters=821),
+        state(seed_parameters=821),
         "state.seed_parameters: expected the sum over its slots alive or fossilised = 820, found 821",
     ),
     "parameters of a final state": (
         LAST,
-        lambda r: r["final_state"].update(seed_parameters=0),
+        state("final_state", seed_parameters=0),
         "final_state.seed_parameters: expected .* = 820, found 0",
     ),
     "trained before the first epoch": (
         WAITING,
-        lambda r: r["state"].update(train_loss=0.5),
+        state(train_loss=0.5),
         "state.train_loss: expected null before the first epoch, found 0.5",
     ),
     "a history that ends elsewhere": (
         HOLDING,
-        lambda r: r["state"]["validation_accuracy_history"].__setitem__(-1, 0.125),
+        newest("validation_accuracy", 0.125),
         r"validation_accuracy_history: expected state.validation_accuracy = 0\.\d+ at its end, found 0.125",
     ),
     "a history of losses that ends elsewhere": (
         HOLDING,
-        lambda r: r["state"]["validation_loss_history"].__setitem__(-1, 9.5),
+        newest("validation_loss", 9.5),
         r"validation_loss_history: expected state.validation_loss = \d\.\d+ at its end, found 9.5",
     ),
     "a history of training that ends elsewhere": (
         HOLDING,
-        lambda r: r["state"]["train_loss_history"].__setitem__(-1, 9.5),
+        newest("train_loss", 9.5),
         r"train_loss_history: expected state.train_loss = \d\.\d+ at its end, found 9.5",
     ),
     "rent too low": (
         HOLDING,
-        lambda r: r["metrics"].update(rent_parameters=819),
+        metrics(rent_parameters=819),
         "metrics.rent_parameters: expected 820 to 820 after WAIT, by state.seed_parameters, found 819",
     ),
-    "rent of nobody": (WAITING, lambda r: r["metrics"].update(rent_parameters=1), "expected 0 to 0 after WAIT"),
+    "rent of nobody": (WAITING, metrics(rent_parameters=1), "expected 0 to 0 after WAIT"),
     "nothing committed by a fossil": (
         FOSSILIZE,
-        lambda r: r["metrics"].update(committed_parameters=0),
+        metrics(committed_parameters=0),
         "metrics.committed_parameters: expected .* after FOSSILIZE = 820, found 0",
     ),
     "a final state without its fossil": (
         LAST,
-        lambda r: slot(r, 0, "final_state").update(stage="HOLDING"),
+        slot(0, "final_state", stage="HOLDING"),
         "final_state.slots: expected fossilised seeds of 820 parameters, found 0",
     ),
 }
@@ -285,10 +301,10 @@ LEGAL: dict[str, tuple[int, Spoil]] = {
         WAITING,
         lambda r: r["metrics"].update(validation_accuracy_before=r["state"]["validation_accuracy"] + 9e-7),
     ),
-    "no committed accuracy": (LAST, lambda r: r["final_state"].update(committed_validation_accuracy=None)),
+    "no committed accuracy": (LAST, state("final_state", committed_validation_accuracy=None)),
     "no histories": (
         HOLDING,
-        lambda r: r["state"].update(validation_accuracy_history=[], validation_loss_history=[], train_loss_history=[]),
+        state(validation_accuracy_history=[], validation_loss_history=[], train_loss_history=[]),
     ),
     "histories that end within the tolerance": (
         HOLDING,
@@ -297,8 +313,8 @@ LEGAL: dict[str, tuple[int, Spoil]] = {
             for name in ("validation_accuracy", "validation_loss", "train_loss")
         ],
     ),
-    "a longer window": (HOLDING, lambda r: r.update(observation_window_epochs=5)),
-    "an episode cut off": (LAST, lambda r: r.update(terminated=False, truncated=True)),
+    "a longer window": (HOLDING, report(observation_window_epochs=5)),
+    "an episode cut off": (LAST, report(terminated=False, truncated=True)),
     "an operation masked although a slot would allow it": (
         WAITING,
         lambda r: r["available"]["slot"][1].__setitem__(1, True),

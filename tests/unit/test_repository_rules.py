@@ -1,4 +1,4 @@
-"""The house itself: what is imported when, which arrows hold, whether the tested set of packages is whole."""
+"""Rules of the repository: imports, dependencies and their pins, targets of make, sizes of files, unused names."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ MAX_LINES = 500
 HELP = "import sys; sys.argv = ['simic', '--help']\nfrom simic.cli import main\ntry: main()\nexcept SystemExit: pass"
 
 OPTIONAL = {"simic/bus/redis": "redis", "simic/replay/exports": "export"}
-"""Rooms that may import what only an extra installs, and the extra."""
+"""Packages that may import what only an extra installs, and the extra."""
 
-INTRUDERS = {
-    "simic/contracts/intruder.py": "import torch",
-    "simic/bus/intruder.py": "import simic.lake.lake",
-    "simic/trust/intruder.py": "import simic.ledgers.ledger",
-    "simic/lake/intruder.py": "import simic.curation",
-    "simic/numerics/intruder.py": "import simic.contracts.base",
-    "simic/validation/intruder.py": "import mlflow",
-    "simic/replay/intruder.py": "import duckdb",
-    "simic/curation/intruder.py": "import minari",
-    "simic/app/intruder.py": "import prefect",
-    "simic/ingestion/intruder.py": "import redis",
-    "tasks/intruder.py": "import flows",
-    "simic/learning/intruder.py": "import tasks",
+FORBIDDEN_IMPORTS = {
+    "simic/contracts/forbidden.py": "import torch",
+    "simic/bus/forbidden.py": "import simic.lake.lake",
+    "simic/trust/forbidden.py": "import simic.ledgers.ledger",
+    "simic/lake/forbidden.py": "import simic.curation",
+    "simic/numerics/forbidden.py": "import simic.contracts.base",
+    "simic/validation/forbidden.py": "import mlflow",
+    "simic/replay/forbidden.py": "import duckdb",
+    "simic/curation/forbidden.py": "import minari",
+    "simic/app/forbidden.py": "import prefect",
+    "simic/ingestion/forbidden.py": "import redis",
+    "tasks/forbidden.py": "import flows",
+    "simic/learning/forbidden.py": "import tasks",
 }
 
 
@@ -89,22 +89,22 @@ def lint_imports(root: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_the_arrows_hold() -> None:
+def test_the_import_contracts_are_kept() -> None:
     code, report = lint_imports(ROOT)
     assert code == 0, report
 
 
-def test_every_arrow_would_catch_an_intruder(tmp_path: Path) -> None:
+def test_every_import_contract_catches_a_forbidden_import(tmp_path: Path) -> None:
     for package in PACKAGES:
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, line in INTRUDERS.items():
+    for name, line in FORBIDDEN_IMPORTS.items():
         (tmp_path / name).write_text(line + "\n")
     (tmp_path / "simic" / "attic").mkdir()
     (tmp_path / "simic" / "attic" / "__init__.py").touch()
     code, report = lint_imports(tmp_path)
     assert code == 1
-    assert " 0 kept" in report, "each contract has an intruder of its own"
-    for name, line in INTRUDERS.items():
+    assert " 0 kept" in report, "every contract is broken by a module of its own"
+    for name, line in FORBIDDEN_IMPORTS.items():
         module = name.removesuffix(".py").replace("/", ".")
         assert f"{module} -> {line.removeprefix('import ')}" in report
     assert "- simic.attic" in report, "a package on no layer"
