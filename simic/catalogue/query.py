@@ -1,7 +1,7 @@
-"""The catalogue: a throw-away DuckDB file of views over everything a home holds, and queries on it.
+"""The catalogue: a temporary DuckDB file of views over everything a home holds, and queries on it.
 
-Parquet files and ledgers are the truth; the catalogue is rebuilt from them in a temporary file and renamed into place
-before every query, so nobody ever waits for a writer and nothing in it can be stale.
+Parquet files and ledgers are the only source of data. The catalogue is rebuilt from them in a temporary file and
+renamed into place before every query, so queries never wait for a writer and never see stale views.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 
 def plain_value(value: Any) -> Any:
-    """The value as JSON has it; moments in ISO 8601, decimals as floats, what JSON lacks (NaN too) as text."""
+    """Return a value for JSON: times in ISO 8601, decimals as floats, values that JSON lacks (NaN too) as text."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -67,14 +67,14 @@ def plain_value(value: Any) -> Any:
 
 _MEMORY_LIMIT_MB = 1024
 _BATCH_ROWS = 8192
-"""Rows of a batch and of a row group, so that memory stays small where rows are wide."""
+"""Rows of a batch and of a row group, small enough that wide rows need little memory."""
 _BROKEN_RECEIPT = "Malformed JSON in file"
 THREADS = 2
-"""Of DuckDB, for the catalogue and for a query."""
+"""Threads of DuckDB, for the catalogue and for a query."""
 
 
 def build_catalogue(home: Home) -> Lake:
-    """Rebuilds the catalogue and returns the lake it shows; IntegrityError where a ledger or a manifest is damaged."""
+    """Rebuild the catalogue and return its lake; raise IntegrityError for a damaged ledger or manifest."""
     try:
         with scratch_dir(home, "catalogue-", is_plain=True) as folder:
             return _publish(home, folder)
@@ -83,7 +83,7 @@ def build_catalogue(home: Home) -> Lake:
 
 
 def open_catalogue(home: Home, tmp: Path) -> tuple[Lake, Path]:
-    """The lake and a catalogue of it, made in ``tmp``, where it stays if the home can only be read; raises likewise."""
+    """Yield the lake and its catalogue, which stays in ``tmp`` if the home is read-only. Raises likewise."""
     try:
         if os.access(home.data, os.W_OK | os.X_OK):
             return _publish(home, tmp), home.catalogue
@@ -105,11 +105,11 @@ def _unwritten(error: OSError) -> TransientError:
 
 
 def _build(home: Home, folder: Path) -> tuple[Lake, Path]:
-    """The catalogue as a file in ``folder``, and the lake it shows."""
+    """Build the catalogue as a file in ``folder``; return the file and the lake it shows."""
     lake, built = open_lake(home), folder / home.catalogue.name
     try:
         with connect(built, tmp=folder, memory_limit_mb=_MEMORY_LIMIT_MB, threads=THREADS) as connection:
-            connection.execute("BEGIN")  # one commit for all, so one fsync
+            connection.execute("BEGIN")  # one commit for all views, so one fsync
             _create_views(connection, lake)
             _write(connection)
     except duckdb.Error as error:
@@ -118,7 +118,7 @@ def _build(home: Home, folder: Path) -> tuple[Lake, Path]:
 
 
 def _write(connection: duckdb.DuckDBPyConnection) -> None:
-    """Writes the file here, because closing does it too but is silent if it fails: the catalogue would be empty."""
+    """Write the file explicitly: closing writes it too, but hides a failure, and the catalogue would be empty."""
     try:
         connection.execute("COMMIT")
         connection.execute("CHECKPOINT")
@@ -129,7 +129,7 @@ def _write(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
-    """Every view, over whatever the home holds; missing files mean empty views."""
+    """Create every view over what the home holds; missing files give empty views."""
     _create_views(connection, open_lake(home))
 
 
@@ -140,16 +140,16 @@ def _create_views(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
 
 
 def query(home: Home, sql: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """The rows of one SELECT over the views as plain JSON objects, at most ``limit`` of them; raises as ``stream``."""
+    """Return at most ``limit`` rows of one SELECT over the views as plain JSON objects; raises as ``stream``."""
     with closing(stream(home, sql)) as rows:
         return list(itertools.islice(rows, limit))
 
 
 def stream(home: Home, sql: str) -> Generator[dict[str, Any], None, None]:
-    """The same row by row, in memory that does not grow with their number; close it when done.
+    """Yield the same row by row, in memory that does not grow with their number; close it when done.
 
-    In this process, so nothing but DuckDB's own accounts bounds its memory, and nothing its time: for SQL of ours.
-    What a person asks goes through ``simic.catalogue.query_process``.
+    The query runs in this process, where only DuckDB's own limits bound its memory and nothing bounds its time, so it
+    is for Simic's own SQL. Queries of users run in ``simic.catalogue.query_process``.
     """
     with scratch_dir(home, "query-", is_plain=True) as tmp:
         lake, catalogue = open_catalogue(home, tmp)
@@ -223,7 +223,7 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 def _parquet_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with distinct names."""
+    """Return the schema with distinct names."""
     names = _unique(schema.names)
     for name, field in zip(names, schema, strict=True):
         if pa.types.is_interval(field.type) or pa.types.is_union(field.type):
@@ -255,12 +255,12 @@ def _sandboxed(lake: Lake, catalogue: Path, sql: str, tmp: Path, memory_mb: int)
 
 
 def _refuse_other_than_text(sql: str) -> None:
-    """Python holds bytes of the command line that are no UTF-8 as characters that are none."""
+    """Raise ConfigError for text that is not UTF-8: Python represents such bytes of the command line as surrogates."""
     try:
         sql.encode()
     except UnicodeEncodeError as error:
         where = f"character {error.start + 1} of {len(sql)}"
-        raise ConfigError(f"the query is not UTF-8: {where} stands for a byte that is no text") from error
+        raise ConfigError(f"the query is not UTF-8: {where} is a byte that is not valid UTF-8") from error
 
 
 def _refuse_other_than_select(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
@@ -277,7 +277,7 @@ def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """``a, a`` becomes ``a, a_1``: every column stays visible."""
+    """Rename ``a, a`` to ``a, a_1``, so that every column stays visible."""
     unique: list[str] = []
     for name in names:
         free, number = name, 0
@@ -301,12 +301,12 @@ class View(NamedTuple):
     grain: str
     key: str
     columns: dict[str, str]
-    """Meaning by column; empty where the columns are those of the contract."""
+    """Meaning by column; empty if the columns are those of the contract."""
     sql: str
 
 
 def load_views() -> list[View]:
-    """All views, in an order in which each uses only earlier ones."""
+    """Return all views, in an order in which each uses only earlier ones."""
     entries = sorted(files("simic.catalogue").joinpath("views").iterdir(), key=lambda entry: entry.name)
     return [_parse(match[1], entry.read_text("utf-8")) for entry in entries if (match := _FILE.fullmatch(entry.name))]
 

@@ -1,6 +1,6 @@
-"""A query of a person, in a process of its own with limits for memory, time and disk.
+"""Queries of users, each in a process of its own with limits for memory, time and disk.
 
-Nothing here loads DuckDB: the other process does, see ``query_worker``.
+This module does not load DuckDB; ``query_worker`` does, in the other process.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ __all__ = ["Limits", "ask", "ask_parquet"]
 _READ_BYTES = 1 << 16
 _DEBUG_VARIABLE = "SIMIC_DEBUG"
 _SECRET = ("SIMIC_SIGNING_KEY", "SIMIC_SERVICES_LOGIN", "REDIS_URL", "PREFECT_")
-"""Beginnings of names in the environment that a query has no use for."""
+"""Prefixes of environment variables that the query's process must not receive."""
 
 
 class Limits(NamedTuple):
-    """What a query may take."""
+    """Limits of a query."""
 
     timeout_s: float = 300.0
-    """Seconds in all that the answer is waited for; the time its reader takes over rows does not count."""
+    """Seconds to wait for the answer in total; the time that the reader takes over rows does not count."""
     memory_mb: int = 1024
-    """Megabytes of memory, and eight times that of temporary disk."""
+    """Megabytes of memory; the limit of temporary disk is eight times as much."""
 
 
 _USUAL = Limits()
@@ -89,7 +89,7 @@ def _messages(process: subprocess.Popen[bytes], limits: Limits) -> Iterator[tupl
 def _process(
     home: Home, sql: str, limits: Limits, parquet_fd: int | None = None, limit: int | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The process that answers; whatever happens, it and its temporary files are gone afterwards."""
+    """Yield the process that answers; it and its temporary files are removed afterwards in any case."""
     with ExitStack() as stack:
         try:
             tmp = stack.enter_context(scratch_dir(home, "query-", is_plain=True))
@@ -105,8 +105,8 @@ def _process(
             "limit": limit,
         }
         request |= limits._asdict()
-        # One thread per library: each of theirs would take address space. -P: the folder we happen to be in is no
-        # place to import from.
+        # One thread per library, because each more would take address space. -P: modules are not imported from the
+        # current folder.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(_SECRET)}
         environment = inherited | dict.fromkeys(THREAD_VARIABLES, "1") | {"MALLOC_ARENA_MAX": "2"}
         process = subprocess.Popen(  # noqa: S603 - no shell, and words of our own
@@ -116,20 +116,20 @@ def _process(
             stderr=None if _DEBUG_VARIABLE in os.environ else subprocess.DEVNULL,
             env=environment,
             pass_fds=() if parquet_fd is None else (parquet_fd,),
-            process_group=0,  # so that it can be ended whole, and Ctrl-C reaches it through us
+            process_group=0,  # so that the whole group can be ended, and Ctrl-C reaches it through this process
         )
         stack.callback(_end, process)
         request_pipe = cast("BinaryIO", process.stdin)
-        with suppress(BrokenPipeError):  # it has ended, and its last words say why
+        with suppress(BrokenPipeError):  # it has ended, and its last message says why
             request_pipe.write(json.dumps(request).encode() + b"\n")
             request_pipe.flush()
         yield process
 
 
 def _lines(process: subprocess.Popen[bytes], limits: Limits) -> Iterator[bytes]:
-    """What the process says, line by line; ResourceLimitError if it keeps silent for too long or dies."""
+    """Yield the output line by line; raise ResourceLimitError if the process is silent for too long or dies."""
     source = cast("BinaryIO", process.stdout).fileno()
-    left_s: float | None = None  # making the catalogue is no part of the query
+    left_s: float | None = None  # making the catalogue does not count as part of the query
     pieces: list[bytes] = []
     with selectors.DefaultSelector() as selector:
         selector.register(source, selectors.EVENT_READ)
@@ -153,8 +153,8 @@ def _lines(process: subprocess.Popen[bytes], limits: Limits) -> Iterator[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Whatever it is doing: nothing that it could still do matters to anybody."""
-    with suppress(ProcessLookupError, PermissionError):  # it has ended
+    """End the process at once: its result is no longer needed."""
+    with suppress(ProcessLookupError, PermissionError):  # it has ended already
         os.killpg(process.pid, signal.SIGKILL)
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
@@ -164,7 +164,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _error(told: dict[str, str]) -> SimicError:
-    """The error as it was raised there."""
+    """Return the error as it was raised in the other process."""
     kind: type[SimicError] = getattr(errors, told["kind"])
     return kind(told["message"])
 
@@ -177,7 +177,7 @@ def _too_long(limits: Limits) -> ResourceLimitError:
 
 
 def _death(status: int, limits: Limits) -> SimicError:
-    """A process that ended without a last word: killed, or by an allocation that its library did not survive."""
+    """Return the error for a process that ended without a message: killed, or by a failed allocation in a library."""
     if status == -signal.SIGXCPU:
         return _too_long(limits)
     if status < 0:

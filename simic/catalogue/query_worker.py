@@ -1,13 +1,13 @@
 """The process that answers one query and then ends: ``python -m simic.catalogue.query_worker``.
 
-Started by ``query_process``.
-What a query takes is bounded from outside DuckDB, because DuckDB's own accounts leave out what functions allocate: one
-call of ``repeat`` or ``range`` may ask for any amount. Here the kernel refuses.
+``query_process`` starts it. Memory is limited by the kernel, because DuckDB's own limit does not cover what functions
+allocate: one call of ``repeat`` or ``range`` may request any amount.
 
-Its argument is the folder for its temporary files, the request one JSON line on standard input. The answer is lines on
-standard output: ``s`` when the query begins, ``c`` and the names of the columns, ``r`` and a row as JSON, ``e`` and an
-error, ``.`` and the number of rows at the end. Rows asked for as Parquet go to an inherited file descriptor instead.
-Standard input stays open: once it closes, the asking process has ended, and this process ends too.
+The argument is the folder for temporary files; the request is one JSON line on standard input. The answer is lines on
+standard output: ``s`` when the query begins, ``c`` with the names of the columns, ``r`` with a row as JSON, ``e`` with
+an error, ``.`` with the number of rows at the end. Rows requested as Parquet are written to an inherited file
+descriptor instead. Standard input stays open: once it closes, the requesting process has ended, and this process ends
+too.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ from simic.runtime.settings import Home
 __all__ = ["main"]
 
 ROOM_MB = 256
-"""Address space beyond the query's memory: stacks and heaps that the C library reserves for threads, of which little is
-ever touched, and the rows on their way out. Measured with DuckDB 2.0 and two threads: a query that stays within its
-memory needs up to 110 MB."""
+"""Address space beyond the query's memory: stacks and heaps that the C library reserves for threads and hardly uses,
+and rows being sent. Measured with DuckDB 2.0 and two threads: a query within its memory limit needs up to 110 MB."""
 ROW_SHARE = 32
-"""One row as text may be that part of the memory, so that whoever reads it can hold it, decoded, in as much."""
+"""Share of the memory that one row may take as text, so that its reader can hold it, decoded, in as much memory."""
 
 _PAUSE_S = 0.02
-"""Between two looks for temporary files after the asker died."""
+"""Seconds between two checks for temporary files after the requesting process died."""
 _QUIET_LOOKS = 50
 _MOST_LOOKS = 500
 
@@ -56,13 +55,13 @@ def main() -> None:
     request = json.loads(told)
     lifeline = threading.Thread(target=_follow, args=(tmp,), name="lifeline", daemon=True)
     lifeline.start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asked ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the requesting process ends this one
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     out = sys.stdout.buffer
     sys.excepthook = partial(_report, lifeline)
-    with suppress(BrokenPipeError):  # the asker died
+    with suppress(BrokenPipeError):  # the requesting process died
         _respond(request, tmp, out)
-    # The asker kills this process once it has the answer. If the asker died, the lifeline deletes the files: an exit
+    # The requesting process kills this one once it has the answer. If it died, the lifeline deletes the files: an exit
     # before that would leave them.
     lifeline.join()
 
@@ -105,18 +104,20 @@ def _answer(request: dict[str, Any], tmp: Path, out: BinaryIO) -> None:
                 f"row may take of the query's {memory_mb} MB; ask for less, or give it more with --memory-mb"
             )
         out.write(f"r{text}\n".encode())
-        if is_first:  # later ones go when the buffer is full: somebody waits to see that anything comes
+        if is_first:  # later rows are sent when the buffer is full; the first one at once, to show that rows arrive
             out.flush()
             is_first = False
     _tell(out, ".", count)
 
 
 def _limit_memory(memory_mb: int) -> None:
-    """From now on the kernel refuses what goes beyond. Counted from what the libraries have reserved by now, for that
-    is mostly address space that nobody uses, and differs between versions."""
+    """Limit the address space from now on.
+
+    The limit counts from what the libraries have reserved by now, which is mostly unused and differs between versions.
+    """
     pages = Path("/proc/self/statm")
     if not pages.exists():
-        return  # no Linux: DuckDB's own accounts and the time limit have to do
+        return  # not Linux: only DuckDB's own limit and the time limit apply
     reserved = int(pages.read_text().split()[0]) * resource.getpagesize()
     hardest = resource.getrlimit(resource.RLIMIT_AS)[1]
     limit = reserved + (memory_mb + ROOM_MB) * 2**20
@@ -126,7 +127,7 @@ def _limit_memory(memory_mb: int) -> None:
 
 
 def _limit_processor_time(timeout_s: float) -> None:
-    """Ends an answer without end, whose reader never has to wait: all threads at work for the whole time limit."""
+    """Limit the processor time to all threads working for the whole time limit, which ends an endless answer."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     limit = math.ceil(used.ru_utime + used.ru_stime + THREADS * timeout_s)
     hardest = resource.getrlimit(resource.RLIMIT_CPU)[1]
@@ -139,20 +140,20 @@ def _tell(out: BinaryIO, mark: str, what: object) -> None:
 
 
 def _follow(tmp: Path) -> None:
-    """Waits for the end of whoever asked, who can no longer clear up either."""
+    """Waits until the requesting process has ended, and then deletes the files that it can no longer delete."""
     try:
         while os.read(sys.stdin.fileno(), 1):
             pass
         _leave(tmp)
-    finally:  # also where the memory limit is reached while it clears up
+    finally:  # also if the memory limit is reached while files are deleted
         os._exit(1)
 
 
 def _leave(tmp: Path) -> NoReturn:
     """Delete the temporary files and exit.
 
-    The query goes on meanwhile and may make its folder anew, so deletion ends once the folder has been gone for
-    ``_QUIET_LOOKS`` looks in a row.
+    The query continues meanwhile and may create its folder again, so deletion ends once the folder has been absent for
+    ``_QUIET_LOOKS`` checks in a row.
     """
     absent = 0
     for _ in range(_MOST_LOOKS):
@@ -168,7 +169,7 @@ def _leave(tmp: Path) -> NoReturn:
 def _report(
     lifeline: threading.Thread, kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """What nobody foresaw reaches the person as one sentence; standard error has all of it, if anybody looks."""
+    """Report an unexpected error in one sentence; standard error has the traceback."""
     sys.__excepthook__(kind, error, trace)
     message = f"the query's process failed: {kind.__name__}: {error}"
     with suppress(BrokenPipeError):

@@ -1,4 +1,4 @@
-"""docs/schema.md, written from the contracts and the views themselves: ``python -m simic.catalogue.schema_doc``."""
+"""docs/schema.md, generated from the contracts and the views: ``python -m simic.catalogue.schema_doc``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SNAPSHOTS = """\
 ## Snapshots
 
 Parquet under `data/snapshots/<first 16 characters of the digest>/`, beside `curation.json` (the settings that
-decided over rows) and `manifest.json` (a `SnapshotManifest`).
+affect rows) and `manifest.json` (a `SnapshotManifest`).
 """
 _VIEWS = """\
 ## Views
@@ -54,7 +54,7 @@ For `simic sql "SELECT ..."`. They exist, empty, before anything has landed.
 
 
 def render() -> str:
-    """The whole document."""
+    """Return the whole document."""
     return "\n".join(
         [
             _HEAD,
@@ -71,7 +71,7 @@ def render() -> str:
 
 
 def main() -> None:
-    """Writes the document to stdout."""
+    """Write the document to stdout."""
     sys.stdout.write(render())
 
 
@@ -126,7 +126,7 @@ def _views() -> Iterator[str]:
 
 
 def _view_types() -> dict[str, dict[str, str]]:
-    """DuckDB's own types of every view's columns, asked of an empty home."""
+    """Return DuckDB's types of the columns of every view, from an empty home."""
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder))
         with connect(tmp=home.tmp, memory_limit_mb=256, threads=1) as connection:
@@ -173,7 +173,7 @@ def _number(value: float) -> str:
 
 
 def _type_name(annotation: Any) -> str:
-    """Names structs and enumerations, spells out the rest."""
+    """Return a type as text: names of structs and enumerations, other types in full."""
     plain, _ = plain_annotation(annotation)
     origin, arguments = get_origin(plain), get_args(plain)
     if origin is list:
@@ -200,7 +200,7 @@ def _nested_enums(model: type[BaseModel]) -> list[type[Enum]]:
 
 
 def _nested(model: type[BaseModel]) -> list[type[Any]]:
-    """Every contract and enumeration within, each once, in order of appearance."""
+    """Yield every contract and enumeration within, each once, in order of appearance."""
     found: dict[type[Any], None] = {}
     for info in model.model_fields.values():
         for kind in _named_types(info.annotation):
@@ -221,7 +221,7 @@ def _named_types(annotation: Any) -> Iterator[type[Any]]:
 
 
 def _member_meanings(kind: type[Enum]) -> dict[str, str]:
-    """The docstring under each member; Python itself does not keep them."""
+    """Return the docstring under each member, which Python does not store."""
     statements = [
         statement
         for definition in ast.parse(textwrap.dedent(inspect.getsource(kind))).body
@@ -241,7 +241,7 @@ def _member_meanings(kind: type[Enum]) -> dict[str, str]:
 
 
 def _type_summary(annotation: Any) -> str:
-    """What a struct says of itself, for a field that says nothing."""
+    """Return the docstring of a struct, for a field without its own."""
     return next((_summary(kind) for kind in _named_types(annotation) if issubclass(kind, BaseModel)), "")
 
 

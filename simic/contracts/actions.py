@@ -76,17 +76,17 @@ class Head(str, Enum):
     ALPHA_CURVE = "alpha_curve"
     """The shape of the ramp."""
     TEMPO = "tempo"
-    """Most epochs of training in isolation."""
+    """Largest number of epochs of training in isolation."""
 
 
 OPS: tuple[Op, ...] = tuple(Op)
 HEADS: tuple[Head, ...] = tuple(Head)
 ALPHA_TARGETS: tuple[float, ...] = (0.5, 0.7, 1.0)
 ALPHA_SPEEDS: tuple[int, ...] = (0, 3, 5, 8)
-"""Epochs of a ramp; 0 jumps at once."""
+"""Epochs of a ramp; 0 changes alpha in one step."""
 ALPHA_CURVES: tuple[AlphaCurve, ...] = tuple(AlphaCurve)
 TEMPOS: tuple[int, ...] = (3, 5, 8)
-"""Epochs a seed trains in isolation at most, before the host blends it by itself."""
+"""Largest number of epochs that a seed trains in isolation; after it the host blends the seed automatically."""
 
 HEAD_SIZES: dict[Head, int] = {
     Head.OP: len(OPS),
@@ -95,7 +95,7 @@ HEAD_SIZES: dict[Head, int] = {
     Head.ALPHA_CURVE: len(ALPHA_CURVES),
     Head.TEMPO: len(TEMPOS),
 }
-"""Widths of the heads whose choices are fixed; slots and blueprints are open sets."""
+"""Number of choices of the heads whose choices are fixed; slots and blueprints are open sets."""
 
 _RAMP = (Head.ALPHA_TARGET, Head.ALPHA_SPEED, Head.ALPHA_CURVE)
 RELEVANT_HEADS: dict[Op, tuple[Head, ...]] = {
@@ -106,7 +106,7 @@ RELEVANT_HEADS: dict[Op, tuple[Head, ...]] = {
     Op.FOSSILIZE: (Head.OP, Head.SLOT),
     Op.PRUNE: (Head.OP, Head.SLOT),
 }
-"""Which factors mattered; all others are null in an action and take no part in loss, entropy or KL."""
+"""Factors that an operation uses. All others are null in an action and excluded from loss, entropy and KL."""
 
 
 HEADS_PRESENT: dict[Op, tuple[bool, ...]] = {
@@ -136,11 +136,11 @@ class Action(Contract):
     alpha_target: AlphaTarget | None = None
     """Value that alpha moves to: 0.5, 0.7 or 1; SET_ALPHA_TARGET and ADVANCE only."""
     alpha_speed: Annotated[Literal[0, 3, 5, 8], WHOLE] | None = None
-    """Length of the ramp in epochs, 0 jumps at once; SET_ALPHA_TARGET and ADVANCE only."""
+    """Length of the ramp in epochs, 0 for one step; SET_ALPHA_TARGET and ADVANCE only."""
     alpha_curve: AlphaCurve | None = None
     """Shape of the ramp; SET_ALPHA_TARGET and ADVANCE only."""
     tempo: Annotated[Literal[3, 5, 8], WHOLE] | None = None
-    """Most epochs of training in isolation; GERMINATE only."""
+    """Largest number of epochs of training in isolation; GERMINATE only."""
 
     @model_validator(mode="after")
     def _only_relevant(self) -> Action:
@@ -151,7 +151,7 @@ class Action(Contract):
         return self
 
     def present(self) -> tuple[bool, ...]:
-        """Which factors are there, in the order of ``HEADS``."""
+        """Whether each factor is present, in the order of ``HEADS``."""
         return (
             True,
             self.slot is not None,
@@ -180,22 +180,22 @@ LogProb = Annotated[float, Field(le=1e-6, ge=-1e4, allow_inf_nan=False)]
 
 
 class BehaviourLogProb(Contract):
-    """Natural logarithms of the probabilities with which the acting controller chose."""
+    """Natural logarithms of the probabilities with which the acting controller chose each factor."""
 
     op: LogProb
-    """Of the operation."""
+    """Log-probability of the operation."""
     slot: LogProb | None = None
-    """Of the slot; null where the action has none."""
+    """Log-probability of the slot; null if the action has none."""
     blueprint: LogProb | None = None
-    """Of the blueprint; null where the action has none."""
+    """Log-probability of the blueprint; null if the action has none."""
     alpha_target: LogProb | None = None
-    """Of the target of alpha; null where the action has none."""
+    """Log-probability of the target of alpha; null if the action has none."""
     alpha_speed: LogProb | None = None
-    """Of the length of the ramp; null where the action has none."""
+    """Log-probability of the length of the ramp; null if the action has none."""
     alpha_curve: LogProb | None = None
-    """Of the shape of the ramp; null where the action has none."""
+    """Log-probability of the shape of the ramp; null if the action has none."""
     tempo: LogProb | None = None
-    """Of the tempo; null where the action has none."""
+    """Log-probability of the tempo; null if the action has none."""
     joint: LogProb
     """Sum over the relevant heads."""
 
@@ -207,7 +207,7 @@ class BehaviourLogProb(Contract):
         return self
 
     def factors(self) -> tuple[float | None, ...]:
-        """One per head, in the order of ``HEADS``."""
+        """Log-probabilities of the heads, in the order of ``HEADS``."""
         return (
             self.op,
             self.slot,

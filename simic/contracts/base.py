@@ -1,4 +1,4 @@
-"""The one base of every contract: immutable, strict at the edge, finite."""
+"""Base class of all contracts: immutable, strict, finite."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["DATE_TEXT", "WHOLE", "Contract", "Count", "Digest", "Finite", "NonNe
 
 
 class Contract(BaseModel):
-    """Frozen record; unknown fields, NaN and infinities are refused."""
+    """Immutable record; unknown fields, NaN and infinities are refused."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -52,17 +52,17 @@ def _from_text(value: Any, info: ValidationInfo) -> Any:
         raise ValueError("expected an ISO 8601 text that begins with a date such as 2026-01-05")
     if info.mode != "json":
         return value
-    try:  # a strict reader of JSON takes a text as it stands there, but not what a validator returned
+    try:  # a strict JSON parser accepts text from JSON, but not the object that a validator returned
         return _MOMENT.validate_python(value)
     except ValidationError as error:
         raise ValueError(error.errors(include_url=False)[0]["msg"]) from None
 
 
 DATE_TEXT = BeforeValidator(_from_text)
-"""For moments: pydantic takes a number in quotes for seconds since 1970, even where it is strict."""
+"""Check a moment: pydantic takes a number in quotes for seconds since 1970, even in strict mode."""
 
 UtcDatetime = Annotated[AwareDatetime, DATE_TEXT, AfterValidator(_to_utc)]
-"""An aware moment, normalised to UTC; naive datetimes and numbers in quotes are refused."""
+"""A moment with time zone, normalised to UTC; naive datetimes and numbers in quotes are refused."""
 
 
 def _is_whole(value: Any) -> Any:
@@ -72,13 +72,13 @@ def _is_whole(value: Any) -> Any:
 
 
 WHOLE = BeforeValidator(_is_whole)
-"""For literal numbers: to Python ``True`` and ``1.0`` equal 1, so pydantic takes them even where it is strict."""
+"""Check a literal number: Python's ``True`` and ``1.0`` equal 1, so pydantic accepts them even in strict mode."""
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """A SHA-256 in lower-case hex."""
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
-"""A whole number that survives JSON exactly."""
+"""A whole number that JSON represents exactly."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]

@@ -108,12 +108,12 @@ _OPTIONAL_INTEGERS = {"age_epochs", "tempo", "contribution_epochs", "hidden_widt
 
 @dataclass(frozen=True)
 class Observations:
-    """N states as columns; the columns are named as the contract's fields."""
+    """N states as columns, named like the fields of the contract."""
 
     system: Columns
     """[N] each, ``SYSTEM_COLUMNS``."""
     history: Columns
-    """float32 [N, H] each, ``HISTORY_COLUMNS``; NaN in front of short histories, the last column is now."""
+    """float32 [N, H] each, ``HISTORY_COLUMNS``; NaN before short histories, the last column is the present epoch."""
     slots: Columns
     """[S] each, ``SLOT_COLUMNS``; ``stage`` indexes ``STAGES``, ``blueprint`` indexes ``blueprints``."""
     slot_ptr: NDArray[np.int64]
@@ -121,13 +121,13 @@ class Observations:
     """[L] each, ``LAYER_COLUMNS``; ``kind`` indexes ``LAYER_KINDS``."""
     layer_ptr: NDArray[np.int64]
     connects: NDArray[np.int64]
-    """[2, E] layer to layer, numbered within their own host."""
+    """[2, E] from layer to layer, numbered within the host."""
     connects_ptr: NDArray[np.int64]
     monitors: NDArray[np.int64]
-    """[2, E] slot to layer, numbered within their own host."""
+    """[2, E] from slot to layer, numbered within the host."""
     monitors_ptr: NDArray[np.int64]
     blueprints: tuple[str, ...]
-    """K names, the vocabulary of ``slots['blueprint']``."""
+    """K names, to which ``slots['blueprint']`` refers by index."""
 
     def __post_init__(self) -> None:
         n = len(self)
@@ -145,7 +145,7 @@ class Observations:
         return len(self.slot_ptr) - 1
 
     def take(self, rows: NDArray[np.int64]) -> Observations:
-        """The given hosts, in the given order."""
+        """Return the given hosts, in the given order."""
         slots, slot_ptr = _ragged_rows(self.slot_ptr, rows)
         layers, layer_ptr = _ragged_rows(self.layer_ptr, rows)
         connects, connects_ptr = _ragged_rows(self.connects_ptr, rows)
@@ -166,13 +166,13 @@ class Observations:
 
     @staticmethod
     def from_states(states: Sequence[SystemState], blueprints: tuple[str, ...]) -> Observations:
-        """Columns of wire states; a blueprint outside ``blueprints`` raises ContractError."""
+        """Convert wire states to columns; raise ContractError for a blueprint outside ``blueprints``."""
         slots = [slot for state in states for slot in state.slots]
         layers = [layer for state in states for layer in state.graph.layers]
         vocabulary = {name: index for index, name in enumerate(blueprints)}
         unknown = {slot.blueprint for slot in slots if slot.blueprint is not None} - set(vocabulary)
         if unknown:
-            raise ContractError(f"unknown blueprints {sorted(unknown)}; known are {list(blueprints)}")
+            raise ContractError(f"unknown blueprints {sorted(unknown)}; known blueprints: {', '.join(blueprints)}")
         coded = {
             "stage": [STAGE_INDEX[slot.stage] for slot in slots],
             "blueprint": [-1 if slot.blueprint is None else vocabulary[slot.blueprint] for slot in slots],
@@ -195,7 +195,7 @@ class Observations:
     def to_states(
         self, hardware: HardwareContext, committed_accuracy: NDArray[np.float32] | None = None
     ) -> list[SystemState]:
-        """Wire states; ``committed_accuracy`` [N] is for final states only."""
+        """Return wire states; ``committed_accuracy`` [N] is for final states only."""
         slots = [SeedState(**row) for row in _rows(self.slots, self._slot_codes())]
         kinds = {"kind": [LAYER_KINDS[index] for index in self.layers["kind"].tolist()]}
         layers = [LayerNode(**row) for row in _rows(self.layers, kinds)]
@@ -229,24 +229,24 @@ class Observations:
 
 @dataclass(frozen=True)
 class Masks:
-    """What is legal now; the executor refuses everything else."""
+    """Legal choices; the executor refuses all others."""
 
     op: NDArray[np.bool_]
     """[N, ops]"""
     slot: NDArray[np.bool_]
-    """[S, ops]: may this operation address this slot; ragged by the observation's ``slot_ptr``."""
+    """[S, ops]: whether the operation may address the slot; rows follow the observation's ``slot_ptr``."""
     blueprint: NDArray[np.bool_]
     """[N, K]"""
 
     def take(self, rows: NDArray[np.int64], slot_ptr: NDArray[np.int64]) -> Masks:
-        """The given hosts; ``slot_ptr`` belongs to the observation the masks came with."""
+        """Return the masks of the given hosts; ``slot_ptr`` is that of the observation they belong to."""
         slots, _ = _ragged_rows(slot_ptr, rows)
         return Masks(self.op[rows], self.slot[slots], self.blueprint[rows])
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """One action per host and how likely it was."""
+    """One action per host with its log-probabilities."""
 
     actions: NDArray[np.int16]
     """[N, A] in the order of ``HEADS``: an index into the head's choices, -1 where irrelevant."""
@@ -255,13 +255,13 @@ class Decisions:
 
 
 def relevance(ops: NDArray[np.int16]) -> NDArray[np.bool_]:
-    """Which heads matter, bool [N, A], for operations [N]."""
+    """Return bool [N, A]: which heads operations [N] use."""
     table = np.array([[head in RELEVANT_HEADS[op] for head in HEADS] for op in OPS])
     return table[ops]
 
 
 def action_of(row: NDArray[np.int16], blueprints: tuple[str, ...]) -> Action:
-    """The wire form of one row [A] of actions."""
+    """Return the wire form of one row [A] of actions."""
     op, slot, blueprint, target, speed, curve, tempo = row.tolist()
     return Action(
         op=OPS[op],
@@ -275,7 +275,7 @@ def action_of(row: NDArray[np.int16], blueprints: tuple[str, ...]) -> Action:
 
 
 def actions_to_rows(actions: Sequence[Action], blueprints: tuple[str, ...]) -> NDArray[np.int16]:
-    """[N, A] indices of wire actions."""
+    """Return indices [N, A] of wire actions."""
     choices: tuple[Sequence[Any], ...] = (
         OPS, range(1024), blueprints, ALPHA_TARGETS, ALPHA_SPEEDS, ALPHA_CURVES, TEMPOS,
     )  # fmt: skip
@@ -292,13 +292,13 @@ def actions_to_rows(actions: Sequence[Action], blueprints: tuple[str, ...]) -> N
 
 
 def log_prob_of(row: NDArray[np.float32]) -> BehaviourLogProb:
-    """The wire form of one row [A] of log-probabilities."""
+    """Return the wire form of one row [A] of log-probabilities."""
     values = {head.value: (None if np.isnan(x) else min(float(x), 0.0)) for head, x in zip(HEADS, row, strict=True)}
     return BehaviourLogProb(**values, joint=sum(x for x in values.values() if x is not None))
 
 
 def masks_of(masks: Masks, host: int, slot_ptr: NDArray[np.int64], blueprints: tuple[str, ...]) -> ActionMasks:
-    """The wire form of one host's masks."""
+    """Return the wire form of one host's masks."""
     slots = masks.slot[slot_ptr[host] : slot_ptr[host + 1]]
     return ActionMasks(
         op=masks.op[host].tolist(),
@@ -364,7 +364,7 @@ def _edges(pairs: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
 
 
 def _ragged_rows(ptr: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Flat indices of the given rows of a ragged table, and the offsets of the result."""
+    """Return flat indices of the given rows of a ragged table, and the offsets of the result."""
     lengths = ptr[rows + 1] - ptr[rows]
     out_ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     flat = np.arange(out_ptr[-1]) + np.repeat(ptr[rows] - out_ptr[:-1], lengths)

@@ -1,4 +1,4 @@
-"""The one configuration model: a run is a named, complete recipe."""
+"""The configuration model: a profile is a complete, named set of settings."""
 
 from __future__ import annotations
 
@@ -32,89 +32,89 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class WorldConfig(Contract):
-    """The hosts."""
+    """Hosts and their training."""
 
     set: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] = "benchmark"
     images: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
-    """A user's own pictures, for sets whose hosts look at images: an ``.npz`` file in CIFAR layout, or a folder with a
-    folder of PNG or JPEG files per class; null means digits."""
+    """Images of the user for sets whose hosts read images: an ``.npz`` file in CIFAR layout, or a folder with one
+    subfolder of PNG or JPEG files per class; null means the bundled digits."""
     horizon: Annotated[int, Field(ge=4, le=1000)] = 20
-    """Epochs of an episode."""
+    """Number of epochs of an episode."""
     chunk: Annotated[int, Field(ge=1, le=4096)] = 64
-    """Hosts trained together; 64 to 256 are fastest on a CPU, a GPU wants thousands."""
+    """Number of hosts trained together; 64 to 256 are fastest on a CPU, thousands on a GPU."""
     threads: Annotated[int, Field(ge=1, le=64)] = 1
-    """Threads of one ensemble; more than one slows tiny hosts down. One and two give the same bits; more need not, so
-    what they grow counts as other episodes."""
+    """Threads of one ensemble; more than one slows small hosts down. One and two give identical bits. More may not, so
+    the collected episodes count as different ones."""
     prune_epochs: Annotated[int, Field(ge=0, le=100)] = 0
-    """Epochs over which alpha falls to 0 before a seed that its host feels is pruned; 0 prunes at once."""
+    """Epochs over which alpha falls to 0 before a seed in blending or holding is pruned; 0 prunes at once."""
     blend: Literal["own", "add", "multiply", "gate"] = "own"
-    """Operator that blends seeds into their hosts: each blueprint's own, or one for all."""
+    """Operator that blends seeds into their hosts: the own one of each blueprint, or one for all."""
     snapshot_mb: Annotated[int, Field(ge=1, le=1_000_000)] = 512
-    """Memory the governor may use for the snapshot of one ensemble, MiB."""
+    """Largest memory for the governor's snapshot of one ensemble, MiB."""
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
-    """Processes that grow chunks side by side; null means one per core, and one alone on a GPU."""
+    """Number of processes that train chunks of hosts in parallel; null means one per core, or one on a GPU."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where hosts train."""
+    """Device on which hosts train."""
     form: Literal["auto", "compacted", "masked"] = "auto"
-    """How they are laid out: compacted computes only what takes part, masked keeps every shape the same, which a GPU
+    """Memory layout of hosts: compacted computes only active parts; masked keeps all shapes constant, which a GPU
     needs; auto is compacted on cpu and masked on cuda."""
 
     @model_validator(mode="after")
     def _gpu_form_is_masked(self) -> WorldConfig:
         if self.device == "cuda" and self.form == "compacted":
             raise ValueError(
-                "world.form = compacted changes its shapes from epoch to epoch and runs on world.device = cpu only; "
+                "world.form = compacted changes tensor shapes from epoch to epoch and runs on world.device = cpu only; "
                 "on cuda use masked or auto"
             )
         return self
 
     @property
     def is_masked(self) -> bool:
-        """What ``form`` comes to."""
+        """Resolved value of ``form``."""
         return self.form == "masked" or self.device == "cuda"
 
     @property
     def processes(self) -> int | None:
-        """What ``workers`` comes to; null is one per core."""
+        """Resolved value of ``workers``; null is one per core."""
         return 1 if self.workers is None and self.device == "cuda" else self.workers
 
 
 class CollectConfig(Contract):
-    """Step 1: experience of our own."""
+    """Collection of episodes."""
 
     controller: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")] = "explore"
-    """Who acts while there is no champion."""
+    """Controller that acts while there is no champion."""
     episodes: Annotated[int, Field(ge=0, le=10_000_000)] = 2000
-    """Before the first training run; 0 uses what is on the bus."""
+    """Number of episodes collected before the first training run; 0 uses the reports that are on the bus."""
     rounds: Annotated[int, Field(ge=0, le=1000)] = 8
-    """Rounds of own episodes after the first training run."""
+    """Rounds collected after the first training run, each followed by another training run."""
     round_episodes: Positive = 200
 
 
 class BusConfig(Contract):
-    """Redis Streams; the spool has no use for these."""
+    """Settings of Redis Streams; the spool does not use them."""
 
     batch: Annotated[int, Field(ge=1, le=10_000)] = 100
-    """Entries of one read, which make one delivery."""
+    """Largest number of entries of one read, which form one delivery."""
     block_ms: Annotated[int, Field(ge=0, le=5000)] = 0
-    """How long a claim waits for more once the stream is drained; 0 does not wait, which is right but for a service."""
+    """Milliseconds that a claim waits for more entries once the stream is drained; 0 is right except in a service."""
     reclaim_idle_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 60.0
-    """Entries that another consumer took and did not acknowledge for so long are taken over: more than the worst batch
-    takes."""
+    """Seconds after which unacknowledged entries of another consumer are taken over; must exceed the time for the
+    slowest batch."""
     max_attempts: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Deliveries of an entry, the last of them by itself, before it becomes a dead letter."""
+    """Number of deliveries of an entry, the last one alone, before it becomes a dead letter."""
     ttl_s: Annotated[int, Field(ge=1, le=30 * 86_400)] = 7 * 86_400
-    """Age at which a report that nobody took becomes a dead letter; a week, so that a late nightly run is no loss."""
+    """Age at which an undelivered report becomes a dead letter; a week, so that a late nightly run loses nothing."""
     keep_s: Annotated[int, Field(ge=0, le=30 * 86_400)] | None = 86_400
-    """Age from which on acknowledged entries are trimmed away; null keeps all. Others are never trimmed."""
+    """Age after which acknowledged entries are trimmed; null keeps all. Others are never trimmed."""
     dead_letters: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
-    """Dead letters kept per topic; older ones leave and count as lost."""
+    """Largest number of dead letters per topic; older ones are deleted and count as lost."""
     connect_attempts: Annotated[int, Field(ge=1, le=100)] = 8
-    """Calls of an absent server, with growing pauses, before giving up."""
+    """Attempts to reach an absent server, with growing pauses, before giving up."""
     deadline_s: Annotated[float, Field(gt=0.0, le=3600.0)] = 10.0
-    """Seconds that a verb waits for Redis in all while it does not answer: timeouts, refused connections and the pauses
-    between calls, added up until the next answer, from which it counts anew. Once they are used up the verb calls no
-    more: what it reports waits in the spool, and what it asks is an error. More than ``block_ms``."""
+    """Seconds of silence from Redis after which a verb gives up: timeouts, refused connections and pauses between
+    attempts, summed since the last answer. After that, reports of the verb wait in the spool, and its queries fail.
+    Must exceed ``block_ms``."""
 
     @model_validator(mode="after")
     def _waiting_for_more_is_no_silence(self) -> Self:
@@ -127,53 +127,52 @@ class BusConfig(Contract):
 
 
 class IngestConfig(Contract):
-    """Bus to Parquet."""
+    """Ingestion from the bus into Parquet."""
 
     batch_reports: Positive = 10_000
     max_report_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 262_144
     max_depth: Annotated[int, Field(ge=4, le=100)] = 16
     quarantine_mb: Annotated[int, Field(ge=0, le=1_048_576)] = 1024
-    """Room for refused reports. Bytes that do not fit are left out; once it is used up, one row per reason and source
-    stands for all of a batch."""
+    """Space for refused reports, MiB. Bytes that do not fit are omitted; once it is full, each batch keeps one row per
+    reason and source."""
     max_file_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 4096
-    """MiB of one spool file, on disk and unpacked. A larger file is set aside; lines read before that count."""
+    """Largest size of one spool file in MiB, both on disk and decompressed. A larger file is set aside; lines read
+    before count."""
     max_file_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 3600.0
-    """Seconds that one spool file may take from its first byte to its last. A slower one is set aside; lines read
-    before that count."""
+    """Longest time in seconds to read one spool file. A slower one is set aside; lines read before count."""
     max_file_refusals: Positive = 100_000
-    """Refused lines of one spool file after which the rest is not read and the file is set aside. Redis cannot keep
-    what was not read, so everything is read there; ``bus.batch`` bounds a delivery."""
+    """Largest number of refused lines in one spool file. Beyond it the rest is not read and the file is set aside.
+    Redis cannot keep unread entries, so there every entry is read; ``bus.batch`` bounds a delivery."""
     max_future_s: Annotated[float, Field(ge=0.0, le=3.2e8)] = 86_400.0
-    """Seconds by which ``issued_at`` may lie ahead of the newest moment known here: the clock's, or that of the newest
-    landed part if the clock was set back. A report beyond that is refused and can be sent again."""
+    """Largest number of seconds by which ``issued_at`` may lie ahead of the newest known moment: that of the clock, or
+    of the newest landed part if the clock was set back. A report beyond it is refused and can be sent again."""
     max_age_days: Annotated[float, Field(gt=0.0, le=36_500.0)] = 3650.0
-    """Days by which ``issued_at`` may lie behind the clock. A report beyond that is refused; the default is the largest
-    ``curate.ttl_days``, so no curation could have used it."""
+    """Largest number of days by which ``issued_at`` may lie behind the clock. An older report is refused; the default
+    is the largest ``curate.ttl_days``, so no curation could have used it."""
 
 
 class LakeConfig(Contract):
-    """Where landed parts lie, and what becomes of them. Nothing here decides over what is learned but retention, which
-    does nothing unless it is asked to."""
+    """Location and retention of landed parts. Only retention affects training data, and it is off by default."""
 
     url: str | None = None
     """``s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http&region=NAME``; null means ``data/experience``, or
-    what ``SIMIC_LAKE_URL`` names. Chosen once, before anything has landed; credentials come from the environment."""
+    the value of ``SIMIC_LAKE_URL``. Fixed before the first ingest; credentials come from the environment."""
     compact_parts: Annotated[int, Field(ge=0, le=100_000)] = 64
-    """Small parts in a row from which an ingest merges them first, one merge per ingest; 0 leaves it to
-    ``simic lake compact``."""
+    """Number of consecutive small parts that makes an ingest merge them before it starts, one merge per ingest; 0
+    leaves merging to ``simic lake compact``."""
     small_mb: Annotated[int, Field(ge=1, le=100_000)] = 16
-    """Parts below this are small, MiB."""
+    """Size in MiB below which a part is small."""
     target_mb: Annotated[int, Field(ge=1, le=100_000)] = 128
-    """A merge takes up no more parts once it has read this much, MiB."""
+    """Size in MiB of the input after which a merge takes no more parts."""
     max_age_days: Annotated[float, Field(gt=0, le=36_500)] | None = None
-    """An ingest first drops parts whose newest row landed longer ago; null keeps them."""
+    """An ingest first drops parts whose newest row landed more than this many days ago; null keeps all."""
     max_bytes: Annotated[int, Field(ge=0, le=2**53)] | None = None
-    """An ingest first drops the oldest parts while all together are larger; null keeps them."""
+    """An ingest first drops the oldest parts while the total size exceeds this many bytes; null keeps all."""
     grace_minutes: Annotated[float, Field(ge=0, le=100_000)] = 60.0
-    """Files of merged and dropped parts stay this long for readers that have begun."""
+    """Minutes that files of merged and dropped parts stay for readers in progress."""
     remember_days: Annotated[float, Field(ge=0, le=36_500)] = 365.0
-    """Ids of dropped reports are known this long, so that one told again does not come back as new. Beyond
-    ``curate.ttl_days`` that makes no difference, for curation leaves out what is older."""
+    """Days for which ids of dropped reports are remembered, so that a repeated report is recognised. More than
+    ``curate.ttl_days`` makes no difference, because curation leaves out older reports."""
 
     @field_validator("url")
     @classmethod
@@ -187,56 +186,56 @@ class LakeConfig(Contract):
 
 
 class CurateConfig(Contract):
-    """Rows to snapshot."""
+    """Curation of landed rows into a snapshot."""
 
     reward: Reward = Field(default_factory=FAMILIES[DEFAULT_FAMILY], validate_default=True)
-    """What the learner is shown; trials judge by ``basic`` points whatever it says."""
+    """Reward that the learner sees; trials always use ``basic`` points."""
     gamma: Annotated[float, Field(ge=0.9, le=1.0)] = 0.99
-    """Discount per epoch; the learner takes it from the snapshot, so there is only this one."""
+    """Discount per epoch; the learner reads it from the snapshot, so it is set only here."""
     ttl_days: Annotated[float, Field(gt=0, le=3650)] = 365.0
     max_versions_behind: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    """Episodes whose policy is more versions behind the newest one are left out; null is no limit."""
+    """Largest number of versions by which an episode's policy may be behind the newest one; null is no limit."""
     max_mb: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
-    """Uncompressed MiB of steps a snapshot may hold; beyond, the oldest and least useful episodes leave. Null is no
-    limit."""
+    """Largest uncompressed size in MiB of the steps of a snapshot; beyond it the oldest and least useful episodes are
+    left out. Null is no limit."""
     memory_limit_mb: Annotated[int, Field(ge=64)] = 2048
     threads: Annotated[int, Field(ge=1, le=64)] = 2
 
 
 class NetworkConfig(Contract):
-    """The learned controller's shape."""
+    """Architecture of the learned controller."""
 
     hidden: Annotated[int, Field(ge=8, le=1024)] = 48
     layers: Annotated[int, Field(ge=1, le=16)] = 2
-    """Rounds of message passing."""
+    """Number of rounds of message passing."""
     exploration: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.01
-    """Uniform share mixed into every head while acting and learning."""
+    """Share of the uniform distribution mixed into every head, while acting and learning."""
 
 
 class ReplayConfig(Contract):
-    """Experience at hand: how much of it, how long, and what is drawn from it."""
+    """Replay: capacity, lifetime and draws."""
 
     capacity: Positive = 100_000
-    """Steps a live buffer holds; whole sequences leave when more arrive."""
+    """Largest number of steps in a live buffer; whole sequences leave when more arrive."""
     ttl_s: Annotated[float, Field(gt=0.0, le=1e9)] = 3600.0
-    """Seconds of wall clock after which a sequence leaves a live buffer."""
+    """Seconds after which a sequence leaves a live buffer."""
     max_mb: Annotated[int, Field(ge=1, le=1_000_000)] = 6144
-    """MiB of columns in memory, measured from the arrays: a live buffer evicts, a larger snapshot is mapped from
-    files."""
+    """Largest size in MiB of columns in memory. A live buffer evicts sequences; a larger snapshot is mapped from files.
+    """
     alpha: Share = 0.6
     """Exponent of priorities: 0 is uniform, 1 is proportional."""
     beta: Share = 0.4
-    """Exponent of the correction for them at first; 1 is a full one."""
+    """Initial exponent of the importance-sampling correction; 1 corrects fully."""
     eps: Annotated[float, Field(ge=1e-9, le=1.0)] = 0.01
-    """Added to every magnitude, so that no sequence is ever out of reach."""
+    """Added to every magnitude, so that every sequence can be drawn."""
     anneal_draws: Annotated[int, Field(ge=0, le=10_000_000_000)] = 0
-    """Draws over which beta rises to 1 on a straight line; 0 keeps it as it is."""
+    """Number of draws over which beta rises linearly to 1; 0 keeps it constant."""
     max_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 0.999
-    """Per update, what becomes of the greatest priority, with which newcomers enter; 1 never forgets an outlier."""
+    """Factor per update on the greatest priority, which new sequences receive; 1 never forgets an outlier."""
 
 
 class TrainConfig(Contract):
-    """Cloning, value fit, V-trace."""
+    """Training: cloning, value fit, V-trace."""
 
     network: NetworkConfig = NetworkConfig()
     policy_lr: Annotated[float, Field(ge=1e-6, le=1e-2)] = 4e-3
@@ -250,26 +249,26 @@ class TrainConfig(Contract):
     cloning_passes: Annotated[int, Field(ge=0, le=100)] = 3
     value_passes: Annotated[int, Field(ge=0, le=100)] = 3
     vtrace_passes: Annotated[int, Field(ge=0, le=100)] = 8
-    """Over the log, in the first training run."""
+    """V-trace passes over the log in the first training run."""
     round_passes: Annotated[int, Field(ge=1, le=100)] = 4
-    """Over a round's new episodes."""
+    """V-trace passes over the new episodes of a round."""
     average: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.6
-    """Share of the earlier rounds' average that a round's policy keeps; 0 acts with the learner's own weights."""
+    """Share of the average over earlier rounds in a round's policy; 0 acts with the learner's own weights."""
     max_passes: Annotated[int, Field(ge=1, le=100)] = 8
-    """V-trace passes any one episode may take part in during a run."""
+    """Largest number of V-trace passes over one episode during a run."""
     rho_bar: Annotated[float, Field(ge=0.0)] = 1.0
     c_bar: Annotated[float, Field(ge=0.0)] = 1.0
     lambda_: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
     entropy_bonus: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Weight of the entropy of each head, averaged over the steps at which it mattered."""
+    """Weight of the entropy of each head, averaged over the steps that use the head."""
     cloning_weight: Annotated[float, Field(ge=0.0, le=10.0)] = 0.03
-    """Weight, during V-trace, of the log-likelihood of the behaviour's own actions: it holds the policy near what was
-    tried, so that a head keeps its spread until the advantages have told its choices apart."""
+    """Weight of the log-likelihood of the logged actions during V-trace. It keeps the policy near the behaviour, so
+    that a head keeps its spread until the advantages distinguish its choices."""
     min_experiences: Positive = 1000
-    """Steps below which training refuses to start."""
+    """Least number of steps; with fewer, training refuses to start."""
     min_commit_rate: Share = 0.02
-    """P(germinates at least once) x P(fossilises at least once), on logged states, below which training stops as
-    collapsed."""
+    """P(germinates at least once) x P(fossilises at least once) on logged states; below this value training stops,
+    because the policy has collapsed."""
     threads: Annotated[int, Field(ge=1, le=64)] = 1
     replay: ReplayConfig = ReplayConfig()
 
@@ -283,38 +282,38 @@ class TrainConfig(Contract):
 
 
 class TrialConfig(Contract):
-    """Closed-loop trials on held-out hosts."""
+    """Trials on held-out hosts."""
 
     hosts_per_family: Positive = 32
-    """Of trials; a judgement takes more where that is needed for ``gate.min_episodes``."""
+    """Hosts per family in trials; a judgement uses more if ``gate.min_episodes`` requires it."""
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
     bootstrap_samples: Annotated[int, Field(ge=200, le=1_000_000)] = 10_000
 
 
 class GateConfig(Contract):
-    """Bounds of the gate."""
+    """Bounds of the promotion gate."""
 
     min_episodes: Positive = 150
     require_plan_book: bool = False
-    """Whether a set that Simic does not ship must have a plan book too; shipped sets always must. Without a book there
-    is no comparison with blind, and the heuristic follows its default rules."""
+    """Whether sets of other packages need a plan book too; shipped sets always do. Without a book there is no
+    comparison with blind, and the heuristic follows its default rules."""
     min_confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
-    """Of the intervals whose lower bounds are judged."""
+    """Confidence of the intervals whose lower bounds are judged."""
     margin_over_baselines: Annotated[float, Field(ge=0.0)] = 0.0
-    """Lower bound of the paired difference to wait, random, heuristic and blind must exceed this; points."""
+    """The lower bound of the paired difference to wait, random, heuristic and blind must exceed this many points."""
     margin_over_champion: Annotated[float, Field(ge=0.0)] = 0.0
-    """Likewise to the champion."""
+    """The lower bound of the paired difference to the champion must exceed this many points."""
     max_regression: Share = 0.05
-    """Relative loss of mean test accuracy, and of mean validation accuracy, against the champion, or against wait, that
-    is still tolerated."""
+    """Largest relative loss of mean test accuracy and of mean validation accuracy, against the champion, or against
+    wait without one."""
     min_mean_ratio: Share = 0.05
-    """Mean min(1, rho) in the last pass below which learning was too far off-policy."""
+    """Least mean min(1, rho) in the last pass; below it, learning was too far off-policy."""
     max_governor_rate: Share = 0.02
-    """Governor panics per episode of the candidate's trials that are still tolerated."""
+    """Largest number of governor panics per episode in the candidate's trials."""
 
 
 class RunConfig(Contract):
-    """Everything a run needs to know, complete and frozen."""
+    """All settings of a run, immutable."""
 
     world: WorldConfig = WorldConfig()
     collect: CollectConfig = CollectConfig()

@@ -1,8 +1,8 @@
-"""Whether the fields of one report agree with each other, beyond the bounds of each.
+"""Checks that the fields of one report are consistent with each other.
 
-Each check holds one field against others that determine it, and every message reads ``field: expected X, found Y``.
-The checks run on whatever has the attributes of a ``FieldReport``. They are no validators of it, so that a
-contradiction has a reason of its own and comes after everything else that may be wrong with a report.
+Each check compares a field with others that determine it; every message reads ``field: expected X, found Y``. The
+checks accept any object with the attributes of a ``FieldReport``. They are not part of its validation, so a
+contradiction has a reason of its own, reported only if the report is otherwise valid.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from simic.contracts.state import SystemState
 __all__ = ["TOLERANCE", "find_contradiction"]
 
 TOLERANCE = 1e-6
-"""By which accuracies, and losses relative to their size, may differ: they travel as float32. Curation allows as
-much."""
+"""Largest difference between equal accuracies, and between equal losses relative to their size: they travel as float32.
+Curation uses the same tolerance."""
 
-# Every report that lands passes here, hence names for members and tuples of them: to look a member up in its class, or
-# to hash it, takes longer than to compare it.
+# Every landed report passes these checks. Module-level names and tuples of enum members are used because looking a
+# member up in its class, or hashing it, takes longer than comparing it.
 _DORMANT, _HOLDING, _FOSSILIZED = SeedStage.DORMANT, SeedStage.HOLDING, SeedStage.FOSSILIZED
 _ABORTED, _GERMINATE, _PRUNE, _FOSSILIZE = Outcome.ABORTED, Op.GERMINATE, Op.PRUNE, Op.FOSSILIZE
 _PAYING = (*sorted(ALIVE_STAGES), _FOSSILIZED)
@@ -30,13 +30,13 @@ _UNFELT = (SeedStage.GERMINATED, SeedStage.TRAINING, SeedStage.PRUNED, SeedStage
 _SOURCES: dict[Op, tuple[SeedStage, ...]] = {
     op: tuple(row.source for row in TRANSITIONS if row.trigger is Trigger.ACTION and row.op is op) for op in OPS
 }
-"""Stages from which each operation may move a slot."""
+"""Stages from which each operation may start."""
 _GERMINATION = OPS.index(_GERMINATE)
 _ADDRESSING = tuple(index for index, op in enumerate(OPS) if op is not Op.WAIT)
 
 
 def find_contradiction(report: FieldReport) -> str | None:
-    """The first field that contradicts another, with what was expected and what was found; None if none does."""
+    """Return the first contradiction with expected and found values; None if the fields agree."""
     return (
         _of_measurements(report)
         or _of_time(report)
@@ -124,7 +124,7 @@ def _of_masks(report: FieldReport) -> str | None:
 
 
 def _of_address(report: FieldReport) -> str | None:
-    """Which seed the action is about; the contract has seen to it that the slot exists."""
+    """Return the seed that the action addresses; validation has ensured that the slot exists."""
     action, seed_id, blueprint_id = report.action, report.seed_id, report.blueprint_id
     if action.slot is None:
         if seed_id is not None or blueprint_id is not None:
@@ -198,7 +198,7 @@ def _of_parameters(report: FieldReport) -> str | None:
     metrics, state, action = report.metrics, report.state, report.action
     before, rent, op = state.seed_parameters, metrics.rent_parameters, action.op
     slot = None if action.slot is None else state.slots[action.slot]
-    if report.observation_window_epochs == 1:  # over a longer window seeds may come to their end
+    if report.observation_window_epochs == 1:  # over a longer window seeds may end
         least = before - slot.parameters if slot is not None and op is _PRUNE else before
         if rent < least or (rent > before and op is not _GERMINATE):
             bounds = f"at least {least}" if op is _GERMINATE else f"{least} to {before}"

@@ -1,4 +1,4 @@
-"""How a controller is named across processes, and what a search found for those that follow plans or rules."""
+"""Specifications of controllers, and the results of a search for plans and rules."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CONTROLLER_ORDER = (
     "wait", "random", "explore", "schedule", "heuristic", "blind", "oracle", "expert", "learned", CHAMPION,
     CANDIDATE,
 )  # fmt: skip
-"""Order of controllers wherever several are shown: in receipts, tables, pictures and worked queries."""
+"""Order in which controllers are shown: in receipts, tables, plots and worked queries."""
 Epochs = Annotated[int, Field(ge=0, le=100_000)]
 Turn = Annotated[int, Field(ge=1, le=100_000)]
 AccuracyChange = Annotated[float, Field(ge=-1.0, le=1.0)]
 
 
 class PlannedSeed(Contract):
-    """One seed of a fixed plan: germinated at an epoch, then carried to fossilisation as soon as each step is legal."""
+    """One seed of a fixed plan: germinated at an epoch, then advanced to fossilisation as soon as possible."""
 
     epoch: Epochs
     slot: Annotated[int, Field(ge=0, le=1023)]
@@ -38,39 +38,39 @@ class PlannedSeed(Contract):
 
 
 class Plan(Contract):
-    """A schedule that looks at nothing but the epoch and the lifecycle."""
+    """A schedule that depends only on the epoch and the lifecycle."""
 
     seeds: Annotated[list[PlannedSeed], Field(max_length=64)] = Field(default_factory=list)
 
 
 class HeuristicRules(Contract):
-    """The thresholds of the heuristic; the defaults are those written down by hand."""
+    """Thresholds of the heuristic; the defaults were chosen by hand."""
 
     window: Annotated[int, Field(ge=0, lt=HISTORY_EPOCHS)] = 2
-    """Epochs over which validation accuracy is compared. A shorter history is no plateau and no fall; with 0 there is
-    no trend to look at: it germinates whenever there is room and time, and blames no seed for a fall."""
+    """Number of epochs over which validation accuracy is compared. A shorter history counts as neither plateau nor
+    fall. With 0 there is no trend: seeds germinate whenever there is room and time, and none is pruned for a fall."""
     plateau: AccuracyChange = 0.02
-    """Gain in validation accuracy over the window that still counts as none."""
+    """Gain in validation accuracy over the window below which it counts as a plateau."""
     falls: Annotated[float, Field(gt=0.0, le=1.0)] = 0.05
-    """Loss of validation accuracy over the window that a blended seed is blamed for."""
+    """Loss of validation accuracy over the window at which a blended seed is pruned."""
     keep: AccuracyChange = 0.01
-    """Contribution, share of validation samples, from which a held seed is kept."""
+    """Contribution, as a share of validation samples, at which a held seed is kept."""
     hurts: AccuracyChange = -0.02
     """Contribution below which a held seed is removed; at most ``keep``."""
     patience: Epochs = 3
-    """Epochs a held seed has to reach ``keep``."""
+    """Largest number of epochs that a held seed may take to reach ``keep``."""
     first_epoch: Epochs = 0
-    """Epochs trained before the first germination."""
+    """Number of epochs before the first germination."""
     time_needed: Epochs = 8
-    """Epochs that must remain for a germination: to train, to blend and to prove itself."""
+    """Least number of remaining epochs for a germination: time to train, to blend and to be measured."""
     blueprints: Annotated[list[BlueprintName], Field(max_length=256)] = Field(default_factory=list)
-    """In the order in which they have their turn; empty stands for all there are, in the order of the vocabulary."""
+    """Blueprints in the order of rotation; empty means all, in the order of the vocabulary."""
     blueprint_epochs: Turn = 3
-    """Epochs for which it is one blueprint's turn."""
+    """Number of epochs before the rotation moves to the next blueprint."""
     slot_epochs: Turn = 1
-    """Epochs for which it is one empty slot's turn."""
+    """Number of epochs before the rotation moves to the next empty slot."""
     alpha_speed: Literal[0, 3, 5, 8] = 3
-    """Epochs of the ramp of a seed that begins to blend."""
+    """Number of epochs of the ramp with which a seed is blended."""
 
     @model_validator(mode="after")
     def _keeps_no_seed_that_hurts(self) -> HeuristicRules:
@@ -84,57 +84,58 @@ class TunedRules(Contract):
 
     rules: HeuristicRules
     over_wait: Estimate
-    """Points, measured on the book's ``confirm_keys``; likewise the next."""
+    """Return minus that of never growing, in points, on the ``confirm_keys`` of the book."""
     by_hand_over_wait: Estimate
-    """Of the rules written down by hand, on the same hosts."""
+    """The same for the default rules, on the same hosts."""
     candidates: Count
     host_keys: list[Count]
-    """Hosts that chose the rules; all of the training split."""
+    """Hosts on which the rules were chosen, all of the training split."""
 
 
 class PlanBook(Contract):
-    """Baselines that a search found on training hosts of one set: the best plans and the heuristic's best rules."""
+    """Baselines found by a search on training hosts of one set: best plans and best rules of the heuristic."""
 
     set: str
     horizon: Annotated[int, Field(ge=1, le=100_000)]
-    """Epochs of the episodes searched on."""
+    """Number of epochs of the episodes searched on."""
     reward: RewardConfig
     """Reward that the search maximises."""
     world_digest: Digest
-    """Digest of the code of the hosts, the set, the horizon and the reward; a book with another one is outdated."""
+    """Digest of the code of the hosts, the set, the horizon and the reward; with another digest a book is outdated."""
     seed: Count
-    """Seed of the random rules that are tried."""
+    """Seed with which random rules were drawn."""
     host_keys: list[Count]
-    """Hosts that chose the plans; all of the training split."""
+    """Hosts on which the plans were chosen, all of the training split."""
     confirm_keys: list[Count]
-    """Training hosts that chose nothing; every difference to never growing in this book was measured on them."""
+    """Training hosts used for no choice; all differences to never growing in this book were measured on them."""
     candidates: Count
-    """Plans tried."""
+    """Number of plans tried."""
     blind: Plan
     blind_over_wait: Estimate
-    """Points."""
+    """Paired difference to never growing, in points."""
     by_family: dict[str, Plan]
     family_over_wait: dict[str, Estimate]
-    """Points, on the hosts of that family alone."""
+    """Paired difference to never growing, in points, on the hosts of that family."""
     heuristic: TunedRules
 
 
 class ControllerSpec(Contract):
-    """Enough to build a controller in another process."""
+    """Everything needed to build a controller in another process."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
-    """wait, random, explore, schedule, heuristic, blind, oracle, expert, or learned."""
+    """Name: wait, random, explore, schedule, heuristic, blind, oracle, expert or learned."""
     policy_path: str | None = None
-    """Sealed policy directory of ``learned``."""
+    """Directory of the sealed policy for ``learned``."""
     policy_digest: Digest | None = None
-    """Of the policy that must lie there; null takes any policy that a trusted key sealed."""
+    """Digest that the policy must have; null accepts any policy sealed with a trusted key."""
     keyring_path: str | None = None
-    """Directory of trusted public keys, against which the policy is verified."""
+    """Directory of trusted public keys that verify the policy."""
     is_decisive: bool = True
-    """``learned`` draws only the operation and takes the likeliest of the rest; otherwise it explores in every head."""
+    """Whether ``learned`` samples only the operation and takes the most likely other factors; otherwise it samples
+    every factor."""
     plan: Plan | None = None
-    """The plan of ``schedule``."""
+    """Plan of ``schedule``."""
     rules: HeuristicRules | None = None
-    """The rules of ``heuristic``; null stands for those of the plan book of the hosts' set."""
+    """Rules of ``heuristic``; null means those of the plan book of the hosts' set."""
     plans_path: str | None = None
-    """Folder whose plan books come before the shipped ones; null knows only the shipped ones."""
+    """Folder of plan books that take precedence over the shipped ones; null uses the shipped ones only."""

@@ -1,4 +1,4 @@
-"""How anything travels on the bus."""
+"""Envelope of an event on the bus."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Priority(IntEnum):
 
 
 class EventEnvelope(Contract):
-    """Addressing, lifetime and attempts around an opaque payload."""
+    """Address, lifetime and delivery attempts of an opaque payload."""
 
     schema_version: Annotated[Literal[1], WHOLE] = 1
     event_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     type: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.]{0,63}$")]
-    """Such as ``tamiyo.field_report`` or ``innovation.policy_update``."""
+    """Event type, such as ``tamiyo.field_report`` or ``innovation.policy_update``."""
     source: Annotated[str, Field(min_length=1, max_length=128)]
     created_at: UtcDatetime
     ttl_s: Annotated[int, Field(ge=1, le=30 * 86_400)] = 86_400
     payload: bytes
-    """At most 1 MiB after decoding; base64 in JSON."""
+    """Payload of at most 1 MiB after decoding; base64 in JSON."""
     content_type: Literal["application/json"] = "application/json"
     content_encoding: Literal["identity", "zstd"] = "identity"
     priority: Priority = Priority.NORMAL

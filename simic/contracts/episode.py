@@ -1,4 +1,4 @@
-"""One episode as a person looks at it: an epoch a record, and what came of them.
+"""One episode for display: a record per epoch, and the result.
 
 Accuracies are shares in [0, 1], returns are points.
 """
@@ -31,32 +31,32 @@ Text = Annotated[str, Field(max_length=4096)]
 
 
 class SlotRecord(Contract):
-    """One slot as it stood when an epoch had been trained."""
+    """One slot after an epoch of training."""
 
     stage: SeedStage
     blueprint: BlueprintName | None
     alpha: UnitInterval
     contribution: Finite | None
-    """Validation accuracy with the seed minus without it, smoothed; null where it was not measured."""
+    """Validation accuracy with the seed minus without it, smoothed; null if not measured."""
     contribution_error: NonNegative | None
-    """Its standard error; likewise."""
+    """Standard error of the contribution; null if not measured."""
 
 
 class EpochRecord(Contract):
-    """One decision, the epoch trained after it, and what was measured then."""
+    """One decision, the epoch trained after it, and the measurements."""
 
     epoch: Count
     """Epochs trained before the decision; the ``step`` of its field report."""
     action: Action
     slots: list[SlotRecord]
     validation_accuracy: UnitInterval
-    """Of the network as it runs, blended seeds included."""
+    """Accuracy of the running network, blended seeds included."""
     validation_loss: NonNegative
     train_loss: NonNegative | None
-    """Mean over the epoch; null where the governor undid it."""
+    """Mean training loss of the epoch; null if the governor undid it."""
     governor: GovernorEvent | None
     mitigation: list[Text]
-    """What the governor did."""
+    """Actions that the governor took."""
 
 
 class EpisodeRecord(Contract):
@@ -65,18 +65,18 @@ class EpisodeRecord(Contract):
     host: HostIdentity
     controller: Text
     horizon: Count
-    """Epochs it could have had."""
+    """Largest possible number of epochs."""
     start_accuracy: UnitInterval
-    """Of the host at birth, on validation samples."""
+    """Validation accuracy of the host before growth."""
     epochs: Annotated[list[EpochRecord], Field(min_length=1)]
     committed_accuracy: UnitInterval
-    """Of the network to be kept, uncommitted seeds off, on validation samples."""
+    """Validation accuracy of the network that is kept, without uncommitted seeds."""
     test_accuracy: UnitInterval
-    """Likewise, on test samples."""
+    """Test accuracy of the network that is kept."""
     committed_parameters: Count
-    """Parameters of fossilised seeds."""
+    """Number of parameters of fossilised seeds."""
     return_points: Finite
-    """Undiscounted."""
+    """Undiscounted return in points."""
 
     @model_validator(mode="after")
     def _is_one_story(self) -> EpisodeRecord:
@@ -104,7 +104,7 @@ class WatchReport(Receipt):
 
     stage: Literal["watch"] = "watch"
     split: Split
-    """Of the host; policies learn from ``train`` alone."""
+    """Data split of the host; policies learn from ``train`` alone."""
     policy_digest: Digest | None
     episode: EpisodeRecord
     wait: EpisodeRecord
@@ -113,18 +113,18 @@ class WatchReport(Receipt):
 
 
 class SeedAttribution(Contract):
-    """Share of one active seed in the accuracy of its host."""
+    """Contribution of one active seed to the accuracy of its host."""
 
     slot: Count
     blueprint: BlueprintName
     leave_one_out: Finite
     """Accuracy with all seeds minus accuracy without this one."""
     shapley: Finite
-    """Mean gain over all orders in which the seeds can join (Shapley 1953)."""
+    """Mean gain over all orders in which the seeds can be added (Shapley 1953)."""
 
 
 class AttributionRecord(Contract):
-    """Exact account of a host's validation accuracy, from every set of its active seeds.
+    """Exact attribution of a host's validation accuracy, computed from every subset of its active seeds.
 
     The Shapley values of all seeds add up to ``everything - nothing``.
     """

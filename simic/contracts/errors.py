@@ -5,7 +5,7 @@
     SimicError                     exit 1
     |-- ConfigError                exit 2   a setting, profile, flag or name is wrong
     |-- GateRejectedError          exit 3   the candidate did not pass; the champion stays
-    |-- TransientError             exit 4   worth trying again: a lock, a bus or a store is busy or away
+ |-- TransientError             exit 4   worth trying again: a lock, a bus or a store is busy or away
     |-- ContractError              exit 1   bytes or rows do not keep a contract
     |   `-- DatasetError                    a data set is unusable (one class, NaN, wrong shape)
     |-- IntegrityError             exit 1   a digest or signature does not match what is stored
@@ -33,13 +33,13 @@ __all__ = [
 
 
 class SimicError(Exception):
-    """Root of the tree; ``exit_code`` is what the command line ends with."""
+    """Base class of all errors; ``exit_code`` is the exit status of the command line."""
 
     exit_code = 1
 
 
 class ConfigError(SimicError):
-    """A setting, profile, flag or name is wrong; nothing was done."""
+    """A setting, profile, flag or name is wrong; nothing was changed."""
 
     exit_code = 2
 
@@ -57,7 +57,7 @@ class TransientError(SimicError):
 
 
 class ContractError(SimicError):
-    """Bytes or rows do not keep the contract they claim."""
+    """Bytes or rows violate the contract they claim to follow."""
 
 
 class DatasetError(ContractError):
@@ -65,11 +65,11 @@ class DatasetError(ContractError):
 
 
 class IntegrityError(SimicError):
-    """What is stored is not what was sealed."""
+    """Stored content differs from what was sealed."""
 
 
 class ResourceLimitError(SimicError):
-    """The work needs more than a limit allows; the same call would need it again, so nothing tries again by itself."""
+    """The work needs more than a limit allows; it is not retried, because it would need the same again."""
 
 
 class IllegalActionError(SimicError):
@@ -77,4 +77,4 @@ class IllegalActionError(SimicError):
 
 
 class TrainingError(SimicError):
-    """Learning stopped because going on would be dishonest."""
+    """Training was stopped because its result would not be valid."""

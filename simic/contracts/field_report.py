@@ -24,7 +24,7 @@ from simic.contracts.state import HostIdentity, SystemState
 __all__ = ["FieldReport", "GovernorEvent", "GovernorKind", "Outcome", "StepMetrics"]
 
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-"""The first 32 hex characters of a SHA-256 over what identifies the thing."""
+"""The first 32 hex characters of a SHA-256 over the identifying fields."""
 
 
 _INDEX = {op: index for index, op in enumerate(OPS)}
@@ -64,29 +64,30 @@ class GovernorEvent(Contract):
 
 
 class StepMetrics(Contract):
-    """Measurements of the observation window; rewards are computed from them, controllers never read them."""
+    """Measurements of the observation window, from which rewards are computed; controllers never read them."""
 
     validation_accuracy_before: UnitInterval
-    """Validation accuracy of the state, to 1e-6."""
+    """Validation accuracy in the state before the window, to 1e-6."""
     validation_accuracy_after: UnitInterval
-    """Validation accuracy after the window; on the last step that of the network kept, uncommitted seeds off."""
+    """Validation accuracy after the window; on the last step, that of the network that is kept, without uncommitted
+    seeds."""
     validation_loss_before: NonNegative
-    """Validation loss of the state, to a relative 1e-6."""
+    """Validation loss in the state before the window, to a relative 1e-6."""
     validation_loss_after: NonNegative
     """Validation loss after the window."""
     rent_parameters: Count
     """Parameters of seeds alive or fossilised during the window; over one epoch the state's `seed_parameters`, plus
-    what germinated, minus at most what was pruned."""
+    germinated ones, minus at most those pruned."""
     committed_parameters: Count
-    """Parameters of fossilised seeds after the window: the state's and that which FOSSILIZE addressed."""
+    """Parameters of fossilised seeds after the window: those of the state and of a seed that FOSSILIZE addressed."""
     test_accuracy: UnitInterval | None = None
-    """Test accuracy of the network kept, on the last step only; no learner uses it."""
+    """Test accuracy of the network that is kept, on the last step only; no learner uses it."""
 
 
 class FieldReport(Contract):
     """The unit of experience. Key: ``report_id``; order within an episode: ``step``.
 
-    An ingest also refuses reports whose fields contradict each other: ``simic.contracts.consistency``.
+    Ingestion also refuses reports whose fields contradict each other, see ``simic.contracts.consistency``.
     """
 
     schema_version: Annotated[Literal[1], WHOLE] = 1
@@ -98,7 +99,8 @@ class FieldReport(Contract):
     command_id: Id
     """Id of the decision, as the executor received it."""
     step: Annotated[int, Field(ge=0, lt=100_000)]
-    """Number of the decision in its episode, from 0; at most the epoch of the state: a step takes one or more."""
+    """Number of the decision in its episode, from 0; at most the epoch of the state, because a step takes one epoch or
+    more."""
     controller: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
     """Name of the acting controller."""
     policy_version: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
@@ -108,7 +110,7 @@ class FieldReport(Contract):
     available: ActionMasks
     action: Action
     relevant: Annotated[list[Head], Field(min_length=1, max_length=len(HEADS))]
-    """Factors that belong to the operation, in the order of sampling."""
+    """Factors that the operation uses, in the order of sampling."""
     log_prob_behaviour: BehaviourLogProb
     outcome: Outcome
     """How the observation window ended."""
@@ -119,17 +121,18 @@ class FieldReport(Contract):
     """The episode was cut off after this step; never together with `terminated`."""
     governor: GovernorEvent | None = None
     seed_id: Annotated[str, Field(max_length=96)] | None = None
-    """The seed the action addressed: ``<run_id>/<slot>/<germination number>``; null for WAIT and nothing else."""
+    """The seed that the action addressed: ``<run_id>/<slot>/<germination number>``; null for WAIT only."""
     blueprint_id: BlueprintName | None = None
-    """The blueprint of that seed; null for WAIT and nothing else."""
+    """The blueprint of that seed; null for WAIT only."""
     observation_window_epochs: Annotated[int, Field(ge=1, le=1000)] = 1
     """Epochs between the decision and the measurements."""
     mitigation: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=16, default_factory=list)]
-    """What the governor did; empty without a governor event."""
+    """Actions that the governor took; empty without a governor event."""
     issued_at: UtcDatetime
     """Time at which the report was made."""
     final_state: SystemState | None = None
-    """The state after the window; on the last report of an episode only. Its epoch is the state's plus the window."""
+    """The state after the window, on the last report of an episode only. Its epoch is that of the state plus the
+    window."""
 
     @model_validator(mode="after")
     def _tells_one_story(self) -> FieldReport:

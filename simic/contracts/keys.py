@@ -1,4 +1,4 @@
-"""What is said about the keys of a home: which are believed, what each signed, what a change of keys came to."""
+"""Keys of a home, and the results of key rotation, revocation and resealing."""
 
 from __future__ import annotations
 
@@ -18,67 +18,67 @@ Text = Annotated[str, Field(max_length=4096)]
 
 
 class KeyStanding(str, Enum):
-    """Whether a key is believed."""
+    """Whether signatures of a key are accepted."""
 
     OWN = "own"
-    """It signs for this home, and is believed."""
+    """Signs for this home and is trusted."""
     TRUSTED = "trusted"
-    """It is believed; the private half is elsewhere or gone."""
+    """Trusted; the private half is elsewhere or lost."""
     REVOKED = "revoked"
-    """It is not believed, whatever lies in the folder of keys."""
+    """Revoked; not trusted, even if it lies in the folder of keys."""
 
 
 class KeyRecord(Contract):
-    """One key."""
+    """One key of a home."""
 
     key_id: KeyId
     standing: KeyStanding
     since: UtcDatetime | None
-    """Of a revoked key the moment of its revocation, of another the change time of its file; null without a file."""
+    """Time of revocation, or for any other key the change time of its file; null without a file."""
     reason: Text | None
-    """Of the revocation."""
+    """Reason for the revocation."""
     is_signing: bool
-    """Whether the environment or ``signing.key`` holds the private half, revoked or not."""
+    """Whether the environment or ``signing.key`` holds the private half, also if revoked."""
     policies: Count
-    """Sealed policies that name this key, in ``data/policies`` and among the registry's files. Counts are of what names
-    the key; ``simic doctor --deep`` checks the signatures."""
+    """Number of sealed policies that name this key, in ``data/policies`` and in the registry. The counts rely on names;
+    ``simic doctor --deep`` verifies the signatures."""
     receipts: Count
-    """Sealed receipts in the store, and lines of the ledger of gate decisions."""
+    """Number of sealed receipts in the store and of lines in the ledger of gate decisions."""
     journal_lines: Count
-    """Lines of the journal of promotions."""
+    """Number of lines in the journal of promotions."""
 
 
 class KeyList(Contract):
-    """Every key that this home knows of."""
+    """All keys known to this home."""
 
     keys: list[KeyRecord]
     signing_problem: Text | None
-    """Why the signing key cannot be used; null if it can, or if none was made yet."""
+    """Why the signing key cannot be used; null if it can, or if there is none yet."""
 
 
 class KeyChange(Contract):
-    """What a rotation or a revocation came to."""
+    """Result of a rotation or a revocation."""
 
     signing_key: KeyId | None
-    """The key that signs from now on; null while the environment holds a revoked one."""
+    """Key that signs from now on; null while the environment holds a revoked one."""
     is_new: bool
-    """Whether it was made by this verb."""
+    """Whether this command created the key."""
     revoked: KeyId | None
-    """By this verb, now or when it was given before."""
+    """Revoked keys, including keys that had been revoked before."""
     is_countersigned: bool
-    """Whether the journal of promotions now ends with a line by the signing key."""
+    """Whether the journal of promotions now ends with a line signed by the signing key."""
     next_steps: list[Text]
-    """What is left for a person to do."""
+    """Remaining steps for the operator."""
 
 
 class VouchedLine(Contract):
-    """A line of the journal of promotions that only a revoked key has signed so far."""
+    """A line of the journal of promotions that so far only a revoked key has signed."""
 
     line: Count
     operation: Text
     phase: Text | None
     target: Count | None
-    """Registry number of the champion to be."""
+    """Registry number of the version that the line makes champion."""
     digest: Digest | None
     at: UtcDatetime
     reason: Text
@@ -86,15 +86,15 @@ class VouchedLine(Contract):
 
 
 class Resealing(Contract):
-    """What a revoked key signed and the present key signs again, or would."""
+    """Objects signed by a revoked key that the present key signs again, or would."""
 
     is_done: bool
     signing_key: KeyId
     head: Digest | None
-    """SHA-256 of the last line of the journal that was looked at; null for an empty one."""
+    """SHA-256 of the last journal line that was examined; null for an empty journal."""
     lines: list[VouchedLine]
-    """Vouched for as they stand: look at each of them."""
+    """Journal lines that are accepted as they stand; check each of them."""
     directories: list[Text]
-    """Sealed policies, in ``data/policies`` and among the registry's files, whose content digest the journal names."""
+    """Number of sealed policies, in ``data/policies`` and in the registry, whose digest the journal names."""
     left: list[Text]
-    """What is signed by a revoked key and stays so, and why."""
+    """Objects that stay signed by a revoked key, with the reason."""

@@ -1,4 +1,4 @@
-"""Reports of lake maintenance and of the doctor."""
+"""Results of lake maintenance and of the doctor."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ Text = Annotated[str, Field(max_length=4096)]
 
 
 class LakeStatus(Contract):
-    """What the ledger comes to."""
+    """State of the lake according to its ledger."""
 
     place: Text
-    """Of the parts."""
+    """Total size of the parts in bytes."""
     parts: Count
     rows: Count
     size_bytes: Count
     small_parts: Count
-    """Parts below ``lake.small_mb``; merging is for them."""
+    """Number of parts below ``lake.small_mb``, which can be merged."""
     oldest_landed_at: UtcDatetime | None
     newest_landed_at: UtcDatetime | None
     retired_files: Count
-    """Files of merged and dropped parts that still lie in the store."""
+    """Files of merged and dropped parts that are not deleted yet."""
     remembered_ids: Count
-    """Dropped reports that would be recognised if they were told again."""
+    """Number of dropped reports that would be recognised if delivered again."""
     damaged_rows: Count
-    """Rows ever taken out as damaged, whether or not their reports landed again."""
+    """Number of rows ever removed as damaged, whether or not their reports landed again."""
 
 
 class Compaction(Contract):
-    """Small parts merged; rows and their order are as before."""
+    """Small parts that were merged; rows and their order are unchanged."""
 
     merges: Count
     parts_before: Count
     parts_after: Count
     rows: Count
-    """In the merged parts."""
+    """Number of rows in the merged parts."""
     size_bytes_before: Count
     size_bytes_after: Count
 
@@ -58,49 +58,49 @@ class Retention(Contract):
 
 
 class Vacuum(Contract):
-    """Files deleted that no reader needs any more."""
+    """Deleted files that no reader needs."""
 
     files: Count
     waiting: Count
-    """Files of retired parts that are within their time of grace."""
+    """Files of retired parts within the grace period."""
     forgotten_ids: Count
-    """Dropped reports that would come back as new from now on."""
+    """Number of dropped reports that would no longer be recognised."""
 
 
 class Health(str, Enum):
-    """What a check came to."""
+    """Result of a check."""
 
     HEALTHY = "healthy"
     REPAIRABLE = "repairable"
-    """Left behind by a crash; ``--repair`` puts it right and loses nothing."""
+    """Left behind by a crash; ``--repair`` corrects it without loss."""
     DAMAGED = "damaged"
-    """Something committed is not as it was; ``--repair`` takes it out and asks for it again where it can."""
+    """Committed data has changed; ``--repair`` removes it and requests it again where possible."""
     REPAIRED = "repaired"
     LOST = "lost"
-    """Taken out, and not everything of it could be had again."""
+    """Removed, and not all of it could be recovered."""
 
 
 class Check(Contract):
-    """One thing looked at."""
+    """One finding."""
 
     name: Text
     health: Health
     found: Text
     remedy: Text
-    """What ``--repair`` would do or did, or what a person can do; empty where nothing is to be done."""
+    """What ``--repair`` did or would do, or what the operator can do; empty if nothing is needed."""
 
 
 class HealthReport(Contract):
-    """Every check; healthy only if each one is."""
+    """All findings; the home is healthy only if each one is."""
 
     schema_version: Literal[1] = 1
     checked_at: UtcDatetime
     is_deep: bool
-    """Whether digests of all bytes were taken."""
+    """Whether every byte was verified against its digest."""
     is_repair: bool
     checks: list[Check]
 
     @property
     def is_healthy(self) -> bool:
-        """Nothing is left to be done."""
+        """Return whether no problem is left."""
         return all(check.health in (Health.HEALTHY, Health.REPAIRED) for check in self.checks)

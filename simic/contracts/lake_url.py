@@ -1,4 +1,4 @@
-"""The address of a lake. It is written into the ledger and into messages, so it must not hold a secret."""
+"""The address of a lake. It appears in the ledger and in messages, so it must not hold a secret."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ _LONGEST = 2048
 
 
 class LakeUrl(NamedTuple):
-    """``s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http&region=NAME``, taken apart."""
+    """The parts of ``s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http&region=NAME``."""
 
     base: str
-    """``bucket/prefix``: where the parts are, however they are reached."""
+    """``bucket/prefix``: identifies the lake, independent of the endpoint."""
     options: dict[str, str]
 
 
 def parse_url(url: str) -> LakeUrl:
-    """Raises ConfigError for anything but an S3 address without credentials; the message never repeats the address,
-    for whatever was taken for one may hold a secret."""
+    """Parse an S3 address without credentials; raise ConfigError for anything else.
+
+    The message never repeats the address, because it may hold a secret.
+    """
     if "@" in unquote(url):
         raise ConfigError(
             "the address of a lake must not hold credentials, nor an @; set AWS_ACCESS_KEY_ID and "
@@ -36,12 +38,12 @@ def parse_url(url: str) -> LakeUrl:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise ConfigError(f"{_EXPECTED}; found something that is no address") from None
+        raise ConfigError(f"{_EXPECTED}; found something that is not an address") from None
     if parts.scheme != "s3" or not parts.netloc:
         raise ConfigError(f"{_EXPECTED}; found {'no bucket' if parts.scheme == 's3' else 'another kind of address'}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := options.keys() - set(_OPTIONS):
-        raise ConfigError(f"{_EXPECTED}; found {len(unknown)} options that are none of these")
+        raise ConfigError(f"{_EXPECTED}; found {len(unknown)} other options")
     if options.get("scheme", _SCHEMES[0]) not in _SCHEMES:
         raise ConfigError(f"{_EXPECTED}; scheme must be {' or '.join(_SCHEMES)}, found another")
     return LakeUrl(f"{parts.netloc}{parts.path}".strip("/"), options)

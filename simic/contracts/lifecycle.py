@@ -1,4 +1,4 @@
-"""The life of a seed: stages, gates and the one table of transitions."""
+"""The lifecycle of a seed: stages, gates and the table of transitions."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ __all__ = ["ALIVE_STAGES", "TRANSITIONS", "Gate", "SeedStage", "Transition", "Tr
 
 
 class SeedStage(str, Enum):
-    """Where a slot's seed stands."""
+    """Stage of a slot and its seed."""
 
     DORMANT = "DORMANT"
     """The slot is empty and can take a seed."""
     GERMINATED = "GERMINATED"
-    """A seed was placed; it changes nothing yet and waits for its gradient probe."""
+    """A seed was placed; it has no effect yet and waits for its gradient probe."""
     TRAINING = "TRAINING"
     """The seed learns from its own blended loss while the host's output is unchanged."""
     BLENDING = "BLENDING"
-    """Alpha moves towards its target; the host feels the seed."""
+    """Alpha moves towards its target; the seed affects the host."""
     HOLDING = "HOLDING"
-    """Alpha rests at its target; the contribution is measured."""
+    """Alpha is at its target; the contribution is measured."""
     FOSSILIZED = "FOSSILIZED"
-    """Kept for good: part of the host from here on."""
+    """Kept permanently as part of the host."""
     PRUNED = "PRUNED"
     """Switched off; its parameters no longer count."""
     EMBARGOED = "EMBARGOED"
-    """The slot rests after a prune, so that noise cannot make it thrash."""
+    """The slot rests after a prune, so that noise does not cause repeated pruning and germination."""
     RESETTING = "RESETTING"
-    """Parameters and optimiser state return to those of a slot never used."""
+    """Parameters and optimiser state return to those of an unused slot."""
 
 
 class Gate(str, Enum):
-    """What must hold before a transition."""
+    """Condition of a transition."""
 
     G0 = "G0"
     """Sanity: known blueprint, shape kept, identity at birth to 1e-5."""
@@ -47,24 +47,24 @@ class Gate(str, Enum):
     G4 = "G4"
     """System impact: contribution measured, fresh and at least its bound."""
     G5 = "G5"
-    """Reset: slot and optimiser state equal those of a slot never used."""
+    """Reset: slot and optimiser state equal those of an unused slot."""
 
 
 class Trigger(str, Enum):
-    """Who may cause a transition."""
+    """Cause of a transition."""
 
     ACTION = "ACTION"
     EPOCH = "EPOCH"
-    """The end of an epoch, once the gate and the dwell allow it."""
+    """End of an epoch, if gate and dwell allow it."""
     FADE = "FADE"
-    """A prune by ramp: alpha moves to 0 before the seed goes."""
+    """Prune by ramp: alpha falls to 0 before the seed is removed."""
     FADED = "FADED"
-    """The end of the epoch in which a fading seed's alpha has reached 0."""
+    """End of the epoch in which alpha of a fading seed has reached 0."""
     GOVERNOR = "GOVERNOR"
 
 
 class Transition(NamedTuple):
-    """One legal move; everything absent from the table is illegal."""
+    """One legal transition; all others are illegal."""
 
     source: SeedStage
     target: SeedStage
@@ -94,7 +94,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S.EMBARGOED, _S.RESETTING, Trigger.EPOCH, None, None),
     Transition(_S.RESETTING, _S.DORMANT, Trigger.EPOCH, None, Gate.G5),
 )
-"""TRAINING -> BLENDING at an epoch's end happens when the seed's tempo has run out."""
+"""TRAINING -> BLENDING at the end of an epoch happens when the seed's tempo is used up."""
 
 ALIVE_STAGES: frozenset[SeedStage] = frozenset({_S.GERMINATED, _S.TRAINING, _S.BLENDING, _S.HOLDING})
 """Stages in which a seed trains, pays rent and can be pruned."""

@@ -1,4 +1,4 @@
-"""Names that cross a process, a ledger or a foreign store; each is written down here once."""
+"""Names shared by processes, ledgers and external stores, each defined once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHAMPION = "champion"
 CANDIDATE = "candidate"
 """The policy under judgement: as a row of a report, and as an alias in MLflow for the newest registered version."""
 REFERENCE_PREFIX = "models:/"
-"""A reference to a version in MLflow's registry begins so."""
+"""Prefix of a reference to a version in MLflow's registry."""
 CHAMPION_REFERENCE = f"{REFERENCE_PREFIX}{MODEL_NAME}@{CHAMPION}"
 
 FIELD_REPORTS = "tamiyo.field_reports"

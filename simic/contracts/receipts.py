@@ -1,6 +1,6 @@
-"""What one stage hands to the next: a path, counts and digests, never rows.
+"""Receipts that a stage passes to the next one: a path, counts and digests, never rows.
 
-The chain of receipts is the lineage: each names the digests of what it read.
+The chain of receipts is the lineage: each names the digests of its inputs.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ __all__ = [
 
 Text = Annotated[str, Field(max_length=4096)]
 SEAL_FIELDS = frozenset({"key_id", "signature"})
-"""Fields that stand beside those of a receipt where it is sealed; no receipt has fields of these names."""
+"""Fields added to a sealed receipt; no receipt has fields of these names."""
 
 
 class Provenance(NamedTuple):
-    """What every receipt says of the code and settings that made it."""
+    """Code and settings that made a receipt."""
 
     code_version: str
     config_digest: str
@@ -49,12 +49,12 @@ class Provenance(NamedTuple):
 
 
 class Receipt(Contract):
-    """Common to all receipts."""
+    """Fields of all receipts."""
 
     schema_version: Literal[1] = 1
     code_version: Text
     config_digest: Digest
-    """Of the resolved configuration."""
+    """Digest of the resolved configuration."""
     seed: Count
     started_at: UtcDatetime
     finished_at: UtcDatetime
@@ -69,20 +69,20 @@ class CollectionReceipt(Receipt):
     set: Text
     host_keys_digest: Digest
     pictures_digest: Digest | None = None
-    """Of a user's own pictures; null means the hosts saw digits."""
+    """Digest of the user's own images; null means the bundled digits."""
     episodes: Count
     reports: Count
     reports_digest: Digest
-    """Over the report ids in order."""
+    """Digest over the report ids in order."""
     governor_events: Count
     actions: dict[str, Count]
-    """Decisions per operation."""
+    """Number of decisions per operation."""
     mean_return: Finite | None
     test_accuracy: Finite | None
 
 
 class IngestReceipt(Receipt):
-    """Reports that became Parquet."""
+    """Reports that landed as Parquet."""
 
     stage: Literal["ingest"] = "ingest"
     read: Count
@@ -90,23 +90,23 @@ class IngestReceipt(Receipt):
     duplicate: Count
     quarantined: Count
     retried: Count | None = None
-    """Delivered before and not acknowledged then, in files of the spool or entries of a stream; this and the next three
-    are null in receipts from before they were counted."""
+    """Number of repeated deliveries, in files of the spool or entries of a stream. This and the next three are null in
+    receipts of versions that did not count them."""
     dead_lettered: Count | None = None
-    """Entries that the bus could not deliver, or not again; kept on its dead-letter stream."""
+    """Number of entries that could not be delivered, or not again; they are on the dead-letter stream."""
     lost: Count | None = None
-    """Entries that somebody trimmed from the stream before they were ingested."""
+    """Number of entries that were trimmed from the stream before they were ingested."""
     lag: Count | None = None
-    """What waits on the bus at the end; null if it was away by then."""
+    """Number of items that wait on the bus at the end; null if it did not answer."""
     reasons: dict[str, Count]
     """Quarantined reports per reason."""
     raw_dropped: Count = 0
-    """Refused lines whose bytes found no room in the quarantine; once that is full, the first of each reason and source
-    in a batch stands for all."""
+    """Number of refused lines whose bytes did not fit into the quarantine. Once it is full, the first line of each
+    reason and source stands for all of a batch."""
     parts: list[Text]
     """Ledger names of the parts this run committed."""
     ledger_digest: Digest
-    """Of all committed parts, in ledger order."""
+    """Digests of all committed parts, in the order of the ledger."""
     ledger_rows: Count
 
 
@@ -123,57 +123,58 @@ class SnapshotManifest(Receipt):
 
     stage: Literal["curate"] = "curate"
     digest: Digest
-    """Of files, SQL and curation config; wall-clock times and where in the lake a row lay take no part."""
+    """Digest over files, SQL and curation config; wall-clock times and the location of rows in the lake are excluded.
+    """
     path: Text
     files: list[FileDigest]
-    """What the snapshot is."""
+    """The snapshot's own files."""
     sources: list[FileDigest] = Field(default_factory=list)
-    """Where its states lie: the parts it holds, and the place of each row in them."""
+    """Sources of its states: the linked parts, and the index of rows in them."""
     sql_digest: Digest
     ledger_digest: Digest
     ledger_parts: list[Text]
     reward_family: Text
     reward_digest: Digest | None = None
-    """Of the family and its constants; null in snapshots made before there was a choice."""
+    """Digest of the reward family and its constants; null in snapshots of versions with one family."""
     gamma: Finite
     rows_in: Count
     rows_out: Count
     rejected: dict[str, Count]
-    """Rows left out, per reason."""
+    """Number of rows left out, per reason."""
     episodes: dict[str, Count]
-    """Complete episodes per split: train, validation, test."""
+    """Number of complete episodes per split: train, validation, test."""
 
 
 class TrainingReport(Receipt):
-    """A policy that learned."""
+    """A trained policy."""
 
     stage: Literal["train"] = "train"
     digest: Digest
-    """Of the sealed policy."""
+    """Digest of the sealed policy."""
     path: Text
     snapshot_digest: Digest
     start_digest: Digest | None
-    """The policy it started from, if any."""
+    """Digest of the policy from which training started, if any."""
     updates: Count
     episodes: Count
-    """Distinct training episodes seen."""
+    """Number of distinct training episodes."""
     passes: Finite
-    """Mean replay passes per episode so far."""
+    """Mean number of replay passes per episode."""
     metrics: dict[str, Finite]
     """Final values of the training curves."""
     curves_path: Text
-    """JSON lines, one record per logged update."""
+    """Path of JSON lines, one record per logged update."""
 
 
 class Estimate(Contract):
-    """A paired mean difference with its percentile-bootstrap interval; the mean lies within."""
+    """A paired mean difference with its percentile-bootstrap interval, which contains the mean."""
 
     mean: Finite
     lower: Finite
     upper: Finite
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
     n: Annotated[int, Field(ge=2, le=2**53)]
-    """Pairs."""
+    """Number of pairs."""
 
     @model_validator(mode="after")
     def _check_order(self) -> Estimate:
@@ -183,44 +184,44 @@ class Estimate(Contract):
 
 
 class FamilyTrial(Contract):
-    """One controller over some hosts."""
+    """Results of one controller on a group of hosts."""
 
     episodes: Count
     mean_return: Finite
     over_wait: Estimate | None
-    """Paired by host key; null for ``wait`` itself and for a single host."""
+    """Difference to ``wait``, paired by host key; null for ``wait`` itself and for a single host."""
     test_accuracy: Finite
     validation_accuracy: Finite
     committed_parameters: Finite
 
 
 class ControllerTrial(FamilyTrial):
-    """One controller over all the held-out hosts."""
+    """Results of one controller on all held-out hosts."""
 
     controller: Text
     illegal_actions: Count
-    """Decisions that the masks forbid; the host waited instead."""
+    """Number of decisions outside the masks; the host waited instead."""
     governor_events: Count
     by_family: dict[str, FamilyTrial]
-    """The same for every family that was tried."""
+    """The same results per family."""
     returns: list[Finite]
-    """Per host, in the order of the report's host keys."""
+    """Return per host, in the order of the report's host keys."""
     test_accuracies: list[Finite]
 
 
 class TrialReport(Receipt):
-    """Every controller on the same hosts."""
+    """Results of every controller on the same hosts."""
 
     stage: Literal["trials"] = "trials"
     set: Text
     host_keys: list[Count]
     families: list[Text]
-    """Of each host, in the order of ``host_keys``."""
+    """Family of each host, in the order of ``host_keys``."""
     controllers: list[ControllerTrial]
     plans_digest: Digest | None
-    """Of the plan book that ``heuristic``, ``blind``, ``oracle`` and ``expert`` follow."""
+    """Digest of the plan book that ``heuristic``, ``blind``, ``oracle`` and ``expert`` follow."""
     without_book: list[Text] = Field(default_factory=list)
-    """What lacks because the set has no plan book: controllers left out, and ``heuristic`` on its default rules."""
+    """Consequences of a missing plan book: controllers left out, and ``heuristic`` on its default rules."""
 
 
 class ValidationReport(Receipt):
@@ -235,13 +236,13 @@ class ValidationReport(Receipt):
     """Candidate minus each other controller, paired by host key."""
     training_metrics: dict[str, Finite]
     figures: dict[str, Text]
-    """PNG paths by name."""
+    """Paths of PNG files by name."""
     probes: dict[str, Finite] = Field(default_factory=dict)
-    """Properties of the candidate measured beside the trials, such as ``determinism_mismatches``."""
+    """Properties of the candidate measured in addition to the trials, such as ``determinism_mismatches``."""
 
 
 class Verdict(str, Enum):
-    """Anything but PASS rejects."""
+    """Verdict on a criterion; anything but PASS rejects."""
 
     PASS = "PASS"  # noqa: S105 - a verdict, not a password
     FAIL = "FAIL"
@@ -249,11 +250,11 @@ class Verdict(str, Enum):
 
 
 class Criterion(Contract):
-    """One line of a gate decision."""
+    """One criterion of a gate decision."""
 
     name: Text
     value: Finite | None
-    """Null when the evidence is missing or not finite."""
+    """Null if the evidence is missing or not finite."""
     bound: Finite
     comparison: Literal[">", ">=", "<", "<="]
     verdict: Verdict
@@ -261,7 +262,7 @@ class Criterion(Contract):
 
 
 class GateDecision(Receipt):
-    """Every criterion; accepted only if each one passed."""
+    """All criteria; the candidate is accepted only if each one passed."""
 
     stage: Literal["gate"] = "gate"
     policy_digest: Digest
@@ -269,7 +270,7 @@ class GateDecision(Receipt):
     accepted: bool
     criteria: list[Criterion]
     digest: Digest
-    """Over the criteria and the digests judged."""
+    """Digest over the criteria and the judged digests."""
 
 
 class PolicyVersion(Receipt):
@@ -283,14 +284,14 @@ class PolicyVersion(Receipt):
     reference: Text
     aliases: list[Text]
     previous: Count | None
-    """Number of the champion before, if any."""
+    """Number of the previous champion, if any."""
     snapshot_digest: Digest
     gate_digest: Digest
     mlflow_run_id: Text
 
 
 class PublicationReceipt(Receipt):
-    """An update on the bus, exactly once per version and target."""
+    """An update on the bus, published exactly once per version and target."""
 
     stage: Literal["publish"] = "publish"
     update: PolicyUpdate
@@ -300,15 +301,15 @@ class PublicationReceipt(Receipt):
 
 
 class RunReceipt(Receipt):
-    """The whole loop, in the order in which its stages ran."""
+    """Receipts of all stages of a run, in their order."""
 
     stage: Literal["run"] = "run"
     token: Text
-    """Names the run; a run that was killed goes on under its token."""
+    """Name of the run; a resumed run keeps it."""
     profile: Text
     is_resumed: bool
     start_digest: Digest | None
-    """The champion it started from, if any."""
+    """Digest of the champion from which the run started, if any."""
     collections: list[CollectionReceipt]
     ingests: list[IngestReceipt]
     snapshots: list[SnapshotManifest]
@@ -316,5 +317,5 @@ class RunReceipt(Receipt):
     validation: ValidationReport
     decision: GateDecision
     version: PolicyVersion | None
-    """Null when the gate rejected."""
+    """Null if the gate rejected the candidate."""
     publication: PublicationReceipt | None

@@ -1,10 +1,10 @@
-"""Reward families: what a learner is shown for the same experience.
+"""Reward families: the rewards a learner can be shown for the same experience.
 
-Trials, plan searches and collections count in ``basic`` points whatever family a learner is shown, so policies that
-learned from different families stay comparable; ``basic`` gives every family's view of them.
+Trials, plan searches and collections always use ``basic`` points, so policies that learned from different families stay
+comparable. The property ``basic`` of a family returns those prices.
 
-A family is one file of ``simic/curation/sql/rewards``. Its header declares the constants that it has besides the shared
-prices, one a line::
+A family is one file of ``simic/curation/sql/rewards``. Its header declares its constants other than the shared prices,
+one per line::
 
     -- constant potential = 2.0 in [0, 100] points: rise of the potential from no growth to full growth
 
@@ -25,7 +25,7 @@ from simic.contracts.errors import ConfigError
 __all__ = ["CONSTANT_LINE", "DEFAULT_FAMILY", "FAMILIES", "Reward", "RewardConfig", "declared_constants"]
 
 DEFAULT_FAMILY = "shaped"
-"""Of a recipe that names none."""
+"""Family used if a profile names none."""
 
 CONSTANT_LINE = re.compile(r"^-- constant\b(.*)\n", re.MULTILINE)
 _CONSTANT = re.compile(r" ([a-z][a-z_]*) = (\S+) in ([\[(])(\S+), (\S+)([\])]) ([^:]+): (.+)")
@@ -37,7 +37,7 @@ Price = Annotated[float, Field(ge=0, le=1000)]
 
 
 class _Prices(Contract):
-    """The four constants all families share."""
+    """The four constants that all families share."""
 
     accuracy_scale: Annotated[float, Field(gt=0, le=10_000)] = 100.0
     """Points per unit of validation accuracy."""
@@ -45,14 +45,14 @@ class _Prices(Contract):
     """Points that ``rent_parameters`` parameters cost over a whole episode."""
     rent_parameters: Annotated[int, Field(ge=1)] = 1640
     governor_penalty: Price = 10.0
-    """Points a panic costs."""
+    """Points that a panic costs."""
 
     if TYPE_CHECKING:  # each family has its own, after the prices in the order of fields
         family: str = ""
 
     @property
     def basic(self) -> RewardConfig:
-        """The points by which trials judge: the same prices without anything a family adds."""
+        """Return the prices by which trials judge: those of this family without its additions."""
         return RewardConfig(**{name: getattr(self, name) for name in _Prices.model_fields})
 
 

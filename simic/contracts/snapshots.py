@@ -1,4 +1,4 @@
-"""What is said about snapshots: what a home holds, what differs between two, what is damaged, what may go."""
+"""Results of the commands on snapshots: list, diff, verify, prune and pins."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = [
 ]
 
 REASON_CHARACTERS = 4096
-"""Of a pin, at most."""
+"""Largest number of characters of a pin's reason."""
 Text = Annotated[str, Field(max_length=REASON_CHARACTERS)]
 
 
 class Pin(Contract):
-    """One ledger line: from here on a snapshot is kept, or no longer."""
+    """One ledger line that excludes a snapshot from pruning, or includes it again."""
 
     snapshot: Digest
     is_pinned: bool
@@ -41,22 +41,22 @@ class Pin(Contract):
 
 
 class PolicyStatus(str, Enum):
-    """What became of a policy."""
+    """Status of a policy."""
 
     CHAMPION = "champion"
-    """In force now."""
+    """In production now."""
     FORMER = "former"
     """Was champion once."""
     ACCEPTED = "accepted"
-    """The gate let it through, but it never became champion."""
+    """Accepted by the gate, never promoted."""
     REJECTED = "rejected"
-    """The gate turned it away."""
+    """Rejected by the gate."""
     UNJUDGED = "unjudged"
-    """Trained, and never put before the gate: the policy of an earlier round, or of a run that ended early."""
+    """Trained, never judged: the policy of an earlier round, or of a run that ended early."""
 
 
 class SnapshotUse(Contract):
-    """A policy that learned from a snapshot, in its own training or in that of a policy it went on from."""
+    """A policy that learned from a snapshot, itself or through a policy from which its training started."""
 
     policy: Digest
     standing: PolicyStatus
@@ -71,32 +71,32 @@ class SnapshotSummary(Contract):
     path: Text
     made_at: UtcDatetime
     rows: Count
-    """Steps of usable episodes."""
+    """Number of steps of usable episodes."""
     rejected: Count
-    """Landed rows left out."""
+    """Number of landed rows that were left out."""
     episodes: dict[str, Count]
-    """Per split."""
+    """Number of episodes per split."""
     reward_family: Text
     gamma: float
     size_bytes: Count
-    """Of its own files."""
+    """Size in bytes of its own files."""
     held_bytes: Count
-    """Of the parts it holds, which the lake and other snapshots may hold too."""
+    """Size in bytes of its linked parts, which the lake and other snapshots may share."""
     is_pinned: bool
     pinned_because: Text | None
     used_by: list[SnapshotUse]
 
 
 class SnapshotList(Contract):
-    """Everything under the snapshots of a home, oldest first."""
+    """All snapshots of a home, oldest first."""
 
     snapshots: list[SnapshotSummary]
     unreadable: dict[str, Text]
-    """What is wrong, by the folder's name."""
+    """Problem by name of the folder."""
 
 
 class Change(Contract):
-    """A setting with one value in A and another in B; null where it is absent."""
+    """A setting that differs between A and B; null where it is absent."""
 
     name: Text
     a: Any
@@ -104,21 +104,21 @@ class Change(Contract):
 
 
 class RowCounts(Contract):
-    """Rows of two snapshots, paired by episode and step."""
+    """Comparison of the rows of two snapshots, paired by episode and step."""
 
     only_a: Count
     only_b: Count
     changed: Count
-    """In both, with other values."""
+    """Number of rows in both whose values differ."""
     same: Count
 
 
 class EpisodeCounts(RowCounts):
-    """Likewise episodes; one with any row that is not the same in both is changed."""
+    """The same for episodes; an episode is changed if any of its rows differs."""
 
 
 class GroupDifference(Contract):
-    """Rows and episodes of one split, controller and family, as A has them, or B where A lacks the episode."""
+    """Rows and episodes of one split, controller and family, as in A, or as in B if A lacks the episode."""
 
     split: Text
     controller: Text
@@ -128,54 +128,54 @@ class GroupDifference(Contract):
 
 
 class SnapshotDifference(Contract):
-    """A and B side by side."""
+    """Comparison of snapshots A and B."""
 
     a: Digest
     b: Digest
     manifest: list[Change]
-    """What the manifests say otherwise."""
+    """Differences between the manifests."""
     settings: list[Change]
-    """Settings that decide over rows."""
+    """Settings that affect rows."""
     has_same_rules: bool
-    """Whether the SQL files were the same, to the byte."""
+    """Whether the SQL files are identical."""
     columns_only_a: list[Text]
     columns_only_b: list[Text]
     rejected: dict[str, tuple[Count, Count]]
-    """Rows left out by A and by B, per reason."""
+    """Number of rows left out by A and by B, per reason."""
     episodes: EpisodeCounts
     rows: RowCounts
     groups: list[GroupDifference]
     changed_columns: dict[str, Count]
-    """Rows in both whose value differs, per column that both have."""
+    """Number of rows in both whose value differs, per common column."""
     episodes_only_a: list[Text]
-    """Run ids, at most as many as were asked for; likewise below."""
+    """Run ids, at most the requested number; the same holds below."""
     episodes_only_b: list[Text]
     episodes_changed: list[Text]
 
 
 class SnapshotCheck(Contract):
-    """Every byte and every count of one snapshot against its manifest."""
+    """Result of verifying every byte and every count of one snapshot against its manifest."""
 
     folder: Text
     digest: Digest | None
-    """As claimed; null where the manifest cannot be read."""
+    """Digest in the manifest; null if the manifest cannot be read."""
     files: Count
     size_bytes: Count
     damage: list[Text]
-    """Empty if the snapshot is whole."""
+    """Problems found; empty if the snapshot is intact."""
 
 
 class Pruned(Contract):
-    """A snapshot and why it goes or stays."""
+    """A snapshot, and why it is kept or removed."""
 
     digest: Digest
     size_bytes: Count
     kept_because: list[Text]
-    """Empty for one that goes."""
+    """Reasons for keeping it; empty if it is removed."""
 
 
 class SnapshotPruning(Contract):
-    """What ``simic snapshots prune`` did, or would do."""
+    """What ``simic snapshots prune`` did or would do."""
 
     is_dry_run: bool
     keep: Count

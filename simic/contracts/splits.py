@@ -1,4 +1,4 @@
-"""Which hosts may teach, tune and judge: by hash of set and key, never by position."""
+"""Data splits: a hash of set and key assigns each host to training, validation or test."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from enum import Enum
 __all__ = ["TEST_SHARE", "TRAIN_SHARE", "Split", "split_of"]
 
 TRAIN_SHARE = 80
-"""Per cent of hosts; the rest is shared by validation and test."""
+"""Per cent of training hosts; validation and test share the rest equally."""
 TEST_SHARE = 10
 
 
 class Split(str, Enum):
-    """A host belongs to exactly one."""
+    """Data split of a host; each host belongs to exactly one."""
 
     TRAIN = "train"
     VALIDATION = "validation"
@@ -21,7 +21,7 @@ class Split(str, Enum):
 
 
 def split_of(set_name: str, key: int) -> Split:
-    """Bucket = first 32 bits of SHA-256(``set:key``) mod 100; ``curation`` computes the same in SQL."""
+    """Return the split: bucket = first 32 bits of SHA-256(``set:key``) mod 100; curation computes the same in SQL."""
     bucket = int(hashlib.sha256(f"{set_name}:{key}".encode()).hexdigest()[:8], 16) % 100
     if bucket < TRAIN_SHARE:
         return Split.TRAIN

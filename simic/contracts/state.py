@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 HISTORY_EPOCHS = 5
-"""Epochs of history a state carries at most, oldest first, the current epoch last."""
+"""Largest number of epochs of history in a state, oldest first, the current epoch last."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 Small = Annotated[int, Field(ge=0, le=10_000_000)]
@@ -32,10 +32,10 @@ NodeIndex = Annotated[int, Field(ge=0, le=4095)]
 
 
 class HostIdentity(Contract):
-    """Which host this is; nothing here may become a feature."""
+    """Identity of a host; none of these fields may become a feature."""
 
     set: Name
-    """The world the host belongs to, such as ``benchmark``."""
+    """The host set, such as ``benchmark``."""
     family: Name
     """The family of the host: its task and architecture."""
     key: Annotated[int, Field(ge=0, lt=KEY_LIMIT)]
@@ -61,11 +61,11 @@ class LayerNode(Contract):
     width: Small
     """Output features."""
     hidden_width: Small | None = None
-    """Live hidden units of a block."""
+    """Number of live hidden units of a block."""
     is_linear: bool
-    """No nonlinearity follows."""
+    """Whether no nonlinearity follows."""
     activation_spread: NonNegative | None = None
-    """Standard deviation over validation samples of ln |output|; null before it was measured."""
+    """Standard deviation over validation samples of ln |output|; null if not measured yet."""
     weight_norm: NonNegative | None = None
     """L2 norm of the parameters of the layer."""
     gradient_norm: NonNegative | None = None
@@ -78,7 +78,7 @@ class SeedState(Contract):
     stage: SeedStage
     """Stage of the slot."""
     blueprint: BlueprintName | None = None
-    """Architecture of the seed; null for an empty slot and nothing else."""
+    """Blueprint of the seed; null for an empty slot only."""
     alpha: UnitInterval = 0.0
     """Blending weight: 0 leaves the output of the host unchanged, 1 applies the seed in full."""
     alpha_target: UnitInterval | None = None
@@ -88,7 +88,7 @@ class SeedState(Contract):
     age_epochs: Small | None = None
     """Epochs since germination."""
     tempo: Small | None = None
-    """Most epochs of training in isolation before the host starts to blend the seed by itself."""
+    """Largest number of epochs of training in isolation; after it the host blends the seed automatically."""
     gradient_norm: NonNegative | None = None
     """L2 norm of the gradient of the seed, mean over the steps of the epoch; null until measured."""
     gradient_health: UnitInterval | None = None
@@ -114,7 +114,7 @@ class SeedState(Contract):
 class HostGraph(Contract):
     """Layer nodes and edges; slots are the nodes of ``SystemState.slots``.
 
-    Context edges join the one context node with every other node, so they are not listed.
+    Context edges join the context node with every other node, so they are not listed.
     """
 
     layers: Annotated[list[LayerNode], Field(min_length=1, max_length=4096)]
@@ -125,7 +125,7 @@ class HostGraph(Contract):
 
 
 class HardwareContext(Contract):
-    """Where the host trains."""
+    """Device on which the host trains."""
 
     device: Annotated[str, Field(max_length=64)]
     """Name of the device, such as cpu or cuda:0."""
@@ -146,21 +146,21 @@ class SystemState(Contract):
     horizon: Annotated[int, Field(ge=1, le=100_000)]
     """Epochs of the whole episode."""
     seeds_alive: Small
-    """Seeds that count against the budget: alive or fossilised."""
+    """Number of seeds, alive or fossilised, that count against the budget."""
     seeds_max: Small
     """Budget of seeds alive or fossilised."""
     seed_parameters: Count
     """Parameters of seeds alive or fossilised."""
     train_loss: NonNegative | None = None
-    """Mean over the last epoch; null before the first."""
+    """Mean training loss of the last epoch; null before the first."""
     train_accuracy: UnitInterval | None = None
-    """Mean over the last epoch; null before the first."""
+    """Mean training accuracy of the last epoch; null before the first."""
     validation_loss: NonNegative
-    """Mean over the validation samples, of the network as it now runs."""
+    """Mean validation loss of the running network."""
     validation_accuracy: UnitInterval
-    """Of the network as it now runs, blended seeds included."""
+    """Validation accuracy of the running network, blended seeds included."""
     committed_validation_accuracy: UnitInterval | None = None
-    """Of the network to be kept, uncommitted seeds off; measured in a final state only."""
+    """Validation accuracy of the network that is kept, without uncommitted seeds; measured in a final state only."""
     train_loss_history: History
     """Training losses of the last epochs, oldest first, at most 5."""
     validation_loss_history: History

@@ -1,4 +1,4 @@
-"""Health, metrics and requests that travel beside experience."""
+"""Health, metrics and requests, sent in addition to field reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_./-]{0,127}$")]
 
 
 class HealthStatus(str, Enum):
-    """How well a part does its work."""
+    """Health of a component."""
 
     HEALTHY = "HEALTHY"
     DEGRADED = "DEGRADED"
@@ -42,20 +42,20 @@ class TelemetryPacket(Contract):
 
 
 class CurriculumRequest(Contract):
-    """Ask for experience of a kind that training lacks."""
+    """Request for experience of a kind that training lacks."""
 
     schema_version: Literal[1] = 1
     request_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     stage: Annotated[int, Field(ge=0, le=3)]
     difficulty: UnitInterval
     families: Annotated[list[Annotated[str, Field(max_length=32)]], Field(max_length=64, default_factory=list)]
-    """Empty means any."""
+    """Empty means any kind."""
     episodes: Annotated[int, Field(ge=1, le=1_000_000)]
     issued_at: UtcDatetime
 
 
 class SloViolation(Contract):
-    """A service level was missed."""
+    """A missed service level."""
 
     schema_version: Literal[1] = 1
     slo: Annotated[str, Field(min_length=1, max_length=64)]

@@ -1,4 +1,4 @@
-"""The columns of a snapshot's Parquet files: what curation writes, replay reads and the documentation says."""
+"""The columns of a snapshot's Parquet files, for curation, replay and the documentation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TEXT, _WHOLE, _REAL, _TRUTH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 
 
 _IDENTITY: Columns = {
-    "set": (_TEXT, "The set of hosts it belongs to."),
+    "set": (_TEXT, "The host set."),
     "family": (_TEXT, "The host's family."),
     "host_key": (_WHOLE, "Fixes the host's data, weights and noise."),
     "split": (_TEXT, "train, validation or test, by the host's key."),
@@ -39,7 +39,7 @@ _TERMS: Columns = {
 STEP_COLUMNS: Columns = {
     "run_id": (_TEXT, "The episode; rows are ordered by it, then by step."),
     "step": (_WHOLE, "From 0, without gaps."),
-    "report_id": (_TEXT, "The report behind the row."),
+    "report_id": (_TEXT, "Id of the report."),
     "content_id": (pa.uuid(), "First half of the report's `content_digest`."),
     **_IDENTITY,
     "op": (
@@ -48,8 +48,11 @@ STEP_COLUMNS: Columns = {
         "lake has the report too, the view `reports` shows them.",
     ),
     "accuracy_before": (_REAL, "Validation accuracy before the window."),
-    "accuracy_after": (_REAL, "Validation accuracy after it; on the last step of the network to be kept."),
-    "test_accuracy": (_REAL, "On the last step only; reported, never learned from."),
+    "accuracy_after": (
+        _REAL,
+        "Validation accuracy after the window; on the last step, that of the network that is kept.",
+    ),
+    "test_accuracy": (_REAL, "Test accuracy, on the last step only; no learner uses it."),
     "rent_parameters": (_WHOLE, "Parameters of seeds alive or fossilised during the window."),
     "committed_parameters": (_WHOLE, "Parameters of fossilised seeds after the window."),
     "has_governor": (_TRUTH, "The governor ended the episode here."),
@@ -92,21 +95,21 @@ EPISODE_COLUMNS: Columns = {
     "has_governor": (_TRUTH, "The governor ended the episode."),
     "germinated": (_WHOLE, "Seeds placed."),
     "fossilized": (_WHOLE, "Seeds kept."),
-    "pruned": (_WHOLE, "Seeds removed on purpose."),
-    "accuracy_before": (_REAL, "Validation accuracy of the untouched host."),
-    "accuracy_after": (_REAL, "Validation accuracy of the network kept."),
-    "test_accuracy": (_REAL, "Test accuracy of the network kept; never learned from."),
-    "committed_parameters": (_WHOLE, "Parameters of its fossilised seeds."),
+    "pruned": (_WHOLE, "Number of seeds that the controller pruned."),
+    "accuracy_before": (_REAL, "Validation accuracy of the host before growth."),
+    "accuracy_after": (_REAL, "Validation accuracy of the network that is kept."),
+    "test_accuracy": (_REAL, "Test accuracy of the network that is kept; no learner uses it."),
+    "committed_parameters": (_WHOLE, "Parameters of fossilised seeds."),
     "hacking_steps": (_WHOLE, "Steps with `is_hacking`."),
     "ransomware_steps": (_WHOLE, "Steps with `is_ransomware`."),
     **_TERMS,
-    "episode_return": (_REAL, "The undiscounted sum of its rewards."),
-    "discounted_return": (_REAL, "Its rewards discounted to the first step."),
+    "episode_return": (_REAL, "Undiscounted sum of rewards."),
+    "discounted_return": (_REAL, "Rewards discounted to the first step."),
 }
 """``episodes.parquet``: one usable episode."""
 
 REJECTED_COLUMNS: Columns = {
-    "report_id": (_TEXT, "The report left out."),
+    "report_id": (_TEXT, "Id of the report that was left out."),
     "run_id": (_TEXT, "Its episode."),
     "step": (_WHOLE, "Its step."),
     "reason": (
@@ -130,9 +133,9 @@ DIFFICULTY_COLUMNS: Columns = {
 
 STATISTICS_COLUMNS: Columns = {
     "node": (_TEXT, "context, slot or layer."),
-    "name": (_TEXT, "The number, as in SystemState, SeedState or LayerNode."),
+    "name": (_TEXT, "Name of the field in SystemState, SeedState or LayerNode."),
     "total": (_WHOLE, "Nodes seen, in the training episodes with the 5,000 smallest run ids."),
-    "present": (_WHOLE, "Nodes at which it was measured."),
+    "present": (_WHOLE, "Nodes at which the field was measured."),
     "lowest": (_REAL, "Smallest value; null if it was never measured, as are the columns below."),
     "highest": (_REAL, "Largest value."),
     "mean": (_REAL, "Mean of the values, clipped to a million and rounded to a millionth."),

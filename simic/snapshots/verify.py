@@ -41,9 +41,9 @@ def check_snapshot(
 ) -> SnapshotCheck:
     """Return every problem of the snapshot at ``folder``; an intact one has none.
 
-    Verifies digest and size of every file, files missing or added, the digest over all of them, the folder's name,
-    discount and reward against the sealed settings, and the rows, counted again per split and per reason: the digest
-    does not cover the manifest's counts. It does not cover the linked parts either, so those are compared with
+    Verifies digest and size of every file, missing and added files, the digest over all of them, the folder's name, and
+    discount and reward against the sealed settings. Rows are counted again per split and per reason, because the digest
+    does not cover the manifest's counts. It does not cover the linked parts either: they are compared with
     ``committed``, the digests with which the ledger committed each part, if given. ``on_file`` is called with the
     number of files done.
     """

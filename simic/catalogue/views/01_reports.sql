@@ -1,4 +1,4 @@
--- Every landed report, with all that it said.
+-- All landed reports, with all of their fields.
 -- grain: one report
 -- key: report_id
 -- inputs: internal.landed

@@ -1,37 +1,37 @@
--- Every landed report as one flat row: who decided what on which host, and what came of it.
--- grain: one report; a step told again under another id has a row for each
+-- All landed reports as flat rows: the host, the decision and its outcome.
+-- grain: one report; a step that was reported under two ids has two rows
 -- key: report_id
 -- inputs: internal.landed, internal.split_of
--- column run_id: The episode.
--- column step: From 0.
--- column report_id: The report behind the row.
--- column set: The world the host belongs to.
--- column family: The host's family.
--- column host_key: Fixes the host's data, weights and noise.
--- column split: train, validation or test, by the host's key.
--- column controller: Who decided.
+-- column run_id: Id of the episode.
+-- column step: Number of the decision in the episode, from 0.
+-- column report_id: Id of the report.
+-- column set: The host set.
+-- column family: Family of the host.
+-- column host_key: Key of the host, which determines its data, weights and noise.
+-- column split: Data split of the host: train, validation or test.
+-- column controller: Name of the acting controller.
 -- column policy_version: Digest of the acting policy; null for a controller without weights.
--- column epoch: Epochs trained before the decision.
--- column horizon: Epochs of the whole episode.
--- column op: The operation chosen.
--- column slot: The slot it addressed, if any.
--- column blueprint: The blueprint of the seed it addressed, if any.
+-- column epoch: Number of epochs trained before the decision.
+-- column horizon: Number of epochs of the whole episode.
+-- column op: The chosen operation.
+-- column slot: Slot that the operation addressed; null for WAIT.
+-- column blueprint: Blueprint of the seed that the operation addressed; null for WAIT.
 -- column stages: Stage of every slot before the decision.
 -- column seeds_alive: Seeds alive or fossilised before the decision.
 -- column accuracy_before: Validation accuracy before the window.
--- column accuracy_after: Validation accuracy after it; on the last step of the network to be kept.
+-- column accuracy_after: Validation accuracy after the window; on the last step, that of the network that is kept.
 -- column loss_before: Validation loss before the window.
--- column loss_after: Validation loss after it.
--- column test_accuracy: On the last step only; reported, never learned from.
+-- column loss_after: Validation loss after the window.
+-- column test_accuracy: Test accuracy, on the last step only; no learner uses it.
 -- column rent_parameters: Parameters of seeds alive or fossilised during the window.
 -- column committed_parameters: Parameters of fossilised seeds after the window.
 -- column outcome: How the window ended.
--- column governor: What the governor saw, if it ended the episode.
--- column terminated: The episode ended here by itself.
--- column truncated: The episode was cut off here.
--- column issued_at: When the report was made.
--- column landed_at: When it landed.
--- column source: The delivery it came in.
+-- column governor: Failure that the governor detected, if it ended the episode.
+-- column terminated: Whether the episode ended in this step.
+-- column truncated: Whether the episode was cut off after this step.
+-- column issued_at: Time at which the report was made.
+-- column landed_at: Time at which the report landed.
+-- column source: Delivery that contained the report.
 SELECT
     run_id,
     step,

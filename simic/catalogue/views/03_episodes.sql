@@ -1,27 +1,27 @@
--- What each episode came to, complete or not. A step told again under another id counts once, as it landed first.
+-- Results of all episodes, complete or not. A step that was reported under two ids counts once, as it landed first.
 -- grain: one episode
 -- key: run_id
 -- inputs: steps
--- column run_id: The episode.
--- column set: The world the host belongs to.
--- column family: The host's family.
--- column host_key: Fixes the host's data, weights and noise.
--- column split: train, validation or test, by the host's key.
--- column controller: Who decided.
+-- column run_id: Id of the episode.
+-- column set: The host set.
+-- column family: Family of the host.
+-- column host_key: Key of the host, which determines its data, weights and noise.
+-- column split: Data split of the host: train, validation or test.
+-- column controller: Name of the acting controller.
 -- column policy_version: Digest of the acting policy; null for a controller without weights.
--- column steps: Steps landed.
--- column is_complete: Steps 0, 1, 2 ... up to an end.
+-- column steps: Number of landed steps.
+-- column is_complete: Whether all steps from 0 to an end have landed.
 -- column ending: terminated, truncated, aborted (by the governor), or open.
--- column accuracy_before: Validation accuracy of the untouched host.
--- column accuracy_after: Validation accuracy of the network kept at the end.
--- column test_accuracy: Of the network kept; null while open.
--- column committed_parameters: Parameters of its fossilised seeds.
--- column parameter_epochs: Parameters times epochs for which rent was due.
--- column germinated: Seeds placed.
--- column fossilized: Seeds kept.
--- column pruned: Seeds removed on purpose.
--- column first_issued_at: When its first report was made.
--- column last_issued_at: When its last report was made.
+-- column accuracy_before: Validation accuracy of the host before growth.
+-- column accuracy_after: Validation accuracy of the network that is kept.
+-- column test_accuracy: Test accuracy of the network that is kept; null while the episode is open.
+-- column committed_parameters: Parameters of fossilised seeds.
+-- column parameter_epochs: Sum over epochs of the parameters on which rent was due.
+-- column germinated: Number of seeds that germinated.
+-- column fossilized: Number of seeds that were fossilised.
+-- column pruned: Number of seeds that the controller pruned.
+-- column first_issued_at: Time at which the first report was made.
+-- column last_issued_at: Time at which the last report was made.
 WITH told_once AS (
     SELECT *
     FROM steps

@@ -1,23 +1,23 @@
--- What was chosen, out of what, and how likely it was.
+-- All decisions: the chosen action, the legal operations and the log-probabilities.
 -- grain: one decision
 -- key: run_id, step
 -- inputs: internal.landed
--- column run_id: The episode.
--- column step: From 0.
--- column command_id: The decision, as the executor saw it.
--- column controller: Who decided.
+-- column run_id: Id of the episode.
+-- column step: Number of the decision in the episode, from 0.
+-- column command_id: Id of the decision.
+-- column controller: Name of the acting controller.
 -- column policy_version: Digest of the acting policy; null for a controller without weights.
--- column family: The host's family.
--- column host_key: Fixes the host's data, weights and noise.
--- column op: The operation chosen.
--- column slot: Null where it does not belong to the operation; likewise below.
--- column blueprint: The blueprint to germinate.
--- column alpha_target: Where a blend should end.
--- column alpha_speed: Epochs of the ramp.
+-- column family: Family of the host.
+-- column host_key: Key of the host, which determines its data, weights and noise.
+-- column op: The chosen operation.
+-- column slot: Slot of the operation. This and the next five columns are null if the operation does not use them.
+-- column blueprint: Blueprint to germinate.
+-- column alpha_target: Value that alpha moves to.
+-- column alpha_speed: Number of epochs of the ramp.
 -- column alpha_curve: Shape of the ramp.
--- column tempo: Epochs in isolation at most.
--- column seed_id: The seed it addressed.
--- column available: Operations that were legal.
+-- column tempo: Largest number of epochs of training in isolation.
+-- column seed_id: Id of the addressed seed.
+-- column available: Legal operations.
 -- column log_prob_op: Natural logarithm of the operation's probability.
 -- column log_prob: Natural logarithm of the whole action's probability.
 SELECT

@@ -1,26 +1,26 @@
--- The reward of every step, term by term, in each snapshot and by its family; terms that are not null add up to the reward.
+-- The reward of every step in each snapshot; the terms that are not null add up to the reward.
 -- grain: one step in one snapshot
 -- key: snapshot, run_id, step
 -- inputs: internal.snapshot_steps, internal.snapshot_files, internal.manifests
 -- column snapshot: Digest of the snapshot.
--- column reward_family: How its rewards were computed.
--- column run_id: The episode.
--- column step: From 0.
--- column report_id: The report behind the row.
--- column family: The host's family.
--- column host_key: Fixes the host's data, weights and noise.
--- column split: train, validation or test, by the host's key.
--- column controller: Who decided.
--- column contribution: The largest measured of any seed after the window; null where none was measured.
--- column is_hacking: A seed claims over 5 times what the host has improved since its start; null without contribution.
--- column is_ransomware: A contribution above 0.1 though the host has lost over 0.2; null without contribution.
--- column reward_progress: Points for validation accuracy gained.
+-- column reward_family: Reward family.
+-- column run_id: Id of the episode.
+-- column step: Number of the decision in the episode, from 0.
+-- column report_id: Id of the report.
+-- column family: Family of the host.
+-- column host_key: Key of the host, which determines its data, weights and noise.
+-- column split: Data split of the host: train, validation or test.
+-- column controller: Name of the acting controller.
+-- column contribution: Largest measured contribution of a seed after the window; null if none was measured.
+-- column is_hacking: Whether the contribution exceeds 5 times the improvement of the host since its start; null without contribution.
+-- column is_ransomware: Whether the contribution exceeds 0.1 while the host has lost more than 0.2 since its start; null without contribution.
+-- column reward_progress: Points for gained validation accuracy.
 -- column reward_rent: Points paid for parameters; zero or negative.
 -- column reward_penalty: Points paid for a panic; zero or negative.
--- column reward_shaping: Points for the change of the potential; null where the family has none.
--- column reward_effort: Points paid for germinating and pruning; null where the family has no such price.
--- column potential: Of the state, in points; null where the family has none.
--- column reward: The sum of the terms.
+-- column reward_shaping: Points for the change of the potential; null if the family has none.
+-- column reward_effort: Points paid for germinating and pruning; null if the family has no such price.
+-- column potential: Potential of the state, in points; null if the family has none.
+-- column reward: Sum of the terms.
 -- column return_to_go: Discounted rewards from here to the end of the episode.
 WITH steps AS (
     FROM internal.snapshot_steps

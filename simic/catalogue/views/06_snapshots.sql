@@ -1,26 +1,26 @@
--- Every snapshot that training can read.
+-- All snapshots that training can read.
 -- grain: one snapshot
 -- key: snapshot
 -- inputs: internal.manifests, internal.training_reports, internal.pins
--- column snapshot: Its digest.
--- column path: Where it lies.
--- column rows_in: Landed rows it was made from.
--- column rows_out: Steps it holds.
--- column rejected: Rows left out, per reason.
--- column train_episodes: Episodes to learn from.
--- column validation_episodes: Episodes to tune on.
--- column test_episodes: Episodes held out.
--- column reward_family: How rewards were computed.
--- column reward_digest: Of the family and its constants; null in snapshots made before there was a choice.
+-- column snapshot: Digest of the snapshot.
+-- column path: Path of the folder.
+-- column rows_in: Number of landed rows from which it was made.
+-- column rows_out: Number of steps.
+-- column rejected: Number of rows left out, per reason.
+-- column train_episodes: Number of training episodes.
+-- column validation_episodes: Number of validation episodes.
+-- column test_episodes: Number of held-out test episodes.
+-- column reward_family: Reward family.
+-- column reward_digest: Digest of the reward family and its constants; null in snapshots of versions with one family.
 -- column gamma: Discount per epoch.
--- column parts: Parts it was made from.
--- column policies: Policies whose own training read it.
--- column is_pinned: Whether it is kept whatever happens.
--- column ledger_digest: Of those parts.
--- column sql_digest: Of the rules.
--- column config_digest: Of the resolved configuration.
--- column code_version: Of the code.
--- column finished_at: When it was sealed.
+-- column parts: Number of parts from which it was made.
+-- column policies: Policies that were trained on it directly.
+-- column is_pinned: Whether it is excluded from pruning.
+-- column ledger_digest: Digest over these parts.
+-- column sql_digest: Digest of the curation SQL.
+-- column config_digest: Digest of the resolved configuration.
+-- column code_version: Version of the code.
+-- column finished_at: Time at which it was sealed.
 WITH readers AS (
     SELECT
         snapshot_digest,

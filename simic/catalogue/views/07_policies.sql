@@ -1,22 +1,22 @@
--- Every promotion and rollback, and every rejection: which policy became champion when, or did not, on what grounds.
+-- All promotions, rollbacks and rejections, with the gate decision behind each.
 -- grain: one change of champion, or one rejection
 -- key: finished_at, gate
 -- inputs: internal.policy_versions, internal.candidate_versions, internal.gate_decisions
--- column name: Registered model.
--- column number: Its version there.
+-- column name: Name of the registered model.
+-- column number: Version number in the registry.
 -- column semantic_version: Major: contracts; minor: architecture or features; patch: weights.
 -- column policy: Digest of the sealed policy.
--- column reference: How the registry names it.
--- column accepted: Whether it became champion; false where the gate turned it away.
--- column is_live: Whether it is the champion now: the journal of promotions, verified for each query, knows no later one.
--- column previous: Number of the champion before, if any; null for a rejection.
--- column snapshot: Digest of the snapshot that its own training read; see trainings for those before.
--- column gate: Digest of the decision that let it through, or turned it away.
--- column mlflow_run_id: Its run in MLflow.
+-- column reference: Reference to the version in the registry.
+-- column accepted: Whether it became champion; false if the gate rejected it.
+-- column is_live: Whether it is the champion now, according to the journal of promotions, which is verified for each query.
+-- column previous: Version number of the previous champion, if any; null for a rejection.
+-- column snapshot: Digest of the snapshot of its own training; `trainings` has those of earlier rounds.
+-- column gate: Digest of the gate decision.
+-- column mlflow_run_id: Id of its run in MLflow.
 -- column seed: Root seed of the run.
--- column config_digest: Of the resolved configuration.
--- column code_version: Of the code.
--- column finished_at: When it was done.
+-- column config_digest: Digest of the resolved configuration.
+-- column code_version: Version of the code.
+-- column finished_at: Time of the promotion, rollback or rejection.
 WITH rejections AS (
     SELECT candidate_versions.* REPLACE (NULL::BIGINT AS previous)
     FROM internal.candidate_versions

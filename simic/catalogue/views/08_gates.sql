@@ -4,16 +4,16 @@
 -- inputs: internal.gate_decisions
 -- column gate: Digest of the decision.
 -- column policy: Digest of the candidate.
--- column champion: Digest of the champion it was compared with, if any.
+-- column champion: Digest of the champion with which it was compared, if any.
 -- column accepted: Whether every criterion passed.
--- column position: Of the criterion in the decision, from 1.
--- column criterion: What was asked.
--- column value: What was measured; null when the evidence is missing or not finite.
--- column comparison: How value and bound should compare.
--- column bound: What was required.
+-- column position: Position of the criterion in the decision, from 1.
+-- column criterion: Name of the criterion.
+-- column value: Measured value; null if the evidence is missing or not finite.
+-- column comparison: Required relation of value and bound.
+-- column bound: Required bound.
 -- column verdict: PASS, FAIL or MISSING; anything but PASS rejects.
--- column evidence: Where the value comes from.
--- column finished_at: When it was decided.
+-- column evidence: Source of the value.
+-- column finished_at: Time of the decision.
 WITH numbered AS (
     SELECT
         *,

@@ -1,17 +1,17 @@
--- Every line that did not become experience, and why. Duplicates stand here too, though nothing was lost by them.
+-- All refused lines with the reason. Duplicates are included, although nothing is lost by them.
 -- grain: one line of one delivery
 -- key: quarantine_id
 -- inputs: internal.refused
--- column quarantine_id: The same however often the line is delivered.
--- column reason: The kind of fault; see below.
--- column message: What was wrong and where; once the quarantine was full, also for how many lines of its batch this one stands.
--- column source: The delivery it came in.
--- column line: Its line in that delivery, from 1; 0 stands for the delivery as a whole.
--- column report_id: If it could be read.
--- column size_bytes: Of what was read of the line.
--- column raw_sha256: Of what was read of the line.
--- column raw: Its first 16 KiB as text; if they are not UTF-8, escaped as \xNN. Empty for duplicates, and once the quarantine was full.
--- column seen_at: When it was first refused.
+-- column quarantine_id: Id of the line, the same on every redelivery.
+-- column reason: Reason for the refusal; see below.
+-- column message: Explanation with the position in the report; once the quarantine is full, also the number of lines of the batch that this row stands for.
+-- column source: Delivery that contained the line.
+-- column line: Number of the line in the delivery, from 1; 0 stands for the delivery as a whole.
+-- column report_id: Id of the report, if it is readable.
+-- column size_bytes: Size in bytes of the part that was read.
+-- column raw_sha256: SHA-256 of the part that was read.
+-- column raw: First 16 KiB of the line as text, escaped as \xNN if not UTF-8. Empty for duplicates, and once the quarantine is full.
+-- column seen_at: Time at which the line was first refused.
 SELECT
     quarantine_id,
     reason,

@@ -1,21 +1,21 @@
--- Every policy that was trained here, whether or not it ever came before the gate. A policy also knows what the
--- policy it started from had learned, and so on back: follow `start` to find every snapshot behind it.
+-- All policies that were trained in this home, judged or not. A policy inherits what the policy from which it started
+-- had learned: follow `start` to find all snapshots on which it depends.
 -- grain: one trained policy
 -- key: policy
 -- inputs: internal.training_reports
 -- column policy: Digest of the sealed policy.
--- column start: The policy it started from; null for one that began from nothing.
--- column snapshot: Digest of the snapshot it read; it learned from the rows of its train split.
--- column updates: Optimiser steps.
--- column episodes: Distinct training episodes seen.
--- column passes: Mean replay passes per episode so far.
+-- column start: Digest of the policy from which training started; null for random weights.
+-- column snapshot: Digest of the snapshot; training uses the rows of its train split.
+-- column updates: Number of optimiser steps.
+-- column episodes: Number of distinct training episodes.
+-- column passes: Mean number of replay passes per episode.
 -- column metrics: Final values of the training curves, by name.
--- column path: Where it was sealed.
+-- column path: Path of the sealed policy.
 -- column seed: Root seed of the run.
--- column config_digest: Of the resolved configuration.
--- column code_version: Of the code.
--- column started_at: When its training began.
--- column finished_at: When it was sealed.
+-- column config_digest: Digest of the resolved configuration.
+-- column code_version: Version of the code.
+-- column started_at: Time at which training began.
+-- column finished_at: Time at which it was sealed.
 SELECT
     digest AS policy,
     start_digest AS start,

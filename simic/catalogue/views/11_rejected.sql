@@ -1,13 +1,13 @@
--- Every landed row that a snapshot left out, and the reason.
+-- All landed rows that a snapshot left out, with the reason.
 -- grain: one landed row in one snapshot
 -- key: none
 -- inputs: internal.snapshot_rejected, internal.snapshot_files
 -- column snapshot: Digest of the snapshot.
--- column report_id: The report left out.
--- column run_id: Its episode.
--- column step: Its step, from 0.
--- column reason: Name of the reason: of the row (duplicate, conflict, same_content) or of its whole episode.
--- column message: The reason in one sentence, with the setting that decides, if there is one.
+-- column report_id: Id of the report that was left out.
+-- column run_id: Id of its episode.
+-- column step: Number of its step, from 0.
+-- column reason: Reason, either of the row (duplicate, conflict, same_content) or of its whole episode.
+-- column message: Explanation in one sentence, with the setting that decides, if there is one.
 SELECT
     snapshot_files.snapshot,
     report_id,

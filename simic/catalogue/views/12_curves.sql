@@ -5,7 +5,7 @@
 -- column policy: Digest of the sealed policy.
 -- column step: Number of the update at which the metric was logged, from 0.
 -- column metric: Name of the metric, as in MLflow.
--- column value: Its value; null if it was not finite.
+-- column value: Value of the metric; null if it was not finite.
 WITH logged AS (
     SELECT
         filename,

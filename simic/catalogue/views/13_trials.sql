@@ -8,7 +8,7 @@
 -- column policy: Digest of the candidate; null for `simic trials`.
 -- column champion: Digest of the champion at that time; null without one and for `simic trials`.
 -- column snapshot: Digest of the snapshot that the candidate learned from; null for `simic trials`.
--- column set: The set of hosts.
+-- column set: The host set.
 -- column family: The family of the hosts; null for the row over all hosts.
 -- column controller: Name of the controller; candidate and champion are policies.
 -- column episodes: Number of hosts.
@@ -17,8 +17,8 @@
 -- column over_wait_lower: Lower bound of its bootstrap interval, in points.
 -- column over_wait_upper: Upper bound of its bootstrap interval, in points.
 -- column confidence: Confidence level of the interval, 0.5 to 1.
--- column test_accuracy: Mean test accuracy of the network kept, 0 to 1.
--- column validation_accuracy: Mean validation accuracy of the network kept, 0 to 1.
+-- column test_accuracy: Mean test accuracy of the network that is kept, 0 to 1.
+-- column validation_accuracy: Mean validation accuracy of the network that is kept, 0 to 1.
 -- column committed_parameters: Mean number of parameters in fossilised seeds.
 -- column illegal_actions: Decisions that the masks forbid; null for the rows by family.
 -- column governor_events: Episodes that the governor ended; null for the rows by family.

@@ -6,13 +6,13 @@
 -- column stage: validate for the judgement of a candidate, trials for `simic trials`.
 -- column policy: Digest of the candidate; null for `simic trials`.
 -- column champion: Digest of the champion at that time; null without one and for `simic trials`.
--- column set: The set of hosts.
+-- column set: The host set.
 -- column family: The family of the host.
 -- column host_key: Key of the host: fixes its data, weights and noise.
 -- column controller: Name of the controller; candidate and champion are policies.
 -- column episode_return: Undiscounted sum of the rewards of the episode, in points of the basic reward family.
 -- column over_wait: Difference to the return of wait on the same host, in points; 0 for wait itself.
--- column test_accuracy: Test accuracy of the network kept, 0 to 1.
+-- column test_accuracy: Test accuracy of the network that is kept, 0 to 1.
 -- column finished_at: Time at which the trials ended.
 WITH controllers AS (
     SELECT
