@@ -26,7 +26,7 @@ FLOW = "simic"
 
 
 async def _crash_running() -> list[FlowRun]:
-    """Every running run of the flow is forced to Crashed, which also frees its deployment's slot."""
+    """Force every running run of the flow to Crashed, which also frees its deployment's slot."""
     live = FlowRunFilter(state=FlowRunFilterState(type=StateTypes(any_=[StateType.RUNNING, StateType.CANCELLING])))
     async with get_client() as client:
         runs = await client.read_flow_runs(

@@ -1,4 +1,4 @@
-"""The whole loop: experience in, a gated and signed policy out."""
+"""The whole loop: from experience to a judged and signed policy."""
 
 from __future__ import annotations
 

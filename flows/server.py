@@ -1,8 +1,8 @@
-"""Prefect's server for one home: its own application behind a check of Host and Origin.
+"""Prefect's server for one home: Prefect's application behind a check of Host and Origin.
 
-Prefect asks for the login itself; it looks at no Host header. Run as ``python -m flows.server`` by `simic up` and by
-`simic run` (with ``--ephemeral``). The starting process binds the socket and hands it over: while this one loads its
-libraries, nobody else can take the port and be told the login.
+Prefect asks for the login itself, but does not check the Host header. `simic up` and `simic run` (with ``--ephemeral``)
+run this as ``python -m flows.server``. The starting process binds the socket and passes it on, so that nobody else can
+take the port and receive the login while this process loads its libraries.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from simic.runtime.http_guard import Guard, own_hosts
 __all__ = ["guarded_app", "main"]
 
 KEEP_ALIVE_S = 30
-"""Longer than the 25 s for which Prefect's client keeps a connection, or it would reuse one that was just closed."""
+"""Longer than the 25 s for which Prefect's client keeps a connection; otherwise it would reuse a closed one."""
 
 
 def guarded_app(port: int, is_ephemeral: bool) -> Guard:
-    """Prefect's API, and its UI unless ephemeral, for a server on this port.
+    """Return Prefect's API, with its UI unless ephemeral, for a server on this port.
 
     Raises:
         ConfigError: if no login is set or protection against forged requests is off.
@@ -40,7 +40,7 @@ def guarded_app(port: int, is_ephemeral: bool) -> Guard:
 
 
 def main() -> None:
-    """Serve until a signal ends it."""
+    """Serve until a signal ends the process."""
     parser = argparse.ArgumentParser(prog="python -m flows.server", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--descriptor", type=int, required=True, help="number of an inherited socket that listens on 127.0.0.1"

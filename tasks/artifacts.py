@@ -1,4 +1,4 @@
-"""What a run shows in the Prefect UI: the proof table, the gate's criteria, the champion.
+"""Artifacts of a run in the Prefect UI: the proof table, the gate's criteria, the champion.
 
 An artifact never fails a run: a failure to make or send one is logged.
 """
@@ -43,7 +43,7 @@ def _artifact(key: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
                 show(*arguments, **named)
             except Exception as error:  # noqa: BLE001 - what the artifact shows is done already
                 kind = type(error).__name__
-                _LOG.warning("the artifact %s is not shown in Prefect, the run goes on: %s: %s", key, kind, error)
+                _LOG.warning("the artifact %s is not shown in Prefect, the run continues: %s: %s", key, kind, error)
 
         return shown
 

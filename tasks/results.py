@@ -1,8 +1,8 @@
-"""Stored results, looked at before Prefect reads them: a record names the code that decodes it.
+"""Stored results, checked before Prefect reads them, because a record names the code that decodes it.
 
-Prefect decodes a result with the serializer named in the record, whatever serializer the task writes with: a pickle
-runs code, and the options and class names of the JSON serializer import modules. Only the form in which a stage
-writes its own receipt is therefore left in the storage.
+Prefect decodes a result with the serializer named in the record, whatever serializer the task uses for writing: a
+pickle runs code, and options and class names of the JSON serializer import modules. So only records in the form in
+which a stage writes its own receipt stay in the storage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOG = logging.getLogger("simic.run")
 _SERIALIZER = JSONSerializer[Any]().model_dump(mode="json")
 _METADATA = frozenset({"storage_key", "expiration", "serializer", "prefect_version", "storage_block_id"})
 _DECODED = frozenset({"__class__", "__exc_type__"})
-"""Keys at which Prefect's decoder of JSON imports what the value names."""
+"""Keys whose values Prefect's JSON decoder imports."""
 
 
 def storage_folder() -> Path:

@@ -1,6 +1,7 @@
-"""The nine stages of a run as Prefect tasks; what a stage does is written in ``simic.app``.
+"""The nine stages of a run as Prefect tasks; ``simic.app`` implements them.
 
-A task takes a ``RunKey``, the number of the round and the receipts it builds on, all plain data, and returns a receipt.
+A task takes a ``RunKey``, the number of the round and the receipts of earlier stages, all plain data, and returns a
+receipt.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def stage(
 
 
 def _options(name: str, timeout_h: float, *, is_repeated: bool) -> StageOptions:
-    """Results are stored as JSON, because Prefect's default is a pickle; ``tasks.results`` checks what is read."""
+    """Results are stored as JSON, because Prefect's default is a pickle; ``tasks.results`` checks stored ones."""
 
     def key(_context: TaskRunContext, parameters: dict[str, Any]) -> str:
         run: RunKey = parameters["run"]
@@ -236,7 +237,7 @@ def collect(run: RunKey, number: int, policy: TrainingReport | None) -> Collecti
 
 @stage(timeout_h=6)
 def ingest(run: RunKey, number: int, collected: CollectionReceipt | None) -> IngestReceipt:
-    """Land the reports that wait on the bus; newly collected episodes are a reason to do so again."""
+    """Land the reports that wait on the bus; runs again after each collection."""
     return data.ingest(_begin("ingest", run, number, collected))
 
 
@@ -285,5 +286,5 @@ def promote(
 
 @stage(timeout_h=1, is_repeated=True)
 def publish(run: RunKey, number: int, version: PolicyVersion) -> PublicationReceipt:
-    """Put the update on the bus; journal and outbox know whether it was put before, a stored result does not."""
+    """Put the update on the bus. Runs always: only journal and outbox know whether it was put before."""
     return promotion.publish(_begin("publish", run, number, version), version)

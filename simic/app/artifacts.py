@@ -1,4 +1,4 @@
-"""The files that receipts name: found by name, checked against their digests, moved away when damaged."""
+"""Artifacts that receipts name: located, verified against their digests, and moved away when damaged."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def artifacts_are_intact(container: Container, receipt: Receipt) -> bool:
     """Return whether the artifacts of a receipt are as they were sealed.
 
     Digests of snapshots and policies are computed again; figures and parts only have to exist. A receipt that decides
-    about a promotion must also be in the store, unchanged and under a valid seal: whatever else stored it did not
-    check who wrote there.
+    about a promotion must also be in the store, unchanged and validly sealed, because a cached copy does not prove who
+    wrote it.
     """
     if type(receipt) in SEALED and not container.receipts.contains(receipt, content=content_digest(receipt)):
         return False
@@ -85,7 +85,7 @@ def artifacts_are_intact(container: Container, receipt: Receipt) -> bool:
 def move_damaged_artifacts(container: Container, receipt: Receipt) -> None:
     """Move a damaged snapshot or policy to the folder of damaged files; an intact one stays.
 
-    Its directory follows from the digest alone, because the path in a stored receipt may have been edited.
+    The directory is derived from the digest alone, because the path in a stored receipt may have been edited.
     """
     match receipt:
         case SnapshotManifest():
@@ -99,7 +99,7 @@ def move_damaged_artifacts(container: Container, receipt: Receipt) -> None:
 
 
 def _has_landed(parts: Sequence[str], home: Home) -> bool:
-    """Return whether all parts landed; a merged or dropped part counts, one removed because of damage does not."""
+    """Return whether all parts landed. Merged and dropped parts count; parts removed as damaged do not."""
     lake = open_lake(home)
     live = {part.part for part in lake.parts}
     return all(

@@ -57,7 +57,7 @@ def examine_bus(spec: BusSpec) -> Iterator[Check]:
     """Check the bus that ``REDIS_URL`` names; change nothing, and yield nothing if there is no URL."""
     if not spec.has_url:
         return
-    name = "redis"  # of a URL that no bus serves, because the variable is REDIS_URL
+    name = "redis"  # of a URL that no bus serves; the variable may name another bus than Redis
     try:
         name, bus = bus_plugin(spec), open_bus(spec)
         if not isinstance(bus, RemoteBus):
@@ -74,7 +74,9 @@ def examine_bus(spec: BusSpec) -> Iterator[Check]:
 
 
 def _examine_topic(name: str, state: TopicStatus, gap: int) -> Iterator[Check]:
-    waiting = max(0, (state.undelivered or 0) - gap)  # the server takes what was trimmed unread for undelivered
+    waiting = max(
+        0, (state.undelivered or 0) - gap
+    )  # the server counts entries that were trimmed unread as undelivered
     yield healthy(f"{name} waiting", f"{waiting} entries of {FIELD_REPORTS} are not delivered yet")
     yield healthy(f"{name} pending", f"{state.pending} are delivered and not acknowledged; an ingest takes them again")
     if state.dead_letters:
@@ -84,7 +86,7 @@ def _examine_topic(name: str, state: TopicStatus, gap: int) -> Iterator[Check]:
         yield healthy(f"{name} dead letters", "none")
     if gap:
         remedy = "they cannot be recovered; no producer may trim the stream. The next ingest counts them"
-        yield unrecoverable(f"{name} lost", f"{gap} were trimmed before anybody read them", remedy)
+        yield unrecoverable(f"{name} lost", f"{gap} were trimmed unread", remedy)
     else:
         yield healthy(f"{name} lost", "none known since the last ingest")
 

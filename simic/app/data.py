@@ -146,9 +146,9 @@ def export_snapshot(container: Container, digest: str, format_name: str, out: Pa
         IntegrityError: if a byte of the snapshot changed, or fewer episodes were written than it has.
     """
     if format_name not in EXPORTS.names():
-        raise ConfigError(f"unknown --format {format_name}. Known: {', '.join(EXPORTS.names())}")
+        raise ConfigError(f"unknown --format {format_name}; known formats: {', '.join(EXPORTS.names())}")
     if split not in {known.value for known in Split}:
-        raise ConfigError(f"unknown --split {split}. Known: {', '.join(known.value for known in Split)}")
+        raise ConfigError(f"unknown --split {split}; known splits: {', '.join(known.value for known in Split)}")
     manifest = read_manifest(index.find_folder(container.home, digest))
     if not manifest.episodes.get(split):
         raise ConfigError(f"snapshot {manifest.digest[:16]} has no episodes in its {split} split")

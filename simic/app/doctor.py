@@ -133,7 +133,7 @@ class Doctor:
             torn, is_parts = ledger.torn_bytes(), path.name == PARTS_LEDGER
             if not torn:
                 yield healthy(name, f"{lines} lines")
-            elif not (is_parts and is_quiet):  # its writer may be in the midst of a line, and cuts them anyway
+            elif not (is_parts and is_quiet):  # another process may be writing a line, and its next line cuts the rest
                 yield healthy(name, f"{lines} lines, and {torn} unfinished bytes that the next line cuts off")
             elif self._is_repair:
                 ledger.cut_torn_tail()

@@ -1,4 +1,4 @@
-"""The wording of the doctor: one function for each state of health."""
+"""Results of the doctor's checks: one constructor per state of health."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["damaged", "healthy", "repairable", "repaired", "summarise", "unrecov
 
 _SHOWN = 5
 _LONGEST = 4096
-"""Characters of one text of a check; what is wrong with a manifest may be said at greater length."""
+"""Largest length of one text of a check, as a problem with a manifest may have a longer description."""
 
 
 def healthy(name: str, found: str) -> Check:
@@ -29,7 +29,7 @@ def repaired(name: str, found: str, remedy: str) -> Check:
 
 
 def damaged(name: str, found: str, remedy: str) -> Check:
-    """Return a check of something that is not as it was committed, or not reachable."""
+    """Return a check of something that changed since it was committed, or that cannot be reached."""
     return _check(name, Health.DAMAGED, found, remedy)
 
 

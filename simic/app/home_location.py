@@ -56,7 +56,7 @@ def settle(home: Home, at: datetime, *, is_forced: bool = False) -> Move | None:
     with exclusive(home.locks / _LOCK, "settling a home that was moved", _WAIT_S):
         source = last_place(home)
         if not is_forced and source == str(home.root):
-            return None  # the holder of the lock did it
+            return None  # another process did it while this one waited for the lock
         move = Move(
             at=at, source=source, target=str(home.root), mlflow=rewrite_locations(home), prefect=rewrite_results(home)
         )

@@ -35,7 +35,7 @@ __all__ = ["Keys"]
 
 LOCK_WAIT_S = 30.0
 PREFIX_CHARACTERS = 4
-"""Of an id, at least, where it is cut short."""
+"""Least number of characters of a shortened id."""
 
 
 class Keys:
@@ -97,9 +97,9 @@ class Keys:
     def reseal(self, *, is_dry_run: bool, head: str | None = None) -> Resealing:
         """Sign again what revoked keys signed, as far as the journal of promotions names its content.
 
-        Without ``is_dry_run`` the present key vouches for every line of the journal before: only a person can know
-        which of them were written before the key was lost. ``head`` is what a dry run showed: IntegrityError if the
-        journal has other lines by now.
+        Unless ``is_dry_run``, the present key signs for every earlier line of the journal: only the operator knows
+        which of them were written before the key was lost. ``head`` is the one that a dry run showed; raises
+        IntegrityError if the journal has changed since.
         """
         with self._changing("sealing again"):
             return reseal(self._container, is_dry_run=is_dry_run, head=head)
@@ -171,11 +171,11 @@ class Keys:
         known = {*self._keyring.lying(), *self._keyring.revocations().by_key, *([own.key_id] if own else [])}
         found = sorted(key_id for key_id in known if key_id.startswith(name))
         if KEY_ID.fullmatch(name):
-            return name  # of a key that was never here too: it must not be trusted when it comes
+            return name  # may be a key that was never here: it must not be trusted if it appears later
         if len(name) < PREFIX_CHARACTERS or len(found) != 1:
             raise ConfigError(
-                f"{name!r} is no key: expected 16 hex characters, or {PREFIX_CHARACTERS} or more that begin one known "
-                f"key; known are {', '.join(sorted(known)) or 'none'}"
+                f"{name!r} is not a key: expected 16 hex characters, or the first {PREFIX_CHARACTERS} or more of one "
+                f"known key; known keys: {', '.join(sorted(known)) or 'none'}"
             )
         return found[0]
 

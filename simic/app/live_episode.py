@@ -1,4 +1,4 @@
-"""One episode shown while it runs, and pictures of a collection."""
+"""One episode shown while it runs, and timelines of a collection."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def check_plot(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--plot {str(path)!r}: its folder cannot be created: {error}") from error
+        raise ConfigError(f"--plot {str(path)!r}: cannot create its folder: {error}") from error
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise ConfigError(f"--plot {str(path)!r}: it is not writable")
 

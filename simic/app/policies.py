@@ -130,7 +130,7 @@ class Policies:
             path = path or self._home.policies / found.digest
             self.check(path, found.digest)
             return path
-        if "/" in name:  # a bare word is never a directory, or one in the wrong place would hide a controller
+        if "/" in name:  # a bare word is never a directory, so that a folder of that name cannot hide a controller
             self.check(Path(name))
             return Path(name).absolute()
         return None
@@ -154,7 +154,7 @@ class Policies:
             near = get_close_matches(name, nameable, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(
-                f"{name!r} is not a controller.{hint} Known: {', '.join(nameable)}, a version such as tamiyo/2, the "
-                f"first 8 or more characters of a policy's digest, or the directory of a sealed policy"
+                f"{name!r} is not a controller.{hint} Known controllers: {', '.join(nameable)}, a version such as "
+                f"tamiyo/2, the first 8 or more characters of a policy's digest, or the directory of a sealed policy"
             )
         return ControllerSpec(name=name, plans_path=str(self._home.plans) if name in PLAN_CONTROLLERS else None)

@@ -1,8 +1,8 @@
-"""Paths of results in Prefect's records: found, and rewritten when the home was moved or copied.
+"""Paths of results in Prefect's records: found, and rewritten after the home was moved or copied.
 
-Prefect stores the absolute path of each result twice: with the state of the task in its database, and in the result's
-own file. A result is found by its name in the present home, but retries and other Prefect clients follow the stored
-path, and the next state of the same task repeats it.
+Prefect stores the absolute path of each result twice: with the task's state in its database, and in the result's own
+file. Simic finds a result by name in the present home, but retries and other Prefect clients follow the stored path,
+and the next state of the task copies it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StoredResult(NamedTuple):
     """A record of a result outside the home: a row of the database, or a file."""
 
     table: str | None
-    """None for a file."""
+    """Table of the database; None for a file."""
     row: str
     """Id of the state, or the file's name."""
     path: str
@@ -39,8 +39,7 @@ def results_elsewhere(home: Home) -> list[StoredResult]:
 
 
 def rewrite_results(home: Home) -> int:
-    """Make all records name the present location, rows in one transaction and each file by a rename; return their
-    number."""
+    """Set all records to the present location: rows in one transaction, each file by a rename; return how many."""
     rows, files = list(_rows_elsewhere(home)), list(_files_elsewhere(home))
     if rows:
         with writing(home.prefect_database) as connection:

@@ -40,8 +40,8 @@ SEALED: Mapping[type[Receipt], str] = {
     ValidationReport: "simic validate",
     GateDecision: "simic promote",
 }
-"""Receipts that decide whether a policy is promoted, each with the command that makes it again. Other receipts need no
-seal, because the artifacts they name are checked by their own digests."""
+"""Kinds of receipts that decide whether a policy is promoted, each with the command that recreates it. Other receipts
+need no seal, because the artifacts they name have digests of their own."""
 
 SEALED_STAGES = tuple(str(kind.model_fields["stage"].default) for kind in SEALED)
 """Names of the folders of sealed receipts."""
@@ -105,7 +105,7 @@ class ReceiptStore:
                 record = _load(path, kind)
                 found = _receipt(kind, record, path)
             except ContractError:
-                continue  # it cannot be the wanted one, and the doctor reports it
+                continue  # it cannot be the wanted receipt, and the doctor reports it
             if is_wanted(found):
                 return self._verified(kind, record, path)
         raise ConfigError(f"no {_stage(kind)} receipt under {self._directory} fits: {hint}")

@@ -1,7 +1,7 @@
-"""Signing again after a revocation what the revoked key signed.
+"""Sign again what a revoked key signed.
 
-A seal covers a list of digests, and the journal of promotions names the digest of every champion. The content of a
-champion can therefore be verified without its seal, provided that somebody vouches for the journal.
+A seal covers a list of digests, and the journal of promotions names the digest of every champion. So the content of a
+champion can be verified without its seal, provided that somebody vouches for the journal.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Revoked(NamedTuple):
     """Lines and policies that only revoked keys signed."""
 
     lines: list[Signed]
-    """Of the journal of promotions."""
+    """Lines of the journal of promotions."""
     directories: list[Path]
     """Sealed policies whose content the journal names."""
     left: list[str]
-    """Sealed policies that nothing vouches for, and why."""
+    """Sealed policies whose content the journal does not name, with the reason."""
     head: str | None
     """SHA-256 of the last line of the journal."""
 

@@ -47,11 +47,11 @@ __all__ = [
 ]
 
 NOTHING = "nothing"
-"""Name of a start from random weights."""
+"""Name for a start from random weights."""
 KEY_STARTS = 2**30
-"""A collection draws its hosts from a start below this, half of all keys, so every start has room above it."""
+"""Upper bound of a collection's first key: half of all keys, so that enough keys follow."""
 KEY_STRIDE = 2**20 + 7
-"""Distance between the starts of consecutive collections of a kind; more keys than one collection draws from."""
+"""Distance between the first keys of consecutive collections of a kind; more than one collection draws."""
 
 
 def collect(

@@ -27,11 +27,11 @@ class SelectedControllers(NamedTuple):
     """The controllers of one comparison."""
 
     specs: dict[str, ControllerSpec]
-    """By the name of the row."""
+    """Specs by name of the row."""
     plans_digest: str | None
-    """Of the plan book that some of them follow."""
+    """Digest of the plan book that some of them follow."""
     without_book: list[str]
-    """What lacks because there is none: controllers left out, and the heuristic on its default rules."""
+    """Consequences of a missing plan book: controllers left out, and the heuristic on its default rules."""
 
 
 def select_controllers(container: Container, controllers: Sequence[str] | None) -> SelectedControllers:

@@ -20,14 +20,14 @@ __all__ = [
 
 
 class Defect(str, Enum):
-    """Why a line is incomplete, or why its source gives no further lines."""
+    """Why a line is incomplete, or why its source yields no further lines."""
 
     TOO_LONG = "too_long"
     """Longer than the reader's limit; ``data`` holds its beginning."""
     TORN = "torn"
-    """The source ended or turned unreadable here; ``data`` holds what could still be read of the line."""
+    """The source ended or became unreadable here; ``data`` holds the readable part of the line."""
     UNREADABLE = "unreadable"
-    """The source cannot be claimed, or cannot be read any further; ``note`` says why."""
+    """The source cannot be claimed or read further; ``note`` says why."""
     GIVEN_UP = "given_up"
     """The source exceeds a limit of the reader; ``note`` says which. The rest was not read."""
 
@@ -36,13 +36,13 @@ class Line(NamedTuple):
     """One line of a delivery."""
 
     number: int
-    """From 1, blank lines counted; of a stream, the number of the entry (see ``location_of``). 0 stands for
-    the source as a whole."""
+    """From 1, counting blank lines; for a stream, the number of the entry (see ``location_of``). 0 stands for the
+    source as a whole."""
     data: bytes
     """Without its line end; never longer than the reader's limit."""
     defect: Defect | None
     note: str = ""
-    """Cause of a defect, where the reader knows more than its kind: one sentence for the operator."""
+    """Cause of a defect in one sentence for the operator, if the reader knows more than the kind."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class Delivery:
     source: str
     """Names the delivery; the same on every redelivery."""
     open: Callable[[int], Iterator[Line]]
-    """``open(max_line_bytes)`` reads the lines from the beginning in constant memory, blank ones left out."""
+    """``open(max_line_bytes)`` reads the lines from the beginning in constant memory, without blank ones."""
     isolate: bool = False
-    """An earlier attempt was never acknowledged. Commit earlier deliveries first, then this one by itself: a line that
-    crashes its consumer then affects no other delivery."""
+    """An earlier attempt was never acknowledged. Commit earlier deliveries first, then this one alone: if a line
+    crashes its consumer, no other delivery is affected."""
     abandon: Callable[[], None] | None = None
-    """Tell the transport that the rest will not be read; on acknowledgement it then keeps the delivery in a separate
-    place. None if the transport cannot keep it: the consumer must then read every line, or the rest is lost."""
+    """Tell the transport that the rest will not be read; on acknowledgement it then keeps the delivery separately. If
+    None, the transport cannot keep it: the consumer must read every line, or the rest is lost."""
 
 
 class BusCounters(NamedTuple):
@@ -84,8 +84,8 @@ class TopicStatus(NamedTuple):
     transport: str
     """``spool <directory>`` or ``redis <host>:<port>/<database>``."""
     length: int | None
-    """Entries of the stream, acknowledged ones among them; files of the spool that wait. None, as the next three, while
-    Redis is away."""
+    """Entries of the stream, including acknowledged ones, or waiting files of the spool. None, like the next three,
+    while Redis does not answer."""
     undelivered: int | None
     pending: int | None
     """Delivered and not acknowledged."""
@@ -110,7 +110,7 @@ class DeadLetter(NamedTuple):
     is_whole: bool
     """All fields were kept, so the entry can be put back."""
     fields: dict[bytes, bytes]
-    """Fields of the entry."""
+    """Fields of the entry, by name."""
 
     @property
     def raw(self) -> bytes:

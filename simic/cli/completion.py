@@ -1,7 +1,7 @@
-"""Names that a shell completes after TAB: controllers, policies, snapshots, sets and profiles.
+"""Shell completion of controllers, policies, snapshots, sets and profiles.
 
-Nothing here opens the registry, loads torch or MLflow, or makes a directory: a shell asks at every TAB, in any folder.
-A broken file completes to nothing, for an error would land in the middle of somebody's command line.
+Completion runs at every TAB in any folder, so nothing here opens the registry, loads torch or MLflow, or creates a
+directory. A damaged file gives no completions, because an error message would appear in the command line.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ __all__ = ["NAMED", "controller_list", "controllers", "policies", "profiles", "s
 
 _NOT_NAMED = frozenset({"schedule", "learned", CHAMPION, CANDIDATE})
 NAMED = tuple(name for name in dict.fromkeys([*CONTROLLER_ORDER, *CONTROLLERS.names()]) if name not in _NOT_NAMED)
-"""Controllers that need no parameter, installed ones last."""
+"""Controllers that need no parameter; installed ones last."""
 _FOLDER = re.compile(r"[0-9a-f]{16,64}")
 SHOWN = 12
-"""Characters of a digest that are offered; every verb takes 8 or more."""
+"""Number of characters of a digest that are offered; every verb accepts 8 or more."""
 MOST_BYTES = 4 * 1024 * 1024
-"""Of a ledger that is read for version numbers; a longer one offers the newest lines."""
+"""Largest number of bytes of a ledger that are read for version numbers, from its end."""
 
 
 def profiles(incomplete: str) -> list[str]:
-    """The shipped recipes."""
+    """Return the shipped profiles."""
     return _fitting(profile_names(), incomplete)
 
 
 def sets(incomplete: str) -> list[str]:
-    """Shipped sets and families, installed ones among them."""
+    """Return shipped sets and families, including installed ones."""
     return _fitting([*SETS, *family_names()], incomplete)
 
 
 def controllers(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Controllers, then the policies of this home."""
+    """Return the controllers, then the policies of this home."""
     return _fitting([*NAMED, CHAMPION, *_policies(_home(ctx))], incomplete)
 
 
 def controller_list(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Likewise, for the last of several names with commas between."""
+    """Return completions for the last of several names separated by commas."""
     before, comma, last = incomplete.rpartition(",")
     taken = set(before.split(","))
     return [f"{before}{comma}{name}" for name in controllers(ctx, last) if name not in taken]
 
 
 def policies(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The champion, then every policy of this home by version and digest."""
+    """Return the champion, then every policy of this home by version and digest."""
     return _fitting([CHAMPION, *_policies(_home(ctx))], incomplete)
 
 
@@ -69,7 +69,7 @@ def starts(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def snapshots(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The beginnings of the digests of this home's snapshots."""
+    """Return the beginnings of the digests of this home's snapshots."""
     home = _home(ctx)
     return [] if home is None else _fitting(_digests(home.snapshots), incomplete)
 
@@ -79,8 +79,8 @@ def _fitting(names: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _home(ctx: typer.Context) -> Home | None:
-    """The home of this command line, named before or after the verb; None where none can be had."""
-    place: Any = ctx  # its parents are contexts of Click
+    """Return the home of this command line, named before or after the verb; None if there is none."""
+    place: Any = ctx  # the parents of a context are contexts of Click
     while place is not None and place.params.get("home") is None:
         place = place.parent
     try:
@@ -94,7 +94,7 @@ def _policies(home: Home | None) -> list[str]:
 
 
 def _versions(home: Home) -> list[str]:
-    """From the ledger of candidates, newest first; lines that are no record are passed over."""
+    """Yield version numbers from the ledger of candidates, newest first; invalid lines are skipped."""
     try:
         with (home.ledger / CANDIDATES_LEDGER).open("rb") as source:
             source.seek(max(0, os.fstat(source.fileno()).st_size - MOST_BYTES))

@@ -36,30 +36,30 @@ __all__ = [
 ]
 
 SHORT = 12
-"""Characters of a digest that people are shown; a verb that takes a digest takes its beginning too."""
+"""Number of characters of a digest that are shown; a verb that takes a digest accepts its beginning."""
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def short(text: str) -> str:
-    """The beginning of a digest, of which ``--json`` has all; anything else as it is."""
+    """Return the beginning of a digest, which ``--json`` shows in full; any other text unchanged."""
     return text[:SHORT] if _DIGEST.fullmatch(text) else text
 
 
 def megabytes(size_bytes: int) -> str:
-    """A size in millions of bytes, the one unit in which people are shown sizes."""
+    """Return a size in megabytes, the only unit in which sizes are shown."""
     return f"{size_bytes / 1e6:,.2f}"
 
 
 def visible(text: str) -> str:
-    """``text`` with escapes for what a terminal would obey or hide; line ends and tabs stay.
+    """Return ``text`` with control characters escaped, except line ends and tabs.
 
-    Data come from strangers: an escape sequence could rename the window, a mark of direction could turn text around.
+    Data come from untrusted sources: an escape sequence could rename the window, a direction mark could reverse text.
     """
     return text if text.isprintable() else "".join(map(_visible, text))
 
 
 def cell(value: object) -> Text:
-    """A value in a table: never markup, and blank where there is none."""
+    """Return a table cell without markup; blank for None."""
     return Text("" if value is None else visible(str(value)))
 
 
@@ -83,26 +83,26 @@ INTERRUPTED = 130
 SHOW_CURSOR = "\x1b[?25h"
 PLAIN_WIDTH = 140
 _RAW_IN_JSON = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
-"""Control characters and line ends that JSON may hold as they are, and a terminal or a reader of lines obeys."""
+"""Control characters and line ends that JSON may contain literally, but terminals and line readers interpret."""
 
 
 def stdout() -> Console:
-    """For results; made on demand so that redirected streams are respected, and wide where nobody's screen is.
+    """Return the console for results: created on demand, because streams may be redirected, and wide if not a terminal.
 
-    Brackets are text, not markup: they occur in paths and in what strangers report.
+    Brackets are text, not markup: they occur in paths and in reported texts.
     """
     return Console(soft_wrap=True, highlight=False, markup=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 def stderr() -> Console:
-    """For progress, remarks and errors."""
+    """Return the console for progress, remarks and errors."""
     return Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
 
 
 def emit(
     result: BaseModel | Mapping[str, Any] | Sequence[Any], as_json: bool, human: Callable[[Console], None]
 ) -> None:
-    """Either the result as JSON and nothing else, or its rendering for people, on stdout."""
+    """Print either the result as JSON and nothing else, or its rendering for people, to stdout."""
     if not as_json:
         human(stdout())
         return
@@ -112,9 +112,9 @@ def emit(
 
 
 def stream_rows(rows: Iterable[Mapping[str, Any]]) -> None:
-    """One JSON array on stdout, a row a line, written as rows come: memory does not grow with their number.
+    """Print one JSON array to stdout, a row per line, as rows arrive, so memory does not grow with their number.
 
-    Rows that end with an error leave the array unfinished, which no reader of JSON takes for whole.
+    If the rows end with an error the array stays unfinished, so that no JSON parser accepts it as complete.
     """
     between = "[\n  "
     for row in rows:
@@ -129,7 +129,7 @@ def _json(value: object, indent: int | None = None) -> str:
 
 
 def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
-    """``section.key=value`` pairs as a flat mapping; values are JSON, or text where they are not."""
+    """Return ``section.key=value`` pairs as a flat mapping; values are JSON, or else text."""
     found: dict[str, Any] = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
@@ -145,7 +145,7 @@ def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """An error nobody foresaw: one clear line, and how to see more."""
+    """Report an unexpected error in one line, and how to see more."""
     if os.environ.get(DEBUG_VARIABLE):
         sys.__excepthook__(kind, error, trace)
         return
@@ -158,14 +158,14 @@ def _report_bug(kind: type[BaseException], error: BaseException, trace: Tracebac
 
 
 def leave_on_interrupt(message: str) -> None:
-    """From now on Ctrl-C ends this process at once, as a kill would, with ``message`` on stderr.
+    """Make Ctrl-C end this process at once, as a kill would, with ``message`` on stderr.
 
-    For work that survives a kill and whose libraries do not take an interrupt well: Prefect would go on for minutes
-    trying to tell a server that the same Ctrl-C has ended.
+    For work that survives a kill and whose libraries handle an interrupt badly: Prefect would try for minutes to reach
+    a server that the same Ctrl-C has ended.
     """
 
     def leave(_signal: int, _frame: object) -> None:
-        shown = SHOW_CURSOR if sys.stderr.isatty() else ""  # spinners and bars hide it
+        shown = SHOW_CURSOR if sys.stderr.isatty() else ""  # spinners and bars hide the cursor
         os.write(sys.stderr.fileno(), f"{shown}\n{message}\n".encode())
         os._exit(INTERRUPTED)
 
@@ -174,7 +174,7 @@ def leave_on_interrupt(message: str) -> None:
 
 @contextmanager
 def errors_become_exit_codes() -> Iterator[None]:
-    """Every error of the tree ends the process with its own code and one message on stderr."""
+    """End the process with the exit code of a raised SimicError and one message on stderr."""
     sys.excepthook = _report_bug
     try:
         with exhausted_limits_as_terminal(), disk_full_as_transient():

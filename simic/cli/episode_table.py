@@ -1,6 +1,6 @@
-"""An episode for people: a table that grows with it on a terminal, plain lines elsewhere.
+"""An episode on the terminal: a table that grows in place, or plain lines in a pipe.
 
-What was not measured is blank, never 0.
+Values that were not measured are blank, never 0.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _BAR_CELLS: Final = 4
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _LEVELS: Final = "▁▂▃▄▅▆▇█"
 _TRAIL: Final = 8
-"""Epochs of the sparkline in a row."""
+"""Number of epochs in the sparkline of a row."""
 _AROUND: Final = 5
-"""Lines of a live view above and below its table, and one to spare."""
+"""Number of lines of a live view above and below its table, and one to spare."""
 _UNBOUNDED: Final = 1000
-"""Characters no table needs."""
+"""Width in characters beyond which a table does not grow."""
 _STAGES: Final = {
     SeedStage.GERMINATED: "germ",
     SeedStage.TRAINING: "train",
@@ -50,7 +50,7 @@ _STAGES: Final = {
     SeedStage.RESETTING: "reset",
 }
 _FELT: Final = ALIVE_STAGES | {SeedStage.FOSSILIZED}
-"""Stages in which alpha means something."""
+"""Stages in which alpha is shown."""
 _KEY: Final = (
     "Slots: stage, blueprint, alpha as a bar, contribution (points of validation accuracy with the seed minus without "
     "it, ± standard error; blank: not measured). val. %: validation accuracy; vs wait: points above the same host "
@@ -59,10 +59,10 @@ _KEY: Final = (
 
 
 class _Layout(NamedTuple):
-    """How much a table shows."""
+    """Amount of detail in a table."""
 
     has_column_per_slot: bool
-    """Else the slots in use stand below each other."""
+    """Whether all slots share a line; otherwise each used slot has its own."""
     has_trail: bool
     has_wait: bool
 
@@ -73,11 +73,11 @@ _LAYOUTS: Final = (
     _Layout(False, True, False),
     _Layout(False, False, False),
 )
-"""From the widest to the narrowest."""
+"""Details from the widest to the narrowest."""
 
 
 def decision_words(action: Action) -> str:
-    """Operation and the factors that belong to it."""
+    """Return the operation and its factors."""
     words = op_words(action.op)
     if action.slot is not None:
         words += f" slot {action.slot}"
@@ -90,19 +90,19 @@ def decision_words(action: Action) -> str:
 
 
 def governor_words(record: EpochRecord) -> str | None:
-    """What the governor saw, if it had to step in, in a word."""
+    """Return the governor's event in one word; blank without one."""
     return None if record.governor is None else f"governor: {record.governor.kind.value.lower().replace('_', '-')}"
 
 
 def sparkline(values: Sequence[float], low: float, high: float) -> str:
-    """A block for each value; the lowest stands for ``low``, the full one for ``high``."""
+    """Return one block per value, from the lowest for ``low`` to the full one for ``high``."""
     span = (high - low) or 1.0
     top = len(_LEVELS) - 1
     return "".join(_LEVELS[round(top * min(1.0, max(0.0, (value - low) / span)))] for value in values)
 
 
 def episode_table(epochs: Sequence[EpochRecord], wait: EpisodeRecord, width: int, last: int = 0) -> Table:
-    """A row per epoch, or the ``last`` ones only; as much of each as ``width`` characters hold."""
+    """Return a row per epoch, or for the ``last`` ones only, with as much detail as fits ``width`` characters."""
     measure = Console(width=_UNBOUNDED, color_system=None)
     tables = (_table(epochs, wait, last, layout) for layout in _LAYOUTS)
     narrowest = _table(epochs, wait, last, _LAYOUTS[-1])
@@ -112,7 +112,7 @@ def episode_table(epochs: Sequence[EpochRecord], wait: EpisodeRecord, width: int
 def live_view(
     epochs: Sequence[EpochRecord], wait: EpisodeRecord, horizon: int, console: Console, title: str
 ) -> RenderableType:
-    """The newest epochs, as many as the screen holds, and both accuracies so far."""
+    """Return the newest epochs that fit the screen, and the history of both accuracies."""
     for shown in range(max(1, min(len(epochs), console.height - _AROUND)), 0, -1):
         table = episode_table(epochs, wait, console.width, shown)
         if len(console.render_lines(table, pad=False)) <= console.height - _AROUND:
@@ -123,7 +123,7 @@ def live_view(
 
 
 def summary(report: WatchReport, width: int) -> RenderableType:
-    """How it ended, beside the same host never grown."""
+    """Return the result of the episode, next to the same host never grown."""
     ours, theirs = report.episode, report.wait
     table = Table("", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for header in (ours.controller, "wait", "difference"):
@@ -136,7 +136,7 @@ def summary(report: WatchReport, width: int) -> RenderableType:
 
 
 def plain_epoch(record: EpochRecord) -> str:
-    """One epoch as a line of ASCII text."""
+    """Return one epoch as a line of ASCII text."""
     loss = "" if record.train_loss is None else f"{record.train_loss:.3f}"
     parts = [
         f"epoch {record.epoch:3d}",
@@ -154,7 +154,7 @@ def plain_epoch(record: EpochRecord) -> str:
 
 
 def plain_summary(report: WatchReport) -> Iterator[str]:
-    """How it ended, a line each."""
+    """Yield the result of the episode in lines of text."""
     yield _ending(report.episode)
     for name, own, other in _results(report.episode, report.wait):
         yield f"{name} | {own:.1f} | wait {other:.1f} | difference {_points(own - other)}"
@@ -178,7 +178,7 @@ def _results(ours: EpisodeRecord, theirs: EpisodeRecord) -> list[tuple[str, floa
 
 
 def _curves(ours: Sequence[float], theirs: Sequence[float], width: int) -> Table:
-    """Both validation accuracies as sparklines of one scale, the newest at the right; the last value in figures."""
+    """Return both validation accuracies as sparklines of one scale, newest at the right, with the last value."""
     low, high = min([*ours, *theirs]), max([*ours, *theirs])
     lines = Table.grid(padding=(0, 2))
     for name, values in (("validation accuracy", ours), ("of the host never grown", theirs)):
@@ -232,14 +232,14 @@ def _decision(record: EpochRecord) -> Text:
 
 
 def _over(record: EpochRecord, wait: EpisodeRecord) -> str:
-    """Points above the host never grown at the same age; blank where that one had ended."""
+    """Return points above the host never grown at the same age; blank if that one had ended."""
     if record.epoch >= len(wait.epochs):
         return ""
     return _points(100 * (record.validation_accuracy - wait.epochs[record.epoch].validation_accuracy))
 
 
 def _points(value: float) -> str:
-    """Signed, and never a negative zero."""
+    """Format a signed number, without a negative zero."""
     return f"{round(value, 1) + 0.0:+.1f}"
 
 
@@ -251,7 +251,7 @@ def _columns(record: EpochRecord, blueprint_width: int) -> list[Text]:
 
 
 def _stacked(record: EpochRecord, blueprint_width: int) -> Text:
-    """A line for each slot that is not empty."""
+    """Return a line for each slot that is not empty."""
     lines = [
         Text.assemble(f"{number} ", _seed(slot, slot.blueprint, blueprint_width))
         for number, slot in enumerate(record.slots)
@@ -269,7 +269,7 @@ def _seed(slot: SlotRecord, blueprint: str, blueprint_width: int) -> Text:
 
 
 def _contribution(slot: SlotRecord, between: str) -> str:
-    """In points, with its standard error; empty where it was not measured."""
+    """Return the contribution in points with its standard error; empty if it was not measured."""
     if slot.contribution is None:
         return ""
     error = "" if slot.contribution_error is None else f"{between}{100 * slot.contribution_error:.1f}"
@@ -277,7 +277,7 @@ def _contribution(slot: SlotRecord, between: str) -> str:
 
 
 def _bar(share: float) -> str:
-    """``share`` of ``_BAR_CELLS`` cells, to an eighth of a cell; never empty above 0."""
+    """Return a bar for ``share`` of ``_BAR_CELLS`` cells, to an eighth of a cell; never empty above 0."""
     eighths = round(8 * _BAR_CELLS * share)
     whole, rest = divmod(max(eighths, 1) if share > 0 else 0, 8)
     return ("█" * whole + (_EIGHTHS[rest] if rest else "")).ljust(_BAR_CELLS)

@@ -1,4 +1,4 @@
-"""``--home``: before the verb, after it, or after a group of verbs; always the same option."""
+"""``--home``: the same option before the verb, after it, or after a group of verbs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _CHOSEN = "simic.home"
 
 
 def _choose(context: typer.Context, home: str | None) -> str | None:
-    """Set the home of this process and of those it starts.
+    """Set the home of this process and its children.
 
-    Raises BadParameter (exit 2) for an empty name, which an unset variable of a script leaves, and for a second home.
+    Raises BadParameter (exit 2) for an empty name, as an unset variable in a script gives, and for a second home.
     """
     if home is None:
         return None
@@ -48,7 +48,7 @@ HomeOption: TypeAlias = Annotated[
 
 
 def give_home_option(app: typer.Typer) -> None:
-    """Every verb and group registered on ``app``, directly or in a group, takes the option as well."""
+    """Add the option to every verb and group registered on ``app``, directly or in a group."""
     for command in app.registered_commands:
         if command.callback is not None:
             command.callback = _with_home(command.callback)
@@ -63,13 +63,13 @@ def _only_home(home: HomeOption = None) -> None:
 
 
 def _with_home(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """The verb with one more option, whose callback does all there is to do."""
+    """Return the verb with one more option, whose callback does the work."""
 
     @wraps(verb)
     def run(*, home: str | None = None, **options: Any) -> Any:  # noqa: ARG001
         return verb(**options)
 
-    # Names in annotations are those of the verb's own module, so they are looked up before they leave it.
+    # Names in annotations belong to the verb's own module, so they are resolved here.
     hints, known = get_type_hints(verb, include_extras=True), inspect.signature(verb)
     own = [parameter.replace(annotation=hints[name]) for name, parameter in known.parameters.items()]
     option = inspect.Parameter("home", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=HomeOption)

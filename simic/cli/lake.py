@@ -101,7 +101,7 @@ def vacuum(
 
 
 def _given(**settings: float | None) -> dict[str, object]:
-    """Flags that were given, as settings of the lake, so that they are held to the same bounds."""
+    """Return the given flags as settings of the lake, so that the same bounds apply."""
     return {f"lake.{name}": value for name, value in settings.items() if value is not None}
 
 

@@ -45,7 +45,7 @@ def _root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    # Home and debugging travel by environment, so that worker processes see them too.
+    # Home and debug flag are passed by environment, so that worker processes see them too.
     if debug:
         os.environ[DEBUG_VARIABLE] = "1"
 
@@ -57,7 +57,7 @@ give_home_option(app)
 
 def main() -> None:
     """Entry point of the console script."""
-    # The command underneath is called, since calling the app would put Typer's own hook before ours.
+    # The Click command is called directly, because calling the app would install Typer's exception hook.
     command = typer.main.get_command(app)
     with errors_become_exit_codes(), own_streams():
         check_words(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the application that they open."""
+"""Options shared by several verbs, and the container that they open."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ __all__ = [
 _CONTROLLERS = {name: text for name, text in CONTROLLERS.summaries().items() if name in completion.NAMED}
 CONTROLLER_NAMES = ", ".join(sorted(_CONTROLLERS, key=completion.NAMED.index))
 CONTROLLER_HELP = "; ".join(f"{name}: {_CONTROLLERS[name]}" for name in CONTROLLER_NAMES.split(", "))
-"""One line per controller that a person may name; built from the modules themselves."""
+"""Help text for controllers, one line each, built from the modules."""
 POLICY_NAMES = "champion, tamiyo/2, 2, the first 8 or more characters of a digest, or a path"
-"""Names by which every verb knows a policy."""
+"""Names of a policy that every verb accepts."""
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print only JSON to stdout.")]
 ProfileName: TypeAlias = Annotated[
@@ -61,7 +61,7 @@ Overrides: TypeAlias = Annotated[
 
 
 def show_progress() -> Progress:
-    """Bars on stderr."""
+    """Return progress bars on stderr."""
     return RichProgress()
 
 
@@ -74,7 +74,7 @@ def open_container(
     *,
     use: HomeUse = HomeUse.CHANGE,
 ) -> Container:
-    """The composition root of one verb, in the home that applies here; only ``use`` MAKE makes one."""
+    """Return the container of one verb for its home; only ``use`` MAKE creates a home."""
     from simic.app.container import Container
     from simic.app.host_set_names import check_set
 
@@ -87,7 +87,7 @@ MOST_KEYS = 1_000_000
 
 
 def parse_host_keys(text: str) -> list[int]:
-    """``A:B`` (from A up to, not including, B), ``A,B,C``, or both mixed; no key twice."""
+    """Parse ``A:B`` (from A up to, not including, B), ``A,B,C``, or a mix; no key twice."""
     keys: list[int] = []
     for part in text.split(","):
         first, colon, last = (piece.strip() for piece in part.partition(":"))

@@ -35,7 +35,7 @@ NIGHTLY_CODES = (
     "failure was transient, 130 interrupted (the run itself goes on)."
 )
 QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"}
-"""In process, progress bars and our own messages tell the story; the run's log still has everything."""
+"""In process, progress bars and messages of the CLI suffice; the run's log has everything."""
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,7 +1,7 @@
-"""The three standard streams: there from the beginning, and told when nobody reads them any more.
+"""The three standard streams: present from the beginning, and able to detect that their reader has left.
 
-What a reader that leaves means depends on the stream. Results are why a verb runs, so it ends as other programs of a
-pipe do, with exit code 141; remarks are not, so it goes on without them.
+The effect of a lost reader depends on the stream. Without a reader of its results, a verb ends with exit code 141, like
+other programs in a pipe; without a reader of its remarks, it continues.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from simic.contracts.errors import ConfigError
 __all__ = ["READER_LEFT", "check_words", "own_streams"]
 
 READER_LEFT = 141
-"""128 and SIGPIPE, as a shell shows a program of a pipe that the signal ended."""
+"""Exit code 128 + SIGPIPE, which a shell shows for a program in a pipe that the signal ended."""
 
 
 class _Stream(io.TextIOWrapper):
-    """Standard output or error that calls ``on_left`` once its reader has left; text that it cannot say is escaped."""
+    """Standard output or error that calls ``on_left`` when its reader has left; unencodable text is escaped."""
 
     def __init__(self, stream: io.TextIOWrapper, on_left: Callable[[], None]) -> None:
         super().__init__(stream.buffer, stream.encoding, "backslashreplace", line_buffering=stream.line_buffering)
         self._on_left = on_left
 
     def write(self, text: str, /) -> int:
-        """As any stream does."""
+        """Write like any stream."""
         try:
             return super().write(text)
         except BrokenPipeError:
@@ -37,14 +37,14 @@ class _Stream(io.TextIOWrapper):
             return len(text)
 
     def flush(self) -> None:
-        """As any stream does."""
+        """Flush like any stream."""
         try:
             super().flush()
         except BrokenPipeError:
             self._leave()
 
     def _leave(self) -> None:
-        """What is still buffered has to go somewhere, or the interpreter complains of it at its end."""
+        """Redirect buffered output, because the interpreter would otherwise report an error when it exits."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)
@@ -53,18 +53,18 @@ class _Stream(io.TextIOWrapper):
 
 @contextmanager
 def own_streams() -> Iterator[None]:
-    """Standard streams that can be written to; raises ConfigError if standard output is closed, and nothing was done.
+    """Prepare the standard streams; raise ConfigError, before anything is done, if standard output is closed.
 
-    A closed one would be the number of the next file that is opened, and that file would get what is printed.
+    The next opened file would get the number of a closed stream, and would receive the printed text.
     """
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: SIM115, PTH123 - open as long as the process
     if sys.stderr is None:
-        # Under both names, as if it had been there: what nobody holds is closed, and the buffer that it shares too.
+        # Both names are replaced; a stream that nobody references is closed, together with the buffer that it shares.
         sys.__stderr__ = sys.stderr = open(os.devnull, "w")  # type: ignore[misc] # noqa: SIM115, PTH123
     if sys.stdout is None:
         raise ConfigError("standard output is closed, so nothing was done; redirect it to /dev/null")
-    # A second command of one process keeps the streams of the first: a wrapper that is dropped closes its buffer.
+    # A second command in one process keeps the streams of the first: a wrapper that is dropped closes its buffer.
     if isinstance(sys.stdout, io.TextIOWrapper) and not isinstance(sys.stdout, _Stream):
         sys.stdout = _Stream(sys.stdout, _end)
     if isinstance(sys.stderr, io.TextIOWrapper) and not isinstance(sys.stderr, _Stream):
@@ -76,7 +76,7 @@ def own_streams() -> Iterator[None]:
 
 
 def check_words(words: Sequence[str]) -> None:
-    """ConfigError for bytes of the command line that are no text: files, receipts and DuckDB take UTF-8 only."""
+    """Raise ConfigError for an argument that is not valid text: files, receipts and DuckDB accept UTF-8 only."""
     for number, word in enumerate(words, 1):
         try:
             word.encode()

@@ -44,9 +44,9 @@ __all__ = [
 COMMON = frozenset({"schema_version", "code_version", "config_digest", "seed", "started_at", "finished_at", "stage"})
 MOST_ITEMS = 8
 _UNBOUNDED = 1000
-"""Characters no table needs."""
+"""Width in characters beyond which a table does not grow."""
 _NARROW = {"test accuracy": "test\nacc.", "parameters": "para-\nmeters"}
-"""Headers that fit a column of numbers in two lines."""
+"""Headers of numeric columns, broken into two lines."""
 _STATUS = {
     PolicyStatus.CHAMPION: "champion",
     PolicyStatus.FORMER: "former champion",
@@ -58,7 +58,7 @@ VERDICT_STYLES = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.MISSI
 
 
 def trial_table(report: TrialReport, title: str | None = None) -> RenderableType:
-    """Every controller on the same hosts, paired by host; families leave for the table by family if space is short."""
+    """Return a table of every controller on the same hosts; families move to a table of their own if space is short."""
     title = title or f"{len(report.host_keys)} hosts of set {report.set}, paired by host"
     text = proof.render_table(report)
     caption = missing_book_message(report.set, report.without_book)
@@ -87,7 +87,7 @@ def family_table(report: TrialReport) -> RenderableType:
 
 
 def _numbers_table(text: proof.Table, title: str, names: int, *, is_narrow: bool = False) -> Table:
-    """``names`` columns of names, then numbers, which are never cut: short of space names go on in a second line."""
+    """Return a table of ``names`` text columns, which may wrap, and numeric columns, which are never cut."""
     padding = (0, 0, 0, 0) if is_narrow else (0, 1, 0, 0)
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=padding, pad_edge=False)
     for header in text.header[:names]:
@@ -102,7 +102,7 @@ def _numbers_table(text: proof.Table, title: str, names: int, *, is_narrow: bool
 
 
 class _Fitting:
-    """The first of several tables that fits the screen; if none does, the last at the least width it can have."""
+    """Return the first of several tables that fits the screen, or else the last one at its least width."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self._tables = tables
@@ -118,14 +118,14 @@ class _Fitting:
 
 
 def proof_table(report: ValidationReport) -> RenderableType:
-    """The candidate and its rivals on held-out hosts."""
+    """Return a table of the candidate and its baselines on held-out hosts."""
     return trial_table(
         report.trials, f"Validation: {len(report.trials.host_keys)} held-out hosts, return in points, paired by host"
     )
 
 
 def decision_table(decision: GateDecision) -> Table:
-    """Every criterion with value, bound and verdict."""
+    """Return a table of every criterion with value, bound and verdict."""
     outcome = "accepted" if decision.accepted else "rejected"
     outcome += ", judged without a plan book" if lacks_book(decision) else ""
     table = Table(
@@ -149,7 +149,7 @@ def decision_table(decision: GateDecision) -> Table:
 
 
 def receipt_lines(receipt: Receipt) -> Table:
-    """Names and values of a receipt, without what all receipts have in common."""
+    """Return names and values of a receipt, without the fields that all receipts share."""
     table = Table(show_header=False, box=None, pad_edge=False, highlight=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -162,7 +162,7 @@ def receipt_lines(receipt: Receipt) -> Table:
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The answer to a query."""
+    """Return a table of query results."""
     table = Table(*(Column(cell(name)) for name in (rows[0] if rows else ())), box=SIMPLE_HEAD)
     for row in rows:
         table.add_row(*map(cell, row.values()))
@@ -184,7 +184,7 @@ def _joined(items: Iterable[str]) -> str:
 
 
 def list_table(found: SnapshotList) -> RenderableType:
-    """One line per snapshot; the unreadable ones below."""
+    """Return a table with one line per snapshot, and the unreadable ones below."""
     if not found.snapshots and not found.unreadable:
         return Text("no snapshots; `simic curate` makes one")
     table = _table(
@@ -209,7 +209,7 @@ def list_table(found: SnapshotList) -> RenderableType:
 
 
 def _users(summary: SnapshotSummary) -> str:
-    """Policies trained on the snapshot by name; policies that started from these by number."""
+    """Return the policies trained on the snapshot by name, and the number of policies that started from these."""
     direct = [f"{short(use.policy)} ({_STATUS[use.standing]})" for use in summary.used_by if use.is_direct]
     later = Counter(_STATUS[use.standing] for use in summary.used_by if not use.is_direct)
     counts = ", ".join(f"{count} {status}" for status, count in sorted(later.items()))
@@ -226,7 +226,7 @@ def difference_view(found: SnapshotDifference) -> RenderableType:
     totals.add_row("rows", *_counts(found.rows))
     parts.append(totals)
     parts += _changes("Manifest", found.manifest)
-    parts += _changes("Settings that decide over rows", found.settings)
+    parts += _changes("Settings that affect rows", found.settings)
     parts.append(Text(f"Rules: {'the same SQL' if found.has_same_rules else 'other SQL'}"))
     for side, columns in (("A", found.columns_only_a), ("B", found.columns_only_b)):
         if columns:

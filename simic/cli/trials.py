@@ -28,7 +28,7 @@ from simic.runtime.settings import HomeUse
 __all__ = ["add_to"]
 
 TRIAL_CONTROLLERS = "wait,random,heuristic,blind,oracle,champion"
-"""Controllers of the trials without ``--controllers``."""
+"""Controllers of trials if ``--controllers`` is not given."""
 
 
 def add_to(app: typer.Typer) -> None:

@@ -105,7 +105,7 @@ def watch(
 
 
 def _tell(watched: LiveEpisode, console: Console) -> None:
-    """Lines, as they come."""
+    """Print lines as they arrive."""
     _say(console, _title(watched))
     for record in watched.epochs():
         _say(console, plain_epoch(record))
@@ -118,7 +118,7 @@ def _say(console: Console, line: str) -> None:
 
 
 def _show(watched: LiveEpisode, console: Console, delay: float) -> None:
-    """A table that grows in place; what was seen stays on the screen, however it ends."""
+    """Show a table that grows in place and stays on the screen when the episode ends or is interrupted."""
     epochs: list[EpochRecord] = []
     title = _title(watched)
     try:

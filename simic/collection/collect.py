@@ -49,11 +49,11 @@ class ChunkSummary(NamedTuple):
     """Decisions per operation."""
     governor_events: int
     returns: list[float]
-    """Undiscounted, per host."""
+    """Undiscounted return per host."""
     test_accuracies: list[float]
-    """Per host."""
+    """Test accuracy per host."""
     report_digests: list[str]
-    """Per host: SHA-256 over the lines of its reports in step order, but for the moment of issue."""
+    """Per host: SHA-256 over the lines of its reports in step order, without ``issued_at``."""
 
 
 class ChunkTotals:
@@ -149,7 +149,7 @@ def collect(
     started = clock()
     keys = digest_of([[host.set, host.key] for host in hosts])
     made_of = {"hosts": keys, "seed": seed, "world": world_identity(world)}
-    # The path names the policy already; names of deliveries stay what they were before specs had a digest.
+    # The path already names the policy; without the digest, names of deliveries equal those of earlier versions.
     name = digest_of({"spec": spec.model_dump(mode="json", exclude={"policy_digest"}), **made_of})[:16]
     chunks = [tuple(hosts[start : start + world.chunk]) for start in range(0, len(hosts), world.chunk)]
     jobs = [

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 _IMPOSSIBLE = -1e30
-"""Stands for log 0: finite, so that 0 * log 0 and its gradient are 0."""
+"""Replaces log 0: finite, so that 0 * log 0 and its gradient are 0."""
 
 _RELEVANT = torch.tensor([[head in RELEVANT_HEADS[op] for head in HEADS] for op in OPS])
 

@@ -167,7 +167,7 @@ class HeteroSageLayer(nn.Module):
         super().__init__()
         self.own = HeteroDictLinear(dict.fromkeys(targets, hidden), hidden)
         with warnings.catch_warnings():
-            # The last layer leaves out the layer nodes on purpose: nobody reads their new state.
+            # The last layer omits the layer nodes, because their new state is not used.
             warnings.filterwarnings("ignore", message="There exist node types")
             self.messages = HeteroConv(
                 {

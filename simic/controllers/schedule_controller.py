@@ -31,7 +31,9 @@ class PlannedStep(NamedTuple):
     def index_in(self, vocabulary: Mapping[str, int]) -> int:
         """Return the blueprint's index in a vocabulary; raise ConfigError if it is unknown."""
         if self.blueprint not in vocabulary:
-            raise ConfigError(f"plan wants blueprint {self.blueprint!r}; known are {sorted(vocabulary)}")
+            raise ConfigError(
+                f"plan names unknown blueprint {self.blueprint!r}; known blueprints: {', '.join(sorted(vocabulary))}"
+            )
         return vocabulary[self.blueprint]
 
     def row(self, op: Op, slot: int, blueprint: int) -> list[int]:
@@ -88,6 +90,6 @@ def compile_seed(seed: PlannedSeed) -> PlannedStep:
     options: tuple[Sequence[Any], ...] = (ALPHA_TARGETS, ALPHA_SPEEDS, ALPHA_CURVES, TEMPOS)
     for value, known in zip(chosen, options, strict=True):
         if value not in known:
-            raise ConfigError(f"plan wants {value}, which is none of {list(known)}")
+            raise ConfigError(f"plan has value {value}; expected one of {list(known)}")
     indices = [known.index(value) for value, known in zip(chosen, options, strict=True)]
     return PlannedStep(seed.epoch, seed.slot, seed.blueprint, *indices)

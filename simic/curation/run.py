@@ -42,14 +42,14 @@ __all__ = ["CONSTANTS", "curate", "why_empty"]
 _LOG = logging.getLogger(__name__)
 
 CONSTANTS: dict[str, object] = {
-    "points_tolerance": 1e-9,  # what rounding may leave of an identity between points
-    "chain_tolerance": 1e-6,  # likewise between accuracies, which travel as float32
-    "parameters_most": float(2**53),  # as many as a report may name
+    "points_tolerance": 1e-9,  # tolerance of rounding in identities between points
+    "chain_tolerance": 1e-6,  # the same for accuracies, which travel as float32
+    "parameters_most": float(2**53),  # the largest number of them that a report may name
     "hacking_ratio": 5.0,
     "ransom_contribution": 0.1,
     "ransom_loss": 0.2,
-    "least_health": 0.7,  # G2's bound
-    "least_log_prob": -10.0,  # likelier than 1 in 20,000; importance weights of rarer decisions say nothing
+    "least_health": 0.7,  # bound of gate G2
+    "least_log_prob": -10.0,  # probability 1 in 20,000; importance weights of rarer decisions carry no information
     "statistics_episodes": 5_000,
 }
 """Constants of the SQL that are not settings; accuracies are shares, logarithms natural."""

@@ -127,7 +127,7 @@ class Statement(NamedTuple):
 
     file: str
     name: str
-    """Of the table or view, or of the Parquet file without its suffix."""
+    """Name of the table or view, or of the Parquet file without its suffix."""
     kind: Literal["table", "view", "output"]
     sql: str
 

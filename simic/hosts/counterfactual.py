@@ -21,7 +21,7 @@ from simic.hosts.lifecycle import Slots
 __all__ = ["PLAYERS_MAX", "SMOOTHING", "Attribution", "attribute", "coalitions", "fold_contributions"]
 
 SMOOTHING: Final = 0.5
-"""Weight of the newest measurement; a single one has a standard error near one point."""
+"""Weight of the newest measurement; a single measurement has a standard error near one point."""
 PLAYERS_MAX: Final = 4
 """Largest number of active seeds for exact attribution: 2^4 = 16 validation passes."""
 

@@ -26,7 +26,7 @@ __all__ = ["allowed_blueprints", "is_sane", "make_host_batch", "seed_sizes"]
 
 
 class _Unavailable(Blueprint):
-    """Placeholder for a blueprint that a set does not allow: it suits no site, and nothing is loaded for it."""
+    """Placeholder for a blueprint that a set does not allow: it suits no site, and no plug-in is loaded for it."""
 
     def suits(self, _site: Site, /) -> bool:
         return False
@@ -64,10 +64,10 @@ class _WithOperator(Blueprint):
 
 
 def make_host_batch(hosts: Sequence[HostIdentity], chosen: HostSet, world: WorldConfig) -> HostBatch:
-    """The hosts of a set, ready to train.
+    """Return the hosts of a set, ready to train.
 
-    Families of another kind than the set's, pictures for hosts that look at none, a device that is not there, and a
-    form that hosts cannot take are a ConfigError.
+    Raises ConfigError for families of another kind than the set's, images for hosts that do not read any, a missing
+    device, and a form that the hosts do not support.
     """
     names = blueprint_names()
     blueprints = [load_blueprint(name) if name in chosen.blueprints else _UNAVAILABLE for name in names]
@@ -83,7 +83,7 @@ def make_host_batch(hosts: Sequence[HostIdentity], chosen: HostSet, world: World
     strangers = sorted(name for name, is_module in modular.items() if is_module != wants_modules)
     if strangers:
         other = "stacked hosts" if wants_modules else "modules of their own"
-        raise ConfigError(f"a set of kind {chosen.kind!r} cannot hold families {strangers}, which bring {other}")
+        raise ConfigError(f"a set of kind {chosen.kind!r} cannot hold families {strangers}, which have {other}")
     if world.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             f"world.device = cuda: this machine has no CUDA device that PyTorch {torch.__version__} can use; "

@@ -19,7 +19,7 @@ __all__ = ["MODULES", "SETS", "STANDARD", "HostSet", "draw_keys", "host_set", "i
 STANDARD = ("norm", "gate", "bottleneck", "dense", "heavy", "dropout")
 """Blueprints that the shipped sets allow."""
 MODULES = "modules"
-"""``HostSet.kind`` of families that bring modules of their own."""
+"""``HostSet.kind`` of families that have modules of their own."""
 
 
 class HostSet(NamedTuple):
@@ -64,7 +64,8 @@ def host_set(name: str) -> HostSet:
     if name in family_names():
         return _set_of_one(name)
     raise ConfigError(
-        f"unknown host set {name!r}; known are {', '.join(sorted(SETS))}, and the families {', '.join(family_names())}"
+        f"unknown host set {name!r}; known sets: {', '.join(sorted(SETS))}, and the "
+        f"families {', '.join(family_names())}"
     )
 
 
@@ -76,7 +77,7 @@ def _set_of_one(name: str) -> HostSet:
     unknown = sorted(set(blueprints) - set(blueprint_names()))
     if unknown:
         raise ConfigError(
-            f"family {name!r} wants unknown blueprints {unknown}; known are {', '.join(blueprint_names())}"
+            f"family {name!r} names unknown blueprints {unknown}; known blueprints: {', '.join(blueprint_names())}"
         )
     kind = MODULES if is_module else str(getattr(family, "kind", "mlp"))
     return HostSet((name,), seeds_max, kind, blueprints, has_pictures=kind == "cnn")

@@ -36,7 +36,7 @@ _ON_ONE_LINE = re.compile(r"[\w\[\]{},-]*")
 """Patterns without escapes, dots and negated sets, which cannot match a line end."""
 
 _Check = Callable[[Any], None]
-"""Raises ValueError about a struct that was just decoded."""
+"""Raises ValueError for an invalid struct that was just decoded."""
 
 
 @cache
@@ -159,7 +159,7 @@ def _limits(items: Iterable[Any], place: str) -> dict[str, Any]:
             case AfterValidator():
                 pass
             case _ if item is WHOLE or item is DATE_TEXT:
-                pass  # msgspec accepts nothing else here, or the line is not in canonical form
+                pass  # msgspec accepts nothing else here, unless the line is not in canonical form
             case _:
                 limits |= _general(item, place)
     return limits

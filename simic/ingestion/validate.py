@@ -148,7 +148,7 @@ class Validator:
         if (fault := _repeated_key(line.data)) is not None:
             return Refused(*fault, report.report_id)
         if unknown := sorted(_blueprints(report) - self._known):
-            message = f"unknown blueprints {unknown}; known are {sorted(self._known)}"
+            message = f"unknown blueprints {unknown}; known blueprints: {', '.join(sorted(self._known))}"
             return Refused(Reason.UNKNOWN_BLUEPRINT, message[:_MESSAGE_LIMIT], report.report_id)
         if (contradiction := find_contradiction(report)) is not None:
             return Refused(Reason.CONTRADICTION, contradiction[:_MESSAGE_LIMIT], report.report_id)

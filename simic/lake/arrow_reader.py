@@ -22,8 +22,8 @@ __all__ = ["AcceptedReports", "ArrowReader", "categorical_columns", "open_arrow_
 _MEMORY_LIMIT_MB = 1024
 _THREADS = 1
 _SLICE_BYTES = 1024 * 1024
-"""Bytes of reports that are read at once. DuckDB's reader takes about twenty times the bytes of reports with many
-edges, and slices that fit the processor's cache are read 1.5 times as fast."""
+"""Bytes of reports read at once. DuckDB's reader takes about twenty times the bytes of reports with many edges, and
+slices that fit into the processor's cache are read 1.5 times as fast."""
 
 _DATA = pa.schema([("data", pa.string())])
 _UNIQUE = frozenset({"report_id", "command_id", "content_digest"})
@@ -75,7 +75,7 @@ class ArrowReader:
         structure = json.dumps({field.name: _structure(field.type) for field in REPORT_SCHEMA})
         self._slices = _Slices()
         connection.register("landings", self._slices)
-        # Not as a parameter: with one, DuckDB holds all rows in a form of its own before Arrow gets the first.
+        # Not as a parameter: with one, DuckDB holds all rows in its own format before Arrow gets the first.
         self._reader = connection.view("landings").project(f"unnest(from_json_strict(data, '{structure}'))")
 
     def table(self, rows: AcceptedReports, landed_at: datetime) -> pa.Table:

@@ -28,7 +28,7 @@ COMPACT_TMP = "compact"
 _BATCH_ROWS = 2048
 _GROUP_ROWS = 16_384
 _GROUP_BYTES = 64 * 1024 * 1024
-"""A row group ends at either; so much, unpacked, is in memory at once."""
+"""Rows and bytes at which a row group ends; this much, uncompressed, is in memory at once."""
 
 
 class MergeLimits(NamedTuple):
@@ -101,7 +101,7 @@ def merge(
 
 
 def _day(part: Part) -> str:
-    return part.part.removeprefix("day=").partition("/")[0]  # earlier versions named the folder so
+    return part.part.removeprefix("day=").partition("/")[0]  # folder name of earlier versions
 
 
 def _write(lake: Lake, run: Sequence[Part], unfinished: Path) -> int:

@@ -63,7 +63,7 @@ def connect(
 def sandbox(
     database: Path, *, readable: Sequence[Path], tmp: Path, memory_limit_mb: int = 1024, threads: int = 2
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A read-only connection for people's queries: files outside ``readable`` are refused, settings are locked.
+    """Open a read-only connection for queries of users: only files in ``readable``, settings locked.
 
     It spills at most ``TMP_SHARE`` times its memory to ``tmp``. Raises ResourceLimitError as ``connect`` does.
     """
@@ -92,8 +92,8 @@ def create_parquet_view(
 ) -> None:
     """Create the view ``name`` over Parquet files; without files, an empty table of ``schema``.
 
-    ``has_file_names`` adds the column ``filename``; ``with_row_ids`` adds ``place``, which says where a row lies: the
-    file's index in ``paths`` times ``ROW_ID_STRIDE``, plus the row's in the file.
+    ``has_file_names`` adds the column ``filename``. ``with_row_ids`` adds ``row_id``, the position of a row: the file's
+    index in ``paths`` times ``ROW_ID_STRIDE``, plus the row's index in the file.
     """
     if not paths:
         names = [pa.field("filename", pa.string())] if has_file_names else []
@@ -174,10 +174,10 @@ def _opened(
     except duckdb.Error as error:
         raise IntegrityError(f"{name} is not a DuckDB file: {error}") from error
     try:
-        # The bar would be drawn on a person's terminal in the midst of ours.
+        # DuckDB would draw its progress bar over Simic's.
         connection.execute("SET enable_progress_bar = false")
         connection.execute("SET TimeZone = 'UTC'")
-        # Given to `connect` this one is shown as set, but DuckDB 2.0 does not keep to it.
+        # Passed to `connect`, this limit is shown as set, but DuckDB 2.0 does not apply it.
         connection.execute(f"SET max_temp_directory_size = '{tmp_limit_mb}MB'")
         yield connection
     finally:

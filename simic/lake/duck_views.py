@@ -33,10 +33,9 @@ def create_parts_view(
 ) -> None:
     """Create the view ``name`` with the rows of all live parts, as columns of ``schema``.
 
-    ``with_row_ids`` adds ``row_id`` for a lake on disk: the part's index among the live ones, and the row's in it.
-
-    Raises ContractError where a part cannot be read so. What is stored of it in a database file is whole for a lake
-    on disk; from elsewhere each connection has to ``attach_parts`` again.
+    ``with_row_ids`` adds ``row_id`` for a lake on disk: the part's index among the live ones, and the row's index in
+    it. Raises ContractError if a part cannot be read under ``schema``. A view stored in a database file is complete for
+    a lake on disk; for another store each connection calls ``attach_parts`` again.
     """
     older = older_schemas(lake.store, lake.parts, schema)
     if not isinstance(lake.store, LocalParts):
@@ -79,7 +78,7 @@ def attach_parts(
     if not lake.parts:
         connection.register(name, schema.empty_table())
         return
-    from pyarrow import dataset as arrow_dataset  # it loads pandas, which a lake on disk has no use for
+    from pyarrow import dataset as arrow_dataset  # it loads pandas, which a lake on disk does not need
 
     files = [part.part for part in lake.parts]
     parts = arrow_dataset.dataset(files, schema=schema, format="parquet", filesystem=lake.store.filesystem)

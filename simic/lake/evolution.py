@@ -61,7 +61,7 @@ def older_schemas(
             text = "; ".join(f"column {name}: expected {expected}, found {it}" for name, expected, it in problems[:5])
             raise ContractError(
                 f"{store.place}/{part.part} was written by {part.code_version} under a contract that this code cannot "
-                f"read: {text}. Read it with that version, or take such parts out with `simic lake retain`"
+                f"read: {text}. Read it with that version, or drop such parts with `simic lake retain`"
             )
         found.append(older)
     return found

@@ -54,7 +54,7 @@ class Part(Contract):
     rows: Count
     size_bytes: Count
     sha256: Digest
-    """Of the file."""
+    """SHA-256 of the file."""
     sources: list[str]
     """Deliveries of its rows; for a merged part, the first thousand."""
     schema_digest: Digest
@@ -268,7 +268,7 @@ class _LogReplay:
         if part.part in self._live:
             raise InvalidLogEntryError(f"adds {part.part}, which is live already")
         self._live[part.part] = (position, part)
-        self._retired.pop(part.part, None)  # the same batch landed again after its part was found damaged
+        self._retired.pop(part.part, None)  # the same batch landed again after its part had been found damaged
 
     def _replace(self, line: Replaced) -> None:
         positions = []

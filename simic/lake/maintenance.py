@@ -105,7 +105,7 @@ class LakeMaintenance:
         if now - newest <= _MOST_AHEAD:
             return False
         _LOG.warning(
-            "nothing goes by age this time: the clock says %s, the ledger's newest line %s; if the clock is right, "
+            "nothing is dropped by age now: the clock says %s, the ledger's newest line %s; if the clock is right, "
             "`simic lake retain` and `simic lake vacuum` drop what is due",
             now.isoformat(timespec="seconds"), newest.isoformat(timespec="seconds"),
         )  # fmt: skip

@@ -40,9 +40,9 @@ __all__ = [
 ]
 
 _ROW_GROUP = 131_072
-"""Rows."""
+"""Rows of a row group."""
 _MOST_ORPHANS = 3
-"""A killed ingest or merge leaves one, and the next ingest looks for orphans before it lands anything."""
+"""Largest number of orphans: a killed ingest or merge leaves one, and the next ingest moves it away first."""
 
 Checkpoint = Callable[[str], None]
 

@@ -31,7 +31,7 @@ class Reason(str, Enum):
     MALFORMED_JSON = "malformed_json"
     """Not JSON; a truncated line looks like this, too."""
     TORN = "torn"
-    """The compressed file ends in this line; `raw` has what could be read of it."""
+    """The compressed file ends in this line; `raw` has the readable part of it."""
     TOO_LONG = "too_long"
     """Longer than `ingest.max_report_bytes`; `raw` has its beginning."""
     UNREADABLE = "unreadable"
@@ -77,11 +77,11 @@ class QuarantineEntry(Contract):
     line: Count
     """Number of the line in the delivery, from 1; 0 for the delivery as a whole."""
     report_id: str | None
-    """Id of the report, if it could be read."""
+    """Id of the report, if it is readable."""
     size_bytes: Count
-    """Size of what was read of the line."""
+    """Size in bytes of the part that was read."""
     raw_sha256: Digest
-    """SHA-256 of what was read of the line."""
+    """SHA-256 of the part that was read."""
     raw: bytes
     """First 16 KiB of the line; empty for duplicates, and if the quarantine was full."""
     seen_at: UtcDatetime

@@ -36,7 +36,7 @@ class RemovalResult(NamedTuple):
     lake: Lake
     line: Damaged
     lost_rows: int
-    """Most rows that cannot be recovered, because a delivery of the part as it landed no longer exists."""
+    """Largest number of rows that cannot be recovered, because a delivery of the part no longer exists."""
 
 
 def deliveries(lake: Lake, part: Part) -> list[str]:
@@ -57,7 +57,7 @@ def find_damaged_parts(lake: Lake, *, is_deep: bool, on_checked: Callable[[int],
             try:
                 check_part(lake.store, part)
             except IntegrityError:
-                damaged.append(DamagedPart(part, "its SHA-256 is another"))
+                damaged.append(DamagedPart(part, "its SHA-256 differs"))
         on_checked(1)
     return damaged
 

@@ -1,8 +1,8 @@
 """Arrow schemas, derived from contracts.
 
-Nested contracts become structs, lists lists, enumerations strings, times ``timestamp[us, UTC]``. Top-level
-columns that a contract requires are NOT NULL; what lies inside structs is nullable to Arrow, whatever the
-contract says, because the JSON reader refuses required children of an absent struct.
+Nested contracts become structs, lists become lists, enumerations strings, times ``timestamp[us, UTC]``. Top-level
+columns that a contract requires are NOT NULL. Everything inside structs is nullable in Arrow, even if the contract
+requires it, because the JSON reader refuses required children of an absent struct.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ LANDING_COLUMNS: dict[str, tuple[pa.Field, str]] = {
         pa.field("content_digest", pa.string(), nullable=False),
         "SHA-256 of the report's canonical form without `issued_at`: equal for a report that is sent again.",
     ),
-    "source": (pa.field("source", pa.string(), nullable=False), "Delivery that the report came in."),
+    "source": (pa.field("source", pa.string(), nullable=False), "Delivery that contained the report."),
     "line": (pa.field("line", pa.int64(), nullable=False), "Line in that delivery, from 1."),
     "landed_at": (
         pa.field("landed_at", pa.timestamp("us", tz="UTC"), nullable=False),

@@ -242,7 +242,7 @@ def connect_store(url: str) -> ArrowParts:
 def link(path: Path, target: Path) -> bool:
     """Hard-link ``path`` as ``target`` and return whether the file system supports it."""
     try:
-        os.link(path.resolve(), target)  # of a symbolic link, what it names
+        os.link(path.resolve(), target)  # for a symbolic link, link its target
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise

@@ -29,7 +29,7 @@ class VerifiedFile(NamedTuple):
     path: Path
     sha256: str
     size_bytes: int | None
-    """None if only the digest is known."""
+    """Size in bytes; None if only the digest is known."""
 
 
 def verify_cached(files: Iterable[VerifiedFile], notes: Path, advice: str) -> None:

@@ -47,7 +47,7 @@ class LearnerState(Contract):
     rounds: Count
     """Rounds so far, the first training run included."""
     advantage_scale: Annotated[float, Field(gt=0)]
-    """Points."""
+    """Advantage scale in points."""
     snapshots: list[Digest]
     """Digests of all training snapshots, in order."""
     sampler: SamplerState

@@ -21,9 +21,9 @@ class LrSchedule(NamedTuple):
     """Linear warm-up to ``first``, then a cosine decay to ``last``; both are shares of the peak rate."""
 
     warmup: int
-    """Updates."""
+    """Number of updates of the warm-up."""
     length: int
-    """Updates until ``last``, warm-up included."""
+    """Number of updates until ``last``, including the warm-up."""
     first: float
     last: float
 

@@ -74,7 +74,7 @@ class VTraceLossConfig(NamedTuple):
     cloning_weight: float
     exploration: float
     advantage_scale: float
-    """Points: standard deviation of the log's returns around the values at the start of V-trace."""
+    """Standard deviation in points of the log's returns around the values at the start of V-trace."""
 
     @staticmethod
     def of(config: TrainConfig, advantage_scale: float) -> VTraceLossConfig:
@@ -91,7 +91,7 @@ class VTraceLossConfig(NamedTuple):
 
 
 def cloning_loss(network: PolicyNetwork, batch: SequenceBatch, exploration: float) -> Loss:
-    """Return the mean negative log-likelihood of the log's actions; its minimum is the behaviour's entropy."""
+    """Return the mean negative log-likelihood of the logged actions; its minimum is the behaviour's entropy."""
     output = network.act(batch.steps)
     log_prob = heads.log_prob(output, batch.steps.slot_ptr, batch.masks, batch.actions, exploration)
     loss = -log_prob.joint.mean()

@@ -169,7 +169,7 @@ def _load(snapshot: SnapshotManifest, config: TrainConfig, cache: Path) -> tuple
     """Load the training episodes and their host set; unusable snapshots are refused here."""
     path = Path(snapshot.path)
     if (found := read_manifest(path)).digest != snapshot.digest or found.files != snapshot.files:
-        raise ContractError(f"{path} holds snapshot {found.digest}, the receipt speaks of {snapshot.digest}")
+        raise ContractError(f"{path} holds snapshot {found.digest}, the receipt names {snapshot.digest}")
     max_bytes = config.replay.max_mb * (1 << 20)
     store = GraphDataset.of_snapshot(found, blueprints=blueprint_names(), max_bytes=max_bytes, cache=cache)
     if store.step_count < config.min_experiences:

@@ -31,9 +31,9 @@ class WarmStart(NamedTuple):
 
     path: Path
     is_continuation: bool
-    """True: the next round of the run that made it, with its optimiser, learning rates and pass counts. False: take
-    weights, feature statistics and value scale only; optimiser and counts are new, the supervised phases are skipped,
-    and the learning rate is that of a later round."""
+    """True: the next round of the run that made the policy, with its optimiser, learning rates and pass counts. False:
+    take only weights, feature statistics and value scale. Optimiser and counts are new, the supervised phases are
+    skipped, and the learning rate is that of a later round."""
 
 
 OLD_SHARE = 1.0
@@ -48,7 +48,7 @@ _UNBOUNDED = 1 << 30
 
 
 class TrainingRun:
-    """Made by ``begin`` and run once; afterwards it holds the trained network and its metrics."""
+    """A training run: made by ``begin`` and run once; afterwards it holds the trained network and its metrics."""
 
     def __init__(self, store: GraphDataset, config: TrainConfig, learner: Learner, seed: int) -> None:
         self.store, self.config, self.learner = store, config, learner

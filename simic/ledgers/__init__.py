@@ -30,6 +30,6 @@ PROMOTIONS_LEDGER = "promotions.jsonl"
 POLICIES_LEDGER = "policies.jsonl"
 """``PolicyVersion`` lines, one per change of champion, derived from the journal of promotions.
 
-No reader takes the champion from this file. It is the witness that the journal's end was not cut off, which the
+No reader takes the champion from this file. It only proves that the end of the journal was not cut off, which the
 journal's own chain of digests cannot show (ADR 18).
 """

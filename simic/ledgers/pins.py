@@ -1,4 +1,4 @@
-"""Pins: snapshots that are kept at a person's request. The last line about a snapshot counts."""
+"""Pins: snapshots that are kept at the operator's request. The last line about a snapshot counts."""
 
 from __future__ import annotations
 

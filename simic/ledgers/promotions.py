@@ -108,8 +108,8 @@ class Countersignature(Contract):
     operation: Literal["countersign"] = "countersign"
     reason: Text
     revoked: dict[KeyId, PublicKey | None] = Field(default_factory=dict)
-    """Every key on the revocation list at that moment, with its public half: a list that lacks one of them was cut, and
-    with the public half what the key signed is still recognised once it is revoked again."""
+    """Every key on the revocation list at that time, with its public half. A later list that lacks one of them was
+    truncated; with the public half, signatures of the key are still recognised when it is revoked again."""
     at: UtcDatetime
 
 
@@ -173,7 +173,7 @@ class History(NamedTuple):
 
 
 class UnvouchedError(IntegrityError):
-    """The journal is intact, but only revoked keys signed its last lines, so a person has to inspect them."""
+    """The journal is intact, but only revoked keys signed its last lines, so the operator has to inspect them."""
 
 
 class Signed(NamedTuple):
@@ -239,7 +239,7 @@ class PromotionJournal:
         return {str(key_id): public for keys in told if isinstance(keys, dict) for key_id, public in keys.items()}
 
     def read_unvouched(self) -> History:
-        """Return every line, also by revoked keys; only for showing them to a person."""
+        """Return every line, including lines by revoked keys; only for display."""
         signed, head, _ = self._walk()
         return History(tuple(one.line for one in signed), head)
 
@@ -256,7 +256,7 @@ class PromotionJournal:
         if self._signer is None:
             raise AssertionError("this journal was opened for reading")
         signer = self._signer()
-        # Under the registry's lock, under which a key is revoked too: no line by a revoked key slips in between.
+        # The caller holds the registry's lock, which a revocation takes too, so no line by a revoked key can be added.
         check_signer(signer, self._keyring)
         if isinstance(line, Countersignature):
             return self._append(self.read_unvouched(), line, signer)
@@ -283,7 +283,7 @@ class PromotionJournal:
 
     def _walk(self) -> tuple[list[Signed], str | None, Collection[str]]:
         """Return every line, signed by a key that is or was trusted, the last line's SHA-256, and revoked key ids."""
-        # Before any signature: without the list, a key that was revoked looks like one that was never trusted.
+        # Before any signature: without the list, a revoked key looks like a key that was never trusted.
         self.check_revocations()
         lines: list[Signed] = []
         head: str | None = None

@@ -1,6 +1,6 @@
 """Bootstrap intervals for paired mean differences (Efron and Tibshirani 1993, chapters 13 and 14).
 
-A pair (one host under two controllers) is the unit and is resampled whole; the steps of an episode never are.
+The unit is a pair: one host under two controllers. Pairs are resampled as a whole, steps of an episode never.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ def paired_bootstrap(
 ) -> Interval:
     """Return an interval of the mean of ``differences`` [n], n >= 2, one entry per pair.
 
-    ``strata`` [n], where given, is resampled label by label, so that every resample keeps the mix of families.
-    ``percentile`` takes the quantiles of the resampled means; ``bca`` corrects them for bias and skew.
+    If given, ``strata`` [n] are resampled label by label, so that every resample keeps the mix of families.
+    ``percentile`` uses the quantiles of the resampled means; ``bca`` corrects them for bias and skew.
+
     Equal arguments give equal bits: all randomness comes from ``seed``.
     """
     values = np.asarray(differences, dtype=np.float64)
     if values.ndim != 1 or len(values) < 2:
         raise ValueError(f"differences: expected [n] with n >= 2, found shape {values.shape}")
     if not np.isfinite(values).all():
-        raise ValueError("differences must be finite: a pair with a missing side is no pair")
+        raise ValueError("differences must be finite: leave out pairs of which one side is missing")
     if not 0.0 < confidence < 1.0 or samples < 1:
         raise ValueError(f"confidence {confidence} must lie in (0, 1) and samples {samples} be positive")
     groups = _groups(len(values), strata)

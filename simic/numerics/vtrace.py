@@ -28,7 +28,7 @@ class VTrace(NamedTuple):
     ratios: Tensor
     """[T, B] ``pi/mu`` after the clamp and before any truncation."""
     clamp_count: Tensor
-    """int64 [], log-ratios that met the clamp."""
+    """int64 [], number of clamped log-ratios."""
 
 
 @torch.no_grad()
@@ -104,7 +104,7 @@ def _reverse_scan(decays: Tensor, deltas: Tensor) -> Tensor:
     decay, total = decays.double(), deltas.to(torch.float64, copy=True)
     reach = 1
     while reach < steps:
-        # Rows from ``steps - reach`` on already reach the end and are final; their decays are never asked again.
+        # Rows from ``steps - reach`` on already include the end and are final; their decays are not used again.
         open_rows = steps - reach
         total[:open_rows] += decay[:open_rows] * total[reach:]
         if open_rows > reach:

@@ -1,9 +1,9 @@
 """Outbox of events: stored first, put on the bus second, marked as delivered third.
 
 Layout: ``<root>/pending/<event id>.json``, ``<root>/done/<event id>.json`` and ``<root>/superseded/<event id>.json``,
-one envelope each. A crash between putting and marking puts the same bytes under the same name again, which the bus or,
-by its event id, the consumer recognises. A superseded event is never put again; a process killed between putting and
-marking may have put it.
+one envelope each. A crash between putting and marking puts the same bytes under the same name again; the bus recognises
+that, or the consumer does by the event id. A superseded event is never put again, but a process killed between putting
+and marking may have put it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["Outbox"]
 
 
 class Outbox:
-    """A directory; its user holds a lock.
+    """An outbox in a directory; the caller holds a lock.
 
-    ``check`` raises a SimicError for an event that is not as it was made. None such is put on the bus, or counts as
+    ``check`` raises a SimicError for an event that was edited. Edited events are not put on the bus and do not count as
     delivered.
     """
 
@@ -37,12 +37,12 @@ class Outbox:
             atomic_write(self._pending / _name(envelope), encode(envelope))
 
     def waiting(self) -> list[EventEnvelope]:
-        """Return every undelivered event in the order of creation; raises IntegrityError if one was edited."""
+        """Return every undelivered event in the order of creation; raise IntegrityError if one was edited."""
         waiting, damaged = self._read(self._pending)
         for path, problem in damaged:
             aside = path.parent.with_name("damaged")
             raise IntegrityError(
-                f"{path} waits to be delivered, but is not what was signed: {problem}. Nothing was put on the bus; "
+                f"{path} waits for delivery, but differs from what was signed: {problem}. Nothing was put on the bus; "
                 f"`simic doctor --repair` moves it to {aside}, and `simic publish` then signs the update again"
             )
         return waiting
@@ -79,7 +79,7 @@ class Outbox:
         return [found for folder in (self._pending, self._done, self._superseded) for found in self._read(folder)[1]]
 
     def _move(self, envelope: EventEnvelope, folder: Path) -> None:
-        """From those that wait."""
+        """Move an undelivered event to another folder."""
         rename_durably(self._pending / _name(envelope), folder / _name(envelope))
 
     def _read(self, folder: Path) -> tuple[list[EventEnvelope], list[tuple[Path, str]]]:

@@ -1,4 +1,4 @@
-"""Publish a champion: one signed ``PolicyUpdate`` on the bus, once for every time it becomes news to a target."""
+"""Publish a champion: one signed ``PolicyUpdate`` on the bus, once for each change at a target."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def publish(
     provenance: Provenance,
     clock: Clock,
 ) -> PublicationReceipt:
-    """Tell ``targets`` of ``version``, which the registry holds and the gate let through.
+    """Publish ``version``, which is registered and accepted by the gate, to ``targets``.
 
-    Updates about this version that an earlier call left in the outbox go out first. Waiting updates about another
-    version, and those that are no news to any of their targets, are set aside in the outbox and never delivered.
-    Targets whose newest update of this policy names this version get nothing; when none is left, the receipt repeats
-    that update with ``delivered`` false. A version that a target left for another, as after a rollback, is news to it
-    again. Raises IntegrityError, and puts nothing on the bus, if an update in the outbox is not what was signed.
+    Updates about this version that an earlier call left in the outbox are sent first. Waiting updates about another
+    version, or not new to any of their targets, are moved to ``superseded`` and never delivered. A target whose newest
+    update already names this version gets no update; if no target is left, the receipt repeats the last update with
+    ``delivered`` false. After a rollback, a version that a target had replaced is new to it again. Raises
+    IntegrityError, and puts nothing on the bus, if an update in the outbox differs from what was signed.
     """
     if not targets:
         raise ConfigError(f"publishing {version.name} {version.semantic_version}: name at least one target")
@@ -181,8 +181,8 @@ def _newest_by_target(events: Iterable[EventEnvelope], name: str) -> dict[str, E
 
 
 def _moment_after(events: Iterable[EventEnvelope], now: datetime) -> datetime:
-    """Return ``now``, or just after the last of ``events``: a clock set back must not make new updates look old.
+    """Return ``now``, or just after the last of ``events``, so that updates stay ordered if the clock was set back.
 
-    It also keeps the ids of two updates about one version apart, since an id is that of the content.
+    Distinct times also give two updates about one version distinct ids, because an id is a digest of the content.
     """
     return max([now, *(event.created_at + timedelta(microseconds=1) for event in events)])

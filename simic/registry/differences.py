@@ -36,7 +36,7 @@ __all__ = [
     "wanted_tags",
 ]
 
-REPAIR = "`simic doctor --repair` puts back what the journal says"
+REPAIR = "`simic doctor --repair` restores what the journal says"
 _MOVE_TAGS = ("promoted_at", "previous", "rolled_back_at", "rolled_back_because")
 """Tags that record promotions and rollbacks of a version."""
 SHOWN_TAGS = (
@@ -209,8 +209,9 @@ def champion_differences(records: LedgerRecords, shown: Shown) -> Iterator[str]:
     for number in unknown_promotions(records.history, shown):
         yield (
             f"MLflow shows that {MODEL_NAME} version {number} was promoted at "
-            f"{shown.versions[number].tags['promoted_at']}, but {PROMOTIONS_LEDGER} does not know of it: its end was "
-            f"cut off, or the tag was added by hand. `simic doctor` says which; it puts back a tag with --repair"
+            f"{shown.versions[number].tags['promoted_at']}, but {PROMOTIONS_LEDGER} does not know of it: the "
+            f"journal's end was cut off, or the tag was added by hand. `simic doctor` says which; with --repair it "
+            f"removes such a tag"
         )
     champion = records.history.champion
     if champion is not None:
@@ -344,7 +345,7 @@ def registered_as(digest: str, records: LedgerRecords, shown: Shown, run_id: str
     if found is not None and listed is None and run_id is not None and found.run_id != run_id:
         raise IntegrityError(
             f"MLflow shows policy {digest} as version {found.number} in run {found.run_id}, its recording is in run "
-            f"{run_id}, and the ledger of candidates does not list it: it was made by other hands; remove that version "
+            f"{run_id}, and the ledger of candidates does not list it: it was not made by Simic; remove that version "
             f"from MLflow, and record the policy again"
         )
     return found

@@ -24,7 +24,7 @@ _DIGEST_CHARACTERS = 12
 _METRICS = tuple(f"metrics.`{name}`" for name in HEADLINES)
 _COLUMNS = (f"tags.`{STATUS_TAG}`", *_METRICS, "attributes.`Models`", "tags.`gate_failed`", "params.`seed`")
 _WIDTH = 190
-"""Pixels; the longest name of a metric just fits."""
+"""Width of the name column in pixels; the longest metric name just fits."""
 
 
 def experiment_tags(history: History) -> dict[str, str]:
@@ -33,7 +33,7 @@ def experiment_tags(history: History) -> dict[str, str]:
 
 
 def _runs_view() -> str:
-    """Return the view as JSON: newest run first, standing and headline metrics beside each name."""
+    """Return the view as JSON: newest run first, with status and headline metrics beside each name."""
     state = {
         "searchFilter": "",
         "orderByKey": "attributes.start_time",

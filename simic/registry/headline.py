@@ -1,4 +1,4 @@
-"""Numbers of a judgement as MLflow shows them: ten headline metrics, and tables for the rest."""
+"""Headline metrics and tables by which MLflow shows a judgement."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Table(NamedTuple):
 
 
 def headline_metrics(report: ValidationReport) -> dict[str, float]:
-    """The headline metrics of a judgement; a metric without evidence is left out."""
+    """Return the headline metrics of a judgement; a metric without evidence is left out."""
     found: dict[str, float] = {}
     for name in GAINS:
         if (gain := report.differences.get(name)) is not None:
@@ -47,14 +47,14 @@ def headline_metrics(report: ValidationReport) -> dict[str, float]:
 
 
 def share_of_oracle(report: TrialReport) -> float | None:
-    """Mean gain of the candidate over ``wait`` divided by that of the oracle; None unless the oracle gains."""
+    """Return the candidate's mean gain over ``wait`` divided by the oracle's; None unless the oracle gains."""
     gains = {trial.controller: trial.over_wait for trial in report.controllers}
     ours, best = gains.get(CANDIDATE), gains.get(_ORACLE)
     return None if ours is None or best is None or best.mean <= 0 else ours.mean / best.mean
 
 
 def tables(report: ValidationReport, gate: GateDecision) -> list[Table]:
-    """Criteria of the gate, paired differences, and every controller over all hosts and over each family."""
+    """Return tables of the criteria, of paired differences, and of every controller over all hosts and per family."""
     return [
         Table(
             "gate",

@@ -1,4 +1,4 @@
-"""Names, tags and texts in MLflow that follow from the ledgers and change with every move of the champion."""
+"""Names, tags and texts in MLflow that are derived from the ledgers and change at every promotion and rollback."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ __all__ = ["Labels"]
 
 
 class Labels:
-    """Writes what the ledgers say into MLflow, and compares; its user holds the registry's lock to write.
+    """Writes labels from the ledgers into MLflow, and compares them; to write, the caller holds the registry's lock.
 
     The tags of versions are compared with the journal, so a failure to write them is an error. Names and tags of runs
-    and of the experiment are display only: MLflow may refuse them, which is logged, and the caller goes on.
+    and of the experiment are for display only: if MLflow refuses them, that is logged and the caller continues.
     """
 
     def __init__(self, client: MlflowClient, experiment: str, models: Models) -> None:
@@ -60,7 +60,7 @@ class Labels:
                 self._client.set_experiment_tag(self._experiment, key, value)
 
     def differences(self, records: LedgerRecords, cut_short: Collection[str]) -> Iterator[Difference]:
-        """Yield each name of a run and each text of the experiment that is not what the ledgers say.
+        """Yield each run name and each text of the experiment that differs from the ledgers.
 
         A deleted experiment is one difference: MLflow deletes and restores its runs with it.
 

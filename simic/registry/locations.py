@@ -1,4 +1,4 @@
-"""Where MLflow's records say that files lie: found, and rewritten where the home was moved or copied.
+"""Addresses of files in MLflow's database: found, and rewritten after the home was moved or copied.
 
 MLflow stores absolute addresses. All of them are in one database, so one transaction rewrites them.
 """
@@ -27,22 +27,22 @@ _COLUMNS = (
 _DATASETS = ("datasets", "dataset_source")
 _ARTIFACTS, _SNAPSHOTS = "/mlruns/artifacts", "/data/snapshots"
 _DEFAULT_TAIL = "/mlruns/0"
-"""Where MLflow puts the experiment that it makes by itself: below the directory in which it was first started."""
+"""Folder of MLflow's own default experiment, below the directory in which MLflow was first started."""
 
 
 class Location(NamedTuple):
-    """One address of a local file or directory that is not in the home."""
+    """One address of a local file or directory outside the home."""
 
     table: str
     column: str
     row: int
     found: str
     wanted: str | None
-    """The same content in this home; None where the home never made such an address."""
+    """The address of the same content in this home; None if the address was never one of this home."""
 
 
 def locations(home: Home, database: Path | None = None) -> list[Location]:
-    """Addresses that point outside ``home``; none where there is no database yet. Changes nothing."""
+    """Return the addresses that point outside ``home``; none without a database. Changes nothing."""
     database = database or home.mlruns / "mlflow.db"
     if not database.exists():
         return []
@@ -51,7 +51,7 @@ def locations(home: Home, database: Path | None = None) -> list[Location]:
 
 
 def rewrite_locations(home: Home, database: Path | None = None) -> int:
-    """Rewrite every address of an earlier place of this home, in one transaction; returns how many."""
+    """Rewrite every address of an earlier location of this home, in one transaction; return how many."""
     database = database or home.mlruns / "mlflow.db"
     found = [one for one in locations(home, database) if one.wanted is not None]
     if not found:
@@ -82,7 +82,7 @@ def _outside(connection: sqlite3.Connection, home: Home) -> Iterator[Location]:
 
 
 def _values(connection: sqlite3.Connection, table: str, column: str) -> list[tuple[int, str]]:
-    """Rows that have a value; none for a table or column that this MLflow does not have."""
+    """Yield the rows that have a value; none if this MLflow lacks the table or column."""
     if column not in {row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')}:
         return []
     sql = f'SELECT rowid, "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'  # noqa: S608 - names of ours
@@ -90,7 +90,7 @@ def _values(connection: sqlite3.Connection, table: str, column: str) -> list[tup
 
 
 def _local_path(text: str) -> str | None:
-    """The path behind a ``file:`` address or a plain path; None for any other store."""
+    """Return the path of a ``file:`` address or of a plain path; None for any other store."""
     if text.startswith("/"):
         return text
     return unquote(urlsplit(text).path) if text.startswith("file:") else None

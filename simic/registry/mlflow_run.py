@@ -50,14 +50,14 @@ __all__ = [
 
 _LOG = logging.getLogger(__name__)
 _BATCH = 900
-"""MLflow takes at most 1,000 metrics a call."""
+"""MLflow accepts at most 1,000 metrics per call."""
 _ARCHITECTURE = ("architecture", "network", "feature_version", "blueprints")
-"""Fields of a card that decide which weights fit."""
+"""Fields of a policy card that decide which weights fit."""
 _NOT_SHAPE = "exploration"
-"""The one setting of the network that moves no weight."""
+"""The only setting of the network that does not affect the weights."""
 _TRAIN_PREFIX = "train/"
 _DIGEST_CHARACTERS = 32
-"""MLflow limits the digest of a data set to 36; the whole one is a tag."""
+"""MLflow limits the digest of a data set to 36 characters; the full digest is a tag."""
 
 
 _TABLES_TAG = "mlflow.loggedArtifacts"
@@ -77,13 +77,13 @@ class CandidateRecord(NamedTuple):
 
 
 class RunLabel(NamedTuple):
-    """What the list of runs shows first."""
+    """Name and status of a run, as MLflow's list of runs shows them."""
 
     name: str
     standing: str | None
     """None for a run whose recording was cut short."""
     is_deleted: bool = False
-    """Whether somebody deleted the run in MLflow: it can be read and restored, but takes no name and no tag."""
+    """Whether somebody deleted the run in MLflow: it can be read and restored, but not renamed or tagged."""
 
 
 def ensure_run(client: MlflowClient, experiment: str, evidence: CandidateRecord, listed: str | None) -> str:
@@ -145,7 +145,7 @@ def log_run(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> Non
         "gate_failed": ", ".join(c.name for c in gate.criteria if c.verdict.value != "PASS") or "none",
         "mlflow.note.content": version_description(evidence.training, evidence.validation, gate, evidence.snapshot),
         _TABLES_TAG: json.dumps([{"path": _table_file(table), "type": "table"} for table in _tables(evidence)]),
-        # Not-a-number has no point on a chart, and infinities come back changed: say where they were instead.
+        # MLflow plots no NaN and alters infinities, so a tag names the first step instead.
         **{f"not_finite.{name}": f"first at step {step}" for name, step in broken.items()},
     }
     client.log_batch(run_id, tags=[RunTag(key, value[:5000]) for key, value in tags.items()])
@@ -163,7 +163,7 @@ def log_scores(client: MlflowClient, run_id: str, model_id: str, evidence: Candi
 
 
 def label_run(client: MlflowClient, run_id: str, label: RunLabel) -> None:
-    """Name a run and tag it with its standing; a run that MLflow refuses to change is logged."""
+    """Name a run and tag it with its status; a run that MLflow refuses to change is logged."""
     with display_only(f"the name {label.name!r} of run {run_id} was", restore_run_hint(run_id)):
         client.update_run(run_id, name=label.name)
         if label.standing is not None:
@@ -171,8 +171,8 @@ def label_run(client: MlflowClient, run_id: str, label: RunLabel) -> None:
 
 
 def restore_run_hint(run_id: str) -> str:
-    """Return what an operator can do about a deleted run."""
-    return f"restore the run in MLflow with `mlflow runs restore --run-id {run_id}`, or leave it: it decides nothing"
+    """Return a hint for the operator about a deleted run."""
+    return f"restore the run in MLflow with `mlflow runs restore --run-id {run_id}`, or leave it: nothing depends on it"
 
 
 def run_labels(client: MlflowClient, experiment: str) -> dict[str, RunLabel]:
@@ -204,7 +204,7 @@ def version_tags(evidence: CandidateRecord) -> dict[str, str]:
 
 
 def summary_of(report: ValidationReport, gate: GateDecision) -> ValidationSummary:
-    """Return the numbers that an update carries; raises IntegrityError without a comparison with ``wait``."""
+    """Return the numbers for a policy update; raise IntegrityError without a comparison with ``wait``."""
     over_wait = report.differences.get("wait")
     if over_wait is None:
         raise IntegrityError(f"the validation of policy {report.policy_digest[:12]} has no difference to wait")
@@ -218,7 +218,7 @@ def summary_of(report: ValidationReport, gate: GateDecision) -> ValidationSummar
 
 
 def lineage_of(policy: Path) -> Lineage:
-    """Read from the card of a sealed policy what decides its version number."""
+    """Return the fields of a sealed policy's card that decide its version number."""
     card = json.loads((policy / "card.json").read_text("utf-8"))
     shape = {name: card[name] for name in _ARCHITECTURE}
     shape["network"] = {name: value for name, value in card["network"].items() if name != _NOT_SHAPE}
@@ -242,7 +242,7 @@ def _log_params(client: MlflowClient, run_id: str, evidence: CandidateRecord) ->
         "seed": str(evidence.training.seed),
         "start_digest": str(evidence.training.start_digest or "null"),
     }
-    # MLflow refuses to change a parameter; one that is there is of the same receipt.
+    # MLflow refuses to change a parameter; an existing one comes from the same receipt.
     known = client.get_run(run_id).data.params
     missing = [Param(name, value) for name, value in sorted(params.items()) if name not in known]
     client.log_batch(run_id, params=missing)
@@ -294,7 +294,7 @@ def _log_files(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> 
     for name, receipt in receipts.items():
         client.log_text(run_id, receipt.model_dump_json(indent=2), f"receipts/{name}.json")
     for table in _tables(evidence):
-        # MlflowClient.log_table appends to a table that is there; a repeated recording must replace it.
+        # MlflowClient.log_table appends to an existing table; a repeated recording must replace it.
         content = {"columns": table.columns, "data": table.rows}
         client.log_text(run_id, json.dumps(content), _table_file(table))
     for folder, path in [
@@ -303,8 +303,10 @@ def _log_files(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> 
     ]:
         if Path(path).is_file():
             client.log_artifact(run_id, path, folder)
-        else:  # a missing picture is no reason to lose the judgement
-            _LOG.warning("policy %s is recorded without %s: it is gone", evidence.training.digest[:12], path)
+        else:  # a missing picture must not prevent the recording
+            _LOG.warning(
+                "policy %s is recorded without %s, which no longer exists", evidence.training.digest[:12], path
+            )
 
 
 def _tables(evidence: CandidateRecord) -> list[Table]:

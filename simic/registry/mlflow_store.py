@@ -1,4 +1,4 @@
-"""Create and open MLflow's database without global state. No other module knows how MLflow is reached."""
+"""Create and open MLflow's database without global state. Only this module knows how MLflow is reached."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _QUIET = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "GIT_PYTHON_REFRESH": "quiet",
 }
-"""Read when MLflow is imported; nothing here may reach out to a network."""
+"""Environment variables that MLflow reads at import; they keep it off the network."""
 
 
 def initialise(home: Home) -> str:
-    """Create the database and the experiment unless they are there; return the experiment's id.
+    """Create the database and the experiment if they are missing; return the experiment's id.
 
     Two processes that create MLflow's tables at once break each other. So one process creates them under a lock, in a
-    file of another name: the file at the final name is always complete.
+    file with another name: the file at the final name is always complete.
     """
     database = home.mlruns / "mlflow.db"
-    if not database.exists():  # an existing one needs no lock, and a read-only home gives none
+    if not database.exists():  # an existing database needs no lock, and a read-only home grants none
         with exclusive(home.locks / "mlflow", "creating the MLflow database", INITIALISE_WAIT_S):
             if not database.exists():
                 _create(home, database)
@@ -80,7 +80,7 @@ def _create(home: Home, database: Path) -> None:
     client.create_experiment(
         EXPERIMENT, artifact_location=home.artifacts.as_uri(), tags=experiment_tags(History((), None))
     )
-    rewrite_locations(home, unfinished)  # MLflow's own experiment is below the current directory otherwise
+    rewrite_locations(home, unfinished)  # MLflow's own experiment would otherwise lie below the current directory
     unfinished.rename(database)
 
 
@@ -89,7 +89,7 @@ def open_client(tracking_uri: str) -> MlflowClient:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     with warnings.catch_warnings():
-        # Third-party deprecations at import time are not ours to act upon.
+        # Third-party deprecations at import time cannot be fixed here.
         warnings.simplefilter("ignore")
         from mlflow import MlflowClient
     for name in ("mlflow.store.db.utils", "alembic.runtime.migration"):

@@ -29,13 +29,13 @@ _REFERENCE = re.compile(r"models:/(?P<name>[a-z][a-z0-9_-]{0,63})(?:@(?P<alias>[
 
 _PROMOTED = "promoted_at"
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-"""How MLflow answers for a model, a version or an alias that is not there; a missing alias is an invalid parameter."""
+"""Error codes of MLflow for a missing model, version or alias; a missing alias is an invalid parameter."""
 
 T = TypeVar("T")
 
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _MACHINE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EROFS, errno.EMFILE, errno.ENFILE})
-"""Errors of the disk, of permissions or of limits: they say nothing about what is stored."""
+"""Errors of the disk, of permissions or of limits, which say nothing about the stored files."""
 
 
 class Registered(NamedTuple):
@@ -56,7 +56,7 @@ class Shown(NamedTuple):
     aliases: Mapping[str, int]
 
     def version(self, number: int) -> Registered:
-        """Return a version that a ledger or an alias names; raises IntegrityError if MLflow lacks it."""
+        """Return a version that a ledger or an alias names; raise IntegrityError if MLflow lacks it."""
         if number not in self.versions:
             raise IntegrityError(f"the registry has no version {number} of {MODEL_NAME}, which it refers to")
         return self.versions[number]
@@ -79,7 +79,7 @@ class Models:
         return self._shown(self._search(""))
 
     def look_at(self, *numbers: int, digest: str | None = None) -> Shown:
-        """Read every alias and some versions: those numbers, those with that digest, and all that show a promotion."""
+        """Read every alias, and the versions with these numbers, with this digest, or that show a promotion."""
         found = self._search(f" AND tags.{_PROMOTED} LIKE '%'")
         if digest is not None:
             found += self._search(f" AND tags.digest = '{digest}'")
@@ -94,11 +94,11 @@ class Models:
         return None if version is None else int(version.version)
 
     def set_alias(self, alias: str, number: int) -> None:
-        """Move an alias. It is one row: the moment at which a promotion takes effect."""
+        """Move an alias. It is one row, whose change is the moment of a promotion."""
         self._client.set_registered_model_alias(self.name, alias, str(number))
 
     def clear_alias(self, alias: str) -> None:
-        """Take an alias away."""
+        """Remove an alias."""
         self._client.delete_registered_model_alias(self.name, alias)
 
     def describe(self, number: int, description: str) -> None:
@@ -114,7 +114,7 @@ class Models:
                 self._client.set_model_version_tag(self.name, str(number), key, value)
 
     def logged_model(self, experiment: str, run_id: str, policy: Path, digest: str) -> str:
-        """Store the sealed directory byte for byte as a logged model, unless that was done; return the model's id."""
+        """Store the sealed directory byte for byte as a logged model unless it exists; return the model's id."""
         found = self._client.search_logged_models([experiment], filter_string=f"tags.digest = '{digest}'")
         ready = [model for model in found if str(model.status) == "READY"]
         if ready:
@@ -149,7 +149,7 @@ class Models:
         match = _REFERENCE.fullmatch(reference)
         if match is None or match["name"] != self.name:
             raise ConfigError(
-                f"{reference!r} is no reference; expected {REFERENCE_PREFIX}{self.name}@{CHAMPION} or "
+                f"{reference!r} is not a reference; expected {REFERENCE_PREFIX}{self.name}@{CHAMPION} or "
                 f"{REFERENCE_PREFIX}{self.name}/3"
             )
         return str(match["alias"]) if match["alias"] else int(match["number"])
@@ -184,7 +184,7 @@ class Models:
 
         into.mkdir(parents=True)
         try:
-            # Through the resolved location: a models:/ address would add a file of MLflow's own.
+            # A models:/ address would make MLflow add a file of its own, so the resolved location is used.
             location = self._client.get_model_version_download_uri(self.name, str(number))
             return Path(download_artifacts(artifact_uri=location, dst_path=str(into), tracking_uri=self._tracking_uri))
         except (MlflowException, OSError) as error:
@@ -197,7 +197,7 @@ class Models:
 
 
 def _found(get: Callable[[], T]) -> T | None:
-    """Return what MLflow has, or None where it does not exist."""
+    """Return the answer of MLflow, or None if the object does not exist."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -220,7 +220,7 @@ def _registered(version: ModelVersion, aliases: Mapping[str, int]) -> Registered
 
 
 def _machine_failure(error: Exception) -> str | None:
-    """Return what the machine could not do, or None where the files are missing or wrong.
+    """Return the machine's error, or None if files are missing or wrong.
 
     A copy of several files reports the errors of all of them as text.
     """

@@ -1,9 +1,10 @@
 """Move the champion: a journalled protocol around one row of MLflow's database.
 
 (1) Open an entry in the journal. (2) Label both versions and their runs. (3) Set the alias, which is the commit point.
-(4) Fetch the champion and verify every byte. (5) Close the entry. (6) List the version for people.
-Steps are idempotent. The open entry of a killed process is finished if the alias has moved, and closed as rolled back
-if not. A closed entry is the truth: an alias that differs from it later was moved by other hands.
+(4) Fetch the champion and verify every byte. (5) Close the entry. (6) Append the version to the list of champions.
+
+Steps are idempotent. If a process is killed, its open entry is finished if the alias has moved, and closed as rolled
+back if not. A closed entry is authoritative: if the alias differs from it later, something else moved the alias.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ OnStep = Callable[[str], None]
 
 
 class Promotions:
-    """The one mover of the alias; its user holds the registry's lock."""
+    """The only code that moves the alias; the caller holds the registry's lock."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Promotions:
         self._journal = PromotionJournal(home.ledger, keyring, signer)
 
     def move(self, entry: PromotionEntry) -> None:
-        """Do what an open entry says; raises IntegrityError, and moves nothing, if the target's files are damaged."""
+        """Carry out an open entry; raise IntegrityError, and move nothing, if the target's files are damaged."""
         fetch_verified(self._models, entry.target, entry.digest, self._keyring, self._home, None)
         history = self._journal.append(entry)
         self._on_step("journalled")
@@ -72,24 +73,24 @@ class Promotions:
         self.list_missing()
 
     def is_settled(self) -> bool:
-        """Return whether there is nothing to recover; raises IntegrityError if journal or list is damaged."""
+        """Return whether there is nothing to recover; raise IntegrityError if journal or list is damaged."""
         history = read_history(self._home, self._keyring)
         listed = Ledger(self._home.ledger / POLICIES_LEDGER).read()
         return history.open_entry is None and len(history.done) == len(listed)
 
     def list_missing(self) -> list[PolicyVersion]:
-        """Append what the list lacks and return it. Line i of the list is the journal's i-th finished entry."""
+        """Append the missing versions to the list and return them. Line i is the journal's i-th finished entry."""
         return extend_list(self._home, read_history(self._home, self._keyring))
 
     def _label(self, history: History, entry: PromotionEntry) -> None:
-        """Let MLflow show of both versions, and of the experiment, what ``history`` says."""
+        """Label both versions and the experiment in MLflow according to ``history``."""
         moved = [number for number in (entry.source, entry.target) if number is not None]
         shown = self._models.look_at(*moved)
         versions = {number: version for number, version in shown.versions.items() if number in moved}
         self._labels.show(read_ledger_records(self._home, history), shown._replace(versions=versions))
 
     def _finish(self, entry: PromotionEntry) -> None:
-        """Verify the champion through the alias, as its users do; put the former one back if that fails."""
+        """Verify the champion through the alias, as its users do; restore the former one if that fails."""
         try:
             found = self._models.alias(CHAMPION)
             if found != entry.target:
@@ -110,11 +111,11 @@ class Promotions:
         try:
             self._finish(entry)
         except IntegrityError as error:
-            # The former champion is back. The process that opened the registry now did not ask for this promotion.
+            # The former champion is restored. The process that opens the registry now did not ask for this promotion.
             _LOG.error("the %s of version %d was undone: %s", entry.operation.value, entry.target, error)
 
     def _undo(self, entry: PromotionEntry) -> None:
-        """Put the labels back, then close the entry; the alias is where it was."""
+        """Restore the labels, then close the entry; the alias has not moved."""
         self._label(_with(self._journal.read(), entry, Phase.ROLLED_BACK), entry)
         self._close(entry, Phase.ROLLED_BACK)
 
@@ -132,11 +133,13 @@ def fetch_verified(models: Models, number: int, digest: str, keyring: Keyring, h
         verify(fetched, keyring, digest)
         if into is not None and not into.exists():
             into.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(fetched, into)  # a rename, unless the home is read-only and the folder elsewhere
+            shutil.move(
+                fetched, into
+            )  # a rename, unless the home is read-only and the folder is on another file system
     if into is not None:
         verify(into, keyring, digest)
 
 
 def _with(history: History, entry: PromotionEntry, phase: Phase) -> History:
-    """Return the history with this entry, the last one, ended in ``phase``."""
+    """Return the history with its last entry, this one, ended in ``phase``."""
     return history._replace(lines=(*history.lines, entry.model_copy(update={"phase": phase})))

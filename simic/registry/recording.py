@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Writes candidates; its user holds the registry's lock."""
+    """Records candidates; the caller holds the registry's lock."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Recorder:
         self._candidates = Ledger(reader.home.ledger / CANDIDATES_LEDGER)
 
     def record(self, candidate: CandidateRecord) -> PolicyVersion:
-        """Log the run, register the version, point the alias ``candidate`` at it, and list decision and version."""
+        """Log the run, register the version, point the alias ``candidate`` at it, and append to the ledgers."""
         digest, policy = candidate.training.digest, Path(candidate.training.path)
         records = self._reader.records()
         check_listed(records, self._models.look(), digest, version_tags(candidate))
@@ -81,10 +81,10 @@ class Recorder:
     def _register(
         self, candidate: CandidateRecord, records: LedgerRecords, run_id: str, model_id: str
     ) -> tuple[int, str]:
-        """Return number and semantic version of a candidate, which then shows this judgement.
+        """Register a candidate or label its version with this judgement; return number and semantic version.
 
-        A version that was champion keeps its tags, its description and the name of its run. One that a killed process
-        left unlisted gets all of them again.
+        A version that was champion keeps its tags, its description and the name of its run. A version that a killed
+        process left unlisted is labelled again.
         """
         digest, gate = candidate.training.digest, candidate.gate
         version = registered_as(digest, records, self._models.look_at(digest=digest), run_id)
@@ -120,11 +120,11 @@ class Recorder:
             try:
                 before = self._reader.stored_lineage(previous.number, previous.digest)
             except IntegrityError as error:
-                _LOG.warning("nothing proves the lineage of version %d: %s", previous.number, error)
+                _LOG.warning("cannot verify the lineage of version %d: %s", previous.number, error)
         return next_number(previous, before, lineage)
 
     def _receipt(self, number: int, given: str, candidate: CandidateRecord) -> PolicyVersion:
-        """Return the receipt of recording; of a version that was champion, with the decision that accepted it."""
+        """Return the receipt of recording; for a version that was champion, with the decision that accepted it."""
         registered = self._models.look_at(number).version(number)
         promotion = self._reader.records().history.promotion_of(number)
         training, moment = candidate.training, candidate.gate.finished_at
@@ -147,12 +147,14 @@ class Recorder:
         )
 
     def _list(self, run_id: str, gate: GateDecision, version: PolicyVersion) -> None:
-        """List the decision once, and the version unless the last line lists it with this very decision.
+        """Append the decision once, and the version unless the last line already holds it with this decision.
 
-        The receipt of a former champion names an earlier decision; the line names this one.
+        The receipt of a former champion names an earlier decision; the ledger line names this one.
         """
         if not any(record["digest"] == gate.digest for record in self._gates.read()):
-            self._gates.append(seal_receipt(gate, self._signer()))  # first: a listed candidate has its decision
+            self._gates.append(
+                seal_receipt(gate, self._signer())
+            )  # the decision comes first, so that every listed candidate has its decision
         listed = [(record["number"], record["gate_digest"]) for record in self._candidates.read()]
         if listed[-1:] != [(version.number, gate.digest)]:
             judged = {"gate_digest": gate.digest, "started_at": gate.finished_at, "finished_at": gate.finished_at}

@@ -1,4 +1,4 @@
-"""The registry: candidates on record, one champion, and the moves from one champion to the next."""
+"""The registry: recorded candidates, one champion, promotion and rollback."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ __all__ = ["Registry"]
 
 LOCK_WAIT_S = 60.0
 FLOW_RUN_TAG = "flow_run"
-"""Tag of an MLflow run: the Prefect flow run that recorded it."""
+"""Tag of an MLflow run that names the Prefect flow run that recorded it."""
 _MOST_CHARACTERS = 4096
-"""Of a text in a line of the journal."""
+"""Largest length of a text in a line of the journal."""
 
 
 def _ignore(_step: str) -> None:
@@ -44,10 +44,10 @@ def _ignore(_step: str) -> None:
 
 
 class Registry:
-    """Policies that were judged. Opening it settles what a killed process left half done.
+    """The judged policies. Opening the registry finishes or undoes what a killed process left half done.
 
-    The journal of promotions says who is champion. Everything that this class returns of the champion was compared with
-    the journal first; a difference is an IntegrityError.
+    The journal of promotions decides who is champion. MLflow is compared with it before anything about the champion is
+    returned; a difference raises IntegrityError.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class Registry:
         self._settle()
 
     def record(self, candidate: CandidateRecord) -> PolicyVersion:
-        """Put a judged candidate on record, accepted or not, and point the alias ``candidate`` at it.
+        """Record a judged candidate, accepted or not, and point the alias ``candidate`` at it.
 
-        Recording a policy again adds no version; a new judgement replaces the tags of the old one. Only a version that
-        was champion keeps the evidence of its promotion, whatever a later judgement says: production and a rollback
-        rest on that evidence. The later judgement is in its run and in the ledger of gate decisions.
+        Recording a policy again adds no version; a new judgement replaces the tags of the old one. A version that was
+        champion keeps the evidence of its promotion, because production and a rollback depend on it. The later
+        judgement is in its run and in the ledger of gate decisions.
 
         Raises:
             IntegrityError: MLflow and the ledgers differ about a listed version, or a receipt is about another policy.
@@ -94,7 +94,7 @@ class Registry:
             return self._recorder.record(candidate)
 
     def link_flow_run(self, version: PolicyVersion, flow_run: str) -> None:
-        """Tag the MLflow run of a version with the Prefect flow run that recorded it: its page, or else its id.
+        """Tag the MLflow run of a version with the page, or else the id, of the Prefect flow run that recorded it.
 
         A run that MLflow refuses to change is logged.
         """
@@ -131,9 +131,9 @@ class Registry:
             return self._reader.version(entry.target, *self._reader.agreed())
 
     def rollback(self, reason: str) -> PolicyVersion:
-        """Make the champion before the present one champion again; ``reason`` is kept on the version that lost.
+        """Restore the champion before the present one; ``reason`` is recorded on the version that is replaced.
 
-        The journal names both versions, wherever the alias is and whatever state the present champion is in.
+        Both versions come from the journal, whatever the alias or the state of the present champion.
 
         Raises:
             ConfigError: There is no champion to go back to, or the reason is too long.
@@ -158,7 +158,7 @@ class Registry:
         """Return the present champion, if there is one; its files are not read.
 
         Raises:
-            IntegrityError: PromotionJournal, ledgers and MLflow differ about the champion.
+            IntegrityError: Journal, ledgers and MLflow differ about the champion.
         """
         with store_errors("reading the registry"):
             records, shown = self._reader.agreed()
@@ -167,18 +167,20 @@ class Registry:
 
     @contextmanager
     def certified(self, update_digests: Collection[str] = ()) -> Iterator[PromotionEntry]:
-        """Yield the move that made the present champion, every byte verified; nothing moves until the block ends.
+        """Yield the journal entry of the present champion, every byte verified; the champion cannot change meanwhile.
 
-        Args:
-            update_digests: Digests that signed updates name; the journal must know the promotion of each.
+                Args:
+        update_digests: Policy digests named by signed updates; the journal must contain the promotion of each.
 
-        Raises:
-            ConfigError: There is no champion.
-            IntegrityError: As ``champion`` and ``load`` raise it, or the journal lost lines.
+                Raises:
+                    ConfigError: There is no champion.
+                    IntegrityError: As ``champion`` and ``load`` raise it, or the journal lost lines.
         """
         with self._writing("reading the champion"):
             if cut := journal_cut(self._reader.records(), Shown({}, {}), update_digests):
-                raise IntegrityError(cut)  # before MLflow is compared: a repair would follow the shortened journal
+                raise IntegrityError(
+                    cut
+                )  # before MLflow is compared: a repair would copy the shortened journal to MLflow
             records, shown = self._reader.agreed()
             if cut := journal_cut(records, shown, update_digests):
                 raise IntegrityError(cut)
@@ -210,14 +212,14 @@ class Registry:
             return self._reader.version(number, records, shown)
 
     def load(self, reference: str, into: Path) -> Path:
-        """Fetch the sealed policy behind a reference to ``into``; digest and signature are verified every time."""
+        """Fetch the sealed policy behind a reference to ``into``; digest and signature are always verified."""
         version = self.find(reference)
         with store_errors(f"loading {reference}"):
             self._reader.fetch(version, is_champion=CHAMPION in version.aliases, into=into)
         return into
 
     def summary(self, version: PolicyVersion) -> ValidationSummary:
-        """Return the numbers of the promotion of a version; raises ConfigError if it was never promoted."""
+        """Return the numbers of a version's promotion; raise ConfigError if it was never promoted."""
         promotion = self._reader.records().history.promotion_of(version.number)
         if promotion is None:
             raise ConfigError(f"{version.name} version {version.number} was never promoted")
@@ -226,13 +228,13 @@ class Registry:
     def differences(self, update_digests: Collection[str] = ()) -> list[Difference]:
         """Return every alias, tag, run name and text in MLflow that differs from the ledgers; changes nothing.
 
-        ``update_digests`` are the digests that signed updates name.
+        ``update_digests`` are the policy digests that signed updates name.
         """
         with store_errors("examining the registry"):
             return self._doctor.differences(update_digests)
 
     def damaged_versions(self) -> list[tuple[PolicyVersion, str]]:
-        """Return every version whose stored bytes are not what was sealed, with the problem; reads every byte."""
+        """Return every version whose stored files differ from the seal, with the problem; reads every byte."""
         with store_errors("examining the registry"):
             return self._doctor.damaged_versions()
 
@@ -242,9 +244,9 @@ class Registry:
             return len(self._models.look().versions)
 
     def repair(self, update_digests: Collection[str] = ()) -> None:
-        """Write aliases, tags, run names and texts in MLflow as the ledgers say.
+        """Set aliases, tags, run names and texts in MLflow from the ledgers.
 
-        ``update_digests`` are the digests that signed updates name.
+        ``update_digests`` are the policy digests that signed updates name.
 
         Raises:
             IntegrityError: The champion's files are damaged, or the journal lost lines. Nothing was changed.
@@ -266,13 +268,13 @@ class Registry:
             try:
                 stack.enter_context(exclusive(self._home.locks / "registry", "settling the registry"))
             except TransientError:
-                return  # the holder of the lock is at work on that very entry
+                return  # the holder of the lock is finishing that entry
             with store_errors("settling the registry"):
                 self._promotions.recover()
 
 
 def _check_database(home: Home) -> None:
-    """Raise IntegrityError if ledgers name policies and the database is gone: a new one would lack them."""
+    """Raise IntegrityError if a ledger lists policies and the database is missing: a new one would lack them."""
     database = home.mlruns / "mlflow.db"
     listing = [home.ledger / name for name in (CANDIDATES_LEDGER, PROMOTIONS_LEDGER) if (home.ledger / name).exists()]
     if listing and not database.exists():

@@ -1,8 +1,8 @@
 """MLflow's UI on loopback, behind a check of Host, Origin and login. Run as ``python -m simic.registry.ui``.
 
-MLflow alone refuses foreign Hosts, but lets every local user and every page of another port of this machine read and
-change the registry. The starting process binds the socket and hands it over: while this one loads MLflow, nobody else
-can take the port and be told the login.
+MLflow by itself refuses foreign Hosts, but every local user and every page on another port of this machine can read and
+change the registry. The starting process binds the socket and passes it on, so that nobody else can take the port and
+receive the login while MLflow loads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["guarded_app", "main"]
 
 
 def guarded_app(home: Home, port: int, login: str) -> Guard:
-    """MLflow's own application on the database of ``home``; it reads where that is from the environment, at import."""
+    """Return MLflow's application for the database of ``home``, which it reads from the environment at import."""
     os.environ.update(
         {
             "_MLFLOW_SERVER_FILE_STORE": home.tracking_uri,
@@ -40,7 +40,7 @@ def guarded_app(home: Home, port: int, login: str) -> Guard:
 
 
 def main() -> None:
-    """Serve until a signal ends it. Raises ConfigError without a login."""
+    """Serve until a signal ends the process; raise ConfigError without a login."""
     parser = argparse.ArgumentParser(prog="python -m simic.registry.ui", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--descriptor", type=int, required=True, help="number of an inherited socket that listens on 127.0.0.1"
@@ -52,7 +52,7 @@ def main() -> None:
         raise ConfigError("MLflow's UI starts only with a login; start it with `simic up` or `simic ui`")
     app = guarded_app(resolve_home(), int(listener.getsockname()[1]), login)
     server = uvicorn.Server(uvicorn.Config(app, access_log=False, log_level="info", lifespan="on"))
-    with contextlib.suppress(KeyboardInterrupt):  # the server has ended in order and hands the signal on
+    with contextlib.suppress(KeyboardInterrupt):  # the server shut down in order and passes the signal on
         server.run(sockets=[listener])
     if not server.started:
         raise SystemExit(1)

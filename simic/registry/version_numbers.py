@@ -1,4 +1,4 @@
-"""Which semantic version a candidate gets, by the ledgers alone: anybody may have edited what MLflow shows."""
+"""The semantic version of a new candidate, computed from the ledgers alone because MLflow can be edited."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ FIRST_VERSION = "1.0.0"
 
 
 class Lineage(NamedTuple):
-    """What decides which part of the number moves."""
+    """Properties of a policy that decide whether the major, minor or patch part increases."""
 
     contract: int
-    """``schema_version`` of the contracts the policy speaks."""
+    """``schema_version`` of the contracts that the policy uses."""
     architecture: str
-    """Names architecture and feature schema together; equal names take each other's weights."""
+    """Digest over architecture and feature schema; policies with equal digests can load each other's weights."""
 
 
 def parse(version: str) -> tuple[int, int, int]:
-    """``major.minor.patch`` as numbers, so that versions compare as versions."""
+    """Return ``major.minor.patch`` as numbers, which compare in the order of versions."""
     major, minor, patch = version.split(".")
     return int(major), int(minor), int(patch)
 
 
 def next_version(previous: str | None, before: Lineage | None, after: Lineage) -> str:
-    """The number that follows ``previous``, the highest one given so far, whose policy was ``before``."""
+    """Return the number after ``previous``, the highest one so far, given the lineages of both policies."""
     if previous is None or before is None:
         return FIRST_VERSION
     major, minor, patch = parse(previous)
@@ -49,18 +49,18 @@ def next_version(previous: str | None, before: Lineage | None, after: Lineage) -
 
 
 def highest(records: LedgerRecords) -> PolicyVersion | None:
-    """The version with the highest number that was ever given."""
+    """Return the version with the highest number that was ever given."""
     given = [*records.candidates.values(), *(entry.version for entry in records.history.done)]
     return max(given, key=lambda version: parse(version.semantic_version), default=None)
 
 
 def lineage_tags(lineage: Lineage) -> dict[str, str]:
-    """The lineage as a version shows it."""
+    """Return the tags that show a lineage on a version."""
     return {"contract": str(lineage.contract), "architecture": lineage.architecture}
 
 
 def told_lineage(records: LedgerRecords, number: int) -> Lineage | None:
-    """The lineage of a version that was promoted, as the journal signed it."""
+    """Return the lineage of a promoted version as the journal signed it."""
     promotion = records.history.promotion_of(number)
     if promotion is None or not {"contract", "architecture"} <= promotion.tags.keys():
         return None
@@ -68,9 +68,9 @@ def told_lineage(records: LedgerRecords, number: int) -> Lineage | None:
 
 
 def next_number(previous: PolicyVersion | None, before: Lineage | None, lineage: Lineage) -> str:
-    """The number that follows ``previous``, whose policy was ``before``.
+    """Return the number after ``previous``, given the lineage ``before`` of its policy.
 
-    Where nothing proves what it was, the number says that the weights may not fit: the minor part moves.
+    If that lineage is unknown, the weights may not fit, so the minor part increases.
     """
     if previous is not None and before is None:
         before = Lineage(lineage.contract, "unknown")

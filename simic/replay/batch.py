@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SequenceBatch:
-    """Rows beyond a sequence's end are padding: not valid, cut, reward, discount and log-probabilities 0."""
+    """Rows after a sequence's end are padding: not valid, cut, reward, discount and log-probabilities 0."""
 
     sequence_ids: NDArray[np.int64]
     """[B]: positions in the data set."""
@@ -57,7 +57,7 @@ class SequenceBatch:
     log_prob_heads: Tensor
     """float32 [M, A] of the behaviour; 0 where irrelevant."""
     masks: MaskTensors
-    """Of the M steps."""
+    """Action masks of the M steps."""
     steps: GraphBatch
     """M graphs, the states in which the actions were chosen."""
     with_finals: GraphBatch

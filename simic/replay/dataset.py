@@ -1,6 +1,7 @@
 """The training data set of a snapshot: columns of steps, one table of graphs, and batches from both.
 
-In memory, on a GPU, or mapped from files where it is larger than memory may be; the batches are the same.
+Columns are in memory, on a GPU, or mapped from files if they exceed the memory limit; batches are identical.
+
 Shapes: N steps, E sequences (episodes), T time, B sequences of a batch, A heads, K blueprints.
 """
 
@@ -29,9 +30,9 @@ from simic.snapshots.manifest import read_manifest
 __all__ = ["GraphDataset", "Steps"]
 
 _SAMPLE_ROWS = 2048
-"""Rows from which the size of a snapshot is estimated."""
+"""Number of rows from which the size of a snapshot is estimated."""
 _STATISTICS_GRAPHS = 50_000
-"""Graphs of a mapped table that are used for feature statistics."""
+"""Number of graphs of a mapped table used for feature statistics."""
 
 
 class GraphDataset:
@@ -63,8 +64,8 @@ class GraphDataset:
     ) -> GraphDataset:
         """Load the episodes of ``split`` from a snapshot whose files match its manifest.
 
-        ``blueprints`` is the vocabulary of the hosts. With a ``cache`` folder, columns that would take more than
-        ``max_bytes`` are written there once and mapped, and about as many of their bytes stay resident at most.
+        ``blueprints`` is the vocabulary of the hosts. With a ``cache`` folder, columns that would exceed ``max_bytes``
+        are written there once and mapped; at most about ``max_bytes`` of them stay resident.
 
         Raises:
             IntegrityError: if a file differs from the manifest.

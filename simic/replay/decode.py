@@ -98,7 +98,7 @@ def codes(array: pa.Array, choices: Sequence[Any], name: str) -> NDArray[np.int6
     if indices.null_count != values.null_count:
         known = set(choices)
         unknown = sorted({value for value in pc.unique(values).to_pylist() if value is not None} - known)
-        raise ContractError(f"{name}: unknown values {unknown[:5]}; known are {list(choices)}")
+        raise ContractError(f"{name}: unknown values {unknown[:5]}; known values: {list(choices)}")
     out: NDArray[np.int64] = pc.fill_null(indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     return out
 
@@ -216,7 +216,7 @@ def masks_of(available: pa.Array, slot_ptr: NDArray[np.int64], blueprints: tuple
     if not np.array_equal(np.diff(per_op.ptr), np.repeat(counts, ops)):
         raise ContractError("available.slot: every operation needs one entry per slot of the state")
     by_op = flags(per_op.values, "available.slot")
-    # Stored [ops][slots] per row, wanted [slots][ops]: with s slots, entry (o, j) lies o * s + j after the row's start.
+    # Stored as [ops][slots] per row, needed as [slots][ops]: entry (o, j) lies o * s + j after the row's start.
     row_start, slots_of_row = np.repeat(slot_ptr[:-1], counts), np.repeat(counts, counts)
     within = np.arange(slot_ptr[-1]) - row_start
     slot = by_op[(ops * row_start + within)[:, None] + slots_of_row[:, None] * np.arange(ops)]

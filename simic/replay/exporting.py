@@ -51,7 +51,7 @@ class ExportFile(Contract):
     """One file of an export."""
 
     path: Text
-    """Below the export, with slashes."""
+    """Path relative to the export, with slashes."""
     sha256: Digest
     size_bytes: Count
 
@@ -60,37 +60,37 @@ class Shard(Contract):
     """One pair of files of an export for PyTorch Geometric."""
 
     name: Text
-    """Without the ending."""
+    """Path without the suffix."""
     steps: Count
     episodes: Count
 
 
 class ExportCard(Contract):
-    """Content and schema of an export; equal for two exports of one snapshot."""
+    """Content and schema of an export; identical for two exports of one snapshot."""
 
     schema_version: Literal[1] = 1
     format: FormatName
-    """A module of ``simic.replay.exports``, or an installed export."""
+    """Name of a module of ``simic.replay.exports``, or of an installed export."""
     snapshot: Digest
     split: Text
     sets: list[Text]
     """Host sets of the episodes."""
     reward_family: Text
     gamma: float
-    """Discount per step; the horizon is an end, so the last step of a terminated episode has none."""
+    """Discount per step. The horizon ends an episode, so the last step of a terminated episode has none."""
     episodes: Count
     steps: Count
     feature_version: Text
     features: dict[str, list[Text]]
-    """Columns per kind of node, in order; all lie within ``feature_bound`` of 0."""
+    """Columns per node type, in order; all values lie within ``feature_bound`` of 0."""
     feature_bound: float
     choices: dict[str, list[str | float]]
-    """Values of the indices per factor of the action; a slot is its position in the host."""
+    """Choices by index per factor of the action; a slot is its position in the host."""
     code_version: Text
     dataset_id: Text | None = None
     """Name of the Minari data set."""
     shards: list[Shard] = Field(default_factory=list)
-    """In order; only for PyTorch Geometric."""
+    """Shards in order; only for PyTorch Geometric."""
     files: list[ExportFile]
     """All files except the card."""
 
@@ -182,22 +182,24 @@ Sets of hosts: {", ".join(card.sets)}. Made by Simic {card.code_version} from th
 def new_folder(out: Path) -> Iterator[Path]:
     """Yield a folder that becomes ``out``, durably, when the block succeeds, and is removed otherwise.
 
-    What a killed process left there is removed first. ConfigError if ``out`` holds anything; the caller sees to it
-    that nobody else writes the same one.
+    Leftovers of a killed process are removed first. Raises ConfigError if ``out`` is not empty. The caller ensures that
+    nobody else writes the same folder.
     """
     out = out.absolute()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out} exists already; name a new folder, for an export never mixes with what is there")
+        raise ConfigError(
+            f"{out} exists already; name a new folder, because an export is never merged with existing files"
+        )
     try:
         with atomic_dir(out) as unfinished:
             yield unfinished
             _open_to_readers(unfinished)
     except OSError as error:
-        raise TransientError(f"{out} cannot be written: {error}; check space and rights") from error
+        raise TransientError(f"{out} cannot be written: {error}; check space and permissions") from error
 
 
 def _open_to_readers(folder: Path) -> None:
-    """Every file gets the mode of a new one, as the umask has it: some writers leave theirs to its owner alone."""
+    """Give every file the mode of a new one under the umask: some writers make files readable by their owner only."""
     new = folder / ".new"
     new.touch()
     mode = stat.S_IMODE(new.stat().st_mode)
@@ -215,7 +217,7 @@ class EpisodeInfo(NamedTuple):
 
     run_id: str
     policy_version: str | None
-    """Null for a controller without weights."""
+    """Digest of the policy; null for a controller without weights."""
     controller: str
     set: str
     family: str
@@ -228,7 +230,7 @@ class Episodes(NamedTuple):
     infos: list[EpisodeInfo]
     """[E]"""
     starts: NDArray[np.int64]
-    """[E] first step of each."""
+    """[E]: first step of each episode."""
     lengths: NDArray[np.int64]
     """[E]"""
     graphs: GraphBatch
@@ -238,7 +240,7 @@ class Episodes(NamedTuple):
     actions: NDArray[np.int64]
     """[N, A], -1 where irrelevant."""
     log_probs: Propensities
-    """Of the behaviour, [N, A] and [N]."""
+    """Log-probabilities of the behaviour, [N, A] and [N]."""
     rewards: NDArray[np.float32]
     """[N], points."""
     returns: NDArray[np.float32]
@@ -254,8 +256,8 @@ def stream_episodes(
 ) -> Iterator[Episodes]:
     """Yield the episodes of ``split`` in a verified snapshot, about ``rows`` steps at a time.
 
-    The columns are those that ``GraphDataset.load`` makes of the same rows, value by value. ``blueprints`` is the
-    vocabulary of the hosts.
+    The columns equal those that ``GraphDataset.load`` makes of the same rows. ``blueprints`` is the vocabulary of the
+    hosts.
 
     Raises:
         ContractError: for rows that training would refuse.
@@ -271,7 +273,7 @@ def stream_episodes(
 
 
 def _episodes(table: pa.Table, blueprints: tuple[str, ...]) -> Episodes:
-    # Discounts are no part of an export, so any gamma will do.
+    # Exports hold no discounts, so any gamma will do.
     part = episode_batch_of(table, blueprints, gamma=1.0)
     heads = table.select(list(_INFO)).take(part.sequences.starts).to_pylist()
     return Episodes(

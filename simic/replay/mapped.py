@@ -1,7 +1,8 @@
-"""Memory-mapped columns of a snapshot that exceeds the memory limit, written to files once, a chunk at a time.
+"""Memory-mapped columns of a snapshot that exceeds the memory limit, written to files once, in chunks.
 
 The folder is named by the snapshot's digest and split, and is rebuilt from the snapshot when it is damaged. States
-precede final states, as in memory, so that batches are equal bit for bit.
+precede final states, as in memory, so that batches are identical.
+
 Shapes: N steps, E sequences, R graph rows.
 """
 
@@ -89,7 +90,7 @@ class ColumnWriter:
         self._files = {}
 
     def _write_header(self, name: str) -> None:
-        """NumPy leaves room in a header for its first dimension to grow, so its length stays the same."""
+        """Return a header of unchanged length: NumPy reserves room for the first dimension to grow."""
         like = self._like[name]
         header = {
             "descr": np.lib.format.dtype_to_descr(like.dtype),
@@ -117,7 +118,9 @@ def verify_columns(folder: Path, key: str) -> None:
     try:
         manifest = ColumnsManifest.model_validate_json((folder / MANIFEST_NAME).read_bytes())
     except (OSError, ValidationError) as error:
-        raise IntegrityError(f"{folder} is no folder of columns: {MANIFEST_NAME} cannot be read ({error})") from error
+        raise IntegrityError(
+            f"{folder} is not a folder of columns: {MANIFEST_NAME} cannot be read ({error})"
+        ) from error
     if manifest.key != key:
         raise IntegrityError(f"{folder} holds columns of {manifest.key}, expected {key}")
     for file in manifest.files:
@@ -172,13 +175,13 @@ class Pages:
     """Bounds the resident memory of mapped columns: releases all pages when the budget is used up."""
 
     def __init__(self, maps: list[NDArray[Any]], graphs: int, max_bytes: int) -> None:
-        """``graphs`` is the number of graph rows; what a row touches is its share of every column, edges included."""
+        """``graphs`` is the number of graph rows; each is assumed to touch its share of all columns and edges."""
         self._maps, self._max_bytes = maps, max_bytes
         self._row_bytes = sum(array.nbytes for array in maps) // max(1, graphs) + 1
         self._resident = 0
 
     def touched(self, sequences: int, rows: int) -> None:
-        """Count the pages of a batch, as if every sequence touched other pages of every column."""
+        """Count the pages of a batch, assuming that every sequence touches other pages of every column."""
         self._resident += sequences * len(self._maps) * _PAGE_BYTES + rows * self._row_bytes
         if self._resident > self._max_bytes:
             for array in self._maps:
@@ -198,7 +201,7 @@ def map_snapshot(manifest: SnapshotManifest, split: str, blueprints: tuple[str, 
             verify_columns(folder, key)
             return _open(folder)
         except IntegrityError as error:
-            _LOG.warning("%s; it is made again from the snapshot", error)
+            _LOG.warning("%s; rebuilding it from the snapshot", error)
             shutil.rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     for left in folder.parent.glob(f"{_BUILDING}*"):
@@ -261,10 +264,10 @@ def _append_finals(writer: ColumnWriter, aside: Path) -> None:
 
 
 def _sequence_table(parts: list[Sequences]) -> pa.Table:
-    """One row per episode; ContractError if one stands in two places."""
+    """Yield one row per episode; raise ContractError if an episode occurs in two places."""
     run_ids = [run_id for part in parts for run_id in part.run_ids]
     if len(set(run_ids)) != len(run_ids):
-        raise ContractError("rows must be whole episodes in order; a run's rows stand in two places")
+        raise ContractError("rows must be whole episodes in order; the rows of one run are in two places")
     lengths = np.concatenate([part.lengths for part in parts])
     columns = {
         "run_ids": run_ids,

@@ -161,7 +161,7 @@ def _final_states(table: pa.Table, last: NDArray[np.int64]) -> pa.Array:
     expected = np.zeros(table.num_rows, dtype=np.bool_)
     expected[last] = True
     if (present != expected).any():
-        raise ContractError("final_state must stand on the last row of each episode and nowhere else")
+        raise ContractError("final_state must be on the last row of each episode and nowhere else")
     return finals.take(pa.array(last))
 
 
@@ -171,7 +171,7 @@ def _steps(table: pa.Table, last: NDArray[np.int64], blueprints: tuple[str, ...]
     terminated = flags(column(table, "terminated"), "terminated")
     ends = terminated | flags(column(table, "truncated"), "truncated")
     if not ends[last].all() or ends.sum() != len(last):
-        raise ContractError("terminated or truncated must stand on the last row of each episode and nowhere else")
+        raise ContractError("terminated or truncated must be on the last row of each episode and nowhere else")
     reward, returns = (_finite(table, name) for name in ("reward", "return_to_go"))
     return Steps(
         actions=torch.from_numpy(actions),

@@ -1,4 +1,4 @@
-"""Shuffled passes over whole sequences, with a limit per sequence, as too many passes degrade a policy."""
+"""Shuffled passes over whole sequences, with a limit per sequence, because too many passes degrade a policy."""
 
 from __future__ import annotations
 

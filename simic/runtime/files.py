@@ -43,13 +43,13 @@ __all__ = [
 ]
 
 DAMAGED = "damaged"
-"""Directory, beside the parent of a damaged file or directory, that damaged ones are moved to."""
+"""Name of the directory, beside the parent of a damaged file or directory, to which it is moved."""
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
 """The names that ``_temporary`` returns."""
 _NEW_FILE_MODE = 0o666
-"""Before the umask, as ``open`` has it."""
+"""Permissions of a new file before the umask, as ``open`` has them."""
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""The disk, the quota, or the largest file that this process may write."""
+"""Errors of a full disk, an exceeded quota, or the file size limit of this process."""
 _OUT_OF_MEMORY = (
     "this process reached its memory limit; raise the limit (`ulimit -v`, the container, the machine), or use fewer "
     "workers and smaller batches"

@@ -1,8 +1,8 @@
-"""Checks in front of an ASGI application on loopback: own Host, own Origin and, where asked for, a login.
+"""Checks in front of an ASGI application on loopback: Host, Origin and, where required, a login.
 
-A socket on 127.0.0.1 is reachable by every page that a browser on this machine shows and by every local user. A page
-of another site is recognised by its ``Origin``, or by the ``Sec-Fetch-Site`` of images and scripts, which come without
-one; a name that was rebound to 127.0.0.1 by its ``Host``, and a local user by the login that is missing.
+Every page in a browser on this machine and every local user can reach a socket on 127.0.0.1. Pages of other sites are
+recognised by ``Origin``, or by ``Sec-Fetch-Site`` for images and scripts, which have no Origin; DNS rebinding is
+recognised by ``Host``, another local user by the missing login.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _OTHER_SITES = frozenset({b"cross-site", b"same-site"})
 
 
 def own_hosts(port: int) -> frozenset[str]:
-    """``Host`` headers with which a server on this port of 127.0.0.1 is addressed."""
+    """``Host`` headers that address a server on this port of 127.0.0.1."""
     names = ("127.0.0.1", "localhost")
     bare = names if port == _DEFAULT_PORT else ()
     return frozenset([f"{name}:{port}" for name in names] + list(bare))
 
 
 class Guard:
-    """An ASGI application that refuses what does not come from this machine's owner.
+    """An ASGI application that passes on only requests of this machine's owner.
 
-    ``login`` is ``user:password`` for HTTP Basic authentication, or None where the application behind has its own.
-    Refusals: 403 for a missing, repeated or foreign ``Host``, 403 for an ``Origin`` other than ``http://<Host>``, 403
-    for what a page of another site loads (following its link is allowed), 401 without the login. A refused WebSocket is
-    closed before it is accepted. Pages may not be framed by others.
+    ``login`` is ``user:password`` for HTTP Basic authentication, or None if the application has a login of its own.
+    Refused are: 403 for a missing, repeated or foreign ``Host``, 403 for an ``Origin`` other than ``http://<Host>``,
+    403 for requests from a page of another site (following its link is allowed), 401 without the login. A refused
+    WebSocket is closed before it is accepted. Pages may not be framed by others.
     """
 
     def __init__(self, application: Application, hosts: Collection[str], login: str | None = None) -> None:
@@ -52,7 +52,7 @@ class Guard:
         self._authorization = b"Basic " + base64.b64encode(login.encode()) if login is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what may pass."""
+        """Pass a permitted request on, or refuse it."""
         if scope["type"] not in ("http", "websocket"):
             await self._application(scope, receive, send)
         elif (refused := self._refusal(scope["headers"])) is not None:
@@ -97,7 +97,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, status: HTTPStatus
 
 
 def _unframed(send: Send) -> Send:
-    """A page of another site that showed ours in a frame could make clicks land on it."""
+    """Forbid frames: a page of another site could show this one in a frame and capture clicks."""
 
     async def send_with_header(message: Message) -> None:
         if message["type"] == "http.response.start":

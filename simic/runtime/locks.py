@@ -18,11 +18,11 @@ POLL_S = 0.05
 
 @contextmanager
 def exclusive(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
-    """Hold the lock file at ``path`` or raise TransientError that names ``what`` and the holder's pid.
+    """Hold the lock file at ``path``, or raise TransientError that names ``what`` and the holder's pid.
 
-    The lock is a ``flock``: the kernel releases it when the holder ends, however it ends, so there is
-    nothing stale to clean up. The file stays: removing it would let two holders lock two files of one name.
-    Two threads of one process exclude each other too. On a full disk the lock holds, but its holder has no name.
+    The lock is a ``flock``: the kernel releases it when the holder ends, in whatever way, so no stale lock remains. The
+    file stays, because removing it would let two holders lock two files of one name. Two threads of one process exclude
+    each other too. On a full disk the lock holds, but its holder is unnamed.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

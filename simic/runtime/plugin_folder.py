@@ -84,11 +84,11 @@ class PluginFolder(NamedTuple):
         if name not in _installed(self.group):
             near = difflib.get_close_matches(name, self.names(), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"unknown {self.kind} {name!r}, known are {sorted(self.names())}{hint}")
+            raise ConfigError(f"unknown {self.kind} {name!r}; known: {', '.join(sorted(self.names()))}{hint}")
         try:
             return _installed(self.group)[name].load()
         except Exception as error:
-            # Code of another package runs here; whatever it raises must name that package.
+            # Code of another package runs here; the message of any error must name that package.
             raise ConfigError(f"{self._origin(name)} cannot be loaded: {type(error).__name__}: {error}") from error
 
     def _origin(self, name: str) -> str:

@@ -36,10 +36,10 @@ def run_jobs(
 ) -> list[R]:
     """Return ``[function(job) for job in jobs]``, computed by ``workers`` processes, in the order of the jobs.
 
-    ``function`` is a top-level function; jobs and results are contracts or plain data. ``on_done`` sees every
-    result in this process as soon as it is there, in order of completion. With one worker or one job all of
-    it happens in this process. The first exception of a job is raised here with its type, and the other
-    jobs are stopped; a worker that dies raises TransientError. No worker outlives this process.
+    ``function`` is a top-level function; jobs and results are contracts or plain data. ``on_done`` receives every
+    result in this process, in order of completion. With one worker or one job, everything happens in this process. The
+    first exception of a job is raised here with its type, and the other jobs are stopped; a worker that dies raises
+    TransientError. No worker outlives this process.
     """
     if workers < 1:
         raise ConfigError(f"workers: expected at least 1, found {workers}")
@@ -59,7 +59,7 @@ def _in_turn(function: Callable[[J], R], jobs: Sequence[J], on_done: Callable[[R
 def _in_processes(
     function: Callable[[J], R], jobs: Sequence[J], workers: int, on_done: Callable[[R], None] | None
 ) -> list[R]:
-    context = get_context("spawn")  # a forked child would share locks and half a thread pool
+    context = get_context("spawn")  # a forked child would share locks and parts of a thread pool
     lifeline, hold = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(workers, context, initializer=_follow, initargs=(lifeline,))
     try:
@@ -86,7 +86,7 @@ def _in_processes(
 def _follow(lifeline: Connection) -> None:
     """End this worker as soon as the other end of the pipe closes, which also happens when the parent dies.
 
-    Ctrl-C reaches workers as well; what to do about it is the parent's affair.
+    Ctrl-C reaches workers as well; the parent handles it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

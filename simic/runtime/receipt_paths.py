@@ -1,8 +1,8 @@
 """Paths in receipts, stored relative to the home, so that a moved or copied home never refers to another one.
 
-What a receipt speaks of lies where its digest says: a snapshot in ``data/snapshots``, a policy in ``data/policies``.
-A receipt on disk therefore holds paths relative to the home's root. Receipts of earlier versions, and results that
-Prefect stored, hold absolute paths of the home as it was then; reading them replaces those too.
+The location of an artifact follows from its digest: a snapshot lies in ``data/snapshots``, a policy in
+``data/policies``. So a receipt on disk holds paths relative to the home. Receipts of earlier versions, and results
+stored by Prefect, hold absolute paths of the home as it was then; these are replaced on reading.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["FOLDER_CHARACTERS", "placed", "portable"]
 
 R = TypeVar("R", bound=Receipt)
 FOLDER_CHARACTERS = 16
-"""Characters of a digest in the names of the folders of snapshots and runs."""
+"""Number of characters of a digest in the names of the folders of snapshots and runs."""
 
 
 def placed(receipt: R, home: Home) -> R:

@@ -14,8 +14,8 @@ __all__ = ["derive", "generator"]
 def derive(seed: int, *names: str | int) -> int:
     """Return a child seed in [0, 2**63): the first 63 bits of SHA-256 over the JSON list ``[seed, *names]``.
 
-    JSON keeps ``"1"`` and ``1`` apart and leaves no way to split names differently, so streams never
-    meet by accident, and adding a stream moves no other.
+    JSON distinguishes ``"1"`` from ``1`` and separates names unambiguously, so no two streams coincide by accident, and
+    adding a stream does not change others.
     """
     path = [operator.index(seed), *(name if isinstance(name, str) else operator.index(name) for name in names)]
     data = json.dumps(path, ensure_ascii=False, separators=(",", ":")).encode()

@@ -42,7 +42,7 @@ MLFLOW_URL_VARIABLE, PREFECT_URL_VARIABLE = "SIMIC_MLFLOW_URL", "SIMIC_PREFECT_U
 LAKE_VARIABLE = "SIMIC_LAKE_URL"
 """Environment variable with the address of the store of landed parts, if it is not in the home."""
 _WRONG_PLACE = frozenset({EACCES, EEXIST, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS})
-"""Errors that a repeated command meets again, which a full disk is not."""
+"""Exceptions that a repeated command would meet again, unlike a full disk."""
 
 
 class HomeUse(Enum):
@@ -201,7 +201,7 @@ class Home:
     def create(self) -> None:
         """Create every missing directory; only the owner may enter the one with the private key.
 
-        Raises ConfigError where the home cannot be made or written.
+        Raises ConfigError if the home cannot be created or written.
         """
         folders = (
             self.spool, self.experience, self.ledger, self.quarantine, self.snapshots, self.policies,
@@ -242,7 +242,7 @@ def _resolved(path: Path) -> Path:
 def resolve_home() -> Home:
     """Return ``SIMIC_HOME``, or the checkout around the current directory, or the current directory.
 
-    Raises ConfigError where ``SIMIC_LAKE_URL`` is no address of a lake, or the home's path is not UTF-8.
+    Raises ConfigError if ``SIMIC_LAKE_URL`` is not an address of a lake, or the home's path is not UTF-8.
     """
     named, lake_url = os.environ.get(HOME_VARIABLE), _lake_url()
     if named:
@@ -276,7 +276,7 @@ def _is_checkout(path: Path) -> bool:
     try:
         return bool(tomllib.loads(project.read_text("utf-8")).get("project", {}).get("name") == "simic")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
-        return False  # somebody else's project on the way up is none of our business
+        return False  # a project of somebody else further up is not searched
 
 
 def config_digest(config: BaseModel) -> str:
@@ -359,7 +359,7 @@ def _refuse_unknown(settings: Mapping[str, Any], profile: str) -> None:
             nearest = _nearest(name, known)
             table = name.rpartition(".")[0]
             siblings = [other for other in known if other.rpartition(".")[0] == table] or list(RunConfig.model_fields)
-            hint = f"did you mean {nearest}?" if nearest else f"known are {', '.join(siblings)}"
+            hint = f"did you mean {nearest}?" if nearest else f"known settings: {', '.join(siblings)}"
             raise ConfigError(f"profile {profile}: {name} is not a setting; {hint}")
 
 
@@ -400,6 +400,6 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
 
 def _explain(detail: ErrorDetails) -> str:
     name = ".".join(str(part) for part in detail["loc"]) or "the recipe"
-    if detail["type"] == "value_error":  # a check across fields, whose message says what it found
+    if detail["type"] == "value_error":  # a check across several fields, whose message names what it found
         return f"{name}: {detail['ctx']['error']}"
     return f"{name}: {detail['msg'][0].lower()}{detail['msg'][1:]}, found {detail['input']!r}"

@@ -28,10 +28,10 @@ def sqlite_url(path: Path, driver: str = "sqlite") -> str:
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a read-only connection, also on a read-only file system.
 
-    Raises IntegrityError for a file that is damaged or no database, and TransientError where it fails otherwise.
+    Raises IntegrityError for a file that is damaged or not a database, and TransientError for other failures.
     """
-    # SQLite makes a file beside a database with a write-ahead log even to read it; where it cannot, and no log is left,
-    # the file itself is all there is.
+    # SQLite creates a file beside a database with a write-ahead log even to read it. If it cannot, and no log is left,
+    # the database file is complete by itself.
     is_alone = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
     address = f"file:{quote(str(path))}?mode=ro{'&immutable=1' if is_alone else ''}"
     try:
@@ -45,7 +45,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a connection with one transaction, which is committed at the end or rolled back.
 
-    Raises IntegrityError for a file that is damaged or no database, and TransientError where it fails otherwise.
+    Raises IntegrityError for a file that is damaged or not a database, and TransientError for other failures.
     """
     try:
         with closing(sqlite3.connect(path, timeout=_WAIT_S)) as connection, connection:
@@ -55,7 +55,7 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _failure(verb: str, path: Path, error: sqlite3.Error) -> SimicError:
-    # The class of "file is not a database" and "database disk image is malformed"; what may pass is a subclass.
+    # The class of "file is not a database" and "database disk image is malformed"; transient errors are subclasses.
     if type(error) is sqlite3.DatabaseError:
         return IntegrityError(f"cannot {verb} {path}: {error}; restore it from a backup")
     return TransientError(f"cannot {verb} {path}: {error}; try again")

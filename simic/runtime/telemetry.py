@@ -53,7 +53,7 @@ class JsonLinesSink:
         path.parent.mkdir(parents=True, exist_ok=True)
         is_torn = _is_torn(path)
         self._file = path.open("a", encoding="utf-8", buffering=1)
-        if is_torn:  # by a process that was killed: what follows is a line of its own
+        if is_torn:  # left by a process that was killed; the new record starts on a line of its own
             self._file.write("\n")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:

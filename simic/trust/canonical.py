@@ -18,8 +18,8 @@ __all__ = ["canonical_bytes", "digest_of"]
 def canonical_bytes(value: BaseModel | Mapping[str, Any] | Sequence[Any]) -> bytes:
     """Return JSON in UTF-8 with sorted keys and no spaces.
 
-    Raises ContractError for what JSON cannot hold exactly: NaN, infinities, keys that are not strings,
-    lone surrogates, nesting beyond the interpreter's limit, and types without a JSON form. Floats take their shortest
+    Raises ContractError for values that JSON cannot represent exactly: NaN, infinities, keys that are not strings, lone
+    surrogates, nesting beyond the interpreter's limit, and types without a JSON form. Floats have their shortest
     round-trip form.
     """
     try:

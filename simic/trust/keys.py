@@ -47,7 +47,7 @@ _TEXT = frozenset(range(0x20, 0x7F)) | frozenset(b"\t\n\r")
 def weakness(seed: bytes) -> str | None:
     """Return why a seed [32 bytes] cannot be random; None if it may be.
 
-    A random seed is refused with probability below 2**-40. A seed derived from a password is not recognised.
+    A random seed is refused with probability below 2**-40. A seed derived from a password is not detected.
     """
     if len(set(seed)) == 1:
         return "all bytes are zero" if seed[0] == 0 else "all bytes are equal"
@@ -67,7 +67,7 @@ def weakness(seed: bytes) -> str | None:
 
 
 SIGNING_KEY_VARIABLE = "SIMIC_SIGNING_KEY"
-"""Environment variable: base64 of the 32-byte private seed; wins over the key file."""
+"""Environment variable with base64 of the 32-byte private seed; takes precedence over the key file."""
 KEY_FILE = "signing.key"
 _KEY_BYTES = 32
 
@@ -95,10 +95,10 @@ class Signer:
 
 
 class Keyring:
-    """The public keys in a directory, ``<key_id>.pub`` with 64 hex characters each, less those that were revoked.
+    """The public keys in a directory, ``<key_id>.pub`` with 64 hex characters each, except revoked ones.
 
-    Every question reads the directory anew: a revocation counts from the moment it is written. Raises IntegrityError
-    at each of them while the revocation list is damaged.
+    Every call reads the directory again, so a revocation takes effect as soon as it is written. Every call raises
+    IntegrityError while the revocation list is damaged.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Keyring:
     ) -> None:
         """Read a directory. Set ``accepts_revoked`` only to identify a signer, never for data that is used.
 
-        ``revocations`` stands for the list where it was read already.
+        ``revocations`` replaces the list if the caller has read it.
         """
         self._directory = directory
         self._accepts_revoked, self._revocations = accepts_revoked, revocations
@@ -143,16 +143,16 @@ class Keyring:
         return key_id
 
     def distrust(self, key_id: str) -> None:
-        """Rename the public key of a revoked key: it verifies nothing more, but its revocations stay valid.
+        """Rename the public key of a revoked key: it verifies nothing any more, but its own revocations stay valid.
 
-        Raises IntegrityError where that file cannot be moved.
+        Raises IntegrityError if the file cannot be moved.
         """
         path = self._directory / f"{key_id}.pub"
         try:
             try:
                 self.public_bytes(key_id)
             except IntegrityError:
-                path.unlink(missing_ok=True)  # it holds no such key, so it proves nothing
+                path.unlink(missing_ok=True)  # the file does not hold that key, so it proves nothing
             else:
                 path.replace(path.with_suffix(FORMER_SUFFIX))
         except OSError as error:
@@ -178,7 +178,7 @@ class Keyring:
     def public_bytes(self, key_id: str) -> bytes:
         """Return the public key of an id [32 bytes], revoked or not.
 
-        Raises IntegrityError if there is none, or another than its name says.
+        Raises IntegrityError if there is none, or if the file holds another key than its name says.
         """
         path = self._directory / f"{key_id}.pub"
         try:
@@ -228,15 +228,15 @@ def is_key_given(env: Mapping[str, str]) -> bool:
 def load_signer(directory: Path, env: Mapping[str, str]) -> Signer:
     """Return the signing key from ``env``, else from ``directory``, where it is generated once (mode 0600).
 
-    The public half is put beside it, so that a keyring on ``directory`` trusts what was signed here.
-    Raises ConfigError that says what to do for a key that was revoked, or that nobody drew at random.
+    The public half is written beside it, so that a keyring on ``directory`` trusts its signatures. Raises ConfigError,
+    which says what to do, for a key that was revoked or is not random.
     """
     is_given = is_key_given(env)
     if not is_given:
         _generate_once(directory)
     signer = present_signer(directory, env)
     if signer is None:
-        raise ConfigError(f"{directory / KEY_FILE} went away while it was read; try again")
+        raise ConfigError(f"{directory / KEY_FILE} disappeared while it was read; try again")
     keyring = Keyring(directory)
     if (revocation := keyring.revocations().by_key.get(signer.key_id)) is not None:
         what = SIGNING_KEY_VARIABLE if is_given else str(directory / KEY_FILE)
@@ -253,7 +253,7 @@ def load_signer(directory: Path, env: Mapping[str, str]) -> Signer:
 def present_signer(directory: Path, env: Mapping[str, str]) -> Signer | None:
     """Return the key in ``env`` or ``directory``, revoked or not; None if there is none. Creates no key.
 
-    Raises ConfigError for a key that is malformed, readable by others, or that nobody drew at random.
+    Raises ConfigError for a key that is malformed, readable by others, or not random.
     """
     if is_key_given(env):
         remedy = f"put another one there: {HOW_TO_MAKE}"
@@ -278,7 +278,7 @@ def replace_key(directory: Path) -> Signer:
 def _proper(private_bytes: bytes, what: str, remedy: str, directory: Path) -> Signer:
     signer = Signer(private_bytes, Keyring(directory))
     if (fault := weakness(private_bytes)) is not None:
-        raise ConfigError(f"{what} holds no random seed: {fault}; {remedy}")
+        raise ConfigError(f"{what} does not hold a random seed: {fault}; {remedy}")
     return signer
 
 

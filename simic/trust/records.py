@@ -1,6 +1,6 @@
 """Signed records: JSON objects that a reader accepts because a trusted key signed them.
 
-The signature covers a purpose beside the record, so a record signed for one purpose is refused for every other.
+The signature covers a purpose in addition to the record, so a record signed for one purpose is refused for others.
 """
 
 from __future__ import annotations

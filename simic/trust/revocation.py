@@ -1,12 +1,12 @@
 """The revocation list: keys that are no longer trusted, even if the folder of keys holds them.
 
 ``revoked.jsonl`` has one signed record per line for the purpose ``revocation``. Each carries ``previous_sha256``, the
-SHA-256 of the canonical form of the line before it, and the public key that signed it. A line counts if its signer was
-trusted here and not revoked by a line before it; a key may revoke itself. That a signer was trusted shows by its public
-key in the folder: ``<key id>.pub``, or ``<key id>.revoked`` once it was revoked, which proves that and nothing else.
-The file is replaced as a whole, so a crash never leaves half a line: whatever does not verify is damage, and then no
-key is believed. Lines cut off at the end leave no trace here; the journal of promotions names the keys that were
-revoked.
+SHA-256 of the canonical form of the line before it, and the public key that signed it. A line is valid if its signer
+was trusted here and not revoked by an earlier line; a key may revoke itself. The public key in the folder proves that a
+signer was trusted: ``<key id>.pub``, or ``<key id>.revoked`` once it was revoked, which proves nothing else.
+
+The file is replaced as a whole, so a crash never leaves half a line. Anything that does not verify is damage, and then
+no key is trusted. Lines cut off at the end cannot be detected here; the journal of promotions names the revoked keys.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["FORMER_SUFFIX", "REVOKED_NAME", "Revocation", "Revocations", "add_re
 
 REVOKED_NAME = "revoked.jsonl"
 FORMER_SUFFIX = ".revoked"
-"""Of the file that keeps the public key of a revoked key: proof that it was trusted here once."""
+"""Suffix of the public key of a revoked key, which proves that the key was trusted here once."""
 PURPOSE = "revocation"
 
 
@@ -45,22 +45,22 @@ class Revocation(Contract):
     revoked: KeyId
     """Id of the revoked key."""
     public_key: PublicKey | None
-    """Of that key, so that what it signed can still be recognised; null where nobody here had it."""
+    """Public key of the revoked key, so that its signatures can still be recognised; null if it was not known here."""
     reason: Annotated[str, Field(min_length=1, max_length=4096)]
     at: UtcDatetime
     signer_public_key: PublicKey
-    """Of the key that signed this line."""
+    """Public key that signed this line."""
     previous_sha256: Digest | None
-    """Of the line before; null in the first."""
+    """SHA-256 of the line before; null in the first."""
     number: Count
-    """From 1."""
+    """Number of the line, from 1."""
 
 
 class Revocations(NamedTuple):
-    """The whole list, verified."""
+    """The whole verified list."""
 
     by_key: Mapping[str, Revocation]
-    """In the order of the list."""
+    """Lines in the order of the list."""
     head: str | None
     """SHA-256 of the last line."""
 
@@ -100,7 +100,7 @@ def read_revocations(directory: Path) -> Revocations:
 def add_revocation(
     directory: Path, key_id: str, public_bytes: bytes | None, *, reason: str, at: datetime, signer: Signer
 ) -> Revocations:
-    """Revoke a key; durable when this returns, and nothing changes if it was revoked before.
+    """Revoke a key, durably; nothing changes if it was revoked before.
 
     Only one process may do so at a time: callers hold a lock. Raises IntegrityError if the list is damaged.
     """
@@ -159,7 +159,7 @@ def _line(text: bytes, place: str) -> tuple[Revocation, str, str]:
         return Revocation.model_validate(fields), str(record[KEY_FIELD]), digest_of(record)
     except ValidationError as error:
         raise _damage(f"{place}: not a revocation: {error.errors()[0]['msg']}") from error
-    except SimicError as error:  # ContractError for what has no canonical form: NaN, a lone surrogate
+    except SimicError as error:  # ContractError for values without a canonical form: NaN, a lone surrogate
         raise _damage(f"{place}: {error}" if isinstance(error, ContractError) else str(error)) from error
 
 
@@ -174,7 +174,7 @@ def _check_was_trusted(directory: Path, key_id: str, public_key: str, place: str
     missing = former if is_revoked else trusted
     raise IntegrityError(
         f"{place}: it is signed by key {key_id}, which is not trusted here: no {missing.name} in {directory} holds its "
-        f"public key. The revocation list is damaged, so no key is believed. If that key was one of yours, put the "
+        f"public key. The revocation list is damaged, so no key is trusted. If that key was one of yours, put the "
         f"file back: its content is {public_key}. If it was not, somebody else wrote that line: restore "
         f"{REVOKED_NAME} from a backup"
     )
@@ -189,6 +189,6 @@ def _holds(path: Path, public_key: str) -> bool:
 
 def _damage(found: str) -> IntegrityError:
     return IntegrityError(
-        f"{found}. The revocation list is damaged, so no key is believed: restore it from a backup, or see the "
+        f"{found}. The revocation list is damaged, so no key is trusted: restore it from a backup, or see the "
         f"runbook, A key is lost, or known to others"
     )

@@ -32,12 +32,12 @@ class Seal(Contract):
 
     schema_version: Literal[1] = 1
     files: Annotated[list[FileDigest], Field(min_length=1, max_length=4096)]
-    """Sorted by name."""
+    """Files sorted by name."""
     digest: Digest
     """SHA-256 over the canonical form of ``files``."""
     key_id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
     signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
-    """Ed25519 over the canonical form of every other field."""
+    """Ed25519 signature over the canonical form of all other fields."""
 
 
 def seal(directory: Path, signer: Signer) -> Seal:
@@ -62,10 +62,10 @@ def seal(directory: Path, signer: Signer) -> Seal:
 
 
 def verify(directory: Path, keyring: Keyring, expected_digest: str | None = None) -> Seal:
-    """Raise IntegrityError unless every byte is as a trusted key sealed it.
+    """Raise IntegrityError unless a trusted key sealed exactly these bytes.
 
-    Refused: a changed, missing or extra file, a directory or link among them, names that leave the directory,
-    an unknown key, a wrong signature, and a digest other than ``expected_digest``.
+    Refused are: a changed, missing or extra file, a directory or link among them, names that leave the directory, an
+    unknown key, a wrong signature, and a digest other than ``expected_digest``.
     """
     sealed = _read_manifest(directory)
     if sealed.digest != digest_of(sealed.files):

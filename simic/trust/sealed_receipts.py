@@ -1,6 +1,6 @@
 """Sealed receipts: the JSON of a receipt with the id and signature of the key of the home that made it.
 
-The purpose that is signed names the stage, so the seal of one kind of receipt is refused on every other kind.
+The signed purpose names the stage, so the seal of one kind of receipt is refused for every other kind.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def decision_digest(policy: str, champion: str | None, snapshot: str, criteria: 
 def check_decision(decision: GateDecision, snapshot: str) -> None:
     """Raise IntegrityError unless the decision matches its digest.
 
-    ``accepted`` has no part in the digest: it follows from the criteria, and is compared with them.
+    ``accepted`` is not covered by the digest, because it follows from the criteria; it is compared with them.
     """
     name = f"gate decision {decision.digest[:12]}"
     found = decision_digest(decision.policy_digest, decision.champion_digest, snapshot, decision.criteria)
@@ -69,4 +69,4 @@ def check_decision(decision: GateDecision, snapshot: str) -> None:
     passed = all(criterion.verdict is Verdict.PASS for criterion in decision.criteria)
     if decision.accepted != passed:
         says, found = ("accepted" if value else "rejected" for value in (decision.accepted, passed))
-        raise IntegrityError(f"{name}: it says {says}, but its criteria come to {found}: it was edited")
+        raise IntegrityError(f"{name}: it says {says}, but its criteria give {found}: it was edited")

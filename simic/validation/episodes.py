@@ -62,7 +62,7 @@ class Episodes(NamedTuple):
     """Finished episodes, one entry per host in the order of the job."""
 
     returns: NDArray[np.float64]
-    """Undiscounted, points."""
+    """Undiscounted returns in points."""
     validation_accuracy: NDArray[np.float64]
     """Accuracy of the committed network."""
     test_accuracy: NDArray[np.float64]
@@ -194,8 +194,8 @@ def join(parts: Sequence[Episodes]) -> Episodes:
 def epoch_record(step: Step, row: int) -> EpochRecord:
     """Return the record of host ``row`` for a step in which it was live.
 
-    Where the governor undid the epoch, what the observation still shows of training and contributions belongs to the
-    epoch before, so it is left out.
+    If the governor undid the epoch, the observed training and contributions belong to the epoch before, so they are
+    left out.
     """
     outcome, system = step.outcome, step.after.system
     event = outcome.governor[row]

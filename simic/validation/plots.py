@@ -65,7 +65,7 @@ _CURVES = (
     "cloning_gap", "value_fit_explained_variance", "explained_variance", "value_loss", "policy_loss", "advantage_sd",
     "entropy_op", "entropy_slot", "entropy_blueprint", "mean_ratio", "effective_sample_share", "commit_rate",
 )  # fmt: skip
-"""Series that are drawn, in order; MLflow has all curves."""
+"""Series that are plotted, in order; MLflow has all curves."""
 _SMOOTHING = 20
 _ALL_HOSTS = "all hosts"
 
@@ -129,13 +129,13 @@ def learning_curves(curves: Path, path: Path) -> Path:
 
 
 def _unbroken(steps: Sequence[int]) -> list[slice]:
-    """Stretches of consecutive updates; a phase that logs nothing leaves a gap, not a line across it."""
+    """Return stretches of consecutive updates, so that a phase without records leaves a gap."""
     ends = [index for index in range(1, len(steps)) if steps[index] != steps[index - 1] + 1]
     return [slice(start, end) for start, end in zip([0, *ends], [*ends, len(steps)], strict=True)]
 
 
 def _running_mean(values: Sequence[float]) -> list[float]:
-    """Over at most ``_SMOOTHING`` updates up to each."""
+    """Return the mean over at most ``_SMOOTHING`` updates up to each."""
     sums = np.cumsum([0.0, *values])
     ends = np.arange(1, len(sums))
     starts = np.maximum(ends - _SMOOTHING, 0)

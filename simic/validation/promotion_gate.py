@@ -133,7 +133,7 @@ def decide(
 def _criterion(name: str, value: float | None, comparison: Comparison, bound: float, evidence: str) -> Criterion:
     if value is None or not math.isfinite(value):
         found = "nothing" if value is None else str(value)
-        text = f"{evidence}; found {found}, so this is not proven"
+        text = f"{evidence}; found {found}; criterion not met"
         return Criterion(
             name=name, value=None, bound=bound, comparison=comparison, verdict=Verdict.MISSING, evidence=text
         )
@@ -144,9 +144,11 @@ def _criterion(name: str, value: float | None, comparison: Comparison, bound: fl
 
 
 def _configuration_criterion(report: ValidationReport, judging: str) -> Criterion:
-    """Bounds belong to the evidence they were set for: other trials need not mean what these bounds assume."""
+    """Return the criterion that all receipts have the judging configuration, for which the bounds were chosen."""
     made = (report.config_digest, report.trials.config_digest)
-    evidence = f"receipts made under another configuration than the judging one, {judging[:12]}; theirs: {_short(made)}"
+    evidence = (
+        f"receipts made under another configuration than that of the gate, {judging[:12]}; theirs: {_short(made)}"
+    )
     return _criterion("other_configuration", float(sum(digest != judging for digest in made)), "<=", 0.0, evidence)
 
 
@@ -160,7 +162,7 @@ def _book_criterion(trials: TrialReport, config: GateConfig) -> Criterion:
 
 
 def _agreement_criterion(report: ValidationReport, config: TrialConfig) -> Criterion:
-    """Numbers that the episodes do not give prove nothing about the policy."""
+    """Return the criterion that means and intervals follow from the episodes in the report."""
     found = disagreements(report, config, CANDIDATE)
     evidence = "means and intervals that do not follow from the returns per host in the same report"
     if found:
@@ -190,7 +192,7 @@ def _difference_criteria(report: ValidationReport, config: GateConfig) -> Iterat
     for name, margin in margins.items():
         yield _difference(report, config, name, margin)
     levels = [report.differences[name].confidence for name in margins if name in report.differences]
-    # The least of them, unless one is not even a number: that one spoils them all.
+    # The least level, or one that is not finite, which fails the criterion.
     confidence = min(levels) if levels and all(map(math.isfinite, levels)) else None
     evidence = "least confidence of the intervals whose lower bounds are judged"
     yield _criterion("confidence", confidence, ">=", config.min_confidence, evidence)
@@ -217,7 +219,7 @@ def _difference(report: ValidationReport, config: GateConfig, other: str, margin
     )
     if estimate.n < config.min_episodes:
         return _criterion(name, None, ">", margin, f"{evidence}; fewer than {config.min_episodes}")
-    # A mean that is not finite spoils the estimate, whatever its lower bound says.
+    # A mean that is not finite invalidates the estimate, whatever its lower bound.
     value = estimate.lower if math.isfinite(estimate.mean) else None
     return _criterion(name, value, ">", margin, evidence)
 
@@ -252,7 +254,7 @@ def _safety_criteria(report: ValidationReport, config: GateConfig, trials: _Tria
         panics = candidate.governor_events / candidate.episodes
     evidence = "governor panics per episode of the candidate"
     yield _criterion("governor_rate", panics, "<=", config.max_governor_rate, evidence)
-    evidence = "hosts whose return changed when the candidate grew them again in other company"
+    evidence = "hosts whose return changed when the candidate grew them again beside other hosts"
     yield _criterion(DETERMINISM, report.probes.get(DETERMINISM), "<=", 0.0, evidence)
 
 
@@ -274,4 +276,4 @@ def rejection_message(decision: GateDecision) -> str:
         f"needs {line.comparison} {line.bound:.4g}"
         for line in failed
     )
-    return f"the gate rejected policy {decision.policy_digest[:12]}: {reasons}. What was live stays live"
+    return f"the gate rejected policy {decision.policy_digest[:12]}: {reasons}. The champion stays"

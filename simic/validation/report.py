@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 COMPARISON_CONTROLLERS = ("wait", "random", "heuristic", "blind", "oracle")
-"""Controllers that every candidate of a set with a plan book is compared with; the oracle is an upper mark."""
+"""Controllers that every candidate of a set with a plan book is compared with; the oracle is an upper bound."""
 KEY_STARTS = 2**30
 """Upper bound of the first key drawn, half of all keys, so that keys remain above any start."""
 
@@ -63,8 +63,8 @@ def held_out_hosts(digest: str, world: WorldConfig, config: TrialConfig, min_epi
 def comparison_specs(config: RunConfig, plans: Path | None) -> tuple[dict[str, ControllerSpec], PlanBook | None]:
     """Return the controllers that a candidate is compared with, besides the champion, and their plan book.
 
-    A set that may do without a book and has none leaves out whoever needs its plans. Raises ConfigError for a book
-    that is missing and required, or outdated; ``plans`` is the home's folder of books.
+    Without a book, a set that needs none leaves out the controllers that need plans. Raises ConfigError for a book that
+    is missing and required, or outdated; ``plans`` is the home's folder of books.
     """
     book = book_of(config.world.set, plans, is_required=config.gate.require_plan_book)
     folder = None if plans is None else str(plans)
@@ -99,8 +99,8 @@ def validate(
     """Try the candidate of ``training`` against every opponent and the sealed ``champion``, if there is one.
 
     Raises IntegrityError unless both are, byte for byte, the policies of ``training.digest`` and ``champion_digest``.
-    ``keyring`` holds the public keys that policies may be sealed with, ``plans`` the home's plan books; pictures go to
-    ``figures``. ``on_done`` sees every chunk of episodes.
+    ``keyring`` holds the public keys that policies may be sealed with, ``plans`` the home's plan books; figures are
+    written to ``figures``. ``on_done`` receives every chunk of episodes.
     """
     started_at = clock()
     specs, book = comparison_specs(config, plans)
@@ -161,10 +161,10 @@ def _differences(trials: TrialReport, config: TrialConfig, seed: int) -> dict[st
 def _replay_episodes(
     candidate: ControllerSpec, trials: TrialReport, config: RunConfig, provenance: Provenance
 ) -> tuple[int, list[EpisodeRecord]]:
-    """One host of each family again, with an eye on every step.
+    """Run one host of each family again, recording every step.
 
-    They grow in other company than in the trials, and must end with the same return to the last bit: how many
-    did not is the first result.
+    These hosts run beside other hosts than in the trials and must end with the same return, bit for bit; the first
+    result is the number of hosts that did not.
     """
     rows = [trials.families.index(family) for family in families_in_order(trials.set, trials.families)]
     hosts = identify(trials.set, [trials.host_keys[row] for row in rows])

@@ -1,7 +1,7 @@
-"""Whether the numbers of a validation report follow from the rows of episodes in the same report.
+"""Checks that the numbers of a validation report follow from the episodes in the same report.
 
-Every mean and interval is computed again from the returns per host, by the code and the seed that made the report.
-That the rows themselves are real is not judged here: the seal of the receipt says so.
+Every mean and interval is recomputed from the returns per host, by the code and the seed that made the report. Whether
+the episodes are genuine is not checked here; the seal of the receipt ensures that.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from simic.validation.trials import paired_estimate
 __all__ = ["disagreements"]
 
 TOLERANCE = 1e-9
-"""Absolute, and relative to the larger number: what another version of NumPy may round otherwise."""
+"""Tolerance, absolute and relative to the larger number, for rounding by another version of NumPy."""
 WAIT = "wait"
 
 
 def disagreements(report: ValidationReport, config: TrialConfig, candidate: str) -> list[str]:
-    """Each number that the rows do not give, with what was expected and what was found.
+    """Yield each number that does not follow from the episodes, with expected and found value.
 
-    ``config`` has the confidence and the number of resamples; ``candidate`` names the row that differences are of.
+    ``config`` has the confidence and the number of resamples; ``candidate`` names the row that is compared with the
+    others.
     """
     trials = report.trials
     # Rows of a wrong shape give no numbers to compare with.
@@ -37,7 +38,7 @@ def disagreements(report: ValidationReport, config: TrialConfig, candidate: str)
 
 
 def _shape(trials: TrialReport) -> Iterator[str]:
-    """Every row has one finite return and accuracy per host, and a name of its own."""
+    """Check that every row has one finite return and accuracy per host, and a distinct name."""
     hosts, names = len(trials.host_keys), [trial.controller for trial in trials.controllers]
     if hosts < 2:
         yield f"expected 2 hosts or more, found {hosts}"
@@ -54,7 +55,7 @@ def _shape(trials: TrialReport) -> Iterator[str]:
 
 
 def _row(trial: ControllerTrial, trials: TrialReport, config: TrialConfig, seed: int) -> Iterator[str]:
-    """One controller over all hosts, and over those of each family."""
+    """Check one controller over all hosts and over those of each family."""
     wait = next((np.asarray(row.returns) for row in trials.controllers if row.controller == WAIT), None)
     returns, accuracies = np.asarray(trial.returns), np.asarray(trial.test_accuracies)
     yield from _summary(trial.controller, trial, returns, accuracies)
@@ -73,7 +74,7 @@ def _row(trial: ControllerTrial, trials: TrialReport, config: TrialConfig, seed:
             continue
         yield from _summary(what, own, returns[mine], accuracies[mine])
         if own.over_wait is not None and wait is not None:
-            # Nothing is decided by the interval of one family, so its mean is enough.
+            # Nothing depends on the interval of one family, so its mean is enough.
             mean = float((returns[mine] - wait[mine]).mean())
             yield from _differing(f"{what} over {WAIT}", {"mean": (mean, own.over_wait.mean)})
 

@@ -1,4 +1,4 @@
-"""The proof table: what each controller is worth, as text; needs neither torch nor a terminal."""
+"""The proof table: results of all controllers as text; needs neither torch nor a terminal."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _FIRST_POLICY = CONTROLLER_ORDER.index(CHAMPION)
 
 
 def controller_rank(name: str) -> int:
-    """Place of a row: baselines, then policies under names of their own, then the champion, last the candidate.
+    """Return the rank of a row: baselines, then policies by name, then the champion, last the candidate.
 
-    Rows of one rank keep the order in which they were named: sort with a stable sort.
+    Rows of equal rank keep their order under a stable sort.
     """
     return 2 * CONTROLLER_ORDER.index(name) if name in CONTROLLER_ORDER else 2 * _FIRST_POLICY - 1
 
 
 def families_in_order(set_name: str, families: Iterable[str]) -> list[str]:
-    """Each family once, as a shipped set lists them; those that it does not list come last, by the alphabet."""
+    """Return each family once, in the order of the shipped sets; other families follow alphabetically."""
     listed = SETS[set_name].families if set_name in SETS else ()
     found = set(families)
     return [*(name for name in listed if name in found), *sorted(found.difference(listed))]
@@ -43,14 +43,14 @@ _BEFORE_FAMILIES = 3
 
 
 class Table(NamedTuple):
-    """Text for a person; every row is as long as the header."""
+    """A table as text; every row has the length of the header."""
 
     header: tuple[str, ...]
     rows: list[tuple[str, ...]]
 
 
 def render_table(report: TrialReport) -> Table:
-    """One row per controller; returns in points, families as differences to waiting."""
+    """Return one row per controller; returns in points, families as differences to ``wait``."""
     families = families_in_order(report.set, report.families)
     header = ("controller", "return", "over wait", *families, "test accuracy", "parameters")
     rows = [
@@ -82,7 +82,7 @@ def without_families(table: Table, report: TrialReport) -> Table:
 
 
 def render_families(report: TrialReport) -> Table:
-    """One row per family and controller: the same numbers, over the hosts of that family alone."""
+    """Return one row per family and controller, with the numbers over the hosts of that family."""
     header = ("family", "controller", "hosts", "return", "over wait", "test accuracy", "parameters")
     rows: list[tuple[str, ...]] = [
         (family, trial.controller, str(own.episodes), f"{own.mean_return:.1f}", _interval(own.over_wait), *_kept(own))

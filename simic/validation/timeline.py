@@ -1,4 +1,4 @@
-"""Episodes as a picture: what was decided, what grew where, and what it did to accuracy."""
+"""Timelines of episodes: decisions, stages of each slot, and accuracy over epochs."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["action_timeline"]
 
 _WIDTH: Final = 11.0
 _LANE_WIDTH: Final = 8.2
-"""Of the axes, about, after labels and legend; inches, as all sizes here."""
+"""Approximate width of the axes, without labels and legend; all sizes here are in inches."""
 _LANE: Final = 0.3
 _ACCURACY: Final = 0.85
 _GAPS: Final = 0.55
-"""Between the panels of an episode and the next."""
+"""Space between the panels of two episodes."""
 _LETTER: Final = 0.06
 """Width of a letter of a seed's name."""
 _TITLE_LETTERS: Final = 95
-"""Of a line of the title."""
+"""Largest number of letters in a line of the title."""
 _INDENT: Final = 0.012
-"""Of such a name, behind the mark of the germination; share of the axes."""
+"""Offset of a seed's name from the mark of its germination, as a share of the axes."""
 _STRIP: Final = 0.16
 """Share of a lane that shows the stage at any alpha; alpha 1 fills the lane up to ``_TOP``."""
 _TOP: Final = 0.9
@@ -56,7 +56,7 @@ class _Seed(NamedTuple):
 
 
 def action_timeline(episodes: Sequence[EpisodeRecord], path: Path, title: str) -> Path:
-    """A PNG of episodes below each other: slots as lanes, alpha as height, decisions as marks, accuracy as a line."""
+    """Draw episodes below each other as a PNG: slots are lanes, alpha is height, decisions are marks."""
     heights = [size for episode in episodes for size in (_ACCURACY, _LANE * max(1, episode.slots))]
     figure = new_figure(_WIDTH, 0.8 + sum(heights) + _GAPS * len(episodes))
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0].tolist()
@@ -81,7 +81,7 @@ def _draw_legend(figure: Figure, abbreviated: dict[str, str], *, has_panic: bool
     ]
     entries.append(Patch(color="none", label="height: alpha"))
     entries += [legend_mark(BLACK, marker, op_words(op)) for op, marker in _MARKERS.items()]
-    entries.append(legend_mark(BLACK, "*", "accuracy of what is kept"))
+    entries.append(legend_mark(BLACK, "*", "accuracy of the network that is kept"))
     if has_panic:
         entries.append(legend_mark(RED, "X", "governor ended it"))
     entries += [Patch(color="none", label=f"{letters}: {name}") for name, letters in sorted(abbreviated.items())]
@@ -89,7 +89,7 @@ def _draw_legend(figure: Figure, abbreviated: dict[str, str], *, has_panic: bool
 
 
 def _draw_accuracy(axes: Axes, episode: EpisodeRecord) -> None:
-    """The running network as a line, the network to be kept as a mark at its end."""
+    """Draw the accuracy of the running network as a line, and that of the kept network as a mark at its end."""
     percent, kept = [100 * value for value in episode.accuracy], 100 * episode.committed_accuracy
     end = len(percent) - 1
     axes.plot(range(len(percent)), percent, color=BLACK, linewidth=1.2)
@@ -116,7 +116,7 @@ def _headline(episode: EpisodeRecord) -> str:
 
 
 def _draw_lanes(axes: Axes, episode: EpisodeRecord, short: dict[str, str], horizon: int) -> dict[str, str]:
-    """Slot 0 on top; a cell spans its epoch. Returns the names that were abbreviated."""
+    """Draw slots from the top; a cell spans its epoch. Returns the names that were abbreviated."""
     abbreviated: dict[str, str] = {}
     floors = {slot: episode.slots - 1 - slot for slot in range(episode.slots)}
     per_letter = _LETTER * horizon / _LANE_WIDTH
@@ -160,7 +160,7 @@ def _frame_lanes(axes: Axes, slots: int) -> None:
 
 
 def _seeds(episode: EpisodeRecord) -> Iterator[_Seed]:
-    """Every seed of an episode, slot by slot; a germination begins a new one."""
+    """Return every seed of an episode, slot by slot; each germination begins a new one."""
     for slot in range(episode.slots):
         seed: _Seed | None = None
         for record in episode.epochs:
@@ -177,7 +177,7 @@ def _seeds(episode: EpisodeRecord) -> Iterator[_Seed]:
 
 
 def _short_names(names: Iterable[str]) -> dict[str, str]:
-    """The shortest beginning of each name that no other begins with; a name that begins another stays whole."""
+    """Return the shortest unambiguous beginning of each name; a name that is the beginning of another stays whole."""
     known = sorted(set(names))
     return {
         name: next(

@@ -26,9 +26,9 @@ __all__ = ["WAIT", "Table", "paired_estimate", "render_families", "render_table"
 def paired_estimate(
     ours: ArrayLike, theirs: ArrayLike, config: TrialConfig, seed: int, families: Sequence[str] | None = None
 ) -> Estimate:
-    """Mean of ``ours - theirs`` [n], paired by host, with its percentile-bootstrap interval.
+    """Return the mean of ``ours - theirs`` [n], paired by host, with its percentile-bootstrap interval.
 
-    With ``families`` [n] every resample keeps the mix of families, as the draw of the hosts did.
+    With ``families`` [n] every resample keeps the mix of families, as in the draw of the hosts.
     """
     differences = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
     interval = paired_bootstrap(
@@ -36,7 +36,7 @@ def paired_estimate(
     )
     return Estimate(
         mean=interval.mean,
-        # Equal differences have resampled means that may miss theirs by the last bit.
+        # Resampled means of equal differences may differ from their mean in the last bit.
         lower=min(interval.lower, interval.mean),
         upper=max(interval.upper, interval.mean),
         confidence=config.confidence,
@@ -63,8 +63,8 @@ def run_trials(
 ) -> TrialReport:
     """Grow ``hosts`` under every controller of ``specs`` (row name -> spec) and under ``wait``, paired by host.
 
-    ``on_done`` sees each finished chunk. ``plans_digest`` names the plan book that some of them follow, and
-    ``without_book`` what lacks because there is none.
+    ``on_done`` receives each finished chunk. ``plans_digest`` names the plan book that some controllers follow, and
+    ``without_book`` the consequences of a missing one.
     """
     started_at = clock()
     keys = [host.key for host in hosts]
@@ -107,7 +107,7 @@ def _grow_all(
     seed: int,
     on_done: OnDone | None,
 ) -> dict[str, Episodes]:
-    """Arms are interleaved chunk by chunk, never one after the other; no result depends on the order."""
+    """Yield the chunks of all controllers in turn, chunk by chunk; results do not depend on the order."""
     jobs = [
         TrialJob(name, spec, chunk, world, reward, seed)
         for chunk in chunked(hosts, world.chunk)
@@ -137,7 +137,7 @@ def _trial(
 def _by_family(
     ours: Episodes, wait: Episodes | None, families: Sequence[str], config: TrialConfig, seed: int
 ) -> dict[str, FamilyTrial]:
-    """Each family by itself, in the order of the hosts; without ``wait`` there is nothing to compare with."""
+    """Return the results within each family, in the order of the hosts; without ``wait`` no differences."""
     labels = np.asarray(families)
     rows = {family: np.flatnonzero(labels == family) for family in dict.fromkeys(families)}
     return {
@@ -154,7 +154,7 @@ def _summary(
     seed: int,
     families: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """The fields of a ``FamilyTrial`` over the given hosts; strata of the interval by family, if there are several."""
+    """Return the fields of a ``FamilyTrial`` over the given hosts; several families are the interval's strata."""
     returns = ours.returns[rows]
     over = None if wait is None else paired_estimate(returns, wait.returns[rows], config, seed, families)
     return {

@@ -394,7 +394,7 @@ def test_an_unknown_key_can_be_revoked_before_it_comes(home: Path) -> None:
 @pytest.mark.parametrize("name", ["", "abc", "zzzz", "0123"])
 def test_a_name_that_is_no_key_is_answered_with_those_that_are(home: Path, name: str) -> None:
     app = opened(Home(home))
-    with pytest.raises(ConfigError, match=f"known are {app.signer.key_id}"):
+    with pytest.raises(ConfigError, match=f"known keys: {app.signer.key_id}"):
         Keys(app).revoke(name, "x")
 
 

@@ -343,7 +343,7 @@ def test_an_update_edited_in_the_outbox_is_not_delivered(place: Home, monkeypatc
     waiting.write_bytes(
         event.model_copy(update={"payload": update.model_dump_json().encode()}).model_dump_json().encode()
     )
-    with pytest.raises(IntegrityError, match=r"not what was signed.*simic doctor --repair"):
+    with pytest.raises(IntegrityError, match=r"differs from what was signed.*simic doctor --repair"):
         promotion.publish_champion(open_home(place))
     assert delivered(place) == (0, 1, 0)
     check_found(place, Health.REPAIRABLE)

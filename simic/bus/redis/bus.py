@@ -60,7 +60,7 @@ class RedisStreamsBus:
         self._server, self._config, self._consumer, self._clock = server, config, consumer, clock
         self._tallies: dict[str, _Tally] = {}
         self._in_hand: dict[str, set[bytes]] = {}
-        """Entries of the newest claim that were delivered and not acknowledged yet; as many as the consumer holds."""
+        """Entries of the newest claim that this consumer holds: delivered and not acknowledged."""
 
     # -- producing ----------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class RedisStreamsBus:
         interruptions = self._server.interruptions
         yield from self._news(stream)
         if self._server.interruptions != interruptions:
-            yield from self._leftovers(stream)  # an answer that never came left its entries pending
+            yield from self._leftovers(stream)  # if the answer never arrived, the entries stayed pending
         with suppress(TransientError):  # housekeeping, which the next claim does as well
             if gap := settle_gap(self._server, topic, GROUP):
                 self._tallies[topic].lost += gap
@@ -143,7 +143,7 @@ class RedisStreamsBus:
         return BusCounters(tally.retried, tally.reclaimed, tally.dead_lettered, tally.lost, lag)
 
     def status(self, topic: str) -> TopicStatus:
-        """Return the state in entries; without numbers while the server does not answer."""
+        """Return the state in entries; the numbers are None while the server does not answer."""
         try:
             return self.measure(topic)
         except TransientError:

@@ -123,9 +123,9 @@ class RedisServer:
         raise AssertionError("unreachable")
 
     def _connect_within(self, left_s: float) -> None:
-        """Nothing of the next call is silent for longer, be it the name, all of its addresses, TLS or the reply.
+        """Limit how long any step of the next call may be silent: name lookup, connecting, TLS or the reply.
 
-        A server that sends a few bytes of one reply again and again is not silent and can hold the caller for longer.
+        A server that keeps sending a few bytes of one reply is not silent and can hold the caller for longer.
         """
         if self._is_connected:
             return
@@ -145,7 +145,7 @@ class RedisServer:
 
     def _silent(self, what: str) -> TransientError:
         return TransientError(
-            f"cannot {what}: Redis at {self.address} does not answer: it was waited for {self.deadline_s:g} s "
+            f"cannot {what}: Redis at {self.address} does not answer: gave up after {self.deadline_s:g} s "
             "(bus.deadline_s); see whether it hangs or REDIS_URL is wrong, and try again"
         )
 
@@ -181,7 +181,7 @@ class RedisServer:
                 raise self._refused(what) from None
             if text.startswith(_PASSING) or isinstance(error, _PASSING_TYPES):
                 raise TransientError(
-                    f"cannot {what}: Redis at {self.address} answers {text!r}; mend that and try again"
+                    f"cannot {what}: Redis at {self.address} answers {text!r}; correct that and try again"
                 ) from error
             raise ConfigError(
                 f"cannot {what}: Redis at {self.address} answers {text!r}; Redis 7 or later is needed, and its keys "
@@ -213,7 +213,7 @@ def _client(url: str) -> redis.Redis:
             "REDIS_URL must look like redis://[user:password@]host[:port][/database], or rediss:// for TLS"
         )
     if unknown:
-        raise ConfigError(f"REDIS_URL: unknown options {unknown}; known are {sorted(_OPTIONS)}")
+        raise ConfigError(f"REDIS_URL: unknown options {unknown}; known options: {', '.join(sorted(_OPTIONS))}")
     try:
         client = redis.Redis.from_url(
             url,

@@ -21,10 +21,10 @@ from simic.bus.redis.entries import Fields, key_of
 __all__ = ["DeadEntry", "DeadLetters", "DeathReason"]
 
 RAW_LIMIT_BYTES = 1 << 20
-"""Limit of all fields of an entry together; longer ones are cut."""
+"""Largest size in bytes of all fields of an entry together; longer ones are cut."""
 _MOST_FIELDS = 64
 _MESSAGE_LIMIT = 512
-"""Messages name fields, and a name may be as long as an entry."""
+"""Largest length of a message: messages quote field names, which may be as long as an entry."""
 _OWN = b"="
 _PAGE = 100
 

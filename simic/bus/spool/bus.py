@@ -1,13 +1,13 @@
-"""The embedded bus: a directory of files that move from ``incoming`` over ``claimed`` to ``done``.
+"""The embedded bus: a directory of files that move from ``incoming`` through ``claimed`` to ``done``.
 
-Layout: ``<root>/<topic>/{tmp,incoming,claimed,done,aside}``. A producer writes into ``tmp`` and renames, so whatever
-lies in ``incoming`` is complete. One consumer at a time (its caller holds a lock) claims by renaming. Files that a
-person drops into ``incoming`` are taken too: ``*.jsonl`` or ``*.jsonl.zst``; copy them there under a name that begins
-with a dot or ends in ``.tmp`` or ``.part`` and rename, or they may be taken half-written.
+Layout: ``<root>/<topic>/{tmp,incoming,claimed,done,aside}``. A producer writes into ``tmp`` and renames, so every file
+in ``incoming`` is complete. One consumer at a time claims files by renaming them; its caller holds a lock. An operator
+may add files ``*.jsonl`` or ``*.jsonl.zst`` to ``incoming``: copy them there under a name that begins with a dot or
+ends in ``.tmp`` or ``.part``, then rename, so that they are not taken half-written.
 
-No file stops the others. One that cannot be taken or read to its end is delivered as a line flagged UNREADABLE,
-GIVEN_UP or TORN, which says why; acknowledged, it moves to ``aside``. Such a file is never deleted: once its fault is
-mended, it can be moved back to ``incoming``; lines that landed before are recognised as duplicates.
+A bad file does not stop the others. A file that cannot be claimed or read to its end is delivered as a line with the
+flag UNREADABLE, GIVEN_UP or TORN and the reason. On acknowledgement it moves to ``aside`` and is never deleted. Once
+repaired, it can be moved back to ``incoming``; lines that landed before are recognised as duplicates.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _LEVEL = 3
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES})
 ABANDONED_S = 24 * 3600.0
-"""Age of a producer's unfinished file from which on its producer is taken for dead."""
+"""Age in seconds after which an unfinished file counts as abandoned by its producer."""
 _ENDS = frozenset({Defect.TORN, Defect.UNREADABLE, Defect.GIVEN_UP})
 
 
 class StuckDelivery(Delivery):
-    """A file that could not be claimed: it stays where it is, and every claim delivers its fault."""
+    """A file that could not be claimed: it stays in ``incoming``, and every claim reports the error."""
 
 
 class SpoolBus:
@@ -74,13 +74,13 @@ class SpoolBus:
         return source
 
     def claim(self, topic: str) -> Iterator[Delivery]:
-        """Yield unacknowledged files first, then new ones, each in the order of their names."""
+        """Yield unacknowledged files first, then new ones, each group sorted by name."""
         _sweep(self.folder(topic, "tmp"))
         incoming, claimed = self._made(topic, "incoming"), self._made(topic, "claimed")
         self._retried[topic] = 0
         for entrant in self._listing(claimed):
             self._retried[topic] += 1
-            if entrant.name != entrant.source:  # not claimed by us: no name of ours is unfit for a source
+            if entrant.name != entrant.source:  # no file that this process claimed has such a name
                 yield from self._take(topic, entrant, claimed)
             else:
                 yield self._delivery(topic, entrant.source, entrant.fault)
@@ -88,14 +88,14 @@ class SpoolBus:
             yield from self._take(topic, entrant, incoming)
 
     def ack(self, delivery: Delivery) -> None:
-        """Move the file to ``done``, or to ``aside`` if it was not read completely; repeating it changes nothing."""
+        """Move the file to ``done``, or to ``aside`` if it was not read completely. Idempotent."""
         topic, source = delivery.topic, delivery.source
         self._move_on(topic, source, "aside" if (topic, source) in self._bad else "done")
 
     def requeue(self, topic: str, source: str) -> bool:
         """Move a delivery back to ``incoming``; return whether it still exists.
 
-        The caller must know that no consumer is at work. Lines that landed before are recognised as duplicates.
+        The caller ensures that no consumer is running. Lines that landed before are recognised as duplicates.
         """
         if Path(source).name != source:
             return False
@@ -113,7 +113,7 @@ class SpoolBus:
     def release(self, topic: str, name: str) -> bool:
         """Move a claimed entry of any type back to ``incoming``; return whether it could be moved.
 
-        The caller must know that no consumer is at work.
+        The caller ensures that no consumer is running.
         """
         claimed, incoming = self.folder(topic, "claimed"), self._made(topic, "incoming")
         with _storage(f"put {name} of {topic} back"):
@@ -174,12 +174,12 @@ class SpoolBus:
             return sorted(path.name for path in self._root.glob("*") if path.is_dir() and _TOPIC.fullmatch(path.name))
 
     def newest(self, topic: str) -> str | None:
-        """Return the last name that waits, in the order of names, if any."""
+        """Return the last waiting name in sort order, if any."""
         folders = (self.folder(topic, folder) for folder in ("incoming", "claimed"))
         return max((entrant.name for folder in folders for entrant in self._listing(folder)), default=None)
 
     def discard(self, delivery: Delivery) -> None:
-        """Remove a delivery that was forwarded durably; one that was not read completely moves to ``aside``."""
+        """Remove a forwarded delivery; one that was not read completely moves to ``aside``."""
         if (delivery.topic, delivery.source) in self._bad:
             self._move_on(delivery.topic, delivery.source, "aside")
             return
@@ -198,7 +198,7 @@ class SpoolBus:
         with _storage(f"open the spool {self._root}"):
             try:
                 path.mkdir(parents=True, exist_ok=True)
-            except OSError as error:  # a spool that can only be read holds nothing where there is no folder
+            except OSError as error:  # a read-only spool is empty where the folder does not exist
                 if error.errno not in _READ_ONLY:
                     raise
         return path
@@ -211,7 +211,7 @@ class SpoolBus:
                 return []
 
     def _take(self, topic: str, entrant: Entrant, folder: Path) -> Iterator[Delivery]:
-        """Claims by renaming. A file that vanishes is none; one that cannot be renamed stays and is told of."""
+        """Claims files by renaming them; skips one that vanished, and reports one that cannot be renamed."""
         claimed, *others = (self.folder(topic, name) for name in ("claimed", "done", "aside"))
         source = free_name(entrant.source, claimed, *others)
         try:
@@ -233,7 +233,7 @@ class SpoolBus:
         return Delivery(topic, source, partial(self._read, topic, source, fault), abandon=abandon)
 
     def _read(self, topic: str, source: str, fault: str | None, max_line_bytes: int) -> Iterator[Line]:
-        """The lines; what ends them early also says where the file will lie."""
+        """Yield the lines; the line that reports an early end also names the new location of the file."""
         path, place = self._root / topic / "claimed" / source, f"{topic}/aside/{source}"
         if fault is not None:
             yield Line(0, b"", Defect.UNREADABLE, f"{fault}; set aside as {place}")
@@ -262,7 +262,7 @@ class SpoolBus:
             except OSError as error:
                 if not is_own_fault(error, claimed, target):
                     raise
-                # It will be delivered again, as repetitions; to stop for it would stop every later ingest too.
+                # It will be delivered again, as duplicates. Raising here would stop every later ingest too.
                 _LOG.error("%s of %s cannot leave claimed: %s; remove it by hand", source, topic, error.strerror)
             self._bad.discard((topic, source))
             fsync_dir(target)
@@ -270,18 +270,18 @@ class SpoolBus:
 
 
 def spill_lock(locks: Path, topic: str) -> Path:
-    """Held by whoever forwards a topic to Redis: until then, what is claimed is in the midst of it."""
+    """Lock held while a topic is forwarded to Redis: its claimed files are in progress, not abandoned."""
     return locks / f"spill-{topic}"
 
 
 def check_topic(topic: str) -> None:
-    """Refuses what could lead elsewhere as a directory."""
+    """Return the folder of a topic; refuse a name that would lead outside the spool."""
     if not _TOPIC.fullmatch(topic) or ".." in topic:
         raise ContractError(f"{topic!r} is not a topic")
 
 
 def check_name(name: str) -> None:
-    """Refuses what could lead elsewhere as a file name."""
+    """Return a file name; refuse one that would lead outside its folder."""
     if not _NAME.fullmatch(name):
         raise ContractError(f"{name!r} is not a plain file name")
 
@@ -305,7 +305,7 @@ def _write_lines(path: Path, lines: Iterable[bytes]) -> str:
 
 
 def _sweep(folder: Path) -> None:
-    """Removes what killed producers left unfinished; no producer writes a file for as long as a day."""
+    """Remove unfinished files of killed producers; no producer writes one file for a day."""
     oldest = time.time() - ABANDONED_S
     with _storage(f"tidy {folder}"):
         for path in folder.glob("*.tmp"):

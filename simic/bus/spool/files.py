@@ -1,4 +1,4 @@
-"""Whatever lies in a folder of the spool: what it is called as a source, and why it can be no delivery."""
+"""Entries of a spool folder: the source name of each, and the reason if it cannot be delivered."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _KINDS = {
     stat.S_IFBLK: "a block device",
 }
 _NAME_BYTES = 255
-"""Of a file's name at most, on every file system in common use."""
+"""Longest file name in bytes that every common file system accepts."""
 _CUT_BYTES = 128
-"""Of a name's beginning that stays readable where the whole does not fit."""
+"""Bytes of the beginning of a name that are kept when the whole name is too long."""
 _OWN_FAULTS = frozenset(
     {
         errno.EACCES, errno.EBADMSG, errno.EBUSY, errno.EFBIG, errno.EINVAL, errno.EIO, errno.EISDIR, errno.ELOOP,
@@ -33,32 +33,32 @@ _OWN_FAULTS = frozenset(
         errno.EPERM, errno.ETXTBSY, errno.EUCLEAN, errno.EXDEV,
     }
 )  # fmt: skip
-"""What one file alone can be the cause of; a full disk, say, or too many open files is no file's fault."""
+"""Errors caused by the file itself. A full disk or too many open files, for example, concern every file."""
 
 
 class Entrant(NamedTuple):
     """One entry of a folder."""
 
     name: str
-    """As the file system has it; not UTF-8 if its bytes are not."""
+    """Name on the file system; may contain bytes that are not UTF-8."""
     source: str
-    """The same as printable UTF-8."""
+    """The same name as printable UTF-8."""
     fault: str | None
-    """Why it cannot be read as lines; None if nothing speaks against it."""
+    """Why the entry cannot be read as lines; None if it can be tried."""
 
 
 def listing(folder: Path, abandoned_at: float) -> list[Entrant]:
-    """Everything in the folder in the order of names, but what a producer has not finished.
+    """Return all entries in the order of names, except files that a producer is still writing.
 
-    Names that begin with a dot or end like those of copies in progress are unfinished; not changed since
-    ``abandoned_at`` (seconds since the epoch), they are abandoned.
+    Names that begin with a dot or end in a suffix of unfinished copies are unfinished. If such a file has not changed
+    since ``abandoned_at`` (seconds since the epoch), it is abandoned and is returned with a fault.
     """
     found = []
     for entry in os.scandir(folder):
         try:
             details = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
-            continue  # moved on by its consumer while we were looking
+            continue  # its consumer moved it meanwhile
         except OSError as error:
             fault: str | None = f"it cannot be looked at: {error.strerror}"
         else:
@@ -73,7 +73,7 @@ def listing(folder: Path, abandoned_at: float) -> list[Entrant]:
 
 
 def free_name(name: str, *folders: Path) -> str:
-    """A name that none of the folders holds: overwriting would lose a file, and a source names one delivery only."""
+    """Return a name unused in all folders: overwriting loses a file, and a source names only one delivery."""
     free, number = name, 1
     while any(os.path.lexists(folder / free) for folder in folders):
         number += 1
@@ -82,7 +82,7 @@ def free_name(name: str, *folders: Path) -> str:
 
 
 def is_own_fault(error: OSError, *folders: Path) -> bool:
-    """Whether the file itself is the cause of ``error``, and not the folders it moves between."""
+    """Return whether ``error`` is caused by the file itself and not by the folders between which it moves."""
     if error.errno not in _OWN_FAULTS:
         return False
     return all(os.access(folder, os.R_OK | os.W_OK | os.X_OK) for folder in folders)
@@ -103,8 +103,8 @@ def _fault(entry: os.DirEntry[str], mode: int) -> str | None:
 
 
 def _readable(name: str) -> str:
-    """The name itself if it is printable UTF-8, else one like it that no other name gives."""
-    if name.isprintable():  # half a surrogate pair, which stands for a byte that is not UTF-8, is not
+    """Return the name itself if it is printable UTF-8, else a printable name that no other file yields."""
+    if name.isprintable():  # a lone surrogate stands for a byte that is not UTF-8
         return name
     stem, suffix = _parted("".join(letter if letter.isprintable() else "_" for letter in name))
     return f"{_cut(stem, _CUT_BYTES)}-{_digest(name)}{suffix}"

@@ -1,4 +1,4 @@
-"""Lines of a file in constant memory and bounded time, however long a line, however torn or packed the file."""
+"""Read the lines of a file in constant memory and bounded time, however long, damaged or compressed it is."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ COMPRESSED_SUFFIX = ".jsonl.zst"
 
 _BLOCK_BYTES = 256 * 1024
 _COMPRESSED_BLOCK_BYTES = 512
-"""A zstd block takes at least four bytes and unpacks to at most 128 KiB, so one step unpacks at most 16 MiB."""
+"""Bytes read per step. A zstd block takes at least four bytes and unpacks to at most 128 KiB: 16 MiB per step."""
 _MAX_WINDOW_BYTES = 8 * 1024 * 1024
 _LEAST_LINE_BYTES = 512
-"""No report is as short, so a file of so many bytes per line, blank lines and empty zstd frames counted, is none of
-reports."""
+"""Shorter than any report. A file with more lines than its size divided by this number is refused; blank lines and
+empty zstd frames count as lines."""
 _LEAST_LINES = 100_000
 _EMPTY_LINES = re.compile(rb"\n+")
 
 
 class FileLimits(NamedTuple):
-    """What one file may cost."""
+    """Limits of one file."""
 
     size_bytes: int = 4096 * 1024 * 1024
-    """On disk, and unpacked."""
+    """Largest size in bytes, both on disk and decompressed."""
     time_s: float = 3600.0
-    """From its first byte to its last, the work on its lines included."""
+    """Longest time in seconds from the first byte to the last, including the work of the consumer on its lines."""
 
 
 class _EndError(Exception):
-    """The file gives no further lines."""
+    """The file yields no further lines."""
 
     def __init__(self, defect: Defect, note: str) -> None:
         super().__init__(note)
@@ -55,12 +55,12 @@ def read_lines(
     limits: FileLimits = FileLimits(),  # noqa: B008 - a constant
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Iterator[Line]:
-    """Every line of a plain (``.jsonl``) or compressed (``.jsonl.zst``) file but blank ones.
+    """Iterates over the non-blank lines of a plain (``.jsonl``) or compressed (``.jsonl.zst``) file.
 
-    A line longer than ``max_line_bytes`` comes out cut and flagged TOO_LONG, and its rest is skipped. Where a
-    compressed file breaks off, what could be read of the last line comes out once, flagged TORN. A file beyond
-    ``limits``, or one that changes while it is read, ends with a line flagged GIVEN_UP. Raises OSError for a file that
-    cannot be read; a symbolic link, a pipe or a device is one.
+    A line longer than ``max_line_bytes`` is cut and flagged TOO_LONG; its rest is skipped. If a compressed file breaks
+    off, the readable part of the last line is yielded once, flagged TORN. A file that exceeds ``limits`` or changes
+    while it is read ends with a line flagged GIVEN_UP. Raises OSError for a file that cannot be read, for example a
+    symbolic link, a pipe or a device.
     """
     # A symbolic link could point anywhere and a pipe would block for ever; both are refused by the open flags.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
@@ -83,8 +83,8 @@ def _lines(file: BinaryIO, is_packed: bool, max_line_bytes: int, budget: _Budget
         if (size := os.fstat(file.fileno()).st_size) != found.st_size:
             raise _EndError(
                 Defect.GIVEN_UP,
-                f"expected {found.st_size} bytes as when reading began, found {size}: the file was put into the spool "
-                "before it was whole",
+                f"expected {found.st_size} bytes as at the start of reading, found {size}: the file was put into the "
+                "spool before it was whole",
             )
     except _EndError as end:
         yield splitter.rest(end.defect, end.note)
@@ -95,7 +95,7 @@ def _lines(file: BinaryIO, is_packed: bool, max_line_bytes: int, budget: _Budget
 
 
 class _Budget:
-    """Bytes, lines and seconds of one file."""
+    """Counts bytes, lines and seconds of one file."""
 
     def __init__(self, limits: FileLimits, monotonic: Callable[[], float]) -> None:
         self._limits, self._monotonic = limits, monotonic
@@ -104,7 +104,7 @@ class _Budget:
         self._blocks = self._size_bytes = 0
 
     def check_file(self, size_bytes: int) -> None:
-        """Raises _EndError for a file too large on disk, before a byte of it is read."""
+        """Raise _EndError for a file that is too large on disk, before reading it."""
         if size_bytes > self._limits.size_bytes:
             raise _EndError(
                 Defect.GIVEN_UP,
@@ -112,8 +112,7 @@ class _Budget:
             )
 
     def spend(self, size_bytes: int, lines: int) -> None:
-        """Counts a block, of which an empty zstd frame is one too, before the line ``lines``; raises _EndError once a
-        limit is passed."""
+        """Count a block, or an empty zstd frame, before its lines are read; raise _EndError beyond a limit."""
         self._size_bytes += size_bytes
         self._blocks += 1
         if self._size_bytes > self._limits.size_bytes:
@@ -128,7 +127,7 @@ class _Budget:
 
 
 class _Splitter:
-    """Cuts a stream of blocks at line ends and holds at most one line's beginning."""
+    """Splits a stream of blocks at line ends; holds at most the beginning of one line."""
 
     def __init__(self, max_line_bytes: int) -> None:
         self._limit = max_line_bytes
@@ -150,13 +149,13 @@ class _Splitter:
             start = end + 1
             if line.defect is not None or line.data.strip():
                 yield line
-            elif run := _EMPTY_LINES.match(block, start):  # one step for thousands of empty lines
+            elif run := _EMPTY_LINES.match(block, start):  # many empty lines take one step
                 self.number += run.end() - start
                 start = run.end()
         self._hold(block, start, len(block))
 
     def rest(self, defect: Defect | None, note: str = "") -> Line:
-        """The line held so far; the next one starts empty."""
+        """Return the line held so far and start an empty one."""
         line = Line(self.number, bytes(self._held), defect or (Defect.TOO_LONG if self._is_too_long else None), note)
         self._held.clear()
         self._is_too_long = False
@@ -169,17 +168,17 @@ class _Splitter:
 
 
 def _plain(file: BinaryIO, size_bytes: int) -> Generator[bytes, None, None]:
-    """Blocks of the first ``size_bytes``: what is added meanwhile could be added for ever."""
+    """Yield blocks of the first ``size_bytes``; bytes appended meanwhile are not read, as they might never end."""
     while size_bytes > 0 and (block := file.read(min(_BLOCK_BYTES, size_bytes))):
         size_bytes -= len(block)
         yield block
 
 
 def _unpacked(source: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
-    """Blocks of at most ``_BLOCK_BYTES`` from any number of zstd frames; raises _EndError at a broken one."""
+    """Yield blocks of at most ``_BLOCK_BYTES`` from any number of zstd frames; raise _EndError at a broken one."""
     decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
     frame = decoder.decompressobj()
-    is_whole = False  # not even an empty file is: there is no zstd stream without a frame
+    is_whole = False  # an empty file is not a zstd stream, which has at least one frame
     for packed in source:
         start = 0
         while start < len(packed):

@@ -98,7 +98,7 @@ def ui(mlflow_port: MlflowPort = 5000, as_json: AsJson = False) -> None:
         return
     if as_json:
         home.require()
-        # Looking makes no key and no database.
+        # Showing the address creates no key and no database.
         experiment = initialise(home) if (home.mlruns / "mlflow.db").exists() else FIRST_EXPERIMENT
         address = runs_page(f"http://{stack.HOST}:{mlflow_port}", experiment)
         emit({"url": address, "is_running": False, "login": str(login_file(home))}, as_json, lambda _: None)

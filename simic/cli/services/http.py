@@ -1,4 +1,4 @@
-"""Requests to the own services: JSON over loopback, with the login in a header and never in a URL."""
+"""Requests to the services of a home: JSON over loopback, with the login in a header and never in a URL."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ HTTP_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 30.0
 REASON_BYTES = 500
 BUSY_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)
-"""Prefect answers 503 while its database is locked; it has done nothing then, so the same question is asked again."""
+"""Status of Prefect while its database is locked; it has done nothing, so the same request is repeated."""
 
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Loopback is never reached through a proxy, whatever the environment says."""
+"""Opener without a proxy, because loopback is never reached through one, whatever the environment says."""
 
 
 def answers(url: str, login: str | None = None) -> bool:
@@ -58,7 +58,7 @@ class PrefectApi:
         self.url = url
         self._headers = _authorization(login) | {"Content-Type": "application/json"}
         self._client = str(uuid.uuid4())
-        """Names this client to the protection against forged requests, which hands out a token per client."""
+        """Id of this client for Prefect's protection against forged requests, which issues a token per client."""
 
     def get(self, path: str) -> Any:
         """Return the JSON answer to a GET; raise errors like ``post``."""

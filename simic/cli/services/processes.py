@@ -39,7 +39,7 @@ class ServiceRecord(Contract):
     name: str
     pid: int
     identity: str
-    """Boot and start time of the process; a process that merely inherited the number has another."""
+    """Boot id and start time; a later process with the same number has other ones."""
     url: str | None
     log: str
     command: list[str]
@@ -88,7 +88,7 @@ def read_record(directory: Path, name: str) -> ServiceRecord | None:
         record = None
     if record is not None and is_alive(record) and _is_of(directory, record):
         return record
-    with contextlib.suppress(OSError):  # in a home that can only be read it stays, and is not believed
+    with contextlib.suppress(OSError):  # in a read-only home the file stays and is ignored
         path.unlink(missing_ok=True)
     return None
 
@@ -142,7 +142,7 @@ def start(
             pass_fds=tuple(pass_fds),
             start_new_session=True,
         )
-    process.returncode = 0  # it outlives this process, which must not warn that nobody waited for it
+    process.returncode = 0  # it outlives this process, which must not warn about a child that is still running
     identity = identity_of(process.pid) or ""
     record = ServiceRecord(name=name, pid=process.pid, identity=identity, url=url, log=str(log), command=list(command))
     write_private(_path(directory, name), record.model_dump_json(indent=2).encode())

@@ -58,7 +58,7 @@ POOL = "simic-local"
 SERVER, WORKER, MLFLOW = "prefect-server", "prefect-worker", "mlflow-ui"
 SERVICES = (SERVER, WORKER, MLFLOW)
 GUARDED = {SERVER: "flows.server", MLFLOW: "simic.registry.ui"}
-"""Modules that put a guard before the servers; a server started otherwise has none."""
+"""Modules that start a service behind a guard; a service started otherwise has no guard."""
 START_TIMEOUT_S = 120.0
 COMMAND_TIMEOUT_S = 180.0
 POLL_S = 0.25

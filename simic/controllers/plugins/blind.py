@@ -1,4 +1,4 @@
-"""``blind``: the best plan for all hosts of a set, without a look at any of them."""
+"""``blind``: the best plan for all hosts of a set, which observes none of them."""
 
 from __future__ import annotations
 

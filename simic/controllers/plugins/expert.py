@@ -72,7 +72,7 @@ def _serving_slots(
 ) -> dict[Op, NDArray[np.bool_]]:
     """Return the slots bool [slots] of one host that serve the plan, by operation, in order of preference.
 
-    ``legal`` [slots, ops]; ``is_planned`` [slots]: the slot holds what the plan wants there; ``planned`` are blueprint
+    ``legal`` [slots, ops]; ``is_planned`` [slots]: the slot holds the planned seed; ``planned`` are blueprint
     indices by slot, ``blueprints`` [K] the legal ones.
     """
     can_begin = np.array([slot in due and bool(blueprints[planned[slot]]) for slot in range(len(legal))], dtype=bool)

@@ -62,7 +62,10 @@ class HeuristicController:
         """Return blueprint indices in the order of the rotation."""
         unknown = sorted(set(self.rules.blueprints) - set(vocabulary))
         if unknown:
-            raise ConfigError(f"the heuristic's rules want blueprints {unknown}; known are {sorted(vocabulary)}")
+            raise ConfigError(
+                f"the heuristic's rules name unknown blueprints {unknown}; "
+                f"known blueprints: {', '.join(sorted(vocabulary))}"
+            )
         return [vocabulary.index(name) for name in self.rules.blueprints or vocabulary]
 
     def _gains(self, observations: Observations) -> list[float]:

@@ -1,6 +1,6 @@
-"""``oracle``: the best plan of each host's true family, which no other controller is told.
+"""``oracle``: the best plan of each host's true family, which other controllers do not know.
 
-Its return marks how much there is to gain.
+Its return is an upper reference.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Image pools of the three data splits, and the samples of each host.
 
 By default scikit-learn's 8x8 digits: one fixed shuffle gives 900 to the training pool, 450 to validation and 447 to
-test. Mean-pooled 2x2 they are 16 features, standardised one by one; whole images are standardised by one mean and one
+test. Mean-pooled 2x2 they are 16 features, each standardised; whole images are standardised by one mean and one
 deviation. Both come from the training pool alone. A sample is a pair of images of one split; pairs, selectors, noise
-and order are hashed from the host's key. ``images`` replaces the digits by pictures of the user.
+and order are hashed from the host's key. ``images`` replaces the digits by images of the user.
+
 Shapes: n samples, N hosts.
 """
 

@@ -108,7 +108,7 @@ class CompactedHosts(BatchedHosts):
     """A ``HostBatch`` that computes active and incubating seeds only."""
 
     _prepared: tuple[int, EpochBatches] | None = None
-    """Batches of the epoch that was probed last; training reuses them."""
+    """Batches of the most recently probed epoch; training reuses them."""
 
     def probe(self, assignment: SeedAssignment, epoch: int) -> NDArray[np.float64]:
         packed, batches = self._gather(assignment), self.dataset.batches(epoch)

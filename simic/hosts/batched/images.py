@@ -1,9 +1,10 @@
-"""Pictures of the user in place of the digits, read from a folder or an ``.npz`` file.
+"""Images of the user in place of the digits, read from a folder or an ``.npz`` file.
 
-Pictures that are equal once reduced to 8x8 count once, so none can be in two splits. They are ordered by the hash of
+Images that are equal once reduced to 8x8 count once, so none can be in two splits. They are ordered by the hash of
 their content; at most as many as there are digits are used, in the digits' proportions. The order and the names of
 files do not matter, except that classes are numbered by name, short names first.
-Shapes: n pictures.
+
+Shapes: n images.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ __all__ = [
 ]
 
 MAX_ARRAY_BYTES = 2**30
-"""Limit of one unpacked array of a NumPy file."""
+"""Largest size in bytes of one uncompressed array of a NumPy file."""
 MAX_FILES = 100_000
-"""Limit of pictures in a folder or an archive."""
+"""Largest number of images in a folder or an archive."""
 MAX_FILE_BYTES = 16 * 2**20
-"""Limit of one picture file."""
+"""Largest size in bytes of one image file."""
 MAX_PIXELS = 2**24
-"""Limit of one picture."""
+"""Largest number of pixels of one image."""
 _LUMA = np.array([0.299, 0.587, 0.114])
 _AT_A_TIME = 2**22
-"""Numbers turned into floats at a time."""
+"""Number of values converted to floats at a time."""
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg"})
 _BROKEN = (OSError, EOFError, ValueError, SyntaxError, RuntimeError, struct.error, zlib.error, zipfile.BadZipFile)
 """Errors of decoders for malformed files."""
@@ -213,7 +214,7 @@ _ALL = sum(POOL_SIZES.values())
 
 
 class Pictures(NamedTuple):
-    """Image pools made from pictures of the user."""
+    """Image pools made from images of the user."""
 
     pools: dict[DataSplit, Pool]
     digest: str
@@ -232,12 +233,12 @@ def load_pictures(path: str) -> Pictures:
 
 
 def pool_source(path: str | None) -> PoolOf | None:
-    """Return the pools for ``world.images``; None stands for the digits."""
+    """Return the pools for ``world.images``; None means the digits."""
     return None if path is None else load_pictures(path).pools.__getitem__
 
 
 def pictures_digest(path: str | None) -> str | None:
-    """Return the digest of the pictures for ``world.images``; None stands for the digits."""
+    """Return the digest of the images for ``world.images``; None means the digits."""
     return None if path is None else load_pictures(path).digest
 
 

@@ -35,11 +35,11 @@ DIGIT: Final = 16
 IMAGE: Final = 8
 """Pixels of an image's edge."""
 INPUTS: Final = 2 * DIGIT + 2
-"""Digit a, digit b, selector, and a constant one that carries the stem's bias."""
+"""Digit a, digit b, selector, and a constant one for the stem's bias."""
 WIDTH: Final = 24
 """Features of the hidden state, D."""
 HIDDEN: Final = 16
-"""Hidden units of a block at most."""
+"""Largest number of hidden units of a block."""
 CLASSES: Final = 10
 BLOCKS: Final = 2
 SLOTS: Final = 3

@@ -85,7 +85,11 @@ def _check_layers(module: nn.Module, layers: Sequence[Layer], who: str) -> None:
             raise ConfigError(f"{who}: expected a Layer with a LayerKind, found {layer!r}")
         if layer.name not in known or not layer.name:
             near = difflib.get_close_matches(layer.name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known are {sorted(set(known) - {''})[:20]}"
+            hint = (
+                f"; did you mean {near[0]!r}?"
+                if near
+                else f"; known layers: {', '.join(sorted(set(known) - {''})[:20])}"
+            )
             raise ConfigError(f"{who}: the module has no layer {layer.name!r}{hint}")
     if len({id(known[layer.name]) for layer in layers}) != len(layers):
         raise ConfigError(f"{who}: layers {[layer.name for layer in layers]} name one submodule more than once")

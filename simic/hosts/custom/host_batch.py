@@ -35,7 +35,7 @@ class Snapshot(NamedTuple):
 
 
 class CustomHosts:
-    """A ``HostBatch`` of modules that families bring."""
+    """A ``HostBatch`` of modules from families of custom hosts."""
 
     def __init__(self, hosts: Sequence[HostIdentity], blueprints: Sequence[Blueprint]) -> None:
         names = [f"family {host.family!r}, host {host.key}" for host in hosts]

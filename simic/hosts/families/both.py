@@ -12,11 +12,11 @@ from simic.hosts.interfaces import HostRecipe
 __all__ = ["FAMILY", "Both"]
 
 _LEVEL = 2.0
-"""Below the level of ``gain``: behind a linear stem, more makes hosts diverge without any growth."""
+"""Below the level of ``gain``: behind a linear stem, a higher one makes hosts diverge even without growth."""
 
 
 class Both:
-    """``select``'s labels and narrow blocks under ``gain``'s scale."""
+    """The labels and narrow blocks of ``select`` under the scale of ``gain``."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
         gain = GAIN.recipe(draws)

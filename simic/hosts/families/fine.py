@@ -15,7 +15,7 @@ def _first_digit(pairs: Pairs) -> NDArray[np.int64]:
 
 
 class Fine:
-    """The label is a's, the blocks are wide, the samples many and clean."""
+    """The label is that of a; the blocks are wide, the samples many and clean."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
         hidden = (12 + int(draws[0] * 5), 12 + int(draws[1] * 5))

@@ -15,7 +15,7 @@ def _first_digit(pairs: Pairs) -> NDArray[np.int64]:
 
 
 class Gain:
-    """The label is a's; one block's output is multiplied by exp(2.4 + s n), n normal per sample."""
+    """The label is that of a; one block's output is multiplied by exp(2.4 + s n), n normal per sample."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
         return HostRecipe(

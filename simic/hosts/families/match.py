@@ -18,7 +18,7 @@ _EDGE = 4
 
 
 class Match:
-    """Four classes: are a and b alike, on the whole, in one half of the image, and in the other?"""
+    """Four classes: whether a and b are alike, on average, in one half of the image, and in the other."""
 
     kind = "cnn"
 

@@ -15,7 +15,7 @@ def _first_digit(pairs: Pairs) -> NDArray[np.int64]:
 
 
 class Noisy:
-    """The label is a's; 120-179 samples, 30-40 per cent of them wrong."""
+    """The label is that of a; there are 120 to 179 samples, 30 to 40 per cent with a wrong label."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
         return HostRecipe(

@@ -15,7 +15,7 @@ def _selected(pairs: Pairs) -> NDArray[np.int64]:
 
 
 class Select:
-    """The label is b's when the selector is set, else a's; few hidden units behind a linear stem."""
+    """The label is that of b if the selector is set, else that of a; few hidden units behind a linear stem."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
         return HostRecipe(

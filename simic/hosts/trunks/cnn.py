@@ -40,9 +40,9 @@ CHANNELS = 12
 """D, channels of the state."""
 _EDGE = IMAGE // PATCH
 _FEATURES = 2 * PATCH * PATCH + 2
-"""Pixels of a and of b, selector, and a constant one that carries the stem's bias."""
+"""Pixels of a and of b, selector, and a constant one for the stem's bias."""
 _HIDDEN = HIDDEN // 2
-"""Hidden channels at most: two hidden units of a recipe make one."""
+"""Largest number of hidden channels: two hidden units of a recipe make one."""
 _AT_A_TIME = 8
 """Rows at a time in a pass without gradients; larger temporaries would be returned to the system after each use."""
 _MAP = _EDGE * _EDGE * CHANNELS

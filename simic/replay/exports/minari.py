@@ -1,8 +1,9 @@
-"""A Minari data set of gymnasium, written through Minari's own storage.
+"""A Minari data set for Gymnasium, written through Minari's own storage.
 
-A Space of gymnasium has one shape, a host's graph has not: nodes and edges are padded to the largest graph of the
-export; ``*_valid`` tells which nodes are there, edges are padded with -1. Gymnasium's Graph space would fit, but Minari
-cannot serialise it.
+A Gymnasium space has one shape, but the graphs of hosts differ, so nodes and edges are padded to the largest graph of
+the export. ``*_valid`` marks real nodes; padded edges are -1. Gymnasium's Graph space would fit, but Minari cannot
+serialise it.
+
 Shapes: T steps of an episode, E episodes, G graphs, S, L, C, M the most slots, layers, ``connects`` and ``monitors``
 edges of any graph, F features, A heads, O operations, K blueprints.
 """
@@ -144,7 +145,7 @@ class _Tally:
 
 
 def _sizes(manifest: SnapshotManifest, split: str) -> _Sizes:
-    """At least 1 each, for a Box of no extent is nothing to Minari."""
+    """Return sizes of at least 1, because Minari does not accept a Box of extent 0."""
     most = np.ones(4, dtype=np.int64)
     for rows in read_parts(manifest, split, _ROWS, ("state", "final_state")):
         for name in ("state", "final_state"):
@@ -178,7 +179,7 @@ def _observation_space(sizes: _Sizes, blueprints: tuple[str, ...]) -> Space[Any]
 
 
 def _action_space(sizes: _Sizes, blueprints: tuple[str, ...]) -> Space[Any]:
-    """From -1, for a factor that the operation does not use."""
+    """Return a space from -1, which marks a factor that the operation does not use."""
     from gymnasium.spaces import MultiDiscrete
 
     counts = (
@@ -194,7 +195,7 @@ def _action_space(sizes: _Sizes, blueprints: tuple[str, ...]) -> Space[Any]:
 
 
 def _buffers(episodes: Episodes, sizes: _Sizes) -> Iterator[EpisodeBuffer]:
-    """One per episode, cut from the padded columns of all."""
+    """Yield one observation per episode, cut from the padded columns of all."""
     buffer = _need("minari.data_collector").EpisodeBuffer
     observations = _padded_graphs(episodes, sizes)
     slots = _pad(episodes.masks.slot, episodes.graphs.slot_ptr.numpy()[: len(episodes.rewards) + 1], sizes.slots, False)
@@ -225,7 +226,7 @@ def _version_info(info: EpisodeInfo, length: int) -> dict[str, list[str]]:
 
 
 def _padded_graphs(episodes: Episodes, sizes: _Sizes) -> dict[str, NDArray[Any]]:
-    """[G, ...] each, as the observation space has them."""
+    """Return columns [G, ...] as the observation space has them."""
     graphs = GraphTable.of(episodes.graphs)
     slot_ptr, layer_ptr = graphs.slot_ptr.numpy(), graphs.layer_ptr.numpy()
     connects, monitors = (edges.to(torch.int64).numpy() for edges in (graphs.connects, graphs.monitors))
@@ -241,7 +242,7 @@ def _padded_graphs(episodes: Episodes, sizes: _Sizes) -> dict[str, NDArray[Any]]
 
 
 def _pad(values: NDArray[Any], ptr: NDArray[np.int64], width: int, empty: float) -> NDArray[Any]:
-    """[rows, ...] at offsets ``ptr`` [G + 1] as [G, width, ...]."""
+    """Pad rows [rows, ...] at offsets ``ptr`` [G + 1] to [G, width, ...]."""
     lengths = np.diff(ptr)
     owner = np.repeat(np.arange(len(lengths)), lengths)
     out = np.full((len(lengths), width, *values.shape[1:]), empty, dtype=values.dtype)
@@ -254,7 +255,7 @@ def _valid(ptr: NDArray[np.int64], width: int) -> NDArray[np.int8]:
 
 
 def _metadata(manifest: SnapshotManifest, split: str) -> Iterator[dict[str, Any]]:
-    """One per episode, in order; what is absent is left out."""
+    """Yield one record per episode, in order; absent values are left out."""
     names = ["run_id", "policy_version", "controller", "set", "family", "host_key"]
     for rows in read_parts(manifest, split, _ROWS, ()):
         is_first = pc.equal(rows.column("step"), 0)

@@ -1,7 +1,8 @@
-"""Shards for PyTorch Geometric: safetensors and JSON in, plain ``HeteroData`` out.
+"""Shards for PyTorch Geometric: safetensors and JSON files, read as ``HeteroData``.
 
-A shard holds whole episodes: ``NAME.safetensors`` the columns, ``NAME.json`` whose episodes they are. Graphs are stored
-as one table (features, offsets, stored edges) and taken apart on reading.
+A shard holds whole episodes: ``NAME.safetensors`` holds the columns, ``NAME.json`` the identities of the episodes.
+Graphs are stored as one table (features, offsets, edges) and split on reading.
+
 Shapes: N steps, E episodes, G = N + E graphs, A heads, O operations, S slots of the steps, K blueprints.
 """
 
@@ -150,9 +151,9 @@ _PER_STEP = (
 class PygExport(Dataset[HeteroData]):
     """The steps of an export, in order; at most two shards are in memory.
 
-    ``torch_geometric.loader.DataLoader`` batches them as they are. Shuffling over several shards reads them over and
-    over: shuffle within a shard, or export with few. A shard's bytes are checked against the card when it is read;
-    IntegrityError where they differ.
+    ``torch_geometric.loader.DataLoader`` batches them directly. Shuffling over several shards reads them repeatedly:
+    shuffle within a shard, or export with few shards. The digest of a shard is verified when it is read; a difference
+    raises IntegrityError.
     """
 
     def __init__(self, path: Path | str) -> None:

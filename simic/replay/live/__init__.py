@@ -1,1 +1,1 @@
-"""An in-memory buffer for sequences that arrive while a learner reads."""
+"""A replay buffer in memory that receives sequences while a learner draws from it."""

@@ -1,8 +1,8 @@
-"""Experience as it arrives: bounded in steps, seconds and bytes, drawn by priority, whole sequences throughout.
+"""A live replay buffer: bounded in steps, age and bytes, with prioritised draws of whole sequences.
 
-Sequences are appended to an arena and never change; what is live is a view over it, one row of arrays per sequence.
-A sequence is known by an id that is never given twice, so a priority for one that has left meanwhile finds nobody
-instead of its successor.
+Sequences are appended to an arena and never change; an index of arrays, one row per sequence, says which are held. Ids
+are never reused, so a priority for a sequence that has left applies to nothing and not to its successor.
+
 Shapes: E sequences, B sequences of a draw.
 """
 
@@ -31,24 +31,24 @@ Ids = NDArray[np.int64]
 
 _MIB = 1 << 20
 _CHUNKS = 8
-"""Experience arrives in pieces of at most this part of the capacity, so that what it displaces leaves bit by bit."""
+"""New sequences are added in runs of at most this share of the capacity, so that old ones leave gradually."""
 
 
 class Sample(NamedTuple):
-    """Drawn sequences, ready to learn from."""
+    """Sequences of one draw, assembled for training."""
 
     ids: Ids
-    """[B]: for ``update``."""
+    """[B]: ids for ``update``."""
     weights: NDArray[np.float32]
-    """[B] in (0, 1]: how much each may count."""
+    """[B] in (0, 1]: importance weights."""
     batch: SequenceBatch
 
 
 class LiveBuffer:
-    """Bounded replay of whole sequences. ``conservative`` draws uniformly, while priorities are kept for later.
+    """Bounded replay of whole sequences; in mode ``conservative`` draws are uniform and priorities are only stored.
 
-    What must go to make room goes oldest first, and among the rest those that have been drawn before those that have
-    not. Age takes everything.
+    Sequences older than the time to live leave first. To make room, drawn sequences leave before undrawn ones, and
+    within each group the oldest first.
     """
 
     def __init__(self, config: ReplayConfig, *, seed: int, clock: Clock, sink: MetricSink | None = None) -> None:
@@ -61,15 +61,15 @@ class LiveBuffer:
         self._blueprints: tuple[str, ...] | None = None
         self._draws = 0
         self.conservative = False
-        """Whether draws disregard priorities."""
+        """Whether draws ignore priorities."""
         if self.size_bytes > self._budget_bytes:
             raise ConfigError(
-                f"replay.max_mb {config.max_mb} does not even hold the bookkeeping of {config.capacity} steps, "
+                f"replay.max_mb {config.max_mb} is too small for the index of {config.capacity} steps, "
                 f"{self.size_bytes / _MIB:.0f} MiB: raise it or lower replay.capacity"
             )
 
     def __len__(self) -> int:
-        """Sequences held."""
+        """Number of sequences held."""
         return len(self._sequences)
 
     @property
@@ -89,19 +89,19 @@ class LiveBuffer:
 
     @property
     def evicted(self) -> dict[str, int]:
-        """Sequences that have left, by cause: ttl, capacity, bytes; ``unseen`` of all these were never drawn."""
+        """Number of sequences that have left, by cause: ttl, capacity, bytes; ``unseen`` were never drawn."""
         return dict(self._sequences.evicted)
 
     @property
     def stale_updates(self) -> int:
-        """Priorities that came for sequences which had left."""
+        """Number of priorities that arrived after their sequence had left."""
         return self._sequences.stale
 
     def extend(self, store: GraphDataset) -> Ids:
-        """Copy every sequence of ``store`` in, and return their ids in its order; those that left again are gone.
+        """Copy every sequence of ``store`` into the buffer and return their ids in order; some may have left again.
 
-        Raises ContractError for a sequence that alone is more than the buffer may hold, and for a store whose
-        blueprints are not those of the first; nothing has left for it then but what was too old.
+        Raises ContractError for a sequence that alone exceeds a limit of the buffer, and for a store with other
+        blueprints than the first. In that case only sequences older than the time to live have left.
         """
         if self._blueprints not in (None, store.blueprints):
             raise ContractError(
@@ -112,7 +112,7 @@ class LiveBuffer:
         lengths = store.sequences.lengths
         if len(lengths) and int(lengths.max()) > self._config.capacity:
             raise ContractError(
-                f"a sequence of {int(lengths.max())} steps does not fit into replay.capacity {self._config.capacity}"
+                f"a sequence of {int(lengths.max())} steps exceeds replay.capacity {self._config.capacity}"
             )
         chunks = _chunks(lengths, self._config.capacity)
         self._refuse_unless_each_fits(store, chunks)
@@ -122,7 +122,7 @@ class LiveBuffer:
         return np.concatenate(ids) if ids else np.zeros(0, dtype=np.int64)
 
     def expire(self) -> int:
-        """Let go of what is older than ``ttl_s`` now; the number of sequences that left."""
+        """Remove sequences older than ``ttl_s``; return how many."""
         gone = self._sequences.older_than(self._clock().timestamp() - self._config.ttl_s)
         self._leave(gone, "ttl")
         if len(gone):
@@ -130,7 +130,7 @@ class LiveBuffer:
         return len(gone)
 
     def draw(self, count: int) -> tuple[Ids, NDArray[np.float32]]:
-        """``count`` ids, with replacement, and their weights; ContractError if nothing is held."""
+        """Draw ``count`` ids with replacement, with importance weights; raise ContractError if empty."""
         self.expire()
         if not len(self._sequences):
             raise ContractError("the live buffer is empty: add experience before drawing from it")
@@ -143,7 +143,7 @@ class LiveBuffer:
         return self._sequences.ids_at(slots), weights
 
     def batch(self, ids: Ids) -> SequenceBatch:
-        """The sequences ``ids``, in that order; ContractError if one has left."""
+        """Return the sequences ``ids`` in that order; raise ContractError if one has left."""
         if self._columns is None or not self._sequences.holds(ids).all():
             raise ContractError("a sequence has left the buffer since it was drawn: draw again")
         slots = self._sequences.slots_of(ids)
@@ -152,7 +152,7 @@ class LiveBuffer:
         return assemble(ids, SequenceSpans(firsts, lengths, firsts + lengths), flat.steps, flat.masks, flat.table)
 
     def sample(self, count: int) -> Sample:
-        """Draw and assemble; what it took is told as ``simic.sampling.batch_time_ms``."""
+        """Draw and assemble a batch; the time taken is logged as ``simic.sampling.batch_time_ms``."""
         started = self._clock()
         ids, weights = self.draw(count)
         batch = self.batch(ids)
@@ -162,9 +162,9 @@ class LiveBuffer:
         return Sample(ids, weights, batch)
 
     def update(self, ids: Ids, magnitudes: NDArray[np.float64]) -> int:
-        """New magnitudes [B] of what was drawn; the number whose sequence has left, which are counted and dropped.
+        """Set new magnitudes [B] of drawn sequences; return how many were dropped because their sequence has left.
 
-        Refuses NaN, infinite and negative ones with a ContractError, and changes nothing then.
+        Raises ContractError, and changes nothing, for a magnitude that is NaN, infinite or negative.
         """
         if ids.shape != magnitudes.shape:
             raise ContractError(f"{ids.shape} ids but {magnitudes.shape} magnitudes")
@@ -181,10 +181,9 @@ class LiveBuffer:
         return out
 
     def get_state(self) -> dict[str, Any]:
-        """Arrays and plain JSON, nested: what is held, its priorities, every generator and counter.
+        """Return the buffer as arrays and plain JSON, nested: sequences, priorities, generators and counters.
 
-        The living are moved together first: whoever goes on from the state then has the same room, and lets go of the
-        same sequences when the bytes run out.
+        The arena is compacted first, so that a restored buffer has the same room and evicts the same sequences.
         """
         if self._columns is not None:
             self._compact(self._columns)
@@ -206,9 +205,9 @@ class LiveBuffer:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``get_state`` was called: the same draws and evictions, bit for bit.
+        """Restore ``get_state``: the same draws and evictions follow, bit for bit.
 
-        Raises ContractError, with nothing changed, for a state that contradicts itself or this configuration.
+        Raises ContractError, with nothing changed, for a state that is inconsistent or does not fit this configuration.
         """
         try:
             sequences = SequenceTable.of_state(state["roster"], self._config.capacity)
@@ -221,7 +220,7 @@ class LiveBuffer:
             raise ContractError(f"not the state of a live buffer: {error!r}") from error
         slots = sequences.slots()
         if not np.array_equal(np.flatnonzero(leaves > 0.0), np.sort(slots)):
-            raise ContractError("not the state of a live buffer: priorities and sequences do not belong together")
+            raise ContractError("not the state of a live buffer: priorities and sequences do not match")
         store_columns = None
         if arrays is not None:
             chunk = Chunk.checked(arrays, sequences.lengths[slots])
@@ -236,7 +235,7 @@ class LiveBuffer:
         self._uniform = np.random.Generator(bits)
 
     def _checked_sizes(self, allocated: Any, store_columns: ColumnStore, chunk: Chunk) -> dict[str, int]:
-        """Rows per table that were allocated; ContractError unless they hold ``chunk`` and keep the budget."""
+        """Return the allocated rows per table; raise ContractError unless they hold ``chunk`` within the budget."""
         counts = chunk.counts()
         is_table = isinstance(allocated, Mapping) and set(allocated) == set(counts)
         if not is_table or any(
@@ -261,11 +260,11 @@ class LiveBuffer:
 
     @property
     def _bookkeeping_bytes(self) -> int:
-        """With nothing held."""
+        """Reset to an empty buffer."""
         return self._fixed_bytes - self._sequences.slots().nbytes
 
     def _refuse_unless_each_fits(self, store: GraphDataset, chunks: list[Ids]) -> None:
-        """Into an empty buffer; asked before anything leaves, so that a refused store costs nobody their place."""
+        """Check that the sequences fit into an empty buffer, before any sequence is evicted for them."""
         if not chunks:
             return
         like = self._columns or ColumnStore(chunk_of(store, chunks[0][:1]))
@@ -297,7 +296,7 @@ class LiveBuffer:
         return self._sequences.ids_at(slots)
 
     def _make_room(self, store_columns: ColumnStore, chunk: Chunk) -> None:
-        """By moving the living together, by allocating, and where the budget forbids that, by letting go."""
+        """Make room by compacting, by allocating, or, if the budget forbids that, by evicting."""
         counts = chunk.counts()
         while not store_columns.has_room(counts):
             live = self.steps + len(self)
@@ -312,7 +311,7 @@ class LiveBuffer:
             elif live:
                 self._leave(self._sequences.first_to_go(max(int(chunk.lengths.sum()), self.steps // _CHUNKS)), "bytes")
             else:
-                # It fits alone, ``extend`` has seen to that; what was allocated for graphs of other sizes does not.
+                # ``extend`` has checked that it fits alone, without the memory allocated for graphs of other sizes.
                 store_columns.clear()
                 store_columns.grow(counts, is_exact=True)
 
@@ -341,15 +340,15 @@ class LiveBuffer:
 
 
 def _worth_moving(live_rows: int) -> int:
-    """Rows from which a third or more are dead: each row moved then pays for at least half of one gained."""
+    """Return whether a third or more of the rows are dead: each row moved then frees at least half a row."""
     return live_rows + live_rows // 2
 
 
 def _chunks(lengths: NDArray[np.int64], capacity: int) -> list[Ids]:
-    """Runs of sequences of about an eighth of ``capacity`` each and never more than it; at least one sequence."""
+    """Split into runs of at most ``capacity``, about an eighth of it each, and at least one sequence."""
     if not len(lengths):
         return []
     number = (np.cumsum(lengths) - lengths) // max(1, capacity // _CHUNKS)
     runs = np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(number)) + 1)
-    # Only the last sequence of a run can end beyond its eighth, so without it the others always fit.
+    # Only the last sequence of a run can extend beyond its eighth, so the others always fit.
     return [chunk for run in runs for chunk in ([run] if lengths[run].sum() <= capacity else [run[:-1], run[-1:]])]

@@ -25,13 +25,13 @@ __all__ = ["Draw", "Prioritisation", "PrioritisedSampler", "SumTree", "importanc
 Weights = NDArray[np.float64]
 
 _CROWN = 2048
-"""Nodes of the widest level that is searched whole."""
+"""Number of nodes of the widest level that is searched as a whole."""
 _GREATEST = 1e100
-"""A weight above this is as good as infinite: sums of such weights could be."""
+"""Largest weight: sums of greater ones could overflow."""
 
 
 class SumTree:
-    """``capacity`` weights, finite and not negative, 0 at first; weight 0 is never drawn."""
+    """Sum tree of ``capacity`` finite, non-negative weights, initially 0; weight 0 is never drawn."""
 
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
@@ -40,7 +40,7 @@ class SumTree:
         self._leaves_at = 1 << (capacity - 1).bit_length()
         self._crown_at = min(_CROWN, self._leaves_at)
         self._depth = self._leaves_at.bit_length() - self._crown_at.bit_length()
-        """Levels below the crown; the children of node n are 2n and 2n + 1."""
+        """Number of levels below the crown; the children of node n are 2n and 2n + 1."""
         self._nodes = np.zeros(2 * self._leaves_at)
         self._prefix: Weights | None = None
 
@@ -49,7 +49,7 @@ class SumTree:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the arrays held."""
+        """Bytes of the arrays."""
         return self._nodes.nbytes
 
     @property
@@ -58,23 +58,23 @@ class SumTree:
         return float(self._sums()[-1])
 
     def weights(self) -> Weights:
-        """All leaves [capacity], as a copy."""
+        """Return all leaves [capacity] as a copy."""
         return self._nodes[self._leaves_at : self._leaves_at + self._capacity].copy()
 
     def get(self, rows: Rows) -> Weights:
-        """Weights of ``rows`` [B]."""
+        """Return the weights of ``rows`` [B]."""
         self._refuse_outside(rows)
         return self._nodes.take(rows + self._leaves_at)
 
     def set(self, rows: Rows, weights: Weights) -> None:
-        """Replace the weights of ``rows`` [B]; of repeated rows the last one counts. Refuses what is no weight."""
+        """Set the weights of ``rows`` [B]; of repeated rows the last counts. ContractError for an invalid weight."""
         self._refuse_outside(rows)
         refuse_unless_weights(weights)
         if len(rows):
             self.put(rows, weights)
 
     def put(self, rows: Rows, weights: Weights) -> None:
-        """``set`` for at least one row, where rows and weights have been checked already."""
+        """``set`` without checks, for at least one row."""
         nodes = rows + self._leaves_at
         self._nodes[nodes] = weights
         self._prefix = None
@@ -87,7 +87,7 @@ class SumTree:
             self._nodes[nodes] = sums
 
     def replace_all(self, weights: Weights) -> None:
-        """Set every leaf from [capacity] and rebuild."""
+        """Set all leaves from [capacity] and rebuild."""
         if weights.shape != (self._capacity,):
             raise ContractError(f"expected {self._capacity} weights, found shape {weights.shape}")
         refuse_unless_weights(weights)
@@ -100,9 +100,9 @@ class SumTree:
             np.add(children[::2], children[1::2], out=self._nodes[level : 2 * level])
 
     def find(self, marks: Weights) -> Rows:
-        """For ``marks`` [B] in [0, total]: the row in whose share of the total each one falls.
+        """Return for each of ``marks`` [B] in [0, total] the row whose share of the total contains it.
 
-        Raises ContractError where nothing has any weight, and for a mark outside.
+        Raises ContractError if every weight is 0, and for a mark out of range.
         """
         sums = self._sums()
         total = sums[-1]
@@ -110,7 +110,7 @@ class SumTree:
             raise ContractError("nothing to draw: every weight is 0")
         if len(marks) and not (marks.min() >= 0.0 and marks.max() <= total):
             raise ContractError(f"marks must lie in [0, {total}], found {marks.min()} to {marks.max()}")
-        # A share times the total may round up to the total itself, which belongs to nobody.
+        # A share times the total may round up to the total itself, which lies in no row's share.
         marks = np.minimum(marks, np.nextafter(total, 0.0))
         crown = sums.searchsorted(marks, side="right")
         rest = marks - np.where(crown > 0, sums.take(crown - 1, mode="wrap"), 0.0)
@@ -121,7 +121,7 @@ class SumTree:
         return found
 
     def _descend(self, nodes: Rows, rest: Weights, *, is_careful: bool) -> Rows:
-        """From the crown to the leaves. Rounding may push a mark past its subtree; care keeps it out of empty ones."""
+        """Descend from the crown to the leaves, avoiding empty subtrees that rounding could lead into."""
         nodes, rest = nodes.copy(), rest.copy()
         for _ in range(self._depth):
             nodes += nodes
@@ -135,24 +135,24 @@ class SumTree:
         return nodes
 
     def _sums(self) -> Weights:
-        """Prefix sums of the crown's nodes, kept until a weight changes."""
+        """Return the prefix sums of the crown's nodes, cached until a weight changes."""
         if self._prefix is None:
             self._prefix = self._nodes[self._crown_at : 2 * self._crown_at].cumsum()
         return self._prefix
 
     def _refuse_outside(self, rows: Rows) -> None:
-        """A negative row would silently count from the end; read without its sign it is too large as well."""
+        """Raise ContractError for a row out of range; as unsigned numbers negative rows are too large as well."""
         if len(rows) and np.ascontiguousarray(rows, dtype=np.int64).view(np.uint64).max() >= self._capacity:
             raise ContractError(f"rows must lie in [0, {self._capacity}), found {rows.min()} to {rows.max()}")
 
 
 def refuse_unless_weights(weights: Weights) -> None:
-    """ContractError unless all are finite and not negative."""
+    """Raise ContractError unless all weights are finite and not negative."""
     if len(weights) and not (weights.min() >= 0.0 and weights.max() <= _GREATEST):
         wrong = np.flatnonzero(~((weights >= 0.0) & (weights <= _GREATEST)))
         raise ContractError(
             f"{len(wrong)} of {len(weights)} priorities are NaN, negative or beyond {_GREATEST:g}, such as "
-            f"{weights[wrong[0]]}: look for the loss or advantage that produced it"
+            f"{weights[wrong[0]]}: find the loss or advantage that produced it"
         )
 
 
@@ -160,7 +160,7 @@ Rows = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 FIRST_MAX = 1.0
-"""The priority of newcomers before any magnitude is known."""
+"""The priority of new rows before any magnitude is known."""
 _LEAST_EPS = 1e-9
 
 
@@ -170,17 +170,17 @@ class Prioritisation(NamedTuple):
     alpha: float = 0.6
     """0 is uniform, 1 is proportional."""
     beta: float = 0.4
-    """Where the correction begins; 1 is a full one."""
+    """Initial importance-sampling correction; 1 corrects fully."""
     eps: float = 0.01
-    """Added to every magnitude, so that no present row is ever out of reach."""
+    """Added to every magnitude, so that every present row can be drawn."""
     anneal_draws: int = 0
-    """Draws over which beta rises to 1 on a straight line, and stays; 0 keeps ``beta`` for ever."""
+    """Number of draws over which beta rises linearly to 1; 0 keeps ``beta``."""
     max_decay: float = 1.0
-    """Per update, what becomes of the greatest priority that newcomers enter with: 1 never forgets one outlier,
-    less lets it fall back to what is being seen now."""
+    """Factor per update on the greatest priority, which new rows receive: 1 never forgets an outlier, less lets it fall
+    back to current magnitudes."""
 
     def checked(self) -> Prioritisation:
-        """This, or ContractError for a value without a meaning."""
+        """Return self; raise ContractError for a value out of range."""
         shares = {"alpha": self.alpha, "beta": self.beta}
         wrong = {name: value for name, value in shares.items() if not 0.0 <= value <= 1.0}
         if not _LEAST_EPS <= self.eps <= 1.0:
@@ -197,7 +197,7 @@ class Prioritisation(NamedTuple):
         return self
 
     def beta_after(self, draws: int) -> float:
-        """Beta of the draw that follows ``draws`` earlier ones."""
+        """Return beta for the draw after ``draws`` earlier ones."""
         if not self.anneal_draws:
             return self.beta
         return self.beta + (1.0 - self.beta) * min(1.0, draws / self.anneal_draws)
@@ -213,7 +213,7 @@ class Draw(NamedTuple):
 
 
 class PrioritisedSampler:
-    """Priorities of the rows 0 .. capacity - 1, of which only present ones are drawn."""
+    """Priorities of the rows 0 .. capacity - 1, of which only present rows are drawn."""
 
     def __init__(self, capacity: int, *, seed: int, settings: Prioritisation | None = None) -> None:
         self._settings = (settings or Prioritisation()).checked()
@@ -224,12 +224,12 @@ class PrioritisedSampler:
         self._max = FIRST_MAX
 
     def __len__(self) -> int:
-        """Rows present."""
+        """Number of present rows."""
         return self._present
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the arrays held."""
+        """Bytes of the arrays."""
         return self._tree.size_bytes
 
     @property
@@ -243,7 +243,7 @@ class PrioritisedSampler:
         return self._max
 
     def add(self, rows: Rows) -> None:
-        """Make absent ``rows`` present."""
+        """Mark absent ``rows`` as present."""
         distinct = _distinct(rows)
         if (already := self._tree.get(distinct) > 0.0).any():
             raise ContractError(f"row {distinct[already][0]} is present already; remove it before it is reused")
@@ -251,14 +251,14 @@ class PrioritisedSampler:
         self._present += len(distinct)
 
     def remove(self, rows: Rows) -> None:
-        """Make present ``rows`` absent."""
+        """Mark present ``rows`` as absent."""
         distinct = _distinct(rows)
         self._require_present(distinct)
         self._tree.set(distinct, np.zeros(len(distinct)))
         self._present -= len(distinct)
 
     def draw(self, count: int) -> Draw:
-        """``count`` independent rows and their weights; ContractError if no row is present."""
+        """Draw ``count`` independent rows with their weights; raise ContractError if no row is present."""
         if count < 1:
             raise ContractError(f"expected a draw of at least one row, found {count}")
         total = self._tree.total
@@ -268,7 +268,7 @@ class PrioritisedSampler:
         return Draw(rows, weights)
 
     def update(self, rows: Rows, magnitudes: Floats) -> None:
-        """New |delta| [B] of present ``rows``; refuses NaN, infinite and negative ones and changes nothing then."""
+        """Set new |delta| [B] of present ``rows``; raise ContractError, and change nothing, for invalid ones."""
         if rows.shape != magnitudes.shape:
             raise ContractError(f"{rows.shape} rows but {magnitudes.shape} magnitudes")
         if not len(rows):
@@ -280,12 +280,12 @@ class PrioritisedSampler:
         self._max = max(self._max * self._settings.max_decay, float(priorities.max()))
 
     def probabilities(self) -> Floats:
-        """P [C]: of one draw; absent rows have 0."""
+        """Return the probability [C] of each row in one draw; 0 for absent rows."""
         weights = self._tree.weights()
         return weights / self._tree.total if self._present else weights
 
     def get_state(self) -> dict[str, Any]:
-        """Arrays and plain JSON for a checkpoint."""
+        """Return the state as arrays and plain JSON for a checkpoint."""
         return {
             "leaves": self._tree.weights(),
             "rng": json.loads(json.dumps(self._rng.bit_generator.state)),
@@ -294,7 +294,7 @@ class PrioritisedSampler:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``get_state`` was called: the same draws, bit for bit. What does not fit is refused first."""
+        """Restore ``get_state``: the same draws follow, bit for bit. An invalid state changes nothing."""
         try:
             leaves = np.asarray(state["leaves"], dtype=np.float64)
             draws, greatest = int(state["draws"]), float(state["max_priority"])
@@ -314,16 +314,17 @@ class PrioritisedSampler:
 
 
 def importance_weights(probabilities: Floats, present: int, beta: float) -> NDArray[np.float32]:
-    """``(N P)^-beta`` over its greatest value, for the positive probabilities [B] of a draw from ``present`` rows."""
+    """Return ``(N P)^-beta``, divided by its maximum, for positive probabilities [B] among ``present`` rows."""
     weights = (present * probabilities) ** -beta
     scaled: NDArray[np.float32] = (weights / weights.max()).astype(np.float32)
     return scaled
 
 
 def sequence_magnitudes(deltas: Floats, valid: NDArray[np.bool_], *, peak_share: float = 0.9) -> Floats:
-    """One magnitude per sequence from errors [T, B]: ``share max |delta| + (1 - share) mean |delta|`` over valid steps.
+    """Return one magnitude per sequence from errors [T, B] over its valid steps.
 
-    Kapturowski et al. 2019, section 2.3: the mean alone washes out the one step that was surprising.
+    It is ``share max |delta| + (1 - share) mean |delta|`` (Kapturowski et al. 2019, section 2.3): the mean alone would
+    hide a single surprising step.
     """
     if deltas.shape != valid.shape or not valid.any(axis=0).all():
         raise ContractError(f"expected errors and valid steps in every column, found {deltas.shape}, {valid.shape}")

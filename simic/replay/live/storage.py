@@ -1,7 +1,8 @@
-"""Columns in memory that is allocated once: sequences are appended, forgotten, and moved together now and then.
+"""Preallocated columns for the sequences of a live buffer: appended, released, and compacted now and then.
 
-Each sequence takes one graph row per step and one more for its final state, all in one piece, so that the place of
-its first row is all there is to remember. Rows that nobody remembers stay until ``compact`` moves the others over them.
+Each sequence takes one graph row per step and one for its final state, contiguous, so only the place of its first row
+is stored. Released rows stay until ``compact`` moves live rows over them.
+
 Shapes: R graph rows, E sequences.
 """
 
@@ -23,16 +24,16 @@ __all__ = ["CAUSES", "Chunk", "ColumnStore", "SequenceTable", "chunk_of", "count
 
 ROWS = "row"
 _GROWTH = 1.5
-"""What is allocated when room runs out, over what is needed."""
+"""Allocated rows divided by needed rows when memory grows."""
 
 
 class Chunk(NamedTuple):
-    """Whole sequences on their way into an arena."""
+    """Whole sequences that are about to be appended."""
 
     lengths: NDArray[np.int64]
-    """[E] steps."""
+    """[E]: number of steps."""
     arrays: Arrays
-    """Under the names of ``flat``; R is the sum of lengths + 1."""
+    """Columns under the names of ``flat``; R is the sum of lengths + 1."""
 
     def counts(self) -> dict[str, int]:
         """Return the number of rows per table."""
@@ -43,7 +44,7 @@ class Chunk(NamedTuple):
 
     @staticmethod
     def checked(arrays: Mapping[str, Any], lengths: NDArray[np.int64]) -> Chunk:
-        """From outside; ContractError unless columns, offsets and edges agree with each other and ``lengths``."""
+        """Check columns from outside; raise ContractError unless they, offsets, edges and ``lengths`` agree."""
         expected = {*COLUMNS, *(ptr_name(child) for child in CHILDREN)}
         if set(arrays) != expected:
             raise ContractError(f"experience: columns differ by {sorted(set(arrays) ^ expected)}")
@@ -67,7 +68,7 @@ class Chunk(NamedTuple):
 
 
 def counts_of(store: GraphDataset, sequence_ids: NDArray[np.int64]) -> dict[str, int]:
-    """``chunk_of(...).counts()``, from the offsets alone."""
+    """Return ``chunk_of(...).counts()``, computed from the offsets alone."""
     spans = store.spans(sequence_ids)
     rows = np.concatenate([concatenated_ranges(spans.starts, spans.lengths), spans.finals])
     ptrs = {child: getattr(store.table, ptr_name(child)).numpy() for child in CHILDREN}
@@ -75,7 +76,7 @@ def counts_of(store: GraphDataset, sequence_ids: NDArray[np.int64]) -> dict[str,
 
 
 def chunk_of(store: GraphDataset, sequence_ids: NDArray[np.int64]) -> Chunk:
-    """Sequences of a store; where a final state stands, the columns of steps are 0 and no action is legal."""
+    """Return the sequences of a store; in rows of a final state, step columns are 0 and no action is legal."""
     spans = store.spans(sequence_ids)
     rows = np.repeat(spans.finals, spans.lengths + 1)
     is_step = np.ones(len(rows), dtype=np.bool_)
@@ -94,37 +95,37 @@ def chunk_of(store: GraphDataset, sequence_ids: NDArray[np.int64]) -> Chunk:
 
 
 def _scattered(source: NDArray[Any], rows: NDArray[np.int64], where: NDArray[np.bool_]) -> NDArray[Any]:
-    """Zeros, and ``source[rows]`` at the places that ``where`` marks."""
+    """Return zeros with ``source[rows]`` at the places marked in ``where``."""
     out = np.zeros((len(where), *source.shape[1:]), dtype=source.dtype)
     out[where] = source[rows]
     return out
 
 
 class ColumnStore:
-    """Preallocated columns of the shape of the first piece; nothing here knows which rows still matter."""
+    """Preallocated columns with the dtypes and widths of the first chunk; which rows are live is kept elsewhere."""
 
     def __init__(self, like: Chunk) -> None:
         self._arrays: Arrays = {name: values[:0].copy() for name, values in like.arrays.items()}
         for child in CHILDREN:
             self._arrays[ptr_name(child)] = np.zeros(1, dtype=np.int64)
         self.used = dict.fromkeys((ROWS, *CHILDREN), 0)
-        """Rows per table that have been written, remembered or not."""
+        """Number of written rows per table, live or not."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all arrays, used or not."""
+        """Bytes of all arrays, including unused rows."""
         return sum(values.nbytes for values in self._arrays.values())
 
     def allocated(self) -> dict[str, int]:
-        """Rows per table that there is memory for."""
+        """Number of allocated rows per table."""
         return {table: self._allocated(table) for table in self.used}
 
     def has_room(self, counts: dict[str, int]) -> bool:
-        """Whether rows would fit without another allocation."""
+        """Return whether rows fit without another allocation."""
         return all(self.used[table] + counts[table] <= self._allocated(table) for table in self.used)
 
     def grown_bytes(self, counts: dict[str, int], *, is_exact: bool = False) -> int:
-        """``size_bytes`` after ``grow`` with the same arguments."""
+        """Return ``size_bytes`` after ``grow`` with the same arguments."""
         return self.bytes_of(self._grown(counts, is_exact))
 
     def bytes_of(self, sizes: dict[str, int]) -> int:
@@ -135,7 +136,7 @@ class ColumnStore:
         )
 
     def grow(self, counts: dict[str, int], *, is_exact: bool = False) -> None:
-        """Allocate for more rows; one column at a time, so that only one is held twice."""
+        """Allocate more rows, one column at a time, so that only one column exists twice."""
         sizes = self._grown(counts, is_exact)
         for name, values in self._arrays.items():
             larger = np.zeros((self._length(name, sizes), *values.shape[1:]), dtype=values.dtype)
@@ -143,13 +144,13 @@ class ColumnStore:
             self._arrays[name] = larger
 
     def clear(self) -> None:
-        """Forget every row and give its memory back."""
+        """Release all rows and their memory."""
         for name, values in self._arrays.items():
             self._arrays[name] = values[: int(name in {ptr_name(child) for child in CHILDREN})].copy()
         self.used = dict.fromkeys(self.used, 0)
 
     def append(self, chunk: Chunk) -> NDArray[np.int64]:
-        """Copy a piece behind what is there, where ``has_room``; the first rows [E] of its sequences."""
+        """Append a chunk for which ``has_room`` holds; return the first row [E] of each sequence."""
         counts = chunk.counts()
         for name, values in self._arrays.items():
             given = chunk.arrays[name]
@@ -169,7 +170,7 @@ class ColumnStore:
         return firsts
 
     def compact(self, firsts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Keep the given sequences [E] only, moved to the front in order of place; their new first rows."""
+        """Keep only the given sequences [E], moved to the front in order; return their new first rows."""
         order = np.argsort(firsts)
         rows = concatenated_ranges(firsts[order], lengths[order] + 1)
         for name in ROW_COLUMNS:
@@ -188,7 +189,7 @@ class ColumnStore:
         return moved
 
     def export(self, firsts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Chunk:
-        """Copies of the given sequences, in that order."""
+        """Return copies of the given sequences, in that order."""
         rows = concatenated_ranges(firsts, lengths + 1)
         arrays: Arrays = {name: self._arrays[name][rows] for name in ROW_COLUMNS}
         for child, names in CHILDREN.items():
@@ -200,7 +201,7 @@ class ColumnStore:
         return Chunk(lengths, arrays)
 
     def arrays(self) -> Arrays:
-        """Views of all columns as far as they are written."""
+        """Return views of the written part of all columns."""
         out: Arrays = {name: self._arrays[name][: self.used[ROWS]] for name in ROW_COLUMNS}
         for child, names in CHILDREN.items():
             out |= {name: self._arrays[name][: self.used[child]] for name in names}
@@ -225,13 +226,13 @@ class ColumnStore:
 Slots = NDArray[np.int64]
 
 CAUSES = ("ttl", "capacity", "bytes", "unseen")
-"""Why sequences leave; ``unseen`` counts those among them that were never drawn."""
+"""Why sequences leave; ``unseen`` counts those that were never drawn."""
 _RUN_ID, _VERSION = "S32", "S64"
 _FREE = -1
 
 
 class SequenceTable:
-    """Slots 0 .. capacity - 1; every sequence has at least one step, so there are never too few."""
+    """Index of the held sequences: slots 0 .. capacity - 1. As a sequence has at least one step, they suffice."""
 
     def __init__(self, capacity: int) -> None:
         self._ids = np.full(capacity, _FREE, dtype=np.int64)
@@ -243,53 +244,53 @@ class SequenceTable:
         self.firsts = np.zeros(capacity, dtype=np.int64)
         """[C]: the sequence's first row in the arena."""
         self.lengths = np.zeros(capacity, dtype=np.int64)
-        """[C] steps; 0 where free."""
+        """[C]: number of steps; 0 where free."""
         self._order = np.zeros(0, dtype=np.int64)
         self.steps = 0
-        """Of all sequences held."""
+        """Number of steps of all sequences held."""
         self.entered = 0
-        """Sequences that ever came."""
+        """Number of sequences ever added."""
         self.evicted = dict.fromkeys(CAUSES, 0)
         self.cleanups = 0
-        """Times that age took something."""
+        """Number of times that sequences left because of age."""
         self.stale = 0
-        """Priorities for sequences that had left."""
+        """Number of priorities for sequences that had left."""
 
     def __len__(self) -> int:
         return len(self._order)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the arrays held."""
+        """Bytes of the arrays."""
         return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
 
     def slots(self) -> Slots:
-        """Slots in use [E], oldest first."""
+        """Return the slots in use [E], oldest first."""
         return self._order
 
     def ids(self) -> Slots:
-        """Ids [E], oldest first."""
+        """Return the ids [E], oldest first."""
         return self._ids[self._order]
 
     def ids_at(self, slots: Slots) -> Slots:
-        """Ids of slots in use."""
+        """Return the ids of slots in use."""
         return self._ids[slots]
 
     def slots_of(self, ids: Slots) -> Slots:
-        """Slots of ids, whether these are still held or not."""
+        """Return the slots of ids, held or not."""
         return ids % len(self._ids)
 
     def holds(self, ids: Slots) -> NDArray[np.bool_]:
-        """[B] whether each is held."""
+        """Return [B] whether each id is held."""
         held: NDArray[np.bool_] = (ids >= 0) & (self._ids[self.slots_of(ids)] == ids)
         return held
 
     def run_ids(self, slots: Slots) -> list[str]:
-        """Episodes of slots in use."""
+        """Return the episodes of slots in use."""
         return [run_id.decode() for run_id in self._run_ids[slots].tolist()]
 
     def policy_versions(self, slots: Slots) -> list[str | None]:
-        """Digests of the policies that acted; None for a controller without weights."""
+        """Return the digests of the policies that acted; None for a controller without weights."""
         return [version.decode() or None for version in self._versions[slots].tolist()]
 
     def enter(
@@ -301,7 +302,7 @@ class SequenceTable:
         run_ids: Sequence[str],
         versions: Sequence[str | None],
     ) -> Slots:
-        """Give slots [B], the lowest free ones, to sequences that have come."""
+        """Assign slots [B], the lowest free ones, to new sequences."""
         slots = np.flatnonzero(self._ids == _FREE)[: len(firsts)]
         if len(slots) < len(firsts) or (len(lengths) and lengths.min() < 1):
             raise ContractError(f"{len(slots)} free slots for {len(firsts)} sequences of at least one step")
@@ -317,7 +318,7 @@ class SequenceTable:
         return slots
 
     def leave(self, slots: Slots, cause: str) -> None:
-        """Let go of slots in use and count them."""
+        """Release slots in use and count the cause."""
         self.evicted[cause] += len(slots)
         self.evicted["unseen"] += int((~self._is_seen[slots]).sum())
         self.cleanups += cause == "ttl"
@@ -326,22 +327,22 @@ class SequenceTable:
         self._order = self._order[self._ids[self._order] != _FREE]
 
     def mark_seen(self, slots: Slots) -> None:
-        """They have been drawn."""
+        """Mark slots as drawn."""
         self._is_seen[slots] = True
 
     def older_than(self, moment_s: float) -> Slots:
-        """Slots of what came at or before a moment, in seconds since 1970."""
+        """Return the slots of sequences that were added at or before a moment, in seconds since 1970."""
         return self._order[self._entered_s[self._order] <= moment_s]
 
     def first_to_go(self, steps: int) -> Slots:
-        """The fewest, in the order of leaving, that free ``steps`` steps, or all: drawn ones first, oldest first."""
+        """Return the fewest slots whose release frees ``steps`` steps, or all: drawn ones first, then oldest first."""
         is_seen = self._is_seen[self._order]
         ranked = np.concatenate([self._order[is_seen], self._order[~is_seen]])
         freed = np.cumsum(self.lengths[ranked])
         return ranked[: int(np.searchsorted(freed, steps)) + 1]
 
     def get_state(self) -> dict[str, Any]:
-        """Arrays, oldest sequence first, and counters."""
+        """Return arrays, oldest sequence first, and counters."""
         order = self._order
         return {
             "slots": order.copy(),
@@ -361,7 +362,7 @@ class SequenceTable:
 
     @staticmethod
     def of_state(state: Mapping[str, Any], capacity: int) -> SequenceTable:
-        """A roster as it was; its places in an arena are the caller's. Raises for what does not fit."""
+        """Restore an index; the caller restores the places in the arena. Raises ContractError for an invalid state."""
         sequences = SequenceTable(capacity)
         order, generation = np.asarray(state["slots"]), np.asarray(state["generation"])
         expected = {"entered_s": "f8", "is_seen": "?", "lengths": "i8", "run_ids": "u1", "versions": "u1"}
@@ -394,12 +395,12 @@ class SequenceTable:
 
 
 def _letters(texts: NDArray[np.bytes_]) -> NDArray[np.uint8]:
-    """[E, width]: what a checkpoint can hold."""
+    """Encode texts as bytes [E, width] for a checkpoint."""
     return np.frombuffer(texts.tobytes(), dtype=np.uint8).reshape(len(texts), texts.dtype.itemsize)
 
 
 def _texts(letters: NDArray[np.uint8], dtype: np.dtype[np.bytes_]) -> NDArray[np.bytes_]:
-    """[E] from ``_letters``."""
+    """Decode texts [E] from ``_letters``."""
     if letters.ndim != 2 or letters.shape[1] != dtype.itemsize:
         raise ContractError(f"not the state of a live buffer: expected texts of {dtype.itemsize} bytes")
     return np.frombuffer(letters.tobytes(), dtype=dtype)

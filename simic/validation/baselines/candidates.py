@@ -17,7 +17,7 @@ GERMINATION_EPOCHS = (0, 1, 2, 4)
 RAMP_EPOCHS = (0, 3)
 
 BY_HAND = HeuristicRules()
-"""The rules that nobody searched for."""
+"""The default rules."""
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "window": (0, 1, 2, 4),
     "plateau": (0.0, 0.01, 0.02, 0.05, 1.0),
@@ -31,11 +31,11 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "slot_epochs": (1, 3, 5),
     "alpha_speed": ALPHA_SPEEDS[:3],
 }
-"""Tried values of every rule but the order of blueprints."""
+"""Values tried for each rule, except the order of blueprints."""
 
 
 def single_seeds(horizon: int, blueprints: Sequence[str], slots: int) -> list[Plan]:
-    """Every plan of one seed: blueprint x slot x germination epoch x ramp."""
+    """Return every plan of one seed: blueprint x slot x germination epoch x ramp."""
     seeds = product(blueprints, range(slots), GERMINATION_EPOCHS, RAMP_EPOCHS)
     return [
         Plan(seeds=[PlannedSeed(epoch=epoch, slot=slot, blueprint=blueprint, alpha_speed=ramp)])
@@ -45,9 +45,9 @@ def single_seeds(horizon: int, blueprints: Sequence[str], slots: int) -> list[Pl
 
 
 def extensions(plan: Plan, horizon: int, blueprints: Sequence[str], slots: int) -> Iterator[Plan]:
-    """The plan and one seed more, in a slot and at an epoch of its own, with the ramp of the plan's first seed.
+    """Return the plan with one more seed, in another slot and at another epoch, with the ramp of the first seed.
 
-    Seeds stand in the order of their epochs, so that a plan is the same whichever seed came last.
+    Seeds are sorted by epoch, so a plan does not depend on the order in which seeds were added.
     """
     slots_taken = {seed.slot for seed in plan.seeds}
     epochs_taken = {seed.epoch for seed in plan.seeds}
@@ -59,13 +59,13 @@ def extensions(plan: Plan, horizon: int, blueprints: Sequence[str], slots: int) 
 
 
 def rules_at_random(generator: np.random.Generator, blueprints: Sequence[str]) -> HeuristicRules:
-    """Every rule drawn from its tried values, and some blueprints in some order."""
+    """Return rules drawn at random from the tried values, with a random selection and order of blueprints."""
     values = {name: _one_of(generator, choices) for name, choices in _CHOICES.items()}
     return _sound({**values, "blueprints": _some(generator, blueprints)})
 
 
 def rules_like(rules: HeuristicRules, generator: np.random.Generator, blueprints: Sequence[str]) -> HeuristicRules:
-    """The same rules but for two, of which one is the order of blueprints half of the time."""
+    """Return the rules with two of them changed; half of the time one is the order of blueprints."""
     values = rules.model_dump()
     changed = generator.choice(len(_CHOICES), size=2, replace=False)
     names = [list(_CHOICES)[index] for index in changed.tolist()]
@@ -86,7 +86,7 @@ def _some(generator: np.random.Generator, blueprints: Sequence[str]) -> list[str
 
 
 def _reordered(generator: np.random.Generator, order: Sequence[str], blueprints: Sequence[str]) -> list[str]:
-    """One blueprint taken out, or put in, or both, anywhere."""
+    """Return the blueprints with one removed, one added, or both, at any position."""
     names = list(order)
     way = int(generator.integers(3))
     if way != 0 and len(names) > 1:
@@ -98,5 +98,5 @@ def _reordered(generator: np.random.Generator, order: Sequence[str], blueprints:
 
 
 def _sound(values: dict[str, Any]) -> HeuristicRules:
-    """Rules in which nothing is both kept and removed."""
+    """Return whether no seed would be both kept and removed."""
     return HeuristicRules(**{**values, "hurts": min(values["hurts"], values["keep"])})

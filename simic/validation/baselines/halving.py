@@ -1,7 +1,7 @@
 """Successive halving over controllers (Jamieson and Talwalkar 2016, arXiv:1502.07943), paired with never growing.
 
-Every rung grows hosts that no rung has seen and keeps the candidates with the best mean difference to never growing
-so far; the hosts of the last rung alone rank those left.
+Every rung grows new hosts and keeps the candidates with the best mean difference to never growing so far. Only the
+hosts of the last rung rank the remaining candidates.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ NO_GROWTH = 0
 """Index of the candidate ``wait``."""
 Differences = NDArray[np.float64]
 Vary = Callable[[int], int]
-"""Maps a candidate to a variation of it."""
+"""Function that maps a candidate to a variation of it."""
 
 
 class Rung(NamedTuple):
     """One round of successive halving."""
 
     candidates: int
-    """Survivors that take part, in each group."""
+    """Number of survivors that take part, in each group."""
     hosts: int
-    """New hosts per family."""
+    """Number of new hosts per family."""
     variations: int = 0
-    """Candidates like each survivor that join."""
+    """Number of variations of each survivor that join."""
 
 
 class Scores:
-    """Differences to never growing, [hosts] per (candidate, family), as far as they are known."""
+    """Known differences to never growing, [hosts] per (candidate, family)."""
 
     def __init__(self, values: Mapping[tuple[int, int], Differences] | None = None) -> None:
         self._values = dict(values or {})
@@ -58,32 +58,32 @@ class Scores:
         return Scores(total)
 
     def of(self, candidate: int, family: int) -> Differences:
-        """[hosts] in the order in which they were drawn; a candidate that did not play there is a KeyError."""
+        """Return [hosts] in the order of the draw; raise KeyError for a candidate that did not take part."""
         return self._values[candidate, family]
 
     def mean(self, candidate: int, families: Sequence[int]) -> float:
-        """Over families of equal weight; never growing is worth 0."""
+        """Return the mean over families of equal weight; never growing has 0."""
         if candidate == NO_GROWTH:
             return 0.0
         return float(np.mean([self.of(candidate, family).mean() for family in families]))
 
     def best(self, candidates: Iterable[int], families: Sequence[int], keep: int) -> list[int]:
-        """The best ``keep`` candidates by their means; equals go by index, so simpler ones first."""
+        """Return the best ``keep`` candidates by mean; ties go by index, so simpler candidates come first."""
         return sorted(set(candidates), key=lambda one: (-self.mean(one, families), one))[:keep]
 
 
 @dataclass(frozen=True)
 class _Job:
-    """Hosts, possibly repeated, each under a controller of its own; the trial's own spec plays no part."""
+    """Hosts, possibly repeated, each under its own controller; the spec of the trial is not used."""
 
     specs: tuple[ControllerSpec, ...]
     which: tuple[int, ...]
-    """Of ``specs``, for each host of the trial."""
+    """Index into ``specs`` for each host of the trial."""
     trial: TrialJob
 
 
 class _Mixed:
-    """A controller that routes each host to its own candidate."""
+    """Controller that passes each host to its own candidate."""
 
     name = "mixed"
     policy_version: str | None = None
@@ -96,7 +96,7 @@ class _Mixed:
         ]
 
     def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[Any]) -> Decisions:
-        """One action per host, as its controller decides."""
+        """Return one action per host, decided by its controller."""
         actions = np.full((len(observations), len(HEADS)), -1, dtype=np.int16)
         log_probs = np.full(actions.shape, np.nan, dtype=np.float32)
         for rows, controller in self._parts:
@@ -153,7 +153,7 @@ class EpisodeRunner:
         return [[host for host in hosts if host.family == name] for name in self.families]
 
     def _grow(self, label: str, cases: Sequence[tuple[int, HostIdentity]]) -> NDArray[np.float64]:
-        """Undiscounted return of every (candidate, host), in order."""
+        """Return the undiscounted return of every (candidate, host), in order."""
         jobs = [
             self._job(cases[start : start + self._world.chunk]) for start in range(0, len(cases), self._world.chunk)
         ]
@@ -179,7 +179,7 @@ def _grow_mixed(job: _Job) -> Episodes:
 
 
 def pairs_of(fields: Iterable[Iterable[int]], groups: Iterable[Sequence[int]]) -> set[tuple[int, int]]:
-    """(candidate, family) to play: every candidate of a group on the families of the group."""
+    """Return the (candidate, family) pairs to run: every candidate of a group on the families of the group."""
     return {
         (candidate, family)
         for own, group in zip(fields, groups, strict=True)
@@ -201,8 +201,8 @@ def halve(
 ) -> list[list[int]]:
     """Rank the ``fields`` of candidates, one for each group of families; best first.
 
-    The ranking is by the last hosts alone: whoever came so far was helped by luck on the earlier ones. ``anchor`` is
-    in the last field whatever it did before.
+    Only the last hosts rank, because candidates that were kept so far were partly lucky on the earlier ones. ``anchor``
+    always reaches the last rung.
     """
     survivors = [list(own[: rungs[0].candidates]) for own in fields]
     scores = latest = Scores()

@@ -1,4 +1,4 @@
-"""The plan book of a set: whether it still speaks of the hosts as they are, and how it comes to disk."""
+"""The plan book of a set: whether it is up to date with the code of the hosts, and how it is stored."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ __all__ = [
 
 HEURISTIC = "heuristic"
 REQUIRES_PLAN_BOOK = frozenset({"blind", "oracle", "expert"})
-"""Controllers that follow plans of a book and cannot act without one."""
+"""Controllers that follow the plans of a book and cannot act without one."""
 PLAN_CONTROLLERS = REQUIRES_PLAN_BOOK | {HEURISTIC}
-"""Controllers that follow what a book holds; the heuristic has default rules besides."""
+"""Controllers that use a plan book; the heuristic also has default rules."""
 PLAN_BOOK = "plan_book"
-"""Criterion: plan books that the baselines follow, 1 or 0."""
+"""Criterion: whether the baselines follow a plan book, 1 or 0."""
 
 
 _DEPENDS_ON = (
@@ -50,7 +50,7 @@ _DEPENDS_ON = (
 
 
 def searched_world(set_name: str, horizon: int, reward: RewardConfig) -> str:
-    """Digest of what a search depends on: code of hosts, lifecycle, rewards and rules, the set, horizon and reward."""
+    """Return the digest of all inputs of a search: code of hosts, lifecycle and rules, the set, horizon and reward."""
     package = Path(__file__).resolve().parents[2]
     return digest_of(
         {
@@ -63,11 +63,12 @@ def searched_world(set_name: str, horizon: int, reward: RewardConfig) -> str:
 
 
 def current_book(set_name: str, plans: Path | None = None) -> PlanBook:
-    """The book of a set, searched on the hosts as they are now; ``plans`` is the home's folder of books.
+    """Return the book of a set, searched on the present hosts; ``plans`` is the home's folder of books.
 
-    Raises ConfigError for a missing or outdated book. An outdated book of the home is never passed over for a shipped
-    one, or for none: the judgement would be another without anybody having asked for it.
-    A world with another horizon, reward or law makes use of the same book, as any user of these controllers would.
+    Raises ConfigError for a missing or outdated book. An outdated book of the home is not replaced by a shipped one, or
+    by none, because that would change the judgement without the user's knowledge.
+
+    Worlds with another horizon, reward or law use the same book, like any user of these controllers.
     """
     book = load_plans(set_name, plans)
     now = searched_world(set_name, book.horizon, book.reward)
@@ -81,7 +82,7 @@ def current_book(set_name: str, plans: Path | None = None) -> PlanBook:
 
 
 def requires_book(set_name: str, *, is_asked: bool) -> bool:
-    """Whether a set is judged only with a plan book: shipped sets and families always, others if asked."""
+    """Return whether a set is judged only with a plan book: shipped sets and families always, others if asked."""
     return is_asked or _is_shipped(set_name)
 
 
@@ -91,7 +92,7 @@ def _is_shipped(set_name: str) -> bool:
 
 
 def book_of(set_name: str, plans: Path | None, *, is_required: bool) -> PlanBook | None:
-    """The current book of a set; None only where it has none and may do without (``requires_book``).
+    """Return the current book of a set; None only if it has none and needs none (``requires_book``).
 
     Raises ConfigError for a missing book that is required, and for an outdated one.
     """
@@ -101,12 +102,12 @@ def book_of(set_name: str, plans: Path | None, *, is_required: bool) -> PlanBook
 
 
 def spec_without_book(spec: ControllerSpec) -> ControllerSpec:
-    """The same controller in a set without a plan book: the heuristic follows its default rules."""
+    """Return the controller for a set without a plan book: the heuristic follows its default rules."""
     return spec.model_copy(update={"rules": HeuristicRules()}) if spec.name == HEURISTIC else spec
 
 
 def missing_book_message(set_name: str, without_book: Collection[str]) -> str:
-    """One sentence on what lacks for want of a plan book, and what makes one; empty if nothing lacks."""
+    """Return one sentence on the consequences of a missing plan book and how to make one; empty if there are none."""
     left_out = [name for name in ("blind", "oracle", "expert") if name in without_book]
     parts = [f"{HEURISTIC} follows its default rules"] if HEURISTIC in without_book else []
     parts += [f"no comparison with {' and '.join(left_out)}"] if left_out else []
@@ -122,5 +123,5 @@ def write_book(book: PlanBook, path: Path) -> None:
 
 
 def lacks_book(decision: GateDecision) -> bool:
-    """Whether a candidate was judged without the comparisons that need a plan book."""
+    """Return whether a candidate was judged without the comparisons that need a plan book."""
     return any(line.name == PLAN_BOOK and line.value == 0.0 for line in decision.criteria)

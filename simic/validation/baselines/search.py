@@ -1,8 +1,8 @@
-"""Search for what a plan book holds: the best plan for all hosts, one per family, and rules for the heuristic.
+"""Search for the content of a plan book: the best plan for all hosts, one per family, and rules for the heuristic.
 
-All of it on hosts of the training split, by successive halving. Plans begin with one seed; where a set allows more,
-the best few are extended by every further seed, as long as that pays on hosts that did not select it. The differences
-in the book are measured on hosts that selected nothing.
+The search uses training hosts and successive halving. Plans begin with one seed; if a set allows more, the best few are
+extended by further seeds as long as that helps on hosts that did not select them. The differences in the book are
+measured on hosts that selected nothing.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ __all__ = ["SearchSettings", "search_plans"]
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Effort of the search; the defaults run about 17,000 episodes of a set of five families and one seed."""
+    """Effort of the search; the defaults run about 17,000 episodes for a set of five families and one seed."""
 
     plan_rungs: tuple[Rung, ...] = (Rung(1_000, 4), Rung(24, 8), Rung(8, 24), Rung(3, 60))
     rule_candidates: int = 120
-    """Drawn at random, besides the rules written down by hand."""
+    """Number of rules drawn at random, in addition to the default ones."""
     rule_rungs: tuple[Rung, ...] = (Rung(1_000, 3), Rung(12, 5, 3), Rung(10, 10, 1), Rung(6, 24), Rung(3, 60))
     extended: int = 3
-    """Plans that are extended by a further seed, in each group."""
+    """Number of plans that are extended by a further seed, in each group."""
     extension_rungs: tuple[Rung, ...] = (Rung(1_000, 2), Rung(10, 8), Rung(3, 32))
     duel_hosts: int = 48
-    """New hosts per family on which an extension has to beat what it extends."""
+    """Number of new hosts per family on which an extension must beat the extended plan."""
     confirm_hosts: int = 100
-    """New hosts per family on which the differences in the book are measured."""
+    """Number of new hosts per family on which the differences in the book are measured."""
     first_key: int = 2**30
-    """Where the search begins to draw training hosts."""
+    """First key from which training hosts are drawn."""
 
 
 def search_plans(
@@ -54,12 +54,12 @@ def search_plans(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> PlanBook:
-    """The book of ``world.set``; equal arguments give equal books on one machine. ``seed`` draws rules to try."""
+    """Return the book of ``world.set``; equal arguments give equal books on one machine. ``seed`` draws the rules."""
     return _Search(world, reward, settings or SearchSettings(), seed, progress or NoProgress()).book()
 
 
 class _Search:
-    """One search, in the order in which hosts are used up: plans, rules, confirmation."""
+    """One search, which uses hosts in this order: plans, rules, confirmation."""
 
     def __init__(
         self, world: WorldConfig, reward: RewardConfig, settings: SearchSettings, seed: int, progress: Progress
@@ -73,7 +73,7 @@ class _Search:
         everywhere = range(len(self._runner.families))
         self._everywhere = tuple(everywhere)
         self._groups = [*((family,) for family in everywhere), self._everywhere]
-        """The families one by one, and all together for the plan that is told nothing."""
+        """Return each family alone, and all together for the plan that does not know the family."""
 
     def book(self) -> PlanBook:
         """Run the search and return the plan book."""
@@ -111,7 +111,7 @@ class _Search:
         )
 
     def _plans(self) -> list[int]:
-        """The best plan of each group."""
+        """Return the best plan of each group."""
         first = self._enter_plans(single_seeds(self._world.horizon, self._blueprints, self._slots))
         ranked = halve(
             self._runner,
@@ -132,9 +132,9 @@ class _Search:
         return winners
 
     def _extend(self, label: str, parents: list[list[int]]) -> list[list[int]]:
-        """For each group the best extensions of its parents, or none where the best does not beat the first parent.
+        """Return the best extensions of each group's parents, or none if the best does not beat the first parent.
 
-        It has to on new hosts, by more than two standard errors of the difference: in doubt fewer seeds are better.
+        It must do so on new hosts, by more than two standard errors of the difference: in doubt fewer seeds are better.
         """
         fields = [
             self._enter_plans(
@@ -153,7 +153,7 @@ class _Search:
         ]
 
     def _rules(self) -> tuple[int, int]:
-        """The rules written down by hand, and the best."""
+        """Return the default rules and the best ones."""
         draw = generator(self._seed, "search", "rules")
         drawn = [rules_at_random(draw, self._blueprints) for _ in range(self._settings.rule_candidates)]
         by_hand, *others = self._enter_rules([BY_HAND, *drawn])
@@ -187,7 +187,7 @@ class _Search:
         return self._runner.candidates[candidate].rules or BY_HAND
 
     def _estimate(self, scores: Scores, candidate: int, families: Sequence[int]) -> Estimate:
-        """Difference to never growing over the hosts of the families, paired."""
+        """Return the paired difference to never growing over the hosts of the families."""
         parts = [scores.of(candidate, family) for family in families]
         labels = [str(family) for family, part in zip(families, parts, strict=True) for _ in part]
         differences = np.concatenate(parts)
@@ -197,7 +197,7 @@ class _Search:
 
 
 def _beats(scores: Scores, one: int, other: int, families: Sequence[int]) -> bool:
-    """By more than two standard errors of the mean difference over families of equal weight."""
+    """Return whether the mean difference over families of equal weight exceeds two standard errors."""
     differences = [scores.of(one, family) - scores.of(other, family) for family in families]
     mean = float(np.mean([part.mean() for part in differences]))
     error = float(np.sqrt(sum(part.var(ddof=1) / len(part) for part in differences))) / len(differences)

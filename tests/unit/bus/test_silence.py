@@ -28,7 +28,7 @@ from simic.runtime.settings import Home
 DEADLINE_S = 1.5
 PATIENCE_S = 20.0
 """Far above the deadline and far below what a deadline for each call would come to."""
-SILENT = "does not answer: it was waited for 1.5 s"
+SILENT = "does not answer: gave up after 1.5 s"
 
 
 class Silent:

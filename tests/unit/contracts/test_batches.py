@@ -132,7 +132,7 @@ def test_histories_end_with_now_and_begin_with_nothing() -> None:
 
 def test_an_unknown_blueprint_is_named() -> None:
     state = episode(0)[4].state
-    with pytest.raises(ContractError, match=r"unknown blueprints \['mlp'\]; known are \['gate'\]"):
+    with pytest.raises(ContractError, match=r"unknown blueprints \['mlp'\]; known blueprints: gate"):
         Observations.from_states([state], ("gate",))
 
 

@@ -38,5 +38,5 @@ def test_m4_without_a_scale_there_is_no_reward(scale: float | None) -> None:
 
 
 def test_m4_hosts_of_an_unknown_set_are_refused_with_the_names_of_the_known() -> None:
-    with pytest.raises(ConfigError, match=r"'nobody_heard_of_it'.*known are"):
+    with pytest.raises(ConfigError, match=r"'nobody_heard_of_it'.*known: "):
         is_modular("nobody_heard_of_it")

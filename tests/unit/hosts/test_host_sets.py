@@ -81,7 +81,7 @@ def test_what_a_family_does_not_say_has_a_default(monkeypatch: pytest.MonkeyPatc
     [
         ("seeds_max", 0, "seeds_max must be a whole number from 1, found 0"),
         ("seeds_max", 1.5, "seeds_max must be a whole number from 1, found 1.5"),
-        ("blueprints", ("norm", "nrom"), r"unknown blueprints \['nrom'\]; known are .*norm"),
+        ("blueprints", ("norm", "nrom"), r"unknown blueprints \['nrom'\]; known blueprints: .*norm"),
     ],
 )
 def test_a_family_that_wants_the_impossible_is_refused(

@@ -54,9 +54,7 @@ def test_another_source_or_plug_in_is_another_world(seen: str, monkeypatch: pyte
 
 @pytest.mark.parametrize("load", [catalogue.load_blueprint, catalogue.load_family, catalogue.load_trunk])
 def test_cr_1_an_unknown_name_raises_and_lists_what_is_known(load) -> None:
-    with pytest.raises(
-        ConfigError, match=r"unknown (blueprint|host family|trunk) 'nrom', known are .*(norm|noisy|mlp)"
-    ):
+    with pytest.raises(ConfigError, match=r"unknown (blueprint|host family|trunk) 'nrom'; known: .*(norm|noisy|mlp)"):
         load("nrom")
 
 

@@ -136,7 +136,7 @@ def test_a_clock_far_ahead_lets_nothing_go_unasked(home: Home, caplog: pytest.Lo
     maintenance(home, max_age_days=0.9).run_due()
     ahead = FixedClock(NOW + timedelta(days=400))
     maintenance(home, ahead, max_age_days=0.9, remember_days=30).run_due()
-    assert "nothing goes by age this time" in caplog.text
+    assert "nothing is dropped by age now" in caplog.text
     assert report_ids(home) == ids(1, 2) and maintenance(home).status().remembered_ids == 20
     maintenance(home, FixedClock(NOW + timedelta(days=2)), max_age_days=0.9).run_due()
     assert report_ids(home) == []

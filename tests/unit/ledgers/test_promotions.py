@@ -159,7 +159,7 @@ def test_a_list_that_lacks_the_last_champion_is_that_of_a_killed_process(home: H
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        ({"accepted": False}, "says rejected, but its criteria come to accepted"),
+        ({"accepted": False}, "says rejected, but its criteria give accepted"),
         ({"policy_digest": "e" * 64}, "expected digest"),
         ({"digest": "e" * 64}, "does not hold"),
     ],

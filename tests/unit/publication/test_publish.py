@@ -251,7 +251,7 @@ def test_an_update_edited_while_it_waits_is_not_delivered(
     event = decode(EventEnvelope, waiting.read_bytes())
     edited = unwrap(event, PolicyUpdate).model_copy(update=change)
     waiting.write_bytes(encode(event.model_copy(update={"payload": encode(edited)})))
-    with pytest.raises(IntegrityError, match=r"not what was signed.*simic doctor --repair"):
+    with pytest.raises(IntegrityError, match=r"differs from what was signed.*simic doctor --repair"):
         send(place, bus)
     assert bus.pending(POLICY_UPDATES) == 0
     assert waiting.exists()
@@ -266,7 +266,7 @@ def test_an_envelope_edited_while_it_waits_is_not_delivered(
     (waiting,) = (place.outbox / "pending").glob("*.json")
     event = decode(EventEnvelope, waiting.read_bytes())
     waiting.write_bytes(encode(event.model_copy(update=change)))
-    with pytest.raises(IntegrityError, match="not what was signed"):
+    with pytest.raises(IntegrityError, match="differs from what was signed"):
         send(place, bus)
     assert bus.pending(POLICY_UPDATES) == 0
 

@@ -125,8 +125,8 @@ def test_loading_twice_does_not_leak_overrides() -> None:
         ({"curate.reward.famly": "basic"}, "curate.reward.famly is not a setting; did you mean curate.reward.family?"),
         ({"curate.threds": 1}, "curate.threds is not a setting; did you mean curate.threads?"),
         ({"gamma": 0.99}, "gamma is not a setting; did you mean curate.gamma?"),
-        ({"gate.xyzzy": 1}, "gate.xyzzy is not a setting; known are gate.min_episodes"),
-        ({"xyzzy": 1}, "xyzzy is not a setting; known are world, collect"),
+        ({"gate.xyzzy": 1}, "gate.xyzzy is not a setting; known settings: gate.min_episodes"),
+        ({"xyzzy": 1}, "xyzzy is not a setting; known settings: world, collect"),
     ],
 )
 def test_an_unknown_key_is_named_with_its_nearest_match(overrides: dict[str, Any], message: str) -> None:

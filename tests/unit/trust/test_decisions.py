@@ -34,5 +34,5 @@ def test_an_edited_criterion_is_refused():
 
 def test_a_verdict_that_its_criteria_do_not_come_to_is_refused():
     made = decision("a" * 64, accepted=False).model_copy(update={"accepted": True})
-    with pytest.raises(IntegrityError, match="says accepted, but its criteria come to rejected"):
+    with pytest.raises(IntegrityError, match="says accepted, but its criteria give rejected"):
         check_decision(made, SNAPSHOT)

@@ -195,14 +195,14 @@ def test_looking_for_the_signer_makes_none(tmp_path: Path) -> None:
 )
 def test_a_seed_that_nobody_drew_is_refused_wherever_it_lies(tmp_path: Path, seed: bytes) -> None:
     encoded = base64.b64encode(seed).decode()
-    with pytest.raises(ConfigError, match=r"no random seed.*openssl rand -base64 32") as caught:
+    with pytest.raises(ConfigError, match=r"not hold a random seed.*openssl rand -base64 32") as caught:
         load_signer(tmp_path, {"SIMIC_SIGNING_KEY": encoded})
     assert encoded not in str(caught.value)
     assert list(tmp_path.glob("*.pub")) == [], "nor is it trusted"
     path = tmp_path / "signing.key"
     path.write_bytes(seed)
     path.chmod(0o600)
-    with pytest.raises(ConfigError, match=r"no random seed.*simic keys rotate"):
+    with pytest.raises(ConfigError, match=r"not hold a random seed.*simic keys rotate"):
         load_signer(tmp_path, {})
 
 
