@@ -1,4 +1,4 @@
-# Everything a person does with a checkout. `make run` and `make test` set themselves up, once per change of
+# Commands for a checkout. `make run` and `make test` set themselves up, once per change of
 # pyproject.toml or constraints.txt: a virtual environment, the tested set of packages, `simic init`.
 # VENV and ARGS can be given: make run ARGS="--seed 1", make test ARGS="tests/unit -k seeds". Tests run in a process for
 # each core, four at most; ARGS="-n 0 --pdb" keeps them in one.
@@ -46,7 +46,7 @@ test: $(STAMP) ## Run the whole test suite
 	@"$(BIN)/pytest" -n $(CORES) $(ARGS)
 
 coverage: export OMP_NUM_THREADS := 1
-coverage: $(STAMP) ## Run the whole test suite and hold its coverage against the floors; takes about a fifth longer
+coverage: $(STAMP) ## Run the whole test suite and compare its coverage with the floors; takes about a fifth longer
 	@"$(BIN)/pytest" -n $(CORES) --cov --cov-report= $(ARGS)
 
 lint: $(STAMP) ## Check style, types, imports between packages, security and the installed packages
@@ -57,7 +57,7 @@ lint: $(STAMP) ## Check style, types, imports between packages, security and the
 	@"$(BIN)/bandit" --quiet --recursive --configfile pyproject.toml simic flows tasks
 	@"$(BIN)/pip" check
 
-format: $(STAMP) ## Format the code and mend what can be mended by itself
+format: $(STAMP) ## Format the code and apply automatic fixes
 	@"$(BIN)/ruff" check --fix-only --quiet .
 	@"$(BIN)/ruff" format .
 

@@ -49,7 +49,7 @@ __all__ = ["Doctor", "open_doctor"]
 _OWN_TMP = ("ingest", "compact")
 """Folders below tmp that only the holder of the lake's lock uses."""
 _MEND = (
-    '`simic sql "SELECT source, message FROM quarantine"` or `simic bus dead-letters` says why; mend each file and '
+    '`simic sql "SELECT source, message FROM quarantine"` or `simic bus dead-letters` says why; repair each file and '
     "move it to the folder incoming, or delete it"
 )
 
@@ -188,10 +188,10 @@ class Doctor:
         for one in broken:
             name, rows = f"part {one.part.part}", f"{one.found}; {one.part.rows} rows"
             if not self._is_repair:
-                told = summarise(deliveries(lake, one.part))
+                summary = summarise(deliveries(lake, one.part))
                 yield damaged(
                     name,
-                    f"{rows} from {told}",
+                    f"{rows} from {summary}",
                     "remove it, and return those deliveries to the spool if they still exist",
                 )
                 continue
@@ -222,14 +222,16 @@ class Doctor:
         if not found:
             waiting = len(lake.state.retired.keys() & set(lake.store.names())) if lake.state.retired else 0
             return healthy("orphans", f"none; {waiting} files of merged or dropped parts wait for their readers")
-        told = f"{len(found)} files that no line of the ledger names: {summarise(found)}"
+        summary = f"{len(found)} files that no line of the ledger names: {summarise(found)}"
         if not self._is_repair:
-            return repairable("orphans", told, "move them away, as an ingest does; their reports are delivered again")
+            return repairable(
+                "orphans", summary, "move them away, as an ingest does; their reports are delivered again"
+            )
         try:
             move_orphans_to_damaged(lake.store, lake.state)
         except IntegrityError as error:
             return damaged("orphans", str(error), "see the message; they were not moved")
-        return repaired("orphans", told, "moved away; their deliveries were never acknowledged")
+        return repaired("orphans", summary, "moved away; their deliveries were never acknowledged")
 
     # -- what killed processes leave --------------------------------------------------------------
 
@@ -258,18 +260,18 @@ class Doctor:
             claimed = self._spool.claimed(FIELD_REPORTS)
             if not claimed:
                 return healthy("spool", f"{self._spool.pending(FIELD_REPORTS)} deliveries wait")
-            told = f"{len(claimed)} claimed by a process that ended: {summarise(claimed)}"
+            summary = f"{len(claimed)} claimed by a process that ended: {summarise(claimed)}"
             if not self._is_repair:
-                return repairable("spool", told, "return them to the spool, as the next claim would")
+                return repairable("spool", summary, "return them to the spool, as the next claim would")
             stuck = [name for name in claimed if not self._spool.release(FIELD_REPORTS, name)]
             if stuck:
-                found = f"{told}; {len(stuck)} of them cannot be moved: {summarise(stuck)}"
+                found = f"{summary}; {len(stuck)} of them cannot be moved: {summarise(stuck)}"
                 return damaged(
                     "spool",
                     found,
                     "move these out of the folder claimed yourself; the others were returned to the spool",
                 )
-            return repaired("spool", told, "returned to the spool")
+            return repaired("spool", summary, "returned to the spool")
 
     def _temporary_files(self) -> Iterator[Check]:
         """Examine what killed writers left beside their targets; ``tmp`` and the spool have checks of their own."""
@@ -279,7 +281,7 @@ class Doctor:
         yield self._clear("temporary files", [path for path in found if _changed_at(path) < oldest])
 
     def _set_aside(self) -> Iterator[Check]:
-        """Count the files of the spool that could not be read to their end; only a person can mend or delete them."""
+        """Count the spool files that could not be read completely; only the operator can repair or delete them."""
         for topic in self._spool.topics():
             names = self._spool.set_aside(topic)
             if names:
@@ -291,15 +293,15 @@ class Doctor:
     def _clear(self, name: str, left: Sequence[Path]) -> Check:
         if not left:
             return healthy(name, "none")
-        told = summarise([str(path.relative_to(self._home.root)) for path in left])
+        summary = summarise([str(path.relative_to(self._home.root)) for path in left])
         if not self._is_repair:
-            return repairable(name, told, "delete them: nothing in them was committed")
+            return repairable(name, summary, "delete them: nothing in them was committed")
         for path in left:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)  # its owner may remove it meanwhile
-        return repaired(name, told, "deleted")
+        return repaired(name, summary, "deleted")
 
 
 def open_doctor(container: Container) -> Doctor:
@@ -322,9 +324,9 @@ def _section(name: str, checks: Iterable[Check]) -> list[Check]:
         for check in checks:
             found.append(check)
     except Exception as error:  # noqa: BLE001 - a report that ends here would hide what the others find
-        told = str(error) if isinstance(error, SimicError) else f"{type(error).__name__}: {error}"
+        summary = str(error) if isinstance(error, SimicError) else f"{type(error).__name__}: {error}"
         remedy = "the rest of this section was not examined; repair what the message names, then run the doctor again"
-        found.append(damaged(name, told, remedy))
+        found.append(damaged(name, summary, remedy))
     return found
 
 

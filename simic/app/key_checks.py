@@ -34,8 +34,8 @@ def examine_keys(home: Home, clock: Clock, *, is_deep: bool, is_repair: bool) ->
     except IntegrityError as error:
         yield damaged("revocation list", str(error), "see the message; until it is repaired, no key is trusted")
         return
-    told = summarise([f"{key_id} ({revoked[key_id].at:%Y-%m-%d})" for key_id in revoked]) if revoked else "none"
-    yield healthy("keys", f"trusted: {', '.join(keyring.key_ids()) or 'none yet'}; revoked: {told}")
+    revoked_keys = summarise([f"{key_id} ({revoked[key_id].at:%Y-%m-%d})" for key_id in revoked]) if revoked else "none"
+    yield healthy("keys", f"trusted: {', '.join(keyring.key_ids()) or 'none yet'}; revoked: {revoked_keys}")
     yield _signing_key(home)
     yield from _folder(home)
     yield from _lying(keyring, is_repair=is_repair)

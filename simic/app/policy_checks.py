@@ -180,13 +180,13 @@ def _examine_outbox(home: Home, *, is_repair: bool) -> Check:
     found = open_outbox(home).damaged()
     if not found:
         return healthy("outbox", "every update as it was signed")
-    told = summarise([f"{path.relative_to(home.root)}: {problem}" for path, problem in found])
+    summary = summarise([f"{path.relative_to(home.root)}: {problem}" for path, problem in found])
     if not is_repair:
-        return repairable("outbox", told, "move them away; `simic publish` signs again what production lacks")
+        return repairable("outbox", summary, "move them away; `simic publish` signs again what production lacks")
     with exclusive(home.locks / "publish", "examining the outbox", LOCK_WAIT_S):
         for path, _ in found:
             move_to_damaged(path)
-    return repaired("outbox", told, "moved away; `simic publish` signs again what production lacks")
+    return repaired("outbox", summary, "moved away; `simic publish` signs again what production lacks")
 
 
 def _is_damaged(checks: Sequence[Check]) -> bool:

@@ -80,7 +80,7 @@ def reseal(container: Container, *, is_dry_run: bool, head: str | None = None) -
 
     Raises:
         ConfigError: if the present key is itself revoked.
-        IntegrityError: if the journal no longer ends at ``head``, because nobody was shown the new lines.
+        IntegrityError: if the journal no longer ends at ``head``, because the new lines were not shown.
     """
     signer = load_signer(container.home.keys, os.environ)
     before = PromotionJournal(container.home.ledger, container.keyring).read_unvouched().head or ""

@@ -163,10 +163,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _error(told: dict[str, str]) -> SimicError:
+def _error(message: dict[str, str]) -> SimicError:
     """Return the error as it was raised in the other process."""
-    kind: type[SimicError] = getattr(errors, told["kind"])
-    return kind(told["message"])
+    kind: type[SimicError] = getattr(errors, message["kind"])
+    return kind(message["message"])
 
 
 def _too_long(limits: Limits) -> ResourceLimitError:

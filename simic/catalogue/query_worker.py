@@ -49,10 +49,10 @@ _MOST_LOOKS = 500
 def main() -> None:
     """Answer the request on standard input."""
     tmp = Path(sys.argv[1])
-    told = sys.stdin.buffer.readline()
-    if not told.endswith(b"\n"):
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
         _leave(tmp)
-    request = json.loads(told)
+    request = json.loads(line)
     lifeline = threading.Thread(target=_follow, args=(tmp,), name="lifeline", daemon=True)
     lifeline.start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the requesting process ends this one

@@ -70,8 +70,8 @@ def publish(
 def _show_publication(console: Console, receipt: PublicationReceipt) -> None:
     console.print(receipt_lines(receipt))
     if not receipt.delivered:
-        told = f"{receipt.update.issued_at:%Y-%m-%d %H:%M} UTC"
-        console.print(f"This version was published on {told}; nothing was sent again.")
+        published_at = f"{receipt.update.issued_at:%Y-%m-%d %H:%M} UTC"
+        console.print(f"This version was published on {published_at}; nothing was sent again.")
 
 
 def rollback(
@@ -95,15 +95,15 @@ def rollback(
         publication = promotion.publish_champion(container)
     except SimicError as error:
         publication, failure = None, error
-    told = version.model_dump(mode="json")
-    told["publication"] = None if publication is None else publication.model_dump(mode="json")
+    answer = version.model_dump(mode="json")
+    answer["publication"] = None if publication is None else publication.model_dump(mode="json")
 
     def show(console: Console) -> None:
         console.print(receipt_lines(version))
         if publication is not None:
             console.print(receipt_lines(publication))
 
-    emit(told, as_json, show)
+    emit(answer, as_json, show)
     if failure is not None:
         raise type(failure)(
             f"version {version.semantic_version} ({version.reference}) is champion again, but was not published: "

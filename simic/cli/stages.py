@@ -120,8 +120,8 @@ def curate(
 
     def show(console: Console) -> None:
         console.print(receipt_lines(receipt))
-        if (told := why_empty(receipt)) is not None:
-            console.print(Text(told, style="bold red"))
+        if (warning := why_empty(receipt)) is not None:
+            console.print(Text(warning, style="bold red"))
 
     emit(receipt, as_json, show)
 

@@ -181,8 +181,8 @@ def ingest(
             for batch in batches.of(bus.claim(FIELD_REPORTS)):
                 writer.commit(batch)
         counters = bus.counters(FIELD_REPORTS)
-        told = {f"simic.bus.{name}": count for name, count in counters._asdict().items() if count is not None}
-        sink.log(writer.batches, {**writer.metrics(), **told})
+        bus_counts = {f"simic.bus.{name}": count for name, count in counters._asdict().items() if count is not None}
+        sink.log(writer.batches, {**writer.metrics(), **bus_counts})
         return IngestReceipt(
             **provenance._asdict(),
             started_at=started_at,
@@ -259,11 +259,11 @@ class _Batches:
                 accepted += 1
             if refusals > most and delivery.abandon is not None:
                 delivery.abandon()
-                told = (
+                text = (
                     f"expected at most {most} refused lines (ingest.max_file_refusals), found more; what follows line "
                     f"{line.number} was not read, and the file is set aside"
                 )
-                yield Line(0, b"", Defect.GIVEN_UP), Refused(Reason.GIVEN_UP, told, None)
+                yield Line(0, b"", Defect.GIVEN_UP), Refused(Reason.GIVEN_UP, text, None)
                 return
         if untimely and not accepted and delivery.abandon is not None:
             delivery.abandon()

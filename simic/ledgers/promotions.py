@@ -235,8 +235,8 @@ class PromotionJournal:
 
         The id of a key is a digest of its public half, so users of the public half can verify it.
         """
-        told = [record.get("revoked") for record in self._ledger.read()]
-        return {str(key_id): public for keys in told if isinstance(keys, dict) for key_id, public in keys.items()}
+        named = [record.get("revoked") for record in self._ledger.read()]
+        return {str(key_id): public for keys in named if isinstance(keys, dict) for key_id, public in keys.items()}
 
     def read_unvouched(self) -> History:
         """Return every line, including lines by revoked keys; only for display."""

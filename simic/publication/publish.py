@@ -113,10 +113,10 @@ def check_event(event: EventEnvelope, keyring: Keyring) -> None:
     """Raise IntegrityError or ContractError unless the event is an update signed by a trusted key."""
     update = unwrap(event, PolicyUpdate)
     verify_update(update, keyring)
-    told = (event.type, event.created_at, event.event_id)
+    found = (event.type, event.created_at, event.event_id)
     expected = (POLICY_UPDATE_TYPE, update.issued_at, event_id_of(POLICY_UPDATE_TYPE, event.payload))
-    if told != expected:
-        raise IntegrityError(f"the envelope of update {update.version} says {told}, expected {expected}")
+    if found != expected:
+        raise IntegrityError(f"the envelope of update {update.version} says {found}, expected {expected}")
 
 
 def _update(

@@ -249,8 +249,8 @@ class SpoolBus:
                 raise _transient(f"read {path}", error) from error
             self._bad.add((topic, source))
             is_gone = isinstance(error, FileNotFoundError)
-            told = "it vanished" if is_gone else f"set aside as {place}"
-            yield Line(0, b"", Defect.UNREADABLE, f"it cannot be read: {error.strerror or error}; {told}")
+            outcome = "it vanished" if is_gone else f"set aside as {place}"
+            yield Line(0, b"", Defect.UNREADABLE, f"it cannot be read: {error.strerror or error}; {outcome}")
 
     def _move_on(self, topic: str, source: str, folder: str) -> None:
         claimed, target = self.folder(topic, "claimed"), self._made(topic, folder)

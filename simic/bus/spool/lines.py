@@ -116,14 +116,14 @@ class _Budget:
         self._size_bytes += size_bytes
         self._blocks += 1
         if self._size_bytes > self._limits.size_bytes:
-            told = f"expected at most {self._limits.size_bytes} bytes unpacked (ingest.max_file_mb), found more"
+            reason = f"expected at most {self._limits.size_bytes} bytes unpacked (ingest.max_file_mb), found more"
         elif self._blocks + lines > self._most_lines:
-            told = f"expected at most {self._most_lines} lines in a file of ingest.max_file_mb, found more"
+            reason = f"expected at most {self._most_lines} lines in a file of ingest.max_file_mb, found more"
         elif self._monotonic() > self._end_s:
-            told = f"expected to be done within {self._limits.time_s:g} s (ingest.max_file_s), found it unfinished"
+            reason = f"expected to be done within {self._limits.time_s:g} s (ingest.max_file_s), found it unfinished"
         else:
             return
-        raise _EndError(Defect.GIVEN_UP, told)
+        raise _EndError(Defect.GIVEN_UP, reason)
 
 
 class _Splitter:
