@@ -27,8 +27,8 @@ Policies, receipts of train, validate and gate, and the journal of promotions ar
 SIMIC_SIGNING_KEY (base64 of 32 random bytes: openssl rand -base64 32), or else with data/keys/signing.key. A signature
 is trusted if its key is in data/keys/<key id>.pub and data/keys/revoked.jsonl does not list it.
 
-If a key leaked: simic keys revoke ID --reason "..." ; simic keys reseal ; simic keys reseal --yes --head ...
-Then: simic publish"""
+If a key leaked: simic keys revoke ID --reason "..." ; simic keys reseal ;
+simic keys reseal --yes --head ... ; simic publish"""
 STYLES = {"own": "green", "trusted": "", "revoked": "bold red"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from typing import Annotated
@@ -50,9 +51,24 @@ def _root(
         os.environ[DEBUG_VARIABLE] = "1"
 
 
+def _join_help_lines(app: typer.Typer) -> None:
+    """Make each paragraph of a help text one line: Typer keeps the line ends of all paragraphs but the first."""
+    for command in app.registered_commands:
+        command.help = _joined(command.help or inspect.getdoc(command.callback) or "")
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            group.typer_instance.info.help = _joined(str(group.typer_instance.info.help))
+            _join_help_lines(group.typer_instance)
+
+
+def _joined(text: str) -> str:
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))
+
+
 for verbs in (loop, stages, snapshots, registrar, trials, sql, lake, bus, keys, doctor, watch, system):
     verbs.add_to(app)
 give_home_option(app)
+_join_help_lines(app)
 
 
 def main() -> None:

@@ -219,6 +219,14 @@ def test_python_m_simic_is_the_command(tmp_path: Path) -> None:
     assert (done.returncode, "no Simic home" in done.stderr) == (2, True)
 
 
+def test_paragraphs_of_help_fill_the_width(in_process, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line end of the source is not one of the terminal."""
+    command = typer.main.get_command(app)
+    with pytest.raises(SystemExit):
+        command(["lake", "compact", "--help"], prog_name="simic")
+    assert "A part is small if it is below" in capsys.readouterr().out
+
+
 def test_help_knows_every_exit_code(in_process, capsys: pytest.CaptureFixture[str]) -> None:
     command = typer.main.get_command(app)
     with pytest.raises(SystemExit):
