@@ -3,16 +3,18 @@
 Trials, plan searches and collections always use ``basic`` points, so policies that learned from different families stay
 comparable. The property ``basic`` of a family returns those prices.
 
-A family is one file of ``simic/curation/sql/rewards``. Its header declares its constants other than the shared prices,
-one per line::
+A family is one file of ``simic/curation/sql/rewards``. Its header declares a summary and its constants other than the
+shared prices::
 
-    -- constant potential = 2.0 in [0, 100] points: rise of the potential from no growth to full growth
+    -- summary: what the family adds
+    -- constant prune_cost = 0.2 in [0, 1000]: Points a prune costs.
 
-The line gives name, default, bounds (round brackets exclude the bound), unit and meaning.
+A constant has a name, a default, bounds (round brackets exclude the bound) and a meaning with the unit.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
@@ -22,13 +24,15 @@ from pydantic import BeforeValidator, Field, ValidationError, create_model
 from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError
 
-__all__ = ["CONSTANT_LINE", "DEFAULT_FAMILY", "FAMILIES", "Reward", "RewardConfig", "declared_constants"]
+__all__ = ["DEFAULT_FAMILY", "FAMILIES", "SETTING_LINE", "Reward", "RewardConfig", "declared_constants"]
 
 DEFAULT_FAMILY = "shaped"
 """Family used if a profile names none."""
 
-CONSTANT_LINE = re.compile(r"^-- constant\b(.*)\n", re.MULTILINE)
-_CONSTANT = re.compile(r" ([a-z][a-z_]*) = (\S+) in ([\[(])(\S+), (\S+)([\])]) ([^:]+): (.+)")
+SETTING_LINE = re.compile(r"^-- (summary|constant)\b(.*)\n", re.MULTILINE)
+"""A line of a header that belongs to the settings and not to the SQL."""
+_NUMBER = r"(-?\d+(?:\.\d+)?)"
+_CONSTANT = re.compile(rf" ([a-z][a-z_]*) = {_NUMBER} in ([\[(]){_NUMBER}, {_NUMBER}([\])]): (.+)")
 _FILES = Path(__file__).parents[1] / "curation" / "sql" / "rewards"
 _FIRST = ("basic", "shaped", "sparse", "minimal")
 """Families that messages list first, in this order."""
@@ -73,46 +77,48 @@ def declared_constants(sql: str, file: str) -> dict[str, Any]:
         ConfigError: a line does not have the form, or its constant has the name of a shared price or of another one.
     """
     found: dict[str, Any] = {}
-    for line in CONSTANT_LINE.findall(sql):
+    for line in (text for kind, text in SETTING_LINE.findall(sql) if kind == "constant"):
         if (match := _CONSTANT.fullmatch(line)) is None:
             raise ConfigError(
-                f"{file}: expected `-- constant name = default in [low, high] unit: meaning`, found `-- constant{line}`"
+                f"{file}: expected `-- constant name = default in [low, high]: meaning`, found `-- constant{line}`"
             )
-        name, default, opening, low, high, closing, unit, meaning = match.groups()
+        name, default, opening, low, high, closing, meaning = match.groups()
         if name in found or name in _Prices.model_fields or name == "family":
             raise ConfigError(f"{file}: the constant {name!r} exists already; give it another name")
-        try:
-            bounds = {"ge" if opening == "[" else "gt": float(low), "le" if closing == "]" else "lt": float(high)}
-            kind = Annotated[float, Field(description=f"{meaning} ({unit})", **bounds)]
-            found[name] = (kind, float(default))
-        except ValueError as error:
-            raise ConfigError(f"{file}: constant {name!r}: default and bounds must be numbers: {error}") from error
+        bounds = {"ge" if opening == "[" else "gt": json.loads(low), "le" if closing == "]" else "lt": json.loads(high)}
+        found[name] = (Annotated[float, Field(description=meaning, **bounds)], float(default))
     return found
 
 
 def _family(name: str) -> type[_Prices]:
     if name == "basic":
         return RewardConfig
-    file = _FILES / f"{name}.sql"
+    file = f"{name}.sql"
+    sql = (_FILES / file).read_text("utf-8")
+    summaries = [text.removeprefix(":").strip() for kind, text in SETTING_LINE.findall(sql) if kind == "summary"]
+    if len(summaries) != 1:
+        raise ConfigError(f"{file}: expected one line `-- summary: text`, found {len(summaries)}")
     family: type[_Prices] = create_model(
         f"{name.title().replace('_', '')}Reward",
         __base__=_Declared,
         __module__=__name__,
-        __doc__=f"Family ``{name}``.",
+        __doc__=f"Family ``{name}``: {summaries[0]}",
         family=(Literal[name], name),  # type: ignore[arg-type]
-        **declared_constants(file.read_text("utf-8"), file.name),
+        **declared_constants(sql, file),
     )
     try:
         family.model_validate(family().model_dump())
     except ValidationError as error:
-        raise ConfigError(f"{file.name}: a default is out of its bounds: {error}") from error
+        raise ConfigError(f"{file}: a default is out of its bounds: {error}") from error
     return family
 
 
 _NAMES = dict.fromkeys((*_FIRST, *sorted(path.stem for path in _FILES.glob("*.sql"))))
 FAMILIES: dict[str, type[_Prices]] = {name: _family(name) for name in _NAMES}
 """Every family that ``curate.reward.family`` may name."""
-globals().update({family.__name__: family for family in FAMILIES.values()})  # pickle looks a class up by its name
+_CLASSES = {family.__name__: family for family in FAMILIES.values()}
+globals().update(_CLASSES)  # pickle looks a class up by its name, and `simic schema` finds what is public
+__all__ += sorted(set(_CLASSES) - {"RewardConfig"})
 
 
 def _name_family(value: Any) -> Any:

@@ -19,7 +19,7 @@ import duckdb
 from simic.contracts.actions import OPS
 from simic.contracts.batches import STAGES
 from simic.contracts.errors import ConfigError, ContractError
-from simic.contracts.rewards import CONSTANT_LINE
+from simic.contracts.rewards import SETTING_LINE
 from simic.contracts.splits import Split
 from simic.lake.duck import exactly
 from simic.snapshots.schema import STEP_COLUMNS
@@ -59,9 +59,9 @@ class Term(NamedTuple):
 
 
 def family_statement(family: str) -> str:
-    """Return the SQL of a reward family without its constants, whose values are settings.
+    """Return the SQL of a reward family without the lines that declare its settings.
 
-    A digest of the SQL therefore does not depend on defaults and wording.
+    A digest of the SQL therefore does not depend on defaults and wording of constants.
 
     Raises:
         ConfigError: there is no file for it, or its terms do not fit the columns of a snapshot.
@@ -69,7 +69,7 @@ def family_statement(family: str) -> str:
     entry = files("simic.curation").joinpath("sql", "rewards", f"{family}.sql")
     if not entry.is_file():
         raise ConfigError(f"reward family {family!r} has no file {family}.sql in simic/curation/sql/rewards")
-    sql = CONSTANT_LINE.sub("", entry.read_text("utf-8"))
+    sql = SETTING_LINE.sub("", entry.read_text("utf-8"))
     terms = {term.name for term in family_terms(sql)}
     if not _NEEDED_TERMS <= terms <= _TERMS:
         raise ConfigError(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from simic.catalogue.contract_schemas import schema_of
 from simic.contracts import rewards
 from simic.contracts.config import CurateConfig, RewardConfig
 from simic.contracts.errors import ConfigError
@@ -57,10 +58,10 @@ def test_trials_see_the_same_prices_whatever_the_family(family: type[Any]) -> No
     assert family(**prices).basic == RewardConfig(**prices)
 
 
-def test_a_constant_declares_default_bounds_unit_and_meaning() -> None:
+def test_a_constant_declares_default_bounds_and_meaning() -> None:
     family = FAMILIES["shaped"].model_fields
     assert family["contribution_full"].default == 0.1
-    assert "(share of accuracy)" in (family["contribution_full"].description or "")
+    assert (family["contribution_full"].description or "").startswith("Contribution, as a share of accuracy")
     assert CurateConfig(reward={"contribution_full": 1}).reward.contribution_full == 1
     assert declared_constants("-- term reward_rent in [0, 0]: none\n-- constants are none\n", "x.sql") == {}
 
@@ -69,9 +70,9 @@ def test_a_constant_declares_default_bounds_unit_and_meaning() -> None:
     ("line", "message"),
     [
         ("-- constant cost = 1 points", "expected `-- constant name"),
-        ("-- constant cost = one in [0, 2] points: text", "'cost': default and bounds must be numbers"),
-        ("-- constant rent = 1 in [0, 2] points: text", "'rent' exists already"),
-        ("-- constant cost = 1 in [0, 2] points: text\n-- constant cost = 1 in [0, 2] points: text", "exists already"),
+        ("-- constant cost = one in [0, 2]: text", "expected `-- constant name"),
+        ("-- constant rent = 1 in [0, 2]: text", "'rent' exists already"),
+        ("-- constant cost = 1 in [0, 2]: text\n-- constant cost = 1 in [0, 2]: text", "exists already"),
     ],
 )
 def test_a_line_that_declares_no_constant_is_named(line: str, message: str) -> None:
@@ -80,7 +81,20 @@ def test_a_line_that_declares_no_constant_is_named(line: str, message: str) -> N
 
 
 def test_a_default_out_of_its_bounds_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "dear.sql").write_text("-- constant price = 9.0 in [0, 1] points: of everything\nSELECT 1\n")
+    (tmp_path / "dear.sql").write_text("-- summary: dear\n-- constant price = 9.0 in [0, 1]: Points.\nSELECT 1\n")
     monkeypatch.setattr(rewards, "_FILES", tmp_path)
     with pytest.raises(ConfigError, match=r"dear\.sql: a default is out of its bounds: (.|\n)*price"):
         rewards._family("dear")
+    (tmp_path / "dear.sql").write_text("SELECT 1\n")
+    with pytest.raises(ConfigError, match=r"dear\.sql: expected one line `-- summary: text`, found 0"):
+        rewards._family("dear")
+
+
+def test_every_family_has_a_published_schema() -> None:
+    for family in FAMILIES.values():
+        assert schema_of(family.__name__) == family.model_json_schema()
+    germination = schema_of("MinimalReward")["properties"]["germination_cost"]
+    assert germination == {
+        **{"default": 0.1, "maximum": 1000, "minimum": 0, "title": "Germination Cost", "type": "number"},
+        "description": "Points a germination costs.",
+    }

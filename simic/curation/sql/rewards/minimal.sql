@@ -1,6 +1,7 @@
 -- sparse, plus a price on every germination and prune, so that random actions cost something before the last step.
--- constant germination_cost = 0.1 in [0, 1000] points: price of a germination
--- constant prune_cost = 0.2 in [0, 1000] points: price of a prune
+-- summary: ``sparse``, and a price on every seed placed and every seed given up.
+-- constant germination_cost = 0.1 in [0, 1000]: Points a germination costs.
+-- constant prune_cost = 0.2 in [0, 1000]: Points a prune costs.
 -- term reward_progress in [-$accuracy_scale, $accuracy_scale]: accuracy gained since the start, in the last step
 -- term reward_rent in [-$rent * $parameters_most / $rent_parameters, 0]: rent of all epochs, in the last step
 -- term reward_penalty in [-$governor_penalty, 0]: a panic, in the step it ended

@@ -3,8 +3,9 @@
 -- never above 0, and is 0 after the end, so with unchanged measurements no step that grows, waits or ends costs anything.
 -- A seed counts 0.1 to 0.9 by its stage, plus up to 0.1 for its measured contribution; unmeasured adds nothing. Stages
 -- are 0.2 apart, so no measurement outweighs a stage. A falling contribution costs at most 0.2 of a seed's share.
--- constant potential = 2.0 in [0, 100] points: rise of the potential from no growth to all the growth a host may have
--- constant contribution_full = 0.1 in (0, 1] share of accuracy: contribution beyond which a potential rises no further
+-- summary: ``basic`` plus the change of a potential, which no policy can gain from.
+-- constant potential = 2.0 in [0, 100]: Points by which the potential rises from a host that has grown nothing to one that has grown all it may.
+-- constant contribution_full = 0.1 in (0, 1]: Contribution, as a share of accuracy, beyond which a seed's potential rises no further.
 -- term reward_progress in [-$accuracy_scale, $accuracy_scale]: accuracy gained
 -- term reward_rent in [-$rent * $parameters_most / $rent_parameters / $horizon, 0]: seeds alive or fossilised
 -- term reward_penalty in [-$governor_penalty, 0]: a panic, in the step it ended

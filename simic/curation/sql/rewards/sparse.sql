@@ -1,5 +1,6 @@
 -- The sum of basic in the last step: final minus initial accuracy, and the rent of the whole episode. The undiscounted
 -- return of an episode is the same in both.
+-- summary: the sum of ``basic``, told at the end of the episode.
 -- term reward_progress in [-$accuracy_scale, $accuracy_scale]: accuracy gained since the start, in the last step
 -- term reward_rent in [-$rent * $parameters_most / $rent_parameters, 0]: rent of all epochs, in the last step
 -- term reward_penalty in [-$governor_penalty, 0]: a panic, in the step it ended
