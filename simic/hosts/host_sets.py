@@ -9,15 +9,11 @@ from simic.contracts.errors import ConfigError
 from simic.contracts.names import KEY_LIMIT
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
+from simic.hosts.blueprints import STANDARD
 from simic.hosts.plugins import blueprint_names, family_names, is_modular, load_family
 
 __all__ = ["MODULES", "SETS", "STANDARD", "HostSet", "draw_keys", "host_set", "identify"]
 
-"""Keys are smaller than this."""
-
-
-STANDARD = ("norm", "gate", "bottleneck", "dense", "heavy", "dropout")
-"""Blueprints that the shipped sets allow."""
 MODULES = "modules"
 """``HostSet.kind`` of families that have modules of their own."""
 

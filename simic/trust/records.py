@@ -6,18 +6,26 @@ The signature covers a purpose in addition to the record, so a record signed for
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from simic.contracts.errors import IntegrityError
 from simic.trust.canonical import canonical_bytes
 
-if TYPE_CHECKING:
-    from simic.trust.keys import Signer
-
-__all__ = ["KEY_FIELD", "SIGNATURE_FIELD", "sign_record", "verify_record"]
+__all__ = ["KEY_FIELD", "SIGNATURE_FIELD", "RecordSigner", "sign_record", "verify_record"]
 
 KEY_FIELD = "key_id"
 SIGNATURE_FIELD = "signature"
+
+
+class RecordSigner(Protocol):
+    """Signs, as ``Signer`` does."""
+
+    public_bytes: bytes
+    """The public key, 32 bytes."""
+    key_id: str
+
+    def sign(self, message: bytes) -> str:
+        """Return the signature in hex, 128 characters."""
 
 
 class Verifier(Protocol):
@@ -27,7 +35,7 @@ class Verifier(Protocol):
         """Raise IntegrityError unless the key of this id is trusted and signed exactly these bytes."""
 
 
-def sign_record(record: Mapping[str, Any], purpose: str, signer: Signer) -> dict[str, Any]:
+def sign_record(record: Mapping[str, Any], purpose: str, signer: RecordSigner) -> dict[str, Any]:
     """Return the record with ``key_id`` and an Ed25519 ``signature`` over the purpose and every other field.
 
     Raises ContractError if the record has no canonical JSON form.

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -25,10 +25,7 @@ from simic.contracts.keys import KeyId, PublicKey
 from simic.runtime.files import atomic_write
 from simic.trust.canonical import canonical_bytes, digest_of
 from simic.trust.ed25519 import check_signature, key_id_of
-from simic.trust.records import KEY_FIELD, sign_record, verify_record
-
-if TYPE_CHECKING:
-    from simic.trust.keys import Signer
+from simic.trust.records import KEY_FIELD, RecordSigner, sign_record, verify_record
 
 __all__ = ["FORMER_SUFFIX", "REVOKED_NAME", "Revocation", "Revocations", "add_revocation", "read_revocations"]
 
@@ -98,7 +95,7 @@ def read_revocations(directory: Path) -> Revocations:
 
 
 def add_revocation(
-    directory: Path, key_id: str, public_bytes: bytes | None, *, reason: str, at: datetime, signer: Signer
+    directory: Path, key_id: str, public_bytes: bytes | None, *, reason: str, at: datetime, signer: RecordSigner
 ) -> Revocations:
     """Revoke a key, durably; nothing changes if it was revoked before.
 

@@ -21,6 +21,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
+from PIL import Image
 
 from simic.contracts.errors import DatasetError
 from simic.hosts.batched.data import POOL_SIZES, Pool, PoolOf, cut_pools
@@ -191,8 +192,6 @@ def _read_folder(path: Path) -> Album:
 
 def _read_picture(file: Path) -> NDArray[np.float64]:
     """Return one picture as grey [8, 8]."""
-    from PIL import Image
-
     size = file.stat().st_size if file.is_file() else 0
     if not 0 < size <= MAX_FILE_BYTES:
         raise DatasetError(f"picture {file}: expected a file of at most {MAX_FILE_BYTES} bytes, found {size}")

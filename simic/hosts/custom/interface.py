@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor, nn
 
 from simic.contracts.state import LayerKind
-from simic.hosts.host_sets import STANDARD
+from simic.hosts.blueprints import STANDARD
 
 __all__ = ["Layer", "ModuleFamily", "ModuleHost", "Samples"]
 
