@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from simic.app.home_location import open_home, settle_registry
 from simic.app.policies import Policies
@@ -15,7 +15,6 @@ from simic.bus.factory import URL_VARIABLE, BusSpec, open_bus
 from simic.bus.protocol import Bus
 from simic.contracts.config import RunConfig
 from simic.contracts.receipts import Provenance, Receipt
-from simic.lake.maintenance import LakeMaintenance
 from simic.ledgers import RUNS_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.promotions import PromotionJournal
@@ -27,6 +26,9 @@ from simic.runtime.progress import NoProgress, Progress
 from simic.runtime.receipt_paths import placed, portable
 from simic.runtime.settings import Home, HomeUse, config_digest
 from simic.trust.keys import Keyring, Signer, load_signer
+
+if TYPE_CHECKING:
+    from simic.lake.maintenance import LakeMaintenance
 
 __all__ = ["Container"]
 
@@ -80,6 +82,8 @@ class Container:
     @cached_property
     def maintenance(self) -> LakeMaintenance:
         """Maintenance of the lake: compaction, retention, removal of retired files."""
+        from simic.lake.maintenance import LakeMaintenance  # it loads DuckDB
+
         return LakeMaintenance(self.home, self.config.lake, self.provenance.code_version, self.clock, self.progress)
 
     @cached_property

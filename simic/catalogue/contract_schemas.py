@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import simic.contracts
+from simic.catalogue.contract_examples import EXAMPLES
 from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError
 
@@ -48,8 +49,6 @@ def example_of(name: str) -> dict[str, Any]:
     Raises:
         ConfigError: no contract has that name, or there is no example of it.
     """
-    from simic.catalogue.contract_examples import EXAMPLES
-
     known = _resolve(name)
     if known not in EXAMPLES:
         raise ConfigError(f"{known} has no example; examples exist of {', '.join(EXAMPLES)}")

@@ -17,6 +17,7 @@ from simic.cli.console import DEBUG_VARIABLE, EXIT_CODES, errors_become_exit_cod
 from simic.cli.home_option import HomeOption, give_home_option
 from simic.cli.services import commands as system
 from simic.cli.streams import check_words, own_streams
+from simic.runtime.code_version import code_version
 
 __all__ = ["app", "main"]
 
@@ -32,8 +33,6 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from simic.runtime.code_version import code_version
-
         stdout().print(f"simic {simic.__version__} ({code_version()})", highlight=False)
         raise typer.Exit
 

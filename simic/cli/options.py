@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from simic.app.host_set_names import check_set
 from simic.cli import completion
 from simic.cli.console import parse_overrides
 from simic.contracts.errors import ConfigError
@@ -76,7 +77,6 @@ def open_container(
 ) -> Container:
     """Return the container of one verb for its home; only ``use`` MAKE creates a home."""
     from simic.app.container import Container
-    from simic.app.host_set_names import check_set
 
     config = load_profile(profile, {**parse_overrides(overrides or ()), **(extra or {})})
     check_set(config.world.set)

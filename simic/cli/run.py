@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from simic.app.host_set_names import check_set
 from simic.cli.console import EXIT_CODES, emit, leave_on_interrupt, parse_overrides, short, stderr
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, show_progress
 from simic.cli.services.environment import prefect_environment, with_signing_key
@@ -17,6 +18,7 @@ from simic.cli.services.ephemeral import EphemeralServer
 from simic.cli.services.login import load_login
 from simic.cli.services.nightly import raise_for_state, run_deployment
 from simic.cli.services.stack import healthy_api, ui_links
+from simic.cli.tables import decision_table, proof_table
 from simic.contracts.errors import GateRejectedError
 from simic.contracts.receipts import RunReceipt
 from simic.runtime.clock import utc_now
@@ -50,7 +52,6 @@ def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = 
     The first run trains from scratch. Later runs start from the champion and replace it only if the gate finds the new
     policy better. The same command continues a run that was killed, after its last finished stage.
     """
-    from simic.app.host_set_names import check_set
     from simic.validation.promotion_gate import rejection_message
 
     overrides = parse_overrides(override or ())
@@ -132,8 +133,6 @@ def _import_flow(environment: dict[str, str]) -> Callable[..., RunReceipt]:
 
 
 def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
-    from simic.cli.tables import decision_table, proof_table
-
     console.print(proof_table(receipt.validation))
     console.print(decision_table(receipt.decision))
     if receipt.version is not None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simic.catalogue.contract_schemas import contract_names, example_of, schema_of
+from simic.catalogue.export import export_csv, export_parquet
 from simic.catalogue.query_process import Limits, ask
 from simic.cli.console import EXIT_CODES, emit, stderr, stdout, stream_rows
 from simic.cli.options import AsJson, open_container
@@ -97,8 +99,6 @@ def sql(
 
 
 def _write_csv(query: str, limits: Limits, target: str, limit: int | None, *, overwrite: bool) -> None:
-    from simic.catalogue.export import export_csv
-
     home = open_container(use=HomeUse.LOOK).home
     if target == STDOUT:
         export_csv(home, query, limits, sys.stdout, limit=limit)
@@ -109,8 +109,6 @@ def _write_csv(query: str, limits: Limits, target: str, limit: int | None, *, ov
 
 
 def _write_parquet(query: str, limits: Limits, target: Path, limit: int | None, *, overwrite: bool) -> None:
-    from simic.catalogue.export import export_parquet
-
     if str(target) == STDOUT:
         raise ConfigError("--parquet needs the name of a file: Parquet cannot be written to stdout; --csv - can")
     home = open_container(use=HomeUse.LOOK).home
@@ -146,8 +144,6 @@ def schema(
 
     Example: [bold]simic schema FieldReport --example[/bold]
     """
-    from simic.catalogue.contract_schemas import contract_names, example_of, schema_of
-
     if markdown and (as_json or example or name is not None):
         raise ConfigError("--markdown prints all contracts of reports and all views: give it alone")
     if example and name is None:

@@ -22,7 +22,7 @@ from simic.cli.options import (
     open_container,
     parse_host_keys,
 )
-from simic.cli.tables import receipt_lines
+from simic.cli.tables import proof_table, receipt_lines
 from simic.contracts.names import CHAMPION
 from simic.contracts.rewards import FAMILIES
 from simic.runtime.settings import HomeUse
@@ -168,7 +168,6 @@ def validate(
 ) -> None:
     """Compare a policy with every baseline and the champion on held-out hosts."""
     from simic.app import artifacts, training
-    from simic.cli.tables import proof_table
 
     container = open_container(profile, seed, override)
     trained = artifacts.resolve_training(container, policy)

@@ -7,19 +7,18 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
+from simic.contracts.config import LakeConfig
 from simic.contracts.errors import IntegrityError
 from simic.contracts.lake import Compaction, LakeStatus, Retention, Vacuum
+from simic.lake.compaction import COMPACT_TMP, MergeLimits, merge, plan_merges
+from simic.lake.lake import LAKE_LOCK, Lake, open_lake
+from simic.lake.log import Part
+from simic.lake.retention import drop, expire_tombstones, older_than, over_bytes, vacuum
+from simic.runtime.clock import Clock
 from simic.runtime.locks import exclusive
-
-if TYPE_CHECKING:
-    from simic.contracts.config import LakeConfig
-    from simic.lake.lake import Lake
-    from simic.lake.log import Part
-    from simic.runtime.clock import Clock
-    from simic.runtime.progress import Progress
-    from simic.runtime.settings import Home
+from simic.runtime.progress import Progress
+from simic.runtime.settings import Home
 
 __all__ = ["LakeMaintenance"]
 
@@ -37,8 +36,6 @@ class LakeMaintenance:
 
     def status(self) -> LakeStatus:
         """Return counts and sizes from the ledger and the list of files; opens no part."""
-        from simic.lake.lake import open_lake
-
         lake = open_lake(self._home)
         moments = [part.landed_at for part in lake.parts]
         return LakeStatus(
@@ -77,8 +74,6 @@ class LakeMaintenance:
 
         A damaged part aborts maintenance but not the ingest, which does its own integrity check.
         """
-        from simic.lake.lake import open_lake
-
         if not open_lake(self._home).parts and not self._home.ids.exists():
             return
         with self._writing("maintaining the lake") as lake:
@@ -113,9 +108,6 @@ class LakeMaintenance:
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[Lake]:
-        from simic.lake.compaction import COMPACT_TMP
-        from simic.lake.lake import LAKE_LOCK, open_lake
-
         with exclusive(self._home.locks / LAKE_LOCK, what):
             shutil.rmtree(self._home.tmp / COMPACT_TMP, ignore_errors=True)
             lake = open_lake(self._home)
@@ -123,8 +115,6 @@ class LakeMaintenance:
             yield lake
 
     def _merge(self, lake: Lake, least_parts: int, most_merges: int | None) -> Compaction:
-        from simic.lake.compaction import MergeLimits, merge, plan_merges
-
         limits = MergeLimits(self._config.small_mb * MIB, self._config.target_mb * MIB, least_parts)
         runs = plan_merges(lake.parts, limits)[:most_merges]
         before = lake
@@ -143,8 +133,6 @@ class LakeMaintenance:
         )
 
     def _drop(self, lake: Lake, max_age_days: float | None, max_bytes: int | None) -> Retention:
-        from simic.lake.retention import drop, older_than, over_bytes
-
         before, dropped = lake, {"age": 0, "bytes": 0}
         now = self._clock()
         if max_age_days is not None and (old := older_than(lake.parts, now - timedelta(days=max_age_days))):
@@ -163,8 +151,6 @@ class LakeMaintenance:
         )
 
     def _vacuum(self, lake: Lake, grace_minutes: float) -> Vacuum:
-        from simic.lake.retention import expire_tombstones, vacuum
-
         now = self._clock()
         known = sum(file.rows for file in lake.state.tombstones)
         lake = expire_tombstones(

@@ -18,6 +18,7 @@ from simic.cli.services.processes import ServiceRecord
 from simic.cli.services.stack import create_prefect_database
 from simic.contracts.errors import SimicError
 from simic.registry.experiment_page import runs_page
+from simic.registry.mlflow_store import initialise
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home, HomeUse, resolve_home
 
@@ -87,7 +88,6 @@ def ui(mlflow_port: MlflowPort = 5000, as_json: AsJson = False) -> None:
     With --json it only reports where the UI is or would be, and whether it is running; nothing is started.
     """
     from simic.app.promotion import initialise_home
-    from simic.registry.mlflow_store import initialise
 
     home = resolve_home()
     known = {record.name: record for record in stack.running(home)}
