@@ -28,8 +28,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.homes import NOW, PROVENANCE, FixedClock
-from support.reports import episode, line, plain
+from support.builders.reports import episode, line, plain
+from support.homes.pipeline import NOW, PROVENANCE, FixedClock
 
 from simic.contracts.config import CurateConfig, RewardConfig
 from simic.contracts.field_report import FieldReport

@@ -31,9 +31,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.homes import NOW, PROVENANCE, TOPIC, ingest_all, land
-from support.hostile_reports import ID
-from support.reports import BLUEPRINTS, episode, line, plain, smaller
+from support.builders.reports import BLUEPRINTS, episode, line, plain, smaller
+from support.faults.hostile_reports import ID
+from support.homes.pipeline import NOW, PROVENANCE, TOPIC, ingest_all, land
 
 from simic.bus.protocol import Bus, BusCounters, Delivery, Line
 from simic.bus.spool.bus import SpoolBus

@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from support.profiles import write_tiny_profile
+from support.builders.profiles import write_tiny_profile
 
 from simic.cli.services.http import PrefectApi
 from simic.cli.services.stack import POOL

@@ -19,7 +19,7 @@ from typing import Any
 FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER.parents[1] / "tests"))
 
-from support.chromium import Page, open_page  # noqa: E402
+from support.servers.chromium import Page, open_page  # noqa: E402
 
 from simic.cli.services.http import PrefectApi  # noqa: E402
 from simic.contracts.names import MODEL_NAME  # noqa: E402

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.chromium import CHROMIUM, Page, open_page
+from support.servers.chromium import CHROMIUM, Page, open_page
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 

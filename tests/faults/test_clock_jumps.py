@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from support.homes import NOW, TOPIC, curate_all, drop, ingest_all
-from support.lake_contents import ledger_of, parts_of, report_ids, surroundings
-from support.reports import episode, episodes, line, plain
+from support.builders.reports import episode, episodes, line, plain
+from support.checks.lake_contents import ledger_of, parts_of, report_ids, surroundings
+from support.homes.pipeline import NOW, TOPIC, curate_all, drop, ingest_all
 
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query

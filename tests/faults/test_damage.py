@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.homes import TOPIC, curate_all, drop, ingest_all, land
-from support.lake_contents import ledger_of, parts_of
-from support.reports import episode
+from support.builders.reports import episode
+from support.checks.lake_contents import ledger_of, parts_of
+from support.homes.pipeline import TOPIC, curate_all, drop, ingest_all, land
 
 from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError

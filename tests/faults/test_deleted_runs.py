@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from mlflow.entities import ViewType
-from support.champion_homes import FORMER, PRESENT, TURNED_AWAY, crowned_home, open_home, point_at, weights_of
-from support.judged_candidates import judged
+from support.builders.judged_candidates import judged
+from support.homes.champion_homes import FORMER, PRESENT, TURNED_AWAY, crowned_home, open_home, point_at, weights_of
 
 from simic.app import promotion
 from simic.app.doctor import open_doctor

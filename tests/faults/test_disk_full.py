@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.forked_processes import Ending, Victims, victims
-from support.full_disks import LIMIT, TMPFS, ways
-from support.reports import episode, line
+from support.builders.reports import episode, line
+from support.faults.forked_processes import Ending, Victims, victims
+from support.faults.full_disks import LIMIT, TMPFS, ways
 
 BATCH = 9
 ROOMS = [kibibytes * 1024 for kibibytes in (0, 4, 8, 16, 24, 32, 48, 96, 192, 1024)]

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.mlflow_databases import furnished_home
-from support.sealed_policies import validated
+from support.builders.sealed_policies import validated
+from support.homes.mlflow_databases import furnished_home
 
 from simic.app import promotion
 from simic.app.artifacts import artifacts_are_intact, resolve_training

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from support.homes import NOW, TOPIC, ingest_all
-from support.hostile_reports import Fate, HostileLine, hostile_lines
-from support.reports import BLUEPRINTS
+from support.builders.reports import BLUEPRINTS
+from support.faults.hostile_reports import Fate, HostileLine, hostile_lines
+from support.homes.pipeline import NOW, TOPIC, ingest_all
 
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.forked_processes import KILL, Event, Victims, victims
-from support.homes import TOPIC, drop, ingest_all
-from support.lake_contents import ledger_of, report_ids, surroundings
-from support.reports import episode, episodes, line
+from support.builders.reports import episode, episodes, line
+from support.checks.lake_contents import ledger_of, report_ids, surroundings
+from support.faults.forked_processes import KILL, Event, Victims, victims
+from support.homes.pipeline import TOPIC, drop, ingest_all
 
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.forked_processes import Victims, victims
-from support.homes import TOPIC, drop, ingest_all, land
-from support.lake_contents import report_ids, surroundings
-from support.reports import episode, episodes, line
+from support.builders.reports import episode, episodes, line
+from support.checks.lake_contents import report_ids, surroundings
+from support.faults.forked_processes import Victims, victims
+from support.homes.pipeline import TOPIC, drop, ingest_all, land
 
 from simic.bus.spool.bus import SpoolBus
 from simic.bus.spool.lines import read_lines

@@ -9,9 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support.homes import NOW, FixedClock, drop, ingest_all, land
-from support.lakes import maintenance, report_ids, stored
-from support.reports import episodes
+from support.builders.reports import episodes
+from support.homes.lakes import maintenance, report_ids, stored
+from support.homes.pipeline import NOW, FixedClock, drop, ingest_all, land
 
 from simic.lake.lake import open_lake
 from simic.runtime.settings import Home

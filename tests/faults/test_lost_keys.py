@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.champion_homes import FORMER, crowned_home, open_home
-from support.mlflow_databases import furnished_home
-from support.sealed_policies import crowned, policy_of, validated
+from support.builders.sealed_policies import crowned, policy_of, validated
+from support.homes.champion_homes import FORMER, crowned_home, open_home
+from support.homes.mlflow_databases import furnished_home
 
 from simic.app import promotion
 from simic.app.artifacts import artifacts_are_intact

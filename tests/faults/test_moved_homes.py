@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import call_all
-from support.files import bytes_of
-from support.profiles import write_tiny_profile
+from support.builders.profiles import write_tiny_profile
+from support.checks.files import bytes_of
+from support.servers.commands import call_all
 
 from simic.app.prefect_results import results_elsewhere
 from simic.contracts.errors import GateRejectedError

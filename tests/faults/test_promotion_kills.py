@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.judged_candidates import SIGNER, evidence_of, judged, ticking
-from support.mlflow_databases import furnished_home
+from support.builders.judged_candidates import SIGNER, evidence_of, judged, ticking
+from support.homes.mlflow_databases import furnished_home
 
 from simic.catalogue.query import query
 from simic.contracts.names import CHAMPION_REFERENCE
@@ -30,7 +30,7 @@ from pathlib import Path
 from simic.registry.registry import Registry
 from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
-from support.judged_candidates import SIGNER, evidence_of, ticking
+from support.builders.judged_candidates import SIGNER, evidence_of, ticking
 
 place, path, digest, champion, fatal = sys.argv[1:]
 home = Home(Path(place))

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.forked_processes import Victims, victims
-from support.homes import drop
-from support.lake_contents import report_ids, surroundings
-from support.reports import episode, line, plain
+from support.builders.reports import episode, line, plain
+from support.checks.lake_contents import report_ids, surroundings
+from support.faults.forked_processes import Victims, victims
+from support.homes.pipeline import drop
 
 from simic.catalogue.query import query
 from simic.runtime.settings import Home

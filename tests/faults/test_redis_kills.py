@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.homes import PROVENANCE
-from support.redis_buses import TOPIC, stream_bus
-from support.redis_server import RedisProcess
-from support.reports import BLUEPRINTS, episode, episodes, line
+from support.builders.reports import BLUEPRINTS, episode, episodes, line
+from support.homes.pipeline import PROVENANCE
+from support.servers.redis_buses import TOPIC, stream_bus
+from support.servers.redis_server import RedisProcess
 
 from simic.bus.protocol import Bus
 from simic.bus.redis.fallback import SpoolFallbackBus
@@ -60,9 +60,9 @@ def assert_each_landed_once(home: Home, expected: list[str]) -> None:
 VICTIMS = """
 import json, os, random, signal, sys, time
 from pathlib import Path
-from support.homes import PROVENANCE
-from support.reports import BLUEPRINTS
-from support.redis_buses import stream_bus
+from support.homes.pipeline import PROVENANCE
+from support.builders.reports import BLUEPRINTS
+from support.servers.redis_buses import stream_bus
 from simic.contracts.config import IngestConfig
 from simic.ingestion.ingest import ingest
 from simic.runtime.clock import utc_now

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from support.champion_homes import FORMER, PRESENT, TURNED_AWAY, crowned_home, open_home, point_at, show_tag
-from support.judged_candidates import judged
+from support.builders.judged_candidates import judged
+from support.homes.champion_homes import FORMER, PRESENT, TURNED_AWAY, crowned_home, open_home, point_at, show_tag
 
 from simic.app import promotion
 from simic.app.doctor import open_doctor

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from support.champion_homes import FORMER, PRESENT, crowned_home, open_home
+from support.homes.champion_homes import FORMER, PRESENT, crowned_home, open_home
 
 from simic.app import promotion
 from simic.app.doctor import open_doctor

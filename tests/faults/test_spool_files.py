@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import zstandard
-from support.homes import TOPIC, drop, ingest_all
-from support.lake_contents import report_ids
-from support.reports import episode, line
+from support.builders.reports import episode, line
+from support.checks.lake_contents import report_ids
+from support.homes.pipeline import TOPIC, drop, ingest_all
 
 from simic.bus.protocol import Defect
 from simic.bus.spool.bus import ABANDONED_S, SpoolBus

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.champion_homes import FORMER, PRESENT, TURNED_AWAY, crowned_home, open_home, point_at, show_tag, weights_of
+from support.homes.champion_homes import (
+    FORMER,
+    PRESENT,
+    TURNED_AWAY,
+    crowned_home,
+    open_home,
+    point_at,
+    show_tag,
+    weights_of,
+)
 
 from simic.app import promotion, training
 from simic.app.doctor import open_doctor
@@ -365,7 +374,7 @@ def test_a_run_does_not_begin_from_a_champion_that_nothing_proves(place: Home) -
 
 
 def test_a_promotion_over_a_disagreement_is_refused(place: Home) -> None:
-    from support.judged_candidates import judged
+    from support.builders.judged_candidates import judged
 
     champion = open_home(place).policies.champion_digest()
     evidence = judged(place, b"new", champion=champion)

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.forked_processes import Victims, victims
-from support.homes import drop
-from support.lake_contents import report_ids, surroundings
-from support.reports import episode, episodes
+from support.builders.reports import episode, episodes
+from support.checks.lake_contents import report_ids, surroundings
+from support.faults.forked_processes import Victims, victims
+from support.homes.pipeline import drop
 
 from simic.runtime.settings import Home
 

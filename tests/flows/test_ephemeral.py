@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support.http_attacks import ATTACKERS, basic, create_deployment, request, secrets_in_sight, upgrade
+from support.faults.http_attacks import ATTACKERS, basic, create_deployment, request, secrets_in_sight, upgrade
 
 from simic.cli.services.ephemeral import EphemeralServer
 from simic.cli.services.processes import identity_of

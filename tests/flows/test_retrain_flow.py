@@ -15,8 +15,8 @@ from uuid import UUID
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactCollectionFilter, ArtifactCollectionFilterKey
-from support import fake_stages
-from support.fake_stages import calls
+from support.fakes import stages as fake_stages
+from support.fakes.stages import calls
 
 from flows.retrain import run
 from simic.app.container import Container
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 CHILD = """
 import pytest
-from support import fake_stages
+from support.fakes import stages as fake_stages
 fake_stages.install(pytest.MonkeyPatch(), has_registry=False)
 from flows.retrain import run
 run(profile="quick", seed=0)

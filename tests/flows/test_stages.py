@@ -6,7 +6,7 @@ import inspect
 from types import NoneType, UnionType
 from typing import get_args, get_type_hints
 
-from support.judged_candidates import decision
+from support.builders.judged_candidates import decision
 
 from simic.app.runs import RunKey
 from simic.contracts.config import RunConfig

@@ -13,8 +13,8 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from support import fake_stages
-from support.fake_stages import calls
+from support.fakes import stages as fake_stages
+from support.fakes.stages import calls
 
 from flows.retrain import run
 from simic.app.container import Container
@@ -25,7 +25,7 @@ from tasks.results import drop_foreign
 
 CHILD = """
 import pytest
-from support import fake_stages
+from support.fakes import stages as fake_stages
 fake_stages.install(pytest.MonkeyPatch(), has_registry=False)
 from flows.retrain import run
 run(profile="quick", seed=0)

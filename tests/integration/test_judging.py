@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.judged_candidates import SIGNER, evidence_of
-from support.mlflow_databases import furnished_home
+from support.builders.judged_candidates import SIGNER, evidence_of
+from support.homes.mlflow_databases import furnished_home
 
 from simic.contracts.config import GateConfig, NetworkConfig, RunConfig, TrialConfig, WorldConfig
 from simic.contracts.errors import GateRejectedError, IntegrityError

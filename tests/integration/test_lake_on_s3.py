@@ -8,11 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support.homes import NOW, PROVENANCE, TOPIC, FixedClock, curate_all, drop, ingest_all, land
-from support.lakes import COUNT, maintenance
-from support.reports import BLUEPRINTS, episode, episodes
-from support.s3_server import S3Server, s3_server
-from support.snapshots import told_rows
+from support.builders.reports import BLUEPRINTS, episode, episodes
+from support.builders.snapshots import told_rows
+from support.homes.lakes import COUNT, maintenance
+from support.homes.pipeline import NOW, PROVENANCE, TOPIC, FixedClock, curate_all, drop, ingest_all, land
+from support.servers.s3_server import S3Server, s3_server
 
 from simic.app.doctor import Doctor
 from simic.bus.spool.bus import SpoolBus

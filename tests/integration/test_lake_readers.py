@@ -9,9 +9,9 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from support.homes import drop, ingest_all
-from support.lakes import maintenance
-from support.reports import episodes
+from support.builders.reports import episodes
+from support.homes.lakes import maintenance
+from support.homes.pipeline import drop, ingest_all
 
 from simic.lake.lake import open_lake
 from simic.lake.log import fold

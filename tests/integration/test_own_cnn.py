@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from support.observations import make_scene
-from support.profiles import write_tiny_profile
+from support.builders.observations import make_scene
+from support.builders.profiles import write_tiny_profile
 
 from simic.contracts.config import NetworkConfig
 from simic.contracts.controllers import PlanBook

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.redis_buses import TOPIC
-from support.redis_server import RedisProcess
+from support.servers.redis_buses import TOPIC
+from support.servers.redis_server import RedisProcess
 from typer.testing import CliRunner
 
 from simic.app import data, training

@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from support.http_attacks import ATTACKERS, basic, create_deployment, request, secrets_in_sight, upgrade
-from support.profiles import write_tiny_profile
+from support.builders.profiles import write_tiny_profile
+from support.faults.http_attacks import ATTACKERS, basic, create_deployment, request, secrets_in_sight, upgrade
 
 from simic.cli.services.http import PrefectApi
 from simic.cli.services.processes import identity_of

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.profiles import write_tiny_profile
+from support.builders.profiles import write_tiny_profile
 
 from simic.catalogue.query import query
 from simic.runtime.settings import Home

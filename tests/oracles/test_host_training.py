@@ -9,7 +9,7 @@ from peers.grouped import Grouped
 from peers.in_turn import InTurn, ReferenceHost, flatten
 from peers.scene import KINDS, Cast, Role
 from peers.vmapped import Vmapped
-from support.ensembles import action, ensemble, stack, waits
+from support.builders.ensembles import action, ensemble, stack, waits
 
 from simic.contracts.actions import Op
 from simic.hosts import host_sets as host_keys

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.custom_hosts import grown_modules, install, modules_of
-from support.ensembles import action, ensemble, prove, stack
+from support.builders.ensembles import action, ensemble, prove, stack
+from support.fakes.custom_hosts import grown_modules, install, modules_of
 from torch import Tensor, nn
 
 from simic.contracts.actions import Op

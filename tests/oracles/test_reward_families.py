@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from support.homes import curate_all, land
-from support.reports import varied_episode
+from support.builders.reports import varied_episode
+from support.homes.pipeline import curate_all, land
 
 from simic.contracts.config import RewardConfig
 from simic.contracts.field_report import FieldReport

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from support.ensembles import ensemble, random_actions, stack, waits
+from support.builders.ensembles import ensemble, random_actions, stack, waits
 
 from simic.contracts.batches import STAGE_INDEX, Observations
 from simic.contracts.lifecycle import SeedStage

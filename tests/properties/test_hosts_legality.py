@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.ensembles import ensemble, random_actions
+from support.builders.ensembles import ensemble, random_actions
 
 from simic.contracts.actions import HEADS, OPS, Op
 from simic.contracts.batches import OP_INDEX

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.homes import drop, ingest_all
-from support.reports import episode, line
+from support.builders.reports import episode, line
+from support.homes.pipeline import drop, ingest_all
 
 from simic.catalogue.query import query
 from simic.runtime.settings import Home

@@ -10,9 +10,9 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.homes import NOW, drop, ingest_all
-from support.lakes import maintenance, stored
-from support.reports import episode
+from support.builders.reports import episode
+from support.homes.lakes import maintenance, stored
+from support.homes.pipeline import NOW, drop, ingest_all
 
 from simic.lake.lake import open_lake
 from simic.runtime.settings import Home

@@ -14,7 +14,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.batches import assert_same_batch, small_store
+from support.builders.batches import assert_same_batch, small_store
 
 from simic.contracts.config import ReplayConfig
 from simic.replay.dataset import GraphDataset

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.rewards import HORIZON, WALK, Seed, priced, step_of
+from support.builders.rewards import HORIZON, WALK, Seed, priced, step_of
 
 from simic.contracts.config import CurateConfig, RewardConfig
 from simic.contracts.lifecycle import TRANSITIONS, SeedStage

@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from support.export_snapshots import uneven_snapshot
+from support.builders.export_snapshots import uneven_snapshot
 
 from simic.runtime.settings import Home
 
@@ -92,7 +92,7 @@ import sys
 from pathlib import Path
 from simic.replay.exports import EXPORTS
 from simic.contracts.receipts import SnapshotManifest
-from support.reports import BLUEPRINTS
+from support.builders.reports import BLUEPRINTS
 manifest = SnapshotManifest.model_validate_json(sys.argv[1])
 card = EXPORTS.load("returns").write(manifest, "train", Path(sys.argv[2]), blueprints=BLUEPRINTS, code_version="1")
 print(card.format, card.episodes, [file.path for file in card.files])
@@ -152,8 +152,8 @@ import pickle
 import pyarrow.parquet as pq
 from simic.contracts.errors import ConfigError
 from simic.runtime.settings import Home, load_profile
-from support.homes import curate_all, land
-from support.reports import episode
+from support.homes.pipeline import curate_all, land
+from support.builders.reports import episode
 settings = {"curate.reward.family": "hasty", "curate.reward.epoch_cost": 0.5}
 reward = load_profile("default", settings).curate.reward
 assert pickle.loads(pickle.dumps(reward)) == reward

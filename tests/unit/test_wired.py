@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from draw_architecture import ROOT, import_graph
 from pydantic import BaseModel
-from support.code_search import parsed, reached, unread_fields, unused_definitions
+from support.checks.code_search import parsed, reached, unread_fields, unused_definitions
 
 from simic.contracts.config import RunConfig
 from simic.contracts.rewards import FAMILIES

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.champion_homes import open_home
-from support.homes import FixedClock, land
-from support.judged_candidates import SIGNER, judged
-from support.lakes import maintenance
-from support.reports import episodes
+from support.builders.judged_candidates import SIGNER, judged
+from support.builders.reports import episodes
+from support.homes.champion_homes import open_home
+from support.homes.lakes import maintenance
+from support.homes.pipeline import FixedClock, land
 
 from simic.app.artifacts import artifacts_are_intact, move_damaged_artifacts
 from simic.app.doctor import Doctor

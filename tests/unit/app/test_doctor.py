@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from support.champion_homes import crowned_home, open_home
-from support.homes import PROVENANCE, TOPIC, FixedClock, curate_all, drop, ingest_all
-from support.lakes import COUNT, maintenance, report_ids
-from support.reports import episode, episodes
+from support.builders.reports import episode, episodes
+from support.homes.champion_homes import crowned_home, open_home
+from support.homes.lakes import COUNT, maintenance, report_ids
+from support.homes.pipeline import PROVENANCE, TOPIC, FixedClock, curate_all, drop, ingest_all
 
 from simic.app.doctor import Doctor, open_doctor
 from simic.app.health import damaged

@@ -13,9 +13,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.files import bytes_of
-from support.judged_candidates import NOW, SIGNER, evidence_of, judged, sealed_policy, ticking
-from support.mlflow_databases import furnished_home
+from support.builders.judged_candidates import NOW, SIGNER, evidence_of, judged, sealed_policy, ticking
+from support.checks.files import bytes_of
+from support.homes.mlflow_databases import furnished_home
 
 from simic.app import promotion
 from simic.app.artifacts import resolve_training
@@ -169,7 +169,7 @@ from pathlib import Path
 from simic.app import home_location
 from simic.registry.locations import rewrite_locations
 from simic.runtime.settings import Home
-from support.judged_candidates import NOW
+from support.builders.judged_candidates import NOW
 
 if sys.argv[2] == "between":
     class Killer(home_location.Ledger):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.homes import NOW
-from support.observations import make_scene
+from support.builders.observations import make_scene
+from support.homes.pipeline import NOW
 
 from simic.app import training
 from simic.app.container import Container

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.judged_candidates import SIGNER, sealed_policy
+from support.builders.judged_candidates import SIGNER, sealed_policy
 
 from simic.app.policies import Policies
 from simic.contracts.names import CHAMPION_REFERENCE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.judged_candidates import SIGNER, evidence_of, receipt, sealed_policy
+from support.builders.judged_candidates import SIGNER, evidence_of, receipt, sealed_policy
 
 from simic.app import promotion, training
 from simic.app.artifacts import resolve_snapshot, resolve_training

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support.judged_candidates import NOW, SIGNER, decision, estimate, ticking, trials
+from support.builders.judged_candidates import NOW, SIGNER, decision, estimate, ticking, trials
 
 from simic.app.receipts import ReceiptStore, content_digest
 from simic.contracts.errors import ConfigError, ContractError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.homes import land
-from support.judged_candidates import decision
-from support.reports import episodes
+from support.builders.judged_candidates import decision
+from support.builders.reports import episodes
+from support.homes.pipeline import land
 
 from simic.app.runs import RunKey, describe, open_container, open_run
 from simic.contracts.errors import TransientError

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.judged_candidates import NOW, evidence_of, sealed_policy
-from support.plan_books import make_book
-from support.reports import BLUEPRINTS, EPOCH_ZERO, episode, line
+from support.builders.judged_candidates import NOW, evidence_of, sealed_policy
+from support.builders.plan_books import make_book
+from support.builders.reports import BLUEPRINTS, EPOCH_ZERO, episode, line
 
 from simic.app import data, promotion, training
 from simic.app.artifacts import artifacts_are_intact, move_damaged_artifacts

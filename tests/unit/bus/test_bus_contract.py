@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.redis_buses import TOPIC, datas, drain, stream_bus
-from support.redis_server import RedisProcess
+from support.servers.redis_buses import TOPIC, datas, drain, stream_bus
+from support.servers.redis_server import RedisProcess
 
 from simic.bus.codec import encode, envelop
 from simic.bus.protocol import Bus

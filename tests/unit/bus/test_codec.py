@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 import zstandard
-from support.reports import episode, line, plain
+from support.builders.reports import episode, line, plain
 
 from simic.bus.codec import MAX_PAYLOAD_BYTES, decode, encode, envelop, unwrap
 from simic.contracts.envelope import EventEnvelope

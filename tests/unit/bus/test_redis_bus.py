@@ -13,8 +13,8 @@ import redis
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from support.redis_buses import TOPIC, datas, drain, stream_bus
-from support.redis_server import RedisProcess
+from support.servers.redis_buses import TOPIC, datas, drain, stream_bus
+from support.servers.redis_server import RedisProcess
 
 from simic.bus.protocol import Defect
 from simic.bus.redis.bus import RedisStreamsBus

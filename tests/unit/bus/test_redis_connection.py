@@ -16,8 +16,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from support.redis_buses import TOPIC, drain, stream_bus
-from support.redis_server import RedisProcess
+from support.servers.redis_buses import TOPIC, drain, stream_bus
+from support.servers.redis_server import RedisProcess
 
 from simic.bus.factory import BusSpec, open_bus
 from simic.bus.plugins import redis as plugin

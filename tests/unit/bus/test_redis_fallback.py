@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.redis_buses import TOPIC, drain, stream_bus
-from support.redis_server import RedisProcess
+from support.servers.redis_buses import TOPIC, drain, stream_bus
+from support.servers.redis_server import RedisProcess
 
 from simic.bus.redis.fallback import RETRY_AFTER_S, SpoolFallbackBus
 from simic.bus.spool.bus import SpoolBus
@@ -186,7 +186,7 @@ def test_what_another_process_forwards_is_left_to_it(
 DYING = """
 import os, signal, sys
 from pathlib import Path
-from support.redis_buses import stream_bus
+from support.servers.redis_buses import stream_bus
 from simic.bus.redis.fallback import SpoolFallbackBus
 from simic.bus.spool.bus import SpoolBus
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from support.redis_buses import TOPIC, drain, stream_bus
-from support.redis_server import RedisProcess
+from support.servers.redis_buses import TOPIC, drain, stream_bus
+from support.servers.redis_server import RedisProcess
 
 from simic.bus.factory import BusSpec, open_bus
 from simic.bus.redis.connection import RedisServer

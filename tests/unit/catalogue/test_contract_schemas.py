@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.homes import drop, ingest_all
+from support.homes.pipeline import drop, ingest_all
 
 from simic.catalogue.contract_schemas import contract_names, example_of, schema_of
 from simic.contracts.consistency import find_contradiction

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.homes import curate_all, land
-from support.reports import episodes
+from support.builders.reports import episodes
+from support.homes.pipeline import curate_all, land
 
 from simic.catalogue.export import export_csv, export_parquet, write_csv
 from simic.catalogue.query import build_catalogue, write_parquet

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.homes import NOW, curate_all, land
-from support.reports import episode, episodes, line
+from support.builders.reports import episode, episodes, line
+from support.homes.pipeline import NOW, curate_all, land
 
 from simic.catalogue.query import build_catalogue
 from simic.contracts.errors import ResourceLimitError, TransientError

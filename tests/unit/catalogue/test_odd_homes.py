@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.homes import curate_all, ingest_all, land
-from support.reports import episodes, line
+from support.builders.reports import episodes, line
+from support.homes.pipeline import curate_all, ingest_all, land
 
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query

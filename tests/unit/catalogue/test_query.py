@@ -8,9 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support.champions import crown
-from support.homes import NOW, curate_all, drop, ingest_all, land
-from support.reports import episode, episodes, plain
+from support.builders.reports import episode, episodes, plain
+from support.homes.champions import crown
+from support.homes.pipeline import NOW, curate_all, drop, ingest_all, land
 
 from simic.catalogue.query import load_views, query, stream
 from simic.contracts.errors import ConfigError, IntegrityError

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.homes import curate_all, land
-from support.reports import episode, episodes
+from support.builders.reports import episode, episodes
+from support.homes.pipeline import curate_all, land
 
 from simic.catalogue.query import query
 from simic.catalogue.query_process import Limits, ask

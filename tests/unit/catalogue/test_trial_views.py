@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.homes import NOW, FixedClock, curate_all, land
-from support.judged_candidates import SIGNER
-from support.reports import episode, episodes
+from support.builders.judged_candidates import SIGNER
+from support.builders.reports import episode, episodes
+from support.homes.pipeline import NOW, FixedClock, curate_all, land
 
 import simic.curation
 from simic.app.receipts import ReceiptStore

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.homes import curate_all, drop, ingest_all, land
-from support.lineage import FIRST, REJECTED, SECOND, judge, make_history, shelve_training
-from support.reports import episodes, plain
+from support.builders.reports import episodes, plain
+from support.homes.lineage import FIRST, REJECTED, SECOND, judge, make_history, shelve_training
+from support.homes.pipeline import curate_all, drop, ingest_all, land
 
 from simic.catalogue.query import query
 from simic.runtime.settings import Home

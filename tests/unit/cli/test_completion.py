@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.judged_candidates import receipt
+from support.builders.judged_candidates import receipt
 
 from simic.contracts.receipts import PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER

@@ -6,7 +6,7 @@ import io
 
 import pytest
 from rich.console import Console, RenderableType
-from support.episodes import EMPTY, WAIT, advance, episode, epoch, germinate, panicked, slot, watched
+from support.builders.episodes import EMPTY, WAIT, advance, episode, epoch, germinate, panicked, slot, watched
 
 from simic.cli.episode_table import (
     decision_words,

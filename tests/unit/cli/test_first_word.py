@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.profiles import write_tiny_profile
+from support.builders.profiles import write_tiny_profile
 
 SAID = "loading the flow and starting Prefect's server"
 

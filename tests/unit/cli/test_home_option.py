@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import typer
-from support.commands import call_all
-from support.full_disks import read_only
+from support.faults.full_disks import read_only
+from support.servers.commands import call_all
 
 from simic.app.home_location import settle
 from simic.cli.console import stderr, stdout

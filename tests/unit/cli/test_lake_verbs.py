@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import typer
-from support.homes import drop, ingest_all, land
-from support.reports import episode, episodes
+from support.builders.reports import episode, episodes
+from support.homes.pipeline import drop, ingest_all, land
 
 from simic.cli.console import errors_become_exit_codes
 from simic.cli.doctor import FINDINGS

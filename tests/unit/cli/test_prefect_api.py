@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from support.http_attacks import basic
+from support.faults.http_attacks import basic
 
 from simic.cli.services import http as services_http
 from simic.cli.services.http import PrefectApi

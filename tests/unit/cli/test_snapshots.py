@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.homes import NOW, curate_all, land
-from support.lineage import FIRST, REJECTED, SECOND, make_history
-from support.reports import BLUEPRINTS, episode
+from support.builders.reports import BLUEPRINTS, episode
+from support.homes.lineage import FIRST, REJECTED, SECOND, make_history
+from support.homes.pipeline import NOW, curate_all, land
 
 from simic.cli.snapshots import export
 from simic.contracts.errors import ConfigError

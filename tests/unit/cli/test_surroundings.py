@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.homes import land
-from support.reports import episodes
+from support.builders.reports import episodes
+from support.homes.pipeline import land
 
 from simic.cli.console import errors_become_exit_codes, parse_overrides
 from simic.contracts.errors import ConfigError

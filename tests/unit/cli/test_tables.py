@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console, RenderableType
-from support.judged_candidates import decision, trials
+from support.builders.judged_candidates import decision, trials
 
 from simic.cli.tables import decision_table, family_table, receipt_lines, rows_table, trial_table
 from simic.contracts.receipts import Estimate, FamilyTrial, TrialReport

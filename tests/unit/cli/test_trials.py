@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.plan_books import make_book
+from support.builders.plan_books import make_book
 
 from simic.cli.trials import search
 from simic.contracts.config import WorldConfig

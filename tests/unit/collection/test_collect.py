@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.observations import make_scene
+from support.builders.observations import make_scene
 
 from simic.bus.factory import BusSpec
 from simic.bus.spool.bus import SpoolBus

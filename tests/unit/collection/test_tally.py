@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from support.reports import episode
+from support.builders.reports import episode
 
 from simic.collection.collect import ChunkTotals
 from simic.contracts.config import RewardConfig

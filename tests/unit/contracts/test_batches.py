@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.reports import episode
-from support.states import BLUEPRINTS, HARDWARE, states
+from support.builders.reports import episode
+from support.builders.states import BLUEPRINTS, HARDWARE, states
 
 from simic.contracts.actions import (
     ALPHA_CURVES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pydantic import ValidationError
-from support.episodes import episode, epoch, panicked, watched
+from support.builders.episodes import episode, epoch, panicked, watched
 
 from simic.contracts.episode import WatchReport
 

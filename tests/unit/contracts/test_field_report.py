@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from support.reports import episode, plain
+from support.builders.reports import episode, plain
 
 from simic.contracts.field_report import FieldReport
 

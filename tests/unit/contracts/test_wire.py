@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from support.plan_books import make_book
+from support.builders.plan_books import make_book
 
 from simic.contracts.base import Contract
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlannedSeed

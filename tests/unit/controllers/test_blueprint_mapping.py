@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.observations import BLUEPRINTS, Scene, make_scene
+from support.builders.observations import BLUEPRINTS, Scene, make_scene
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX, Masks

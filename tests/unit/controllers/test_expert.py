@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.observations import BLUEPRINTS, make_scene
+from support.builders.observations import BLUEPRINTS, make_scene
 
 from simic.contracts.actions import OPS, Op
 from simic.contracts.batches import OP_INDEX, Masks, Observations

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.observations import BLUEPRINTS, make_scene
+from support.builders.observations import BLUEPRINTS, make_scene
 
 from simic.contracts.batches import SLOT_COLUMNS, SYSTEM_COLUMNS, Observations
 from simic.contracts.field_report import StepMetrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.observations import make_scene
+from support.builders.observations import make_scene
 from torch_geometric.data import Batch
 
 from simic.controllers.features import encode

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.observations import BLUEPRINTS, Scene, make_scene
+from support.builders.observations import BLUEPRINTS, Scene, make_scene
 from torch import Tensor
 
 from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Head, Op

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.observations import BLUEPRINTS, make_scene
+from support.builders.observations import BLUEPRINTS, make_scene
 
 from simic.contracts.actions import OPS, Head
 from simic.contracts.batches import HEAD_INDEX, Observations, action_of, actions_to_rows, log_prob_of

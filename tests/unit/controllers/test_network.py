@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.observations import BLUEPRINTS, make_scene
+from support.builders.observations import BLUEPRINTS, make_scene
 from torch import nn
 
 from simic.contracts.actions import Op

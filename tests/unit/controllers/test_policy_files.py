@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.observations import BLUEPRINTS, make_scene
+from support.builders.observations import BLUEPRINTS, make_scene
 
 from simic.contracts.config import NetworkConfig
 from simic.contracts.errors import ConfigError, ContractError

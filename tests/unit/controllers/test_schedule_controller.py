@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.observations import BLUEPRINTS, make_scene
-from support.plan_books import make_book
+from support.builders.observations import BLUEPRINTS, make_scene
+from support.builders.plan_books import make_book
 
 from simic.contracts.actions import ALPHA_SPEEDS, OPS, TEMPOS, Op
 from simic.contracts.batches import OP_INDEX, Masks, Observations

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.observations import BLUEPRINTS, Scene, make_scene
+from support.builders.observations import BLUEPRINTS, Scene, make_scene
 
 from simic.contracts.actions import ALPHA_SPEEDS, OPS, RELEVANT_HEADS, Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Masks, Observations

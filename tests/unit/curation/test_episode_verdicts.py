@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from support.homes import NOW, curate_all, drop, ingest_all
-from support.reports import episode, episodes, plain
+from support.builders.reports import episode, episodes, plain
+from support.homes.pipeline import NOW, curate_all, drop, ingest_all
 
 from simic.contracts.errors import ContractError
 from simic.contracts.receipts import SnapshotManifest

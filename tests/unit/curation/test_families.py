@@ -10,9 +10,9 @@ import duckdb
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from support.homes import curate_all, land
-from support.reports import episode, episodes
-from support.snapshots import reseal
+from support.builders.reports import episode, episodes
+from support.builders.snapshots import reseal
+from support.homes.pipeline import curate_all, land
 
 from simic.catalogue.query import query
 from simic.contracts.errors import ConfigError, ContractError

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from support.homes import curate_all, drop, ingest_all
-from support.reports import episode, plain
+from support.builders.reports import episode, plain
+from support.homes.pipeline import curate_all, drop, ingest_all
 
 from simic.contracts.rewards import FAMILIES
 from simic.runtime.settings import Home

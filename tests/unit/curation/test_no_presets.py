@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from support.homes import curate_all, drop, ingest_all
-from support.reports import episode
+from support.builders.reports import episode
+from support.homes.pipeline import curate_all, drop, ingest_all
 
 from simic.catalogue.query import query
 from simic.contracts.config import RewardConfig

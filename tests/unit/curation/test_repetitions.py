@@ -8,9 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from support.homes import NOW, curate_all
-from support.reports import episode, line, plain
-from support.snapshots import told_rows
+from support.builders.reports import episode, line, plain
+from support.builders.snapshots import told_rows
+from support.homes.pipeline import NOW, curate_all
 
 from simic.contracts.field_report import FieldReport
 from simic.lake.arrow_reader import AcceptedReports, open_arrow_reader

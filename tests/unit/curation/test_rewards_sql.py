@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from support.homes import curate_all, land
-from support.reports import episode, episodes, varied_episode
-from support.snapshots import told_rows
+from support.builders.reports import episode, episodes, varied_episode
+from support.builders.snapshots import told_rows
+from support.homes.pipeline import curate_all, land
 
 from simic.contracts.config import RewardConfig
 from simic.contracts.errors import ContractError

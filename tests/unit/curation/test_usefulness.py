@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from support.champions import crown
-from support.homes import NOW, PROVENANCE, curate_all, drop, ingest_all, land
-from support.reports import EPOCH_ZERO, episode, episodes, plain
-from support.snapshots import told_rows
+from support.builders.reports import EPOCH_ZERO, episode, episodes, plain
+from support.builders.snapshots import told_rows
+from support.homes.champions import crown
+from support.homes.pipeline import NOW, PROVENANCE, curate_all, drop, ingest_all, land
 
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import PolicyVersion, SnapshotManifest

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
-from support.ensembles import stack, step_with
+from support.builders.ensembles import stack, step_with
 
 from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError, DatasetError

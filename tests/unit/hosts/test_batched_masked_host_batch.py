@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from support.ensembles import random_actions, state_digest
-from support.host_forms import BLUEPRINTS, Agreement, masked, memory_of, planted, roles_of, state_of
+from support.builders.ensembles import random_actions, state_digest
+from support.checks.host_forms import BLUEPRINTS, Agreement, masked, memory_of, planted, roles_of, state_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from support.autograd_reference import differentiate
-from support.ensembles import ensemble, stack
+from support.builders.ensembles import ensemble, stack
+from support.checks.autograd_reference import differentiate
 from torch import Tensor
 
 from simic.hosts.batched.host_batch import BatchedHosts

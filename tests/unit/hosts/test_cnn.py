@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from support.ensembles import action, ensemble, stack, step_with, waits
+from support.builders.ensembles import action, ensemble, stack, step_with, waits
 
 from simic.contracts.actions import Op
 from simic.hosts.batched.data import digit_pool, host_samples

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.ensembles import action, ensemble, random_actions, stack, state_digest, step_with, waits
+from support.builders.ensembles import action, ensemble, random_actions, stack, state_digest, step_with, waits
 
 from simic.contracts.actions import Op
 from simic.contracts.errors import ConfigError

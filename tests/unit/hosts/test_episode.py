@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.ensembles import action, ensemble, prove, stack, stage_of, state_digest, step_with, waits
+from support.builders.ensembles import action, ensemble, prove, stack, stage_of, state_digest, step_with, waits
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX

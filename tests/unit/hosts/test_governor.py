@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from support.ensembles import action, ensemble, prove, random_actions, stack, stage_of, step_with, waits
+from support.builders.ensembles import action, ensemble, prove, random_actions, stack, stage_of, step_with, waits
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import Decisions, Masks, Observations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.ensembles import ensemble, stack, waits
+from support.builders.ensembles import ensemble, stack, waits
 
 from simic.contracts.errors import DatasetError
 from simic.hosts.batched import data

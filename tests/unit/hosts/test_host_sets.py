@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support.custom_hosts import ToyFamily, install
+from support.fakes.custom_hosts import ToyFamily, install
 
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import KEY_LIMIT

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.custom_hosts import LAYERS, Toy, ToyFamily, blobs, grown_modules, install
+from support.fakes.custom_hosts import LAYERS, Toy, ToyFamily, blobs, grown_modules, install
 from torch import nn
 
 from simic.contracts.errors import ConfigError, DatasetError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.custom_hosts import LAYERS, Maps, Toy, blobs
+from support.fakes.custom_hosts import LAYERS, Maps, Toy, blobs
 from torch import Tensor, nn
 
 from simic.contracts.errors import ConfigError

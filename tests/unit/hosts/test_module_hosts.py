@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from support.custom_hosts import Maps, Toy, ToyFamily, grown_modules, install, modules_of
-from support.ensembles import action, prove, random_actions, stage_of, step_with, waits
+from support.builders.ensembles import action, prove, random_actions, stage_of, step_with, waits
+from support.fakes.custom_hosts import Maps, Toy, ToyFamily, grown_modules, install, modules_of
 from torch import Tensor, nn
 
 from simic.contracts.actions import Op

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.ensembles import action, ensemble, random_actions, stack, step_with, waits
+from support.builders.ensembles import action, ensemble, random_actions, stack, step_with, waits
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations, masks_of

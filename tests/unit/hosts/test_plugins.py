@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from support.ensembles import ensemble
+from support.builders.ensembles import ensemble
 
 from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError

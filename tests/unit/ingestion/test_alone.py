@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from support.homes import PROVENANCE, FixedClock
-from support.reports import BLUEPRINTS, episode, line
+from support.builders.reports import BLUEPRINTS, episode, line
+from support.homes.pipeline import PROVENANCE, FixedClock
 
 from simic.bus.protocol import Delivery, Line
 from simic.bus.spool.bus import SpoolBus

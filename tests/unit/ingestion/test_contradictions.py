@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.custom_hosts import ToyFamily, install
-from support.homes import NOW, PROVENANCE, drop, ingest_all
-from support.reports import BLUEPRINTS, episode, line, plain, varied_episode
+from support.builders.reports import BLUEPRINTS, episode, line, plain, varied_episode
+from support.fakes.custom_hosts import ToyFamily, install
+from support.homes.pipeline import NOW, PROVENANCE, drop, ingest_all
 
 from simic.bus.factory import BusSpec
 from simic.bus.protocol import Line

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BeforeValidator, Field, field_validator
-from support.homes import NOW
-from support.hostile_reports import Fate, hostile_lines
-from support.reports import BLUEPRINTS, episode, episodes, line, plain
+from support.builders.reports import BLUEPRINTS, episode, episodes, line, plain
+from support.faults.hostile_reports import Fate, hostile_lines
+from support.homes.pipeline import NOW
 
 from simic.bus.protocol import Line
 from simic.contracts.base import Contract

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from support.homes import NOW, PROVENANCE, TOPIC, FixedClock, drop, ingest_all, land
-from support.reports import BLUEPRINTS, episode, episodes, line, plain
+from support.builders.reports import BLUEPRINTS, episode, episodes, line, plain
+from support.homes.pipeline import NOW, PROVENANCE, TOPIC, FixedClock, drop, ingest_all, land
 
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.homes import NOW, PROVENANCE, FixedClock, drop, ingest_all
-from support.redis_buses import TOPIC, stream_bus
-from support.redis_server import RedisProcess
-from support.reports import BLUEPRINTS, episode, line
+from support.builders.reports import BLUEPRINTS, episode, line
+from support.homes.pipeline import NOW, PROVENANCE, FixedClock, drop, ingest_all
+from support.servers.redis_buses import TOPIC, stream_bus
+from support.servers.redis_server import RedisProcess
 
 from simic.contracts.config import IngestConfig
 from simic.ingestion.ingest import ingest

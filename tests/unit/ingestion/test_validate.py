@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.reports import BLUEPRINTS, EPOCH_ZERO, episode, line, plain
+from support.builders.reports import BLUEPRINTS, EPOCH_ZERO, episode, line, plain
 
 from simic.bus.protocol import Defect, Line
 from simic.contracts.config import IngestConfig

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.homes import NOW, FixedClock, curate_all, drop, ingest_all, land
-from support.lakes import maintenance, report_ids, stored
-from support.reports import episode, episodes
+from support.builders.reports import episode, episodes
+from support.homes.lakes import maintenance, report_ids, stored
+from support.homes.pipeline import NOW, FixedClock, curate_all, drop, ingest_all, land
 
 from simic.contracts.errors import ContractError, IntegrityError
 from simic.lake import compaction

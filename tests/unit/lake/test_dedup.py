@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.homes import land
-from support.reports import episode, episodes
+from support.builders.reports import episode, episodes
+from support.homes.pipeline import land
 
 from simic.contracts.errors import IntegrityError
 from simic.lake.dedup import DedupIndex, open_dedup_index

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.homes import NOW, curate_all, drop, ingest_all, land
-from support.lakes import COUNT, maintenance
-from support.reports import episode, episodes
+from support.builders.reports import episode, episodes
+from support.homes.lakes import COUNT, maintenance
+from support.homes.pipeline import NOW, curate_all, drop, ingest_all, land
 
 from simic.catalogue.query import query
 from simic.contracts.errors import ContractError, IntegrityError

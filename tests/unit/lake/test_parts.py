@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs as arrow_fs
-from support.homes import NOW, TOPIC, ingest_all, land
-from support.lakes import maintenance
-from support.reports import episodes
+from support.builders.reports import episodes
+from support.homes.lakes import maintenance
+from support.homes.pipeline import NOW, TOPIC, ingest_all, land
 
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.errors import IntegrityError

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.homes import NOW, FixedClock, curate_all, drop, ingest_all, land
-from support.lakes import COUNT, maintenance, report_ids, stored
-from support.reports import episode, episodes, plain
+from support.builders.reports import episode, episodes, plain
+from support.homes.lakes import COUNT, maintenance, report_ids, stored
+from support.homes.pipeline import NOW, FixedClock, curate_all, drop, ingest_all, land
 
 from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError

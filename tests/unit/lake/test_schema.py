@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.reports import episode, episodes, line, plain
+from support.builders.reports import episode, episodes, line, plain
 
 from simic.contracts.base import Contract
 from simic.contracts.errors import ContractError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.reports import BLUEPRINTS, episode
-from support.snapshots import write_snapshot
+from support.builders.reports import BLUEPRINTS, episode
+from support.builders.snapshots import write_snapshot
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX

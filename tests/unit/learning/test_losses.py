@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.learning import bandit_episodes
-from support.reports import BLUEPRINTS, episode
-from support.snapshots import write_snapshot
+from support.builders.learning import bandit_episodes
+from support.builders.reports import BLUEPRINTS, episode
+from support.builders.snapshots import write_snapshot
 from torch import Tensor
 
 from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Op

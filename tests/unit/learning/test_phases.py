@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.learning import bandit_episodes
-from support.snapshots import write_snapshot
+from support.builders.learning import bandit_episodes
+from support.builders.snapshots import write_snapshot
 
 from simic.hosts.plugins import blueprint_names
 from simic.learning.phases import round_rows

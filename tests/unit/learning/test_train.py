@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.learning import HORIZON, KINDS, RETURNS, bandit_episodes
-from support.reports import episode
-from support.snapshots import write_snapshot
+from support.builders.learning import HORIZON, KINDS, RETURNS, bandit_episodes
+from support.builders.reports import episode
+from support.builders.snapshots import write_snapshot
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
@@ -391,7 +391,7 @@ def test_a_policy_that_stops_committing_is_an_error_and_leaves_no_policy(tmp_pat
 
 
 def _renamed_rows(reports: list[Any], names: dict[str, str]) -> list[dict[str, Any]]:
-    from support.snapshots import rows_of
+    from support.builders.snapshots import rows_of
 
     text = json.dumps(rows_of(reports, 0.99, "train"))
     for old, new in names.items():

@@ -11,8 +11,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from draw_architecture import PAGE, ROOT
-from support.learning import bandit_episodes
-from support.snapshots import write_snapshot
+from support.builders.learning import bandit_episodes
+from support.builders.snapshots import write_snapshot
 
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.receipts import Provenance, SnapshotManifest

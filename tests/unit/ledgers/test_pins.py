@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.homes import NOW
+from support.homes.pipeline import NOW
 
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.ledgers import PINS_LEDGER

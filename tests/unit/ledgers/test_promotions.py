@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.champions import crown, journal_of, open_entry
-from support.homes import NOW, PROVENANCE
+from support.homes.champions import crown, journal_of, open_entry
+from support.homes.pipeline import NOW, PROVENANCE
 
 from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError

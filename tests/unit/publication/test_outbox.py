@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.judged_candidates import NOW
+from support.builders.judged_candidates import NOW
 
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.envelope import EventEnvelope

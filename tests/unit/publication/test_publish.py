@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from support.judged_candidates import NOW, SIGNER, receipt, ticking
+from support.builders.judged_candidates import NOW, SIGNER, receipt, ticking
 
 from simic.bus.codec import decode, encode, unwrap
 from simic.bus.protocol import Delivery

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.mlflow_databases import furnished_home
+from support.homes.mlflow_databases import furnished_home
 
 from simic.runtime.settings import Home
 from simic.trust.keys import Keyring

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from mlflow import MlflowClient
-from support.judged_candidates import SIGNER, estimate, evidence_of, judged, ticking, trials
+from support.builders.judged_candidates import SIGNER, estimate, evidence_of, judged, ticking, trials
 
 from simic.contracts.receipts import PolicyVersion
 from simic.registry.differences import SHOWN_TAGS

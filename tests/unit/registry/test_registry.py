@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from mlflow import MlflowClient
-from support.judged_candidates import SIGNER, decision, estimate, evidence_of, judged, sealed_policy, ticking
+from support.builders.judged_candidates import SIGNER, decision, estimate, evidence_of, judged, sealed_policy, ticking
 
 from simic.catalogue.query import query
 from simic.contracts.config import GateConfig, RunConfig

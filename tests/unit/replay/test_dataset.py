@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from support.batches import assert_same_batch, assert_same_graphs
-from support.export_snapshots import narrowed
-from support.reports import BLUEPRINTS, episode
-from support.snapshots import PART, reseal, write_snapshot
+from support.builders.batches import assert_same_batch, assert_same_graphs
+from support.builders.export_snapshots import narrowed
+from support.builders.reports import BLUEPRINTS, episode
+from support.builders.snapshots import PART, reseal, write_snapshot
 
 from simic.contracts.actions import HEADS, OPS, Op
 from simic.contracts.batches import Observations, actions_to_rows

@@ -9,8 +9,8 @@ import minari
 import numpy as np
 import pytest
 import torch
-from support.export_snapshots import files_below, graph_store, uneven_snapshot
-from support.reports import BLUEPRINTS
+from support.builders.export_snapshots import files_below, graph_store, uneven_snapshot
+from support.builders.reports import BLUEPRINTS
 
 from simic.contracts.errors import ConfigError
 from simic.contracts.receipts import SnapshotManifest

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.export_snapshots import files_below, graph_store, uneven_snapshot
-from support.reports import BLUEPRINTS, episode
-from support.snapshots import write_snapshot
+from support.builders.export_snapshots import files_below, graph_store, uneven_snapshot
+from support.builders.reports import BLUEPRINTS, episode
+from support.builders.snapshots import write_snapshot
 from torch_geometric.data import HeteroData
 from torch_geometric.loader import DataLoader
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.export_snapshots import graph_store, uneven_snapshot
-from support.reports import BLUEPRINTS, episode
-from support.snapshots import write_snapshot
+from support.builders.export_snapshots import graph_store, uneven_snapshot
+from support.builders.reports import BLUEPRINTS, episode
+from support.builders.snapshots import write_snapshot
 
 from simic.contracts.errors import ContractError
 from simic.contracts.receipts import SnapshotManifest

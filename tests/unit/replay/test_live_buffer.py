@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.batches import assert_same_batch, small_store
-from support.reports import BLUEPRINTS, episode
-from support.snapshots import write_snapshot
+from support.builders.batches import assert_same_batch, small_store
+from support.builders.reports import BLUEPRINTS, episode
+from support.builders.snapshots import write_snapshot
 
 from simic.contracts.config import ReplayConfig, TrainConfig
 from simic.contracts.errors import ConfigError, ContractError

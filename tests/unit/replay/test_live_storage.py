@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from support.batches import assert_same_batch, small_store
+from support.builders.batches import assert_same_batch, small_store
 
 from simic.replay.batch import ColumnarExperience, SequenceSpans, assemble
 from simic.replay.dataset import GraphDataset

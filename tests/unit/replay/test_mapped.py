@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from support.batches import assert_same_batch, narrowed, small_store
-from support.reports import BLUEPRINTS, episode
-from support.snapshots import reseal, write_snapshot
+from support.builders.batches import assert_same_batch, narrowed, small_store
+from support.builders.reports import BLUEPRINTS, episode
+from support.builders.snapshots import reseal, write_snapshot
 
 from simic.contracts.config import ReplayConfig
 from simic.contracts.errors import ContractError, TransientError
@@ -174,7 +174,7 @@ PROBE = """
 import os, resource, sys
 from pathlib import Path
 import numpy as np
-from support.reports import BLUEPRINTS
+from support.builders.reports import BLUEPRINTS
 from simic.replay.dataset import GraphDataset
 
 def resident():

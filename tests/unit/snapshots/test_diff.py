@@ -11,8 +11,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.homes import NOW, curate_all, land
-from support.reports import episode, episodes
+from support.builders.reports import episode, episodes
+from support.homes.pipeline import NOW, curate_all, land
 
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import SnapshotManifest

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.champions import crown
-from support.homes import NOW, curate_all, land
-from support.lineage import FIRST, REJECTED, SECOND, judge, make_history, shelve_training
-from support.reports import episode
+from support.builders.reports import episode
+from support.homes.champions import crown
+from support.homes.lineage import FIRST, REJECTED, SECOND, judge, make_history, shelve_training
+from support.homes.pipeline import NOW, curate_all, land
 
 from simic.catalogue.query import query
 from simic.contracts.errors import ConfigError

@@ -9,8 +9,8 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
-from support.homes import NOW, FixedClock, curate_all, land
-from support.reports import episode, episodes
+from support.builders.reports import episode, episodes
+from support.homes.pipeline import NOW, FixedClock, curate_all, land
 
 from simic.contracts.config import RewardConfig
 from simic.contracts.errors import IntegrityError, ResourceLimitError, TransientError

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
-from support.homes import curate_all, land
-from support.lakes import maintenance
-from support.reports import episode, episodes
-from support.snapshots import told_rows
+from support.builders.reports import episode, episodes
+from support.builders.snapshots import told_rows
+from support.homes.lakes import maintenance
+from support.homes.pipeline import curate_all, land
 
 from simic.contracts.errors import ContractError, IntegrityError, TransientError
 from simic.contracts.receipts import SnapshotManifest

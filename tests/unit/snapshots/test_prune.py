@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.homes import NOW, curate_all, land
-from support.lineage import judge, shelve_training
-from support.reports import episode
+from support.builders.reports import episode
+from support.homes.lineage import judge, shelve_training
+from support.homes.pipeline import NOW, curate_all, land
 
 from simic.catalogue.query import query
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from support.homes import curate_all, land
-from support.reports import episode, episodes
-from support.snapshots import reseal
+from support.builders.reports import episode, episodes
+from support.builders.snapshots import reseal
+from support.homes.pipeline import curate_all, land
 
 from simic.contracts.errors import IntegrityError
 from simic.contracts.snapshots import SnapshotCheck

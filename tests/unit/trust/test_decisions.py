@@ -1,7 +1,7 @@
 """A gate decision is what its digest was taken of, and its verdict what its criteria come to."""
 
 import pytest
-from support.judged_candidates import decision
+from support.builders.judged_candidates import decision
 
 from simic.contracts.errors import IntegrityError
 from simic.trust.sealed_receipts import check_decision

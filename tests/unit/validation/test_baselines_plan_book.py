@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.plan_books import make_book
+from support.builders.plan_books import make_book
 
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import Plan

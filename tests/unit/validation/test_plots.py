@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from support.judged_candidates import estimate, family_trial, trials
+from support.builders.judged_candidates import estimate, family_trial, trials
 
 from simic.runtime.telemetry import JsonLinesSink
 from simic.validation.plots import (

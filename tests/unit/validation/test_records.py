@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.ensembles import ensemble
+from support.builders.ensembles import ensemble
 
 from simic.contracts.actions import Op
 from simic.contracts.config import RewardConfig, WorldConfig

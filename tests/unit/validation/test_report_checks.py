@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from support.judged_candidates import evidence_of, sealed_policy
-from support.validation_reports import RIVALS, validation_of
+from support.builders.judged_candidates import evidence_of, sealed_policy
+from support.builders.validation_reports import RIVALS, validation_of
 
 from simic.contracts.config import RunConfig, TrialConfig
 from simic.contracts.receipts import Estimate, Provenance, ValidationReport

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from support.episodes import EMPTY, WAIT, advance, episode, epoch, germinate, panicked, slot
+from support.builders.episodes import EMPTY, WAIT, advance, episode, epoch, germinate, panicked, slot
 
 from simic.contracts.actions import Action, Op
 from simic.contracts.episode import EpisodeRecord, SlotRecord

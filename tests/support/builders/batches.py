@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from support.reports import BLUEPRINTS, episode
-from support.snapshots import write_snapshot
 
 from simic.controllers.graph import GraphBatch
 from simic.replay.batch import SequenceBatch
 from simic.replay.dataset import GraphDataset
+from support.builders.reports import BLUEPRINTS, episode
+from support.builders.snapshots import write_snapshot
 
 __all__ = ["assert_same_batch", "assert_same_graphs", "small_store"]
 

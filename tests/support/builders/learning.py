@@ -13,10 +13,10 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from support.reports import EPOCH_ZERO
 
 from simic.contracts.actions import HEADS, OPS, Op
 from simic.contracts.field_report import FieldReport
+from support.builders.reports import EPOCH_ZERO
 
 __all__ = ["CHOICES", "KINDS", "RETURNS", "bandit_episodes"]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from support.judged_candidates import SIGNER
-
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import GateDecision, PolicyVersion
 from simic.ledgers import GATES_LEDGER, POLICIES_LEDGER
@@ -13,6 +11,7 @@ from simic.ledgers.promotions import History, Operation, Phase, PromotionEntry, 
 from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
 from simic.trust.sealed_receipts import decision_digest
+from support.builders.judged_candidates import SIGNER
 
 __all__ = ["crown", "journal_of", "open_entry"]
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.judged_candidates import evidence_of
-from support.validation_reports import validation_of
 
 from simic.app import artifacts, promotion
 from simic.app.container import Container
@@ -33,6 +31,8 @@ from simic.contracts.receipts import (
 from simic.registry.mlflow_run import CandidateRecord
 from simic.trust.canonical import digest_of
 from simic.trust.seal import seal
+from support.builders.judged_candidates import evidence_of
+from support.builders.validation_reports import validation_of
 
 KILL, FAIL, BREAK, STUMBLE, REJECT = (f"STAND_IN_{what}" for what in ("KILL", "FAIL", "BREAK", "STUMBLE", "REJECT"))
 """Environment: the call (such as ``train 1``) at which to be killed, to fail, to meet a bug, or to stumble; whether to

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from support.redis_server import RedisProcess
-
 from simic.bus.protocol import Delivery
 from simic.bus.redis.bus import RedisStreamsBus
 from simic.bus.redis.connection import RedisServer
 from simic.contracts.config import BusConfig
 from simic.runtime.clock import utc_now
+from support.servers.redis_server import RedisProcess
 
 __all__ = ["TOPIC", "datas", "drain", "stream_bus"]
 

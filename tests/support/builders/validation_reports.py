@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from support.judged_candidates import NOW
 
 from simic.contracts.config import RunConfig
 from simic.contracts.receipts import (
@@ -21,6 +20,7 @@ from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys
 from simic.validation.episodes import Episodes
 from simic.validation.trials import _trial, paired_estimate
+from support.builders.judged_candidates import NOW
 
 __all__ = ["HOSTS", "differences_of", "rows_of", "trials_of", "validation_of"]
 

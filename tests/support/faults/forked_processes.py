@@ -18,14 +18,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
-from support.full_disks import fill, free, on_small_disk
+from support.faults.full_disks import fill, free, on_small_disk
 
 __all__ = ["KILL", "Ending", "Event", "Victims", "victims"]
 
 KILL, HOLD = "kill", "hold"
 HELD = ".held"
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 
 
 class Ending(NamedTuple):
@@ -99,7 +99,7 @@ class Victims:
 def victims(disk: Path | None = None) -> Iterator[Victims]:
     """The server, for as long as the block lasts; ``disk`` is a directory that is a small disk to all of them."""
     paths = [str(TESTS), str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    command = [sys.executable, "-m", "support.forked_processes"]
+    command = [sys.executable, "-m", "support.faults.forked_processes"]
     with subprocess.Popen(
         command if disk is None else on_small_disk(command, disk),
         stdin=subprocess.PIPE,
@@ -162,13 +162,12 @@ def _hold(home: Path) -> None:
 
 
 def _ingest(say: Say, home: Path, batch_reports: int, event: Event | None = None) -> dict[str, Any]:
-    from support.homes import PROVENANCE
-    from support.reports import BLUEPRINTS
-
     from simic.bus.spool.bus import SpoolBus
     from simic.contracts.config import IngestConfig
     from simic.ingestion.ingest import ingest
     from simic.runtime.clock import utc_now
+    from support.builders.reports import BLUEPRINTS
+    from support.homes.pipeline import PROVENANCE
 
     place = _home(home)
     receipt = ingest(
@@ -202,7 +201,7 @@ def _with_room(say: Say, home: Path, way: str, room_bytes: int, then: str, **arg
 
 
 def _look(_: Say, home: Path) -> dict[str, Any]:
-    from support import lake_contents
+    from support.checks import lake_contents
 
     lake_contents.report_ids(_home(home))
     return lake_contents.surroundings(_home(home))._asdict()
@@ -215,7 +214,7 @@ def _free(_: Say, home: Path) -> dict[str, Any]:
 
 def _curate(_: Say, home: Path, die: str | None = None) -> dict[str, Any]:
     """``die`` is ``before`` or ``after`` the rename that makes a snapshot one."""
-    from support.homes import curate_all
+    from support.homes.pipeline import curate_all
 
     if die is not None:
         _die_around_rename(_home(home).snapshots, die)
@@ -269,7 +268,8 @@ def _live(task: str, home: str, pipe: int, **arguments: Any) -> None:
 def _serve() -> None:
     import pandas  # noqa: F401  which pyarrow would load in every child
     import pyarrow.compute  # noqa: F401  # type: ignore[import-untyped]
-    import support.homes  # noqa: F401
+
+    import support.homes.pipeline  # noqa: F401
 
     pipes: dict[int, int] = {}
     for line in sys.stdin:

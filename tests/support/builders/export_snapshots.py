@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from support.reports import BLUEPRINTS, episode
-from support.snapshots import write_snapshot
-
 from simic.contracts.actions import OPS
 from simic.contracts.receipts import SnapshotManifest
 from simic.replay.dataset import GraphDataset
+from support.builders.reports import BLUEPRINTS, episode
+from support.builders.snapshots import write_snapshot
 
 __all__ = ["files_below", "graph_store", "narrowed", "uneven_snapshot"]
 

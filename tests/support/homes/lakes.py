@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.homes import PROVENANCE, FixedClock
-
 from simic.catalogue.query import query
 from simic.contracts.config import LakeConfig
 from simic.lake.lake import open_lake
 from simic.lake.maintenance import LakeMaintenance
 from simic.runtime.progress import NoProgress
 from simic.runtime.settings import Home
+from support.homes.pipeline import PROVENANCE, FixedClock
 
 __all__ = ["COUNT", "maintenance", "report_ids", "stored"]
 

@@ -8,12 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.judged_candidates import judged
-from support.mlflow_databases import furnished_home
 
 from simic.app.container import Container
 from simic.registry.mlflow_store import open_client
 from simic.runtime.settings import Home, load_profile
+from support.builders.judged_candidates import judged
+from support.homes.mlflow_databases import furnished_home
 
 __all__ = ["FORMER", "PRESENT", "TURNED_AWAY", "crowned_home", "open_home", "point_at", "show_tag", "weights_of"]
 

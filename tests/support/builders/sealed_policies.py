@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.judged_candidates import evidence_of, sealed_policy
-from support.validation_reports import validation_of
-
 from simic.app import promotion
 from simic.app.container import Container
 from simic.contracts.receipts import PolicyVersion, ValidationReport
 from simic.trust.seal import seal
+from support.builders.judged_candidates import evidence_of, sealed_policy
+from support.builders.validation_reports import validation_of
 
 __all__ = ["crowned", "policy_of", "validated"]
 

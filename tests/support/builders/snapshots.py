@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from support.reports import plain
 
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import FileDigest, SnapshotManifest
@@ -19,6 +18,7 @@ from simic.contracts.splits import Split, split_of
 from simic.numerics.rewards import basic_rewards
 from simic.snapshots.manifest import Verify, describe_files, read_manifest, snapshot_digest
 from simic.snapshots.parts import read_rows
+from support.builders.reports import plain
 
 __all__ = ["PART", "reseal", "rows_of", "told_rows", "write_snapshot"]
 

@@ -5,11 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from support.champions import crown
-from support.homes import NOW, FixedClock, curate_all, drop, ingest_all, land
-from support.judged_candidates import SIGNER
-from support.reports import episode, episodes
-
 from simic.app.receipts import ReceiptStore
 from simic.contracts.receipts import (
     Criterion,
@@ -23,6 +18,10 @@ from simic.ledgers.ledger import Ledger
 from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
 from simic.trust.sealed_receipts import decision_digest
+from support.builders.judged_candidates import SIGNER
+from support.builders.reports import episode, episodes
+from support.homes.champions import crown
+from support.homes.pipeline import NOW, FixedClock, curate_all, drop, ingest_all, land
 
 __all__ = ["FIRST", "REJECTED", "SECOND", "judge", "make_history", "shelve_training"]
 

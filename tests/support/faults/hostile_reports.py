@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, NamedTuple
 
-from support.reports import episode, line
+from support.builders.reports import episode, line
 
 __all__ = ["ID", "Fate", "HostileLine", "hostile_lines"]
 

@@ -30,7 +30,7 @@ class Plug:
 
     thing: Any
     value: str = "test"
-    module: str = "support.custom_hosts"
+    module: str = "support.fakes.custom_hosts"
     dist: None = None
 
     def load(self) -> Any:

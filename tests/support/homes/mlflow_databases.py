@@ -8,11 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.judged_candidates import SIGNER
 
 from simic.registry.mlflow_store import initialise
 from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
+from support.builders.judged_candidates import SIGNER
 
 
 def furnished_home(root: Path, factory: pytest.TempPathFactory) -> Home:

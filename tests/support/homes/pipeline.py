@@ -7,8 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from support.reports import BLUEPRINTS, line
-
 from simic.bus.factory import BusSpec, open_bus
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.config import CurateConfig, IngestConfig
@@ -17,6 +15,7 @@ from simic.contracts.receipts import IngestReceipt, Provenance, SnapshotManifest
 from simic.curation.run import curate
 from simic.ingestion.ingest import ingest
 from simic.runtime.settings import Home
+from support.builders.reports import BLUEPRINTS, line
 
 __all__ = ["NOW", "PROVENANCE", "TOPIC", "FixedClock", "curate_all", "drop", "ingest_all", "land"]
 

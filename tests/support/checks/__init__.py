@@ -1,0 +1,1 @@
+"""What results are compared with: reference computations, files and lakes before and after, searches in the code."""

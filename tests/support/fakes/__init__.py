@@ -1,0 +1,1 @@
+"""Stand-ins for production code: stages of a run that return at once, small host families."""

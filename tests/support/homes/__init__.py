@@ -1,0 +1,1 @@
+"""Home directories with something in them: landed reports, snapshots, a registry with champions."""
