@@ -13,7 +13,14 @@ from simic.contracts.errors import IntegrityError, SimicError
 from simic.contracts.lake import Check, Health
 from simic.ledgers import POLICIES_LEDGER
 from simic.ledgers.ledger import Ledger
-from simic.ledgers.policies import candidate_versions, check_entry, extend_list, gate_decisions, list_difference
+from simic.ledgers.policies import (
+    candidate_versions,
+    check_candidates,
+    check_entry,
+    extend_list,
+    gate_decisions,
+    list_difference,
+)
 from simic.ledgers.promotions import History, Operation, PromotionJournal, UnvouchedError
 from simic.publication.publish import LOCK_WAIT_S, digests_in_updates, open_outbox
 from simic.registry.registry import Registry
@@ -45,7 +52,7 @@ def examine_policies(
         yield damaged("journal of promotions", str(error), _remedy(error))
         return
     listed = list(_examine_list(home, history, is_repair=is_repair))
-    decisions = list(_examine_decisions(home, history))
+    decisions = [*_examine_decisions(home, history), _examine_candidates(home)]
     yield from [*listed, *decisions]
     if _is_damaged([*listed, *decisions]) or not _has_registry(home, history):
         return
@@ -129,6 +136,15 @@ def _examine_decisions(home: Home, history: History) -> Iterator[Check]:
         yield healthy("gate decisions", f"{len(decisions)} as they were made")
     for problem in dict.fromkeys(problems):
         yield damaged("gate decisions", problem, "restore data/ledger/gates.jsonl or candidates.jsonl from a backup")
+
+
+def _examine_candidates(home: Home) -> Check:
+    """Check the seal of every line of the ledger of candidates."""
+    try:
+        count = check_candidates(home, Keyring(home.keys))
+    except SimicError as error:
+        return damaged("candidates", str(error), "restore data/ledger/candidates.jsonl from a backup")
+    return healthy("candidates", f"{count} lines as sealed")
 
 
 def _has_registry(home: Home, history: History) -> bool:

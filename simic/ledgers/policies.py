@@ -16,7 +16,8 @@ from simic.ledgers.ledger import Ledger
 from simic.ledgers.promotions import History, PromotionEntry, PromotionJournal
 from simic.runtime.receipt_paths import placed
 from simic.runtime.settings import Home
-from simic.trust.keys import Keyring
+from simic.trust.keys import Keyring, Signer
+from simic.trust.records import sign_record, verify_record
 from simic.trust.sealed_receipts import check_decision
 
 __all__ = [
@@ -25,17 +26,22 @@ __all__ = [
     "candidate_versions",
     "champion_history",
     "champion_versions",
+    "check_candidates",
     "check_entry",
     "extend_list",
     "gate_decisions",
+    "is_candidate_trusted",
     "list_difference",
     "parse_record",
     "read_history",
+    "seal_candidate",
     "trainings",
 ]
 
 
 M = TypeVar("M", bound=BaseModel)
+_CANDIDATE = "candidate"
+"""Purpose in the seal of a line of the ledger of candidates."""
 
 
 def read_history(home: Home, keyring: Keyring | None = None) -> History:
@@ -145,6 +151,37 @@ def extend_list(home: Home, history: History) -> list[PolicyVersion]:
 def candidate_versions(home: Home) -> list[PolicyVersion]:
     """Return every judged candidate as it was registered, accepted or not, oldest first."""
     return list(_lines(home.ledger / CANDIDATES_LEDGER, PolicyVersion))
+
+
+def seal_candidate(version: PolicyVersion, signer: Signer) -> dict[str, Any]:
+    """Return the signed record of a candidate, a line of the ledger of candidates."""
+    return sign_record(version.model_dump(mode="json"), _CANDIDATE, signer)
+
+
+def check_candidates(home: Home, keyring: Keyring) -> int:
+    """Verify the seal of every candidate on record and return the number of lines.
+
+    A key that was revoked later counts: versions are numbered after all candidates, also those that it sealed. What may
+    be promoted is decided by ``is_candidate_trusted``.
+
+    Raises:
+        IntegrityError: for the first line that no key of this home sealed, or that was edited.
+    """
+    path, identifying = home.ledger / CANDIDATES_LEDGER, keyring.including_revoked()
+    records = Ledger(path).read()
+    for number, record in enumerate(records, 1):
+        verify_record(record, _CANDIDATE, identifying, f"{path}, line {number}")
+    return len(records)
+
+
+def is_candidate_trusted(home: Home, keyring: Keyring, number: int) -> bool:
+    """Return whether a trusted key, not revoked since, sealed the newest line about a version."""
+    path = home.ledger / CANDIDATES_LEDGER
+    newest = [record for record in Ledger(path).read() if record.get("number") == number][-1:]
+    try:
+        return bool([verify_record(record, _CANDIDATE, keyring, str(path)) for record in newest])
+    except IntegrityError:
+        return False
 
 
 def gate_decisions(home: Home) -> list[GateDecision]:

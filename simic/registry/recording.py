@@ -12,6 +12,7 @@ from simic.contracts.names import CANDIDATE, REFERENCE_PREFIX
 from simic.contracts.receipts import GateDecision, PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER
 from simic.ledgers.ledger import Ledger
+from simic.ledgers.policies import check_candidates, is_candidate_trusted, seal_candidate
 from simic.registry.differences import check_listed, registered_as
 from simic.registry.labels import Labels
 from simic.registry.ledger_records import LedgerRecords
@@ -60,6 +61,7 @@ class Recorder:
     def record(self, candidate: CandidateRecord) -> PolicyVersion:
         """Log the run, register the version, point the alias ``candidate`` at it, and append to the ledgers."""
         digest, policy = candidate.training.digest, Path(candidate.training.path)
+        check_candidates(self._reader.home, self._reader.keyring)
         records = self._reader.records()
         check_listed(records, self._models.look(), digest, version_tags(candidate))
         self._labels.require_experiment()
@@ -149,15 +151,17 @@ class Recorder:
     def _list(self, run_id: str, gate: GateDecision, version: PolicyVersion) -> None:
         """Append the decision once, and the version unless the last line already holds it with this decision.
 
-        The receipt of a former champion names an earlier decision; the ledger line names this one.
+        A line whose key was revoked since is appended again. The receipt of a former champion names an earlier
+        decision; the ledger line names this one.
         """
         if not any(record["digest"] == gate.digest for record in self._gates.read()):
             self._gates.append(
                 seal_receipt(gate, self._signer())
             )  # the decision comes first, so that every listed candidate has its decision
         listed = [(record["number"], record["gate_digest"]) for record in self._candidates.read()]
-        if listed[-1:] != [(version.number, gate.digest)]:
+        is_trusted = is_candidate_trusted(self._reader.home, self._reader.keyring, version.number)
+        if listed[-1:] != [(version.number, gate.digest)] or not is_trusted:
             judged = {"gate_digest": gate.digest, "started_at": gate.finished_at, "finished_at": gate.finished_at}
-            self._candidates.append(version.model_copy(update=judged).model_dump(mode="json"))
+            self._candidates.append(seal_candidate(version.model_copy(update=judged), self._signer()))
         self._client.set_terminated(run_id, "FINISHED", int(gate.finished_at.timestamp() * 1000))
         self._on_step("recorded")

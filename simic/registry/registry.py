@@ -11,7 +11,7 @@ from simic.contracts.names import CHAMPION
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport
 from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
-from simic.ledgers.policies import check_entry, read_history
+from simic.ledgers.policies import check_candidates, check_entry, is_candidate_trusted, read_history
 from simic.ledgers.promotions import PromotionEntry
 from simic.registry.differences import Difference, journal_cut, registered_as
 from simic.registry.doctor import RegistryDoctor
@@ -123,12 +123,22 @@ class Registry:
             if champion is not None and champion.digest == version.digest:
                 return self._reader.version(champion.target, records, shown)
             check_gate(gate, version.digest, champion)
+            self._check_candidate(target.number)
             recorded = self._reader.version(target.number, records, shown)
             lineage = self._reader.stored_lineage(recorded.number, recorded.digest)
             entry = promotion_entry(recorded, report, gate, lineage, records.history, self._clock())
             check_entry(self._home, entry)
             self._promotions.move(entry)
             return self._reader.version(entry.target, *self._reader.agreed())
+
+    def _check_candidate(self, number: int) -> None:
+        """Raise IntegrityError unless a trusted key sealed what the journal takes from the ledger of candidates."""
+        check_candidates(self._home, self._keyring)
+        if not is_candidate_trusted(self._home, self._keyring, number):
+            raise IntegrityError(
+                f"{self._home.ledger / CANDIDATES_LEDGER}: the key that sealed the line about version {number} was "
+                f"revoked, so it is not promoted; validate that policy again and record it again (`simic promote`)"
+            )
 
     def rollback(self, reason: str) -> PolicyVersion:
         """Restore the champion before the present one; ``reason`` is recorded on the version that is replaced.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.builders.judged_candidates import judged
 from support.homes.champion_homes import (
     FORMER,
     PRESENT,
@@ -28,6 +29,7 @@ from support.homes.champion_homes import (
 
 from simic.app import promotion, training
 from simic.app.doctor import open_doctor
+from simic.app.keys import Keys
 from simic.bus.codec import decode, unwrap
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
@@ -36,11 +38,14 @@ from simic.contracts.errors import ConfigError, IntegrityError, SimicError, Tran
 from simic.contracts.lake import Health
 from simic.contracts.names import POLICY_UPDATES
 from simic.contracts.policy_update import PolicyUpdate
-from simic.contracts.receipts import PublicationReceipt
+from simic.contracts.receipts import PolicyVersion, PublicationReceipt
+from simic.registry.mlflow_run import CandidateRecord
 from simic.runtime.settings import Home
+from simic.trust.records import sign_record
+from simic.trust.seal import seal
 
 CHAMPION = "models:/tamiyo@champion"
-JOURNAL = "promotions.jsonl"
+CANDIDATES, JOURNAL = "candidates.jsonl", "promotions.jsonl"
 Attack = Callable[[Home], object]
 
 
@@ -331,9 +336,71 @@ def test_a_rejection_edited_to_an_acceptance_makes_no_champion(place: Home) -> N
     assert live(place) == [PRESENT]
 
 
+def recorded(home: Home, weights: bytes = b"next") -> tuple[CandidateRecord, PolicyVersion]:
+    """A candidate that the gate accepted and nobody promoted yet."""
+    app = open_home(home)
+    evidence = judged(home, weights, champion=app.policies.champion_digest())
+    return evidence, app.registry.record(evidence)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"seed": 77}, {"code_version": "9.9.9+000000000000"}, {"semantic_version": "7.0.0"}, {"signature": "0" * 128}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_an_edited_line_about_a_candidate_is_signed_into_no_journal_and_numbers_no_version(
+    place: Home, changes: dict[str, Any]
+) -> None:
+    """The fault: what the journal signs of a candidate came from an unsigned line, compared with MLflow's tags only."""
+    evidence, version = recorded(place)
+    whole, journal = lines(place, CANDIDATES), lines(place, JOURNAL)
+    edit(place, CANDIDATES, -1, **changes)
+    if "semantic_version" in changes:
+        show_tag(place, version.number, "semantic_version", changes["semantic_version"])
+    with pytest.raises(IntegrityError, match=r"candidates\.jsonl, line 4"):
+        open_home(place).registry.promote(version, evidence.validation, evidence.gate)
+    with pytest.raises(IntegrityError, match=r"candidates\.jsonl, line 4"):
+        recorded(place, b"after")
+    report = open_doctor(open_home(place)).examine(is_repair=True)
+    assert [check.health for check in report.checks if check.name == "candidates"] == [Health.DAMAGED]
+    assert lines(place, JOURNAL) == journal
+    write(place, CANDIDATES, whole)
+    show_tag(place, version.number, "semantic_version", version.semantic_version)
+    assert open_home(place).registry.promote(version, evidence.validation, evidence.gate).seed == version.seed
+    assert open_doctor(open_home(place)).examine(is_deep=True).is_healthy
+
+
+def test_a_line_about_a_candidate_without_a_seal_or_with_that_of_a_decision_is_refused(place: Home) -> None:
+    evidence, version = recorded(place)
+    whole = lines(place, CANDIDATES)
+    plain = {name: value for name, value in json.loads(whole[-1]).items() if name not in ("key_id", "signature")}
+    write(place, CANDIDATES, [*whole[:-1], json.dumps(plain).encode() + b"\n"])
+    with pytest.raises(IntegrityError, match=r"candidates\.jsonl, line 4: .*found no signature"):
+        open_home(place).registry.promote(version, evidence.validation, evidence.gate)
+    sealed = sign_record(plain, "receipt:promote", open_home(place).signer)
+    write(place, CANDIDATES, [*whole[:-1], json.dumps(sealed).encode() + b"\n"])
+    with pytest.raises(IntegrityError, match=r"candidates\.jsonl, line 4"):
+        open_home(place).registry.promote(version, evidence.validation, evidence.gate)
+
+
+def test_a_candidate_sealed_by_a_key_revoked_since_is_promoted_only_after_it_is_recorded_again(place: Home) -> None:
+    evidence, version = recorded(place)
+    keys = Keys(open_home(place))
+    keys.revoke(open_home(place).signer.key_id, "leaked")
+    Keys(open_home(place)).reseal(is_dry_run=False)
+    app = open_home(place)
+    with pytest.raises(IntegrityError, match=r"was revoked.*record it again"):
+        app.registry.promote(version, evidence.validation, evidence.gate)
+    seal(Path(evidence.training.path), app.signer)
+    assert app.registry.record(evidence).semantic_version == version.semantic_version
+    assert len(lines(place, CANDIDATES)) == 5
+    checks = {check.name: check for check in open_doctor(open_home(place)).examine().checks}
+    assert checks["candidates"].health is Health.HEALTHY
+
+
 def test_a_database_that_is_gone_is_not_taken_for_one_that_never_was(place: Home) -> None:
     (place.mlruns / "mlflow.db").unlink()
-    check_refused(place, "there is no", "mlflow.db", "restore it from a backup")
+    check_refused(place, "mlflow.db is missing", "restore it from a backup")
     check_found(place, Health.DAMAGED)
     with pytest.raises(IntegrityError, match=r"mlflow\.db"):
         open_home(place).policies.champion_digest()
