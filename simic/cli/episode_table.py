@@ -38,7 +38,7 @@ _TRAIL: Final = 8
 _AROUND: Final = 5
 """Number of lines of a live view above and below its table, and one to spare."""
 _UNBOUNDED: Final = 1000
-"""Width in characters beyond which a table does not grow."""
+"""Width in characters that no table exceeds."""
 _STAGES: Final = {
     SeedStage.GERMINATED: "germ",
     SeedStage.TRAINING: "train",

@@ -44,7 +44,7 @@ __all__ = [
 COMMON = frozenset({"schema_version", "code_version", "config_digest", "seed", "started_at", "finished_at", "stage"})
 MOST_ITEMS = 8
 _UNBOUNDED = 1000
-"""Width in characters beyond which a table does not grow."""
+"""Width in characters that no table exceeds."""
 _NARROW = {"test accuracy": "test\nacc.", "parameters": "para-\nmeters"}
 """Headers of numeric columns, broken into two lines."""
 _STATUS = {

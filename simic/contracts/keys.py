@@ -64,7 +64,7 @@ class KeyChange(Contract):
     is_new: bool
     """Whether this command created the key."""
     revoked: KeyId | None
-    """Revoked keys, including keys that had been revoked before."""
+    """Key that was revoked by this command or before it; null for a rotation."""
     is_countersigned: bool
     """Whether the journal of promotions now ends with a line signed by the signing key."""
     next_steps: list[Text]
@@ -93,8 +93,8 @@ class Resealing(Contract):
     head: Digest | None
     """SHA-256 of the last journal line that was examined; null for an empty journal."""
     lines: list[VouchedLine]
-    """Journal lines that are accepted as they stand; check each of them."""
+    """Journal lines that the present key confirms as they stand; check each of them."""
     directories: list[Text]
-    """Number of sealed policies, in ``data/policies`` and in the registry, whose digest the journal names."""
+    """Sealed policies, in ``data/policies`` and in the registry, whose digest the journal names."""
     left: list[Text]
     """Objects that stay signed by a revoked key, with the reason."""

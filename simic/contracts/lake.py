@@ -18,7 +18,7 @@ class LakeStatus(Contract):
     """State of the lake according to its ledger."""
 
     place: Text
-    """Total size of the parts in bytes."""
+    """Location of the parts."""
     parts: Count
     rows: Count
     size_bytes: Count

@@ -106,7 +106,7 @@ class IngestReceipt(Receipt):
     parts: list[Text]
     """Ledger names of the parts this run committed."""
     ledger_digest: Digest
-    """Digests of all committed parts, in the order of the ledger."""
+    """Digest over all committed parts, in the order of the ledger."""
     ledger_rows: Count
 
 

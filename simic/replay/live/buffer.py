@@ -1,6 +1,6 @@
 """A live replay buffer: bounded in steps, age and bytes, with prioritised draws of whole sequences.
 
-Sequences are appended to an arena and never change; an index of arrays, one row per sequence, says which are held. Ids
+Sequences are appended to a column store and never change; an index with a row per sequence says which are held. Ids
 are never reused, so a priority for a sequence that has left applies to nothing and not to its successor.
 
 Shapes: E sequences, B sequences of a draw.
@@ -31,7 +31,7 @@ Ids = NDArray[np.int64]
 
 _MIB = 1 << 20
 _CHUNKS = 8
-"""New sequences are added in runs of at most this share of the capacity, so that old ones leave gradually."""
+"""The capacity divided by this is the largest run of sequences added at once, so that old ones leave gradually."""
 
 
 class Sample(NamedTuple):
@@ -183,7 +183,7 @@ class LiveBuffer:
     def get_state(self) -> dict[str, Any]:
         """Return the buffer as arrays and plain JSON, nested: sequences, priorities, generators and counters.
 
-        The arena is compacted first, so that a restored buffer has the same room and evicts the same sequences.
+        The column store is compacted first, so that a restored buffer has the same room and evicts the same sequences.
         """
         if self._columns is not None:
             self._compact(self._columns)

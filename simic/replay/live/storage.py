@@ -242,7 +242,7 @@ class SequenceTable:
         self._run_ids = np.zeros(capacity, dtype=_RUN_ID)
         self._versions = np.zeros(capacity, dtype=_VERSION)
         self.firsts = np.zeros(capacity, dtype=np.int64)
-        """[C]: the sequence's first row in the arena."""
+        """[C]: the sequence's first row in the column store."""
         self.lengths = np.zeros(capacity, dtype=np.int64)
         """[C]: number of steps; 0 where free."""
         self._order = np.zeros(0, dtype=np.int64)
@@ -362,7 +362,7 @@ class SequenceTable:
 
     @staticmethod
     def of_state(state: Mapping[str, Any], capacity: int) -> SequenceTable:
-        """Restore an index; the caller restores the places in the arena. Raises ContractError for an invalid state."""
+        """Restore an index; the caller restores ``firsts``. Raises ContractError for an invalid state."""
         sequences = SequenceTable(capacity)
         order, generation = np.asarray(state["slots"]), np.asarray(state["generation"])
         expected = {"entered_s": "f8", "is_seen": "?", "lengths": "i8", "run_ids": "u1", "versions": "u1"}
