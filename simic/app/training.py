@@ -51,7 +51,7 @@ NOTHING = "nothing"
 KEY_STARTS = 2**30
 """Upper bound of a collection's first key: half of all keys, so that enough keys follow."""
 KEY_STRIDE = 2**20 + 7
-"""Distance between the first keys of consecutive collections of a kind; more than one collection draws."""
+"""Distance between the first keys of consecutive collections of a kind; one collection draws fewer keys."""
 
 
 def collect(

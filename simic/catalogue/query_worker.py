@@ -38,7 +38,8 @@ ROOM_MB = 256
 """Address space beyond the query's memory: stacks and heaps that the C library reserves for threads and hardly uses,
 and rows being sent. Measured with DuckDB 2.0 and two threads: a query within its memory limit needs up to 110 MB."""
 ROW_SHARE = 32
-"""Share of the memory that one row may take as text, so that its reader can hold it, decoded, in as much memory."""
+"""The memory divided by this is the largest size of one row as text, so that its reader can hold it, decoded, in as
+much memory."""
 
 _PAUSE_S = 0.02
 """Seconds between two checks for temporary files after the requesting process died."""

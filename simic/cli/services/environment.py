@@ -77,7 +77,7 @@ def prefect_environment(
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
         "PREFECT_LOGGING_EXTRA_LOGGERS": "simic",
     }
-    if "?" in str(home.prefect):  # the folder in which an address of Prefect's own would end
+    if "?" in str(home.prefect):  # at which the database address that Prefect builds itself would end
         settings.setdefault(_DATABASE, sqlite_url(home.prefect_database, "sqlite+aiosqlite"))
     settings.pop("PREFECT_API_URL", None)
     if api_url is None:

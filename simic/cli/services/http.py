@@ -20,7 +20,8 @@ HTTP_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 30.0
 REASON_BYTES = 500
 BUSY_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)
-"""Status of Prefect while its database is locked; it has done nothing, so the same request is repeated."""
+"""Seconds before each repetition of a request that Prefect answers with 503 because its database is locked; it has done
+nothing then."""
 
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Opener without a proxy, because loopback is never reached through one, whatever the environment says."""
