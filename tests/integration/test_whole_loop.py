@@ -34,9 +34,18 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("loop")
 
 
+def _elsewhere(root: Path) -> Path:
+    """The directory in which commands of a home are started: outside the home, and empty."""
+    folder = root.with_name(f"{root.name}-elsewhere")
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def _simic(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "SIMIC_HOME": str(root)}
-    return subprocess.run([SIMIC, *arguments], env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [SIMIC, *arguments], env=environment, cwd=_elsewhere(root), capture_output=True, text=True, check=False
+    )
 
 
 def _rows(root: Path, query: str) -> list[dict[str, Any]]:
@@ -54,6 +63,7 @@ def _start(root: Path, profile: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [SIMIC, "run", "--profile", str(profile)],
         env={**os.environ, "SIMIC_HOME": str(root)},
+        cwd=_elsewhere(root),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -85,7 +95,8 @@ def run(root: Path, profile: Path) -> dict[str, Any]:
     receipt: dict[str, Any] = json.loads(done.stdout)
     reason = done.stderr.splitlines()[-1]
     assert reason.startswith("GateRejectedError: "), done.stderr
-    assert re.search(r"return_over_wait is \S+, needs > 0", reason)
+    # The hosts, and so the baselines that win, differ from one version of the code to the next.
+    assert re.search(r"return_over_\w+ is \S+, needs > 0", reason)
     return receipt
 
 
@@ -108,6 +119,11 @@ def test_after_the_kill_nothing_before_training_was_done_again(root: Path, run: 
     assert len(_receipts(root, "collect")) == len(_receipts(root, "ingest")) == 2, "one each for the log and the round"
     assert len(_receipts(root, "train")) == 2
     assert [receipt["landed"] for receipt in run["ingests"]] == [400, 200]
+
+
+def test_m16_a_run_writes_nothing_where_it_was_started(root: Path, run: dict[str, Any]) -> None:
+    assert run["decision"]["policy_digest"]
+    assert list(_elsewhere(root).iterdir()) == []
 
 
 def test_every_receipt_names_what_it_was_made_from(run: dict[str, Any]) -> None:
