@@ -75,7 +75,7 @@ def make_host_batch(hosts: Sequence[HostIdentity], chosen: HostSet, world: World
         blueprints = [_WithOperator(blueprint, Operator(world.blend)) for blueprint in blueprints]
     if world.images is not None and not chosen.has_pictures:
         raise ConfigError(
-            f"world.images {world.images!r}: hosts of kind {chosen.kind!r} look at no pictures; choose a set that "
+            f"world.images {world.images!r}: hosts of kind {chosen.kind!r} do not read images; choose a set that "
             "does, such as world.set=images, or leave it empty"
         )
     modular = {host.family: is_modular(host.family) for host in hosts}

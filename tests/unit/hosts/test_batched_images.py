@@ -133,7 +133,7 @@ def test_hosts_of_the_images_set_see_them_and_others_refuse(tmp_path: Path) -> N
     assert np.isfinite(outcome.test_accuracy).all()
     digits = Ensemble(identify("images", range(5)), WorldConfig(set="images", horizon=4))
     assert stack(digits).dataset.validation.valid == len(digit_pool(DataSplit.VALIDATION).labels)
-    with pytest.raises(ConfigError, match="look at no pictures"):
+    with pytest.raises(ConfigError, match="do not read images"):
         Ensemble(identify("benchmark", [0]), world.model_copy(update={"set": "benchmark"}))
 
 
