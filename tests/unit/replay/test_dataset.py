@@ -240,7 +240,7 @@ def _set(index: int, **values: Any) -> Callable[[list[dict[str, Any]]], list[dic
         (_without_row(3), "whole episodes"),
         (_without_row(0), "whole episodes"),
         (_set(0, final_state=None, reward=None), "reward must be finite"),
-        (_set(19, final_state=None), "final_state must stand"),
+        (_set(19, final_state=None), "final_state must be"),
         (_set(19, terminated=False, truncated=False), "terminated or truncated"),
         (_set(2, terminated=True), "terminated or truncated"),
         (_end_moved, "terminated or truncated"),
