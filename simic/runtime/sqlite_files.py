@@ -21,7 +21,9 @@ def sqlite_url(path: Path, driver: str = "sqlite") -> str:
     text = str(path)
     if text.isprintable() and not set(text) & set("?#%"):
         return f"{driver}:///{text}"
-    return f"{driver}:///file:{quote(text)}?uri=true"
+    # Of a "sqlite:///" address MLflow takes the rest for a path, and makes its folders below the current directory.
+    dialect = "sqlite+pysqlite" if driver == "sqlite" else driver
+    return f"{dialect}:///file:{quote(text)}?uri=true"
 
 
 @contextmanager

@@ -114,9 +114,10 @@ def test_a_registry_goes_on_in_a_home_that_was_moved_to_an_odd_name_and_the_old_
     assert [line["target"] for line in moves(moved)] == [str(old), str(moved.root)]
 
 
-def test_a_registry_can_begin_on_an_odd_name(tmp_path: Path) -> None:
+def test_a_registry_can_begin_on_an_odd_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from simic.registry.mlflow_store import initialise
 
+    monkeypatch.chdir(tmp_path)
     home = Home(tmp_path / "a?b#c%41d\ne[x]")
     home.create()
     Keyring(home.keys).trust(SIGNER.public_bytes)
