@@ -48,7 +48,7 @@ __all__ = ["Doctor", "open_doctor"]
 
 _OWN_TMP = ("ingest", "compact")
 """Folders below tmp that only the holder of the lake's lock uses."""
-_MEND = (
+_ASIDE_ADVICE = (
     '`simic sql "SELECT source, message FROM quarantine"` or `simic bus dead-letters` says why; repair each file and '
     "move it to the folder incoming, or delete it"
 )
@@ -286,7 +286,7 @@ class Doctor:
             names = self._spool.set_aside(topic)
             if names:
                 found = f"{len(names)} files in {self._spool.folder(topic, 'aside')}: {summarise(names)}"
-                yield damaged(f"files set aside of {topic}", found, _MEND)
+                yield damaged(f"files set aside of {topic}", found, _ASIDE_ADVICE)
             else:
                 yield healthy(f"files set aside of {topic}", "none")
 

@@ -98,7 +98,7 @@ def reseal(container: Container, *, is_dry_run: bool, head: str | None = None) -
         is_done=not is_dry_run,
         signing_key=signer.key_id,
         head=found.head,
-        lines=[_told(one) for one in found.lines],
+        lines=[_vouched(one) for one in found.lines],
         directories=[str(path) for path in found.directories],
         left=found.left,
     )
@@ -148,7 +148,7 @@ def registry_lock(home: Home) -> Iterator[None]:
         yield
 
 
-def _told(one: Signed) -> VouchedLine:
+def _vouched(one: Signed) -> VouchedLine:
     entry = one.line if isinstance(one.line, PromotionEntry) else None
     return VouchedLine(
         line=one.number,

@@ -49,7 +49,7 @@ def find_contradiction(report: FieldReport) -> str | None:
     )
 
 
-def _told(field: str, expected: object, found: object) -> str:
+def _mismatch(field: str, expected: object, found: object) -> str:
     return f"{field}: expected {expected}, found {found}"
 
 
@@ -62,20 +62,20 @@ def _of_measurements(report: FieldReport) -> str | None:
     accuracy, loss = state.validation_accuracy, state.validation_loss
     if accuracy != metrics.validation_accuracy_before and _differ(accuracy, metrics.validation_accuracy_before):
         expected = f"state.validation_accuracy = {accuracy:.9g}"
-        return _told("metrics.validation_accuracy_before", expected, f"{metrics.validation_accuracy_before:.9g}")
+        return _mismatch("metrics.validation_accuracy_before", expected, f"{metrics.validation_accuracy_before:.9g}")
     if loss != metrics.validation_loss_before and _differ(loss, metrics.validation_loss_before):
         expected = f"state.validation_loss = {loss:.9g}"
-        return _told("metrics.validation_loss_before", expected, f"{metrics.validation_loss_before:.9g}")
+        return _mismatch("metrics.validation_loss_before", expected, f"{metrics.validation_loss_before:.9g}")
     if state.committed_validation_accuracy is not None:
-        return _told("state.committed_validation_accuracy", "null but in a final state", "a value")
+        return _mismatch("state.committed_validation_accuracy", "null but in a final state", "a value")
     if final is None:
         if metrics.test_accuracy is not None:
-            return _told("metrics.test_accuracy", "null but on an episode's last report", "a value")
+            return _mismatch("metrics.test_accuracy", "null but on an episode's last report", "a value")
         return None
     committed = final.committed_validation_accuracy
     if committed is not None and _differ(committed, metrics.validation_accuracy_after):
         expected = f"final_state.committed_validation_accuracy = {committed:.9g}"
-        return _told("metrics.validation_accuracy_after", expected, f"{metrics.validation_accuracy_after:.9g}")
+        return _mismatch("metrics.validation_accuracy_after", expected, f"{metrics.validation_accuracy_after:.9g}")
     return None
 
 
@@ -83,32 +83,32 @@ def _of_time(report: FieldReport) -> str | None:
     state, final, window = report.state, report.final_state, report.observation_window_epochs
     after = state.epoch + window
     if state.epoch < report.step:
-        return _told("state.epoch", f"at least one epoch per step = {report.step}", state.epoch)
+        return _mismatch("state.epoch", f"at least one epoch per step = {report.step}", state.epoch)
     if after > state.horizon:
         expected = f"at most state.horizon - state.epoch = {state.horizon - state.epoch}"
-        return _told("observation_window_epochs", expected, window)
+        return _mismatch("observation_window_epochs", expected, window)
     if final is None:
         if after == state.horizon:
-            return _told("terminated", f"the episode's end after epoch {after}, its horizon", "neither end")
+            return _mismatch("terminated", f"the episode's end after epoch {after}, its horizon", "neither end")
         return None
     may_be_short = report.governor is not None or report.truncated
     if final.epoch != after and not (may_be_short and state.epoch <= final.epoch < after):
-        return _told("final_state.epoch", f"state.epoch + observation_window_epochs = {after}", final.epoch)
+        return _mismatch("final_state.epoch", f"state.epoch + observation_window_epochs = {after}", final.epoch)
     if final.horizon != state.horizon:
-        return _told("final_state.horizon", f"state.horizon = {state.horizon}", final.horizon)
+        return _mismatch("final_state.horizon", f"state.horizon = {state.horizon}", final.horizon)
     if len(final.slots) != len(state.slots):
-        return _told("final_state.slots", f"as many as in state = {len(state.slots)}", len(final.slots))
+        return _mismatch("final_state.slots", f"as many as in state = {len(state.slots)}", len(final.slots))
     return None
 
 
 def _of_ending(report: FieldReport) -> str | None:
     if report.terminated and report.truncated:
-        return _told("truncated", "false where terminated", "both")
+        return _mismatch("truncated", "false where terminated", "both")
     if (report.outcome is _ABORTED) != (report.governor is not None):
         found = f"{report.outcome.value} {'without' if report.governor is None else 'with'} one"
-        return _told("outcome", "ABORTED exactly with a governor event", found)
+        return _mismatch("outcome", "ABORTED exactly with a governor event", found)
     if report.mitigation and report.governor is None:
-        return _told("mitigation", "nothing without a governor event", f"{len(report.mitigation)} measures")
+        return _mismatch("mitigation", "nothing without a governor event", f"{len(report.mitigation)} measures")
     return None
 
 
@@ -117,9 +117,9 @@ def _of_masks(report: FieldReport) -> str | None:
     legal, slots = masks.op, masks.slot
     for index in _ADDRESSING:
         if legal[index] and True not in slots[index]:
-            return _told(f"available.op of {OPS[index].value}", "false where available.slot allows no slot", "true")
+            return _mismatch(f"available.op of {OPS[index].value}", "false where available.slot allows no slot", "true")
     if legal[_GERMINATION] and not masks.blueprint:
-        return _told("available.op of GERMINATE", "false without a blueprint in available.blueprint", "true")
+        return _mismatch("available.op of GERMINATE", "false without a blueprint in available.blueprint", "true")
     return None
 
 
@@ -128,24 +128,24 @@ def _of_address(report: FieldReport) -> str | None:
     action, seed_id, blueprint_id = report.action, report.seed_id, report.blueprint_id
     if action.slot is None:
         if seed_id is not None or blueprint_id is not None:
-            return _told("seed_id and blueprint_id", f"null for {action.op.value}", "a seed")
+            return _mismatch("seed_id and blueprint_id", f"null for {action.op.value}", "a seed")
         return None
     slot, op = report.state.slots[action.slot], action.op
     if slot.stage not in _SOURCES[op]:
         expected = f"{' or '.join(stage.value for stage in _SOURCES[op])} for {op.value}"
-        return _told(f"state.slots.{action.slot}.stage", expected, slot.stage.value)
+        return _mismatch(f"state.slots.{action.slot}.stage", expected, slot.stage.value)
     if seed_id is None or blueprint_id is None:
         missing = "seed_id" if seed_id is None else "blueprint_id"
-        return _told(missing, f"that of the seed which {op.value} addresses", "null")
+        return _mismatch(missing, f"that of the seed which {op.value} addresses", "null")
     prefix = f"{report.run_id}/{action.slot}/"
     number = seed_id.removeprefix(prefix)
     if not (seed_id.startswith(prefix) and number.isascii() and number.isdigit()) or number[0] == "0":
-        return _told("seed_id", f"{prefix}<germination number from 1>", repr(seed_id))
+        return _mismatch("seed_id", f"{prefix}<germination number from 1>", repr(seed_id))
     if op is _GERMINATE:
         if blueprint_id != action.blueprint:
-            return _told("blueprint_id", f"action.blueprint = {action.blueprint}", blueprint_id)
+            return _mismatch("blueprint_id", f"action.blueprint = {action.blueprint}", blueprint_id)
     elif blueprint_id != slot.blueprint:
-        return _told("blueprint_id", f"state.slots.{action.slot}.blueprint = {slot.blueprint}", blueprint_id)
+        return _mismatch("blueprint_id", f"state.slots.{action.slot}.blueprint = {slot.blueprint}", blueprint_id)
     return None
 
 
@@ -156,26 +156,28 @@ def _of_state(name: str, state: SystemState) -> str | None:
         if stage is _DORMANT:
             if slot.alpha or slot.parameters:
                 place, found = f"{name}.slots.{index}", f"alpha {slot.alpha} and {slot.parameters} parameters"
-                return _told(place, "alpha 0 and 0 parameters in stage DORMANT", found)
+                return _mismatch(place, "alpha 0 and 0 parameters in stage DORMANT", found)
             continue
         if stage in _PAYING:
             seeds += 1
             parameters += slot.parameters
         if slot.alpha and stage in _UNFELT:
-            return _told(f"{name}.slots.{index}.alpha", f"0 in stage {stage.value}", slot.alpha)
+            return _mismatch(f"{name}.slots.{index}.alpha", f"0 in stage {stage.value}", slot.alpha)
         if stage is _HOLDING and (slot.alpha_target is None or _differ(slot.alpha_target, slot.alpha)):
-            return _told(f"{name}.slots.{index}.alpha", f"its target {slot.alpha_target} in stage HOLDING", slot.alpha)
+            return _mismatch(
+                f"{name}.slots.{index}.alpha", f"its target {slot.alpha_target} in stage HOLDING", slot.alpha
+            )
     if state.seeds_alive != seeds:
-        return _told(
+        return _mismatch(
             f"{name}.seeds_alive", f"as many as its slots hold alive or fossilised = {seeds}", state.seeds_alive
         )
     if seeds > state.seeds_max:
-        return _told(f"{name}.seeds_alive", f"at most seeds_max = {state.seeds_max}", seeds)
+        return _mismatch(f"{name}.seeds_alive", f"at most seeds_max = {state.seeds_max}", seeds)
     if state.seed_parameters != parameters:
         expected = f"the sum over its slots alive or fossilised = {parameters}"
-        return _told(f"{name}.seed_parameters", expected, state.seed_parameters)
+        return _mismatch(f"{name}.seed_parameters", expected, state.seed_parameters)
     if state.epoch == 0 and state.train_loss is not None:
-        return _told(f"{name}.train_loss", "null before the first epoch", state.train_loss)
+        return _mismatch(f"{name}.train_loss", "null before the first epoch", state.train_loss)
     history = state.validation_accuracy_history
     if history and history[-1] != state.validation_accuracy:
         return _of_history(f"{name}.validation_accuracy", history, state.validation_accuracy)
@@ -191,7 +193,7 @@ def _of_state(name: str, state: SystemState) -> str | None:
 def _of_history(field: str, history: Sequence[float], present: float | None) -> str | None:
     if present is not None and not _differ(present, history[-1]):
         return None
-    return _told(f"{field}_history", f"{field} = {present} at its end", history[-1])
+    return _mismatch(f"{field}_history", f"{field} = {present} at its end", history[-1])
 
 
 def _of_parameters(report: FieldReport) -> str | None:
@@ -202,13 +204,13 @@ def _of_parameters(report: FieldReport) -> str | None:
         least = before - slot.parameters if slot is not None and op is _PRUNE else before
         if rent < least or (rent > before and op is not _GERMINATE):
             bounds = f"at least {least}" if op is _GERMINATE else f"{least} to {before}"
-            return _told("metrics.rent_parameters", f"{bounds} after {op.value}, by state.seed_parameters", rent)
+            return _mismatch("metrics.rent_parameters", f"{bounds} after {op.value}, by state.seed_parameters", rent)
     kept = _kept(state) + (slot.parameters if slot is not None and op is _FOSSILIZE else 0)
     if metrics.committed_parameters != kept:
         expected = f"parameters of fossilised seeds after {op.value} = {kept}"
-        return _told("metrics.committed_parameters", expected, metrics.committed_parameters)
+        return _mismatch("metrics.committed_parameters", expected, metrics.committed_parameters)
     if report.final_state is not None and (found := _kept(report.final_state)) != kept:
-        return _told("final_state.slots", f"fossilised seeds of {kept} parameters", found)
+        return _mismatch("final_state.slots", f"fossilised seeds of {kept} parameters", found)
     return None
 
 

@@ -29,12 +29,12 @@ __all__ = ["DEFAULT_FAMILY", "FAMILIES", "SETTING_LINE", "Reward", "RewardConfig
 DEFAULT_FAMILY = "shaped"
 """Family used if a profile names none."""
 
-SETTING_LINE = re.compile(r"^-- (summary|constant)\b(.*)\n", re.MULTILINE)
+SETTING_LINE = re.compile(r"^-- (summary|constant)\b(.*)(?:\n|\Z)", re.MULTILINE)
 """A line of a header that belongs to the settings and not to the SQL."""
 _NUMBER = r"(-?\d+(?:\.\d+)?)"
 _CONSTANT = re.compile(rf" ([a-z][a-z_]*) = {_NUMBER} in ([\[(]){_NUMBER}, {_NUMBER}([\])]): (.+)")
 _FILES = Path(__file__).parents[1] / "curation" / "sql" / "rewards"
-_FIRST = ("basic", "shaped", "sparse", "minimal")
+_LISTED_FIRST = ("basic", "shaped", "sparse", "minimal")
 """Families that messages list first, in this order."""
 
 Price = Annotated[float, Field(ge=0, le=1000)]
@@ -113,7 +113,7 @@ def _family(name: str) -> type[_Prices]:
     return family
 
 
-_NAMES = dict.fromkeys((*_FIRST, *sorted(path.stem for path in _FILES.glob("*.sql"))))
+_NAMES = dict.fromkeys((*_LISTED_FIRST, *sorted(path.stem for path in _FILES.glob("*.sql"))))
 FAMILIES: dict[str, type[_Prices]] = {name: _family(name) for name in _NAMES}
 """Every family that ``curate.reward.family`` may name."""
 _CLASSES = {family.__name__: family for family in FAMILIES.values()}

@@ -62,6 +62,6 @@ def unlisted_message(number: int) -> str:
     """Return the error text for a version that MLflow has and no ledger lists."""
     return (
         f"MLflow has {MODEL_NAME} version {number}, which the ledger of candidates does not list: it was not made by "
-        f"hands, or lines of the ledger were cut off; remove that version from MLflow, or restore the ledger from a "
+        f"Simic, or lines of the ledger were cut off; remove that version from MLflow, or restore the ledger from a "
         f"backup"
     )

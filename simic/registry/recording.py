@@ -28,7 +28,7 @@ from simic.registry.mlflow_run import (
 )
 from simic.registry.promotion import OnStep
 from simic.registry.reader import RegistryReader
-from simic.registry.version_numbers import Lineage, highest, next_number, told_lineage
+from simic.registry.version_numbers import Lineage, highest, next_number, recorded_lineage
 from simic.registry.version_status import judged_status, run_name, version_description
 from simic.trust.keys import Signer
 from simic.trust.sealed_receipts import seal_receipt
@@ -117,7 +117,7 @@ class Recorder:
     def _next_number(self, records: LedgerRecords, lineage: Lineage) -> str:
         """Return the semantic version of a policy that is recorded now."""
         previous = highest(records)
-        before = None if previous is None else told_lineage(records, previous.number)
+        before = None if previous is None else recorded_lineage(records, previous.number)
         if previous is not None and before is None:
             try:
                 before = self._reader.stored_lineage(previous.number, previous.digest)

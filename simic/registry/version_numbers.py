@@ -15,7 +15,7 @@ __all__ = [
     "next_number",
     "next_version",
     "parse",
-    "told_lineage",
+    "recorded_lineage",
 ]
 
 FIRST_VERSION = "1.0.0"
@@ -59,7 +59,7 @@ def lineage_tags(lineage: Lineage) -> dict[str, str]:
     return {"contract": str(lineage.contract), "architecture": lineage.architecture}
 
 
-def told_lineage(records: LedgerRecords, number: int) -> Lineage | None:
+def recorded_lineage(records: LedgerRecords, number: int) -> Lineage | None:
     """Return the lineage of a promoted version as the journal signed it."""
     promotion = records.history.promotion_of(number)
     if promotion is None or not {"contract", "architecture"} <= promotion.tags.keys():

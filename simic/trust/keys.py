@@ -135,7 +135,7 @@ class Keyring:
         """
         key_id = key_id_of(public_bytes)
         if (revocation := self.revocations().by_key.get(key_id)) is not None:
-            raise IntegrityError(f"{_told(revocation)}; it is not trusted again")
+            raise IntegrityError(f"{_described(revocation)}; it is not trusted again")
         path = self._directory / f"{key_id}.pub"
         if not path.exists():
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ class Keyring:
             public_bytes = self._public_of_revoked(revocation)
         else:
             raise IntegrityError(
-                f"{_told(revocation)}, so what it signed is not trusted; `simic keys reseal` signs again what the "
+                f"{_described(revocation)}, so what it signed is not trusted; `simic keys reseal` signs again what the "
                 f"journal of promotions names"
             )
         check_signature(public_bytes, message, signature)
@@ -198,7 +198,9 @@ class Keyring:
 
     def _public_of_revoked(self, revocation: Revocation) -> bytes:
         if revocation.public_key is None:
-            raise IntegrityError(f"{_told(revocation)}; its public key was never here, so nothing it signed verifies")
+            raise IntegrityError(
+                f"{_described(revocation)}; its public key was never here, so nothing it signed verifies"
+            )
         return bytes.fromhex(revocation.public_key)
 
 
@@ -206,8 +208,8 @@ def check_signer(signer: Signer, keyring: Keyring) -> None:
     """Raise ConfigError if the signer's key is revoked now; a process may have loaded it earlier."""
     if (revocation := keyring.revocations().by_key.get(signer.key_id)) is not None:
         raise ConfigError(
-            f"{_told(revocation)}, after this process had loaded it; it signs nothing more. Start the command again: "
-            f"it loads the present key"
+            f"{_described(revocation)}, after this process had loaded it; it signs nothing more. Start the command "
+            f"again: it loads the present key"
         )
 
 
@@ -245,7 +247,7 @@ def load_signer(directory: Path, env: Mapping[str, str]) -> Signer:
             if is_given
             else "`simic keys rotate` makes another"
         )
-        raise ConfigError(f"{what} holds a revoked key: {_told(revocation)}. It signs nothing more: {remedy}")
+        raise ConfigError(f"{what} holds a revoked key: {_described(revocation)}. It signs nothing more: {remedy}")
     keyring.trust(signer.public_bytes)
     return signer
 
@@ -282,7 +284,7 @@ def _proper(private_bytes: bytes, what: str, remedy: str, directory: Path) -> Si
     return signer
 
 
-def _told(revocation: Revocation) -> str:
+def _described(revocation: Revocation) -> str:
     return f"key {revocation.revoked} was revoked on {revocation.at:%Y-%m-%d %H:%M} UTC ({revocation.reason})"
 
 

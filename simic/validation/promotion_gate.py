@@ -276,4 +276,5 @@ def rejection_message(decision: GateDecision) -> str:
         f"needs {line.comparison} {line.bound:.4g}"
         for line in failed
     )
-    return f"the gate rejected policy {decision.policy_digest[:12]}: {reasons}. The champion stays"
+    ending = "There is still no champion" if decision.champion_digest is None else "The champion stays"
+    return f"the gate rejected policy {decision.policy_digest[:12]}: {reasons}. {ending}"

@@ -63,6 +63,7 @@ def test_a_constant_declares_default_bounds_and_meaning() -> None:
     assert family["contribution_full"].default == 0.1
     assert (family["contribution_full"].description or "").startswith("Contribution, as a share of accuracy")
     assert CurateConfig(reward={"contribution_full": 1}).reward.contribution_full == 1
+    assert set(declared_constants("-- constant last = 1 in [0, 2]: no line end follows", "x.sql")) == {"last"}
     assert declared_constants("-- term reward_rent in [0, 0]: none\n-- constants are none\n", "x.sql") == {}
 
 

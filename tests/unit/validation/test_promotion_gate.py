@@ -186,6 +186,9 @@ def test_a_rejection_names_what_did_not_pass_and_only_that() -> None:
     assert "return_over_blind is -4, needs > 0" in text
     assert "determinism_mismatches is missing, needs <= 0" in text
     assert "return_over_wait" not in text and "episodes" not in text
+    decision = judge(report(probes={}))
+    for champion, ending in ((None, ". There is still no champion"), ("c" * 64, ". The champion stays")):
+        assert rejection_message(decision.model_copy(update={"champion_digest": champion})).endswith(ending)
 
 
 def test_trials_made_under_other_settings_do_not_count() -> None:
