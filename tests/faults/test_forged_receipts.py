@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.builders.sealed_policies import validated
 from support.homes.mlflow_databases import furnished_home
+from support.servers.forked_commands import run_command
 
 from simic.app import promotion
 from simic.app.artifacts import artifacts_are_intact, resolve_training
@@ -66,7 +67,7 @@ def strip(record: dict[str, Any]) -> None:
 
 
 def promote(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([SIMIC, "promote", *arguments], capture_output=True, text=True, check=False)
+    return run_command("promote", *arguments)
 
 
 def test_without_an_edit_the_gate_rejects_that_report(app: Container) -> None:

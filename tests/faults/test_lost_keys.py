@@ -18,6 +18,7 @@ import pytest
 from support.builders.sealed_policies import crowned, policy_of, validated
 from support.homes.champion_homes import FORMER, crowned_home, open_home
 from support.homes.mlflow_databases import furnished_home
+from support.servers.forked_commands import run_command
 
 from simic.app import promotion
 from simic.app.artifacts import artifacts_are_intact
@@ -103,9 +104,7 @@ def opened(home: Home) -> Container:
 
 
 def simic(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [SIMIC, *arguments], env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
+    return run_command(*arguments, env={**os.environ, **environment})
 
 
 def told(done: subprocess.CompletedProcess[str]) -> Any:

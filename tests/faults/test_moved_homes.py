@@ -17,6 +17,7 @@ import pytest
 from support.builders.profiles import write_tiny_profile
 from support.checks.files import bytes_of
 from support.servers.commands import call_all
+from support.servers.forked_commands import run_command
 
 from simic.app.prefect_results import results_elsewhere
 from simic.contracts.errors import GateRejectedError
@@ -38,10 +39,11 @@ class Copied:
         self.kill_a_run(self.original)
         self.before = bytes_of(self.original.root)
         subprocess.run(["cp", "-a", str(self.original.root), str(self.copy.root)], check=True)
-        self.resumed = self.simic(self.copy, "run", "--profile", str(self.profile))
+        command = [SIMIC, "run", "--profile", str(self.profile)]
+        self.resumed = subprocess.run(command, env=_environment(self.copy), capture_output=True, text=True, check=False)
 
     def simic(self, home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([SIMIC, *arguments], env=_environment(home), capture_output=True, text=True, check=False)
+        return run_command(*arguments, env=_environment(home))
 
     def kill_a_run(self, home: Home) -> None:
         """As soon as a policy was trained: the stages after it have not begun."""

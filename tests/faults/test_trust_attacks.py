@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from support.homes.champion_homes import (
     show_tag,
     weights_of,
 )
+from support.servers.forked_commands import run_command
 
 from simic.app import promotion, training
 from simic.app.doctor import open_doctor
@@ -465,14 +465,7 @@ def test_what_is_champion_no_longer_is_not_published(place: Home) -> None:
 
 
 def _simic(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [Path(sys.executable).with_name("simic"), *arguments],
-        env={**os.environ, "SIMIC_HOME": str(home.root)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return run_command(*arguments, env={**os.environ, "SIMIC_HOME": str(home.root)})
 
 
 def test_an_attack_from_the_command_line_to_the_verb_that_mends_it(place: Home) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.servers.forked_commands import run_command
 from support.servers.redis_buses import TOPIC
 from support.servers.redis_server import RedisProcess
 from typer.testing import CliRunner
@@ -53,8 +53,7 @@ def simic(*words: str) -> Any:
 
 def as_person(*words: str) -> subprocess.CompletedProcess[str]:
     """A verb in a process of its own."""
-    command = [Path(sys.executable).with_name("simic"), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_command(*words)
 
 
 def redis_findings(app: Container) -> dict[str, Check]:

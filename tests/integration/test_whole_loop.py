@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from support.builders.profiles import write_tiny_profile
+from support.servers.forked_commands import run_command
 
 from simic.catalogue.query import query
 from simic.runtime.settings import Home
@@ -42,10 +43,7 @@ def _elsewhere(root: Path) -> Path:
 
 
 def _simic(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "SIMIC_HOME": str(root)}
-    return subprocess.run(
-        [SIMIC, *arguments], env=environment, cwd=_elsewhere(root), capture_output=True, text=True, check=False
-    )
+    return run_command(*arguments, env={**os.environ, "SIMIC_HOME": str(root)}, cwd=_elsewhere(root))
 
 
 def _rows(root: Path, query: str) -> list[dict[str, Any]]:
@@ -90,7 +88,9 @@ def run(root: Path, profile: Path) -> dict[str, Any]:
     """The receipt of a run that was killed in its first training and then given again."""
     _kill_while_it_trains(root, profile)
     assert (len(_receipts(root, "ingest")), len(_receipts(root, "curate")), len(_receipts(root, "train"))) == (1, 1, 0)
-    done = _simic(root, "run", "--profile", str(profile), "--json")
+    command = [SIMIC, "run", "--profile", str(profile), "--json"]
+    environment = {**os.environ, "SIMIC_HOME": str(root)}
+    done = subprocess.run(command, env=environment, cwd=_elsewhere(root), capture_output=True, text=True, check=False)
     assert done.returncode == 3, done.stderr
     receipt: dict[str, Any] = json.loads(done.stdout)
     reason = done.stderr.splitlines()[-1]

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.builders.reports import episodes
 from support.homes.pipeline import curate_all, land
+from support.servers.forked_commands import run_command
 
 from simic.catalogue.export import export_csv, export_parquet, write_csv
 from simic.catalogue.query import build_catalogue, write_parquet
@@ -40,8 +41,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 def simic(home: Home, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [Path(sys.executable).with_name("simic"), "--home", str(home.root), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_command("--home", str(home.root), *map(str, arguments))
 
 
 def files_in(folder: Path) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 import typer
 from support.faults.full_disks import read_only
 from support.servers.commands import call_all
+from support.servers.forked_commands import run_command
 
 from simic.app.home_location import settle
 from simic.cli.console import stderr, stdout
@@ -59,9 +60,7 @@ def _verbs(group: object, prefix: str = "") -> Iterator[str]:
 
 
 def _simic(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [SIMIC, *arguments], capture_output=True, text=True, check=False, env={**os.environ, **environment}
-    )
+    return run_command(*arguments, env={**os.environ, **environment})
 
 
 def _call(verb: str, tmp_path: Path) -> list[str]:

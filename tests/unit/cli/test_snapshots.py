@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from support.builders.reports import BLUEPRINTS, episode
 from support.homes.lineage import FIRST, REJECTED, SECOND, make_history
 from support.homes.pipeline import NOW, curate_all, land
+from support.servers.forked_commands import run_command
 
 from simic.cli.snapshots import export
 from simic.contracts.errors import ConfigError
@@ -33,8 +33,7 @@ def _at_home(history: tuple[Home, list[str]], monkeypatch: pytest.MonkeyPatch) -
 
 
 def simic(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [Path(sys.executable).with_name("simic"), "snapshots", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_command("snapshots", *map(str, arguments))
 
 
 def answer(*arguments: object) -> Any:
