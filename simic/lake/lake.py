@@ -14,7 +14,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.lake.log import LedgerState, Part, StoreBound, read_state
-from simic.lake.ownership import check_claim, claim
+from simic.lake.ownership import check_claims, check_held, claim
 from simic.lake.parts import Checkpoint, schema_digest, write_part
 from simic.lake.store import ArrowParts, LocalParts, PartStore, connect_store, parse_url
 from simic.lake.verified_files import VerifiedFile, refresh_cache, verify_cached
@@ -90,7 +90,7 @@ class Lake:
 
         Raises:
             TransientError: if the part or the line cannot be written.
-            IntegrityError: if a copy of this home has claimed the store meanwhile.
+            IntegrityError: if the claim of this writer is no longer in the store.
         """
         contents = hashlib.sha256("".join(table.column("content_digest").to_pylist()).encode()).hexdigest()
         written = write_part(
@@ -111,13 +111,17 @@ class Lake:
             landed_at=landed_at,
             code_version=code_version,
         )
-        self._check_claim()
+        self.check_held()
         self.ledger.append(part.model_dump(mode="json"))
         return part
 
     def commit(self, line: Contract) -> Lake:
-        """Append one ledger line durably and return the lake after it. The caller holds the lock."""
-        self._check_claim()
+        """Append one ledger line durably and return the lake after it. The caller holds the lock.
+
+        Raises:
+            IntegrityError: if the claim of this writer is no longer in the store.
+        """
+        self.check_held()
         self.ledger.append(line.model_dump(mode="json"))
         return open_lake(self.home)
 
@@ -127,37 +131,48 @@ class Lake:
         Raises:
             IntegrityError: if the store has parts of another home, of a copy of this one, or of a lost ledger.
         """
-        self.claim()
         if self.home.lake_url is None or self.state.url is not None:
+            self.claim()
             return self
+        self.check_owner()
+        self._claim()
         return self.commit(StoreBound(at=at, code_version=code_version, url=self.home.lake_url))
 
     def claim(self) -> None:
         """Claim the store for this home before it is changed. The caller holds the lock.
 
+        A store that the lake is not bound to has nothing to change and is not claimed: its address may be mistyped.
+
         Raises:
             IntegrityError: as ``check_owner``.
         """
         self.check_owner()
-        if isinstance(self.store, ArrowParts):
-            claim(self.home, self.store)
+        if self.state.url is not None:
+            self._claim()
 
     def check_owner(self) -> None:
         """Raise IntegrityError if the store belongs to another home or to a copy of this one; changes nothing.
 
         Two ledgers cannot share a prefix: each would take the other's parts for orphans.
         """
-        self._check_claim()
         store = self.store
-        if isinstance(store, ArrowParts) and self.state.url is None and (found := store.names()):
+        if not isinstance(store, ArrowParts):
+            return
+        check_claims(self.home, store)
+        if self.state.url is None and (found := store.names()):
             raise IntegrityError(
                 f"{store.place} holds {len(found)} parts, but the ledger of {self.home.root} names none: name another "
                 "prefix if they are another home's, or restore the ledger from a backup; see `simic doctor`"
             )
 
-    def _check_claim(self) -> None:
+    def check_held(self) -> None:
+        """Raise IntegrityError if the claim of this writer is no longer in the store; changes nothing."""
         if isinstance(self.store, ArrowParts):
-            check_claim(self.home, self.store)
+            check_held(self.home, self.store)
+
+    def _claim(self) -> None:
+        if isinstance(self.store, ArrowParts):
+            claim(self.home, self.store)
 
     def seen_files(self) -> list[Path]:
         """Return local Parquet files with the ``ID_COLUMNS`` of every known report, including dropped ones.

@@ -23,13 +23,13 @@ from simic.contracts.errors import ConfigError, TransientError
 from simic.contracts.lake_url import parse_url
 from simic.runtime.files import DAMAGED, durable_file, fsync_dir, rename_durably, sha256_file
 
-__all__ = ["OWNER", "ArrowParts", "LocalParts", "PartStore", "connect_store", "link", "parse_url"]
+__all__ = ["CLAIM_PREFIX", "ArrowParts", "LocalParts", "PartStore", "connect_store", "link", "parse_url"]
 
 _BLOCK_BYTES = 1024 * 1024
 _PART = re.compile(r"(day=)?\d{4}-\d{2}-\d{2}/[^/]+\.parquet")
 """Earlier versions named folders ``day=...``, which pandas took for a second column ``day`` of another type."""
-OWNER = "simic-home"
-"""Object below the prefix that names the home that owns the parts, and the claim of its newest writer."""
+CLAIM_PREFIX = "simic-home."
+"""First characters of the names of claims: objects below the prefix that name the home that owns the parts."""
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}
 _CONNECT_S, _REQUEST_S, _ATTEMPTS = 5.0, 30.0, 3
 
@@ -210,18 +210,25 @@ class ArrowParts:
             self.filesystem.delete_file(name)
         return True
 
-    def owner(self) -> str | None:
-        """Return the text that names the owner of the parts, or None."""
+    def claims(self) -> set[str]:
+        """Return the claims of homes on the parts, see ``ownership``."""
         with _storing(f"look for the owner of {self.place}"):
-            if self.size_bytes(OWNER) is None:
-                return None
-            with self.filesystem.open_input_file(OWNER) as file:
-                return str(file.read().decode("ascii", "replace").strip())
+            found = self.filesystem.get_file_info(arrow_fs.FileSelector("", allow_not_found=True))
+        names = [info.base_name for info in found if info.is_file]
+        return {name.removeprefix(CLAIM_PREFIX) for name in names if name.startswith(CLAIM_PREFIX)}
 
-    def own(self, owner: str) -> None:
-        """Write the text that names the owner of the parts."""
-        with _storing(f"write the owner of {self.place}"), self.filesystem.open_output_stream(OWNER) as sink:
-            sink.write(owner.encode())
+    def has_claim(self, claim: str) -> bool:
+        """Return whether a claim is there."""
+        return self.size_bytes(CLAIM_PREFIX + claim) is not None
+
+    def add_claim(self, claim: str) -> None:
+        """Add a claim durably."""
+        with _storing(f"claim {self.place}"), self.filesystem.open_output_stream(CLAIM_PREFIX + claim) as sink:
+            sink.write(claim.encode())
+
+    def drop_claim(self, claim: str) -> None:
+        """Delete a claim; does nothing if there is none."""
+        self.delete(CLAIM_PREFIX + claim)
 
 
 def connect_store(url: str) -> ArrowParts:

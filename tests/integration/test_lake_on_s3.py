@@ -24,6 +24,7 @@ from simic.ingestion.ingest import ingest
 from simic.lake.duck import connect
 from simic.lake.duck_views import attach_parts
 from simic.lake.lake import open_lake
+from simic.lake.store import ArrowParts
 from simic.runtime.progress import NoProgress
 from simic.runtime.settings import Home
 
@@ -192,3 +193,24 @@ def test_a_copied_home_is_refused_once_the_other_wrote_and_the_doctor_says_so(ho
     assert query(home, COUNT) == [{"n": 20, "d": 20}], "reading goes on"
     land(copy, episode(4))
     assert query(copy, COUNT) == [{"n": 60, "d": 60}]
+
+
+def test_of_two_copies_that_claim_at_once_the_second_withdraws(
+    home: Home, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The home claims and lands between the check and the claim of its copy."""
+    land(home, episode(1))
+    copy = Home(shutil.copytree(home.root, home.root.with_name("copy")), home.lake_url)
+    add = ArrowParts.add_claim
+
+    def add_after_the_other(store: ArrowParts, name: str) -> None:
+        monkeypatch.setattr(ArrowParts, "add_claim", add)
+        land(home, episode(2))
+        add(store, name)
+
+    monkeypatch.setattr(ArrowParts, "add_claim", add_after_the_other)
+    with pytest.raises(IntegrityError, match="written by a copy of"):
+        land(copy, episode(3))
+    assert s3_server.names() == sorted(part.part for part in open_lake(home).parts)
+    land(home, episode(4))
+    assert query(home, COUNT) == [{"n": 60, "d": 60}]

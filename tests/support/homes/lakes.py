@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import pytest
+from pyarrow import fs as arrow_fs
 
 from simic.catalogue.query import query
 from simic.contracts.config import LakeConfig
 from simic.lake.lake import open_lake
 from simic.lake.maintenance import LakeMaintenance
+from simic.lake.store import ArrowParts
 from simic.runtime.progress import NoProgress
 from simic.runtime.settings import Home
-from support.homes.pipeline import PROVENANCE, FixedClock
+from support.homes.pipeline import NOW, PROVENANCE, FixedClock
 
-__all__ = ["COUNT", "maintenance", "report_ids", "stored"]
+__all__ = ["COUNT", "maintenance", "report_ids", "shared_store", "stored"]
 
 COUNT = "SELECT count(*) AS n, count(DISTINCT report_id) AS d FROM reports"
 
@@ -30,3 +35,12 @@ def report_ids(home: Home) -> list[str]:
 def stored(home: Home) -> set[str]:
     """Names of part files, whether they count or not."""
     return set(open_lake(home).store.names())
+
+
+def shared_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArrowParts:
+    """A prefix that every home of the test uses."""
+    shared = tmp_path / "prefix"
+    (shared / f"{NOW:%Y-%m-%d}").mkdir(parents=True)
+    store = ArrowParts(arrow_fs.SubTreeFileSystem(str(shared), arrow_fs.LocalFileSystem()), "test://store")
+    monkeypatch.setattr("simic.lake.lake.connect_store", lambda _url: store)
+    return store

@@ -69,12 +69,12 @@ class S3Server:
             self._process = None
 
     def names(self) -> list[str]:
-        """Every object below the prefix but the one that names its owner."""
+        """Every object below the prefix but the claims of its owner."""
         found = self.client().get_file_info(arrow_fs.FileSelector(BUCKET, recursive=True))
         return sorted(
             info.path.removeprefix(f"{BUCKET}/lake/")
             for info in found
-            if info.is_file and info.base_name != "simic-home"
+            if info.is_file and not info.base_name.startswith("simic-home.")
         )
 
     def save(self) -> dict[str, bytes]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.builders.reports import episode, episodes
 from support.homes.champion_homes import crowned_home, open_home
-from support.homes.lakes import COUNT, maintenance, report_ids
-from support.homes.pipeline import PROVENANCE, TOPIC, FixedClock, curate_all, drop, ingest_all
+from support.homes.lakes import COUNT, maintenance, report_ids, shared_store
+from support.homes.pipeline import PROVENANCE, TOPIC, FixedClock, curate_all, drop, ingest_all, land
 
 from simic.app.doctor import Doctor, open_doctor
 from simic.app.health import damaged
@@ -19,6 +19,7 @@ from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError, TransientError
 from simic.contracts.lake import Health, HealthReport
 from simic.lake.lake import open_lake
+from simic.lake.ownership import claim
 from simic.registry.registry import Registry
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import NoProgress
@@ -383,3 +384,35 @@ def test_files_set_aside_are_counted_and_found_until_a_person_moves_them(home: H
     (home.spool / TOPIC / "aside" / "x.jsonl.zst").unlink()
     assert findings(examine(home)) == {}
     assert SpoolBus(home.spool).status(TOPIC).aside == 0
+
+
+def test_beside_a_writer_of_the_same_home_the_doctor_does_not_report_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer claims between the doctor's look at the store and its look at the home, or the other way round."""
+    store = shared_store(tmp_path, monkeypatch)
+    home = Home(tmp_path / "a", "s3://bucket/prefix")
+    land(home, episode(1))
+    look = store.claims
+
+    def look_slowly(*, is_first: bool) -> set[str]:
+        monkeypatch.setattr(store, "claims", look)
+        found = look() if is_first else set()
+        claim(home, store)
+        return found if is_first else look()
+
+    for is_first in (True, False):
+        monkeypatch.setattr(store, "claims", lambda is_first=is_first: look_slowly(is_first=is_first))
+        assert findings(examine(home)) == {}
+    store.add_claim(f"{(home.ledger / 'home.id').read_text()}.other")
+    assert findings(examine(home)) == {"store": Health.DAMAGED}
+
+
+def test_a_repair_does_not_claim_a_prefix_before_the_first_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shared_store(tmp_path, monkeypatch)
+    home = Home(tmp_path / "a", "s3://bucket/prefix")
+    home.create()
+    assert examine(home, repair=True).is_healthy
+    assert not store.claims() and open_lake(home).state.url is None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import fs as arrow_fs
 from support.builders.reports import episodes
-from support.homes.lakes import maintenance
+from support.homes.lakes import maintenance, shared_store
 from support.homes.pipeline import NOW, TOPIC, ingest_all, land
 
 from simic.bus.spool.bus import SpoolBus
@@ -81,11 +81,7 @@ def test_parts_of_a_ledger_that_is_no_more_are_no_orphans(tmp_path: Path, kept: 
 
 
 def test_a_prefix_belongs_to_one_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = tmp_path / "prefix"
-    shared.mkdir()
-    store = ArrowParts(arrow_fs.SubTreeFileSystem(str(shared), arrow_fs.LocalFileSystem()), "test://store")
-    (shared / f"{NOW:%Y-%m-%d}").mkdir()
-    monkeypatch.setattr("simic.lake.lake.connect_store", lambda _url: store)
+    store = shared_store(tmp_path, monkeypatch)
     first, second = (Home(tmp_path / name, "s3://bucket/prefix") for name in ("a", "b"))
     land(first, episodes(range(1)), batch_reports=25)
     names = store.names()
@@ -94,20 +90,17 @@ def test_a_prefix_belongs_to_one_home(tmp_path: Path, monkeypatch: pytest.Monkey
     assert store.names() == names and not open_lake(second).parts
     land(first, episodes(range(2, 3)), batch_reports=25)
     assert len(open_lake(first).parts) == 2
-    (shared / "simic-home").unlink()
+    delete_claims(store)
     with pytest.raises(IntegrityError, match="holds 2 parts, but the ledger"):
         land(second, episodes(range(1, 2)), batch_reports=25)
     land(first, episodes(range(3, 4)), batch_reports=25)
-    assert (shared / "simic-home").exists(), "a prefix from before gets its owner"
+    assert len(store.claims()) == 1, "a prefix without a claim gets one"
 
 
-def shared_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArrowParts:
-    """A prefix that every home of the test uses."""
-    shared = tmp_path / "prefix"
-    (shared / f"{NOW:%Y-%m-%d}").mkdir(parents=True)
-    store = ArrowParts(arrow_fs.SubTreeFileSystem(str(shared), arrow_fs.LocalFileSystem()), "test://store")
-    monkeypatch.setattr("simic.lake.lake.connect_store", lambda _url: store)
-    return store
+def delete_claims(store: ArrowParts) -> None:
+    """As the runbook tells a person to."""
+    for name in store.claims():
+        store.drop_claim(name)
 
 
 def test_of_two_copies_of_a_home_the_first_to_write_keeps_the_prefix(
@@ -149,9 +142,9 @@ def test_the_other_copy_goes_on_once_a_person_has_deleted_the_claim(
     shutil.copytree(home.root, tmp_path / "b")
     copy = Home(tmp_path / "b", home.lake_url)
     ingest_all(copy)
-    with pytest.raises(IntegrityError, match="test://store/simic-home"):
+    with pytest.raises(IntegrityError, match=r"test://store/simic-home\.\*"):
         land(home, episodes(range(1, 2)), batch_reports=25)
-    (tmp_path / "prefix" / "simic-home").unlink()
+    delete_claims(store)
     ingest_all(home)
     assert len(open_lake(home).parts) == 2 and len(store.names()) == 2
     with pytest.raises(IntegrityError, match="written by a copy of"):
@@ -165,50 +158,102 @@ def test_a_claim_killed_around_its_write_is_repeated(
     store = shared_store(tmp_path, monkeypatch)
     home = Home(tmp_path / "a", "s3://bucket/prefix")
     land(home, episodes(range(1)), batch_reports=25)
-    own = store.own
+    add = store.add_claim
 
-    def stop(owner: str) -> None:
+    def stop(name: str) -> None:
         if step == "after":
-            own(owner)
+            add(name)
         raise KeyboardInterrupt
 
     for _ in range(2):
-        monkeypatch.setattr(store, "own", stop)
+        monkeypatch.setattr(store, "add_claim", stop)
         with pytest.raises(KeyboardInterrupt):
             ingest_all(home)
-    monkeypatch.setattr(store, "own", own)
+    monkeypatch.setattr(store, "add_claim", add)
     land(home, episodes(range(1, 2)), batch_reports=25)
-    assert len(open_lake(home).parts) == 2
+    assert len(open_lake(home).parts) == 2 and len(store.claims()) == 1
 
 
-def test_a_claim_that_a_copy_replaces_during_an_ingest_stops_it_before_the_ledger_line(
+@pytest.mark.parametrize("is_copy", [True, False], ids=["copy", "new home"])
+def test_of_two_homes_that_claim_at_once_the_second_withdraws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_copy: bool
+) -> None:
+    """The other home claims and lands between the check and the claim of this one."""
+    store = shared_store(tmp_path, monkeypatch)
+    first, second = (Home(tmp_path / name, "s3://bucket/prefix") for name in ("a", "b"))
+    if is_copy:
+        land(first, episodes(range(1)), batch_reports=25)
+        shutil.copytree(first.root, second.root)
+    add = store.add_claim
+
+    def add_after_the_other(name: str) -> None:
+        monkeypatch.setattr(store, "add_claim", add)
+        land(first, episodes(range(1, 2)), batch_reports=25)
+        add(name)
+
+    monkeypatch.setattr(store, "add_claim", add_after_the_other)
+    with pytest.raises(IntegrityError, match="written by a copy of" if is_copy else "belongs to home"):
+        land(second, episodes(range(2, 3)), batch_reports=25)
+    assert store.names() == sorted(part.part for part in open_lake(first).parts)
+    land(first, episodes(range(3, 4)), batch_reports=25)
+    assert len(open_lake(first).parts) == 2 + is_copy, "the first goes on"
+
+
+def test_a_home_that_sees_another_claim_beside_its_own_withdraws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Two that claim in the same instant both do, and either may try again."""
     store = shared_store(tmp_path, monkeypatch)
     home = Home(tmp_path / "a", "s3://bucket/prefix")
     land(home, episodes(range(1)), batch_reports=25)
+    before, add = (store.names(), store.claims()), store.add_claim
+    other = f"{(home.ledger / 'home.id').read_text()}.other"
+    monkeypatch.setattr(store, "add_claim", lambda name: (add(name), add(other)))
+    with pytest.raises(IntegrityError, match="written by a copy of"):
+        ingest_all(home)
+    store.drop_claim(other)
+    assert (store.names(), store.claims()) == before
+    monkeypatch.setattr(store, "add_claim", add)
+    ingest_all(home)
+
+
+def lose_the_claim(store: ArrowParts, monkeypatch: pytest.MonkeyPatch, instead: Sequence[str] = ()) -> None:
+    """The claim is deleted, or another replaces it, as soon as the next part is in the store."""
     put = store.put
 
     def put_and_lose_the_claim(unfinished: Path, name: str) -> None:
         put(unfinished, name)
-        store.own(f"{(home.ledger / 'home.id').read_text()}\nanother")
+        delete_claims(store)
+        for name in instead:
+            store.add_claim(name)
 
     monkeypatch.setattr(store, "put", put_and_lose_the_claim)
-    with pytest.raises(IntegrityError, match="written by a copy of"):
+
+
+@pytest.mark.parametrize("instead", [["a-copy.claims"], []], ids=["replaced", "deleted"])
+def test_an_ingest_that_loses_its_claim_stops_before_the_ledger_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instead: list[str]
+) -> None:
+    store = shared_store(tmp_path, monkeypatch)
+    home = Home(tmp_path / "a", "s3://bucket/prefix")
+    land(home, episodes(range(1)), batch_reports=25)
+    lose_the_claim(store, monkeypatch, instead)
+    with pytest.raises(IntegrityError, match="was deleted while this home wrote there"):
         land(home, episodes(range(1, 2)), batch_reports=25)
     assert len(open_lake(home).parts) == 1
     assert SpoolBus(home.spool).pending(TOPIC) == 1, "not acknowledged"
 
 
-def test_a_prefix_named_by_an_earlier_version_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared_store(tmp_path, monkeypatch)
+def test_maintenance_does_not_claim_a_prefix_before_the_first_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address may be mistyped, and a claim would refuse the home that owns it."""
+    store = shared_store(tmp_path, monkeypatch)
     home = Home(tmp_path / "a", "s3://bucket/prefix")
-    land(home, episodes(range(1)), batch_reports=25)
-    (home.ledger / "lake.claim").unlink()
-    marker = tmp_path / "prefix" / "simic-home"
-    marker.write_text((home.ledger / "home.id").read_text())
-    land(home, episodes(range(1, 2)), batch_reports=25)
-    assert marker.read_text().splitlines()[1] == (home.ledger / "lake.claim").read_text()
+    home.create()
+    maintenance(home).compact()
+    maintenance(home).vacuum(grace_minutes=0)
+    assert not store.claims() and open_lake(home).state.url is None
 
 
 def test_ledger_digest_depends_on_every_part_and_their_order(home: Home) -> None:
