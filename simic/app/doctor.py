@@ -228,6 +228,7 @@ class Doctor:
                 "orphans", summary, "move them away, as an ingest does; their reports are delivered again"
             )
         try:
+            lake.check_held()
             move_orphans_to_damaged(lake.store, lake.state)
         except IntegrityError as error:
             return damaged("orphans", str(error), "see the message; they were not moved")

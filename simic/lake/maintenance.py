@@ -72,7 +72,8 @@ class LakeMaintenance:
     def run_due(self) -> None:
         """Run bounded maintenance before an ingest: retention, at most one compaction, vacuum.
 
-        A damaged part aborts maintenance but not the ingest, which does its own integrity check.
+        A damaged part aborts maintenance but not the ingest, which does its own integrity check. A claim that was lost
+        raises IntegrityError before anything is deleted.
         """
         if not open_lake(self._home).parts and not self._home.ids.exists():
             return

@@ -102,6 +102,9 @@ def vacuum(
 
     The line that retired a file is durable before the file is deleted; the caller holds the lake's lock.
     ``checkpoint`` is called with ``deleted`` after each file.
+
+    Raises:
+        IntegrityError: if the claim of this writer is no longer in the store; parts that another home may read stay.
     """
     live = {part.part for part in lake.parts}
     retired = [name for name in lake.store.names() if name in lake.state.retired and name not in live]
@@ -110,6 +113,7 @@ def vacuum(
         if lake.state.retired[name] > now - grace:
             waiting.append(name)
             continue
+        lake.check_held()
         lake.store.delete(name)
         checkpoint("deleted")
         deleted.append(name)

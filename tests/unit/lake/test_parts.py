@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from support.builders.reports import episodes
 from support.homes.lakes import maintenance, shared_store
-from support.homes.pipeline import NOW, TOPIC, ingest_all, land
+from support.homes.pipeline import NOW, TOPIC, FixedClock, ingest_all, land
 
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.errors import IntegrityError
@@ -242,6 +243,22 @@ def test_an_ingest_that_loses_its_claim_stops_before_the_ledger_line(
         land(home, episodes(range(1, 2)), batch_reports=25)
     assert len(open_lake(home).parts) == 1
     assert SpoolBus(home.spool).pending(TOPIC) == 1, "not acknowledged"
+
+
+def test_maintenance_that_loses_its_claim_deletes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = shared_store(tmp_path, monkeypatch)
+    home = Home(tmp_path / "a", "s3://bucket/prefix")
+    for number in range(4):
+        land(home, episodes(range(number, number + 1)), batch_reports=25, name=f"n{number}")
+        if number == 1:
+            maintenance(home).compact()
+    assert len(open_lake(home).state.retired) == 2
+    lose_the_claim(store, monkeypatch)
+    names = set(store.names())
+    later = FixedClock(NOW + timedelta(days=1))
+    with pytest.raises(IntegrityError, match="was deleted while this home wrote there"):
+        maintenance(home, later, compact_parts=2, grace_minutes=1).run_due()
+    assert names < set(store.names())
 
 
 def test_maintenance_does_not_claim_a_prefix_before_the_first_part(
