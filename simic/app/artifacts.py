@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simic.app.container import Container
+from simic.app.policy_names import require_path
 from simic.app.receipts import SEALED, content_digest
-from simic.contracts.errors import IntegrityError
+from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.receipts import IngestReceipt, Receipt, SnapshotManifest, TrainingReport, ValidationReport
 from simic.lake.lake import open_lake
 from simic.runtime.files import move_to_damaged
@@ -36,6 +37,11 @@ def resolve_snapshot(container: Container, name: str | Path | None) -> SnapshotM
         path = find_folder(container.home, str(name))
     if path.is_dir():
         return read_manifest(path, Verify.SIZES)  # training reads every byte itself
+    if not path.exists():
+        raise ConfigError(
+            f"{str(name)!r} is not a snapshot: expected a directory, the first 8 or more characters of a digest, or a "
+            "curate receipt; `simic snapshots list` lists them"
+        )
     return container.receipts.read(SnapshotManifest, path)
 
 
@@ -54,7 +60,7 @@ def resolve_training(container: Container, name: str | Path | None) -> TrainingR
         return receipts.read(TrainingReport, path)
     policy = path if path.is_dir() else policies.at(str(name))
     if policy is None:
-        return receipts.read(TrainingReport, path)
+        return receipts.read(TrainingReport, require_path(str(name)))
     digest = policies.check(policy)
     return receipts.find(TrainingReport, lambda found: found.digest == digest, f"{name} was not trained in this home")
 

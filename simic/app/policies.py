@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from uuid import uuid4
 
-from simic.app.policy_names import labelled, locate
+from simic.app.policy_names import labelled, locate, require_path
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.names import CHAMPION, CHAMPION_REFERENCE, REFERENCE_PREFIX
@@ -131,7 +131,7 @@ class Policies:
             self.check(path, found.digest)
             return path
         if "/" in name:  # a bare word is never a directory, so that a folder of that name cannot hide a controller
-            self.check(Path(name))
+            self.check(require_path(name))
             return Path(name).absolute()
         return None
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simic.contracts.errors import ConfigError
-from simic.contracts.names import MODEL_NAME, REFERENCE_PREFIX
+from simic.contracts.names import CHAMPION, MODEL_NAME, REFERENCE_PREFIX
 from simic.ledgers.policies import candidate_versions
 from simic.runtime.settings import Home
 
-__all__ = ["NamedPolicy", "labelled", "locate"]
+__all__ = ["NamedPolicy", "labelled", "locate", "require_path"]
 
 SHORTEST = 8
 """Characters a digest must be named with; fewer digits are a version number."""
@@ -21,6 +21,9 @@ MOST_SHOWN = 8
 _VERSION = re.compile(rf"(?:{MODEL_NAME}/)?([1-9]\d{{0,{SHORTEST - 2}}})")
 _DIGEST = re.compile(rf"[0-9a-f]{{{SHORTEST},64}}")
 _FOLDER = re.compile(r"[0-9a-f]{64}")
+
+
+_LISTING = "`simic sql 'SELECT * FROM policies'` lists the policies"
 
 
 class NamedPolicy(NamedTuple):
@@ -51,6 +54,17 @@ def locate(home: Home, name: str) -> NamedPolicy | None:
     digest = fitting[0]
     path = home.policies / digest
     return NamedPolicy(digest, path if path.is_dir() else None, _reference(versions.get(digest)))
+
+
+def require_path(name: str) -> Path:
+    """Return the path that ``name`` is, after no policy had that name. Raises ConfigError if nothing is there."""
+    path = Path(name)
+    if not path.exists():
+        raise ConfigError(
+            f"{name!r} is not a policy: expected {CHAMPION}, {MODEL_NAME}/2, 2, {SHORTEST} or more characters of a "
+            f"digest, or an existing path; nothing exists at that path. {_LISTING}"
+        )
+    return path
 
 
 def labelled(home: Home, digest: str, versions: Mapping[str, int] | None = None) -> str:

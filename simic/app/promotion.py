@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from simic.app.container import Container
-from simic.app.policy_names import locate
+from simic.app.policy_names import locate, require_path
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.names import MODEL_NAME, REFERENCE_PREFIX
+from simic.contracts.names import CHAMPION, CHAMPION_REFERENCE, MODEL_NAME, REFERENCE_PREFIX
 from simic.contracts.receipts import (
     GateDecision,
     PolicyVersion,
@@ -178,11 +178,13 @@ def verify(container: Container, reference: str) -> Seal:
         IntegrityError: if a byte differs.
     """
     digest: str | None = None
+    if reference == CHAMPION:
+        reference = CHAMPION_REFERENCE
     if (found := locate(container.home, reference)) is not None:
         digest = found.digest
         reference = found.reference or str(container.home.policies / digest)
     if not reference.startswith(REFERENCE_PREFIX):
-        return container.policies.seal(Path(reference), digest)
+        return container.policies.seal(require_path(reference), digest)
     version = container.registry.find(reference)
     with scratch_dir(container.home, "verify-") as folder:
         path = container.registry.load(version.reference, folder / "policy")

@@ -66,6 +66,10 @@ def show_progress() -> Progress:
     return RichProgress()
 
 
+_FLAGS = {"world.set": "--set", "curate.reward.family": "--reward"}
+"""Options that do not have the name of their setting."""
+
+
 def open_container(
     profile: str = "default",
     seed: int = 0,
@@ -75,10 +79,14 @@ def open_container(
     *,
     use: HomeUse = HomeUse.CHANGE,
 ) -> Container:
-    """Return the container of one verb for its home; only ``use`` MAKE creates a home."""
+    """Return the container of one verb for its home; only ``use`` MAKE creates a home.
+
+    ``extra`` holds settings that options of their own give; an error names the option.
+    """
     from simic.app.container import Container
 
-    config = load_profile(profile, {**parse_overrides(overrides or ()), **(extra or {})})
+    flags = {name: _FLAGS.get(name) or "--" + name.rpartition(".")[2].replace("_", "-") for name in extra or {}}
+    config = load_profile(profile, {**parse_overrides(overrides or ()), **(extra or {})}, flags)
     check_set(config.world.set)
     return Container(resolve_home(), config, seed, progress=show_progress(), spool=spool, use=use)
 

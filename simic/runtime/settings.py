@@ -292,22 +292,25 @@ def profile_names() -> tuple[str, ...]:
     return tuple(sorted(path.name.removesuffix(".toml") for path in _profiles().iterdir() if _is_toml(path.name)))
 
 
-def load_profile(name_or_path: str, overrides: Mapping[str, Any] | None = None) -> RunConfig:
+def load_profile(
+    name_or_path: str, overrides: Mapping[str, Any] | None = None, flags: Mapping[str, str] | None = None
+) -> RunConfig:
     """Return the complete configuration: defaults, then the profile, then the overrides.
 
     ``name_or_path`` is a shipped profile's name, or a path that ends in ``.toml``. Keys of ``overrides`` are
     nested tables or dotted names (``{"train.policy_lr": 1e-4}``). An unknown key, a wrong value or an
-    unknown profile raises ConfigError that names it.
+    unknown profile raises ConfigError that names it and its origin: the profile, ``--override``, or the command-line
+    option that ``flags`` gives for an override.
     """
+    origins = _Origins(name_or_path, tuple(overrides or ()), flags or {})
     settings = _read_profile(name_or_path)
     for key, value in (overrides or {}).items():
         _merge(settings, _nested(key, value))
-    _refuse_unknown(settings, name_or_path)
+    _refuse_unknown(settings, origins)
     try:
         return RunConfig.model_validate(settings)
     except ValidationError as error:
-        problems = "; ".join(_explain(detail) for detail in error.errors())
-        raise ConfigError(f"profile {name_or_path}: {problems}") from error
+        raise ConfigError("; ".join(_explain(detail, origins) for detail in error.errors())) from error
 
 
 def _profiles() -> Any:
@@ -352,15 +355,48 @@ def _merge(into: dict[str, Any], extra: Mapping[str, Any]) -> None:
             into[key] = dict(value) if isinstance(value, Mapping) else value
 
 
-def _refuse_unknown(settings: Mapping[str, Any], profile: str) -> None:
+@dataclass(frozen=True)
+class _Origins:
+    """Where the values of settings come from: the profile, ``--override``, or an option of its own."""
+
+    profile: str
+    overridden: tuple[str, ...]
+    flags: Mapping[str, str]
+
+    def of(self, name: str) -> str:
+        """Return ``profile quick``, ``--override`` or the option that gave the setting ``name``."""
+        for given in self.overridden:
+            if f"{name}.".startswith(f"{given}."):
+                return self.flags.get(given, "--override")
+        return f"profile {self.profile}"
+
+    def labelled(self, name: str) -> str:
+        """Return the origin and the setting; an option of its own stands for its setting."""
+        match self.of(name):
+            case "--override":
+                return f"--override {name}"
+            case str(origin) if origin.startswith("--"):
+                return origin
+            case origin:
+                return f"{origin}: {name}"
+
+
+def _refuse_unknown(settings: Mapping[str, Any], origins: _Origins) -> None:
     known = tuple(_settings_of(RunConfig, ""))
     for name in _names_in(settings, [RunConfig], ""):
         if name not in known:
-            nearest = _nearest(name, known)
-            table = name.rpartition(".")[0]
-            siblings = [other for other in known if other.rpartition(".")[0] == table] or list(RunConfig.model_fields)
-            hint = f"did you mean {nearest}?" if nearest else f"known settings: {', '.join(siblings)}"
-            raise ConfigError(f"profile {profile}: {name} is not a setting; {hint}")
+            raise ConfigError(f"{origins.of(name)}: {_unknown(name, known)}")
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    if nearest := _nearest_setting(name, known):
+        return f"{name} is not a setting; did you mean {nearest}?"
+    section, _, last = name.rpartition(".")
+    if section in known:
+        siblings = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == section]
+        return f"section {section} has no setting {last!r}; its settings: {', '.join(siblings)}"
+    missing = section or last
+    return f"section {missing!r} does not exist; sections: {', '.join(RunConfig.model_fields)}"
 
 
 def _settings_of(model: type[BaseModel], prefix: str) -> Iterator[str]:
@@ -389,17 +425,58 @@ def _tables(annotation: Any) -> list[type[BaseModel]]:
     return [table for member in get_args(annotation) for table in _tables(member)]
 
 
+def _nearest_setting(name: str, known: Sequence[str]) -> str | None:
+    """Return the closest setting of the same section, or the setting of another one with exactly that last name.
+
+    The names of an unknown section are compared as a whole. A shared section would make unlike names look alike.
+    """
+    section, _, last = name.rpartition(".")
+    if section in known:
+        siblings = [other for other in known if other.rpartition(".")[0] == section]
+        if nearest := _nearest(last, [other.rpartition(".")[2] for other in siblings]):
+            return f"{section}.{nearest}"
+    elif nearest := _nearest(name, known):
+        return nearest
+    return next((other for other in known if other.rpartition(".")[2] == last), None)
+
+
 def _nearest(name: str, known: Sequence[str]) -> str | None:
-    """Return the closest known name, by the whole dotted name or by its last part."""
-    if matches := get_close_matches(name, known, n=1, cutoff=0.75):
-        return matches[0]
-    last = {other.rpartition(".")[2]: other for other in known}
-    matches = get_close_matches(name.rpartition(".")[2], list(last), n=1, cutoff=0.75)
-    return last[matches[0]] if matches else None
+    return next(iter(get_close_matches(name, known, n=1, cutoff=0.75)), None)
 
 
-def _explain(detail: ErrorDetails) -> str:
-    name = ".".join(str(part) for part in detail["loc"]) or "the recipe"
+def _explain(detail: ErrorDetails, origins: _Origins) -> str:
+    name = _setting_at(detail["loc"]) or "the recipe"
     if detail["type"] == "value_error":  # a check across several fields, whose message names what it found
-        return f"{name}: {detail['ctx']['error']}"
-    return f"{name}: {detail['msg'][0].lower()}{detail['msg'][1:]}, found {detail['input']!r}"
+        return f"{origins.labelled(name)}: {detail['ctx']['error']}"
+    if detail["type"] == "union_tag_invalid":
+        name = f"{name}.{detail['ctx']['discriminator'].strip(chr(39))}"
+        return f"{origins.labelled(name)}: {_choice(detail['ctx']['expected_tags'])}, found {detail['ctx']['tag']!r}"
+    if detail["type"] in ("model_type", "model_attributes_type"):
+        origin = origins.of(name)
+        write = f"-o {name}.KEY=VALUE" if origin == "--override" else f"a table [{name}]"
+        return f"{origin}: {name} is a section, not a setting; write {write}"
+    return f"{origins.labelled(name)}: {_expectation(detail['msg'])}, found {detail['input']!r}"
+
+
+def _setting_at(place: Sequence[int | str]) -> str:
+    """Return the dotted name of a setting, without the family that pydantic inserts for a union of contracts."""
+    known, name = frozenset(_settings_of(RunConfig, "")), ""
+    for part in place:
+        longer = f"{name}.{part}" if name else str(part)
+        if longer in known or name not in known or not any(other.startswith(f"{name}.") for other in known):
+            name = longer
+    return name
+
+
+def _choice(tags: str) -> str:
+    """Return ``expected a, b or c`` for pydantic's list of quoted tags."""
+    *others, last = tags.replace("'", "").split(", ")
+    return f"expected {', '.join(others)} or {last}" if others else f"expected {last}"
+
+
+def _expectation(message: str) -> str:
+    """Return a message of pydantic as an expectation: ``expected a number greater than 0``."""
+    start, _, rest = message.partition("should be ")
+    if start != "Input ":
+        return message[0].lower() + message[1:]
+    return f"expected a number {rest}" if rest.startswith(("greater", "less", "a multiple")) else f"expected {rest}"

@@ -114,6 +114,15 @@ def test_verbs_take_the_beginning_of_a_digest(place: Home) -> None:
     assert start.path == path
     with pytest.raises(ConfigError, match="'champoin' is not a policy to start from: expected champion"):
         training.resolve_start(app, "champoin")
+    for name in ("nothing", "no/such/place"):
+        with pytest.raises(ConfigError, match=f"'{name}' is not a policy: expected champion"):
+            promotion.verify(app, name)
+        with pytest.raises(ConfigError, match=f"'{name}' is not a policy: expected champion"):
+            resolve_training(app, name)
+    with pytest.raises(IntegrityError, match="is not sealed"):
+        promotion.verify(app, str(place.policies))
+    with pytest.raises(ConfigError, match="'bogus' is not a snapshot: expected a directory"):
+        resolve_snapshot(app, "bogus")
     with pytest.raises(ConfigError, match="no snapshot begins with 0123abcd"):
         resolve_snapshot(app, "0123abcd")
 

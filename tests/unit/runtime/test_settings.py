@@ -125,8 +125,10 @@ def test_loading_twice_does_not_leak_overrides() -> None:
         ({"curate.reward.famly": "basic"}, "curate.reward.famly is not a setting; did you mean curate.reward.family?"),
         ({"curate.threds": 1}, "curate.threds is not a setting; did you mean curate.threads?"),
         ({"gamma": 0.99}, "gamma is not a setting; did you mean curate.gamma?"),
-        ({"gate.xyzzy": 1}, "gate.xyzzy is not a setting; known settings: gate.min_episodes"),
-        ({"xyzzy": 1}, "xyzzy is not a setting; known settings: world, collect"),
+        ({"gate.xyzzy": 1}, "--override: section gate has no setting 'xyzzy'; its settings: min_episodes"),
+        ({"xyzzy": 1}, "--override: section 'xyzzy' does not exist; sections: world, collect"),
+        ({"foo.bar": 1}, "--override: section 'foo' does not exist; sections: world, collect"),
+        ({"train.epoks": 1}, "section train has no setting 'epoks'; its settings: network, policy_lr"),
     ],
 )
 def test_an_unknown_key_is_named_with_its_nearest_match(overrides: dict[str, Any], message: str) -> None:
@@ -138,18 +140,32 @@ def test_an_unknown_key_is_named_with_its_nearest_match(overrides: dict[str, Any
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"train.policy_lr": 3}, "train.policy_lr: input should be less than or equal to 0.01, found 3"),
-        ({"train.policy_lr": "fast"}, "train.policy_lr: input should be a valid number"),
-        ({"train.policy_lr": float("nan")}, "train.policy_lr: input should be a finite number, found nan"),
-        ({"train": 3}, "train: input should be a valid dictionary or instance of TrainConfig, found 3"),
-        ({"train.policy_lr": {"x": 1}}, "train.policy_lr: input should be a valid number"),
-        ({"curate.reward.family": "shapely"}, "curate.reward: input tag 'shapely' found using 'family' does not match"),
+        ({"train.policy_lr": 3}, "--override train.policy_lr: expected a number less than or equal to 0.01, found 3"),
+        ({"train.policy_lr": "fast"}, "train.policy_lr: expected a valid number"),
+        ({"train.policy_lr": float("nan")}, "train.policy_lr: expected a finite number, found nan"),
+        ({"train": 3}, "--override: train is a section, not a setting; write -o train.KEY=VALUE"),
+        ({"train.policy_lr": {"x": 1}}, "train.policy_lr: expected a valid number"),
+        (
+            {"curate.reward.family": "shapely"},
+            "curate.reward.family: expected basic, shaped, sparse or minimal, found 'shapely'",
+        ),
     ],
 )
 def test_a_wrong_value_names_setting_expectation_and_finding(overrides: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_profile("default", overrides)
     assert message in str(caught.value)
+
+
+def test_an_error_names_the_option_or_the_profile_that_gave_the_value(tmp_path: Path) -> None:
+    flags = {"lake.max_age_days": "--max-age-days"}
+    with pytest.raises(ConfigError, match=r"^--max-age-days: expected a number greater than 0, found -1$"):
+        load_profile("default", {"lake.max_age_days": -1}, flags)
+    path = tmp_path / "mine.toml"
+    path.write_text("train = 1\n[curate.reward]\nrent = -1\n")
+    with pytest.raises(ConfigError) as caught:
+        load_profile(str(path), {"train.policy_lr": 1e-4, "lake.max_age_days": 1}, flags)
+    assert f"profile {path}: curate.reward.rent: expected a number greater than" in str(caught.value)
 
 
 def test_a_check_across_settings_speaks_for_itself() -> None:
