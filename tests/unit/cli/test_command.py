@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+from support.servers.forked_commands import run_command
 
 from simic.contracts.errors import ConfigError
 from simic.runtime.settings import Home
-
-
-def _simic(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [Path(sys.executable).with_name("simic"), *arguments], capture_output=True, text=True, check=False
-    )
 
 
 def test_an_unknown_key_of_a_profile_is_named_with_its_nearest_match_and_nothing_is_done(
@@ -22,7 +16,7 @@ def test_an_unknown_key_of_a_profile_is_named_with_its_nearest_match_and_nothing
 ) -> None:
     profile = tmp_path / "mine.toml"
     profile.write_text("[train]\nbatch_seqences = 16\n")
-    done = _simic("run", "--profile", str(profile))
+    done = run_command("run", "--profile", str(profile))
     assert done.returncode == ConfigError.exit_code == 2
     assert "train.batch_seqences" in done.stderr
     assert "train.batch_sequences" in done.stderr
@@ -34,108 +28,108 @@ def test_an_unknown_key_of_a_profile_is_named_with_its_nearest_match_and_nothing
 
 def test_a_run_with_a_bad_value_fails_before_it_loads_anything(home: Path) -> None:
     for words in (("-o", "train.lr=much"), ("-o", "world.set=benchmrk"), ("--profile", "qick"), ("-o", "nonsense")):
-        done = _simic("run", *words)
+        done = run_command("run", *words)
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
         assert "loading the flow" not in done.stderr
     assert not home.exists()
 
 
 def test_wrong_usage_is_exit_2_and_so_is_an_option_nobody_knows() -> None:
-    assert _simic("collect", "--controler", "wait").returncode == 2
-    assert _simic("nonsense").returncode == 2
+    assert run_command("collect", "--controler", "wait").returncode == 2
+    assert run_command("nonsense").returncode == 2
 
 
 def test_an_error_nobody_foresaw_is_one_line_unless_asked_for_more(tmp_path: Path) -> None:
     (tmp_path / "data" / "ledger").mkdir(parents=True)
     (tmp_path / "data" / "receipts" / "train" / "a.json").mkdir(parents=True)
     home = ("--home", str(tmp_path))
-    done = _simic(*home, "snapshots", "list")
+    done = run_command(*home, "snapshots", "list")
     assert done.returncode == 1
     assert "IsADirectoryError" in done.stderr
     assert "Traceback" not in done.stderr
     assert "--debug" in done.stderr
-    assert "Traceback" in _simic(*home, "--debug", "snapshots", "list").stderr
+    assert "Traceback" in run_command(*home, "--debug", "snapshots", "list").stderr
 
 
 def test_sql_prints_nothing_but_a_list_of_row_objects(home: Path) -> None:
     Home(home).create()
-    done = _simic("sql", "SELECT 1 AS a, NULL AS b FROM (SELECT count(*) FROM quarantine)", "--json")
+    done = run_command("sql", "SELECT 1 AS a, NULL AS b FROM (SELECT count(*) FROM quarantine)", "--json")
     assert json.loads(done.stdout) == [{"a": 1, "b": None}]
     assert done.stderr == ""
 
 
 def test_a_query_without_rows_says_so_to_people(home: Path) -> None:
     Home(home).create()
-    done = _simic("sql", "SELECT * FROM policies")
+    done = run_command("sql", "SELECT * FROM policies")
     assert (done.returncode, done.stdout) == (0, "no rows\n")
 
 
 def test_people_see_a_bounded_answer_and_are_told_programs_get_all_of_it(home: Path) -> None:
     Home(home).create()
     many = "SELECT range AS n FROM range(2500)"
-    done = _simic("sql", many)
+    done = run_command("sql", many)
     assert [line.strip() for line in done.stdout.splitlines() if line.strip().isdecimal()] == [*map(str, range(1000))]
     assert "more than 1,000 rows: --limit 0" in done.stderr
-    every = _simic("sql", many, "--limit", "0")
+    every = run_command("sql", many, "--limit", "0")
     assert sum(line.strip().isdecimal() for line in every.stdout.splitlines()) == 2500
     assert "more than" not in every.stderr
-    assert json.loads(_simic("sql", many, "--json").stdout) == [{"n": number} for number in range(2500)]
-    few = _simic("sql", many, "--json", "--limit", "2")
+    assert json.loads(run_command("sql", many, "--json").stdout) == [{"n": number} for number in range(2500)]
+    few = run_command("sql", many, "--json", "--limit", "2")
     assert (json.loads(few.stdout), "more than 2 rows" in few.stderr) == ([{"n": 0}, {"n": 1}], True)
-    assert _simic("sql", "FROM range(2)", "--limit", "2").stderr == ""
+    assert run_command("sql", "FROM range(2)", "--limit", "2").stderr == ""
 
 
 def test_sql_that_is_wrong_writes_no_json(home: Path) -> None:
-    done = _simic("sql", "FROM nowhere", "--json")
+    done = run_command("sql", "FROM nowhere", "--json")
     assert (done.returncode, done.stdout) == (2, "")
 
 
 def test_trials_of_nobody_are_a_usage_error(home: Path) -> None:
     Home(home).create()
-    done = _simic("trials", "--controllers", " , ")
+    done = run_command("trials", "--controllers", " , ")
     assert done.returncode == 2
     assert "--controllers is empty" in done.stderr
 
 
 def test_schema_is_printed_by_name_and_mistakes_are_answered() -> None:
-    assert json.loads(_simic("schema", "FieldReport").stdout)["title"] == "FieldReport"
-    assert "FieldReport" in _simic("schema").stdout.split()
-    as_json = _simic("schema", "FieldReport", "--json").stdout
-    assert as_json == _simic("schema", "FieldReport").stdout
-    assert json.loads(_simic("schema", "--json").stdout) == _simic("schema").stdout.split()
-    assert _simic("schema", "--markdown", "--json").returncode == 2
-    done = _simic("schema", "FieldRepot")
+    assert json.loads(run_command("schema", "FieldReport").stdout)["title"] == "FieldReport"
+    assert "FieldReport" in run_command("schema").stdout.split()
+    as_json = run_command("schema", "FieldReport", "--json").stdout
+    assert as_json == run_command("schema", "FieldReport").stdout
+    assert json.loads(run_command("schema", "--json").stdout) == run_command("schema").stdout.split()
+    assert run_command("schema", "--markdown", "--json").returncode == 2
+    done = run_command("schema", "FieldRepot")
     assert done.returncode == 2
     assert "FieldReport" in done.stderr
 
 
 def test_ui_tells_in_json_where_it_would_be_and_makes_and_starts_nothing(home: Path) -> None:
     Home(home).create()
-    done = _simic("ui", "--mlflow-port", "5999", "--json")
+    done = run_command("ui", "--mlflow-port", "5999", "--json")
     assert done.returncode == 0
     found = json.loads(done.stdout)
     url = "http://127.0.0.1:5999/#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey=simic"
     assert found == {"url": url, "is_running": False, "login": str(home / ".prefect" / "login")}
     assert not (home / "mlruns" / "mlflow.db").exists()
     assert not (home / ".prefect" / "login").exists()
-    assert _simic("init").returncode == 0
+    assert run_command("init").returncode == 0
     (home / "data" / "keys" / "signing.key").unlink()
-    assert json.loads(_simic("ui", "--mlflow-port", "5999", "--json").stdout) == found
+    assert json.loads(run_command("ui", "--mlflow-port", "5999", "--json").stdout) == found
     assert not (home / "data" / "keys" / "signing.key").exists()
 
 
 def test_a_stage_without_what_it_needs_says_which_verb_comes_first(home: Path) -> None:
     Home(home).create()
-    done = _simic("train")
+    done = run_command("train")
     assert done.returncode == 2
     assert "simic curate" in done.stderr
 
 
 def test_curate_knows_the_reward_families() -> None:
     """DRL-09."""
-    done = _simic("curate", "--reward", "dense")
+    done = run_command("curate", "--reward", "dense")
     assert done.returncode == 2
     assert all(family in done.stderr for family in ("basic", "shaped", "sparse", "minimal"))
-    done = _simic("curate", "--reward", "sparse", "-o", "curate.reward.potential=1")
+    done = run_command("curate", "--reward", "sparse", "-o", "curate.reward.potential=1")
     assert done.returncode == 2
     assert "curate.reward.sparse.potential" in done.stderr
