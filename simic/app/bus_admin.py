@@ -42,8 +42,8 @@ def forward(spec: BusSpec, limit: int | None, progress: Progress) -> dict[str, i
     bus = open_bus(spec)
     if not isinstance(bus, RemoteBus):
         raise ConfigError(
-            f"there is nothing to forward: the bus {bus_plugin(spec)!r}, which {URL_VARIABLE} names, has no spool to "
-            "send from"
+            f"there is nothing to forward: the bus {bus_plugin(spec)!r}, which {URL_VARIABLE} names, has no server to "
+            "forward to"
         )
     bus.ping()
     waiting = bus.spilled()
@@ -58,19 +58,27 @@ def examine_bus(spec: BusSpec) -> Iterator[Check]:
     if not spec.has_url:
         return
     name = "redis"  # of a URL that no bus serves; the variable may name another bus than Redis
+    remedy = f"correct {URL_VARIABLE} as the message says"
     try:
-        name, bus = bus_plugin(spec), open_bus(spec)
+        name = _check_name(bus_plugin(spec))
+        bus = open_bus(spec)
         if not isinstance(bus, RemoteBus):
+            remedy = f"correct what the message names, or let {URL_VARIABLE} name another bus"
             yield healthy(name, f"opens; {bus.pending(FIELD_REPORTS)} deliveries of {FIELD_REPORTS} wait")
             return
+        remedy = f"start it or correct {URL_VARIABLE}; reports wait in the spool, `simic bus forward` sends them on"
         address = bus.ping()
         state, gap = bus.measure(FIELD_REPORTS), bus.uncounted(FIELD_REPORTS)
     except SimicError as error:
-        remedy = f"start it or correct {URL_VARIABLE}; reports wait in the spool, `simic bus forward` sends them on"
         yield damaged(name, str(error), remedy)
         return
     yield healthy(name, f"{address} answers")
     yield from _examine_topic(name, state, gap)
+
+
+def _check_name(plugin: str) -> str:
+    """Return the name of a bus's check; the doctor has a check ``spool`` of the files in the spool, too."""
+    return f"bus {plugin}" if plugin == "spool" else plugin
 
 
 def _examine_topic(name: str, state: TopicStatus, gap: int) -> Iterator[Check]:
