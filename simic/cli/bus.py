@@ -9,6 +9,7 @@ import typer
 from simic.cli.console import EXIT_CODES, emit
 from simic.cli.options import AsJson, Overrides, ProfileName, open_container
 from simic.cli.tables import rows_table
+from simic.contracts.errors import ConfigError
 from simic.contracts.names import FIELD_REPORTS
 from simic.runtime.settings import HomeUse
 
@@ -28,8 +29,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def status(profile: ProfileName = "default", override: Overrides = None, as_json: AsJson = False) -> None:
-    """Show each topic: undelivered entries, entries not acknowledged, dead letters, files in the spool for Redis, and
-    files set aside because they could not be read.
+    """Show the entries or files of each topic.
+
+    length: on the bus; undelivered: not read yet; pending: read, not acknowledged; dead_letters: not deliverable;
+    spilled: files in the spool that wait for Redis; aside: files of the spool that could not be read.
 
     Example: [bold]REDIS_URL=rediss://simic:password@host:6379/0 simic bus status[/bold]
     """
@@ -48,7 +51,7 @@ def forward(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send the files that were spooled while Redis was unavailable to Redis, in order; ingests nothing.
+    """Send to Redis, in order, the files that were spooled during an outage; ingests nothing.
 
     The next collect, publish or ingest forwards them too; this verb is for a machine that only produces. The exit code
     is 4 if Redis is unavailable. A file is deleted from the spool after Redis has acknowledged all of it.
@@ -65,7 +68,9 @@ def dead_letters(
     limit: Annotated[int, typer.Option(min=1, help="Largest number of dead letters, oldest first.")] = 20,
     replay: Annotated[
         bool,
-        typer.Option("--replay", help="Put all of them back on the topic as new entries."),
+        typer.Option(
+            "--replay", help="Put every intact dead letter back on the topic as a new entry, regardless of --limit."
+        ),
     ] = False,
     profile: ProfileName = "default",
     override: Overrides = None,
@@ -76,8 +81,10 @@ def dead_letters(
     Reasons: malformed (no envelope), expired (older than its time to live), attempts (delivered too
     often without acknowledgement).
     """
-    from simic.app.bus_admin import list_dead_letters
+    from simic.app.bus_admin import TOPICS, list_dead_letters
 
+    if topic not in TOPICS:
+        raise ConfigError(f"unknown topic {topic!r}; topics: {', '.join(TOPICS)}")
     bus = open_container(profile, overrides=override, use=HomeUse.CHANGE if replay else HomeUse.LOOK).open_bus()
     if replay:
         done = {"topic": topic, "replayed": bus.replay(topic), "left": bus.status(topic).dead_letters}

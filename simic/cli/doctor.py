@@ -36,8 +36,9 @@ def doctor(
         bool,
         typer.Option(
             "--repair",
-            help="Remove leftovers of crashes; move damaged parts to data/damaged and put their deliveries back "
-            "on the spool; restore what MLflow shows from the ledgers.",
+            help="Remove leftovers of crashes; move damaged parts to data/damaged and return the original report "
+            "files to the spool, so that the next ingest reads them again; rewrite MLflow's aliases, tags and run "
+            "names from the ledgers.",
         ),
     ] = False,
     profile: ProfileName = "default",
@@ -46,8 +47,8 @@ def doctor(
 ) -> None:
     """Check everything in the home: ledgers, keys, lake, spool, snapshots, policies, MLflow, outbox, Redis.
 
-    Changes nothing without --repair; a repair deletes nothing that was ever committed. If a repair put deliveries back
-    on the spool, `simic ingest` lands them again; duplicates are recognised.
+    Changes nothing without --repair; a repair deletes nothing that was ever committed. If a repair returned
+    report files to the spool, `simic ingest` reads them again; duplicates are recognised.
     """
     use = HomeUse.CHANGE if repair else HomeUse.LOOK
     from simic.app.doctor import open_doctor

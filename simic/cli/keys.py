@@ -41,9 +41,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def list_keys(as_json: AsJson = False) -> None:
-    """List every key: this home's own, trusted or revoked, since when, and the number of files it signed.
+    """List all keys: whether it is this home's signing key, trusted or revoked and since when, number of files signed.
 
-    Policies are counted in data/policies and among the registry's files; receipts with the gate decisions on record.
+    The count includes policies (in data/policies and in the registry), receipts and recorded gate decisions.
     Signatures are not checked here: simic doctor --deep does that. Exit code 1 if the revocation list is damaged.
     """
     from simic.app.keys import Keys
@@ -53,7 +53,7 @@ def list_keys(as_json: AsJson = False) -> None:
 
 
 def rotate(as_json: AsJson = False) -> None:
-    """Create a new signing key; signatures of the old one stay trusted, and its private half is deleted.
+    """Create a new signing key. The old private key is deleted; signatures made with it stay trusted.
 
     The new key signs a line of the journal of promotions that covers all earlier lines. The exit code is 2 if
     SIMIC_SIGNING_KEY is set: change that variable instead.
@@ -152,6 +152,9 @@ def _show_resealing(console: Console, found: Resealing) -> None:
         console.print(Text(visible(path)))
     for line in found.left:
         console.print(Text(f"left as it is: {visible(line)}"))
+    if not found.lines and not found.directories:
+        console.print("Nothing to sign.")
+        return
     count = f"{len(found.lines)} lines of the journal and {len(found.directories)} sealed policies"
     if found.is_done:
         console.print(f"signed by {found.signing_key}: {count}")

@@ -84,7 +84,9 @@ def retain(
 def vacuum(
     grace_minutes: Annotated[
         float | None,
-        typer.Option(min=0, help="Keep files of parts that were replaced more recently; default: lake.grace_minutes."),
+        typer.Option(
+            min=0, help="Keep files that were replaced less than this many minutes ago; default: lake.grace_minutes."
+        ),
     ] = None,
     profile: ProfileName = "default",
     override: Overrides = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from errno import EDQUOT, ENOSPC
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
@@ -86,9 +87,22 @@ def open_container(
     from simic.app.container import Container
 
     flags = {name: _FLAGS.get(name) or "--" + name.rpartition(".")[2].replace("_", "-") for name in extra or {}}
+    if spool is not None:
+        _create(spool)
     config = load_profile(profile, {**parse_overrides(overrides or ()), **(extra or {})}, flags)
     check_set(config.world.set)
     return Container(resolve_home(), config, seed, progress=show_progress(), spool=spool, use=use)
+
+
+def _create(spool: Path) -> None:
+    """Create the directory of ``--spool`` before any work is done for it. A full disk is left to the bus to report."""
+    try:
+        spool.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno not in (ENOSPC, EDQUOT):
+            raise ConfigError(
+                f"--spool: cannot create {spool}: {error.strerror}; give a directory that can be created"
+            ) from error
 
 
 MOST_KEYS = 1_000_000

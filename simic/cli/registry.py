@@ -57,7 +57,7 @@ def promote(
 def publish(
     profile: ProfileName = "default", seed: Seed = 0, override: Overrides = None, as_json: AsJson = False
 ) -> None:
-    """Put a signed update about the champion on the bus, once per version and target.
+    """Put a signed update about the champion on the bus; repeating the command sends nothing again.
 
     Journal, gate decision, registry and every byte of the policy must agree; otherwise nothing is signed.
     """
@@ -117,7 +117,7 @@ def verify(
     ] = CHAMPION_REFERENCE,
     as_json: AsJson = False,
 ) -> None:
-    """Check digest and signature of a policy, byte by byte; exit code 1 if anything differs.
+    """Read every file of a policy and check its digest and signature; exit code 1 if anything differs.
 
     A registered policy must also match the journal of promotions and the ledger of candidates.
     """

@@ -54,7 +54,7 @@ def collect(
         Path | None,
         typer.Option(
             metavar="FILE.png",
-            help="Also draw one of these hosts per family: slots, stages, alpha, decisions, accuracy.",
+            help="Also draw one collected host per family: slots, stages, alpha, decisions, accuracy.",
         ),
     ] = None,
     profile: ProfileName = "default",
@@ -86,7 +86,9 @@ def ingest(
 ) -> None:
     """Write the reports on the bus to the lake as Parquet; malformed ones go to the quarantine with the reason.
 
-    The receipt counts landed, duplicate and refused reports; data/runs/ingest/<UTC day>.jsonl has them batch by batch.
+    The receipt counts landed, duplicate and quarantined reports; retried: repeated deliveries; lag: deliveries that
+    still wait; raw dropped: refused reports whose bytes the full quarantine did not keep. The file
+    data/runs/ingest/<UTC day>.jsonl has the counts of each batch.
     """
     from simic.app import data
 
@@ -147,7 +149,10 @@ def train(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a policy on a snapshot: behaviour cloning and value fit from scratch, V-trace from a policy."""
+    """Train a policy on a snapshot.
+
+    From random weights: behaviour cloning, value regression, then V-trace. From an existing policy: V-trace.
+    """
     from simic.app import artifacts, training
 
     container = open_container(profile, seed, override)

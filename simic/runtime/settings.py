@@ -451,6 +451,9 @@ def _explain(detail: ErrorDetails, origins: _Origins) -> str:
     if detail["type"] == "union_tag_invalid":
         name = f"{name}.{detail['ctx']['discriminator'].strip(chr(39))}"
         return f"{origins.labelled(name)}: {_choice(detail['ctx']['expected_tags'])}, found {detail['ctx']['tag']!r}"
+    if detail["type"] == "extra_forbidden":  # a setting of another reward family
+        *section, last = map(str, detail["loc"])
+        return f"{origins.of(name)}: {'.'.join(section)} has no setting {last!r}"
     if detail["type"] in ("model_type", "model_attributes_type"):
         origin = origins.of(name)
         write = f"-o {name}.KEY=VALUE" if origin == "--override" else f"a table [{name}]"

@@ -34,6 +34,25 @@ def test_a_run_with_a_bad_value_fails_before_it_loads_anything(home: Path) -> No
     assert not home.exists()
 
 
+def test_a_spool_that_cannot_be_created_and_an_unknown_topic_are_usage_errors(tmp_path: Path, home: Path) -> None:
+    Home(home).create()
+    (tmp_path / "file").write_bytes(b"")
+    for verb in ("collect", "ingest"):
+        done = run_command(verb, "--spool", str(tmp_path / "file" / "spool"))
+        assert done.returncode == ConfigError.exit_code == 2, done.stderr
+        assert f"--spool: cannot create {tmp_path}/file/spool: Not a directory; give" in done.stderr
+    done = run_command("bus", "dead-letters", "--topic", "foo")
+    assert done.returncode == ConfigError.exit_code
+    assert "unknown topic 'foo'; topics: tamiyo.field_reports, innovation.policy" in done.stderr
+
+
+def test_a_name_that_is_no_policy_is_a_usage_error(home: Path) -> None:
+    Home(home).create()
+    done = run_command("verify", "nothing")
+    assert done.returncode == ConfigError.exit_code == 2
+    assert "'nothing' is not a policy: expected champion, tamiyo/2, 2, 8 or more" in done.stderr
+
+
 def test_wrong_usage_is_exit_2_and_so_is_an_option_nobody_knows() -> None:
     assert run_command("collect", "--controler", "wait").returncode == 2
     assert run_command("nonsense").returncode == 2
@@ -132,4 +151,4 @@ def test_curate_knows_the_reward_families() -> None:
     assert all(family in done.stderr for family in ("basic", "shaped", "sparse", "minimal"))
     done = run_command("curate", "--reward", "sparse", "-o", "curate.reward.potential=1")
     assert done.returncode == 2
-    assert "curate.reward.sparse.potential" in done.stderr
+    assert "--override: curate.reward.sparse has no setting 'potential'" in done.stderr

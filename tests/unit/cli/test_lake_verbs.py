@@ -100,7 +100,7 @@ def test_retain_wants_a_bound(landed: Home, shell: Shell) -> None:
 )
 def test_flags_keep_the_bounds_of_the_settings(landed: Home, shell: Shell, verb: str, flag: str, value: str) -> None:
     code, _, message = shell.call("lake", verb, flag, value)
-    assert code == 2 and f"lake.{flag.removeprefix('--').replace('-', '_')}" in message
+    assert code == 2 and f"{flag}: expected" in message
     assert len(open_lake(landed).parts) == 3
 
 
