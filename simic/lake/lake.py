@@ -131,11 +131,10 @@ class Lake:
         Raises:
             IntegrityError: if the store has parts of another home, of a copy of this one, or of a lost ledger.
         """
-        if self.home.lake_url is None or self.state.url is not None:
-            self.claim()
-            return self
         self.check_owner()
         self._claim()
+        if self.home.lake_url is None or self.state.url is not None:
+            return self
         return self.commit(StoreBound(at=at, code_version=code_version, url=self.home.lake_url))
 
     def claim(self) -> None:
