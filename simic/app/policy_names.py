@@ -48,9 +48,12 @@ def locate(home: Home, name: str) -> NamedPolicy | None:
     digests = {*versions, *_folders(home)}
     fitting = sorted(digest for digest in digests if digest.startswith(name))
     if len(fitting) != 1:
-        what = "several policies start" if fitting else "no policy of this home starts"
         known = _listed(labelled(home, digest, versions) for digest in (fitting or sorted(digests)))
-        raise ConfigError(f"{what} with {name}; {'these do' if fitting else 'known'}: {known}")
+        raise ConfigError(
+            f"several policies have a digest that begins with {name!r}: {known}; give more characters"
+            if fitting
+            else f"no policy has a digest that begins with {name!r}; {_known(known)}"
+        )
     digest = fitting[0]
     path = home.policies / digest
     return NamedPolicy(digest, path if path.is_dir() else None, _reference(versions.get(digest)))
@@ -79,7 +82,7 @@ def _by_number(versions: Mapping[str, int], number: int, name: str) -> NamedPoli
         if found == number:
             return NamedPolicy(digest, None, _reference(number))
     known = _listed(f"{MODEL_NAME}/{found}" for found in sorted(versions.values()))
-    raise ConfigError(f"{name}: there is no version {number} of {MODEL_NAME} on record; there are: {known}")
+    raise ConfigError(f"{name}: there is no version {number} of {MODEL_NAME}; {_known(known)}")
 
 
 def _reference(number: int | None) -> str | None:
@@ -98,4 +101,8 @@ def _folders(home: Home) -> list[str]:
 def _listed(names: Iterable[str]) -> str:
     found = list(names)
     more = f", and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""
-    return (", ".join(found[:MOST_SHOWN]) + more) or "none"
+    return ", ".join(found[:MOST_SHOWN]) + more
+
+
+def _known(names: str) -> str:
+    return f"policies: {names}" if names else "this home has no policies, `simic train` makes one"

@@ -88,9 +88,17 @@ def record(
             because the settings are recorded as the parameters of the policy.
     """
     receipts, own = container.receipts, container.provenance
-    hint = f"this home has no receipt of how policy {report.policy_digest[:12]} was made"
-    training = receipts.find(TrainingReport, lambda found: found.digest == report.policy_digest, hint)
-    snapshot = receipts.find(SnapshotManifest, lambda found: found.digest == report.snapshot_digest, hint)
+    policy = f"policy {report.policy_digest[:12]}"
+    training = receipts.find(
+        TrainingReport,
+        lambda found: found.digest == report.policy_digest,
+        f"{policy} has none. Restore it to data/receipts/train, or train again",
+    )
+    snapshot = receipts.find(
+        SnapshotManifest,
+        lambda found: found.digest == report.snapshot_digest,
+        f"the snapshot of {policy} has none. Restore it to data/receipts/curate, or run `simic curate` again",
+    )
     if training.config_digest != own.config_digest:
         raise ConfigError(
             f"policy {training.digest[:12]} was trained under configuration {training.config_digest[:12]}, but "
@@ -113,8 +121,8 @@ def promote(
     again = _judge(container, report)
     if again.digest != decision.digest:
         raise IntegrityError(
-            f"policy {report.policy_digest[:12]}: the gate now decides {again.digest}, "
-            f"but the recorded decision is {decision.digest}: one of them was edited, or the settings changed"
+            f"policy {report.policy_digest[:12]}: judging again gives another decision (now: {again.digest}, recorded: "
+            f"{decision.digest}). Use the original profile, or run `simic validate` again"
         )
     return container.save_receipt(container.registry.promote(candidate, report, decision))
 

@@ -87,10 +87,10 @@ def open_container(
     from simic.app.container import Container
 
     flags = {name: _FLAGS.get(name) or "--" + name.rpartition(".")[2].replace("_", "-") for name in extra or {}}
-    if spool is not None:
-        _create(spool)
     config = load_profile(profile, {**parse_overrides(overrides or ()), **(extra or {})}, flags)
     check_set(config.world.set)
+    if spool is not None:
+        _create(spool)
     return Container(resolve_home(), config, seed, progress=show_progress(), spool=spool, use=use)
 
 

@@ -123,9 +123,9 @@ def list_difference(
     lines = Ledger(place).read() if listed is None else listed
     if len(lines) > len(done):
         text = (
-            f"{place} lists {len(lines)} changes of champion, but {PROMOTIONS_LEDGER} knows {len(done)}: its end was "
-            f"cut off. Restore {PROMOTIONS_LEDGER} from a backup; if lines were added to the list instead, move the "
-            f"list away: it is rebuilt from the journal"
+            f"{place} lists {len(lines)} changes of champion, but {PROMOTIONS_LEDGER} knows {len(done)}: the last "
+            f"lines of the journal are missing. Restore {PROMOTIONS_LEDGER} from a backup; if lines were added to the "
+            f"list instead, move the list away: it is rebuilt from the journal"
         )
         return ListDifference(text, is_derived=False)
     for number, (line, entry) in enumerate(zip(lines, done, strict=False), 1):

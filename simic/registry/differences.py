@@ -209,9 +209,9 @@ def champion_differences(records: LedgerRecords, shown: Shown) -> Iterator[str]:
     for number in unknown_promotions(records.history, shown):
         yield (
             f"MLflow shows that {MODEL_NAME} version {number} was promoted at "
-            f"{shown.versions[number].tags['promoted_at']}, but {PROMOTIONS_LEDGER} does not know of it: the "
-            f"journal's end was cut off, or the tag was added by hand. `simic doctor` says which; with --repair it "
-            f"removes such a tag"
+            f"{shown.versions[number].tags['promoted_at']}, but {PROMOTIONS_LEDGER} does not know of it: the last "
+            f"lines of the journal are missing, or the tag was added by hand. `simic doctor` says which; with --repair "
+            f"it removes such a tag"
         )
     champion = records.history.champion
     if champion is not None:
@@ -269,7 +269,7 @@ def journal_cut(records: LedgerRecords, shown: Shown, update_digests: Collection
     a promotion that the journal lacks, of a version that is MLflow's champion or that the gate accepted. On any other
     version the tag was added by hand.
     """
-    backup = f"its end was cut off; restore it and {POLICIES_LEDGER} from a backup"
+    backup = f"the last lines of the journal are missing; restore it and {POLICIES_LEDGER} from a backup"
     if lost := sorted(set(update_digests) - {entry.digest for entry in records.history.done}):
         return (
             f"a signed update in the outbox makes policy {lost[0]} champion, but {PROMOTIONS_LEDGER} does not know of "

@@ -27,12 +27,16 @@ def promotion_entry(
     Raises:
         IntegrityError: ``report`` is not the evidence that ``gate`` judged.
     """
-    judged = (report.policy_digest, report.champion_digest, report.snapshot_digest)
-    if judged != (gate.policy_digest, gate.champion_digest, recorded.snapshot_digest):
-        raise IntegrityError(
-            f"the report judges policy, champion and snapshot {judged}, the gate decision and the registry say "
-            f"{(gate.policy_digest, gate.champion_digest, recorded.snapshot_digest)}"
-        )
+    for name, judged, wanted in (
+        ("policy", report.policy_digest, gate.policy_digest),
+        ("champion", report.champion_digest, gate.champion_digest),
+        ("snapshot", report.snapshot_digest, recorded.snapshot_digest),
+    ):
+        if judged != wanted:
+            raise IntegrityError(
+                f"the validation report is not the one that was judged: expected {name} {wanted or 'none'}, found "
+                f"{judged or 'none'}; run `simic validate` again"
+            )
     source = None if history.champion is None else history.champion.target
     own: dict[str, object] = {
         "aliases": [],
@@ -82,16 +86,23 @@ def check_gate(gate: GateDecision, digest: str, champion: PromotionEntry | None)
         GateRejectedError: The gate rejected it, or judged it against another champion.
     """
     if gate.policy_digest != digest:
-        raise IntegrityError(f"the gate judged policy {gate.policy_digest}, not {digest}")
+        raise IntegrityError(
+            f"the gate decision is about another policy: expected {digest}, found {gate.policy_digest}; give the "
+            "receipts of one policy"
+        )
     if not gate.accepted:
         failed = ", ".join(c.name for c in gate.criteria if c.verdict is not Verdict.PASS)
         raise GateRejectedError(f"policy {digest[:12]} did not pass the gate: {failed}; the champion stays")
     present = None if champion is None else champion.digest
     if gate.champion_digest != present:
         raise GateRejectedError(
-            f"policy {digest[:12]} was judged against champion {gate.champion_digest}, "
-            f"but the champion now is {present}; validate it again"
+            f"policy {digest[:12]} was judged against {_champion(gate.champion_digest)}, but now there is "
+            f"{_champion(present)}; run `simic validate` again"
         )
+
+
+def _champion(digest: str | None) -> str:
+    return "no champion" if digest is None else f"champion {digest}"
 
 
 def _signed_tags(

@@ -61,7 +61,7 @@ def read_ledger_records(home: Home, history: History) -> LedgerRecords:
 def unlisted_message(number: int) -> str:
     """Return the error text for a version that MLflow has and no ledger lists."""
     return (
-        f"MLflow has {MODEL_NAME} version {number}, which the ledger of candidates does not list: it was not made by "
-        f"Simic, or lines of the ledger were cut off; remove that version from MLflow, or restore the ledger from a "
-        f"backup"
+        f"MLflow has {MODEL_NAME} version {number}, which the ledger of candidates does not list: either it was "
+        "not made by Simic, or the end of the ledger was lost. In the first case delete the version in MLflow, in the "
+        "second restore the ledger from a backup"
     )

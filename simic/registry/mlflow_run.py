@@ -207,7 +207,10 @@ def summary_of(report: ValidationReport, gate: GateDecision) -> ValidationSummar
     """Return the numbers for a policy update; raise IntegrityError without a comparison with ``wait``."""
     over_wait = report.differences.get("wait")
     if over_wait is None:
-        raise IntegrityError(f"the validation of policy {report.policy_digest[:12]} has no difference to wait")
+        raise IntegrityError(
+            f"the validation report of policy {report.policy_digest[:12]} lacks the comparison with controller `wait`; "
+            "run `simic validate` again"
+        )
     return ValidationSummary(
         episodes=len(report.trials.host_keys),
         return_over_wait=over_wait.mean,

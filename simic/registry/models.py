@@ -58,7 +58,10 @@ class Shown(NamedTuple):
     def version(self, number: int) -> Registered:
         """Return a version that a ledger or an alias names; raise IntegrityError if MLflow lacks it."""
         if number not in self.versions:
-            raise IntegrityError(f"the registry has no version {number} of {MODEL_NAME}, which it refers to")
+            raise IntegrityError(
+                f"an alias or a ledger names version {number} of {MODEL_NAME}, which MLflow does not have; "
+                "restore mlruns from a backup"
+            )
         return self.versions[number]
 
     def by_digest(self, digest: str) -> Registered | None:
@@ -193,7 +196,9 @@ class Models:
                     f"{self.name} version {number}: its files cannot be copied to {into}: {reason}. Nothing is wrong "
                     f"with the version; make space or make the files readable, and give the same command again"
                 ) from error
-            raise IntegrityError(f"{self.name} version {number}: its files cannot be read: {error}") from error
+            raise IntegrityError(
+                f"{self.name} version {number}: its files cannot be read: {error}; restore mlruns from a backup"
+            ) from error
 
 
 def _found(get: Callable[[], T]) -> T | None:

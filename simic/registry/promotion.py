@@ -94,7 +94,10 @@ class Promotions:
         try:
             found = self._models.alias(CHAMPION)
             if found != entry.target:
-                raise IntegrityError(f"the alias {CHAMPION} was set to version {entry.target}, but is on {found}")
+                raise IntegrityError(
+                    f"the alias {CHAMPION} was set to version {entry.target}, but is on {found}: another process "
+                    "may have changed it; run `simic doctor`"
+                )
             fetch_verified(self._models, entry.target, entry.digest, self._keyring, self._home, None)
         except IntegrityError:
             if entry.source is None:

@@ -70,8 +70,8 @@ class RegistryReader:
                 raise
             raise IntegrityError(
                 f"the journal says that {version.name} version {version.number} with digest {version.digest} is "
-                f"champion, but its files are not what was sealed: {error}. Restore them from a backup, or let "
-                f"`simic rollback --reason ...` give the title to the champion before it"
+                f"champion, but its files are not what was sealed: {error}. Restore them from a backup, or run "
+                f"`simic rollback --reason ...`, which makes the previous champion current again"
             ) from error
 
     def stored_lineage(self, number: int, digest: str) -> Lineage:

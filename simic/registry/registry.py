@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.names import CHAMPION
+from simic.contracts.names import CANDIDATE, CHAMPION
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport
 from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
@@ -86,8 +86,15 @@ class Registry:
             IntegrityError: MLflow and the ledgers differ about a listed version, or a receipt is about another policy.
         """
         digest = candidate.training.digest
-        if {candidate.validation.policy_digest, candidate.gate.policy_digest} != {digest}:
-            raise IntegrityError(f"report and gate judge another policy than {digest}")
+        for name, judged in (
+            ("validation report", candidate.validation.policy_digest),
+            ("gate decision", candidate.gate.policy_digest),
+        ):
+            if judged != digest:
+                raise IntegrityError(
+                    f"the {name} is about another policy: expected {digest}, found {judged}; give the receipts of one "
+                    "policy"
+                )
         check_decision(candidate.gate, candidate.snapshot.digest)
         verify(Path(candidate.training.path), self._keyring, digest)
         with self._writing("recording a candidate"):
@@ -119,7 +126,7 @@ class Registry:
             champion = records.history.champion
             target = registered_as(version.digest, records, shown)
             if target is None:
-                raise ConfigError(f"policy {version.digest} is not on record; record it first")
+                raise ConfigError(f"policy {version.digest} is not registered; `simic promote` registers it")
             if champion is not None and champion.digest == version.digest:
                 return self._reader.version(champion.target, records, shown)
             check_gate(gate, version.digest, champion)
@@ -297,5 +304,7 @@ def _unknown(reference: str, name: str | int, shown: Shown) -> str:
     names = ", ".join(
         f"{number} ({version.tags.get('semantic_version')})" for number, version in shown.versions.items()
     )
-    hint = "; no policy was promoted yet" if name == CHAMPION else ""
-    return f"{reference} does not exist{hint}; versions are {names or 'none yet'}"
+    known = f"Registered versions: {names or 'none'}"
+    if name == CHAMPION:
+        return f"There is no champion: no policy has been promoted. `simic run` makes one. {known}"
+    return f"{reference} does not exist. {known}; known aliases: {CHAMPION}, {CANDIDATE}"

@@ -37,10 +37,17 @@ def find_folder(home: Home, digest: str) -> Path:
         raise ConfigError(f"{digest!r} is not a digest or the beginning of one: 4 to 64 of 0-9 and a-f")
     matching = [path for path in folders(home) if _matches(path, digest)]
     if len(matching) != 1:
-        what = "several snapshots begin" if matching else "no snapshot begins"
-        known = ", ".join(path.name for path in (matching or folders(home))[:8]) or "none"
-        raise ConfigError(f"{what} with {digest}; {'these do' if matching else 'there are'}: {known}")
+        raise ConfigError(_not_one(digest, matching, folders(home)))
     return matching[0]
+
+
+def _not_one(digest: str, matching: list[Path], known: list[Path]) -> str:
+    """Return the message for a beginning of a digest that no snapshot has, or several."""
+    names = ", ".join(path.name for path in (matching or known)[:8])
+    if matching:
+        return f"several snapshots have a digest that begins with {digest!r}: {names}; give more characters"
+    hint = f"snapshots: {names}" if known else "this home has no snapshots, `simic curate` makes one"
+    return f"no snapshot has a digest that begins with {digest!r}; {hint}"
 
 
 def _matches(path: Path, digest: str) -> bool:

@@ -268,9 +268,15 @@ def _cut_with_list(home: Home) -> None:
         ),
         pytest.param(_forged, "line 5", id="forged-promotion-of-the-rejected"),
         pytest.param(lambda home: write(home, JOURNAL, lines(home, JOURNAL)[::-1]), "line 1", id="reordered"),
-        pytest.param(lambda home: write(home, JOURNAL, []), "its end was cut off", id="emptied"),
-        pytest.param(lambda home: (home.ledger / JOURNAL).unlink(), "its end was cut off", id="deleted"),
-        pytest.param(lambda home: write(home, JOURNAL, lines(home, JOURNAL)[:2]), "its end was cut off", id="cut"),
+        pytest.param(lambda home: write(home, JOURNAL, []), "last lines of the journal are missing", id="emptied"),
+        pytest.param(
+            lambda home: (home.ledger / JOURNAL).unlink(), "last lines of the journal are missing", id="deleted"
+        ),
+        pytest.param(
+            lambda home: write(home, JOURNAL, lines(home, JOURNAL)[:2]),
+            "last lines of the journal are missing",
+            id="cut",
+        ),
         pytest.param(_cut_with_list, "does not know", id="cut-together-with-the-list"),
     ],
 )

@@ -73,14 +73,16 @@ def test_a_name_that_fits_nothing_or_several_is_answered_with_what_there_is(plac
     for name in ("aaaaaaaa11", "b" * 16):
         (place.policies / name.ljust(64, "0")).mkdir()
     (place.policies / "aaaaaaaa22".ljust(64, "0")).mkdir()
-    with pytest.raises(ConfigError, match=r"several policies start with aaaaaaaa; these do: policy aaaaaaaa, policy"):
+    with pytest.raises(
+        ConfigError, match=r"several policies have a digest that begins with 'aaaaaaaa': policy aaaaaaaa, policy"
+    ):
         policies.at("aaaaaaaa")
     with pytest.raises(
-        ConfigError, match=rf"no policy of this home starts with 12345678; known: .*tamiyo/1 \({one[:8]}"
+        ConfigError, match=rf"no policy has a digest that begins with '12345678'; policies: .*tamiyo/1 \({one[:8]}"
     ):
         policies.at("12345678")
     for name in ("7", "tamiyo/7"):
-        with pytest.raises(ConfigError, match=rf"{name}: there is no version 7 of tamiyo on record.*are: tamiyo/1"):
+        with pytest.raises(ConfigError, match=rf"{name}: there is no version 7 of tamiyo; policies: tamiyo/1"):
             policies.at(name)
 
 
@@ -123,7 +125,7 @@ def test_verbs_take_the_beginning_of_a_digest(place: Home) -> None:
         promotion.verify(app, str(place.policies))
     with pytest.raises(ConfigError, match="'bogus' is not a snapshot: expected a directory"):
         resolve_snapshot(app, "bogus")
-    with pytest.raises(ConfigError, match="no snapshot begins with 0123abcd"):
+    with pytest.raises(ConfigError, match="no snapshot has a digest that begins with '0123abcd'"):
         resolve_snapshot(app, "0123abcd")
 
 
