@@ -151,7 +151,10 @@ def export_snapshot(container: Container, digest: str, format_name: str, out: Pa
         raise ConfigError(f"unknown --split {split}; known splits: {', '.join(known.value for known in Split)}")
     manifest = read_manifest(index.find_folder(container.home, digest))
     if not manifest.episodes.get(split):
-        raise ConfigError(f"snapshot {manifest.digest[:16]} has no episodes in its {split} split")
+        raise ConfigError(
+            f"snapshot {manifest.digest[:16]} has no episodes in its {split} split; splits with "
+            f"episodes: {', '.join(name for name, count in manifest.episodes.items() if count) or 'none'}"
+        )
     # Each format needs libraries that only an extra installs.
     write = EXPORTS.load(format_name).write
     with (

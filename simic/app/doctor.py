@@ -14,7 +14,7 @@ from pathlib import Path
 
 from simic.app.bus_admin import examine_bus
 from simic.app.container import Container
-from simic.app.health import damaged, healthy, repairable, repaired, summarise, unrecoverable
+from simic.app.health import counted, damaged, healthy, repairable, repaired, summarise, unrecoverable
 from simic.app.home_location import examine_place
 from simic.app.key_checks import examine_keys
 from simic.app.policy_checks import examine_policies
@@ -100,7 +100,7 @@ class Doctor:
                 checks += _section("policies", policies)
             keys = examine_keys(self._home, self._clock, is_deep=is_deep, is_repair=is_repair)
             checks += _section("keys", keys)
-            checks.append(healthy("locks", "ok: the kernel releases a lock when its holder ends"))
+            checks.append(healthy("locks", "released by the kernel when their holders end"))
             checks += _section("catalogue", examine_catalogue(self._home, checks, is_repair=is_repair))
         checks += _section("bus", examine_bus(self._bus))
         return HealthReport(checked_at=checked_at, is_deep=is_deep, is_repair=is_repair, checks=checks)
@@ -132,14 +132,18 @@ class Doctor:
                 continue
             torn, is_parts = ledger.torn_bytes(), path.name == PARTS_LEDGER
             if not torn:
-                yield healthy(name, f"{lines} lines")
+                yield healthy(name, counted(lines, "line"))
             elif not (is_parts and is_quiet):  # another process may be writing a line, and its next line cuts the rest
-                yield healthy(name, f"{lines} lines, and {torn} unfinished bytes that the next line cuts off")
+                yield healthy(
+                    name, f"{counted(lines, 'line')}, and {torn} unfinished bytes that the next line cuts off"
+                )
             elif self._is_repair:
                 ledger.cut_torn_tail()
-                yield repaired(name, f"{lines} lines", f"cut {torn} bytes that a killed run left unfinished")
+                yield repaired(name, counted(lines, "line"), f"cut {torn} bytes that a killed run left unfinished")
             else:
-                yield repairable(name, f"{lines} lines and {torn} unfinished bytes", "cut them, as the next line would")
+                yield repairable(
+                    name, f"{counted(lines, 'line')} and {torn} unfinished bytes", "cut them, as the next line would"
+                )
 
     # -- the lake ---------------------------------------------------------------------------------
 
@@ -170,7 +174,7 @@ class Doctor:
             raise
         except SimicError as error:
             return damaged("contracts", str(error), "see the message; --repair leaves intact parts alone")
-        found = f"{len(older)} earlier contracts, readable" if older else "one contract"
+        found = f"{len(older)} earlier contracts, readable" if older else "all reports use one version of the contract"
         return healthy("contracts", found)
 
     def _parts(self, lake: Lake) -> Iterator[Check]:

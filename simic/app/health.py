@@ -6,11 +6,16 @@ from collections.abc import Sequence
 
 from simic.contracts.lake import Check, Health
 
-__all__ = ["damaged", "healthy", "repairable", "repaired", "summarise", "unrecoverable"]
+__all__ = ["counted", "damaged", "healthy", "repairable", "repaired", "summarise", "unrecoverable"]
 
 _SHOWN = 5
 _LONGEST = 4096
 """Largest length of one text of a check, as a problem with a manifest may have a longer description."""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``1 line`` or ``2 lines``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def healthy(name: str, found: str) -> Check:

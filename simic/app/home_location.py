@@ -78,7 +78,7 @@ def settle_registry(home: Home, at: datetime) -> None:
     except ConfigError as error:
         raise ConfigError(
             f"the home was moved from {last_place(home) or 'elsewhere'} to {home.root}, and its registry still names "
-            f"the old place: run any command that may write to this home once. {error}"
+            f"the old place: run `simic init` once, with permission to write. {error}"
         ) from error
     settle(home, at)
 

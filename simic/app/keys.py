@@ -63,8 +63,8 @@ class Keys:
         """
         if is_key_given(os.environ):
             raise ConfigError(
-                f"{SIGNING_KEY_VARIABLE} holds the signing key, so it is rotated where that is set: put another key "
-                f"there ({HOW_TO_MAKE}), then run `simic init`; what the old key signed stays trusted"
+                f"{SIGNING_KEY_VARIABLE} holds the signing key, which `simic keys rotate` cannot change. Set the "
+                f"variable to another key ({HOW_TO_MAKE}), then run `simic init`; what the old key signed stays trusted"
             )
         with self._changing("rotating the signing key"):
             return self._changed(replace_key(self._home.keys), is_new=True, revoked=None)

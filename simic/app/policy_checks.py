@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from simic.app.health import damaged, healthy, repairable, repaired, summarise
+from simic.app.health import counted, damaged, healthy, repairable, repaired, summarise
 from simic.app.key_checks import RESEAL
 from simic.contracts.errors import IntegrityError, SimicError
 from simic.contracts.lake import Check, Health
@@ -95,7 +95,7 @@ def _examine_list(home: Home, history: History, *, is_repair: bool) -> Iterator[
     elif problem is None:
         yield healthy(name, f"{len(history.done)} changes of champion, as journalled")
     elif not problem.is_derived:
-        yield damaged(name, problem.text, "see the message: one of the two files was cut off or added to")
+        yield damaged(name, problem.text, "one of the two files lost or gained lines: restore both from one backup")
     elif not is_repair:
         yield repairable(name, problem.text, "make it again from the journal")
     else:
@@ -133,7 +133,7 @@ def _examine_decisions(home: Home, history: History) -> Iterator[Check]:
         except IntegrityError as error:
             problems.append(str(error))
     if not problems:
-        yield healthy("gate decisions", f"{len(decisions)} as they were made")
+        yield healthy("gate decisions", f"{counted(len(decisions), 'decision')}, all unchanged")
     for problem in dict.fromkeys(problems):
         yield damaged("gate decisions", problem, "restore data/ledger/gates.jsonl or candidates.jsonl from a backup")
 
@@ -144,7 +144,7 @@ def _examine_candidates(home: Home) -> Check:
         count = check_candidates(home, Keyring(home.keys))
     except SimicError as error:
         return damaged("candidates", str(error), "restore data/ledger/candidates.jsonl from a backup")
-    return healthy("candidates", f"{count} lines as sealed")
+    return healthy("candidates", f"{counted(count, 'line')}, all as sealed")
 
 
 def _has_registry(home: Home, history: History) -> bool:

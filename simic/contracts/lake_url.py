@@ -13,6 +13,7 @@ _OPTIONS = ("endpoint_override", "scheme", "region")
 _SCHEMES = ("http", "https")
 _EXPECTED = f"expected s3://bucket/prefix, with {', '.join(_OPTIONS)} as options"
 _LONGEST = 2048
+_LONGEST_SCHEME = 12
 
 
 class LakeUrl(NamedTuple):
@@ -39,8 +40,11 @@ def parse_url(url: str) -> LakeUrl:
         parts = urlsplit(url)
     except ValueError:
         raise ConfigError(f"{_EXPECTED}; found something that is not an address") from None
-    if parts.scheme != "s3" or not parts.netloc:
-        raise ConfigError(f"{_EXPECTED}; found {'no bucket' if parts.scheme == 's3' else 'another kind of address'}")
+    if parts.scheme != "s3":
+        found = f"the scheme {parts.scheme[:_LONGEST_SCHEME]!r}" if parts.netloc else "another kind of address"
+        raise ConfigError(f"{_EXPECTED}; found {found}")
+    if not parts.netloc:
+        raise ConfigError(f"{_EXPECTED}; found no bucket")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := options.keys() - set(_OPTIONS):
         raise ConfigError(f"{_EXPECTED}; found {len(unknown)} other options")

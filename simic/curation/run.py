@@ -194,7 +194,9 @@ def _build(lake: Lake, job: _Job, built: Path) -> _Counts:
         raise TransientError(f"curation could not read or write: {error}") from error
     expected = sum(part.rows for part in lake.parts)
     if counts.rows_in != expected:
-        raise IntegrityError(f"the ledger lists {expected} rows, the parts hold {counts.rows_in}")
+        raise IntegrityError(
+            f"the ledger lists {expected} rows, the parts hold {counts.rows_in}; run `simic doctor --deep`"
+        )
     return counts
 
 

@@ -73,8 +73,8 @@ def family_statement(family: str) -> str:
     terms = {term.name for term in family_terms(sql)}
     if not _NEEDED_TERMS <= terms <= _TERMS:
         raise ConfigError(
-            f"{family}.sql: expected `-- term` lines for {', '.join(sorted(_NEEDED_TERMS))} and, where it has them, "
-            f"{', '.join(sorted(_TERMS - _NEEDED_TERMS))}, found {', '.join(sorted(terms)) or 'none'}; another term "
+            f"{family}.sql: wrong `-- term` lines. Required terms: {', '.join(sorted(_NEEDED_TERMS))}; optional: "
+            f"{', '.join(sorted(_TERMS - _NEEDED_TERMS))}; found: {', '.join(sorted(terms)) or 'none'}. Another term "
             "needs a column in simic/snapshots/schema.py and in the statements that list the columns"
         )
     return sql
@@ -171,7 +171,10 @@ def create_tables(
     violations = connection.execute(f'FROM "{CHECKS_TABLE}" ORDER BY ALL LIMIT 5').fetchall()
     if violations:
         found = "; ".join(f"{name} ({run_id}, step {step}): {text}" for name, run_id, step, text in violations)
-        raise ContractError(f"curation violated its own invariants, no snapshot was made; the first: {found}")
+        raise ContractError(
+            "curation violated its own invariants, no snapshot was made; this is a bug in the reward SQL or in Simic; "
+            f"check the family's `-- term` bounds; the first: {found}"
+        )
 
 
 def create_types(connection: duckdb.DuckDBPyConnection) -> None:

@@ -195,7 +195,8 @@ class Home:
         if not self.is_home():
             found = ", which is not a directory" if self.root.exists() and not self.root.is_dir() else ""
             raise ConfigError(
-                f"no Simic home at {self.root}{found}: set {HOME_VARIABLE}, use --home, or run simic init"
+                f"no Simic home at {self.root}{found}: `simic --home {self.root} init` creates one there; --home or "
+                f"{HOME_VARIABLE} names another"
             )
 
     def create(self) -> None:

@@ -173,7 +173,10 @@ def _settings(path: Path) -> dict[str, Any]:
     try:
         return dict(_flat(json.loads((path / SETTINGS_NAME).read_text("utf-8")), ""))
     except (OSError, ValueError) as error:
-        raise IntegrityError(f"{path / SETTINGS_NAME} cannot be read: {error}") from error
+        raise IntegrityError(
+            f"{path / SETTINGS_NAME} cannot be read: {error}; `simic snapshots verify` lists all damage, "
+            "`simic curate` makes the snapshot again"
+        ) from error
 
 
 def _flat(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

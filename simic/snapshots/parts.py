@@ -87,7 +87,9 @@ def _fetch(lake: Lake, part: Part, target: Path) -> None:
     except FileNotFoundError as error:
         if part.part not in {live.part for live in open_lake(lake.home).parts}:
             raise TransientError(f"{place} was merged or dropped meanwhile; try again") from error
-        raise IntegrityError(f"{place} is in the ledger but not there; see `simic doctor`") from error
+        raise IntegrityError(
+            f"{place} is listed in the ledger but the file does not exist; see `simic doctor`"
+        ) from error
     if (found := target.stat().st_size) != part.size_bytes:
         raise IntegrityError(f"{place}: expected {part.size_bytes} bytes, found {found}; see `simic doctor`")
     if (digest := sha256_file(target)) != part.sha256:
@@ -129,7 +131,10 @@ def read_rows(
     """
     folder = Path(manifest.path)
     if not any(file.name == ROW_INDEX_NAME for file in manifest.sources):
-        raise ContractError(f"snapshot {folder} is of an earlier version, without sources: run `simic curate` again")
+        raise ContractError(
+            f"snapshot {folder} was made by an earlier version and does not list its source files: "
+            "run `simic curate` again"
+        )
     try:
         with (
             tempfile.TemporaryDirectory(prefix="simic-rows-") as tmp,

@@ -93,7 +93,10 @@ def test_a_verb_that_does_not_make_a_home_leaves_an_empty_directory_empty(tmp_pa
         for place in (tmp_path / "empty", tmp_path / "absent" / "below"):
             (tmp_path / "empty").mkdir(exist_ok=True)
             code, said = in_process("--home", str(place), *_call(verb, tmp_path))
-            expected = f"no Simic home at {place}: set SIMIC_HOME, use --home, or run simic init"
+            expected = (
+                f"no Simic home at {place}: `simic --home {place} init` creates one there; --home or SIMIC_HOME names "
+                "another"
+            )
             assert (code, expected in said) == (2, True), (verb, said)
             assert sorted(tmp_path.iterdir()) == [tmp_path / "empty"], verb
             assert list((tmp_path / "empty").iterdir()) == [], verb

@@ -147,7 +147,10 @@ def test_a_family_whose_terms_are_no_columns_is_refused(tmp_path: Path, monkeypa
     needed = [f"-- term reward_{name} in [0, 0]: nothing" for name in ("progress", "rent", "penalty")]
     for lines in (needed[:2], [*needed, "-- term reward_beauty in [0, 1]: of the network"]):
         (rewards / "dense.sql").write_text("\n".join(lines) + "\n", "utf-8")
-        with pytest.raises(ConfigError, match=r"dense\.sql: expected `-- term` lines .*schema\.py"):
+        with pytest.raises(
+            ConfigError,
+            match=r"dense\.sql: wrong `-- term` lines. Required terms: .*; optional: .*; found: .*schema\.py",
+        ):
             family_statement("dense")
 
 

@@ -85,7 +85,7 @@ def test_a_store_that_refuses_is_transient(tmp_path: Path) -> None:
         ("https://key:secret@host/bucket", "must not hold credentials"),
         ("s3://bucket/prefix?endpoint_override=key:secret@host:1", "must not hold credentials"),
         ("s3://bucket/prefix?endpoint_override=key%3Asecret%40host:1", "must not hold credentials"),
-        ("https://host/bucket?secret", "another kind of address"),
+        ("https://host/bucket?secret", "found the scheme 'https'"),
         ("s3://[secret/prefix", "not an address"),
         ("s3://bucket/prefix?access_key=a&secret_key=b", "2 other options"),
         ("s3://bucket/prefix?scheme=gopher", "scheme must be http or https"),
