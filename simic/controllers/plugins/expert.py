@@ -25,10 +25,7 @@ from simic.controllers.schedule_controller import PlannedStep, compile_seed
 __all__ = ["NAME", "SUMMARY", "ExpertController", "make"]
 
 NAME = "expert"
-SUMMARY = (
-    "follows the oracle's plan, but chooses the next step from the current state of the slots, so it can start in the "
-    "middle of an episode"
-)
+SUMMARY = "the oracle's plan, each step chosen from the current slots, so it can start in the middle of an episode"
 
 _LIFE_EPOCHS = 5
 """Epochs from germination to fossilisation, without the ramp; a later seed could not be fossilised."""

@@ -107,7 +107,7 @@ def test_a_prefix_means_one_snapshot_or_is_refused(tmp_path: Path, history: tupl
     other = Home(tmp_path)
     twin = other.snapshots / (digests[0][:8] + "0" * 8)
     twin.mkdir()
-    with pytest.raises(ConfigError, match=f"several snapshots begin.*{twin.name}"):
+    with pytest.raises(ConfigError, match=f"several snapshots have a digest that begins with.*{twin.name}"):
         find_folder(other, digests[0][:8])
     assert find_folder(other, digests[0][:12]).name == digests[0][:16]
 
@@ -120,5 +120,5 @@ def test_what_is_no_digest_of_a_snapshot_is_a_config_error(history: tuple[Home, 
 
 def test_a_whole_digest_that_differs_after_the_folders_name_is_not_found(history: tuple[Home, list[str]]) -> None:
     home, (first, *_) = history
-    with pytest.raises(ConfigError, match="no snapshot begins"):
+    with pytest.raises(ConfigError, match="no snapshot has a digest that begins"):
         find_folder(home, first[:16] + "0" * 48)
