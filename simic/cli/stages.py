@@ -23,6 +23,7 @@ from simic.cli.options import (
     parse_host_keys,
 )
 from simic.cli.tables import proof_table, receipt_lines
+from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION
 from simic.contracts.rewards import FAMILIES
 from simic.runtime.settings import HomeUse
@@ -78,7 +79,9 @@ def collect(
 
 
 def ingest(
-    spool: Annotated[Path | None, typer.Option(help="Directory of the bus; default: data/spool of the home.")] = None,
+    spool: Annotated[
+        Path | None, typer.Option(help="Existing directory of the bus; default: data/spool of the home.")
+    ] = None,
     profile: ProfileName = "default",
     seed: Seed = 0,
     override: Overrides = None,
@@ -92,6 +95,8 @@ def ingest(
     """
     from simic.app import data
 
+    if spool is not None and not spool.is_dir():
+        raise ConfigError(f"--spool: expected an existing folder, found none at {spool}; check the path")
     receipt = data.ingest(open_container(profile, seed, override, spool=spool, use=HomeUse.MAKE))
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
 

@@ -37,13 +37,21 @@ def test_a_run_with_a_bad_value_fails_before_it_loads_anything(home: Path) -> No
 def test_a_spool_that_cannot_be_created_and_an_unknown_topic_are_usage_errors(tmp_path: Path, home: Path) -> None:
     Home(home).create()
     (tmp_path / "file").write_bytes(b"")
-    for verb in ("collect", "ingest"):
-        done = run_command(verb, "--spool", str(tmp_path / "file" / "spool"))
-        assert done.returncode == ConfigError.exit_code == 2, done.stderr
-        assert f"--spool: cannot create {tmp_path}/file/spool: Not a directory; give" in done.stderr
+    done = run_command("collect", "--spool", str(tmp_path / "file" / "spool"))
+    assert done.returncode == ConfigError.exit_code == 2, done.stderr
+    assert f"--spool: cannot create {tmp_path}/file/spool: Not a directory; give" in done.stderr
     done = run_command("bus", "dead-letters", "--topic", "foo")
     assert done.returncode == ConfigError.exit_code
     assert "unknown topic 'foo'; topics: tamiyo.field_reports, innovation.policy" in done.stderr
+
+
+def test_an_ingest_from_a_mistyped_spool_is_a_usage_error_and_creates_nothing(tmp_path: Path, home: Path) -> None:
+    for missing in (tmp_path / "spol", home / "spol"):
+        done = run_command("ingest", "--spool", str(missing))
+        assert (done.returncode, done.stdout) == (ConfigError.exit_code, "")
+        assert f"--spool: expected an existing folder, found none at {missing}" in done.stderr
+    assert not (tmp_path / "spol").exists()
+    assert not home.exists()
 
 
 def test_a_name_that_is_no_policy_is_a_usage_error(home: Path) -> None:
