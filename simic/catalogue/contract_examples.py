@@ -24,7 +24,7 @@ __all__ = ["EXAMPLES"]
 
 
 def _field_report() -> FieldReport:
-    """Return step 2 of an episode: a seed of blueprint mlp is placed into slot 0 of a host with three slots."""
+    """Return step 2 of an episode: a seed of blueprint dense is placed into slot 0 of a host with three slots."""
     run_id, before, after = _id("run"), 0.366, 0.387
     empty = SeedState(stage=SeedStage.DORMANT, stage_epochs=2)
     state = SystemState(
@@ -65,9 +65,9 @@ def _field_report() -> FieldReport:
         available=ActionMasks(
             op=[op in (Op.WAIT, Op.GERMINATE) for op in Op],
             slot=[[index == germinate] * 3 for index in range(len(Op))],
-            blueprint=["attention", "bottleneck", "gate", "mlp", "norm", "relu"],
+            blueprint=["bottleneck", "dense", "dropout", "gate", "heavy", "norm"],
         ),
-        action=Action(op=Op.GERMINATE, slot=0, blueprint="mlp", tempo=3),
+        action=Action(op=Op.GERMINATE, slot=0, blueprint="dense", tempo=3),
         relevant=[Head.OP, Head.SLOT, Head.BLUEPRINT, Head.TEMPO],
         log_prob_behaviour=BehaviourLogProb(op=-0.5, slot=-1.0, blueprint=-1.75, tempo=-1.25, joint=-4.5),
         outcome=Outcome.SUCCESS,
@@ -76,13 +76,13 @@ def _field_report() -> FieldReport:
             validation_accuracy_after=after,
             validation_loss_before=1.634,
             validation_loss_after=1.58,
-            rent_parameters=820,
+            rent_parameters=280,
             committed_parameters=0,
         ),
         terminated=False,
         truncated=False,
         seed_id=f"{run_id}/0/1",
-        blueprint_id="mlp",
+        blueprint_id="dense",
         mitigation=[],
         issued_at=datetime(2026, 1, 5, 12, 0, 2, tzinfo=UTC),
     )

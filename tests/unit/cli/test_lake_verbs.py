@@ -54,6 +54,15 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     return Shell(capsys)
 
 
+def test_the_printed_example_of_a_report_lands_as_one_line(home: Path, shell: Shell) -> None:
+    Home(home).create()
+    code, example, _ = shell.call("schema", "FieldReport", "--example")
+    assert code == 0
+    drop(Home(home), "example", [json.loads(example)])
+    receipt = shell.answer("ingest")
+    assert (receipt["landed"], receipt["quarantined"]) == (1, 0), receipt["reasons"]
+
+
 def test_a_life_of_a_lake(landed: Home, shell: Shell) -> None:
     assert shell.answer("lake", "status")["parts"] == 3
     merged = shell.answer("lake", "compact")
