@@ -161,7 +161,9 @@ class Registry:
         with self._writing("rolling back"):
             history = read_history(self._home, self._keyring)
             champion, former = history.champion, history.before_champion()
-            if champion is None or former is None:
+            if champion is None:
+                raise ConfigError("cannot roll back: this home has no champion; `simic run` makes one")
+            if former is None:
                 raise ConfigError(
                     "cannot roll back: this home has had no champion before the present one; `simic run` or "
                     "`simic promote` makes another champion"

@@ -276,6 +276,14 @@ def test_a_policy_damaged_while_it_is_promoted_gives_the_title_back(
     assert len(ledger(place, "policies.jsonl")) == (1 if has_champion else 0)
 
 
+def test_a_rollback_without_a_former_champion_says_how_many_there_were(registry: Registry, place: Home) -> None:
+    with pytest.raises(ConfigError, match="this home has no champion; `simic run` makes one"):
+        registry.rollback("too early")
+    crown(registry, judged(place, b"one"))
+    with pytest.raises(ConfigError, match="no champion before the present one"):
+        registry.rollback("too early")
+
+
 def test_rollback_gives_the_title_back_and_keeps_the_reason(registry: Registry, place: Home) -> None:
     first = crown(registry, judged(place, b"one"))
     second = crown(registry, judged(place, b"two", champion=first.digest))
