@@ -90,7 +90,7 @@ def curate(
     after it ran.
 
     Raises:
-        ContractError: if nothing has landed, or an invariant is violated.
+        ContractError: if the lake holds no reports, or an invariant is violated.
         IntegrityError: if a part is damaged.
         TransientError: if the disk is full, or another curation is running.
     """
@@ -98,7 +98,11 @@ def curate(
     with exclusive(home.locks / "curate", "curate"):
         lake = open_lake(home)
         if not lake.parts:
-            raise ContractError("nothing has landed yet: run `simic collect` and `simic ingest` first")
+            raise ContractError(
+                "the lake holds no reports: expected at least one, found 0; run `simic collect` and `simic ingest` "
+                "first. What an ingest refused is in the view quarantine: "
+                'simic sql "SELECT reason, message FROM quarantine"'
+            )
         tmp = home.tmp / _TMP
         shutil.rmtree(tmp, ignore_errors=True)
         built = tmp / "snapshot"

@@ -90,6 +90,16 @@ def test_a_curation_that_keeps_nothing_says_so_and_why(
     assert code == 0 and "kept 0" not in out + caplog.text
 
 
+def test_a_curation_of_reports_that_were_all_refused_shows_where_they_are(home: Path, shell: Shell) -> None:
+    Home(home).create()
+    drop(Home(home), "refused", [b"{}"])
+    assert shell.answer("ingest")["quarantined"] == 1
+    code, _, message = shell.call("curate")
+    assert code == 1 and "the lake holds no reports: expected at least one, found 0" in message
+    _, _, query = message.partition("quarantine: simic sql ")
+    assert len(shell.answer("sql", query.strip().strip('"'))) == 1
+
+
 def test_retain_wants_a_bound(landed: Home, shell: Shell) -> None:
     code, _, message = shell.call("lake", "retain")
     assert code == 2 and "--max-age-days" in message

@@ -136,7 +136,7 @@ def test_nothing_usable_is_a_snapshot_that_says_why_nothing_landed_is_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = Home(tmp_path)
-    with pytest.raises(ContractError, match="nothing has landed"):
+    with pytest.raises(ContractError, match="the lake holds no reports"):
         curate_all(home)
     drop(home, "rows", rows_of()[:-1])
     ingest_all(home)

@@ -93,7 +93,7 @@ def test_nothing_landed_means_nothing_to_do(tmp_path: Path) -> None:
     maintenance(home).run_due()
     assert maintenance(home).compact().merges == 0
     assert not (home.ledger / "ingest.jsonl").exists()
-    with pytest.raises(ContractError, match="nothing has landed"):
+    with pytest.raises(ContractError, match="the lake holds no reports"):
         curate_all(home)
 
 
