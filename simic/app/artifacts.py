@@ -20,7 +20,7 @@ from simic.snapshots.manifest import Verify, read_manifest
 
 __all__ = ["artifacts_are_intact", "move_damaged_artifacts", "resolve_snapshot", "resolve_training"]
 
-_DIGEST = re.compile(r"[0-9a-f]{8,64}")
+_DIGEST = re.compile(r"[0-9a-f]{4,64}")
 
 
 def resolve_snapshot(container: Container, name: str | Path | None) -> SnapshotManifest:
@@ -33,13 +33,13 @@ def resolve_snapshot(container: Container, name: str | Path | None) -> SnapshotM
     if name is None:
         return container.receipts.latest(SnapshotManifest, "run `simic curate` first")
     path = Path(name)
-    if _DIGEST.fullmatch(str(name)) and not path.is_dir():
+    if _DIGEST.fullmatch(str(name)) and not path.exists():
         path = find_folder(container.home, str(name))
     if path.is_dir():
         return read_manifest(path, Verify.SIZES)  # training reads every byte itself
     if not path.exists():
         raise ConfigError(
-            f"{str(name)!r} is not a snapshot: expected a directory, the first 8 or more characters of a digest, or a "
+            f"{str(name)!r} is not a snapshot: expected a directory, the first 4 or more characters of a digest, or a "
             "curate receipt; `simic snapshots list` lists them"
         )
     return container.receipts.read(SnapshotManifest, path)

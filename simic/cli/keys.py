@@ -95,10 +95,11 @@ def reseal(
 ) -> None:
     """Sign the journal of promotions and the promoted policies again after a key was revoked.
 
-    Check the lines first: whoever held the key could write such lines too. If a line is not yours, restore data/ledger
-    and mlruns from an earlier backup instead. Pass the --head that was shown, so that lines added later are refused.
-    With --yes the present key signs every line of the journal and seals the policies whose bytes match the digests
-    there. Receipts are not signed again: policies that were not promoted must be trained and validated again.
+    Without --yes this lists the lines of the journal. Read them before signing: whoever held the revoked key could have
+    added lines. If a line is not yours, restore data/ledger and mlruns from an earlier backup instead. Pass the --head
+    that was shown, so that lines added later are refused. With --yes the present key signs every line of the journal
+    and seals the policies whose bytes match the digests there. Receipts are not signed again: policies that were not
+    promoted must be trained and validated again.
     """
     from simic.app.keys import Keys
 

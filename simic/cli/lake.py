@@ -66,8 +66,8 @@ def retain(
 ) -> None:
     """Delete the oldest reports of the lake, down to a limit of age or size; this cannot be undone.
 
-    Whole parts are dropped. Snapshots stay usable, and a dropped report that is delivered again is still recognised as
-    a duplicate.
+    Whole parts are dropped. Snapshots stay usable. A dropped report that is delivered again is recognised as a
+    duplicate for lake.remember_days (365) days.
 
     Example: [bold]simic lake retain --max-age-days 90 --max-bytes 50000000000[/bold]
     """
@@ -92,7 +92,7 @@ def vacuum(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the files of merged and dropped parts, and ids of dropped reports older than lake.remember_days.
+    """Delete the files of merged and dropped parts, and forget reports dropped over lake.remember_days days ago.
 
     Ingest does this automatically. A query that runs longer than the grace period may fail and can be repeated.
     """

@@ -74,7 +74,7 @@ def nightly(
         str | None, typer.Option("--profile", help="Profile of the run; default: that of the deployment.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Seed of the run; default: that of the deployment.")
+        int | None, typer.Option("--seed", min=0, help="Random seed of the run; default: that of the deployment.")
     ] = None,
     override: Overrides = None,
     as_json: AsJson = False,

@@ -80,7 +80,8 @@ def verify(
     digests: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Digests or their first characters; default: all snapshots.", autocompletion=completion.snapshots
+            help="Digests, or their first 4 or more characters; default: all snapshots.",
+            autocompletion=completion.snapshots,
         ),
     ] = None,
     as_json: AsJson = False,

@@ -45,8 +45,8 @@ def collect(
     host_keys: Annotated[
         str | None,
         typer.Option(
-            help="A:B (B excluded), A,B,C or a mix, of any split; default: training hosts, new ones for each "
-            "collection."
+            help="Host keys, from any split: A:B (B excluded), A,B,C, or a mix; default: training hosts, new ones for "
+            "each collection."
         ),
     ] = None,
     world_set: SetName = None,
@@ -89,8 +89,10 @@ def ingest(
 ) -> None:
     """Write the reports on the bus to the lake as Parquet; malformed ones go to the quarantine with the reason.
 
-    The receipt counts landed, duplicate and quarantined reports; retried: repeated deliveries; lag: deliveries that
-    still wait; raw dropped: refused reports whose bytes the full quarantine did not keep. The file
+    The receipt counts landed, duplicate and quarantined reports; retried: repeated deliveries; dead lettered: entries
+    that could not be delivered and are on the dead-letter stream; lost: entries that were trimmed from the stream
+    before they were ingested; lag: deliveries that still wait; raw dropped: refused reports of which only the reason
+    was kept, because the quarantine was full. The ledger digest covers all parts of the lake. The file
     data/runs/ingest/<UTC day>.jsonl has the counts of each batch.
     """
     from simic.app import data
@@ -137,7 +139,8 @@ def train(
     snapshot: Annotated[
         str | None,
         typer.Option(
-            help="Snapshot directory, first characters of a digest, or curate receipt; default: the newest.",
+            help="Snapshot directory, the first 4 or more characters of a digest, or a curate receipt; default: the "
+            "newest.",
             autocompletion=completion.snapshots,
         ),
     ] = None,

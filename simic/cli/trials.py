@@ -47,14 +47,17 @@ def trials(
         str | None,
         typer.Option(
             help=f"Comma-separated controllers ({CONTROLLER_NAMES}) or policies ({POLICY_NAMES}). wait always takes "
-            f"part. Default: {TRIAL_CONTROLLERS}; blind and oracle are left out if the set has no plan book, "
-            "champion if there is none.",
+            "part. Default: wait, random, heuristic, blind, oracle and champion. blind and oracle are left out if the "
+            "set has no plan book; champion, if no policy has been promoted.",
             autocompletion=completion.controller_list,
         ),
     ] = None,
     host_keys: Annotated[
         str | None,
-        typer.Option(help="A:B (B excluded), A,B,C or a mix; default: test hosts, as many as the profile sets."),
+        typer.Option(
+            help="Host keys, from any split: A:B (B excluded), A,B,C, or a mix; default: test hosts, as many as the "
+            "profile sets."
+        ),
     ] = None,
     world_set: SetName = None,
     profile: ProfileName = "default",

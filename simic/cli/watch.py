@@ -55,7 +55,7 @@ def watch(
         typer.Option(
             min=0,
             max=LAST_KEY,
-            help="Key of the host, of any split; default: the first host of the test split.",
+            help="Key of the host, from any split; default: the first host of the test split.",
         ),
     ] = None,
     world_set: SetName = None,

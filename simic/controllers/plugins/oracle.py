@@ -12,7 +12,7 @@ from simic.controllers.schedule_controller import ScheduleController
 __all__ = ["NAME", "SUMMARY", "make"]
 
 NAME = "oracle"
-SUMMARY = "follows the best plan of the host's true family, an upper reference"
+SUMMARY = "best plan of the host's family, a reference that is told the family: not achievable from observations"
 
 
 def make(context: ControllerContext) -> ScheduleController:
