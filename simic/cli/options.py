@@ -115,7 +115,7 @@ def parse_host_keys(text: str) -> list[int]:
         first, colon, last = (piece.strip() for piece in part.partition(":"))
         bounds = [_key(first, text), _key(last, text) if colon else _key(first, text) + 1]
         if bounds[1] <= bounds[0]:
-            raise ConfigError(f"--host-keys {text!r}: {part!r} holds no keys; A:B runs from A up to B - 1")
+            raise ConfigError(f"--host-keys: expected A:B with A below B, found {part.strip()!r}")
         if bounds[1] - bounds[0] > MOST_KEYS:
             raise ConfigError(f"--host-keys {text!r}: {part!r} holds more than {MOST_KEYS} keys")
         keys.extend(range(*bounds))

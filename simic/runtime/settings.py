@@ -326,7 +326,10 @@ def _read_profile(name_or_path: str) -> dict[str, Any]:
     if _is_toml(name_or_path):
         source: Any = Path(name_or_path)
         if not source.is_file():
-            raise ConfigError(f"profile {name_or_path}: there is no such file")
+            raise ConfigError(
+                f"--profile: expected a TOML file, found none at {name_or_path}; "
+                f"shipped profiles: {', '.join(profile_names())}"
+            )
     else:
         known = profile_names()
         if name_or_path not in known:
@@ -478,9 +481,14 @@ def _choice(tags: str) -> str:
     return f"expected {', '.join(others)} or {last}" if others else f"expected {last}"
 
 
+_NUMBERS = {"a valid number": "a number", "a valid integer": "a whole number"}
+"""Pydantic's words for a number, which it repeats with the reason, and those of the messages here."""
+
+
 def _expectation(message: str) -> str:
     """Return a message of pydantic as an expectation: ``expected a number greater than 0``."""
     start, _, rest = message.partition("should be ")
+    rest = _NUMBERS.get(rest.partition(",")[0], rest)
     if start != "Input ":
         return message[0].lower() + message[1:]
     return f"expected a number {rest}" if rest.startswith(("greater", "less", "a multiple")) else f"expected {rest}"

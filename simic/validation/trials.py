@@ -70,7 +70,8 @@ def run_trials(
     keys = [host.key for host in hosts]
     if len(hosts) < 2 or len(set(keys)) != len(keys):
         raise ConfigError(
-            f"trials need at least 2 hosts with distinct keys, found {len(hosts)} ({len(set(keys))} distinct)"
+            f"trials need at least 2 hosts with distinct keys, found {len(hosts)} ({len(set(keys))} distinct); "
+            "give at least two, such as --host-keys 0:2"
         )
     named = {WAIT: ControllerSpec(name=WAIT), **specs}
     specs = {name: named[name] for name in sorted(named, key=controller_rank)}

@@ -127,6 +127,8 @@ def test_verbs_take_the_beginning_of_a_digest(place: Home) -> None:
         resolve_snapshot(app, "bogus")
     with pytest.raises(ConfigError, match="no snapshot has a digest that begins with '0123abcd'"):
         resolve_snapshot(app, "0123abcd")
+    with pytest.raises(ConfigError, match="no snapshot has a digest that begins with '0123'"):
+        resolve_snapshot(app, "0123")
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,11 @@ def test_anything_else_is_a_usage_error_that_quotes_it(text: str) -> None:
         parse_host_keys(text)
 
 
+def test_a_range_without_keys_is_told_which_end_is_larger() -> None:
+    with pytest.raises(ConfigError, match="--host-keys: expected A:B with A below B, found '5:3'"):
+        parse_host_keys("1,5:3")
+
+
 def test_a_range_too_long_to_be_meant_is_refused_before_memory_is_spent() -> None:
     with pytest.raises(ConfigError, match="more than"):
         parse_host_keys("0:2000000000")
