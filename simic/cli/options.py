@@ -17,7 +17,7 @@ from simic.runtime.progress import Progress, RichProgress
 from simic.runtime.settings import HomeUse, load_profile, resolve_home
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from simic.app.container import Container
@@ -25,6 +25,7 @@ __all__ = [
     "CONTROLLER_HELP",
     "CONTROLLER_NAMES",
     "POLICY_NAMES",
+    "SEED_RANGE",
     "AsJson",
     "Overrides",
     "ProfileName",
@@ -33,6 +34,7 @@ __all__ = [
     "open_container",
     "parse_host_keys",
     "show_progress",
+    "whole_number",
 ]
 
 _CONTROLLERS = {name: text for name, text in CONTROLLERS.summaries().items() if name in completion.NAMED}
@@ -55,7 +57,29 @@ SetName: TypeAlias = Annotated[
     str | None,
     typer.Option("--set", help="The set of hosts; default: the profile's.", autocompletion=completion.sets),
 ]
-Seed: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="Random seed.")]
+
+
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return a parser of an option for whole numbers from ``least`` to ``most``, both included."""
+    bounds = f"{least} or more" if most is None else f"a whole number from {least} to {most}"
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            expected = f"a whole number, {bounds}" if most is None else bounds
+            raise typer.BadParameter(f"expected {expected}, found {text!r}") from None
+        if value < least or (most is not None and value > most):
+            raise typer.BadParameter(f"expected {bounds}, found {value}")
+        return value
+
+    return parse
+
+
+SEED_RANGE = "<int> [x>=0]"
+Seed: TypeAlias = Annotated[
+    int, typer.Option("--seed", parser=whole_number(0), metavar=SEED_RANGE, help="Random seed.")
+]
 Overrides: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--override", "-o", metavar="SECTION.KEY=VALUE", help="Change one setting of the profile."),

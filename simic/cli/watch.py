@@ -22,6 +22,7 @@ from simic.cli.options import (
     Seed,
     SetName,
     open_container,
+    whole_number,
 )
 from simic.contracts.names import KEY_LIMIT
 from simic.runtime.settings import HomeUse
@@ -53,8 +54,8 @@ def watch(
     key: Annotated[
         int | None,
         typer.Option(
-            min=0,
-            max=LAST_KEY,
+            parser=whole_number(0, LAST_KEY),
+            metavar=f"<int> [0<=x<={LAST_KEY}]",
             help="Key of the host, from any split; default: the first host of the test split.",
         ),
     ] = None,
