@@ -1,14 +1,14 @@
 # Commands for a checkout. `make run` and `make test` set themselves up, once per change of
 # pyproject.toml or constraints.txt: a virtual environment, the tested set of packages, `simic init`.
 # VENV and ARGS can be given: make run ARGS="--seed 1", make test ARGS="tests/unit -k seeds". Tests run in a process for
-# each core, four at most; ARGS="-n 0 --pdb" keeps them in one.
+# each core and one more, because tests wait for servers, but in four at most; ARGS="-n 0 --pdb" keeps them in one.
 
 SHELL := bash
 .DEFAULT_GOAL := help
 VENV ?= .venv
 ARGS ?=
 BIN := $(VENV)/bin
-CORES := $(shell nproc 2>/dev/null || echo 1)
+WORKERS := $(shell echo $$(($$(nproc 2>/dev/null || echo 1) + 1)))
 SHA := $(shell command -v sha256sum || echo 'shasum -a 256')
 STAMP := $(VENV)/.ready-$(shell { cat pyproject.toml constraints.txt; echo '$(CURDIR)'; } | $(SHA) | cut -c1-16)
 
@@ -43,11 +43,11 @@ run: $(STAMP) ## Collect, train, validate and promote: ARGS="--seed 1 --profile 
 
 test: export OMP_NUM_THREADS := 1
 test: $(STAMP) ## Run the whole test suite
-	@"$(BIN)/pytest" -n $(CORES) $(ARGS)
+	@"$(BIN)/pytest" -n $(WORKERS) $(ARGS)
 
 coverage: export OMP_NUM_THREADS := 1
 coverage: $(STAMP) ## Run the whole test suite and compare its coverage with the floors; takes about a fifth longer
-	@"$(BIN)/pytest" -n $(CORES) --cov --cov-report= $(ARGS)
+	@"$(BIN)/pytest" -n $(WORKERS) --cov --cov-report= $(ARGS)
 
 lint: $(STAMP) ## Check style, types, imports between packages, security and the installed packages
 	@"$(BIN)/ruff" check .
