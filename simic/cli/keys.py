@@ -41,7 +41,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def list_keys(as_json: AsJson = False) -> None:
-    """List all keys: whether it is this home's signing key, trusted or revoked and since when, number of files signed.
+    """List every key: whether this home signs with it, whether it is trusted, since when, and how many files it signed.
 
     The count includes policies (in data/policies and in the registry), receipts and recorded gate decisions.
     Signatures are not checked here: simic doctor --deep does that. Exit code 1 if the revocation list is damaged.

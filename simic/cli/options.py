@@ -82,7 +82,7 @@ Seed: TypeAlias = Annotated[
 ]
 Overrides: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--override", "-o", metavar="SECTION.KEY=VALUE", help="Change one setting of the profile."),
+    typer.Option("--override", "-o", metavar="SECTION.KEY=VALUE", help="Change a setting of the profile; repeatable."),
 ]
 
 

@@ -47,10 +47,11 @@ def add_to(app: typer.Typer) -> None:
 
 
 def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = None, as_json: AsJson = False) -> None:
-    """Run all stages: collect, ingest, curate, train (in rounds on its own episodes), validate, gate, promote, publish.
+    """Run all stages: collect, ingest, curate, train, validate, gate, promote, publish.
 
-    The first run trains from scratch. Later runs start from the champion and replace it only if the gate finds the new
-    policy better. The same command continues a run that was killed, after its last finished stage.
+    Training is repeated in rounds, each with new episodes of the policy. The first run trains from scratch. Later runs
+    start from the champion and replace it only if the gate finds the new policy better. The same command continues a
+    run that was killed, after its last finished stage.
     """
     from simic.validation.promotion_gate import rejection_message
 

@@ -63,7 +63,7 @@ _CAUSES = {
     "other_horizon": "of another horizon than world.horizon",
     "mixed_identity": "of episodes with two hosts or two policies",
     "overlap": "of episodes with two reports of one step",
-    "gap": 'of episodes without all their steps; `simic sql "SELECT * FROM quarantine"` may hold those missing',
+    "gap": 'of episodes without all their steps; `simic sql "SELECT * FROM quarantine"` shows refused reports',
     "unfinished": "of episodes without an end",
     "ends_twice": "of episodes with more than one end",
     "broken_chain": "of episodes whose steps do not join",
@@ -235,5 +235,6 @@ def why_empty(manifest: SnapshotManifest) -> str | None:
     reasons = "; ".join(f"{rows} {reason} ({_CAUSES.get(reason, 'see docs/schema.md')})" for reason, rows in counts)
     return (
         f"curation kept 0 of {manifest.rows_in} rows: {reasons or 'no row has a reason'}. Training refuses snapshot "
-        f"{manifest.digest[:16]}; change the setting named or collect more, then curate again"
+        f"{manifest.digest[:16]}; change the setting that a reason names, or ingest the missing reports, "
+        "then curate again"
     )
