@@ -228,7 +228,7 @@ class ReferenceHost(nn.Module):
 
 
 class Trace(NamedTuple):
-    """What N hosts showed over T epochs; [T, N] each."""
+    """Losses and accuracies of N hosts over T epochs, [T, N] each, and the seconds of the whole rollout."""
 
     train_loss: NDArray[np.float64]
     loss: NDArray[np.float64]
@@ -251,7 +251,7 @@ def actions_of(ensemble: Ensemble, *, with_seeds: bool) -> NDArray[np.int16]:
 
 
 def roles_of(ensemble: Ensemble) -> list[Role | None]:
-    """What each host's seed did in the epoch just trained."""
+    """Return blueprint, slot and alpha of each host's only seed in the epoch just trained; None without a seed."""
     slots, assignment = ensemble.observe().slots, []
     for host in range(len(ensemble)):
         mine = slice(host * SLOTS, (host + 1) * SLOTS)

@@ -74,7 +74,7 @@ def make_store() -> GraphDataset:
 
 
 def resident_mb() -> float:
-    """Of this process, as the kernel counts it."""
+    """Return the resident memory of this process in MiB, from ``/proc/self/statm``."""
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * resource.getpagesize() / 2**20
 

@@ -89,7 +89,7 @@ class Host(NamedTuple):
 
 
 class Role(NamedTuple):
-    """What a slot's seed does in one epoch."""
+    """The seed of one slot in one epoch: its blueprint, its alpha, and whether it is trained in isolation."""
 
     slot: int
     blueprint: str
@@ -98,7 +98,7 @@ class Role(NamedTuple):
 
 
 class Cast(NamedTuple):
-    """What the seeds of N hosts do in one epoch."""
+    """Blueprint and alpha of the seeds of N hosts with S slots in one epoch, as every contender gets them."""
 
     kind: NDArray[np.int64]
     """[N, S]: index into ``KINDS``; -1 where there is no seed."""
@@ -111,11 +111,11 @@ class Cast(NamedTuple):
         return (self.kind >= 0) & (self.kind != KINDS.index("dropout")) & (self.alpha == 0)
 
     def first(self, hosts: int) -> Cast:
-        """Of the first hosts."""
+        """Return the seeds of the first ``hosts`` hosts."""
         return Cast(self.kind[:hosts], self.alpha[:hosts])
 
     def assignment(self, host: int) -> tuple[Role, ...]:
-        """The seeds of one host."""
+        """Return the seeds of one host in the order of its slots; empty slots are left out."""
         return tuple(
             Role(slot, KINDS[self.kind[host, slot]], float(self.alpha[host, slot]), bool(is_incubating))
             for slot, is_incubating in enumerate(self.is_incubating[host])
@@ -124,7 +124,7 @@ class Cast(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What an epoch showed of N hosts."""
+    """Losses and accuracies of N hosts with S slots after one epoch, in float64; compared between contenders."""
 
     train_loss: NDArray[np.float64]
     """[N]: mean over the steps."""
@@ -137,7 +137,7 @@ class Shown(NamedTuple):
 
 
 class Contender(Protocol):
-    """Somebody who grows the hosts of some keys."""
+    """An implementation that grows the hosts of given keys, such as the ensemble or a peer."""
 
     def epoch(self, number: int, cast: Cast) -> Shown:
         """Train one epoch and validate."""

@@ -20,7 +20,7 @@ Tensors = dict[str, Tensor]
 
 
 class Plan(NamedTuple):
-    """What a slot computes in an epoch, because some seed needs it."""
+    """Parts of the universal seed that a slot runs in an epoch: those that a seed of some host in that slot needs."""
 
     units: int
     has_normed: bool

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ from simic.app.container import Container
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import GateDecision, TrainingReport
 from simic.runtime.settings import Home, load_profile
-
-SIMIC = Path(sys.executable).with_name("simic")
 
 
 @pytest.fixture

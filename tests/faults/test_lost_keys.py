@@ -9,7 +9,6 @@ import base64
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,8 +36,6 @@ from simic.trust.keys import Keyring, Signer, load_signer
 from simic.trust.records import sign_record
 from simic.trust.revocation import REVOKED_NAME, Revocations, read_revocations
 from simic.trust.seal import seal, verify
-
-SIMIC = Path(sys.executable).with_name("simic")
 
 
 @pytest.fixture

@@ -20,8 +20,6 @@ from simic.cli.main import app
 from simic.runtime.clock import utc_now
 from simic.runtime.settings import Home
 
-SIMIC = Path(sys.executable).with_name("simic")
-
 MAKES = {"init", "run", "collect", "ingest", "up", "ui"}
 """Verbs that bring something into a home, and make one where there is none."""
 CHANGES = {
