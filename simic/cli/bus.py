@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from simic.cli.console import EXIT_CODES, emit
-from simic.cli.options import AsJson, Overrides, ProfileName, open_container
+from simic.cli.options import AsJson, Overrides, ProfileName, open_container, whole_number
 from simic.cli.tables import rows_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import FIELD_REPORTS
@@ -45,7 +45,7 @@ def status(profile: ProfileName = "default", override: Overrides = None, as_json
 
 def forward(
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Largest number of files, oldest first; default: all.")
+        int | None, whole_number(least=1, about="Largest number of files, oldest first; default: all.")
     ] = None,
     profile: ProfileName = "default",
     override: Overrides = None,
@@ -65,7 +65,7 @@ def forward(
 
 def dead_letters(
     topic: Annotated[str, typer.Option(help="Topic of the dead letters.")] = FIELD_REPORTS,
-    limit: Annotated[int, typer.Option(min=1, help="Largest number of dead letters, oldest first.")] = 20,
+    limit: Annotated[int, whole_number(least=1, about="Largest number of dead letters, oldest first.")] = 20,
     replay: Annotated[
         bool,
         typer.Option(

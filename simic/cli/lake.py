@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from simic.cli.console import EXIT_CODES, cell, emit
-from simic.cli.options import AsJson, Overrides, ProfileName, open_container
+from simic.cli.options import AsJson, Overrides, ProfileName, number, open_container, whole_number
 from simic.contracts.errors import ConfigError
 from simic.runtime.settings import HomeUse
 
@@ -56,8 +56,9 @@ def retain(
     ] = None,
     max_bytes: Annotated[
         int | None,
-        typer.Option(
-            min=0, help="Then drop the oldest parts until the rest is at most this many bytes; default: lake.max_bytes."
+        whole_number(
+            least=0,
+            about="Then drop the oldest parts until the rest is at most this many bytes; default: lake.max_bytes.",
         ),
     ] = None,
     profile: ProfileName = "default",
@@ -84,8 +85,9 @@ def retain(
 def vacuum(
     grace_minutes: Annotated[
         float | None,
-        typer.Option(
-            min=0, help="Keep files that were replaced less than this many minutes ago; default: lake.grace_minutes."
+        number(
+            least=0,
+            about="Keep files that were replaced less than this many minutes ago; default: lake.grace_minutes.",
         ),
     ] = None,
     profile: ProfileName = "default",

@@ -20,17 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from typer.models import OptionInfo
+
     from simic.app.container import Container
 __all__ = [
     "CONTROLLER_HELP",
     "CONTROLLER_NAMES",
     "POLICY_NAMES",
-    "SEED_RANGE",
     "AsJson",
     "Overrides",
     "ProfileName",
     "Seed",
     "SetName",
+    "number",
     "open_container",
     "parse_host_keys",
     "show_progress",
@@ -59,27 +61,37 @@ SetName: TypeAlias = Annotated[
 ]
 
 
-def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Return a parser of an option for whole numbers from ``least`` to ``most``, both included."""
-    bounds = f"{least} or more" if most is None else f"a whole number from {least} to {most}"
+def whole_number(*names: str, least: int, most: int | None = None, about: str) -> OptionInfo:
+    """Return an option for a whole number from ``least`` to ``most``, both included; ``about`` is its help text."""
+    return _bounded(int, "a whole number", names, least, most, about)
 
-    def parse(text: str) -> int:
+
+def number(*names: str, least: float, most: float | None = None, about: str) -> OptionInfo:
+    """Return an option for a number, not NaN, from ``least`` to ``most``, both included; ``about`` is its help text."""
+    return _bounded(float, "a number", names, least, most, about)
+
+
+def _bounded(
+    kind: Callable[[str], float], noun: str, names: Sequence[str], least: float, most: float | None, about: str
+) -> OptionInfo:
+    expected = f"{least} or more" if most is None else f"{noun} from {least} to {most}"
+
+    def parse(text: str) -> float:
         try:
-            value = int(text)
+            value = kind(text)
         except ValueError:
-            expected = f"a whole number, {bounds}" if most is None else bounds
-            raise typer.BadParameter(f"expected {expected}, found {text!r}") from None
-        if value < least or (most is not None and value > most):
-            raise typer.BadParameter(f"expected {bounds}, found {value}")
+            wanted = f"{noun}, {expected}" if most is None else expected
+            raise typer.BadParameter(f"expected {wanted}, found {text!r}") from None
+        if not least <= value or (most is not None and value > most):  # `not <=` also refuses NaN
+            raise typer.BadParameter(f"expected {expected}, found {value}")
         return value
 
-    return parse
+    bounds = f"x>={least}" if most is None else f"{least}<=x<={most}"
+    option: OptionInfo = typer.Option(*names, parser=parse, metavar=f"<{kind.__name__}> [{bounds}]", help=about)
+    return option
 
 
-SEED_RANGE = "<int> [x>=0]"
-Seed: TypeAlias = Annotated[
-    int, typer.Option("--seed", parser=whole_number(0), metavar=SEED_RANGE, help="Random seed.")
-]
+Seed: TypeAlias = Annotated[int, whole_number("--seed", least=0, about="Random seed.")]
 Overrides: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--override", "-o", metavar="SECTION.KEY=VALUE", help="Change a setting of the profile; repeatable."),

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from simic.app.host_set_names import check_set
 from simic.cli.console import EXIT_CODES, emit, leave_on_interrupt, parse_overrides, short, stderr
-from simic.cli.options import SEED_RANGE, AsJson, Overrides, ProfileName, Seed, show_progress, whole_number
+from simic.cli.options import AsJson, Overrides, ProfileName, Seed, show_progress, whole_number
 from simic.cli.services.environment import prefect_environment, with_signing_key
 from simic.cli.services.ephemeral import EphemeralServer
 from simic.cli.services.login import load_login
@@ -76,12 +76,7 @@ def nightly(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(
-            "--seed",
-            parser=whole_number(0),
-            metavar=SEED_RANGE,
-            help="Random seed of the run; default: that of the deployment.",
-        ),
+        whole_number("--seed", least=0, about="Random seed of the run; default: that of the deployment."),
     ] = None,
     override: Overrides = None,
     as_json: AsJson = False,

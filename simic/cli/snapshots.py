@@ -9,7 +9,7 @@ import typer
 
 from simic.cli import completion
 from simic.cli.console import EXIT_CODES, emit, short
-from simic.cli.options import AsJson, Overrides, ProfileName, open_container
+from simic.cli.options import AsJson, Overrides, ProfileName, open_container, whole_number
 from simic.cli.tables import check_table, difference_view, list_table, pruning_table
 from simic.contracts.errors import IntegrityError
 from simic.replay.exports import EXPORTS
@@ -59,7 +59,9 @@ def list_snapshots(as_json: AsJson = False) -> None:
 def diff(
     a: Digest,
     b: Digest,
-    examples: Annotated[int, typer.Option(min=0, max=1_000_000, help="Episodes to show per kind of difference.")] = 5,
+    examples: Annotated[
+        int, whole_number(least=0, most=1_000_000, about="Episodes to show per kind of difference.")
+    ] = 5,
     profile: ProfileName = "default",
     override: Overrides = None,
     as_json: AsJson = False,
@@ -125,7 +127,7 @@ def unpin(
 
 
 def prune(
-    keep: Annotated[int, typer.Option(min=1, help="Number of the newest snapshots that are always kept.")],
+    keep: Annotated[int, whole_number(least=1, about="Number of the newest snapshots that are always kept.")],
     remove: Annotated[
         bool, typer.Option("--yes", help="Remove the snapshots; without it they are only listed.")
     ] = False,

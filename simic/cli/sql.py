@@ -14,7 +14,7 @@ from simic.catalogue.contract_schemas import contract_names, example_of, schema_
 from simic.catalogue.export import export_csv, export_parquet
 from simic.catalogue.query_process import Limits, ask
 from simic.cli.console import EXIT_CODES, emit, stderr, stdout, stream_rows
-from simic.cli.options import AsJson, open_container
+from simic.cli.options import AsJson, number, open_container, whole_number
 from simic.cli.tables import rows_table
 from simic.contracts.errors import ConfigError
 from simic.runtime.settings import HomeUse
@@ -41,9 +41,9 @@ def sql(
     query: Annotated[str, typer.Argument(help="One SELECT over the views.")],
     limit: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            help=f"Largest number of rows, 0 for all; default: {SHOWN_ROWS} on screen, all with --json, --csv or "
+        whole_number(
+            least=0,
+            about=f"Largest number of rows, 0 for all; default: {SHOWN_ROWS} on screen, all with --json, --csv or "
             "--parquet.",
         ),
     ] = None,
@@ -55,12 +55,12 @@ def sql(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     timeout: Annotated[
-        float, typer.Option(min=0.1, max=86_400, help="Seconds that the query may take, excluding output.")
+        float, number(least=0.1, most=86_400, about="Seconds that the query may take, excluding output.")
     ] = Limits().timeout_s,
     memory_mb: Annotated[
         int,
-        typer.Option(
-            min=64, max=1_048_576, help="Memory of the query in MB; its temporary files may take 8 times as much."
+        whole_number(
+            least=64, most=1_048_576, about="Memory of the query in MB; its temporary files may take 8 times as much."
         ),
     ] = Limits().memory_mb,
     as_json: AsJson = False,

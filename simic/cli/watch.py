@@ -21,6 +21,7 @@ from simic.cli.options import (
     ProfileName,
     Seed,
     SetName,
+    number,
     open_container,
     whole_number,
 )
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 LAST_KEY = KEY_LIMIT - 1
-LONGEST_DELAY_S = 60.0
+LONGEST_DELAY_S = 60
 
 
 def add_to(app: typer.Typer) -> None:
@@ -53,18 +54,16 @@ def watch(
     ] = None,
     key: Annotated[
         int | None,
-        typer.Option(
-            parser=whole_number(0, LAST_KEY),
-            metavar=f"<int> [0<=x<={LAST_KEY}]",
-            help="Key of the host, from any split; default: the first host of the test split.",
+        whole_number(
+            least=0,
+            most=LAST_KEY,
+            about="Key of the host, from any split; default: the first host of the test split.",
         ),
     ] = None,
     world_set: SetName = None,
     delay: Annotated[
         float,
-        typer.Option(
-            min=0.0, max=LONGEST_DELAY_S, metavar="SECONDS", help="Pause after each epoch; on a terminal only."
-        ),
+        number(least=0, most=LONGEST_DELAY_S, about="Pause in seconds after each epoch; on a terminal only."),
     ] = 0.15,
     attribution: Annotated[
         bool,

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from simic.cli.console import EXIT_CODES, emit, stderr
-from simic.cli.options import AsJson, open_container
+from simic.cli.options import AsJson, open_container, whole_number
 from simic.cli.services import stack
 from simic.cli.services.environment import mlflow_environment
 from simic.cli.services.login import load_login, login_file
@@ -30,8 +30,8 @@ __all__ = ["add_to"]
 FIRST_EXPERIMENT = "1"
 """Number of the experiment in a database that `simic init` makes; 0 is MLflow's own."""
 
-Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of the Prefect server.")]
-MlflowPort = Annotated[int, typer.Option("--mlflow-port", min=1, max=65535, help="Port of the MLflow UI.")]
+Port = Annotated[int, whole_number("--port", least=1, most=65535, about="Port of the Prefect server.")]
+MlflowPort = Annotated[int, whole_number("--mlflow-port", least=1, most=65535, about="Port of the MLflow UI.")]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ LOCKED: dict[str, set[str]] = {
     **{verb: set() for verb in ("init", "up", "down", "ui")},
 }
 ARGUMENTS = {"sql": "query", "verify": "reference", "schema": "name"}
+BOUNDS = re.compile(r"<(?P<kind>int|float)> \[(?:x>=(?P<only>\S+)|(?P<least>\S+)<=x<=(?P<most>\S+))\]")
+"""Bounds of an option as ``--help`` shows them."""
 VIEWS = {"reports", "steps", "episodes", "decisions", "rewards", "snapshots", "policies", "gates", "quarantine"}
 
 
@@ -55,6 +58,38 @@ def test_every_verb_can_answer_in_json() -> None:
         verb for verb, command in found.items() if "--json" not in {name for p in command.params for name in p.opts}
     ]
     assert silent == []
+
+
+def _bounded_options() -> Iterator[tuple[str, Any, list[str], list[str]]]:
+    """Yield verb, option, its bounds and values beyond them, of every option that shows bounds."""
+    for verb, command in _commands(typer.main.get_command(app)):
+        for option in command.params:
+            assert getattr(option, "min", None) is getattr(option, "max", None) is None, (verb, option.name)
+            if bounds := BOUNDS.search(option.metavar or ""):
+                kind = int if bounds["kind"] == "int" else float
+                least, most = bounds["only"] or bounds["least"], bounds["most"]
+                beyond = ["x", "nan", str(kind(least) - 1), *([str(kind(most) + 1)] if most else [])]
+                yield verb, option, [least, *([most] if most else [])], beyond
+
+
+def test_a_number_out_of_bounds_is_a_usage_error_that_says_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+    command, seen = typer.main.get_command(app), set()
+    for verb, option, bounds, beyond in _bounded_options():
+        seen.add(f"{verb} {option.opts[0]}")
+        assert [float(option.process_value(typer.Context(command), bound)) for bound in bounds] == [*map(float, bounds)]
+        for value in beyond:
+            with pytest.raises(SystemExit) as ended:
+                command([*verb.split(), option.opts[0], value], prog_name="simic")
+            said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+            assert ended.value.code == 2
+            assert f"'{option.opts[0]}': expected" in said and "found" in said, (verb, value, said)
+    assert seen >= {
+        "sql --timeout",
+        "up --port",
+        "watch --delay",
+        "snapshots prune --keep",
+        "lake vacuum --grace-minutes",
+    }
 
 
 def test_every_verb_documents_the_exit_codes() -> None:
