@@ -22,7 +22,8 @@ from simic.contracts.receipts import (
     ValidationReport,
 )
 from simic.contracts.splits import Split
-from simic.controllers.plans import plan_path
+from simic.controllers.plans import load_plans, plan_path
+from simic.hosts.batched.images import pictures_digest
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.learning import train as learning
 from simic.learning.training_run import WarmStart
@@ -32,7 +33,7 @@ from simic.runtime.telemetry import NullSink
 from simic.validation import report as reports
 from simic.validation import trials
 from simic.validation.baselines import search
-from simic.validation.baselines.plan_book import book_of, write_book
+from simic.validation.baselines.plan_book import PLAN_CONTROLLERS, book_of, write_book
 
 __all__ = [
     "check_baselines",
@@ -103,6 +104,9 @@ def _training_keys(container: Container, count: int, start_name: str, number: in
 
 def _collect(container: Container, spec: ControllerSpec, host_keys: Sequence[int]) -> CollectionReceipt:
     config = container.config
+    if spec.name in PLAN_CONTROLLERS and spec.rules is None and host_keys:
+        pictures_digest(config.world.images)  # before the book, because a search would end with the same error
+        load_plans(config.world.set, container.home.plans, config.world.images)
     with container.progress.task("collect", len(host_keys)) as advance:
         receipt = collection.collect(
             spec,
@@ -230,10 +234,12 @@ def check_baselines(container: Container) -> None:
 
     Raises:
         ConfigError: if the set is unknown, or its plan book is outdated, or missing where one is required.
+        DatasetError: if the set has a plan book or needs one, and ``world.images`` cannot be read.
     """
-    set_name = container.config.world.set
-    check_set(set_name)
-    book_of(set_name, container.home.plans, is_required=container.config.gate.require_plan_book)
+    world = container.config.world
+    check_set(world.set)
+    is_required = container.config.gate.require_plan_book
+    book_of(world.set, container.home.plans, is_required=is_required, images=world.images)
 
 
 def search_plans(container: Container, out: Path | None = None) -> tuple[PlanBook, Path]:

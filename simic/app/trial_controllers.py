@@ -67,5 +67,7 @@ def spec_in_set(container: Container, name: str) -> ControllerSpec:
 
 
 def _book(container: Container, *, is_named: bool) -> PlanBook | None:
-    set_name, plans = container.config.world.set, container.home.plans
-    return current_book(set_name, plans) if is_named else book_of(set_name, plans, is_required=False)
+    world, plans = container.config.world, container.home.plans
+    if is_named:
+        return current_book(world.set, plans, world.images)
+    return book_of(world.set, plans, is_required=False, images=world.images)

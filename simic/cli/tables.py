@@ -57,11 +57,14 @@ _STATUS = {
 VERDICT_STYLES = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.MISSING: "bold yellow"}
 
 
-def trial_table(report: TrialReport, title: str | None = None) -> RenderableType:
-    """Return a table of every controller on the same hosts; families move to a table of their own if space is short."""
+def trial_table(report: TrialReport, title: str | None = None, images: str | None = None) -> RenderableType:
+    """Return a table of every controller on the same hosts; families move to a table of their own if space is short.
+
+    ``images`` is the user's ``world.images``, for the command that makes a missing plan book.
+    """
     title = title or f"{len(report.host_keys)} hosts of set {report.set}, paired by host"
     text = proof.render_table(report)
-    caption = missing_book_message(report.set, report.without_book)
+    caption = missing_book_message(report.set, report.without_book, images)
     short = proof.without_families(text, report)
     layouts = [
         _numbers_table(text, title, names=1),

@@ -79,7 +79,8 @@ def trials(
     report = training.run_trials(container, names, keys)
     if names is None and all(row.controller != CHAMPION for row in report.controllers):
         stderr().print("no champion took part: this home has none yet; `simic run` makes one")
-    emit(report, as_json, lambda console: console.print(trial_table(report), family_table(report)))
+    images = container.config.world.images
+    emit(report, as_json, lambda console: console.print(trial_table(report, images=images), family_table(report)))
 
 
 def search(

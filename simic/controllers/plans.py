@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -62,13 +63,16 @@ def book_path(set_name: str, folder: Path | None = None) -> Path | None:
     return shipped if shipped.is_file() else None
 
 
-def search_command(set_name: str) -> str:
-    """Return the command that makes or renews the book of a set."""
-    return f"simic plans search --set {set_name}"
+def search_command(set_name: str, images: str | None = None) -> str:
+    """Return the command that makes or renews the book of a set; ``images`` is the user's ``world.images``."""
+    override = "" if images is None else f" -o {shlex.quote(f'world.images={images}')}"
+    return f"simic plans search --set {set_name}{override}"
 
 
-def load_plans(set_name: str, folder: Path | None = None) -> PlanBook:
+def load_plans(set_name: str, folder: Path | None = None, images: str | None = None) -> PlanBook:
     """Return the book of a set, from ``folder`` (default: that of ``plans_from``) or else from the package.
+
+    ``images`` is the user's ``world.images``, for the command that an error names.
 
     Raises:
         ConfigError: if there is no book; names the command that makes one.
@@ -76,17 +80,19 @@ def load_plans(set_name: str, folder: Path | None = None) -> PlanBook:
     """
     path = book_path(set_name, folder or _HOME_PLANS.get())
     if path is None:
-        raise ConfigError(f"no plan book for set {set_name!r}; run `{search_command(set_name)}`, which makes one")
+        raise ConfigError(
+            f"no plan book for set {set_name!r}; run `{search_command(set_name, images)}`, which makes one"
+        )
     try:
         book = PlanBook.model_validate(json.loads(_read(path), parse_constant=_refuse_constant))
     except (ValueError, OSError, RecursionError) as error:
         raise ContractError(
             f"plan book {path} cannot be read: malformed or of another version of Simic ({_first_problem(error)}); "
-            f"{_remedy(path, set_name)}"
+            f"{_remedy(path, set_name, images)}"
         ) from error
     if book.set != set_name:
         raise ContractError(
-            f"plan book {path} belongs to set {book.set!r}, expected {set_name!r}; {_remedy(path, set_name)}"
+            f"plan book {path} belongs to set {book.set!r}, expected {set_name!r}; {_remedy(path, set_name, images)}"
         )
     return book
 
@@ -105,9 +111,9 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"expected finite numbers, found {name}")
 
 
-def _remedy(path: Path, set_name: str) -> str:
+def _remedy(path: Path, set_name: str, images: str | None) -> str:
     is_shipped = path.parent == PLANS_DIRECTORY
-    return f"run `{search_command(set_name)}`{'' if is_shipped else ', or remove the file'}"
+    return f"run `{search_command(set_name, images)}`{'' if is_shipped else ', or remove the file'}"
 
 
 def _first_problem(error: Exception) -> str:

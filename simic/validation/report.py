@@ -66,7 +66,8 @@ def comparison_specs(config: RunConfig, plans: Path | None) -> tuple[dict[str, C
     Without a book, a set that needs none leaves out the controllers that need plans. Raises ConfigError for a book that
     is missing and required, or outdated; ``plans`` is the home's folder of books.
     """
-    book = book_of(config.world.set, plans, is_required=config.gate.require_plan_book)
+    world = config.world
+    book = book_of(world.set, plans, is_required=config.gate.require_plan_book, images=world.images)
     folder = None if plans is None else str(plans)
     specs = {
         name: ControllerSpec(name=name, plans_path=folder if name in PLAN_CONTROLLERS else None)

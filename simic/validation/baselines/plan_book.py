@@ -62,21 +62,26 @@ def searched_world(set_name: str, horizon: int, reward: RewardConfig) -> str:
     )
 
 
-def current_book(set_name: str, plans: Path | None = None) -> PlanBook:
+def current_book(set_name: str, plans: Path | None = None, images: str | None = None) -> PlanBook:
     """Return the book of a set, searched on the present hosts; ``plans`` is the home's folder of books.
 
-    Raises ConfigError for a missing or outdated book. An outdated book of the home is not replaced by a shipped one, or
-    by none, because that would change the judgement without the user's knowledge.
+    Raises DatasetError for ``images`` (the user's ``world.images``) that cannot be read, else ConfigError for a missing
+    or outdated book. An outdated book of the home is not replaced by a shipped one, or by none, because that would
+    change the judgement without the user's knowledge.
 
     Worlds with another horizon, reward or law use the same book, like any user of these controllers.
     """
-    book = load_plans(set_name, plans)
+    if images is not None:
+        from simic.hosts.batched.images import pictures_digest  # loads torch
+
+        pictures_digest(images)
+    book = load_plans(set_name, plans, images)
     now = searched_world(set_name, book.horizon, book.reward)
     if book.world_digest != now:
         raise ConfigError(
             f"the plan book of set {set_name!r} ({book_path(set_name, plans)}) was searched on other hosts "
             f"({book.world_digest[:12]}) than these ({now[:12]}), so its plans and rules need not be the best; "
-            f"run `{search_command(set_name)}`"
+            f"run `{search_command(set_name, images)}`"
         )
     return book
 
@@ -91,14 +96,14 @@ def _is_shipped(set_name: str) -> bool:
     return set_name in SETS or (families / f"{set_name}.py").is_file()
 
 
-def book_of(set_name: str, plans: Path | None, *, is_required: bool) -> PlanBook | None:
+def book_of(set_name: str, plans: Path | None, *, is_required: bool, images: str | None = None) -> PlanBook | None:
     """Return the current book of a set; None only if it has none and needs none (``requires_book``).
 
-    Raises ConfigError for a missing book that is required, and for an outdated one.
+    Raises ConfigError for a missing book that is required, and for an outdated one, as ``current_book`` does.
     """
     if book_path(set_name, plans) is None and not requires_book(set_name, is_asked=is_required):
         return None
-    return current_book(set_name, plans)
+    return current_book(set_name, plans, images)
 
 
 def spec_without_book(spec: ControllerSpec) -> ControllerSpec:
@@ -106,14 +111,14 @@ def spec_without_book(spec: ControllerSpec) -> ControllerSpec:
     return spec.model_copy(update={"rules": HeuristicRules()}) if spec.name == HEURISTIC else spec
 
 
-def missing_book_message(set_name: str, without_book: Collection[str]) -> str:
+def missing_book_message(set_name: str, without_book: Collection[str], images: str | None = None) -> str:
     """Return one sentence on the consequences of a missing plan book and how to make one; empty if there are none."""
     left_out = [name for name in ("blind", "oracle", "expert") if name in without_book]
     parts = [f"{HEURISTIC} follows its default rules"] if HEURISTIC in without_book else []
     parts += [f"no comparison with {' and '.join(left_out)}"] if left_out else []
     if not parts:
         return ""
-    return f"no plan book for set {set_name}: {', '.join(parts)}; `{search_command(set_name)}` makes one"
+    return f"no plan book for set {set_name}: {', '.join(parts)}; `{search_command(set_name, images)}` makes one"
 
 
 def write_book(book: PlanBook, path: Path) -> None:

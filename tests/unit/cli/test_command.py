@@ -160,3 +160,14 @@ def test_curate_knows_the_reward_families() -> None:
     done = run_command("curate", "--reward", "sparse", "-o", "curate.reward.potential=1")
     assert done.returncode == 2
     assert "--override: curate.reward.sparse has no setting 'potential'" in done.stderr
+
+
+def test_pictures_that_are_missing_are_reported_before_the_plan_book_that_is_missing(
+    tmp_path: Path, home: Path
+) -> None:
+    Home(home).create()
+    pictures = ("-o", "world.set=images", "-o", f"world.images={tmp_path}/gone")
+    for words in (("trials",), ("watch", "--controller", "oracle"), ("collect", "--controller", "heuristic")):
+        done = run_command(*words, *pictures)
+        assert f"found nothing at {tmp_path}/gone; see world.images" in done.stderr, words
+        assert (done.returncode, "plan book" in done.stderr) == (1, False)

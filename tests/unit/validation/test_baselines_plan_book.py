@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,13 @@ from support.builders.plan_books import make_book
 
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import Plan
-from simic.contracts.errors import ConfigError
+from simic.contracts.errors import ConfigError, DatasetError
 from simic.contracts.splits import Split, split_of
 from simic.controllers import plans
 from simic.controllers.plans import load_plans, plan_path
 from simic.trust.canonical import digest_of
 from simic.validation.baselines import plan_book as book_module
-from simic.validation.baselines.plan_book import book_of, current_book, searched_world, write_book
+from simic.validation.baselines.plan_book import book_of, current_book, missing_book_message, searched_world, write_book
 
 
 def test_a_book_searched_on_other_hosts_is_outdated_and_says_what_renews_it(
@@ -83,3 +84,20 @@ def test_only_a_set_that_simic_does_not_ship_may_do_without_a_book(tmp_path: Pat
     book = make_book(Plan(), {}, set="own", world_digest=searched_world("own", 20, RewardConfig()))
     write_book(book, tmp_path / "own.json")
     assert book_of("own", tmp_path, is_required=False) == book
+
+
+def test_a_missing_book_is_reported_after_missing_pictures_and_with_the_override_of_the_user(tmp_path: Path) -> None:
+    missing, archive = str(tmp_path / "gone"), tmp_path / "my pictures"
+    with pytest.raises(DatasetError, match=rf"found nothing at {missing}; see world\.images"):
+        book_of("images", tmp_path, is_required=True, images=missing)
+    with archive.open("wb") as file:
+        np.savez(file, images=np.random.default_rng(0).random((500, 8, 8)), labels=np.arange(500) % 10)
+    command = f"simic plans search --set images -o 'world.images={archive}'"
+    with pytest.raises(
+        ConfigError, match=re.escape(f"no plan book for set 'images'; run `{command}`, which makes one")
+    ):
+        book_of("images", tmp_path, is_required=True, images=str(archive))
+    write_book(make_book(Plan(), {}, set="images"), tmp_path / "images.json")
+    with pytest.raises(ConfigError, match=re.escape(f"run `{command}`")):
+        book_of("images", tmp_path, is_required=True, images=str(archive))
+    assert f"`{command}` makes one" in missing_book_message("images", ["oracle"], str(archive))
