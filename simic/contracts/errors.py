@@ -5,7 +5,7 @@
     SimicError                     exit 1
     |-- ConfigError                exit 2   a setting, profile, flag or name is wrong
     |-- GateRejectedError          exit 3   the candidate did not pass; the champion stays
- |-- TransientError             exit 4   worth trying again: a lock, a bus or a store is busy or away
+    |-- TransientError             exit 4   worth trying again: a lock, a bus or a store is busy or away
     |-- ContractError              exit 1   bytes or rows do not keep a contract
     |   `-- DatasetError                    a data set is unusable (one class, NaN, wrong shape)
     |-- IntegrityError             exit 1   a digest or signature does not match what is stored
