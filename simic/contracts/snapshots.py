@@ -175,10 +175,14 @@ class Pruned(Contract):
 
 
 class SnapshotPruning(Contract):
-    """What ``simic snapshots prune`` did or would do."""
+    """Result of ``simic snapshots prune``: every snapshot of the home, and whether it is kept or removed."""
 
     is_dry_run: bool
+    """Whether nothing was removed, because ``--yes`` was not given."""
     keep: Count
+    """Number of the newest snapshots that are kept in any case, as given with ``--keep``; at least 1."""
     snapshots: list[Pruned]
-    """Oldest first."""
+    """All snapshots before the removal, oldest first."""
     freed_bytes: Count
+    """Bytes of disk space that the removal frees, or would free: files that the lake or a kept snapshot also links are
+    not counted."""
