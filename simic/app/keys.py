@@ -14,7 +14,7 @@ from simic.app.receipts import SEALED_STAGES
 from simic.app.resealing import countersign, find_revoked, key_of, registry_lock, reseal, sealed_directories
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.keys import KeyChange, KeyList, KeyRecord, KeyStanding, Resealing
-from simic.ledgers import GATES_LEDGER, PROMOTIONS_LEDGER
+from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.promotions import PromotionJournal
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home
@@ -216,9 +216,10 @@ class Keys:
 def _signed(home: Home) -> dict[str, Counter[str]]:
     """Count the policies, receipts and journal lines that name each key."""
     receipts = [path.read_bytes() for stage in SEALED_STAGES for path in (home.receipts / stage).glob("*.json")]
+    recorded = [line for name in (GATES_LEDGER, CANDIDATES_LEDGER) for line in _lines(home.ledger / name)]
     return {
         "policies": Counter(key_id for _, key_id in sealed_directories(home)),
-        "receipts": _count([*receipts, *_lines(home.ledger / GATES_LEDGER)]),
+        "receipts": _count([*receipts, *recorded]),
         "journal_lines": _count(_lines(home.ledger / PROMOTIONS_LEDGER)),
     }
 

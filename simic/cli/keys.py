@@ -43,8 +43,9 @@ def add_to(app: typer.Typer) -> None:
 def list_keys(as_json: AsJson = False) -> None:
     """List every key: whether this home signs with it, whether it is trusted, since when, and how many files it signed.
 
-    The count includes policies (in data/policies and in the registry), receipts and recorded gate decisions.
-    Signatures are not checked here: simic doctor --deep does that. Exit code 1 if the revocation list is damaged.
+    The count includes policies (in data/policies and in the registry), receipts, and the lines of data/ledger on gate
+    decisions and candidates. Signatures are not checked here: simic doctor --deep does that. Exit code 1 if the
+    revocation list is damaged.
     """
     from simic.app.keys import Keys
 

@@ -43,7 +43,7 @@ class KeyRecord(Contract):
     """Number of sealed policies that name this key, in ``data/policies`` and in the registry. The counts rely on names;
     ``simic doctor --deep`` verifies the signatures."""
     receipts: Count
-    """Number of sealed receipts in the store and of lines in the ledger of gate decisions."""
+    """Number of sealed receipts in the store and of lines in the ledgers of gate decisions and of candidates."""
     journal_lines: Count
     """Number of lines in the journal of promotions."""
 

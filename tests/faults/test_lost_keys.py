@@ -278,7 +278,7 @@ def test_a_rotated_key_stays_believed_and_the_journal_ends_with_a_line_by_the_ne
     listed = {key.key_id: key for key in Keys(found).listed().keys}
     assert (listed[old].standing, listed[done["signing_key"]].standing) == ("trusted", "own")
     assert (listed[old].policies, listed[old].journal_lines, listed[done["signing_key"]].journal_lines) == (2, 2, 1)
-    assert listed[old].receipts == 4, "of training, validation and the gate, and the decision on record"
+    assert listed[old].receipts == 5, "training, validation, the gate, and on record the decision and the candidate"
     # Rotated first and revoked later, the old key's lines are vouched for by the line that came with the rotation.
     revoked = Keys(opened(app.home)).revoke(old, "leaked later")
     assert revoked.is_countersigned
