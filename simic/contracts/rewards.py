@@ -77,10 +77,12 @@ def declared_constants(sql: str, file: str) -> dict[str, Any]:
         ConfigError: a line does not have the form, or its constant has the name of a shared price or of another one.
     """
     found: dict[str, Any] = {}
-    for line in (text for kind, text in SETTING_LINE.findall(sql) if kind == "constant"):
-        if (match := _CONSTANT.fullmatch(line)) is None:
+    for header in (line for line in SETTING_LINE.finditer(sql) if line[1] == "constant"):
+        if (match := _CONSTANT.fullmatch(header[2])) is None:
+            number = sql.count("\n", 0, header.start()) + 1
             raise ConfigError(
-                f"{file}: expected `-- constant name = default in [low, high]: meaning`, found `-- constant{line}`"
+                f"{file}: line {number}: expected `-- constant name = default in [low, high]: meaning`, found "
+                f"`-- constant{header[2]}`; correct the line"
             )
         name, default, opening, low, high, closing, meaning = match.groups()
         if name in found or name in _Prices.model_fields or name == "family":
@@ -90,11 +92,18 @@ def declared_constants(sql: str, file: str) -> dict[str, Any]:
     return found
 
 
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: expected SQL in UTF-8, found {error}; restore or correct the file") from error
+
+
 def _family(name: str) -> type[_Prices]:
     if name == "basic":
         return RewardConfig
-    file = f"{name}.sql"
-    sql = (_FILES / file).read_text("utf-8")
+    file = str(_FILES / f"{name}.sql")
+    sql = _read(file)
     summaries = [text.removeprefix(":").strip() for kind, text in SETTING_LINE.findall(sql) if kind == "summary"]
     if len(summaries) != 1:
         raise ConfigError(f"{file}: expected one line `-- summary: text`, found {len(summaries)}")

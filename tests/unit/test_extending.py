@@ -139,6 +139,35 @@ def test_the_verbs_work_on_the_bus_and_the_doctor_opens_it(installed: Path, tmp_
     assert checks["memory"]["health"] == "healthy"
 
 
+def test_a_mistake_in_a_reward_family_is_an_error_of_every_verb_that_names_file_and_line(tmp_path: Path) -> None:
+    """The families are made when the commands are imported, before any verb runs."""
+    shutil.copytree(ROOT / "simic", tmp_path / "simic", ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / "simic" / "curation" / "sql" / "rewards" / "hasty.sql"
+    wrong_line = b"-- summary: haste\n-- constant cost = 1 points\nSELECT 1\n", ": line 2: expected `-- constant name"
+    wrong_bytes = b"-- summary: \xff\n", ": expected SQL in UTF-8, found"
+    script = "from simic.cli import main; main()"
+    for (content, told), *words in (
+        (wrong_line, "-m", "simic", "--help"),
+        (wrong_line, "-m", "simic", "doctor"),
+        (wrong_line, "-c", script, "curate", "--json"),
+        (wrong_line, "-c", script, "run"),
+        (wrong_bytes, "-c", script, "up"),
+    ):
+        file.write_bytes(content)
+        result = subprocess.run(
+            [sys.executable, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path), "SIMIC_HOME": str(tmp_path / "home")},
+        )
+        assert (result.returncode, result.stdout) == (2, ""), result.stderr
+        assert result.stderr.startswith(f"ConfigError: {file}{told}") and result.stderr.count("\n") == 1
+        assert "; correct the line" in result.stderr or "; restore or correct the file" in result.stderr
+    assert not (tmp_path / "home").exists()
+
+
 def test_the_reward_family_is_one_file_of_the_repository(tmp_path: Path) -> None:
     """In a copy of the package, settings, help and curation know it, and its constant prices the rows."""
     shutil.copytree(ROOT / "simic", tmp_path / "simic", ignore=shutil.ignore_patterns("__pycache__"))
