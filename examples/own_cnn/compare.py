@@ -10,6 +10,7 @@ import argparse
 from rich.console import Console
 
 from simic.app.container import Container
+from simic.cli.console import errors_become_exit_codes
 from simic.cli.tables import trial_table
 from simic.contracts.config import RunConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlannedSeed
@@ -60,7 +61,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=16)
     parser.add_argument("--workers", type=int, help="processes; one per core, unless told otherwise")
     chosen = parser.parse_args()
-    Console().print(trial_table(compare(chosen.policy, chosen.hosts, chosen.epochs, chosen.workers)))
+    with errors_become_exit_codes():
+        Console().print(trial_table(compare(chosen.policy, chosen.hosts, chosen.epochs, chosen.workers)))
 
 
 if __name__ == "__main__":

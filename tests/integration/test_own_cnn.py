@@ -140,6 +140,16 @@ def test_the_example_is_grown_under_a_policy_and_compared(place: Place) -> None:
     assert str(place.policy) not in table, "a path would push the numbers off the screen"
 
 
+def test_the_comparison_with_a_missing_champion_ends_with_a_message_and_its_exit_code(place: Place) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLE / "compare.py", "--policy", "champion"],
+        env=place.environment, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr.startswith("ConfigError: ") and "champion" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_verbs_know_the_familys_name_as_a_set(place: Place) -> None:
     world = ["--set", "own_cnn", "-o", "world.horizon=5", "-o", "world.workers=1"]
     collected, ingested, trials = place.simic(
