@@ -19,7 +19,8 @@ __all__ = ["add_to"]
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
     group = typer.Typer(
-        help="The bus that transports reports: the one that REDIS_URL names, by default the spool.",
+        help="The bus that transports reports: the one that REDIS_URL (address of the bus, of any scheme) names, by "
+        "default the spool.",
         no_args_is_help=True,
     )
     group.command("status", epilog=EXIT_CODES)(status)
