@@ -34,6 +34,7 @@ class HostSet(NamedTuple):
 
 
 _FIVE = ("cap", "select", "gain", "noisy", "fine")
+_REGIONS = tuple(f"region_{name}" for name in ("narrow", "select", "scaled", "noisy", "few", "mixed", "healthy"))
 SETS: dict[str, HostSet] = {
     "benchmark": HostSet(_FIVE, seeds_max=1),
     "compound": HostSet((*_FIVE, "both"), seeds_max=3),
@@ -44,6 +45,7 @@ SETS: dict[str, HostSet] = {
         blueprints=(*STANDARD, "conv3x3", "depthwise"),
         has_pictures=True,
     ),
+    "varied": HostSet(_REGIONS, seeds_max=1),
 }
 
 

@@ -267,5 +267,5 @@ class HostFamily(Protocol):
     """
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
-        """Return the host that eight uniform numbers in [0, 1) describe."""
+        """Return the host that 24 uniform numbers in [0, 1) describe; the same key always gets the same ones."""
         ...

@@ -101,6 +101,22 @@ def test_bits_do_not_depend_on_neighbours_when_hosts_hold_several_seeds(monkeypa
 
 
 @pytest.fixture(scope="module")
+def varied_together() -> tuple[History, set[tuple[int, int]]]:
+    """33 hosts of regions side by side: no two of them have the same causes."""
+    return _history(KEYS[:33], "varied")
+
+
+@pytest.mark.parametrize("count", [1, 2, 33])
+def test_bits_of_varied_hosts_do_not_depend_on_neighbours_or_position(
+    varied_together: tuple[History, set[tuple[int, int]]], count: int
+) -> None:
+    chosen = np.random.default_rng(count).permutation(KEYS[:33])[:count].tolist()
+    alone, _ = _history(chosen, "varied")
+    for key in chosen:
+        assert alone[key] == varied_together[0][key], f"host {key} differs among {count}"
+
+
+@pytest.fixture(scope="module")
 def images_together() -> tuple[History, set[tuple[int, int]]]:
     """33 convolutional hosts side by side."""
     return _history(KEYS[:33], "images")

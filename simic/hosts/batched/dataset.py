@@ -30,7 +30,7 @@ __all__ = ["HostDataset", "TrainingSet", "epoch_noise", "recipes_of"]
 
 _VECTOR = 32
 """Evaluation sets are padded to a multiple of this per host, see ``sizes``."""
-_DRAWS = 8
+_DRAWS = 24
 """Uniform numbers that a family receives per host."""
 
 

@@ -1,0 +1,132 @@
+"""A region: hosts whose causes of trouble are drawn from ranges, so that no two hosts are alike.
+
+A family such as ``cap`` is a fingerprint: its hosts are nearly equal, and one epoch tells it from the others. Regions
+overlap, so what a host needs has to be concluded from what it shows.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.hosts.interfaces import HostRecipe, Pairs
+
+__all__ = ["Range", "Region"]
+
+Range = tuple[float, float]
+"""Lowest and highest value; equal ones fix a cause."""
+_ALL_SAMPLES: Range = (512, 512)
+_NONE: Range = (0.0, 0.0)
+_NEARLY_NONE = 1e-12
+_BLOCKS: tuple[tuple[int, ...], ...] = ((0,), (1,), (0, 1))
+"""Blocks whose output is scaled."""
+
+
+class _Draw(IntEnum):
+    """Which of the host's uniform numbers decides what; each has its own, so a new cause moves no other."""
+
+    STEM = 0
+    HIDDEN_1 = 1
+    HIDDEN_2 = 2
+    TASK = 3
+    TASK_DETAIL = 4
+    SAMPLES = 5
+    LABEL_NOISE = 6
+    IS_SCALED = 7
+    GAIN_BLOCKS = 8
+    GAIN_SPREAD = 9
+    GAIN_LEVEL = 10
+
+
+class Region(NamedTuple):
+    """Ranges of causes; the defaults are those of a healthy host."""
+
+    hidden: Range = (10, 16)
+    """Hidden units of each block, uniform whole numbers."""
+    linear: float = 0.25
+    """Share of hosts without a ReLU behind the stem."""
+    samples: Range = _ALL_SAMPLES
+    """Training samples, log-uniform."""
+    label_noise: Range = _NONE
+    """Share of wrong training labels, uniform."""
+    scaled: float = 0.0
+    """Share of hosts whose state is scaled per sample, behind block 1, block 2 or both in equal parts."""
+    gain_spread: Range = _NONE
+    """Standard deviation of that scale's logarithm, uniform."""
+    gain_level: Range = _NONE
+    """Mean of that scale's logarithm over all scaled blocks together, uniform."""
+    selecting: float = 0.0
+    """Share of hosts in which the selector takes part in the label."""
+    selected: Range = (1.0, 1.0)
+    """Share of pairs in which the selector decides; in the others the label is that of a."""
+    products: float = 0.0
+    """Share of hosts with four classes: the signs of two products, each of a direction of a and one of b."""
+
+    def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
+        blocks = _BLOCKS[_whole((0, len(_BLOCKS) - 1), draws[_Draw.GAIN_BLOCKS])]
+        is_scaled = bool(draws[_Draw.IS_SCALED] < self.scaled)
+        task, detail = float(draws[_Draw.TASK]), float(draws[_Draw.TASK_DETAIL])
+        labels: _Selected | _Products = _Selected(0.0)
+        if task < self.products:
+            labels = _Products(detail * np.pi / 2)
+        elif task < self.products + self.selecting:
+            labels = _Selected(_between(self.selected, detail))
+        return HostRecipe(
+            is_linear=bool(draws[_Draw.STEM] < self.linear),
+            hidden=(_whole(self.hidden, draws[_Draw.HIDDEN_1]), _whole(self.hidden, draws[_Draw.HIDDEN_2])),
+            labels=labels,
+            samples=int(_log_between(self.samples, draws[_Draw.SAMPLES])),
+            label_noise=_between(self.label_noise, draws[_Draw.LABEL_NOISE]),
+            classes=labels.classes,
+            gain_blocks=blocks if is_scaled else (),
+            gain_level=_between(self.gain_level, draws[_Draw.GAIN_LEVEL]) / len(blocks) if is_scaled else 0.0,
+            gain_spread=_between(self.gain_spread, draws[_Draw.GAIN_SPREAD]) if is_scaled else 0.0,
+        )
+
+
+class _Selected(NamedTuple):
+    """The label is that of b if the selector is set and b lies low enough on the first direction, else that of a."""
+
+    share: float
+    """Share of digits that lie low enough, if their positions are normal; 0 is none, 1 is all."""
+    classes: int = 10
+
+    def __call__(self, pairs: Pairs) -> NDArray[np.int64]:
+        limit = NormalDist().inv_cdf(min(max(self.share, _NEARLY_NONE), 1.0 - _NEARLY_NONE))
+        is_low = pairs.b @ pairs.directions[0] < limit
+        return np.where(pairs.selector & is_low, pairs.label_b, pairs.label_a)
+
+
+class _Products(NamedTuple):
+    """Four classes; the angle turns both directions in the plane of two neighbours, so tasks pass into each other."""
+
+    angle: float
+    """Radians from 0 to pi / 2: from the first and third principal direction to the third and fourth."""
+    classes: int = 4
+
+    def __call__(self, pairs: Pairs) -> NDArray[np.int64]:
+        cos, sin = np.cos(self.angle), np.sin(self.angle)
+        one, two, three = pairs.directions[[0, 2, 3]]
+        turned = np.stack([cos * one + sin * two, cos * two + sin * three])
+        u, v = (digit @ turned.T for digit in (pairs.a, pairs.b))
+        return ((u[:, 0] * v[:, 0] > 0) * 2 + (u[:, 1] * v[:, 1] > 0)).astype(np.int64)
+
+
+def _between(limits: Range, draw: float) -> float:
+    low, high = limits
+    return float(low + (high - low) * draw)
+
+
+def _log_between(limits: Range, draw: float) -> float:
+    low, high = limits
+    return low if low == high else float(low * (high / low) ** draw)
+
+
+def _whole(limits: Range, draw: float) -> int:
+    """Return a whole number; the minimum counts only where ``draw`` is so near to 1 that the product rounds up."""
+    low, high = limits
+    return int(min(low + (high - low + 1) * draw, high))

@@ -1,0 +1,9 @@
+"""``region_narrow``: one to six hidden units; most hosts have the labels of products, as in ``cap``."""
+
+from __future__ import annotations
+
+from simic.hosts.families._region import Region
+
+__all__ = ["FAMILY"]
+
+FAMILY = Region(hidden=(1, 6), linear=0.7, products=0.7, samples=(256, 512), label_noise=(0.0, 0.1))
