@@ -91,7 +91,8 @@ class ReferenceHost(nn.Module):
         self.up = nn.ParameterList(part.clone() for part in self.host.up)
         self.head = nn.Parameter(self.host.head.clone())
         self.seeds = nn.ModuleDict()
-        self.optimizer = torch.optim.SGD(self.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+        self.rate = LEARNING_RATE * self.host.rate
+        self.optimizer = torch.optim.SGD(self.parameters(), lr=self.rate, momentum=MOMENTUM)
 
     def germinate(self, slot: int, name: str) -> None:
         """Plant a slot's first seed."""
@@ -143,6 +144,9 @@ class ReferenceHost(nn.Module):
                 beside, _ = self.run_from(slot, x, gains[rows], {**active, slot: 1.0}, noise)
                 self._incubate(slot, functional.cross_entropy(beside, labels[rows]))
             nn.utils.clip_grad_norm_(shared, CLIP_NORM)
+            with torch.no_grad():
+                for parameter in (*shared, *(p for slot in incubating for p in self.seeds[str(slot)].parameters())):
+                    parameter.mul_(1.0 - self.rate * self.host.decay)
             self.optimizer.step()
             total += loss.item()
         return total / STEPS

@@ -76,6 +76,8 @@ class Host(NamedTuple):
     key: int
     is_linear: bool
     gain_blocks: tuple[int, ...]
+    rate: float
+    decay: float
     stem: Tensor
     """[34, D]"""
     down: tuple[Tensor, ...]
@@ -153,7 +155,8 @@ def host_of(key: int, world_set: str = SET) -> Host:
     """A host at birth with all its samples."""
     recipes = recipes_of(identify(world_set, [key]))
     recipe, trunk = recipes[0], MlpTrunk(recipes)
-    stem, *blocks, head = (part[0] for part in initial_weights(trunk, np.array([key])).parts)
+    scales = np.array([recipe.layer_scales], dtype=np.float32)
+    stem, *blocks, head = (part[0] for part in initial_weights(trunk, np.array([key]), scales).parts)
 
     def load(part: DataSplit) -> Samples:
         samples = host_samples(key, recipe, part, trunk.inputs)
@@ -166,6 +169,8 @@ def host_of(key: int, world_set: str = SET) -> Host:
         key=key,
         is_linear=recipe.is_linear,
         gain_blocks=recipe.gain_blocks,
+        rate=recipe.rate,
+        decay=recipe.decay,
         stem=stem,
         down=tuple(blocks[: 2 * BLOCKS : 2]),
         up=tuple(blocks[1 : 2 * BLOCKS : 2]),

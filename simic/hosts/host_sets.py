@@ -34,7 +34,10 @@ class HostSet(NamedTuple):
 
 
 _FIVE = ("cap", "select", "gain", "noisy", "fine")
-_REGIONS = tuple(f"region_{name}" for name in ("narrow", "select", "scaled", "noisy", "few", "mixed", "healthy"))
+_REGIONS = tuple(
+    f"region_{name}"
+    for name in ("narrow", "select", "scaled", "noisy", "few", "paced", "started", "skewed", "mixed", "healthy")
+)
 SETS: dict[str, HostSet] = {
     "benchmark": HostSet(_FIVE, seeds_max=1),
     "compound": HostSet((*_FIVE, "both"), seeds_max=3),

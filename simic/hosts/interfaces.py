@@ -258,6 +258,18 @@ class HostRecipe(NamedTuple):
     """Mean of the logarithm of that scale."""
     gain_spread: float = 0.0
     """Standard deviation of the logarithm of that scale."""
+    rate: float = 1.0
+    """Factor of the learning rate."""
+    decay: float = 0.0
+    """Weight decay: per step, all parameters that train shrink by this share of the learning rate."""
+    layer_scales: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0)
+    """Factors of the initial weights: of the stem, the two blocks and the head."""
+    column_spread: float = 0.0
+    """Features of a and b are multiplied by one factor each, log-uniform between exp(-spread) and exp(spread). The
+    labels are those of the unscaled features."""
+    imbalance: float = 0.0
+    """Logarithm of how much likelier a training image of the most frequent class is than one of the rarest; the
+    classes between are evenly spaced. Validation and test are not thinned."""
 
 
 class HostFamily(Protocol):

@@ -36,6 +36,8 @@ class Purpose(IntEnum):
     CONTROLLER = 12
     SANITY = 13
     MODULE = 14
+    COLUMNS = 15
+    IMBALANCE = 16
 
 
 def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -42,6 +42,24 @@ def test_two_epochs_of_every_family(key: int) -> None:
                 _close(ours[0], theirs)
 
 
+@pytest.mark.parametrize("key", range(10))
+def test_two_epochs_of_every_region_with_a_seed(key: int) -> None:
+    """Learning rates, weight decay and initial scales of the host's own; the seed learns aside, then is felt."""
+    grown, host = ensemble([key], horizon=4, world_set="varied"), ReferenceHost(key, "varied")
+    host.germinate(1, "bottleneck")
+    advance = action(Op.ADVANCE, slot=1, alpha_target=1)
+    rows = (action(Op.GERMINATE, slot=1, blueprint=blueprint_names().index("bottleneck")), advance)
+    for epoch, (row, alpha) in enumerate(zip(rows, (0.0, 0.7), strict=True)):
+        grown.step(row[None])
+        train_loss = host.train_epoch(epoch, [Role(1, "bottleneck", alpha, is_incubating=not epoch)])
+        assert grown.observe().system["train_loss"][0] == pytest.approx(train_loss, rel=5e-3)
+        if not epoch:
+            theirs = torch.cat([value.detach() for value in flatten("bottleneck", host.seeds["1"])])
+            _close(stack(grown).seeds.parameters[0, 1, : len(theirs)], theirs)
+            _close(stack(grown).weights.parts[0][0], host.stem)
+            _close(stack(grown).weights.parts[-1][0], host.head)
+
+
 @pytest.mark.parametrize("slot", range(3))
 @pytest.mark.parametrize("name", KINDS)
 def test_incubating_then_blending(name: str, slot: int) -> None:

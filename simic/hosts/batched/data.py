@@ -10,6 +10,7 @@ Shapes: n samples, N hosts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
@@ -108,7 +109,7 @@ def host_samples(
     size = len(pool.labels)
     first = np.arange(size)
     if part is DataSplit.TRAIN:
-        first = rng.permutations(rng.streams(key, Purpose.SUBSET), size)[0, : recipe.samples]
+        first = _subset(key, recipe, pool.labels)
     count = len(first)
     second = rng.integers(rng.streams(key, Purpose.PAIRING, part), count, size)[0]
     if part is DataSplit.TRAIN:
@@ -128,7 +129,39 @@ def host_samples(
     if part is DataSplit.TRAIN:
         labels = _noisy(key, labels, recipe.label_noise, min(recipe.classes, 1 + int(pool.labels.max())))
     gain = rng.normals(rng.streams(key, Purpose.GAIN, part), count)[0]
-    return HostSamples(inputs(pairs), labels, gain)
+    return HostSamples(inputs(_scaled(key, recipe.column_spread, pairs)), labels, gain)
+
+
+def _subset(key: int, recipe: HostRecipe, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows of the training pool that a host owns, in random order."""
+    stream = rng.streams(key, Purpose.SUBSET)
+    if recipe.imbalance == 0.0:
+        return rng.permutations(stream, len(labels))[0, : recipe.samples]
+    ranks = rng.permutations(rng.streams(key, Purpose.IMBALANCE), 1 + int(labels.max()))[0]
+    weight = np.exp(-recipe.imbalance * ranks[labels] / max(1, len(ranks) - 1))
+    # The smallest of exponential waiting times are a draw without replacement in proportion to the weights.
+    waiting = -np.log1p(-rng.uniforms(stream, len(labels))[0]) / weight
+    return np.argsort(waiting, kind="stable")[: recipe.samples]
+
+
+def _scaled(key: int, spread: float, pairs: Pairs) -> Pairs:
+    """Return the pairs with scaled features; the pixels from which a feature was pooled have its factor."""
+    if spread == 0.0:
+        return pairs
+    exponents = 2.0 * rng.uniforms(rng.streams(key, Purpose.COLUMNS), 2 * DIGIT)[0] - 1.0
+    of_a, of_b = np.exp(spread * exponents).astype(np.float32).reshape(2, DIGIT)
+    return pairs._replace(
+        a=pairs.a * of_a,
+        b=pairs.b * of_b,
+        image_a=pairs.image_a * _pixels(of_a),
+        image_b=pairs.image_b * _pixels(of_b),
+    )
+
+
+def _pixels(factors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the factor of every pixel, [8, 8]."""
+    edge = math.isqrt(DIGIT)
+    return factors.reshape(edge, edge).repeat(IMAGE // edge, axis=0).repeat(IMAGE // edge, axis=1)
 
 
 def _noisy(key: int, labels: NDArray[np.int64], share: float, classes: int) -> NDArray[np.int64]:

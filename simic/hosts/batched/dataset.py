@@ -157,4 +157,11 @@ def _checked(recipe: HostRecipe, host: HostIdentity) -> HostRecipe:
             f"family {host.family}, host {host.key}: needs 1 to {SAMPLES} samples and 1 to {HIDDEN} hidden units, "
             f"found {recipe.samples} and {recipe.hidden}"
         )
+    causes = (recipe.decay, recipe.column_spread, recipe.imbalance)
+    has_scales = all(0.0 < value < np.inf for value in (recipe.rate, *recipe.layer_scales))
+    if not (has_scales and all(0.0 <= value < np.inf for value in causes)):
+        raise DatasetError(
+            f"family {host.family}, host {host.key}: needs a positive rate and layer scales, and a decay, "
+            f"column spread and imbalance of 0 or more, found {recipe.rate}, {recipe.layer_scales} and {causes}"
+        )
     return recipe

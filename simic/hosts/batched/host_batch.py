@@ -19,7 +19,7 @@ from simic.hosts.batched.data import PoolOf
 from simic.hosts.batched.dataset import HostDataset, recipes_of
 from simic.hosts.batched.evaluation import evaluate
 from simic.hosts.batched.seeds import PackedSeeds, pack_seeds, unpack_seeds
-from simic.hosts.batched.training import EpochBatches, layer_norms, part_squares, probe_seeds, train_epoch
+from simic.hosts.batched.training import EpochBatches, StepSizes, layer_norms, part_squares, probe_seeds, train_epoch
 from simic.hosts.batched.trunk import Trunk, initial_weights
 from simic.hosts.batched.weights import HostWeights, SeedStore, finite_rows, initial_seed
 from simic.hosts.interfaces import Blueprint, DataSplit, HostRecipe, Measurement, Memory, SeedAssignment, TrainingRecord
@@ -51,7 +51,9 @@ class BatchedHosts:
         self.trunk = kind(recipes)
         self.topology = self.trunk.topology
         self.dataset = HostDataset(self.keys, recipes, self.trunk, pool_of)
-        self.weights = initial_weights(self.trunk, self.keys)
+        self.sizes = StepSizes.of(recipes)
+        scales = np.array([recipe.layer_scales for recipe in recipes], dtype=np.float32)
+        self.weights = initial_weights(self.trunk, self.keys, scales)
         self.momentum = HostWeights.zeros(len(hosts), [part.shape for part in self.trunk.parts])
         sizes = [one.parameters(site) for one in blueprints for site in self.topology.sites if one.suits(site)]
         self.seeds = SeedStore.zeros(len(hosts), len(self.topology.sites), max([1, *sizes]))
@@ -121,7 +123,7 @@ class CompactedHosts(BatchedHosts):
         prepared, self._prepared = self._prepared, None
         batches = prepared[1] if prepared is not None and prepared[0] == epoch else self.dataset.batches(epoch)
         batches = batches._replace(noise=self.dataset.noise(packed, epoch))
-        record = train_epoch(self.trunk, self.weights, self.momentum, packed, batches)
+        record = train_epoch(self.trunk, self.weights, self.momentum, packed, batches, self.sizes)
         unpack_seeds(packed, self.seeds)
         return record
 

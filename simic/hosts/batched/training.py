@@ -9,6 +9,7 @@ Shapes: T steps, N hosts, L layers, B batch, D features, S slots, C classes, n s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +21,9 @@ from simic.hosts.batched.seeds import PackedSeeds
 from simic.hosts.batched.sizes import CLIP_NORM, LEARNING_RATE, MOMENTUM, STEPS
 from simic.hosts.batched.trunk import StepBatch, Trunk, per_row
 from simic.hosts.batched.weights import HostWeights
-from simic.hosts.interfaces import TrainingRecord
+from simic.hosts.interfaces import HostRecipe, TrainingRecord
 
-__all__ = ["EpochBatches", "layer_norms", "part_squares", "probe_seeds", "score", "train_epoch"]
+__all__ = ["EpochBatches", "StepSizes", "layer_norms", "part_squares", "probe_seeds", "score", "train_epoch"]
 
 
 class EpochBatches(NamedTuple):
@@ -49,8 +50,29 @@ class EpochBatches(NamedTuple):
         )
 
 
+class StepSizes(NamedTuple):
+    """What differs between the hosts' optimisers; a host with a rate of 1 and no decay has the same bits without it."""
+
+    rate: NDArray[np.float64]
+    """[N]: factor of the learning rate."""
+    kept: NDArray[np.float32] | None
+    """[N]: the factor by which weight decay multiplies parameters in each step, or None where no host decays."""
+
+    @staticmethod
+    def of(recipes: Sequence[HostRecipe]) -> StepSizes:
+        """Return the step sizes of hosts."""
+        rate = np.array([recipe.rate for recipe in recipes])
+        decay = np.array([recipe.decay for recipe in recipes])
+        return StepSizes(rate, (1.0 - LEARNING_RATE * rate * decay).astype(np.float32) if decay.any() else None)
+
+
 def train_epoch(
-    trunk: Trunk, weights: HostWeights, momentum: HostWeights, packed: PackedSeeds, batches: EpochBatches
+    trunk: Trunk,
+    weights: HostWeights,
+    momentum: HostWeights,
+    packed: PackedSeeds,
+    batches: EpochBatches,
+    sizes: StepSizes,
 ) -> TrainingRecord:
     """Train one epoch in place; ``momentum`` is scaled by the learning rate."""
     run = _Epoch(trunk, weights, momentum, packed)
@@ -58,7 +80,7 @@ def train_epoch(
     with torch.no_grad():
         for step in range(STEPS):
             logits[step] = run.backward(batches.step(step, packed))[: run.hosts]
-            run.sgd_step()
+            run.sgd_step(sizes)
         return run.record(logits, batches.targets)
 
 
@@ -111,24 +133,37 @@ class _Epoch:
         self.seed_sums[self.order] += norms
         self.seed_good[self.order] += np.isfinite(norms) & (norms > 0)
 
-    def sgd_step(self) -> None:
+    def sgd_step(self, sizes: StepSizes) -> None:
         """Clip, then take an SGD step with momentum; fused operations are avoided, as they round differently."""
         squares = part_squares(self.gradient)
         total = sum(squares[1:], squares[0])
         for slot in range(self.is_active.shape[1]):
             total = total + np.where(self.is_active[:, slot], self.seed_norms[:, slot] ** 2, 0.0)
-        shared = _clipped_lr(np.sqrt(total))
+        shared = _clipped_lr(np.sqrt(total)) * sizes.rate
         factor = torch.from_numpy(shared.astype(np.float32))
         for part in self.gradient.parts:
             part.mul_(factor.view(-1, *[1] * (part.dim() - 1)))
         self.momentum.flat.mul_(MOMENTUM).add_(self.gradient.flat)
+        self._decay(sizes.kept)
         self.weights.flat.sub_(self.momentum.flat)
         if len(self.offsets):
-            own = np.where(self.is_active, shared[:, None], _clipped_lr(self.seed_norms))[self.order]
+            own = np.where(self.is_active, shared[:, None], _clipped_lr(self.seed_norms) * sizes.rate[:, None])[
+                self.order
+            ]
             self.seed_gradient.mul_(torch.from_numpy(np.repeat(own.astype(np.float32), self.widths)))
             self.packed.momentum.mul_(MOMENTUM).add_(self.seed_gradient)
             self.packed.parameters.sub_(self.packed.momentum)
         self.layer_sums += layer_norms(self.trunk, squares)
+
+    def _decay(self, kept: NDArray[np.float32] | None) -> None:
+        """Shrink the parameters of hosts and of the seeds that train."""
+        if kept is None:
+            return
+        factor = torch.from_numpy(kept)
+        for part in self.weights.parts:
+            part.mul_(factor.view(-1, *[1] * (part.dim() - 1)))
+        if len(self.offsets):
+            self.packed.parameters.mul_(torch.from_numpy(np.repeat(kept[self.order[0]], self.widths)))
 
     def record(self, logits: Tensor, targets: Tensor) -> TrainingRecord:
         """Return the means of the epoch from its logits [T, N, C, B]."""

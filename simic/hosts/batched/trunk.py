@@ -111,12 +111,15 @@ def move_constants(trunk: Trunk, device: torch.device) -> None:
             setattr(trunk, name, value.to(device))
 
 
-def initial_weights(trunk: Trunk, keys: NDArray[np.int64]) -> HostWeights:
-    """Return initial weights from host keys [N]."""
+def initial_weights(trunk: Trunk, keys: NDArray[np.int64], scales: NDArray[np.float32] | None = None) -> HostWeights:
+    """Return initial weights from host keys [N], multiplied by the ``scales`` [N, L] of the layers, if given."""
     weights = HostWeights.zeros(len(keys), [part.shape for part in trunk.parts])
     for index, (values, part) in enumerate(zip(weights.parts, trunk.parts, strict=True)):
         draws = rng.normals(rng.streams(keys, Purpose.WEIGHTS, index), values[0].numel())
-        values.copy_(torch.from_numpy(draws * np.float32(part.scale)).view_as(values))
+        draws = draws * np.float32(part.scale)
+        if scales is not None:
+            draws = draws * scales[:, part.layer, None]
+        values.copy_(torch.from_numpy(draws).view_as(values))
         if part.hidden_axis is not None:
             units = part.shape[part.hidden_axis]
             is_dead = torch.from_numpy(np.arange(units) >= trunk.hidden[:, part.layer - 1, None])

@@ -6,6 +6,8 @@ overlap, so what a host needs has to be concluded from what it shows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
 from statistics import NormalDist
 from typing import NamedTuple
@@ -40,6 +42,12 @@ class _Draw(IntEnum):
     GAIN_BLOCKS = 8
     GAIN_SPREAD = 9
     GAIN_LEVEL = 10
+    RATE = 11
+    DECAY = 12
+    COLUMNS = 13
+    IMBALANCE = 14
+    STEM_SCALE = 15
+    HEAD_SCALE = 18
 
 
 class Region(NamedTuple):
@@ -65,55 +73,73 @@ class Region(NamedTuple):
     """Share of pairs in which the selector decides; in the others the label is that of a."""
     products: float = 0.0
     """Share of hosts with four classes: the signs of two products, each of a direction of a and one of b."""
+    rate: Range = (0.8, 1.25)
+    """Factor of the learning rate, log-uniform."""
+    decay: Range = _NONE
+    """Weight decay, uniform."""
+    layer_scales: Range = (1.0, 1.0)
+    """Factor of the initial weights of each layer, log-uniform."""
+    column_spread: Range = _NONE
+    """Spread of the logarithm of the features' factors, uniform."""
+    imbalance: Range = _NONE
+    """Imbalance of the training images, uniform."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
         blocks = _BLOCKS[_whole((0, len(_BLOCKS) - 1), draws[_Draw.GAIN_BLOCKS])]
         is_scaled = bool(draws[_Draw.IS_SCALED] < self.scaled)
         task, detail = float(draws[_Draw.TASK]), float(draws[_Draw.TASK_DETAIL])
-        labels: _Selected | _Products = _Selected(0.0)
+        labels: Callable[[Pairs], NDArray[np.int64]] = _Selected(0.0)
         if task < self.products:
             labels = _Products(detail * np.pi / 2)
         elif task < self.products + self.selecting:
             labels = _Selected(_between(self.selected, detail))
+        scales = [_log_between(self.layer_scales, draw) for draw in draws[_Draw.STEM_SCALE : _Draw.HEAD_SCALE + 1]]
         return HostRecipe(
             is_linear=bool(draws[_Draw.STEM] < self.linear),
             hidden=(_whole(self.hidden, draws[_Draw.HIDDEN_1]), _whole(self.hidden, draws[_Draw.HIDDEN_2])),
             labels=labels,
             samples=int(_log_between(self.samples, draws[_Draw.SAMPLES])),
             label_noise=_between(self.label_noise, draws[_Draw.LABEL_NOISE]),
-            classes=labels.classes,
+            classes=4 if task < self.products else 10,
             gain_blocks=blocks if is_scaled else (),
             gain_level=_between(self.gain_level, draws[_Draw.GAIN_LEVEL]) / len(blocks) if is_scaled else 0.0,
             gain_spread=_between(self.gain_spread, draws[_Draw.GAIN_SPREAD]) if is_scaled else 0.0,
+            rate=_log_between(self.rate, draws[_Draw.RATE]),
+            decay=_between(self.decay, draws[_Draw.DECAY]),
+            layer_scales=(scales[0], scales[1], scales[2], scales[3]),
+            column_spread=_between(self.column_spread, draws[_Draw.COLUMNS]),
+            imbalance=_between(self.imbalance, draws[_Draw.IMBALANCE]),
         )
 
 
-class _Selected(NamedTuple):
+@dataclass(frozen=True)
+class _Selected:
     """The label is that of b if the selector is set and b lies low enough on the first direction, else that of a."""
 
     share: float
     """Share of digits that lie low enough, if their positions are normal; 0 is none, 1 is all."""
-    classes: int = 10
 
     def __call__(self, pairs: Pairs) -> NDArray[np.int64]:
         limit = NormalDist().inv_cdf(min(max(self.share, _NEARLY_NONE), 1.0 - _NEARLY_NONE))
         is_low = pairs.b @ pairs.directions[0] < limit
-        return np.where(pairs.selector & is_low, pairs.label_b, pairs.label_a)
+        labels: NDArray[np.int64] = np.where(pairs.selector & is_low, pairs.label_b, pairs.label_a)
+        return labels
 
 
-class _Products(NamedTuple):
+@dataclass(frozen=True)
+class _Products:
     """Four classes; the angle turns both directions in the plane of two neighbours, so tasks pass into each other."""
 
     angle: float
     """Radians from 0 to pi / 2: from the first and third principal direction to the third and fourth."""
-    classes: int = 4
 
     def __call__(self, pairs: Pairs) -> NDArray[np.int64]:
         cos, sin = np.cos(self.angle), np.sin(self.angle)
         one, two, three = pairs.directions[[0, 2, 3]]
         turned = np.stack([cos * one + sin * two, cos * two + sin * three])
         u, v = (digit @ turned.T for digit in (pairs.a, pairs.b))
-        return ((u[:, 0] * v[:, 0] > 0) * 2 + (u[:, 1] * v[:, 1] > 0)).astype(np.int64)
+        labels: NDArray[np.int64] = ((u[:, 0] * v[:, 0] > 0) * 2 + (u[:, 1] * v[:, 1] > 0)).astype(np.int64)
+        return labels
 
 
 def _between(limits: Range, draw: float) -> float:

@@ -17,4 +17,9 @@ FAMILY = Region(
     selecting=1 / 3,
     selected=(0.0, 1.0),
     products=1 / 3,
+    rate=(0.4, 2.5),
+    decay=(0.0, 0.1),
+    layer_scales=(0.5, 2.0),
+    column_spread=(0.0, 1.5),
+    imbalance=(0.0, 3.0),
 )

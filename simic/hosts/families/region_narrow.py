@@ -6,4 +6,4 @@ from simic.hosts.families._region import Region
 
 __all__ = ["FAMILY"]
 
-FAMILY = Region(hidden=(1, 6), linear=0.7, products=0.7, samples=(256, 512), label_noise=(0.0, 0.1))
+FAMILY = Region(hidden=(1, 6), linear=0.85, products=0.7, samples=(400, 512), label_noise=(0.0, 0.05))

@@ -6,4 +6,4 @@ from simic.hosts.families._region import Region
 
 __all__ = ["FAMILY"]
 
-FAMILY = Region(hidden=(1, 8), linear=0.7, selecting=1.0, selected=(0.6, 1.0), samples=(256, 512))
+FAMILY = Region(hidden=(1, 8), linear=0.85, selecting=1.0, selected=(0.7, 1.0), samples=(320, 512))

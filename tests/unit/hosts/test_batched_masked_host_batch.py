@@ -66,7 +66,9 @@ def _assert_agree(both: Agreement, evaluation: float) -> None:
             assert worst < 1e-2, (name, worst)
 
 
-@pytest.mark.parametrize(("world_set", "horizon"), [("benchmark", 6), ("compound", 8), ("images", 4), (EVERYTHING, 12)])
+@pytest.mark.parametrize(
+    ("world_set", "horizon"), [("benchmark", 6), ("compound", 8), ("varied", 6), ("images", 4), (EVERYTHING, 12)]
+)
 def test_both_forms_agree(monkeypatch: pytest.MonkeyPatch, world_set: str, horizon: int) -> None:
     both = _episode(monkeypatch, world_set, horizon)
     _assert_agree(both, evaluation=1e-6)

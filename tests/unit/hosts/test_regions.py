@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from simic.hosts.batched.data import digit_pool, epoch_order, host_samples
+from simic.contracts.errors import DatasetError
+from simic.contracts.state import HostIdentity
+from simic.hosts.batched.data import HostSamples, digit_pool, epoch_order, host_samples
 from simic.hosts.batched.dataset import recipes_of
+from simic.hosts.batched.host_batch import CompactedHosts
 from simic.hosts.families._region import Region
-from simic.hosts.host_sets import SETS, identify
-from simic.hosts.interfaces import DataSplit, HostRecipe, Pairs
-from simic.hosts.plugins import load_family
+from simic.hosts.host_sets import SETS, STANDARD, identify
+from simic.hosts.interfaces import DataSplit, HostRecipe, Pairs, SeedAssignment
+from simic.hosts.plugins import load_blueprint, load_family
 from simic.hosts.trunks.mlp import MlpTrunk
 
 REGIONS = SETS["varied"].families
@@ -52,6 +57,14 @@ def test_every_cause_lies_in_the_range_of_its_region(name: str, draws: np.ndarra
         assert region.gain_level[0] - 1e-9 <= level <= region.gain_level[1] + 1e-9
     else:
         assert recipe.gain_spread == recipe.gain_level == 0.0
+    for limits, values in (
+        (region.rate, (recipe.rate,)),
+        (region.decay, (recipe.decay,)),
+        (region.layer_scales, recipe.layer_scales),
+        (region.column_spread, (recipe.column_spread,)),
+        (region.imbalance, (recipe.imbalance,)),
+    ):
+        assert all(limits[0] - 1e-9 <= value <= limits[1] + 1e-9 for value in values)
     labels = recipe.labels(pairs_of())
     assert 0 <= labels.min() <= labels.max() < recipe.classes
 
@@ -105,6 +118,98 @@ def test_products_at_their_ends_are_those_of_cap_and_all_four_classes_occur_betw
         draws = np.full(24, 0.5)
         draws[4] = detail
         assert np.bincount(region.recipe(draws).labels(pairs), minlength=4).min() > 40
+
+
+def _training(key: int = 3, **causes: float) -> HostSamples:
+    recipe = Region(samples=(120, 120)).recipe(np.full(24, 0.5))._replace(**causes)  # type: ignore[arg-type]
+    return host_samples(key, recipe, DataSplit.TRAIN, MlpTrunk.inputs)
+
+
+def test_scaled_columns_change_inputs_by_one_factor_each_and_no_label() -> None:
+    plain, scaled = _training(), _training(column_spread=1.5)
+    assert np.array_equal(plain.labels, scaled.labels)
+    assert np.array_equal(plain.inputs[:, 32:], scaled.inputs[:, 32:]), "selector and bias keep their scale"
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = scaled.inputs[:, :32] / plain.inputs[:, :32]
+    factors = np.nanmedian(ratio, axis=0)
+    assert np.nanmax(np.abs(ratio / factors - 1)) < 1e-5
+    assert np.exp(-1.5) <= np.nanmin(factors) < 0.6
+    assert 1.6 < np.nanmax(factors) <= np.exp(1.5)
+    other = _training(4, column_spread=1.5).inputs[:, :32] / _training(4).inputs[:, :32]
+    assert not np.allclose(np.nanmedian(other, axis=0), factors, equal_nan=True), "every host has its own"
+
+
+def test_pixels_have_the_factor_of_the_feature_they_were_pooled_into() -> None:
+    recipe = Region().recipe(np.full(24, 0.5))._replace(column_spread=1.0)
+    plain, scaled = (
+        host_samples(5, one, DataSplit.VALIDATION, lambda pairs: pairs.image_a)
+        for one in (recipe._replace(column_spread=0.0), recipe)
+    )
+    features = [
+        host_samples(5, one, DataSplit.VALIDATION, lambda pairs: pairs.a).inputs
+        for one in (recipe._replace(column_spread=0.0), recipe)
+    ]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        pixels = np.nanmedian(scaled.inputs / plain.inputs, axis=0)
+        pooled = np.nanmedian(features[1] / features[0], axis=0).reshape(4, 4)
+    known = np.isfinite(pooled)
+    assert np.allclose(pixels[::2, ::2][known], pooled[known], rtol=1e-5)
+    assert np.allclose(pixels[1::2, 1::2][known], pooled[known], rtol=1e-5)
+
+
+def test_imbalance_thins_classes_of_training_images_and_of_no_others() -> None:
+    even, skewed = (np.bincount(_training(imbalance=value).labels, minlength=10) for value in (0.0, 4.0))
+    assert even.sum() == skewed.sum() == 120
+    assert even.min() > 4
+    assert skewed.max() > 1.5 * even.max()
+    assert skewed.min() <= 2
+    recipe = Region().recipe(np.full(24, 0.5))
+    labels = [host_samples(3, recipe._replace(imbalance=value), DataSplit.VALIDATION, MlpTrunk.inputs).labels
+              for value in (0.0, 4.0)]  # fmt: skip
+    assert np.array_equal(*labels)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"rate": 0.0}, {"decay": -0.1}, {"layer_scales": (1.0, 0.0, 1.0, 1.0)}, {"column_spread": -1.0},
+     {"imbalance": float("nan")}],
+)  # fmt: skip
+def test_an_impossible_cause_is_refused(monkeypatch: pytest.MonkeyPatch, broken: dict[str, object]) -> None:
+    class Broken:
+        def recipe(self, draws: np.ndarray) -> HostRecipe:
+            return Region().recipe(draws)._replace(**broken)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("simic.hosts.batched.dataset.load_family", lambda _: Broken())
+    with pytest.raises(DatasetError, match="family region_few, host 4"):
+        recipes_of(identify("varied", [4]))
+
+
+def _grown(hosts: Sequence[HostIdentity]) -> CompactedHosts:
+    """Hosts after two epochs, one seed learning in isolation and then felt in each of the first four."""
+    blueprints = [load_blueprint(name) for name in STANDARD]
+    grown = CompactedHosts(hosts, blueprints, MlpTrunk)
+    blueprint, alpha = np.full((len(hosts), 3), -1, dtype=np.int16), np.zeros((len(hosts), 3), dtype=np.float32)
+    for host in range(4):
+        blueprint[host, host % 3] = host
+        grown.germinate(host, host % 3, 1, host)
+    for epoch in range(2):
+        grown.train(SeedAssignment(blueprint, alpha, (blueprint >= 0) & (epoch == 0)), epoch)
+        alpha[blueprint >= 0] = 0.7
+    return grown
+
+
+def test_hosts_without_the_new_causes_have_the_same_bits_beside_hosts_with_them() -> None:
+    """Alone they take the path without weight decay and gains, together the path with both."""
+    plain = identify("benchmark", [0, 1, 3, 4, 5, 6])
+    alone, beside = _grown(plain), _grown([*plain, *identify("varied", range(10))])
+    assert alone.sizes.kept is None
+    assert beside.sizes.kept is not None
+    for mine, theirs in zip(
+        (*alone.weights.parts, *alone.momentum.parts, *alone.seeds),
+        (*beside.weights.parts, *beside.momentum.parts, *beside.seeds),
+        strict=True,
+    ):
+        assert torch.equal(mine, theirs[: len(plain)])
 
 
 @pytest.mark.parametrize(

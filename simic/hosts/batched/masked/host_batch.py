@@ -67,6 +67,8 @@ class MaskedHosts(BatchedHosts):
             _moved_training(self.dataset.training, device),
             torch.zeros(STEPS, len(hosts) * BATCH, dtype=torch.int64, device=device),
             torch.zeros(len(hosts), len(sites), dtype=torch.int64, device=device),
+            torch.from_numpy(self.sizes.rate).to(device),
+            None if self.sizes.kept is None else torch.from_numpy(self.sizes.kept).to(device),
         )
         widths = (record_width(layers, len(sites)), measurement_width(layers, len(sites)), len(sites))
         self._record, self._measured, self._probed = (

@@ -36,6 +36,10 @@ class Buffers(NamedTuple):
     """int64 [T, N * B]: sample order, see ``HostDataset.order``."""
     streams: Tensor
     """int64 [N, S]: noise streams of the epoch."""
+    rate: Tensor
+    """float64 [N]: factor of the learning rate, see ``StepSizes``."""
+    kept: Tensor | None
+    """float32 [N]: see ``StepSizes``."""
 
 
 class _StepGradient(NamedTuple):
@@ -128,18 +132,23 @@ def _sgd_step(buffers: Buffers, gradient: _StepGradient, squares: list[Tensor], 
     """Clip, then take an SGD step with momentum; entries outside ``cells`` bool [N, S, P] keep their bits."""
     is_active = buffers.seed_tensors.is_active
     active = torch.where(is_active, norms.square(), 0.0).sum(dim=1)
-    shared = _clipped_lr((sum(squares[1:], squares[0]) + active).sqrt())
+    shared = _clipped_lr((sum(squares[1:], squares[0]) + active).sqrt()) * buffers.rate
     factor = shared.float()
     for part in gradient.parts:
         part.mul_(factor.view(-1, *[1] * (part.dim() - 1)))
     for part, momentum, weights in zip(gradient.parts, buffers.momentum.parts, buffers.weights.parts, strict=True):
         momentum.mul_(MOMENTUM).add_(part)
-        weights.sub_(momentum)
-    own = torch.where(is_active, shared[:, None], _clipped_lr(norms)).float()
+        weights.copy_(_shrunk(weights, buffers.kept) - momentum)
+    own = torch.where(is_active, shared[:, None], _clipped_lr(norms) * buffers.rate[:, None]).float()
     parameters, momentum = buffers.seeds
     moved = momentum * MOMENTUM + gradient.seeds * own[:, :, None]
     momentum.copy_(torch.where(cells, moved, momentum))
-    parameters.copy_(torch.where(cells, parameters - moved, parameters))
+    parameters.copy_(torch.where(cells, _shrunk(parameters, buffers.kept) - moved, parameters))
+
+
+def _shrunk(values: Tensor, kept: Tensor | None) -> Tensor:
+    """Return parameters [N, ...] after weight decay."""
+    return values if kept is None else values * kept.view(-1, *[1] * (values.dim() - 1))
 
 
 def _seed_norms(gradient: _StepGradient) -> Tensor:
