@@ -138,6 +138,15 @@ def check_part(store: PartStore, part: Part) -> None:
 
 
 def schema_digest(schema: pa.Schema) -> str:
-    """Return the SHA-256 over names, types and nullability of the columns."""
-    text = "\n".join(f"{field.name} {field.type} {field.nullable}" for field in schema)
+    """Return the SHA-256 over names, types and nullability of the columns; equal for a table and for its footer."""
+    text = "\n".join(f"{field.name} {_as_in_memory(field.type)} {field.nullable}" for field in schema)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _as_in_memory(kind: pa.DataType) -> pa.DataType:
+    """Return the type with Arrow's name for the values of a list, ``item``; Parquet calls them ``element``."""
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_name("item").with_type(_as_in_memory(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_in_memory(field.type)) for field in kind])
+    return kind

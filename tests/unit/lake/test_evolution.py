@@ -138,6 +138,13 @@ def test_parts_of_two_contracts_are_not_merged(home: Home) -> None:
     assert query(home, COUNT) == [{"n": 60, "d": 60}]
 
 
+def test_the_footer_of_a_landed_part_is_what_the_ledger_says(home: Home) -> None:
+    (part,) = open_lake(home).parts
+    footer = pq.read_schema(home.experience / part.part)
+    assert str(footer) != str(LANDED_SCHEMA), "Parquet names the values of lists in its own way"
+    assert schema_digest(footer) == part.schema_digest == schema_digest(LANDED_SCHEMA)
+
+
 def test_a_footer_that_is_not_what_the_ledger_says_is_damage(home: Home) -> None:
     lake = open_lake(home)
     (part,) = lake.parts
