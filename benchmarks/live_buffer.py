@@ -69,6 +69,8 @@ def make_store() -> GraphDataset:
         host_keys=np.arange(EPISODES),
         starts=starts,
         lengths=np.full(EPISODES, STEPS),
+        branch_of=(None,) * EPISODES,
+        branch_steps=np.full(EPISODES, -1),
     )
     return GraphDataset(sequences, columns, masks, table, names)
 

@@ -109,6 +109,8 @@ def _of_ending(report: FieldReport) -> str | None:
         return _mismatch("outcome", "ABORTED exactly with a governor event", found)
     if report.mitigation and report.governor is None:
         return _mismatch("mitigation", "nothing without a governor event", f"{len(report.mitigation)} measures")
+    if report.final_state is not None and report.branch_step is not None and report.branch_step > report.step:
+        return _mismatch("branch_step", f"at most the last step of its episode = {report.step}", report.branch_step)
     return None
 
 

@@ -128,6 +128,11 @@ class FieldReport(Contract):
     """Epochs between the decision and the measurements."""
     mitigation: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=16, default_factory=list)]
     """Actions that the governor took; empty without a governor event."""
+    branch_of: Id | None = None
+    """Id of the parent, if the episode is a branch: it repeats the parent's host and decisions up to `branch_step`."""
+    branch_step: Annotated[int, Field(ge=0, lt=100_000)] | None = None
+    """Step of the decision that was enumerated instead of chosen by the controller; null exactly where `branch_of` is,
+    at most the last step of the episode."""
     issued_at: UtcDatetime
     """Time at which the report was made."""
     final_state: SystemState | None = None
@@ -146,6 +151,10 @@ class FieldReport(Contract):
             raise ValueError("final_state belongs on the last report of an episode and nowhere else")
         if self.governor is not None and not self.terminated:
             raise ValueError("a governor event ends its episode in the same step")
+        if (self.branch_of is None) != (self.branch_step is None):
+            raise ValueError("branch_of and branch_step belong together: a branch has both, another episode neither")
+        if self.branch_of == self.run_id:
+            raise ValueError("branch_of must name another episode than run_id")
         self._check_legality()
         return self
 

@@ -56,6 +56,7 @@ def _is_deeper(limit: int, brackets: bytes) -> bool:
 
 
 _ISSUED_AT = b',"issued_at":"'
+_NO_BRANCH = b',"branch_of":null,"branch_step":null'
 _REPORT_ID = re.compile(rb'"report_id"\s*:\s*"([0-9a-f]{32})"')
 _MESSAGE_LIMIT = 512
 _NOTE_LIMIT = 1024
@@ -74,7 +75,8 @@ class Accepted(NamedTuple):
 
     report_id: str
     content_digest: str
-    """SHA-256 of ``data`` without ``issued_at``, so a report that is issued again has the same digest."""
+    """SHA-256 of ``data`` without ``issued_at``, so a report that is issued again has the same digest; also without the
+    two null fields of a report that is of no branch, which keeps the digests of reports that landed before branches."""
     data: bytes
     """JSON as the contract writes it: coerced values, times in UTC, no field twice."""
 
@@ -201,9 +203,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
 
 def _content_digest(data: bytes) -> str:
     # Inside a JSON string a quote is escaped, so these bytes occur nowhere but at the field itself.
-    # It stands near the end of all but an episode's last report.
+    # It stands near the end of all but an episode's last report, directly after the two fields of a branch.
     start = data.rindex(_ISSUED_AT)
     end = data.index(b'"', start + len(_ISSUED_AT)) + 1
+    if data.endswith(_NO_BRANCH, 0, start):
+        start -= len(_NO_BRANCH)
     digest = hashlib.sha256(data[:start])
     digest.update(data[end:])
     return digest.hexdigest()

@@ -143,14 +143,15 @@ def release_pages(column: NDArray[Any]) -> None:
 
 
 _LOG = logging.getLogger(__name__)
-_FORMAT = 1
+_FORMAT = 2
 _CHUNK_ROWS = 8192
 """Steps converted at a time."""
 _BUILDING = ".building-"
 _SEQUENCES_NAME = "sequences.arrow"
 _FIRST_OF = {child: columns[0] for child, columns in CHILDREN.items()}
+_WHOLE_NUMBERS = ("host_keys", "starts", "lengths", "branch_steps")
 _SEQUENCE_SCHEMA = pa.schema(
-    [(name, pa.int64() if name in {"host_keys", "starts", "lengths"} else pa.string()) for name in Sequences._fields]
+    [(name, pa.int64() if name in _WHOLE_NUMBERS else pa.string()) for name in Sequences._fields]
 )
 _PAGE_BYTES = 64 * 1024
 """Assumed bytes per access of a mapped file: the kernel also maps cached neighbours."""
@@ -273,9 +274,9 @@ def _sequence_table(parts: list[Sequences]) -> pa.Table:
         "run_ids": run_ids,
         **{
             name: [text for part in parts for text in getattr(part, name)]
-            for name in ("policy_versions", "controllers", "sets", "families")
+            for name in ("policy_versions", "controllers", "sets", "families", "branch_of")
         },
-        "host_keys": np.concatenate([part.host_keys for part in parts]),
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in ("host_keys", "branch_steps")},
         "starts": np.cumsum(lengths) - lengths,
         "lengths": lengths,
     }

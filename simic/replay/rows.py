@@ -24,8 +24,11 @@ from simic.snapshots.parts import read_rows
 __all__ = ["EpisodeBatch", "Sequences", "episode_batch_of", "read_first", "read_parts", "read_split"]
 
 _SNAPSHOT_COLUMNS = (
-    "run_id", "step", "set", "family", "host_key", "controller", "policy_version", "reward", "return_to_go",
-    "terminated", "truncated",
+    "run_id", "step", "set", "family", "host_key", "controller", "policy_version", "branch_of", "branch_step", "reward",
+    "return_to_go", "terminated", "truncated",
+)  # fmt: skip
+_HEAD_COLUMNS = (
+    "run_id", "policy_version", "controller", "set", "family", "host_key", "branch_of", "branch_step",
 )  # fmt: skip
 _REPORT_COLUMNS = ("state", "final_state", "available", "action", "log_prob_behaviour")
 _BATCH_ROWS = 8192
@@ -45,6 +48,10 @@ class Sequences(NamedTuple):
     """[E]: first step of each episode."""
     lengths: NDArray[np.int64]
     """[E]"""
+    branch_of: tuple[str | None, ...]
+    """Run id of each branch's parent, which may lie outside the data; None for other episodes."""
+    branch_steps: NDArray[np.int64]
+    """[E]: step at which a branch leaves its parent, -1 for other episodes."""
 
 
 class EpisodeBatch(NamedTuple):
@@ -114,12 +121,12 @@ def _sequences(table: pa.Table) -> Sequences:
     """Return the episodes; rows must be sorted by (run_id, step), with steps 0, 1, 2 ... to an end."""
     if not table.num_rows:
         empty = np.zeros(0, dtype=np.int64)
-        return Sequences((), (), (), (), (), empty, empty, empty)
+        return Sequences((), (), (), (), (), empty, empty, empty, (), empty)
     run_id = column(table, "run_id").cast(pa.string())
     starts_here = np.concatenate([[True], pc.not_equal(run_id[1:], run_id[:-1]).to_numpy(zero_copy_only=False)])
     starts = np.flatnonzero(starts_here).astype(np.int64)
     lengths = np.diff(np.append(starts, table.num_rows))
-    heads = table.select(["run_id", "policy_version", "controller", "set", "family", "host_key"]).take(starts)
+    heads = table.select(list(_HEAD_COLUMNS)).take(starts)
     run_ids = _texts(heads, "run_id")
     step = numbers(column(table, "step"), np.int64, "step")
     expected = np.arange(table.num_rows) - np.repeat(starts, lengths)
@@ -137,6 +144,8 @@ def _sequences(table: pa.Table) -> Sequences:
         host_keys=numbers(column(heads, "host_key"), np.int64, "host_key"),
         starts=starts,
         lengths=lengths.astype(np.int64),
+        branch_of=texts(column(heads, "branch_of")),
+        branch_steps=numbers(pc.fill_null(column(heads, "branch_step"), -1), np.int64, "branch_step"),
     )
 
 

@@ -33,6 +33,8 @@ __all__ = ["ROW_INDEX_NAME", "STEPS_NAME", "is_linked_part", "link_parts", "read
 
 STEPS_NAME, ROW_INDEX_NAME = "steps.parquet", "row_index.parquet"
 _PARTS = "part-*.parquet"
+_LATER_COLUMNS = "SELECT NULL::VARCHAR AS branch_of, NULL::BIGINT AS branch_step WHERE false"
+"""Columns that ``steps.parquet`` of an earlier version may lack; they are null there."""
 _MEMORY_LIMIT_MB = 2048
 _THREADS = 2
 
@@ -180,7 +182,7 @@ def _rows_sql(snapshot_columns: Sequence[str], report_columns: Sequence[str], li
     return f"""
         WITH wanted AS (
             SELECT steps.* EXCLUDE (row_id), parts.number * {ROW_ID_STRIDE} + row_index."row" AS row_id
-            FROM steps
+            FROM (FROM steps UNION ALL BY NAME {_LATER_COLUMNS}) AS steps
             LEFT JOIN row_index USING (row_id)
             LEFT JOIN parts USING (part)
             WHERE split = $split

@@ -27,6 +27,12 @@ _IDENTITY: Columns = {
     "split": (_TEXT, "train, validation or test, by the host's key."),
     "controller": (_TEXT, "Name of the controller that acted."),
     "policy_version": (_TEXT, "Digest of the acting policy; null for a controller without weights."),
+    "branch_of": (
+        _TEXT,
+        "Parent of a branch, the episode that it repeats up to `branch_step`; null in other episodes. Averages over "
+        "what a controller does leave branches out.",
+    ),
+    "branch_step": (_WHOLE, "Step of a branch at which the action was enumerated, not chosen; null in other episodes."),
 }
 _TERMS: Columns = {
     "reward_progress": (_REAL, "Points for validation accuracy gained."),
@@ -125,7 +131,7 @@ DIFFICULTY_COLUMNS: Columns = {
     "set": _IDENTITY["set"],
     "family": _IDENTITY["family"],
     "host_key": _IDENTITY["host_key"],
-    "episodes": (_WHOLE, "Usable episodes on the host."),
+    "episodes": (_WHOLE, "Usable episodes on the host, without branches."),
     "mean_return": (_REAL, "Mean undiscounted return of these episodes, in points of the snapshot's reward family."),
     "difficulty": (_REAL, "Rank among the training hosts of the set: 0 the easiest, 1 the hardest."),
 }
@@ -134,7 +140,7 @@ DIFFICULTY_COLUMNS: Columns = {
 STATISTICS_COLUMNS: Columns = {
     "node": (_TEXT, "context, slot or layer."),
     "name": (_TEXT, "Name of the field in SystemState, SeedState or LayerNode."),
-    "total": (_WHOLE, "Nodes seen, in the training episodes with the 5,000 smallest run ids."),
+    "total": (_WHOLE, "Nodes seen, in the training episodes with the 5,000 smallest run ids, without branches."),
     "present": (_WHOLE, "Nodes at which the field was measured."),
     "lowest": (_REAL, "Smallest value; null if it was never measured, as are the columns below."),
     "highest": (_REAL, "Largest value."),

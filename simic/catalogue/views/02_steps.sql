@@ -11,6 +11,8 @@
 -- column split: Data split of the host: train, validation or test.
 -- column controller: Name of the acting controller.
 -- column policy_version: Digest of the acting policy; null for a controller without weights.
+-- column branch_of: Parent of a branch, the episode that it repeats up to branch_step; null in other episodes.
+-- column branch_step: Step at which the action of a branch was enumerated, not chosen; null in other episodes.
 -- column epoch: Number of epochs trained before the decision.
 -- column horizon: Number of epochs of the whole episode.
 -- column op: The chosen operation.
@@ -42,6 +44,8 @@ SELECT
     internal.split_of(host."set", host.key) AS split,
     controller,
     policy_version,
+    branch_of,
+    branch_step,
     state.epoch AS epoch,
     state.horizon AS horizon,
     action.op AS op,

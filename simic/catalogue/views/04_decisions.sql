@@ -7,6 +7,8 @@
 -- column command_id: Id of the decision.
 -- column controller: Name of the acting controller.
 -- column policy_version: Digest of the acting policy; null for a controller without weights.
+-- column branch_of: Parent of a branch, the episode that it repeats up to branch_step; null in other episodes.
+-- column branch_step: Step at which the action of a branch was enumerated, not chosen; null in other episodes.
 -- column family: Family of the host.
 -- column host_key: Key of the host, which determines its data, weights and noise.
 -- column op: The chosen operation.
@@ -26,6 +28,8 @@ SELECT
     command_id,
     controller,
     policy_version,
+    branch_of,
+    branch_step,
     host.family AS family,
     host.key AS host_key,
     action.op AS op,

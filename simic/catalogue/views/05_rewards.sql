@@ -11,6 +11,8 @@
 -- column host_key: Key of the host, which determines its data, weights and noise.
 -- column split: Data split of the host: train, validation or test.
 -- column controller: Name of the acting controller.
+-- column branch_of: Parent of a branch, the episode that it repeats up to branch_step; null in other episodes.
+-- column branch_step: Step at which the action of a branch was enumerated, not chosen; null in other episodes.
 -- column contribution: Largest measured contribution of a seed after the window; null if none was measured.
 -- column is_hacking: Whether the contribution exceeds 5 times the improvement of the host since its start; null without contribution.
 -- column is_ransomware: Whether the contribution exceeds 0.1 while the host has lost more than 0.2 since its start; null without contribution.
@@ -26,6 +28,8 @@ WITH steps AS (
     FROM internal.snapshot_steps
     UNION ALL BY NAME
     SELECT -- columns that snapshots of earlier versions lack
+        NULL::VARCHAR AS branch_of,
+        NULL::BIGINT AS branch_step,
         NULL::DOUBLE AS contribution,
         NULL::BOOLEAN AS is_hacking,
         NULL::BOOLEAN AS is_ransomware,
@@ -45,6 +49,8 @@ SELECT
     host_key,
     split,
     controller,
+    branch_of,
+    branch_step,
     contribution,
     is_hacking,
     is_ransomware,

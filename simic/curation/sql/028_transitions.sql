@@ -1,6 +1,7 @@
 -- Every report once, as a transition (state, action, next state).
 -- seeds: live and fossilised seeds of the state, in the order of its slots; final_seeds: those of the final state.
 -- skips_epochs: whether the next state is not the one at the end of this step's window.
+-- identity: hash of what all reports of one episode share, a branch's parent and step included.
 -- content_id: the first 128 bits of the content's digest.
 -- grain:  one report
 -- key:    row_id
@@ -12,7 +13,10 @@ WITH deduplicated AS (
         step::INTEGER AS step,
         content_digest[1:32]::UUID AS content_id,
         row_id,
-        hash(host."set", host.family, host.key, controller, coalesce(policy_version, '')) AS identity,
+        hash(
+            host."set", host.family, host.key, controller, coalesce(policy_version, ''),
+            coalesce(branch_of, ''), coalesce(branch_step, -1)
+        ) AS identity,
         state.horizon::INTEGER AS horizon,
         state.epoch::INTEGER AS epoch,
         state.epoch::INTEGER + observation_window_epochs::INTEGER AS end_epoch,

@@ -1,4 +1,5 @@
--- Host and controller of an episode, from its first report, and the memory that one of its steps takes.
+-- Host, controller and parent of an episode, from its first report, and the memory that one of its steps takes.
+-- branch_of, branch_step: the parent of a branch, and the step at which the branch leaves it; null in other episodes.
 -- episode: number in the order of run ids; sorting rows by it is faster than by the ids.
 -- bytes_per_step: 8 bytes per value of the state and its masks, without compression.
 -- grain:  one episode that has a step 0
@@ -13,6 +14,8 @@ WITH firsts AS (
         host.key AS host_key,
         controller,
         policy_version,
+        branch_of,
+        branch_step,
         issued_at,
         metrics.validation_accuracy_before AS start_accuracy,
         row_id,

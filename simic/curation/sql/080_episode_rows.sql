@@ -1,4 +1,4 @@
--- Totals of each usable episode. Sums are decimals of 12 digits, so they do not depend on the order of rows.
+-- Totals of each usable episode, branches included: averages over behaviour leave out rows with a branch_of. Sums are decimals of 12 digits, so they do not depend on the order of rows.
 -- grain:  one usable episode
 -- key:    run_id
 -- inputs: reward_terms, returns, episode_heads, episode_verdicts, splits
@@ -35,6 +35,8 @@ SELECT
     splits.split,
     heads.controller,
     heads.policy_version,
+    heads.branch_of,
+    heads.branch_step,
     verdicts.versions_behind,
     verdicts.quality,
     verdicts.steps,

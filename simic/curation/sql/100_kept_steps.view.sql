@@ -14,6 +14,8 @@ SELECT
     splits.split,
     heads.controller,
     heads.policy_version,
+    heads.branch_of,
+    heads.branch_step,
     terms.op,
     terms.accuracy_before,
     terms.accuracy_after,

@@ -59,6 +59,8 @@ def episode(
     governor_at: int | None = None,
     truncate_at: int | None = None,
     issued_at: datetime = EPOCH_ZERO,
+    branch_of: str | None = None,
+    branch_step: int | None = None,
 ) -> list[FieldReport]:
     """One whole episode; ``accuracies`` [steps + 1] are those before each step and after the last."""
     rng = np.random.default_rng([key, seed])
@@ -66,7 +68,8 @@ def episode(
     if governor_at is not None or truncate_at is not None:
         last = governor_at if governor_at is not None else truncate_at or 0
     values = _accuracies(rng, last + 2) if accuracies is None else [float(x) for x in accuracies]
-    run = _hex(f"{set_name}/{key}/{controller}/{policy_version}/{seed}")
+    branch = "" if branch_of is None else f"/{branch_of}/{branch_step}"
+    run = _hex(f"{set_name}/{key}/{controller}/{policy_version}/{seed}{branch}")
     reports, seed_stage = [], "DORMANT"
     script = DEFAULT_SCRIPT if script is None else script
     for step in range(last + 1):
@@ -107,6 +110,8 @@ def episode(
             "blueprint_id": "mlp" if op != "WAIT" else None,
             "observation_window_epochs": 1,
             "mitigation": ["rolled back"] if is_last and governor_at is not None else [],
+            "branch_of": branch_of,
+            "branch_step": branch_step,
             "issued_at": (issued_at + timedelta(seconds=step)).isoformat(),
             "final_state": None,
         }

@@ -27,7 +27,7 @@ PART = "part-0123456789abcdef.parquet"
 _TOLD = ("content_digest", "state", "final_state", "available", "action", "log_prob_behaviour")
 _KEPT = (
     "report_id", "run_id", "step", "controller", "policy_version", "state", "final_state", "available", "action",
-    "log_prob_behaviour", "terminated", "truncated",
+    "log_prob_behaviour", "terminated", "truncated", "branch_of", "branch_step",
 )  # fmt: skip
 
 

@@ -66,6 +66,18 @@ BROKEN: dict[str, tuple[Rows, str]] = {
     "an epoch that jumps between steps": (edited(lambda rows: lose_epoch(rows, 6)), "broken_chain"),
     "two hosts in one run": (edited(lambda rows: rows[6]["host"].update(key=51)), "mixed_identity"),
     "two policies in one run": (edited(lambda rows: rows[6].update(policy_version="a" * 64)), "mixed_identity"),
+    "two parents in one run": (
+        edited(lambda rows: rows[6].update(branch_of="b" * 32), branch_of="a" * 32, branch_step=3),
+        "mixed_identity",
+    ),
+    "two steps of branching in one run": (
+        edited(lambda rows: rows[6].update(branch_step=4), branch_of="a" * 32, branch_step=3),
+        "mixed_identity",
+    ),
+    "a branch in an episode of none": (
+        edited(lambda rows: rows[6].update(branch_of="a" * 32, branch_step=0)),
+        "mixed_identity",
+    ),
     "too old": (rows_of(issued_at=NOW - timedelta(days=365, minutes=1)), "expired"),
     "half too old": (rows_of(issued_at=NOW - timedelta(days=365, seconds=10)), "expired"),
 }

@@ -129,6 +129,11 @@ CONTRADICTIONS: dict[str, tuple[int, Spoil, str]] = {
         report(mitigation=["rolled back"]),
         "mitigation: expected nothing without a governor event, found 1 measures",
     ),
+    "a branch that ends before it leaves its parent": (
+        LAST,
+        report(branch_of="0" * 32, branch_step=20),
+        "branch_step: expected at most the last step of its episode = 19, found 20",
+    ),
     "an operation without a slot": (
         WAITING,
         lambda r: r["available"]["op"].__setitem__(5, True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -155,6 +156,31 @@ def test_content_digest_is_of_what_was_told_not_of_when() -> None:
     assert digest(tricky) != digest(REPORT)
     assert digest(tricky.model_copy(update={"issued_at": later.issued_at})) == digest(tricky)
     assert digest(REPORT.model_copy(update={"outcome": Outcome.SUCCESS})) != digest(REPORT)
+
+
+@pytest.mark.parametrize("step", [0, 19])
+def test_a_report_of_no_branch_keeps_the_digest_of_the_contract_before_branches(step: int) -> None:
+    report = episode(1)[step]
+    before = report.model_dump_json(exclude={"branch_of", "branch_step"}).encode()
+    for data in (before, line(report)):
+        result = check(data)
+        assert isinstance(result, Accepted) and result.data == line(report)
+        issued_at = report.model_dump_json(include={"issued_at"})[1:-1].encode()
+        assert result.content_digest == hashlib.sha256(before.replace(b"," + issued_at, b"")).hexdigest()
+
+
+def test_parent_and_step_of_a_branch_are_content() -> None:
+    branches = [{"branch_of": name * 32, "branch_step": step} for name, step in (("a", 3), ("b", 3), ("a", 4))]
+    reports = [REPORT, *(REPORT.model_copy(update=branch) for branch in branches)]
+    results = [check(line(report)) for report in reports]
+    assert len({result.content_digest for result in results if isinstance(result, Accepted)}) == 4
+
+
+@pytest.mark.parametrize("half", [{"branch_of": "a" * 32}, {"branch_step": 3}])
+def test_half_a_branch_is_refused(half: dict[str, Any]) -> None:
+    result = check(spoiled(lambda r: r.update(half)))
+    assert isinstance(result, Refused) and result.reason is Reason.CONTRACT
+    assert "branch_of and branch_step belong together: a branch has both, another episode neither" in result.message
 
 
 def test_input_is_not_repeated_in_messages() -> None:

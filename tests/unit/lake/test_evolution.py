@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,22 @@ def test_an_added_optional_column_is_null_in_old_parts(home: Home, has_new: bool
     assert (home.experience / part.part).read_bytes() == content
     drop(home, "again", episode(1))
     assert ingest_all(home).duplicate == 20
+
+
+def test_parts_from_before_branches_read_as_of_no_branch(home: Home) -> None:
+    rewrite_as(home, without("branch_of", "branch_step"))
+    land(home, episode(0, branch_of=episode(0)[0].run_id, branch_step=2), name="branch")
+    for view in ("reports", "steps", "decisions"):
+        rows = query(home, f"FROM {view}")
+        found = Counter((row["branch_of"], row["branch_step"]) for row in rows)
+        assert found == {(None, None): 40, (episode(0)[0].run_id, 2): 20}, view
+    snapshot = curate_all(home)
+    assert (snapshot.rows_out, snapshot.rejected) == (60, {})
+    drop(
+        home, "again", (report.model_dump_json(exclude={"branch_of", "branch_step"}).encode() for report in episode(1))
+    )
+    assert ingest_all(home).duplicate == 20, "what landed before is told again, by a producer of before"
+    assert curate_all(home).rejected == {}
 
 
 @pytest.mark.parametrize("has_new", [False, True])

@@ -36,6 +36,7 @@ def some_reports() -> list[FieldReport]:
         episode(7, horizon=20, truncate_at=6),
         episode(8, horizon=20, governor_at=4),
         episode(9, horizon=20, controller="learned", policy_version="ab" * 32, seed=2),
+        episode(3, horizon=20, script=PRUNING, branch_of=episode(3)[0].run_id, branch_step=0),
     ]
     return [report for part in parts for report in part]
 
