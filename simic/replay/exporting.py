@@ -171,6 +171,8 @@ Sets of hosts: {", ".join(card.sets)}. Made by Simic {card.code_version} from th
 - The observation is a graph: one context node, nodes for slots and layers, `connects` edges from layer to layer and
   `monitors` edges from slot to layer. Features are fixed, bounded transforms (version `{card.feature_version}`);
   `card.json` names every column. Nothing in them tells the host's family or its key.
+- A branch (`branch_of`, `branch_step` of an episode) repeats the episode `branch_of` up to that step, where its action
+  was enumerated, not chosen by the controller. Leave branches out of what you take for the behaviour of a controller.
 - A host belongs to one split for ever: training on this export and judging on another split shares no host.
 
 {how_to_read}
@@ -209,9 +211,6 @@ def _open_to_readers(folder: Path) -> None:
             path.chmod(mode)
 
 
-_INFO = ("run_id", "policy_version", "controller", "set", "family", "host_key")
-
-
 class EpisodeInfo(NamedTuple):
     """Identity of an episode."""
 
@@ -222,6 +221,10 @@ class EpisodeInfo(NamedTuple):
     set: str
     family: str
     host_key: int
+    branch_of: str | None = None
+    """Run id of a branch's parent; null for other episodes."""
+    branch_step: int | None = None
+    """Step at which a branch leaves its parent; null for other episodes."""
 
 
 class Episodes(NamedTuple):
@@ -275,7 +278,7 @@ def stream_episodes(
 def _episodes(table: pa.Table, blueprints: tuple[str, ...]) -> Episodes:
     # Exports hold no discounts, so any gamma will do.
     part = episode_batch_of(table, blueprints, gamma=1.0)
-    heads = table.select(list(_INFO)).take(part.sequences.starts).to_pylist()
+    heads = table.select(list(EpisodeInfo._fields)).take(part.sequences.starts).to_pylist()
     return Episodes(
         infos=[EpisodeInfo(**head) for head in heads],
         starts=part.sequences.starts,

@@ -58,7 +58,8 @@ An episode of T steps has T + 1 observations; the last one is the state after th
 `context`; `slots` and `layers`, padded, with `slot_valid` and `layer_valid`; `connects` and `monitors`, rows of
 (from, to), padded with -1. `infos` hold, for each of the T steps: `log_prob_behaviour`, `log_prob_heads`, what was
 legal (`op_available`, `slot_available`, `blueprint_available`), `return_to_go`, and `policy_version` where the
-controller had weights. The metadata of an episode say whose it is: `run_id`, `controller`, `set`, `family`, `host_key`.
+controller had weights. The metadata of an episode say whose it is: `run_id`, `controller`, `set`, `family`, `host_key`;
+those of a branch also have `branch_of` and `branch_step`.
 """
 
 
@@ -256,7 +257,7 @@ def _valid(ptr: NDArray[np.int64], width: int) -> NDArray[np.int8]:
 
 def _metadata(manifest: SnapshotManifest, split: str) -> Iterator[dict[str, Any]]:
     """Yield one record per episode, in order; absent values are left out."""
-    names = ["run_id", "policy_version", "controller", "set", "family", "host_key"]
+    names = list(EpisodeInfo._fields)
     for rows in read_parts(manifest, split, _ROWS, ()):
         is_first = pc.equal(rows.column("step"), 0)
         for row in rows.filter(is_first).select(names).to_pylist():

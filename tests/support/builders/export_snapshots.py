@@ -17,9 +17,10 @@ PRUNING = {0: "GERMINATE", 3: "PRUNE", 7: "GERMINATE", 9: "ADVANCE", 11: "FOSSIL
 
 
 def uneven_snapshot(directory: Path) -> SnapshotManifest:
-    """Nine episodes of its train split; every third state has two slots, the others three."""
+    """Nine episodes of its train split, one of them a branch; every third state has two slots, the others three."""
     parts = [
-        *(episode(key) for key in (3, 5, 11, 12)),
+        *(episode(key) for key in (3, 5, 11)),
+        episode(12, branch_of=episode(12)[0].run_id, branch_step=9),
         episode(6, script=PRUNING),
         episode(7, truncate_at=6),
         episode(8, governor_at=4),

@@ -122,6 +122,8 @@ def test_who_acted_is_told_where_there_were_weights(dataset: minari.MinariDatase
         assert told["run_id"] == store.sequences.run_ids[index]
         assert told["host_key"] == store.sequences.host_keys[index]
         assert told.get("policy_version") == version
+        assert told.get("branch_of") == store.sequences.branch_of[index]
+        assert told.get("branch_step", -1) == store.sequences.branch_steps[index]
         found = episode.infos.get("policy_version")
         assert (found is None) == (version is None)
         if version is not None:

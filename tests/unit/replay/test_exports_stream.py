@@ -35,6 +35,9 @@ def test_law_cuts_change_nothing_and_no_chunk_is_much_longer_than_asked(manifest
     sequences = store.sequences
     assert [info.run_id for chunk in found for info in chunk.infos] == list(sequences.run_ids)
     assert [info.policy_version for chunk in found for info in chunk.infos] == list(sequences.policy_versions)
+    assert [info.branch_of for chunk in found for info in chunk.infos] == list(sequences.branch_of)
+    steps = [-1 if info.branch_step is None else info.branch_step for chunk in found for info in chunk.infos]
+    assert steps == sequences.branch_steps.tolist() and max(steps) == 9
     assert [info.host_key for chunk in found for info in chunk.infos] == sequences.host_keys.tolist()
     assert np.concatenate([chunk.lengths for chunk in found]).tolist() == sequences.lengths.tolist()
     for name, expected in (
