@@ -1,4 +1,4 @@
--- Difficulty of each training host.
+-- Difficulty of each training host, without branches.
 -- grain:  one training host
 -- key:    set, host_key
 -- inputs: difficulty_rows

@@ -1,6 +1,7 @@
 -- Mean and deviation of every measured number of the state, for normalising features: one version per set of numbers.
--- Taken over the training episodes with the smallest run ids; ids are hashes, so this is a random sample. Values are
--- clipped to a million and summed as whole millionths, so sums do not depend on the order of rows.
+-- Taken over the training episodes with the smallest run ids; ids are hashes, so this is a random sample. Branches do
+-- not count: they repeat the states of their parents, and their own do not follow from a controller's choices. Values
+-- are clipped to a million and summed as whole millionths, so sums do not depend on the order of rows.
 -- present: rows that have the value; an unmeasured value is null, not 0.
 -- grain:  one number of one kind of node
 -- key:    node, name
@@ -8,7 +9,7 @@
 WITH chosen AS (
     SELECT run_id
     FROM episode_rows
-    WHERE split = 'train'
+    WHERE split = 'train' AND branch_of IS NULL
     ORDER BY run_id
     LIMIT $statistics_episodes
 ),
