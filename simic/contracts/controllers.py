@@ -7,20 +7,33 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.actions import AlphaCurve, BlueprintName
-from simic.contracts.base import Contract, Count, Digest
+from simic.contracts.base import Contract, Count, Digest, Finite
 from simic.contracts.config import RewardConfig
 from simic.contracts.names import CANDIDATE, CHAMPION
 from simic.contracts.receipts import Estimate
 from simic.contracts.state import HISTORY_EPOCHS
 
-__all__ = ["CONTROLLER_ORDER", "ControllerSpec", "HeuristicRules", "Plan", "PlanBook", "PlannedSeed", "TunedRules"]
+__all__ = [
+    "CONTROLLER_ORDER",
+    "ControllerSpec",
+    "FittedTree",
+    "HeuristicRules",
+    "Plan",
+    "PlanBook",
+    "PlanTree",
+    "PlannedSeed",
+    "TreeLeaf",
+    "TreeSplit",
+    "TunedRules",
+]
 
 CONTROLLER_ORDER = (
-    "wait", "random", "explore", "schedule", "heuristic", "blind", "oracle", "expert", "learned", CHAMPION,
-    CANDIDATE,
+    "wait", "random", "explore", "schedule", "heuristic", "blind", "symptom", "oracle", "expert", "learned",
+    CHAMPION, CANDIDATE,
 )  # fmt: skip
 """Order in which controllers are shown: in receipts, tables, plots and worked queries."""
 Epochs = Annotated[int, Field(ge=0, le=100_000)]
+Node = Annotated[int, Field(ge=0, le=2046)]
 Turn = Annotated[int, Field(ge=1, le=100_000)]
 AccuracyChange = Annotated[float, Field(ge=-1.0, le=1.0)]
 
@@ -92,8 +105,63 @@ class TunedRules(Contract):
     """Hosts on which the rules were chosen, all of the training split."""
 
 
+class TreeSplit(Contract):
+    """An inner node: a host goes left if its feature is at most the threshold, else right."""
+
+    feature: Annotated[str, Field(pattern=r"^(context|(slot|layer)\.[0-9]{1,4})\.[A-Za-z0-9_=]{1,64}$")]
+    """Name of a column: ``context.NAME``, ``slot.INDEX.NAME`` or ``layer.INDEX.NAME``."""
+    threshold: Finite
+    left: Node
+    right: Node
+
+
+class TreeLeaf(Contract):
+    """A leaf: the hosts that arrive here follow one plan."""
+
+    plan: Annotated[int, Field(ge=0, le=1023)]
+    """Index into the tree's ``plans``."""
+
+
+class PlanTree(Contract):
+    """A decision tree that chooses a plan from the observation after the first epoch."""
+
+    nodes: Annotated[list[TreeSplit | TreeLeaf], Field(min_length=1, max_length=2047)]
+    """The first node is the root; the children of a node come after it."""
+    plans: Annotated[list[Plan], Field(min_length=1, max_length=1024)]
+    """Plans to choose from; no seed germinates before epoch 1."""
+
+    @model_validator(mode="after")
+    def _ends_in_a_plan(self) -> PlanTree:
+        for index, node in enumerate(self.nodes):
+            if isinstance(node, TreeLeaf):
+                if node.plan >= len(self.plans):
+                    raise ValueError(f"node {index} names plan {node.plan}, but there are {len(self.plans)} plans")
+            elif not all(index < child < len(self.nodes) for child in (node.left, node.right)):
+                raise ValueError(
+                    f"node {index} has children {node.left} and {node.right}; expected nodes after it, "
+                    f"below {len(self.nodes)}"
+                )
+        if any(seed.epoch == 0 for plan in self.plans for seed in plan.seeds):
+            raise ValueError("a seed germinates at epoch 0, before the tree is read")
+        return self
+
+
+class FittedTree(Contract):
+    """The tree of ``symptom``, fitted to the returns of its plans."""
+
+    tree: PlanTree
+    over_wait: Estimate
+    """Paired difference to never growing, in points, on the ``confirm_keys`` of the book."""
+    host_keys: list[Count]
+    """Hosts on which the tree was fitted, all of the training split; every plan was grown on each."""
+    depth: Annotated[int, Field(ge=1, le=10)]
+    """Largest number of splits between the root and a leaf."""
+    leaf_hosts: Annotated[int, Field(ge=1, le=100_000)]
+    """Least number of fitted hosts in a leaf."""
+
+
 class PlanBook(Contract):
-    """Baselines found by a search on training hosts of one set: best plans and best rules of the heuristic."""
+    """Baselines found by a search on training hosts of one set: best plans, rules of the heuristic, and a tree."""
 
     set: str
     horizon: Annotated[int, Field(ge=1, le=100_000)]
@@ -117,13 +185,15 @@ class PlanBook(Contract):
     family_over_wait: dict[str, Estimate]
     """Paired difference to never growing, in points, on the hosts of that family."""
     heuristic: TunedRules
+    symptom: FittedTree | None = None
+    """Null in books of earlier versions; then there is no controller ``symptom``."""
 
 
 class ControllerSpec(Contract):
     """Everything needed to build a controller in another process."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
-    """Name: wait, random, explore, schedule, heuristic, blind, oracle, expert or learned."""
+    """Name: wait, random, explore, schedule, heuristic, blind, symptom, oracle, expert or learned."""
     policy_path: str | None = None
     """Directory of the sealed policy for ``learned``."""
     policy_digest: Digest | None = None
@@ -137,5 +207,7 @@ class ControllerSpec(Contract):
     """Plan of ``schedule``."""
     rules: HeuristicRules | None = None
     """Rules of ``heuristic``; null means those of the plan book of the hosts' set."""
+    tree: PlanTree | None = None
+    """Tree of ``symptom``; null means that of the plan book of the hosts' set."""
     plans_path: str | None = None
     """Folder of plan books that take precedence over the shipped ones; null uses the shipped ones only."""

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from pydantic import ValidationError
 
-from simic.contracts.controllers import Plan, PlanBook
+from simic.contracts.controllers import Plan, PlanBook, PlanTree
 from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.state import HostIdentity
 
@@ -26,6 +26,8 @@ __all__ = [
     "plan_path",
     "plans_from",
     "search_command",
+    "symptom_tree",
+    "tree_command",
 ]
 
 PLANS_DIRECTORY = Path(__file__).parent / "plans"
@@ -67,6 +69,11 @@ def search_command(set_name: str, images: str | None = None) -> str:
     """Return the command that makes or renews the book of a set; ``images`` is the user's ``world.images``."""
     override = "" if images is None else f" -o {shlex.quote(f'world.images={images}')}"
     return f"simic plans search --set {set_name}{override}"
+
+
+def tree_command(set_name: str, images: str | None = None) -> str:
+    """Return the command that adds a tree to the book of a set; ``images`` as in ``search_command``."""
+    return f"{search_command(set_name, images)} --only symptom"
 
 
 def load_plans(set_name: str, folder: Path | None = None, images: str | None = None) -> PlanBook:
@@ -140,3 +147,12 @@ def family_plans(hosts: Sequence[HostIdentity]) -> list[Plan]:
     if name is not None and missing:
         raise ConfigError(f"no plan for families {missing} of set {name!r}; run `{search_command(name)}`")
     return [by_family[host.family] for host in hosts]
+
+
+def symptom_tree(book: PlanBook) -> PlanTree:
+    """Return the tree of a book; raise ConfigError for a book without one."""
+    if book.symptom is None:
+        raise ConfigError(
+            f"the plan book of set {book.set!r} has no tree; run `{tree_command(book.set)}`, which adds it"
+        )
+    return book.symptom.tree

@@ -16,7 +16,10 @@ __all__ = ["Controller", "ControllerContext", "Verified", "Verify"]
 
 
 class Controller(Protocol):
-    """Decides for N hosts at once, without random state: equal arguments give equal decisions."""
+    """Decides for N hosts at once, without random state: equal episodes give equal decisions.
+
+    ``decide`` is called once per epoch of an episode, in order; a controller may remember what it observed.
+    """
 
     @property
     def name(self) -> str:

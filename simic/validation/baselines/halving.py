@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import HEADS
 from simic.contracts.batches import Decisions, Masks, Observations
-from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
+from simic.contracts.receipts import Estimate
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.progress import Progress
 from simic.validation.episodes import Episodes, TrialJob, make_controller, run_with
+from simic.validation.trials import paired_estimate
 
 __all__ = ["NO_GROWTH", "EpisodeRunner", "Rung", "Scores", "halve", "pairs_of"]
 
@@ -70,6 +72,15 @@ class Scores:
     def best(self, candidates: Iterable[int], families: Sequence[int], keep: int) -> list[int]:
         """Return the best ``keep`` candidates by mean; ties go by index, so simpler candidates come first."""
         return sorted(set(candidates), key=lambda one: (-self.mean(one, families), one))[:keep]
+
+    def estimate(self, candidate: int, families: Sequence[int], seed: int) -> Estimate:
+        """Return the paired difference to never growing over the hosts of the families, with an interval."""
+        parts = [self.of(candidate, family) for family in families]
+        labels = [str(family) for family, part in zip(families, parts, strict=True) for _ in part]
+        differences = np.concatenate(parts)
+        found = paired_estimate(differences, np.zeros(len(differences)), TrialConfig(), seed, labels)
+        rounded = {name: round(getattr(found, name), 4) for name in ("mean", "lower", "upper")}
+        return found.model_copy(update=rounded)
 
 
 @dataclass(frozen=True)
@@ -137,18 +148,25 @@ class EpisodeRunner:
 
     def run(self, label: str, pairs: Iterable[tuple[int, int]], hosts_per_family: int) -> Scores:
         """Run all (candidate, family) pairs and ``wait`` on new hosts; ``label`` names the progress bar."""
-        hosts = self._draw(hosts_per_family)
+        return self.run_on(self.draw(hosts_per_family), label, pairs)
+
+    def run_on(self, hosts: Sequence[Sequence[HostIdentity]], label: str, pairs: Iterable[tuple[int, int]]) -> Scores:
+        """Run all (candidate, family) pairs and ``wait`` on the given hosts of each family."""
         # Sorted by candidate: hosts of one chunk then share a blueprint and a slot, which trains fastest.
         run_pairs = sorted({*pairs, *((NO_GROWTH, family) for family in range(len(self.families)))})
         returns = self._grow(label, [(candidate, host) for candidate, family in run_pairs for host in hosts[family]])
         values = dict(zip(run_pairs, np.split(returns, len(run_pairs)), strict=True))
         return Scores({case: values[case] - values[NO_GROWTH, case[1]] for case in run_pairs})
 
-    def _draw(self, hosts_per_family: int) -> list[list[HostIdentity]]:
+    def draw(self, hosts_per_family: int) -> list[list[HostIdentity]]:
         """Return unused training hosts by family."""
         keys = draw_keys(self._world.set, Split.TRAIN, hosts_per_family * len(self.families), self._next_key)
         self.used += keys
         self._next_key = max(keys) + 1
+        return self.by_family(keys)
+
+    def by_family(self, keys: Sequence[int]) -> list[list[HostIdentity]]:
+        """Return the hosts of given keys by family."""
         hosts = identify(self._world.set, keys)
         return [[host for host in hosts if host.family == name] for name in self.families]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from simic.contracts.config import RewardConfig
-from simic.contracts.controllers import ControllerSpec, HeuristicRules, PlanBook
+from simic.contracts.controllers import CONTROLLER_ORDER, ControllerSpec, HeuristicRules, PlanBook
 from simic.contracts.errors import ConfigError
 from simic.contracts.receipts import GateDecision
-from simic.controllers.plans import book_path, load_plans, search_command
+from simic.controllers.plans import book_path, load_plans, search_command, tree_command
 from simic.hosts.host_sets import SETS
 from simic.runtime.code_version import tree_digest
 from simic.runtime.files import atomic_write
@@ -28,11 +28,13 @@ __all__ = [
     "requires_book",
     "searched_world",
     "spec_without_book",
+    "without_book",
     "write_book",
 ]
 
 HEURISTIC = "heuristic"
-REQUIRES_PLAN_BOOK = frozenset({"blind", "oracle", "expert"})
+SYMPTOM = "symptom"
+REQUIRES_PLAN_BOOK = frozenset({"blind", SYMPTOM, "oracle", "expert"})
 """Controllers that follow the plans of a book and cannot act without one."""
 PLAN_CONTROLLERS = REQUIRES_PLAN_BOOK | {HEURISTIC}
 """Controllers that use a plan book; the heuristic also has default rules."""
@@ -111,14 +113,33 @@ def spec_without_book(spec: ControllerSpec) -> ControllerSpec:
     return spec.model_copy(update={"rules": HeuristicRules()}) if spec.name == HEURISTIC else spec
 
 
+def without_book(names: Sequence[str], book: PlanBook | None) -> list[str]:
+    """Return those of the controllers that a missing book, or a book without a tree, leaves out or changes."""
+    if book is None:
+        return [name for name in names if name in PLAN_CONTROLLERS]
+    return [SYMPTOM] if SYMPTOM in names and book.symptom is None else []
+
+
 def missing_book_message(set_name: str, without_book: Collection[str], images: str | None = None) -> str:
-    """Return one sentence on the consequences of a missing plan book and how to make one; empty if there are none."""
-    left_out = [name for name in ("blind", "oracle", "expert") if name in without_book]
+    """Return one sentence on the consequences of a missing plan book and how to make one; empty if there are none.
+
+    A book without a tree leaves out ``symptom`` alone.
+    """
+    if set(without_book) == {SYMPTOM}:
+        command = tree_command(set_name, images)
+        return f"no tree in the plan book of set {set_name}: no comparison with {SYMPTOM}; `{command}` adds it"
+    left_out = [name for name in CONTROLLER_ORDER if name in REQUIRES_PLAN_BOOK & set(without_book)]
     parts = [f"{HEURISTIC} follows its default rules"] if HEURISTIC in without_book else []
-    parts += [f"no comparison with {' and '.join(left_out)}"] if left_out else []
+    parts += [f"no comparison with {_enumeration(left_out)}"] if left_out else []
     if not parts:
         return ""
     return f"no plan book for set {set_name}: {', '.join(parts)}; `{search_command(set_name, images)}` makes one"
+
+
+def _enumeration(names: Sequence[str]) -> str:
+    """Return the names as in a sentence, such as "a, b and c"."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def write_book(book: PlanBook, path: Path) -> None:

@@ -1,20 +1,19 @@
-"""Search for the content of a plan book: the best plan for all hosts, one per family, and rules for the heuristic.
+"""Search for the content of a plan book: the best plan for all hosts, one per family, rules for the heuristic, a tree.
 
 The search uses training hosts and successive halving. Plans begin with one seed; if a set allows more, the best few are
-extended by further seeds as long as that helps on hosts that did not select them. The differences in the book are
-measured on hosts that selected nothing.
+extended by further seeds as long as that helps on hosts that did not select them. The tree of ``symptom`` chooses among
+these plans. The differences in the book are measured on hosts that selected nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
+from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlanBook, TunedRules
-from simic.contracts.receipts import Estimate
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import host_set, identify
 from simic.runtime.progress import NoProgress, Progress
@@ -22,14 +21,14 @@ from simic.runtime.seeds import generator
 from simic.validation.baselines.candidates import BY_HAND, extensions, rules_at_random, rules_like, single_seeds
 from simic.validation.baselines.halving import NO_GROWTH, EpisodeRunner, Rung, Scores, halve, pairs_of
 from simic.validation.baselines.plan_book import searched_world
-from simic.validation.trials import paired_estimate
+from simic.validation.baselines.symptom_tree import TreeSettings, add_tree
 
 __all__ = ["SearchSettings", "search_plans"]
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Effort of the search; the defaults run about 17,000 episodes for a set of five families and one seed."""
+    """Effort of the search; the defaults run about 20,000 episodes for a set of five families and one seed."""
 
     plan_rungs: tuple[Rung, ...] = (Rung(1_000, 4), Rung(24, 8), Rung(8, 24), Rung(3, 60))
     rule_candidates: int = 120
@@ -42,6 +41,7 @@ class SearchSettings:
     """Number of new hosts per family on which an extension must beat the extended plan."""
     confirm_hosts: int = 100
     """Number of new hosts per family on which the differences in the book are measured."""
+    tree: TreeSettings = field(default_factory=TreeSettings)
     first_key: int = 2**30
     """First key from which training hosts are drawn."""
 
@@ -55,7 +55,9 @@ def search_plans(
     progress: Progress | None = None,
 ) -> PlanBook:
     """Return the book of ``world.set``; equal arguments give equal books on one machine. ``seed`` draws the rules."""
-    return _Search(world, reward, settings or SearchSettings(), seed, progress or NoProgress()).book()
+    settings, progress = settings or SearchSettings(), progress or NoProgress()
+    book = _Search(world, reward, settings, seed, progress).book()
+    return add_tree(world, book, settings.tree, progress=progress)
 
 
 class _Search:
@@ -76,7 +78,7 @@ class _Search:
         """Return each family alone, and all together for the plan that does not know the family."""
 
     def book(self) -> PlanBook:
-        """Run the search and return the plan book."""
+        """Run the search and return the plan book, without a tree."""
         runner, world = self._runner, self._world
         winners = self._plans()
         plan_count, plan_keys = len(runner.candidates), runner.reset()
@@ -95,16 +97,16 @@ class _Search:
             confirm_keys=runner.reset(),
             candidates=plan_count,
             blind=self._plan(blind),
-            blind_over_wait=self._estimate(fresh, blind, self._everywhere),
+            blind_over_wait=fresh.estimate(blind, self._everywhere, self._seed),
             by_family={name: self._plan(plan) for name, plan in zip(runner.families, own, strict=True)},
             family_over_wait={
-                name: self._estimate(fresh, plan, [family])
+                name: fresh.estimate(plan, [family], self._seed)
                 for family, (name, plan) in enumerate(zip(runner.families, own, strict=True))
             },
             heuristic=TunedRules(
                 rules=self._rules_of(tuned),
-                over_wait=self._estimate(fresh, tuned, self._everywhere),
-                by_hand_over_wait=self._estimate(fresh, by_hand, self._everywhere),
+                over_wait=fresh.estimate(tuned, self._everywhere, self._seed),
+                by_hand_over_wait=fresh.estimate(by_hand, self._everywhere, self._seed),
                 candidates=rule_count,
                 host_keys=rule_keys,
             ),
@@ -185,15 +187,6 @@ class _Search:
     def _rules_of(self, candidate: int) -> HeuristicRules:
         """Return the rules of a heuristic candidate."""
         return self._runner.candidates[candidate].rules or BY_HAND
-
-    def _estimate(self, scores: Scores, candidate: int, families: Sequence[int]) -> Estimate:
-        """Return the paired difference to never growing over the hosts of the families."""
-        parts = [scores.of(candidate, family) for family in families]
-        labels = [str(family) for family, part in zip(families, parts, strict=True) for _ in part]
-        differences = np.concatenate(parts)
-        found = paired_estimate(differences, np.zeros(len(differences)), TrialConfig(), self._seed, labels)
-        rounded = {name: round(getattr(found, name), 4) for name in ("mean", "lower", "upper")}
-        return found.model_copy(update=rounded)
 
 
 def _beats(scores: Scores, one: int, other: int, families: Sequence[int]) -> bool:

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simic.contracts.config import RewardConfig
-from simic.contracts.controllers import HeuristicRules, Plan, PlanBook, TunedRules
+from simic.contracts.controllers import (
+    FittedTree,
+    HeuristicRules,
+    Plan,
+    PlanBook,
+    PlanTree,
+    TreeLeaf,
+    TreeSplit,
+    TunedRules,
+)
 from simic.contracts.receipts import Estimate
 
-__all__ = ["make_book"]
+__all__ = ["fitted_tree", "make_book"]
+
+WORTH = Estimate(mean=1.0, lower=0.5, upper=1.5, confidence=0.95, n=100)
+
+
+def fitted_tree(nodes: Sequence[TreeSplit | TreeLeaf], plans: Sequence[Plan]) -> FittedTree:
+    """A tree with made-up figures."""
+    tree = PlanTree(nodes=list(nodes), plans=list(plans))
+    return FittedTree(tree=tree, over_wait=WORTH, host_keys=[4], depth=4, leaf_hosts=10)
 
 
 def make_book(blind: Plan, by_family: Mapping[str, Plan], **changed: Any) -> PlanBook:
     """With made-up figures; ``changed`` replaces fields."""
-    worth = Estimate(mean=1.0, lower=0.5, upper=1.5, confidence=0.95, n=100)
     rules = HeuristicRules(keep=0.04)
     fields: dict[str, Any] = {
         "set": "toy",
@@ -26,9 +42,9 @@ def make_book(blind: Plan, by_family: Mapping[str, Plan], **changed: Any) -> Pla
         "confirm_keys": [2],
         "candidates": 3,
         "blind": blind,
-        "blind_over_wait": worth,
+        "blind_over_wait": WORTH,
         "by_family": dict(by_family),
-        "family_over_wait": dict.fromkeys(by_family, worth),
-        "heuristic": TunedRules(rules=rules, over_wait=worth, by_hand_over_wait=worth, candidates=9, host_keys=[3]),
+        "family_over_wait": dict.fromkeys(by_family, WORTH),
+        "heuristic": TunedRules(rules=rules, over_wait=WORTH, by_hand_over_wait=WORTH, candidates=9, host_keys=[3]),
     }
     return PlanBook(**{**fields, **changed})

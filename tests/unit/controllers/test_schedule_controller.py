@@ -122,7 +122,7 @@ def test_the_heuristic_takes_the_rules_of_its_spec_or_of_the_book(book: PlanBook
 
 @pytest.mark.usefixtures("book")
 def test_missing_plans_say_how_to_make_them() -> None:
-    for name in ("blind", "oracle", "expert", "heuristic"):
+    for name in ("blind", "symptom", "oracle", "expert", "heuristic"):
         with pytest.raises(ConfigError, match=r"simic plans search --set elsewhere"):
             make(ControllerSpec(name=name), [identity("cap", set_name="elsewhere")])
     for name in ("oracle", "expert"):

@@ -101,3 +101,14 @@ def test_a_missing_book_is_reported_after_missing_pictures_and_with_the_override
     with pytest.raises(ConfigError, match=re.escape(f"run `{command}`")):
         book_of("images", tmp_path, is_required=True, images=str(archive))
     assert f"`{command}` makes one" in missing_book_message("images", ["oracle"], str(archive))
+
+
+@pytest.mark.parametrize("set_name", ["benchmark", "compound"])
+def test_the_shipped_trees_are_fitted_on_training_hosts_of_their_own_and_beat_the_blind_plan(set_name: str) -> None:
+    book = load_plans(set_name)
+    assert book.symptom is not None
+    fitted, others = set(book.symptom.host_keys), {*book.host_keys, *book.confirm_keys, *book.heuristic.host_keys}
+    assert {split_of(set_name, key) for key in fitted} == {Split.TRAIN}
+    assert not fitted & others
+    assert book.symptom.over_wait.n == book.blind_over_wait.n
+    assert book.symptom.over_wait.lower > book.blind_over_wait.mean

@@ -20,6 +20,7 @@ from simic.validation.baselines import halving
 from simic.validation.baselines.halving import Rung
 from simic.validation.baselines.plan_book import write_book
 from simic.validation.baselines.search import SearchSettings, search_plans
+from simic.validation.baselines.symptom_tree import TreeSettings, add_tree
 from simic.validation.episodes import Episodes
 
 WORLD = WorldConfig(workers=1, chunk=16)
@@ -30,8 +31,11 @@ SETTINGS = SearchSettings(
     extension_rungs=(Rung(1_000, 2), Rung(8, 12)),
     duel_hosts=20,
     confirm_hosts=20,
+    tree=TreeSettings(hosts=4, depth=2, leaf_hosts=2),
 )
 HOSTS_OF_PLANS, HOSTS_OF_RULES = 5 * (3 + 6 + 12), 5 * (2 + 4 + 12)
+TREE_WORTH = 1.25
+"""Over never growing, whatever plans the tree chooses."""
 Worth = Callable[[Plan, str], float]
 RulesWorth = Callable[[HeuristicRules], float]
 Install = Callable[..., "Played"]
@@ -87,6 +91,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Install:
             level = 50.0 + host.key % 40
             if spec.name == "wait":
                 return level
+            if spec.tree is not None:
+                return level + TREE_WORTH
             if spec.rules is not None:
                 played.rules.append(spec.rules)
                 own = rules_worth(spec.rules)
@@ -152,9 +158,10 @@ def test_plans_that_were_only_lucky_lose_to_never_growing(pretend: Install) -> N
 def test_only_training_hosts_are_used_and_the_last_ones_selected_nothing(pretend: Install) -> None:
     played = pretend(specialised)
     book = search()
-    used = [*book.host_keys, *book.heuristic.host_keys, *book.confirm_keys]
-    counts = (len(book.host_keys), len(book.heuristic.host_keys), len(book.confirm_keys))
-    assert counts == (HOSTS_OF_PLANS, HOSTS_OF_RULES, 100)
+    assert book.symptom is not None
+    parts = (book.host_keys, book.heuristic.host_keys, book.confirm_keys, book.symptom.host_keys)
+    used = [key for part in parts for key in part]
+    assert [len(part) for part in parts] == [HOSTS_OF_PLANS, HOSTS_OF_RULES, 100, 20]
     assert len(set(used)) == len(used)
     assert {host.key for host in played.hosts} == set(used)
     assert {split_of("benchmark", key) for key in used} == {Split.TRAIN}
@@ -207,6 +214,22 @@ def test_the_same_seed_finds_the_same_book_and_another_seed_tries_other_rules(pr
     assert path.read_bytes() == content
     assert PlanBook.model_validate_json(content) == first
     assert [item.name for item in tmp_path.iterdir()] == ["benchmark.json"]
+
+
+def test_a_tree_of_the_books_plans_is_fitted_and_can_be_fitted_again_alone(pretend: Install) -> None:
+    """It begins every plan after the first epoch, and alone it changes nothing else in the book."""
+    pretend(specialised)
+    book = search()
+    fitted = book.symptom
+    assert fitted is not None
+    assert {*map(tuple, map(places, fitted.tree.plans))} == {
+        (), (("gate", 1),), (("heavy", 0),), (("norm", 2),), (("dropout", 0),),
+    }  # fmt: skip
+    assert fitted.tree.plans[0].seeds == []
+    assert (fitted.over_wait.mean, fitted.over_wait.n) == (TREE_WORTH, 100)
+    assert (fitted.depth, fitted.leaf_hosts) == (2, 2)
+    without = book.model_copy(update={"symptom": None})
+    assert add_tree(WORLD, without, SETTINGS.tree) == book
 
 
 @pytest.fixture
