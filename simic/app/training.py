@@ -33,12 +33,14 @@ from simic.runtime.telemetry import NullSink
 from simic.validation import report as reports
 from simic.validation import trials
 from simic.validation.baselines import search
-from simic.validation.baselines.plan_book import PLAN_CONTROLLERS, book_of, write_book
+from simic.validation.baselines.plan_book import PLAN_CONTROLLERS, book_of, current_book, write_book
+from simic.validation.baselines.symptom_tree import add_tree
 
 __all__ = [
     "check_baselines",
     "collect",
     "collect_round",
+    "fit_tree",
     "resolve_start",
     "run_trials",
     "search_plans",
@@ -243,16 +245,36 @@ def check_baselines(container: Container) -> None:
 
 
 def search_plans(container: Container, out: Path | None = None) -> tuple[PlanBook, Path]:
-    """Search the best fixed plans and the best rules of the heuristic on training hosts.
+    """Search the best fixed plans and the best rules of the heuristic on training hosts, and fit the tree of symptom.
 
     Returns:
         The plan book and the file it was written to: ``out``, or else a file of this home, which takes precedence over
         the book that Simic ships.
     """
-    world = container.config.world
-    path = out or plan_path(world.set, container.home.plans)
     book = search.search_plans(
-        world, container.config.curate.reward.basic, seed=container.seed, progress=container.progress
+        container.config.world,
+        container.config.curate.reward.basic,
+        seed=container.seed,
+        progress=container.progress,
     )
+    return _keep(container, book, out)
+
+
+def fit_tree(container: Container, out: Path | None = None) -> tuple[PlanBook, Path]:
+    """Fit only the tree of symptom; plans and rules are those of the present book of the set.
+
+    Returns:
+        As ``search_plans``.
+
+    Raises:
+        ConfigError: if there is no book, or it is outdated.
+    """
+    world = container.config.world
+    book = add_tree(world, current_book(world.set, container.home.plans, world.images), progress=container.progress)
+    return _keep(container, book, out)
+
+
+def _keep(container: Container, book: PlanBook, out: Path | None) -> tuple[PlanBook, Path]:
+    path = out or plan_path(book.set, container.home.plans)
     write_book(book, path)
     return book, path

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from simic.app.container import Container
 from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.names import CHAMPION
+from simic.controllers.plans import symptom_tree
 from simic.trust.canonical import digest_of
 from simic.validation.baselines.plan_book import (
     PLAN_CONTROLLERS,
@@ -15,11 +16,12 @@ from simic.validation.baselines.plan_book import (
     book_of,
     current_book,
     spec_without_book,
+    without_book,
 )
 
 __all__ = ["TRIAL_CONTROLLERS", "SelectedControllers", "select_controllers", "spec_in_set"]
 
-TRIAL_CONTROLLERS = ("wait", "random", "heuristic", "blind", "oracle", CHAMPION)
+TRIAL_CONTROLLERS = ("wait", "random", "heuristic", "blind", "symptom", "oracle", CHAMPION)
 """Controllers of trials if none are named."""
 
 
@@ -31,30 +33,31 @@ class SelectedControllers(NamedTuple):
     plans_digest: str | None
     """Digest of the plan book that some of them follow."""
     without_book: list[str]
-    """Consequences of a missing plan book: controllers left out, and the heuristic on its default rules."""
+    """Consequences of a missing plan book or tree: controllers left out, and the heuristic on its default rules."""
 
 
 def select_controllers(container: Container, controllers: Sequence[str] | None) -> SelectedControllers:
     """Return the named controllers; by default those of ``TRIAL_CONTROLLERS`` that the set and the home allow.
 
     Raises:
-        ConfigError: if a named controller needs a plan book that is missing, or the plan book is out of date.
+        ConfigError: if a named controller needs a plan book, or a tree in it, that is missing, or the book is out of
+            date.
     """
     names = list(dict.fromkeys(TRIAL_CONTROLLERS if controllers is None else controllers))
     if controllers is None and CHAMPION in names and container.policies.champion_digest() is None:
         names.remove(CHAMPION)
-    booked = [name for name in names if name in PLAN_CONTROLLERS]
-    book = (
-        _book(container, is_named=controllers is not None and bool(REQUIRES_PLAN_BOOK & set(names))) if booked else None
-    )
-    if booked and book is None:
-        names = [name for name in names if name not in REQUIRES_PLAN_BOOK]
+    is_named = controllers is not None and bool(REQUIRES_PLAN_BOOK & set(names))
+    book = _book(container, is_named=is_named) if PLAN_CONTROLLERS & set(names) else None
+    missing = without_book(names, book)
+    if is_named and missing and book is not None:
+        symptom_tree(book, container.config.world.images)
+    names = [name for name in names if name not in REQUIRES_PLAN_BOOK & set(missing)]
     specs: dict[str, ControllerSpec] = {}
     for name in names:
         spec = container.policies.spec(name, is_decisive=True)
         spec = spec if book is not None else spec_without_book(spec)
         specs[container.policies.label(name, spec)] = spec
-    return SelectedControllers(specs, None if book is None else digest_of(book), booked if book is None else [])
+    return SelectedControllers(specs, None if book is None else digest_of(book), missing)
 
 
 def spec_in_set(container: Container, name: str) -> ControllerSpec:

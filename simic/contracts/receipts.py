@@ -219,9 +219,9 @@ class TrialReport(Receipt):
     """Family of each host, in the order of ``host_keys``."""
     controllers: list[ControllerTrial]
     plans_digest: Digest | None
-    """Digest of the plan book that ``heuristic``, ``blind``, ``oracle`` and ``expert`` follow."""
+    """Digest of the plan book that ``heuristic``, ``blind``, ``symptom``, ``oracle`` and ``expert`` follow."""
     without_book: list[Text] = Field(default_factory=list)
-    """Consequences of a missing plan book: controllers left out, and ``heuristic`` on its default rules."""
+    """Consequences of a missing plan book or tree: controllers left out, and ``heuristic`` on its default rules."""
 
 
 class ValidationReport(Receipt):

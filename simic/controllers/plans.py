@@ -149,10 +149,10 @@ def family_plans(hosts: Sequence[HostIdentity]) -> list[Plan]:
     return [by_family[host.family] for host in hosts]
 
 
-def symptom_tree(book: PlanBook) -> PlanTree:
-    """Return the tree of a book; raise ConfigError for a book without one."""
+def symptom_tree(book: PlanBook, images: str | None = None) -> PlanTree:
+    """Return the tree of a book; raise ConfigError for a book without one. ``images`` as in ``load_plans``."""
     if book.symptom is None:
         raise ConfigError(
-            f"the plan book of set {book.set!r} has no tree; run `{tree_command(book.set)}`, which adds it"
+            f"the plan book of set {book.set!r} has no tree; run `{tree_command(book.set, images)}`, which adds it"
         )
     return book.symptom.tree

@@ -10,7 +10,7 @@ from simic.contracts.receipts import FamilyTrial, GateDecision, TrialReport, Val
 
 __all__ = ["GAINS", "HEADLINES", "SHARE_OF_ORACLE", "Table", "headline_metrics", "share_of_oracle", "tables"]
 
-GAINS = ("wait", "heuristic", "blind", CHAMPION)
+GAINS = ("wait", "heuristic", "blind", "symptom", CHAMPION)
 """Controllers that the candidate is compared with in a headline metric."""
 COMMIT_RATE = "commit_rate"
 SHARE_OF_ORACLE = "share_of_oracle"
@@ -19,8 +19,8 @@ HEADLINES = (
     SHARE_OF_ORACLE,
     COMMIT_RATE,
 )
-"""Names of the ten metrics. A gain is the mean paired difference of returns per host; ``lower`` is the lower bound of
-its interval."""
+"""Names of the twelve metrics. A gain is the mean paired difference of returns per host; ``lower`` is the lower bound
+of its interval."""
 _ORACLE = "oracle"
 
 

@@ -57,6 +57,7 @@ _CONTROLLER_STYLE = {
     CANDIDATE: (BLUE, "o"),
     CHAMPION: (PINK, "s"),
     "blind": (ORANGE, "^"),
+    "symptom": (SKY, "P"),
     "heuristic": (GREEN, "D"),
     "random": (GREY, "v"),
     "oracle": (BLACK, "*"),

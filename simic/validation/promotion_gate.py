@@ -47,6 +47,8 @@ __all__ = [
 
 BASELINES = ("wait", "random", "heuristic", "blind")
 """Controllers that every candidate must beat; a set without a plan book may lack blind."""
+PLAN_BASELINES = (HEURISTIC, "blind", "symptom", "oracle")
+"""Controllers of a judgement that follow a plan book."""
 COMMIT_RATE = "commit_rate"
 """Training metric: P(germinates at least once) x P(fossilises at least once), on logged states."""
 MEAN_RATIO = "mean_ratio"
@@ -158,7 +160,7 @@ def _book_criterion(trials: TrialReport, config: GateConfig) -> Criterion:
     if trials.plans_digest is not None:
         evidence = f"plan book {trials.plans_digest[:12]} of set {trials.set}"
         return _criterion(PLAN_BOOK, 1.0, ">=", needed, evidence)
-    return _criterion(PLAN_BOOK, 0.0, ">=", needed, missing_book_message(trials.set, ("heuristic", "blind", "oracle")))
+    return _criterion(PLAN_BOOK, 0.0, ">=", needed, missing_book_message(trials.set, PLAN_BASELINES))
 
 
 def _agreement_criterion(report: ValidationReport, config: TrialConfig) -> Criterion:

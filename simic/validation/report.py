@@ -21,7 +21,13 @@ from simic.runtime.clock import Clock
 from simic.trust.canonical import digest_of
 from simic.trust.keys import Keyring
 from simic.trust.seal import verify
-from simic.validation.baselines.plan_book import PLAN_CONTROLLERS, REQUIRES_PLAN_BOOK, book_of, spec_without_book
+from simic.validation.baselines.plan_book import (
+    PLAN_CONTROLLERS,
+    REQUIRES_PLAN_BOOK,
+    book_of,
+    spec_without_book,
+    without_book,
+)
 from simic.validation.episodes import Episodes, TrialJob, episode_record, make_controller, score, steps_of
 from simic.validation.plots import learning_curves, paired_differences
 from simic.validation.promotion_gate import DETERMINISM
@@ -38,7 +44,7 @@ __all__ = [
     "validate",
 ]
 
-COMPARISON_CONTROLLERS = ("wait", "random", "heuristic", "blind", "oracle")
+COMPARISON_CONTROLLERS = ("wait", "random", "heuristic", "blind", "symptom", "oracle")
 """Controllers that every candidate of a set with a plan book is compared with; the oracle is an upper bound."""
 KEY_STARTS = 2**30
 """Upper bound of the first key drawn, half of all keys, so that keys remain above any start."""
@@ -63,8 +69,9 @@ def held_out_hosts(digest: str, world: WorldConfig, config: TrialConfig, min_epi
 def comparison_specs(config: RunConfig, plans: Path | None) -> tuple[dict[str, ControllerSpec], PlanBook | None]:
     """Return the controllers that a candidate is compared with, besides the champion, and their plan book.
 
-    Without a book, a set that needs none leaves out the controllers that need plans. Raises ConfigError for a book that
-    is missing and required, or outdated; ``plans`` is the home's folder of books.
+    Without a book, a set that needs none leaves out the controllers that need plans; without a tree in the book, it is
+    ``symptom`` that is left out. Raises ConfigError for a book that is missing and required, or outdated; ``plans`` is
+    the home's folder of books.
     """
     world = config.world
     book = book_of(world.set, plans, is_required=config.gate.require_plan_book, images=world.images)
@@ -73,8 +80,10 @@ def comparison_specs(config: RunConfig, plans: Path | None) -> tuple[dict[str, C
         name: ControllerSpec(name=name, plans_path=folder if name in PLAN_CONTROLLERS else None)
         for name in COMPARISON_CONTROLLERS
     }
+    left_out = REQUIRES_PLAN_BOOK & set(without_book(COMPARISON_CONTROLLERS, book))
+    specs = {name: spec for name, spec in specs.items() if name not in left_out}
     if book is None:
-        specs = {name: spec_without_book(spec) for name, spec in specs.items() if name not in REQUIRES_PLAN_BOOK}
+        specs = {name: spec_without_book(spec) for name, spec in specs.items()}
     return specs, book
 
 
@@ -105,7 +114,7 @@ def validate(
     """
     started_at = clock()
     specs, book = comparison_specs(config, plans)
-    missing = [name for name in COMPARISON_CONTROLLERS if name in PLAN_CONTROLLERS] if book is None else []
+    missing = without_book(COMPARISON_CONTROLLERS, book)
     specs[CANDIDATE] = _learned(Path(training.path), training.digest, keyring)
     if (champion is None) != (champion_digest is None):
         raise ConfigError(f"the champion needs a path and a digest, found {champion} and {champion_digest}")

@@ -49,11 +49,12 @@ from functools import partial
 from simic.cli import main
 from simic.validation.baselines import search
 from simic.validation.baselines.halving import Rung
+from simic.validation.baselines.symptom_tree import TreeSettings
 plans = search.single_seeds
 search.single_seeds = lambda *world: plans(*world)[::24]
 search.SearchSettings = partial(
     search.SearchSettings, plan_rungs=(Rung(1_000, 1),), rule_candidates=2, rule_rungs=(Rung(1_000, 1),),
-    extension_rungs=(Rung(1, 1),), duel_hosts=2, confirm_hosts=2,
+    extension_rungs=(Rung(1, 1),), duel_hosts=2, confirm_hosts=2, tree=TreeSettings(hosts=4, leaf_hosts=2),
 )
 main()
 """
@@ -175,7 +176,7 @@ def test_a_fresh_home_trains_and_judges_on_the_own_set_without_a_book_and_then_w
     run = json.loads(fresh.verb("run", *recipe, code=3))
     trials, decision = run["validation"]["trials"], run["decision"]
     assert [row["controller"] for row in trials["controllers"]] == ["wait", "random", "heuristic", "candidate"]
-    assert (trials["plans_digest"], trials["without_book"]) == (None, ["heuristic", "blind", "oracle"])
+    assert (trials["plans_digest"], trials["without_book"]) == (None, ["heuristic", "blind", "symptom", "oracle"])
     assert len(set(trials["host_keys"])) == 3, "more than hosts_per_family, because the gate asks for 3"
     criteria = {line["name"]: line for line in decision["criteria"]}
     assert criteria["episodes"]["verdict"] == "PASS"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.builders.judged_candidates import NOW, evidence_of, sealed_policy
-from support.builders.plan_books import make_book
+from support.builders.plan_books import fitted_tree, make_book
 from support.builders.reports import BLUEPRINTS, EPOCH_ZERO, episode, line
 
 from simic.app import data, promotion, training
@@ -16,7 +16,7 @@ from simic.app.artifacts import artifacts_are_intact, move_damaged_artifacts
 from simic.app.container import Container
 from simic.app.trial_controllers import select_controllers
 from simic.contracts.config import RewardConfig
-from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan
+from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, TreeLeaf
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.contracts.names import FIELD_REPORTS
 from simic.contracts.receipts import CollectionReceipt, TrainingReport
@@ -141,7 +141,7 @@ def test_an_outdated_book_is_refused_before_a_host_is_grown(app: Container, monk
         raise AssertionError("hosts were grown")
 
     monkeypatch.setattr("simic.validation.trials.run_trials", grow)
-    for name in ("heuristic", "blind", "oracle", "expert"):
+    for name in ("heuristic", "blind", "symptom", "oracle", "expert"):
         with pytest.raises(ConfigError, match="simic plans search --set benchmark"):
             training.run_trials(app, ["random", name], [0, 1])
     with pytest.raises(ConfigError, match="simic plans search --set benchmark"):
@@ -176,7 +176,7 @@ def test_trials_leave_out_who_needs_a_book_only_where_nobody_was_named(home: Pat
     chosen = select_controllers(app, None)
     assert list(chosen.specs) == ["wait", "random", "heuristic"]
     assert chosen.specs["heuristic"].rules == HeuristicRules()
-    assert (chosen.plans_digest, chosen.without_book) == (None, ["heuristic", "blind", "oracle"])
+    assert (chosen.plans_digest, chosen.without_book) == (None, ["heuristic", "blind", "symptom", "oracle"])
     assert select_controllers(app, ["wait", "random"]).without_book == []
     with pytest.raises(ConfigError, match="simic plans search --set cap"):
         select_controllers(app, ["wait", "blind"])
@@ -184,7 +184,14 @@ def test_trials_leave_out_who_needs_a_book_only_where_nobody_was_named(home: Pat
     write_book(own, app.home.plans / "cap.json")
     found = select_controllers(app, None)
     assert list(found.specs) == ["wait", "random", "heuristic", "blind", "oracle"]
-    assert (found.plans_digest, found.without_book) == (digest_of(own), [])
+    assert (found.plans_digest, found.without_book) == (digest_of(own), ["symptom"])
+    with pytest.raises(ConfigError, match=r"set 'cap' has no tree; run `simic plans search --set cap --only symptom`"):
+        select_controllers(app, ["wait", "symptom"])
+    own = own.model_copy(update={"symptom": fitted_tree([TreeLeaf(plan=0)], [Plan()])})
+    write_book(own, app.home.plans / "cap.json")
+    whole = select_controllers(app, None)
+    assert list(whole.specs) == ["wait", "random", "heuristic", "blind", "symptom", "oracle"]
+    assert (whole.plans_digest, whole.without_book) == (digest_of(own), [])
 
 
 def test_receipts_prove_nothing_about_files(app: Container, asked: _Asked) -> None:

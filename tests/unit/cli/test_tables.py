@@ -109,12 +109,15 @@ def test_controllers_and_families_have_one_order_in_every_table() -> None:
 
 def test_a_table_without_a_plan_book_says_what_lacks_and_what_makes_one() -> None:
     report = trials(("wait", "heuristic")).model_copy(
-        update={"set": "own", "plans_digest": None, "without_book": ["heuristic", "blind", "oracle"]}
+        update={"set": "own", "plans_digest": None, "without_book": ["heuristic", "blind", "symptom", "oracle"]}
     )
     text = " ".join(_text(trial_table(report)).split())
     assert "no plan book for set own: heuristic follows its default rules" in text
-    assert "no comparison with blind and oracle; `simic plans search --set own` makes one" in text
+    assert "no comparison with blind, symptom and oracle; `simic plans search --set own` makes one" in text
     assert "plan book" not in _text(trial_table(trials()))
+    no_tree = " ".join(_text(trial_table(report.model_copy(update={"without_book": ["symptom"]}))).split())
+    assert "no tree in the plan book of set own: no comparison with symptom" in no_tree
+    assert "`simic plans search --set own --only symptom` adds it" in no_tree
 
 
 def test_the_gate_shows_value_bound_and_verdict_of_every_criterion() -> None:

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.builders.plan_books import make_book
+from support.builders.plan_books import fitted_tree, make_book
 
-from simic.cli.trials import search
-from simic.contracts.config import WorldConfig
-from simic.contracts.controllers import Plan, PlanBook
+from simic.cli.trials import BookPart, search
+from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.controllers import Plan, PlanBook, TreeLeaf
+from simic.contracts.errors import ConfigError
 from simic.runtime.progress import RichProgress
+from simic.validation.baselines.plan_book import searched_world, write_book
 
 
 def test_a_search_shows_how_far_it_is_and_writes_one_book(
@@ -50,3 +52,23 @@ def test_a_search_without_a_file_keeps_its_book_in_the_home(
     assert [item.name for item in path.parent.iterdir()] == ["compound.json"]
     search(world_set="compound", as_json=True)
     assert PlanBook.model_validate_json(capsys.readouterr().out) == book
+
+
+def test_the_tree_alone_keeps_plans_and_rules_of_the_present_book(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A book of an earlier version gets its tree; an outdated one is refused before a host is grown."""
+    digest = searched_world("compound", 20, RewardConfig())
+    book = make_book(Plan(), {}, set="compound", world_digest=digest, seed=3)
+    path = home / "data" / "plans" / "compound.json"
+    write_book(book, path)
+    tree = fitted_tree([TreeLeaf(plan=0)], [Plan()])
+
+    def stand_in(world: WorldConfig, found: PlanBook, **_: Any) -> PlanBook:
+        assert (world.set, found) == ("compound", book)
+        return found.model_copy(update={"symptom": tree})
+
+    monkeypatch.setattr("simic.app.training.add_tree", stand_in)
+    search(world_set="compound", only=BookPart.SYMPTOM)
+    assert PlanBook.model_validate_json(path.read_bytes()) == book.model_copy(update={"symptom": tree})
+    write_book(book.model_copy(update={"world_digest": "0" * 64}), path)
+    with pytest.raises(ConfigError, match="other hosts"):
+        search(world_set="compound", only=BookPart.SYMPTOM)

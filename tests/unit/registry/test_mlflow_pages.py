@@ -77,11 +77,13 @@ def test_a_rejection_that_a_later_judgement_overturns_is_renamed(
     assert registry.differences() == []
 
 
-def test_a_run_has_the_ten_headline_metrics_and_no_other_without_a_step(
+def test_a_run_has_the_twelve_headline_metrics_and_no_other_without_a_step(
     registry: Registry, place: Home, client: MlflowClient
 ) -> None:
     candidate = judged(place)
-    differences = {name: estimate(mean) for mean, name in enumerate(("wait", "heuristic", "blind", "champion"))}
+    differences = {
+        name: estimate(mean) for mean, name in enumerate(("wait", "heuristic", "blind", "symptom", "champion"))
+    }
     report = trials(("wait", "oracle", "candidate"))
     rows = [
         row.model_copy(update={"over_wait": estimate(8.0)}) if row.controller == "oracle" else row
@@ -93,7 +95,7 @@ def test_a_run_has_the_ten_headline_metrics_and_no_other_without_a_step(
     version = registry.record(candidate._replace(validation=validation))
     metrics = client.get_run(version.mlflow_run_id).data.metrics
     assert {name for name in metrics if "/" not in name} == set(HEADLINES)
-    assert len(HEADLINES) == 10
+    assert len(HEADLINES) == 12
     assert all(name.startswith("train/") for name in metrics.keys() - set(HEADLINES))
     assert (metrics["gain_over_heuristic_mean"], metrics["gain_over_heuristic_lower"]) == (1.0, 0.0)
     assert (metrics["share_of_oracle"], metrics["commit_rate"]) == (0.5, 0.8)
@@ -135,7 +137,7 @@ def test_the_experiment_says_who_is_live(registry: Registry, place: Home, client
 
 def test_the_saved_view_of_runs_shows_standing_and_headline_metrics(client: MlflowClient) -> None:
     view = json.loads(client.get_experiment("1").tags[RUNS_VIEW_TAG])
-    assert view["selectedColumns"][:11] == ["tags.`standing`", *(f"metrics.`{name}`" for name in HEADLINES)]
+    assert view["selectedColumns"][:13] == ["tags.`standing`", *(f"metrics.`{name}`" for name in HEADLINES)]
     assert runs_page("http://x", "1").endswith(f"&viewStateShareKey={RUNS_VIEW_TAG.rpartition('.')[2]}")
 
 

@@ -289,7 +289,7 @@ def test_an_own_set_without_a_book_is_judged_without_blind_and_the_decision_says
     assert "return_over_blind" not in verdicts(decision)
     text = evidence_of(decision, "plan_book")
     assert "no plan book for set own_cnn" in text
-    assert "no comparison with blind and oracle" in text
+    assert "no comparison with blind, symptom and oracle" in text
     assert "`simic plans search --set own_cnn`" in text
     assert "heuristic on its default rules" in evidence_of(decision, "return_over_heuristic")
 
