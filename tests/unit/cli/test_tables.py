@@ -54,7 +54,7 @@ LONG = "tamiyo/123 (f9c82d40)"
 
 def _crowded() -> TrialReport:
     """As many families, controllers and characters as a table may have to hold."""
-    report = trials(("candidate", LONG, "champion", "oracle", "random", "blind", "heuristic", "wait"))
+    report = trials(("candidate", LONG, "champion", "oracle", "symptom", "random", "blind", "heuristic", "wait"))
     families = ["both", "cap", "fine", "gain", "noisy", "select"]
     over = Estimate(mean=-12.3, lower=-14.5, upper=-10.1, confidence=0.95, n=320)
     family = FamilyTrial(
@@ -71,10 +71,10 @@ def test_numbers_are_never_cut_however_narrow_the_screen(width: int) -> None:
     report = _crowded()
     text = _text(trial_table(report), width) + _text(family_table(report), width)
     assert "…" not in text
-    assert text.count("-12.3 [-14.5, -10.1]") == 8 + 6 * 8
-    assert text.count("61.2 %") == 6 * 8
-    assert text.count("-53.1") == 8 + 6 * 8
-    assert text.count("12345") == 6 * 8
+    assert text.count("-12.3 [-14.5, -10.1]") == 9 + 6 * 9
+    assert text.count("61.2 %") == 6 * 9
+    assert text.count("-53.1") == 9 + 6 * 9
+    assert text.count("12345") == 6 * 9
     assert text.count("f9c82d40") == 1 + 6
     if width >= 80:
         assert max(map(len, text.splitlines())) <= width
@@ -82,7 +82,7 @@ def test_numbers_are_never_cut_however_narrow_the_screen(width: int) -> None:
 
 def test_controllers_and_families_have_one_order_in_every_table() -> None:
     """As in the README: baselines, policies, the champion, the candidate; families as the set lists them."""
-    order = ["wait", "random", "heuristic", "blind", "oracle", LONG.split()[0], "champion", "candidate"]
+    order = ["wait", "random", "heuristic", "blind", "symptom", "oracle", LONG.split()[0], "champion", "candidate"]
     families = ["cap", "select", "gain", "noisy", "fine", "both"]
     lines = [line.split() for line in _text(trial_table(_crowded()), 160).splitlines() if line.strip()]
     assert [cells[0] for cells in lines[3:]] == order
@@ -94,8 +94,10 @@ def test_controllers_and_families_have_one_order_in_every_table() -> None:
     shown = {"never growing (`wait`)": "wait", "random legal (`random`)": "random",
              "heuristic, tuned (`heuristic`)": "heuristic",
              "best state-blind schedule (`blind`)": "blind",
+             "tree that reads one observation (`symptom`)": "symptom",
              "per-family oracle, told the family (`oracle`)": "oracle"}  # fmt: skip
-    proofs = 0
+    proofs = with_tree = 0
+    without_tree = [name for name in order[:6] if name != "symptom"]
     for table in re.findall(r"(?:^\|.*\n)+", "\n".join(pages), re.MULTILINE):
         header, _, *body = [[cell.strip() for cell in row.strip("|\n ").split("|")] for row in table.splitlines()]
         if header[0] != "controller":
@@ -103,7 +105,11 @@ def test_controllers_and_families_have_one_order_in_every_table() -> None:
         proofs += 1
         own = [name for name in families if name in header]
         assert header == ["controller", "return", "over never growing", *own, "test accuracy", "parameters"]
-        assert [shown.get(row[0], "policy") for row in body] == [*order[:5], "policy"]
+        names = [shown.get(row[0], "policy") for row in body]
+        with_tree += "symptom" in names
+        assert [name for name in names if name != "symptom"] == [*without_tree, "policy"]
+        assert [name for name in order if name in names] == names[:-1]
+    assert with_tree == 2, "both larger trials"
     assert proofs == 3, "the proof in the README once, two larger trials in docs/results.md"
 
 
