@@ -13,6 +13,7 @@ from simic.app.trial_controllers import select_controllers
 from simic.collection import collect as collection
 from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.errors import ConfigError
+from simic.contracts.headroom import Headroom
 from simic.contracts.names import CHAMPION
 from simic.contracts.receipts import (
     CollectionReceipt,
@@ -32,7 +33,7 @@ from simic.runtime.seeds import derive
 from simic.runtime.telemetry import NullSink
 from simic.validation import report as reports
 from simic.validation import trials
-from simic.validation.baselines import search
+from simic.validation.baselines import headroom, search
 from simic.validation.baselines.plan_book import PLAN_CONTROLLERS, book_of, current_book, write_book
 from simic.validation.baselines.symptom_tree import add_tree
 
@@ -41,6 +42,7 @@ __all__ = [
     "collect",
     "collect_round",
     "fit_tree",
+    "measure_headroom",
     "resolve_start",
     "run_trials",
     "search_plans",
@@ -242,6 +244,14 @@ def check_baselines(container: Container) -> None:
     check_set(world.set)
     is_required = container.config.gate.require_plan_book
     book_of(world.set, container.home.plans, is_required=is_required, images=world.images)
+
+
+def measure_headroom(container: Container, hosts: int) -> Headroom:
+    """Measure what every plan of one seed gains over never growing on ``hosts`` training hosts of each family."""
+    config = container.config
+    return headroom.measure_headroom(
+        config.world, config.curate.reward.basic, hosts, seed=container.seed, progress=container.progress
+    )
 
 
 def search_plans(container: Container, out: Path | None = None) -> tuple[PlanBook, Path]:

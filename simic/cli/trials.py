@@ -1,4 +1,4 @@
-"""``simic trials`` and ``simic plans search``: comparisons of controllers, and the plan books of the baselines."""
+"""``simic trials`` and ``simic plans``: comparisons of controllers, and the plan books of the baselines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from simic.cli import completion
 from simic.cli.console import EXIT_CODES, emit, stderr
+from simic.cli.headroom import headroom
 from simic.cli.options import (
     CONTROLLER_NAMES,
     POLICY_NAMES,
@@ -41,10 +42,12 @@ class BookPart(str, Enum):
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
     plans = typer.Typer(
-        help="Plan books: the plans and rules of the controllers heuristic, blind, symptom, oracle and expert.",
+        help="Plan books: the plans and rules of the controllers heuristic, blind, symptom, oracle and expert. "
+        "Headroom: what single seeds gain.",
         no_args_is_help=True,
     )
     plans.command("search", epilog=EXIT_CODES)(search)
+    plans.command("headroom", epilog=EXIT_CODES)(headroom)
     app.command("trials", epilog=EXIT_CODES)(trials)
     app.add_typer(plans, name="plans")
 

@@ -31,6 +31,8 @@ class HostSet(NamedTuple):
     """Blueprints that may germinate."""
     has_pictures: bool = False
     """Whether the hosts read images, which ``world.images`` may replace."""
+    needs_book: bool = True
+    """Whether candidates of a shipped set are judged only with a plan book."""
 
 
 _FIVE = ("cap", "select", "gain", "noisy", "fine")
@@ -48,7 +50,7 @@ SETS: dict[str, HostSet] = {
         blueprints=(*STANDARD, "conv3x3", "depthwise"),
         has_pictures=True,
     ),
-    "varied": HostSet(_REGIONS, seeds_max=1),
+    "varied": HostSet(_REGIONS, seeds_max=1, needs_book=False),
 }
 
 

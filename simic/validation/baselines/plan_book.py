@@ -89,8 +89,8 @@ def current_book(set_name: str, plans: Path | None = None, images: str | None = 
 
 
 def requires_book(set_name: str, *, is_asked: bool) -> bool:
-    """Return whether a set is judged only with a plan book: shipped sets and families always, others if asked."""
-    return is_asked or _is_shipped(set_name)
+    """Return whether a set is judged only with a plan book: most shipped sets and families, others if asked."""
+    return is_asked or (_is_shipped(set_name) and (set_name not in SETS or SETS[set_name].needs_book))
 
 
 def _is_shipped(set_name: str) -> bool:

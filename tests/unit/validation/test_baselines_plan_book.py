@@ -81,9 +81,20 @@ def test_only_a_set_that_simic_does_not_ship_may_do_without_a_book(tmp_path: Pat
         book_of("own", tmp_path, is_required=True)
     with pytest.raises(ConfigError, match=r"no plan book for set 'images'; run `simic plans search --set images`"):
         book_of("images", tmp_path, is_required=False)
+    with pytest.raises(ConfigError, match=r"no plan book for set 'region_few'"):
+        book_of("region_few", tmp_path, is_required=False)
     book = make_book(Plan(), {}, set="own", world_digest=searched_world("own", 20, RewardConfig()))
     write_book(book, tmp_path / "own.json")
     assert book_of("own", tmp_path, is_required=False) == book
+
+
+def test_varied_is_judged_without_a_book_until_there_is_one(tmp_path: Path) -> None:
+    assert book_of("varied", tmp_path, is_required=False) is None
+    with pytest.raises(ConfigError, match=r"no plan book for set 'varied'; run `simic plans search --set varied`"):
+        book_of("varied", tmp_path, is_required=True)
+    write_book(make_book(Plan(), {}, set="varied"), tmp_path / "varied.json")
+    with pytest.raises(ConfigError, match="other hosts"):
+        book_of("varied", tmp_path, is_required=False)
 
 
 def test_a_missing_book_is_reported_after_missing_pictures_and_with_the_override_of_the_user(tmp_path: Path) -> None:

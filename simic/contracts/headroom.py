@@ -1,0 +1,54 @@
+"""The headroom of a set: what single seeds gain over never growing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from simic.contracts.base import Contract, Count, Finite
+from simic.contracts.config import RewardConfig
+from simic.contracts.controllers import Plan
+from simic.contracts.receipts import Estimate
+
+__all__ = ["FEWEST_HOSTS", "FamilyHeadroom", "Headroom", "PlanGain"]
+
+FEWEST_HOSTS = 4
+"""Per family: each half needs two hosts for an interval."""
+
+
+class PlanGain(Contract):
+    """What one plan gains over never growing."""
+
+    plan: Plan
+    over_wait: Estimate
+    """Paired difference to never growing, in points, over all hosts; the best of many plans is overestimated."""
+
+
+class FamilyHeadroom(Contract):
+    """Headroom of one family, or of all together."""
+
+    plans: Annotated[list[PlanGain], Field(min_length=1)]
+    """Every plan, the best first."""
+    chosen: Plan
+    """The best plan on one half of the hosts; without seeds, if none gains anything there."""
+    when_chosen: Finite
+    """Its mean gain on the hosts that chose it, in points."""
+    over_wait: Estimate
+    """Its gain on the other half of the hosts: an estimate that the choice did not inflate."""
+
+
+class Headroom(Contract):
+    """What single seeds gain over never growing on the hosts of a set."""
+
+    set: str
+    horizon: Annotated[int, Field(ge=1, le=100_000)]
+    reward: RewardConfig
+    seed: Count
+    host_keys: list[Count]
+    """Hosts of the training split, equally many of each family."""
+    families: dict[str, FamilyHeadroom]
+    together: FamilyHeadroom
+    """All families with equal weight: the chosen plan is blind to the family."""
+    told: Estimate
+    """The gain of choosing a plan per family, over all families with equal weight, on the hosts that chose nothing."""

@@ -1,0 +1,105 @@
+"""Headroom: what each single seed gains over never growing, by family, with an estimate that the choice cannot inflate.
+
+The best of many plans looks better than it is on the hosts that chose it. So one half of the hosts chooses, and the
+other half measures. Both are keys of the training split in the order of the draw; keys are hashed into hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
+from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
+from simic.contracts.errors import ConfigError
+from simic.contracts.headroom import FEWEST_HOSTS, FamilyHeadroom, Headroom, PlanGain
+from simic.contracts.receipts import Estimate
+from simic.hosts.ensemble import Ensemble
+from simic.hosts.host_sets import host_set, identify
+from simic.runtime.progress import NoProgress, Progress
+from simic.runtime.seeds import derive
+from simic.validation.baselines.halving import EpisodeRunner
+from simic.validation.trials import paired_estimate
+
+__all__ = ["EPOCHS", "measure_headroom"]
+
+EPOCHS = (1, 4)
+"""Epochs at which the seed germinates."""
+_KEYS = 2**30
+"""Upper bound of the first key."""
+
+
+def measure_headroom(
+    world: WorldConfig, reward: RewardConfig, hosts: int, *, seed: int = 0, progress: Progress | None = None
+) -> Headroom:
+    """Grow ``hosts`` hosts of each family under every plan of one seed, and without any; ``seed`` draws the hosts.
+
+    Raises:
+        ConfigError: for fewer than ``FEWEST_HOSTS`` hosts.
+    """
+    if hosts < FEWEST_HOSTS:
+        raise ConfigError(f"headroom needs {FEWEST_HOSTS} or more hosts per family, found {hosts}")
+    plans = _single_seeds(world)
+    runner = EpisodeRunner(world, reward, derive(seed, "headroom", "hosts") % _KEYS, progress or NoProgress())
+    entered = runner.enter(ControllerSpec(name="schedule", plan=plan) for plan in plans)
+    families = range(len(runner.families))
+    scores = runner.run("headroom", set(product(entered, families)), hosts)
+    gains = np.array([[scores.of(one, family) for one in entered] for family in families])
+    by_family = {name: _headroom(plans, gains[[row]], seed) for row, name in enumerate(runner.families)}
+    rest = np.array([_chosen(own[None])[1][0] for own in gains])
+    return Headroom(
+        set=world.set,
+        horizon=world.horizon,
+        reward=reward,
+        seed=seed,
+        host_keys=runner.reset(),
+        families=by_family,
+        together=_headroom(plans, gains, seed),
+        told=_estimate(rest, seed),
+    )
+
+
+def _single_seeds(world: WorldConfig) -> list[Plan]:
+    """Return every plan of one seed, blueprint x slot x epoch, that all families allow."""
+    shown = Ensemble(identify(world.set, range(len(host_set(world.set).families))), world)
+    seen, offered = shown.observe(), shown.masks().blueprint.T
+    names = [name for name, legal in zip(seen.blueprints, offered, strict=True) if legal.all()]
+    return [
+        Plan(seeds=[PlannedSeed(epoch=epoch, slot=slot, blueprint=name)])
+        for name, slot, epoch in product(names, range(int(np.diff(seen.slot_ptr).max())), EPOCHS)
+        if epoch < world.horizon
+    ]
+
+
+def _headroom(plans: Sequence[Plan], gains: NDArray[np.float64], seed: int) -> FamilyHeadroom:
+    """Return the headroom over families from the gains [families, plans, hosts]."""
+    best, rest, when_chosen = _chosen(gains)
+    measured = [PlanGain(plan=plan, over_wait=_estimate(gains[:, row], seed)) for row, plan in enumerate(plans)]
+    return FamilyHeadroom(
+        plans=sorted(measured, key=lambda one: -one.over_wait.mean),
+        chosen=Plan() if best is None else plans[best],
+        when_chosen=when_chosen,
+        over_wait=_estimate(rest, seed),
+    )
+
+
+def _chosen(gains: NDArray[np.float64]) -> tuple[int | None, NDArray[np.float64], float]:
+    """Return the best plan on the first half of the hosts, its gains on the others [families, hosts], its mean there.
+
+    The plan is None, and its gains are 0, if no plan gains anything.
+    """
+    first = gains.shape[2] // 2
+    means = gains[:, :, :first].mean(axis=(0, 2))
+    best = int(means.argmax())
+    if means[best] <= 0.0:
+        return None, np.zeros_like(gains[:, 0, first:]), 0.0
+    return best, gains[:, best, first:], float(means[best])
+
+
+def _estimate(gains: NDArray[np.float64], seed: int) -> Estimate:
+    """Return the mean gain over [families, hosts]; hosts are resampled within their family."""
+    labels = [str(row) for row, own in enumerate(gains) for _ in own]
+    return paired_estimate(gains.ravel(), np.zeros(gains.size), TrialConfig(), seed, labels)

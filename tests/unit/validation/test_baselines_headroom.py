@@ -1,0 +1,110 @@
+"""Headroom: sorted gains of all single seeds, and a best plan that other hosts than those which chose it measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.controllers import Plan
+from simic.contracts.errors import ConfigError
+from simic.contracts.headroom import Headroom
+from simic.contracts.splits import Split, split_of
+from simic.hosts.host_sets import STANDARD
+from simic.validation.baselines import halving
+from simic.validation.baselines.headroom import EPOCHS, measure_headroom
+from simic.validation.episodes import Episodes
+
+WORLD = WorldConfig(workers=1, chunk=64)
+Worth = Callable[[Plan, str, int], float]
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, worth: Worth, hosts: int = 8, world: WorldConfig = WORLD) -> Headroom:
+    """Headroom of a made-up world, in which a plan has a worth by family and place of the host in its family."""
+    places: dict[str, dict[int, int]] = {}
+
+    def run(job: halving._Job) -> Episodes:
+        returns = []
+        for which, host in zip(job.which, job.trial.hosts, strict=True):
+            own = places.setdefault(host.family, {})
+            place = own.setdefault(host.key, len(own))
+            plan = job.specs[which].plan
+            returns.append(50.0 + host.key % 40 + (0.0 if plan is None else worth(plan, host.family, place)))
+        nothing = np.zeros(len(returns))
+        none = nothing.astype(np.int64)
+        return Episodes(np.array(returns), nothing, nothing, none, nothing.astype(np.bool_), none)
+
+    monkeypatch.setattr(halving, "_grow_mixed", run)
+    return measure_headroom(world, RewardConfig(), hosts, seed=3)
+
+
+def specialised(plan: Plan, family: str, _place: int) -> float:
+    (seed,) = plan.seeds
+    wanted = {"cap": "heavy", "select": "gate", "gain": "norm", "noisy": "dropout"}
+    worth = 8.0 if seed.blueprint == wanted.get(family) else -3.0
+    return worth - seed.slot - 0.1 * seed.epoch
+
+
+def test_every_single_seed_is_measured_on_every_family_and_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = measured(monkeypatch, specialised)
+    assert list(found.families) == ["cap", "select", "gain", "noisy", "fine"]
+    assert len(found.host_keys) == 40
+    assert {split_of("benchmark", key) for key in found.host_keys} == {Split.TRAIN}
+    for own in (*found.families.values(), found.together):
+        assert len(own.plans) == len(STANDARD) * 3 * len(EPOCHS)
+        assert len({one.plan.model_dump_json() for one in own.plans}) == len(own.plans)
+        means = [one.over_wait.mean for one in own.plans]
+        assert means == sorted(means, reverse=True)
+    best = found.families["gain"].plans[0]
+    assert [(seed.blueprint, seed.slot, seed.epoch) for seed in best.plan.seeds] == [("norm", 0, 1)]
+    assert best.over_wait.mean == pytest.approx(7.9)
+    assert best.over_wait.n == 8
+    assert found.together.plans[0].over_wait.n == 40
+
+
+def test_a_family_in_which_nothing_gains_chooses_never_to_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = measured(monkeypatch, specialised)
+    fine = found.families["fine"]
+    assert fine.chosen == Plan()
+    assert (fine.over_wait.mean, fine.over_wait.lower, fine.over_wait.upper, fine.when_chosen) == (0.0, 0.0, 0.0, 0.0)
+    assert fine.plans[0].over_wait.mean == pytest.approx(-3.1)
+    assert found.together.chosen == Plan(), "every blueprint harms four families more than it helps one"
+    assert found.told.mean == pytest.approx(4 * 7.9 / 5)
+    assert found.told.n == 20
+
+
+def test_hosts_that_choose_do_not_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that gains on the first half alone is chosen, and its estimate is what it gains on the second."""
+
+    def lucky(plan: Plan, _family: str, place: int) -> float:
+        (seed,) = plan.seeds
+        if (seed.blueprint, seed.slot, seed.epoch) == ("dense", 1, 4):
+            return 6.0 if place < 4 else -2.0
+        return 1.0 if seed.blueprint == "gate" else 0.0
+
+    found = measured(monkeypatch, lucky)
+    for own in (*found.families.values(), found.together):
+        assert [(seed.blueprint, seed.slot, seed.epoch) for seed in own.chosen.seeds] == [("dense", 1, 4)]
+        assert own.when_chosen == pytest.approx(6.0)
+        assert own.over_wait.mean == pytest.approx(-2.0)
+        assert own.plans[0].over_wait.mean == pytest.approx(2.0)
+    assert found.told.mean == pytest.approx(-2.0)
+
+
+def test_a_tiny_run_on_real_hosts_repeats_and_another_seed_draws_others() -> None:
+    world = WorldConfig(set="region_few", horizon=6, workers=1)
+    first, again = (measure_headroom(world, RewardConfig(), 4, seed=1) for _ in range(2))
+    assert first == again
+    gains = [one.over_wait.mean for one in first.families["region_few"].plans]
+    assert len(set(gains)) > 10
+    assert first.together == first.families["region_few"]
+    assert first.told == first.together.over_wait
+    other = measure_headroom(world, RewardConfig(), 4, seed=2)
+    assert not set(other.host_keys) & set(first.host_keys)
+
+
+def test_too_few_hosts_are_refused() -> None:
+    with pytest.raises(ConfigError, match="4 or more hosts per family, found 3"):
+        measure_headroom(WORLD, RewardConfig(), 3)
