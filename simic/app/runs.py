@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from simic.app.container import Container
-from simic.app.training import check_baselines
+from simic.app.training import DISTIL, check_baselines
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import TransientError
@@ -72,7 +72,8 @@ class Run:
             champion=entry.start_digest,
         )
         self.rounds = range(1, config.collect.rounds + 1)
-        self.needs_own_experience = entry.start_digest is None and config.collect.episodes > 0
+        first = config.collect.branch_hosts if config.train.start == DISTIL else config.collect.episodes
+        self.needs_own_experience = entry.start_digest is None and first > 0
         """Whether the run has to collect before it can train, because there is no champion yet."""
         self._container, self._entry = container, entry
         self._started_at = container.clock()
@@ -160,7 +161,9 @@ def describe(receipt: Receipt) -> str:
     match receipt:
         case CollectionReceipt():
             result = "" if receipt.mean_return is None else f", mean return {receipt.mean_return:.2f} points"
-            return f"{receipt.episodes:,} episodes under {receipt.controller}, {receipt.reports:,} reports{result}"
+            branches = f" and {receipt.branches:,} branches of them" if receipt.branches else ""
+            what = f"{receipt.episodes:,} episodes under {receipt.controller}{branches}"
+            return f"{what}, {receipt.reports:,} reports{result}"
         case IngestReceipt():
             found = [f"{receipt.landed:,} landed", f"{receipt.quarantined:,} refused{_reasons(receipt.reasons)}"]
             others = {"duplicate": receipt.duplicate, "dead-lettered": receipt.dead_lettered, "lost": receipt.lost}

@@ -11,6 +11,7 @@ from simic.app.host_set_names import check_set
 from simic.app.live_episode import check_plot, draw_collection
 from simic.app.trial_controllers import select_controllers
 from simic.collection import collect as collection
+from simic.collection.branching import BranchChoice
 from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.errors import ConfigError
 from simic.contracts.headroom import Headroom
@@ -51,6 +52,10 @@ __all__ = [
     "validate",
 ]
 
+DISTIL = "distil"
+"""Value of ``train.start`` with which a run collects branches."""
+COMPLETE = "complete"
+"""Controller whose episodes are branched while there is no policy."""
 NOTHING = "nothing"
 """Name for a start from random weights."""
 KEY_STARTS = 2**30
@@ -86,12 +91,14 @@ def collect(
 def collect_round(
     container: Container, number: int, policy: TrainingReport | None, earlier_runs: int = 0
 ) -> CollectionReceipt:
-    """Collect the experience of one round of a run: round 0 explores, later rounds sample from the newest policy.
+    """Collect the experience of one round of a run: round 0 has no policy yet, later rounds follow the newest one.
 
     Every round uses its own hosts. ``earlier_runs`` is the number of runs this home began before, because a run that
     begins the same way as an earlier one must draw other hosts.
     """
     config = container.config.collect
+    if container.config.train.start == DISTIL:
+        return _collect_branches(container, number, policy, earlier_runs)
     if policy is None:
         keys = _training_keys(container, config.episodes, "none", number, earlier_runs)
         return _collect(container, container.policies.spec(config.controller, is_decisive=False), keys)
@@ -100,29 +107,45 @@ def collect_round(
     return _collect(container, spec, keys)
 
 
+def _collect_branches(
+    container: Container, number: int, policy: TrainingReport | None, earlier_runs: int
+) -> CollectionReceipt:
+    """Collect decisive episodes and the branches of some of their decisions; without a policy, one decision each."""
+    config = container.config.collect
+    if policy is None:
+        keys = _training_keys(container, config.branch_hosts, COMPLETE, number, earlier_runs)
+        choice = BranchChoice(1, config.branch_actions, container.seed)
+        return _collect(container, container.policies.spec(COMPLETE, is_decisive=True), keys, choice)
+    spec = container.policies.learned(Path(policy.path), policy.digest, is_decisive=True)
+    keys = _training_keys(container, config.round_branch_hosts, policy.digest, number, earlier_runs)
+    return _collect(container, spec, keys, BranchChoice(config.branch_decisions, config.branch_actions, container.seed))
+
+
 def _training_keys(container: Container, count: int, start_name: str, number: int, earlier: int) -> list[int]:
     """Draw training hosts; another policy or round, or a repetition of one of these, draws others."""
     start = (derive(container.seed, "collect", start_name, number) + earlier * KEY_STRIDE) % KEY_STARTS
     return draw_keys(container.config.world.set, Split.TRAIN, count, start)
 
 
-def _collect(container: Container, spec: ControllerSpec, host_keys: Sequence[int]) -> CollectionReceipt:
+def _collect(
+    container: Container, spec: ControllerSpec, host_keys: Sequence[int], choice: BranchChoice | None = None
+) -> CollectionReceipt:
     config = container.config
     if spec.name in PLAN_CONTROLLERS and spec.rules is None and host_keys:
         pictures_digest(config.world.images)  # before the book, because a search would end with the same error
         load_plans(config.world.set, container.home.plans, config.world.images)
-    with container.progress.task("collect", len(host_keys)) as advance:
-        receipt = collection.collect(
-            spec,
-            identify(config.world.set, host_keys),
-            config.world,
-            container.bus_spec._replace(conversation=uuid4().hex),
-            seed=container.seed,
-            provenance=container.provenance,
-            clock=container.clock,
-            on_progress=advance,
-            reward=config.curate.reward.basic,
-        )
+    receipt = collection.collect(
+        spec,
+        identify(config.world.set, host_keys),
+        config.world,
+        container.bus_spec._replace(conversation=uuid4().hex),
+        seed=container.seed,
+        provenance=container.provenance,
+        clock=container.clock,
+        progress=container.progress,
+        reward=config.curate.reward.basic,
+        choice=choice,
+    )
     return container.save_receipt(receipt)
 
 

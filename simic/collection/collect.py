@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simic.bus.factory import BusSpec, open_bus
-from simic.collection.reporting import Source, field_reports, run_ids
+from simic.collection.branching import Branch, BranchChoice, BranchingController, choose_branches
+from simic.collection.reporting import Source, branch_ids, field_reports, run_ids
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
@@ -26,15 +27,18 @@ from simic.controllers.protocol import Controller, Verified, Verify
 from simic.hosts.batched.images import pictures_digest
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.plugins import world_identity
-from simic.hosts.rollout import rollout
+from simic.hosts.rollout import Step, rollout
 from simic.numerics.rewards import basic_return, basic_rewards
 from simic.runtime.clock import Clock
 from simic.runtime.process_pool import run_jobs, worker_count
+from simic.runtime.progress import NoProgress, Progress
 from simic.trust.canonical import digest_of
 from simic.trust.keys import Keyring
 from simic.trust.seal import verify
 
 __all__ = ["ChunkJob", "ChunkSummary", "ChunkTotals", "collect", "collect_chunk"]
+
+T = TypeVar("T")
 
 _NOT_CONTENT = {"issued_at"}
 """Fields that differ between two identical collections."""
@@ -54,6 +58,8 @@ class ChunkSummary(NamedTuple):
     """Test accuracy per host."""
     report_digests: list[str]
     """Per host: SHA-256 over the lines of its reports in step order, without ``issued_at``."""
+    chosen: list[Branch]
+    """Branches of these episodes that are still to be grown."""
 
 
 class ChunkTotals:
@@ -94,8 +100,8 @@ class ChunkTotals:
         )
         return basic_return(rewards)
 
-    def summary(self, policy_version: str | None, reward: RewardConfig) -> ChunkSummary:
-        """Return the totals so far."""
+    def summary(self, policy_version: str | None, reward: RewardConfig, chosen: Sequence[Branch] = ()) -> ChunkSummary:
+        """Return the totals so far, with the branches chosen."""
         return ChunkSummary(
             policy_version=policy_version,
             reports=self._actions.total(),
@@ -104,6 +110,7 @@ class ChunkTotals:
             returns=self.returns(reward).tolist(),
             test_accuracies=self._test.tolist(),
             report_digests=[digest.hexdigest() for digest in self._digests],
+            chosen=list(chosen),
         )
 
 
@@ -119,6 +126,10 @@ class ChunkJob(NamedTuple):
     """Name of the delivery on the bus."""
     seed: int
     issued_at: datetime
+    choice: BranchChoice | None = None
+    """Which branches of these episodes to choose; None chooses none."""
+    branches: tuple[Branch, ...] = ()
+    """The branch that each host grows; empty for ordinary episodes."""
 
 
 def collect(
@@ -130,61 +141,116 @@ def collect(
     seed: int,
     provenance: Provenance,
     clock: Clock,
-    on_progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
     reward: RewardConfig | None = None,
+    choice: BranchChoice | None = None,
 ) -> CollectionReceipt:
-    """Run one episode per host and publish its reports on the bus.
+    """Run one episode per host and, with a ``choice``, the branches of these episodes; publish all reports on the bus.
 
     Reports carry the start time of the collection, so a chunk that runs twice is the same delivery. ``reward`` only
     prices the mean return in the receipt; curation computes the rewards of training.
-
-    Args:
-        on_progress: called with the number of episodes of every finished chunk.
 
     Raises:
         ConfigError: without hosts, or for a controller that cannot be made.
     """
     if not hosts:
         raise ConfigError("collect: no hosts were given")
-    started = clock()
+    started, shown = clock(), progress or NoProgress()
     keys = digest_of([[host.set, host.key] for host in hosts])
     made_of = {"hosts": keys, "seed": seed, "world": world_identity(world)}
     # The path already names the policy; without the digest, names of deliveries equal those of earlier versions.
     name = digest_of({"spec": spec.model_dump(mode="json", exclude={"policy_digest"}), **made_of})[:16]
-    chunks = [tuple(hosts[start : start + world.chunk]) for start in range(0, len(hosts), world.chunk)]
     jobs = [
-        ChunkJob(spec, chunk, world, reward or RewardConfig(), bus, f"{name}-{number:05d}", seed, started)
-        for number, chunk in enumerate(chunks)
+        ChunkJob(spec, chunk, world, reward or RewardConfig(), bus, f"{name}-{number:05d}", seed, started, choice)
+        for number, chunk in enumerate(_chunks(hosts, world.chunk))
+    ]
+    episodes = _grow("collect", jobs, shown)
+    branches = _grow("branches", _branch_jobs(jobs[0], name, episodes), shown)
+    pictures = pictures_digest(world.images)
+    return _receipt(spec, hosts, keys, pictures, episodes, branches, provenance, started, clock())
+
+
+def _branch_jobs(first: ChunkJob, name: str, episodes: Sequence[ChunkSummary]) -> list[ChunkJob]:
+    """Return the jobs for the branches that the episodes chose; ``first`` holds what all jobs share.
+
+    Branches are sorted by action: hosts of one chunk then share a blueprint and a slot, which trains fastest.
+    """
+    chosen = [branch for summary in episodes for branch in summary.chosen]
+    chosen.sort(key=lambda branch: (branch.action, branch.step, branch.host.key))
+    covered = digest_of([[branch.parent, branch.step, list(branch.action)] for branch in chosen])[:8]
+    return [
+        first._replace(
+            hosts=tuple(branch.host for branch in chunk),
+            branches=chunk,
+            choice=None,
+            name=f"{name}-{covered}-{number:05d}",
+        )
+        for number, chunk in enumerate(_chunks(chosen, first.world.chunk))
     ]
 
-    def report_progress(summary: ChunkSummary) -> None:
-        if on_progress is not None:
-            on_progress(len(summary.returns))
 
-    summaries = run_jobs(collect_chunk, jobs, worker_count(world.processes), report_progress)
-    return _receipt(spec, hosts, keys, pictures_digest(world.images), summaries, provenance, started, clock())
+def _chunks(items: Sequence[T], size: int) -> Iterator[tuple[T, ...]]:
+    return (tuple(items[start : start + size]) for start in range(0, len(items), size))
+
+
+def _grow(label: str, jobs: Sequence[ChunkJob], progress: Progress) -> list[ChunkSummary]:
+    """Run all chunks in parallel and return their totals, in order."""
+    if not jobs:
+        return []
+    with progress.task(label, sum(len(job.hosts) for job in jobs)) as advance:
+        workers = worker_count(jobs[0].world.processes)
+        return run_jobs(collect_chunk, jobs, workers, lambda summary: advance(len(summary.returns)))
 
 
 def collect_chunk(job: ChunkJob) -> ChunkSummary:
-    """Run one chunk in a worker: publish its reports from here and return their totals."""
+    """Run one chunk in a worker: publish its reports from here, and return their totals and the branches chosen."""
     ensemble = Ensemble(job.hosts, job.world)
-    controller = make(job.spec, job.hosts, verify=_verifier(job.spec))
+    controller: Controller = make(job.spec, job.hosts, verify=_verifier(job.spec))
+    if job.branches:
+        controller = BranchingController(controller, job.branches)
     totals = ChunkTotals(len(job.hosts), job.world.horizon)
-    open_bus(job.bus).put(FIELD_REPORTS, job.name, _lines(job, ensemble, controller, totals))
-    return totals.summary(controller.policy_version, job.reward)
+    ids = _run_ids(job, controller)
+    steps: list[Step] = []
+    lines = _lines(job, ensemble, controller, ids, totals, steps.append if job.choice else None)
+    open_bus(job.bus).put(FIELD_REPORTS, job.name, lines)
+    chosen = [] if job.choice is None else choose_branches(steps, job.hosts, ids, job.choice)
+    return totals.summary(controller.policy_version, job.reward, chosen)
 
 
-def _lines(job: ChunkJob, ensemble: Ensemble, controller: Controller, totals: ChunkTotals) -> Iterator[bytes]:
+def _run_ids(job: ChunkJob, controller: Controller) -> list[str]:
+    if job.branches:
+        return branch_ids(job.branches)
+    return run_ids(
+        job.hosts,
+        controller.name,
+        controller.policy_version,
+        job.seed,
+        job.world,
+        is_decisive=job.spec.is_decisive and controller.policy_version is not None,
+    )
+
+
+def _lines(
+    job: ChunkJob,
+    ensemble: Ensemble,
+    controller: Controller,
+    ids: Sequence[str],
+    totals: ChunkTotals,
+    on_step: Callable[[Step], None] | None,
+) -> Iterator[bytes]:
     """Yield every report as JSON; the reports of one host come in step order."""
     source = Source(
         controller=controller.name,
         policy_version=controller.policy_version,
         hosts=job.hosts,
-        run_ids=run_ids(job.hosts, controller.name, controller.policy_version, job.seed, job.world),
+        run_ids=ids,
+        branches=job.branches,
         hardware=HardwareContext(device=job.world.device, threads=job.world.threads),
         issued_at=job.issued_at,
     )
     for step in rollout(ensemble, controller.decide, job.seed):
+        if on_step is not None:
+            on_step(step)
         for host, report in field_reports(step, source):
             totals.note(host, report)
             yield report.model_dump_json().encode()
@@ -208,30 +274,34 @@ def _receipt(
     hosts: Sequence[HostIdentity],
     keys: str,
     pictures: str | None,
-    summaries: Sequence[ChunkSummary],
+    episodes: Sequence[ChunkSummary],
+    branches: Sequence[ChunkSummary],
     provenance: Provenance,
     started: datetime,
     finished: datetime,
 ) -> CollectionReceipt:
+    """Return the receipt; returns, accuracies and actions are those of the episodes, without their branches."""
+    everything = [*episodes, *branches]
     actions: Counter[str] = Counter()
-    for summary in summaries:
+    for summary in episodes:
         actions.update(summary.actions)
-    accuracies = np.concatenate([summary.test_accuracies for summary in summaries])
+    accuracies = np.concatenate([summary.test_accuracies for summary in episodes])
     measured = accuracies[np.isfinite(accuracies)]
     return CollectionReceipt(
         **provenance._asdict(),
         started_at=started,
         finished_at=finished,
         controller=spec.name,
-        policy_digest=summaries[0].policy_version,
+        policy_digest=episodes[0].policy_version,
         set=hosts[0].set,
         host_keys_digest=keys,
         pictures_digest=pictures,
         episodes=len(hosts),
-        reports=sum(summary.reports for summary in summaries),
-        reports_digest=digest_of([digest for summary in summaries for digest in summary.report_digests]),
-        governor_events=sum(summary.governor_events for summary in summaries),
+        branches=sum(len(summary.returns) for summary in branches),
+        reports=sum(summary.reports for summary in everything),
+        reports_digest=digest_of([digest for summary in everything for digest in summary.report_digests]),
+        governor_events=sum(summary.governor_events for summary in everything),
         actions=dict(actions),
-        mean_return=float(np.mean(np.concatenate([summary.returns for summary in summaries]))),
+        mean_return=float(np.mean(np.concatenate([summary.returns for summary in episodes]))),
         test_accuracy=float(measured.mean()) if len(measured) else None,
     )

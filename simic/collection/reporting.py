@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simic.collection.branching import Branch
 from simic.contracts.actions import RELEVANT_HEADS
 from simic.contracts.batches import action_of, log_prob_of, masks_of
 from simic.contracts.config import WorldConfig
@@ -23,7 +24,7 @@ from simic.hosts.plugins import world_identity
 from simic.hosts.rollout import Step
 from simic.trust.canonical import digest_of
 
-__all__ = ["NOTICEABLE", "Source", "field_reports", "run_ids", "short_id"]
+__all__ = ["NOTICEABLE", "Source", "branch_ids", "field_reports", "run_ids", "short_id"]
 
 NOTICEABLE = 0.005
 """Least change in validation accuracy that counts as success or regression."""
@@ -38,6 +39,8 @@ class Source(NamedTuple):
     run_ids: Sequence[str]
     hardware: HardwareContext
     issued_at: datetime
+    branches: Sequence[Branch] = ()
+    """The branch that each host grows; empty for ordinary episodes."""
 
 
 def short_id(text: str) -> str:
@@ -46,15 +49,27 @@ def short_id(text: str) -> str:
 
 
 def run_ids(
-    hosts: Sequence[HostIdentity], controller: str, policy_version: str | None, seed: int, world: WorldConfig
+    hosts: Sequence[HostIdentity],
+    controller: str,
+    policy_version: str | None,
+    seed: int,
+    world: WorldConfig,
+    *,
+    is_decisive: bool = False,
 ) -> list[str]:
     """Return one id per host; equal episodes have equal ids, so collecting twice adds nothing.
 
-    The id covers the simulation's code and settings, so an episode of changed hosts has another id.
+    The id covers the simulation's code and settings, so an episode of changed hosts has another id. A policy's
+    decisive episodes have other ids than its sampled ones.
     """
     acting = {"controller": controller, "policy_version": policy_version, "seed": seed}
-    shared = {**acting, "world": world_identity(world)}
+    shared = {**acting, **({"is_decisive": True} if is_decisive else {}), "world": world_identity(world)}
     return [digest_of({"set": host.set, "key": host.key, **shared})[:32] for host in hosts]
+
+
+def branch_ids(branches: Sequence[Branch]) -> list[str]:
+    """Return one id per branch; the parent's id covers host, controller, seed and world."""
+    return [digest_of({"parent": one.parent, "step": one.step, "action": list(one.action)})[:32] for one in branches]
 
 
 def field_reports(step: Step, source: Source) -> Iterator[tuple[int, FieldReport]]:
@@ -70,6 +85,7 @@ def field_reports(step: Step, source: Source) -> Iterator[tuple[int, FieldReport
         run_id, outcome = source.run_ids[row], step.outcome
         action = action_of(step.decisions.actions[row], blueprints)
         seed_id = outcome.seed_ids[row]
+        branch = source.branches[row] if source.branches else None
         yield (
             row,
             FieldReport(
@@ -95,6 +111,8 @@ def field_reports(step: Step, source: Source) -> Iterator[tuple[int, FieldReport
                 mitigation=outcome.mitigation[row],
                 issued_at=source.issued_at,
                 final_state=finals.get(row),
+                branch_of=None if branch is None else branch.parent,
+                branch_step=None if branch is None else branch.step,
             ),
         )
 

@@ -83,12 +83,24 @@ class CollectConfig(Contract):
     """Collection of episodes."""
 
     controller: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")] = "explore"
-    """Controller that acts while there is no champion."""
+    """Controller that acts while there is no champion, with train.start = scratch."""
     episodes: Annotated[int, Field(ge=0, le=10_000_000)] = 2000
-    """Number of episodes collected before the first training run; 0 uses the reports that are on the bus."""
-    rounds: Annotated[int, Field(ge=0, le=1000)] = 8
+    """Number of episodes of `simic collect`, and of a run with train.start = scratch before its first training; 0 uses
+    the reports that are on the bus."""
+    rounds: Annotated[int, Field(ge=0, le=1000)] = 3
     """Rounds collected after the first training run, each followed by another training run."""
     round_episodes: Positive = 200
+    """Number of episodes of a round, with train.start = scratch."""
+    branch_hosts: Annotated[int, Field(ge=0, le=1_000_000)] = 256
+    """Hosts of which one decision each is branched before the first training run, with train.start = distil; 0 uses the
+    reports that are on the bus."""
+    round_branch_hosts: Positive = 100
+    """Hosts of a round whose decisions are branched, with train.start = distil."""
+    branch_decisions: Annotated[int, Field(ge=1, le=100)] = 3
+    """Largest number of decisions of a host that are branched in a round."""
+    branch_actions: Annotated[int, Field(ge=1, le=10_000)] = 24
+    """Largest number of actions tried at one decision besides the controller's own, drawn at random if there are more;
+    each costs one episode."""
 
 
 class BusConfig(Contract):
@@ -235,8 +247,14 @@ class ReplayConfig(Contract):
 
 
 class TrainConfig(Contract):
-    """Training: cloning, value fit, V-trace."""
+    """Training: distillation, or cloning, value fit and V-trace."""
 
+    start: Literal["scratch", "distil"] = "distil"
+    """How a run learns: distil tries many actions at decisions of its hosts and learns from their returns, then by
+    V-trace from other episodes unless that raises the regret; scratch learns from a log by cloning, value fit and
+    V-trace. Without branches in the snapshot, distil learns as scratch does."""
+    distil_passes: Annotated[int, Field(ge=1, le=10_000)] = 120
+    """Passes over all branched decisions in every training run."""
     network: NetworkConfig = NetworkConfig()
     policy_lr: Annotated[float, Field(ge=1e-6, le=1e-2)] = 4e-3
     value_lr: Annotated[float, Field(ge=1e-6, le=1e-2)] = 1e-3

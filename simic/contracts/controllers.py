@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 CONTROLLER_ORDER = (
-    "wait", "random", "explore", "schedule", "heuristic", "blind", "symptom", "oracle", "expert", "learned",
-    CHAMPION, CANDIDATE,
+    "wait", "random", "explore", "complete", "schedule", "heuristic", "blind", "symptom", "oracle", "expert",
+    "learned", CHAMPION, CANDIDATE,
 )  # fmt: skip
 """Order in which controllers are shown: in receipts, tables, plots and worked queries."""
 Epochs = Annotated[int, Field(ge=0, le=100_000)]

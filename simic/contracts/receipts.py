@@ -71,12 +71,15 @@ class CollectionReceipt(Receipt):
     pictures_digest: Digest | None = None
     """Digest of the user's own images; null means the bundled digits."""
     episodes: Count
+    branches: Count = 0
+    """Branches of these episodes, each a further episode: one decision is changed, the rest is the same controller."""
     reports: Count
     reports_digest: Digest
-    """Digest over the report ids in order."""
+    """Digest over the report ids in order, branches included."""
     governor_events: Count
+    """Branches included."""
     actions: dict[str, Count]
-    """Number of decisions per operation."""
+    """Number of decisions per operation, without branches."""
     mean_return: Finite | None
     test_accuracy: Finite | None
 

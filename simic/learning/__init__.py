@@ -1,1 +1,1 @@
-"""From a snapshot to a policy: cloning, value fit, V-trace with bounded replay."""
+"""From a snapshot to a policy: distillation, or cloning, value fit and V-trace with bounded replay."""

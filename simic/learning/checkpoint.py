@@ -46,8 +46,8 @@ class LearnerState(Contract):
     """Optimiser steps so far."""
     rounds: Count
     """Rounds so far, the first training run included."""
-    advantage_scale: Annotated[float, Field(gt=0)]
-    """Advantage scale in points."""
+    advantage_scale: Annotated[float, Field(gt=0)] | None
+    """Advantage scale in points; null before the first V-trace pass."""
     snapshots: list[Digest]
     """Digests of all training snapshots, in order."""
     sampler: SamplerState

@@ -98,8 +98,8 @@ def fitted_scale(learner: Learner, store: GraphDataset, batch_sequences: int) ->
     It is at least 1 % of the value scale. Advantages are divided by it in all batches and later rounds.
     """
     residuals = []
-    for start in range(0, len(store), batch_sequences):
-        batch = store.batch(np.arange(start, min(start + batch_sequences, len(store))))
+    for start in range(0, len(store.ordinary), batch_sequences):
+        batch = store.batch(store.ordinary[start : start + batch_sequences])
         values = batch.to_time_major(learner.network.value(batch.steps))
         residuals.append((batch.returns - values)[batch.valid].double())
     least = 0.01 * float(learner.network.value_scale)
@@ -111,7 +111,7 @@ def round_rows(store: GraphDataset, sampler: PassSampler, passes: int, old_share
 
     Earlier episodes are drawn uniformly for every pass, among those with passes left.
     """
-    run_ids = store.sequences.run_ids
+    run_ids = [store.sequences.run_ids[row] for row in store.ordinary.tolist()]
     counts, left = sampler.passes_of(run_ids), sampler.passes_left(run_ids)
     new = np.flatnonzero(counts == 0)
     out: list[Rows] = []
@@ -122,7 +122,7 @@ def round_rows(store: GraphDataset, sampler: PassSampler, passes: int, old_share
         left[old] -= 1
         rows = np.concatenate([new[left[new] > index], old])
         if len(rows):
-            out.append(rows.astype(np.int64))
+            out.append(store.ordinary[rows])
     return out
 
 
@@ -137,7 +137,7 @@ def _supervised(
 ) -> Iterator[Record]:
     position = 0
     for _ in range(passes):
-        for ids in sampler.draw_pass(store.sequences.run_ids, np.arange(len(store))):
+        for ids in sampler.draw_pass(store.sequences.run_ids, store.ordinary):
             metrics = learner.update(loss(store.batch(ids)), schedule, position)
             position += 1
             yield Record(learner.updates, phase, metrics)

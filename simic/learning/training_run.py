@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,14 +17,26 @@ from simic.contracts.errors import ConfigError, ContractError, TrainingError
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
 from simic.controllers.policy_files import load_policy
 from simic.learning.checkpoint import LearnerState, SamplerState, read_state
+from simic.learning.distillation import BranchedDecisions, branched_decisions, distillation, regrets, updates_of
 from simic.learning.learner import Learner, LrSchedule
-from simic.learning.losses import VTraceLossConfig
-from simic.learning.phases import Record, cloning, fitted_scale, round_rows, value_fit, vtrace_passes
+from simic.learning.losses import VTraceLossConfig, logged_commit_rates
+from simic.learning.phases import (
+    Record,
+    check_commit_rate,
+    cloning,
+    fitted_scale,
+    round_rows,
+    value_fit,
+    vtrace_passes,
+)
 from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
 from simic.runtime.seeds import derive
 
 __all__ = ["TrainingRun", "WarmStart"]
+
+
+_LOG = logging.getLogger("simic.run")
 
 
 class WarmStart(NamedTuple):
@@ -57,12 +70,16 @@ class TrainingRun:
         """Blueprints that germinated in the training data; None if the start policy does not say."""
         self._sampler = self._new_sampler("vtrace", config.max_passes)
         self._cloning_passes, self._value_passes = 0, 0
-        self._plan: list[NDArray[np.int64]] = [np.arange(len(store)) for _ in range(config.vtrace_passes)]
-        self._round, self._advantage_scale = 0, 0.0
+        self._decisions = branched_decisions(store) if config.start == "distil" else None
+        """Decisions to distil; None trains by V-trace."""
+        rows = store.ordinary
+        self._plan: list[NDArray[np.int64]] = [rows for _ in range(config.vtrace_passes if len(rows) else 0)]
+        self._round = 0
+        self._advantage_scale: float | None = None
         self._first_share, self._warmup = 1.0, config.warmup_updates
         self._snapshots: list[str] = []
         self._before: dict[str, Tensor] = {}
-        self._vtrace: list[dict[str, float]] = []
+        self._final: dict[str, float] = {}
 
     @staticmethod
     def begin(store: GraphDataset, config: TrainConfig, start: WarmStart | None, seed: int) -> TrainingRun:
@@ -78,7 +95,8 @@ class TrainingRun:
             )
         if start is None:
             training = TrainingRun(store, config, Learner(_fresh_network(store, config, seed), config), seed)
-            training._cloning_passes, training._value_passes = config.cloning_passes, config.value_passes
+            if training._decisions is None:
+                training._cloning_passes, training._value_passes = config.cloning_passes, config.value_passes
             return training
         network, earlier = _started_network(store, config, start)
         learner = Learner(network, config)
@@ -96,14 +114,43 @@ class TrainingRun:
         Supervised phases run only from scratch: refitting the value encoder of a trained policy would change the
         features its policy heads read. Cloning precedes the value fit; the reverse order was no better (ADR 9).
         """
-        if not self._plan:
+        split = self._decisions
+        if split is None and not self._plan:
             raise TrainingError("no episode has a V-trace pass left: collect new ones or raise train.max_passes")
-        yield from cloning(self.learner, self.store, self._uncounted("cloning"), self.config, self._cloning_passes)
-        yield from value_fit(self.learner, self.store, self._uncounted("value_fit"), self.config, self._value_passes)
-        if not self._round:
+        if split is None:
+            cloned, fitted = self._uncounted("cloning"), self._uncounted("value_fit")
+            yield from cloning(self.learner, self.store, cloned, self.config, self._cloning_passes)
+            yield from value_fit(self.learner, self.store, fitted, self.config, self._value_passes)
+            yield from self._vtrace()
+            return
+        yield from self._distil(split.learned)
+        if self._plan and len(self.store.ordinary) >= self.config.batch_sequences:
+            yield from self._vtrace_if_better(split.held_out)
+        self._final |= regrets(self.learner.network, self.store, split.held_out)
+
+    def _distil(self, decisions: BranchedDecisions) -> Iterator[Record]:
+        """Distil the decisions, then check the commit rate on the episodes of the data set."""
+        records = []
+        for record in distillation(
+            self.learner,
+            self.store,
+            decisions,
+            passes=self.config.distil_passes,
+            exploration=self.config.network.exploration,
+            seed=derive(self._seed, "distillation", self._round),
+        ):
+            records.append(record.metrics)
+            yield record
+        rates = logged_commit_rates(self.learner.network, self.store, self.config.batch_sequences)
+        check_commit_rate([rates], self.config.min_commit_rate)
+        self._final = {**_means(records[-updates_of(decisions, 1) :]), **rates}
+
+    def _vtrace(self) -> Iterator[Record]:
+        """Run the planned V-trace passes, and add the metrics of the last one to the final metrics."""
+        if self._advantage_scale is None:
             self._advantage_scale = fitted_scale(self.learner, self.store, self.config.batch_sequences)
-        config = self.config
-        schedule, targets = self._schedule(), VTraceLossConfig.of(config, self._advantage_scale)
+        schedule, targets = self._schedule(), VTraceLossConfig.of(self.config, self._advantage_scale)
+        records = []
         for record in vtrace_passes(
             self.learner,
             self.store,
@@ -111,35 +158,60 @@ class TrainingRun:
             self._plan,
             schedule,
             targets,
-            min_commit_rate=config.min_commit_rate,
+            min_commit_rate=self.config.min_commit_rate,
         ):
-            self._vtrace.append(record.metrics)
+            records.append(record.metrics)
             yield record
+        last = _means(records[-self._updates_of(len(self._plan[-1])) :])
+        self._final |= {**last, "advantage_scale": self._advantage_scale}
+
+    def _vtrace_if_better(self, held_out: BranchedDecisions) -> Iterator[Record]:
+        """Run V-trace on top of the distilled policy; undo it if it fails or the regret on held-out decisions rises."""
+        learner, final = self.learner, dict(self._final)
+        saved = copy.deepcopy((learner.network.state_dict(), learner.optimizer.state_dict(), self._sampler.get_state()))
+        scale = self._advantage_scale
+        before, failure = regrets(learner.network, self.store, held_out)["held_out_regret"], None
+        try:
+            yield from self._vtrace()
+        except TrainingError as error:
+            failure = error
+        after = regrets(learner.network, self.store, held_out)["held_out_regret"]
+        if failure is not None or not after <= before:
+            _LOG.warning(
+                "V-trace on top of the distilled policy is undone: %s",
+                failure or f"it raised the regret on held-out decisions from {before:.3f} to {after:.3f} points",
+            )
+            learner.network.load_state_dict(saved[0])
+            learner.optimizer.load_state_dict(saved[1])
+            self._sampler.set_state(saved[2])
+            self._advantage_scale, self._final = scale, final
+        self._final |= {"regret_before_vtrace": before, "regret_after_vtrace": after}
 
     @property
     def planned_updates(self) -> int:
         """Return the number of updates of all phases."""
-        supervised = (self._cloning_passes + self._value_passes) * self._updates_of(len(self.store))
+        if self._decisions is not None:
+            return updates_of(self._decisions.learned, self.config.distil_passes) + self._vtrace_updates
+        supervised = (self._cloning_passes + self._value_passes) * self._updates_of(len(self.store.ordinary))
         return supervised + self._vtrace_updates
 
     @property
     def episodes_seen(self) -> int:
-        """Return the number of distinct episodes used in V-trace passes."""
+        """Return the number of distinct episodes learned from: tried actions, or episodes of V-trace passes."""
+        if self._decisions is not None:
+            return self._decisions.episodes + int((self._counts > 0).sum())
         return int((self._counts > 0).sum())
 
     @property
     def mean_passes(self) -> float:
-        """Return the mean number of V-trace passes per episode used."""
-        return float(self._counts.sum() / max(1, self.episodes_seen))
+        """Return the mean number of passes per episode used."""
+        distilled = 0 if self._decisions is None else self._decisions.episodes * self.config.distil_passes
+        return float((distilled + self._counts.sum()) / max(1, self.episodes_seen))
 
     @property
     def final_metrics(self) -> dict[str, float]:
-        """Return the means over the last pass."""
-        last = self._vtrace[-self._updates_of(len(self._plan[-1])) :]
-        return {
-            **{name: float(np.mean([metrics[name] for metrics in last])) for name in last[0]},
-            "advantage_scale": self._advantage_scale,
-        }
+        """Return the means over the last pass of each phase; after a distillation also the regret on held-out hosts."""
+        return self._final
 
     def state(self, snapshot_digest: str) -> LearnerState:
         """Return the learner state for the checkpoint."""
@@ -158,7 +230,7 @@ class TrainingRun:
         before the first round is not part of the average.
         """
         network = copy.deepcopy(self.learner.network)
-        if self._round > 1:
+        if self._round > 1 and self._decisions is None:
             for name, parameter in network.named_parameters():
                 parameter.data.lerp_(self._before[name], self.config.average)
         return network
@@ -225,3 +297,7 @@ def _started_network(
     if card.network != config.network:
         raise ConfigError(f"train.network is {config.network!r}, the policy to start from has {card.network!r}")
     return network.train(), card.germinated
+
+
+def _means(records: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([metrics[name] for metrics in records])) for name in records[0]}

@@ -7,6 +7,7 @@ Shapes: N steps, E sequences (episodes), T time, B sequences of a batch, A heads
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,9 @@ from simic.contracts.batches import HEAD_INDEX, OP_INDEX
 from simic.contracts.errors import ContractError
 from simic.contracts.receipts import SnapshotManifest
 from simic.controllers.features import encode
-from simic.controllers.graph import NodeFeatures
+from simic.controllers.graph import GraphBatch, NodeFeatures
 from simic.controllers.heads import MaskTensors
+from simic.numerics.ragged import ragged_rows
 from simic.replay.batch import SequenceBatch, SequenceSpans, Steps, assemble
 from simic.replay.decode import join
 from simic.replay.graph_table import GraphTable
@@ -110,6 +112,17 @@ class GraphDataset:
     def __len__(self) -> int:
         return len(self.sequences.run_ids)
 
+    @cached_property
+    def ordinary(self) -> NDArray[np.int64]:
+        """Return the sequences that off-policy learning may use.
+
+        The action of a branch was not drawn, and the episodes that branches repeat follow a policy without exploration.
+        """
+        hosts = list(zip(self.sequences.sets, self.sequences.host_keys.tolist(), strict=True))
+        repeated = {(of, host) for of, host in zip(self.sequences.branch_of, hosts, strict=True) if of is not None}
+        episodes = zip(self.sequences.branch_of, self.sequences.run_ids, hosts, strict=True)
+        return np.flatnonzero([of is None and (own, host) not in repeated for of, own, host in episodes])
+
     @property
     def step_count(self) -> int:
         """Return N, the number of steps."""
@@ -143,6 +156,15 @@ class GraphDataset:
         if self._pages is not None:
             self._pages.touched(len(sequence_ids), int(spans.lengths.sum()))
         return batch
+
+    def states(self, rows: NDArray[np.int64]) -> tuple[GraphBatch, MaskTensors]:
+        """Return the graphs and masks of the steps ``rows`` [B], in that order."""
+        chosen = torch.from_numpy(rows).to(self.steps.rewards.device)
+        slots, _ = ragged_rows(self.table.slot_ptr, chosen)
+        masks = MaskTensors(self.masks.op[chosen], self.masks.slot[slots], self.masks.blueprint[chosen])
+        if self._pages is not None:
+            self._pages.touched(len(rows), len(rows))
+        return self.table.take(chosen), masks
 
     def statistics_graphs(self) -> NodeFeatures:
         """Return graphs for feature statistics: all, or an evenly spaced sample of a mapped table."""

@@ -63,8 +63,9 @@ _CONTROLLER_STYLE = {
     "oracle": (BLACK, "*"),
 }
 _CURVES = (
-    "cloning_gap", "value_fit_explained_variance", "explained_variance", "value_loss", "policy_loss", "advantage_sd",
-    "entropy_op", "entropy_slot", "entropy_blueprint", "mean_ratio", "effective_sample_share", "commit_rate",
+    "expected_regret", "greedy_regret", "decision_entropy", "following_loss", "cloning_gap",
+    "value_fit_explained_variance", "explained_variance", "value_loss", "policy_loss", "advantage_sd", "entropy_op",
+    "entropy_slot", "entropy_blueprint", "mean_ratio", "effective_sample_share", "commit_rate",
 )  # fmt: skip
 """Series that are plotted, in order; MLflow has all curves."""
 _SMOOTHING = 20

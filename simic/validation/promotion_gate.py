@@ -38,6 +38,7 @@ __all__ = [
     "BASELINES",
     "COMMIT_RATE",
     "DETERMINISM",
+    "EXPECTED_REGRET",
     "MEAN_RATIO",
     "REGRESSION_METRICS",
     "Direction",
@@ -53,6 +54,8 @@ COMMIT_RATE = "commit_rate"
 """Training metric: P(germinates at least once) x P(fossilises at least once), on logged states."""
 MEAN_RATIO = "mean_ratio"
 """Training metric: mean min(1, rho) in the last pass."""
+EXPECTED_REGRET = "expected_regret"
+"""Training metric of distillation: points that the policy is expected to lose against the best tried actions."""
 DETERMINISM = "determinism_mismatches"
 """Probe: hosts whose return changed when they were run again beside other hosts."""
 
@@ -266,6 +269,8 @@ def _training_criteria(metrics: Mapping[str, float], config: GateConfig, min_com
     yield _criterion("training_metrics_not_finite", float(len(broken)) if metrics else None, "<=", 0.0, evidence)
     evidence = "P(germinates at least once) x P(fossilises at least once), on logged states; 0 never commits"
     yield _criterion(COMMIT_RATE, metrics.get(COMMIT_RATE), ">=", min_commit_rate, evidence)
+    if EXPECTED_REGRET in metrics and MEAN_RATIO not in metrics:
+        return  # distilled, and no V-trace on top: there are no importance ratios
     evidence = "mean min(1, rho) of the last pass; small means learning was too far off-policy"
     yield _criterion(MEAN_RATIO, metrics.get(MEAN_RATIO), ">=", config.min_mean_ratio, evidence)
 

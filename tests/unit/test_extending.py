@@ -81,7 +81,7 @@ print(CONTROLLER_NAMES)
 print(EXPORT_HELP)
 """
     names, formats = run(installed, program).splitlines()
-    assert names == "wait, random, explore, heuristic, blind, symptom, oracle, expert, germinate_first"
+    assert names == "wait, random, explore, complete, heuristic, blind, symptom, oracle, expert, germinate_first"
     assert formats.startswith("minari: ") and formats.endswith("returns: installed: scratch.returns")
 
 

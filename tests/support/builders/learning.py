@@ -18,7 +18,7 @@ from simic.contracts.actions import HEADS, OPS, Op
 from simic.contracts.field_report import FieldReport
 from support.builders.reports import EPOCH_ZERO
 
-__all__ = ["CHOICES", "KINDS", "RETURNS", "bandit_episodes"]
+__all__ = ["CHOICES", "KINDS", "RETURNS", "bandit_branches", "bandit_episodes"]
 
 CHOICES = ("wait", "gate", "norm")
 KINDS = ("linear", "curved", "healthy")
@@ -42,16 +42,38 @@ def bandit_episodes(keys: Iterable[int], *, seed: int = 0, noise: float = 0.02) 
     return [report for key in keys for report in _episode(key, seed, noise)]
 
 
+def bandit_branches(keys: Iterable[int], *, seed: int = 0, noise: float = 0.02) -> list[FieldReport]:
+    """Per key, the episode that waits and its two branches, which germinate ``gate`` and ``norm`` in the first step."""
+    reports = []
+    for key in keys:
+        rng, kind = np.random.default_rng([key, seed, 1]), KINDS[key % 3]
+        parent = _run_id(f"parent/{key}/{seed}")
+        for choice in CHOICES:
+            gain = RETURNS[kind, choice] + noise * rng.normal()
+            run, of = (parent, None) if choice == "wait" else (_run_id(f"branch/{key}/{seed}/{choice}"), parent)
+            reports += [_report(run, key, kind, choice, step, _accuracies(gain), of) for step in range(HORIZON)]
+    return reports
+
+
 def _episode(key: int, seed: int, noise: float) -> list[FieldReport]:
     rng = np.random.default_rng([key, seed])
     kind, choice = KINDS[key % 3], CHOICES[rng.integers(3)]
     gain = RETURNS[kind, choice] + noise * rng.normal()
-    accuracies = [0.5, 0.5, 0.5 + gain / 2, 0.5 + gain]
-    run = hashlib.sha256(f"bandit/{key}/{seed}".encode()).hexdigest()[:32]
-    return [_report(run, key, kind, choice, step, accuracies) for step in range(HORIZON)]
+    run = _run_id(f"bandit/{key}/{seed}")
+    return [_report(run, key, kind, choice, step, _accuracies(gain)) for step in range(HORIZON)]
 
 
-def _report(run: str, key: int, kind: str, choice: str, step: int, accuracies: list[float]) -> FieldReport:
+def _run_id(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
+
+
+def _accuracies(gain: float) -> list[float]:
+    return [0.5, 0.5, 0.5 + gain / 2, 0.5 + gain]
+
+
+def _report(
+    run: str, key: int, kind: str, choice: str, step: int, accuracies: list[float], branch_of: str | None = None
+) -> FieldReport:
     is_last = step == HORIZON - 1
     raw = {
         "report_id": hashlib.sha256(f"{run}:{step}".encode()).hexdigest()[:32],
@@ -76,6 +98,8 @@ def _report(run: str, key: int, kind: str, choice: str, step: int, accuracies: l
         "truncated": False,
         "issued_at": (EPOCH_ZERO + timedelta(seconds=step)).isoformat(),
         "final_state": _state(kind, step + 1, accuracies[: step + 2]) if is_last else None,
+        "branch_of": branch_of,
+        "branch_step": None if branch_of is None else 0,
     }
     return FieldReport.model_validate_json(json.dumps(raw))
 

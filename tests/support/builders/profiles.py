@@ -11,6 +11,10 @@ TINY = """
 episodes = {episodes}
 rounds = {rounds}
 round_episodes = 10
+branch_hosts = 4
+round_branch_hosts = 2
+branch_decisions = 1
+branch_actions = 3
 
 [world]
 set = "{world_set}"
@@ -18,6 +22,8 @@ workers = 1
 horizon = {horizon}
 
 [train]
+start = "{start}"
+distil_passes = 2
 batch_sequences = 8
 cloning_passes = 1
 value_passes = 1
@@ -44,13 +50,14 @@ def write_tiny_profile(
     rounds: int = 1,
     episodes: int = 20,
     *,
+    start: str = "scratch",
     world_set: str = "benchmark",
     horizon: int = 20,
     min_experiences: int = 100,
     min_episodes: int = 10,
 ) -> Path:
-    """Write a profile file for ``--profile`` and return its path."""
-    values = {"rounds": rounds, "episodes": episodes, "world_set": world_set, "horizon": horizon}
+    """Write a profile file for ``--profile`` and return its path; by default its runs learn from a log."""
+    values = {"start": start, "rounds": rounds, "episodes": episodes, "world_set": world_set, "horizon": horizon}
     text = TINY.format(**values, min_experiences=min_experiences, min_episodes=min_episodes)
     path.write_text(text, "utf-8")
     return path

@@ -64,7 +64,10 @@ def _trained(app: Container, weights: bytes) -> TrainingReport:
     return evidence_of(app.home, path, digest).training
 
 
-def test_own_episodes_are_sampled_on_training_hosts_of_their_own(app: Container, asked: _Asked) -> None:
+@pytest.mark.parametrize("start", ["scratch", "distil"])
+def test_own_episodes_are_on_training_hosts_of_their_own(home: Path, asked: _Asked, start: str) -> None:
+    """From scratch they are sampled; for branches they are decisive."""
+    app = Container(Home(home), load_profile("quick", {"train.start": start}), 0)
     policy, other = _trained(app, b"one"), _trained(app, b"two")
     training.collect_round(app, 0, None)
     training.collect_round(app, 1, policy)
@@ -72,11 +75,12 @@ def test_own_episodes_are_sampled_on_training_hosts_of_their_own(app: Container,
     training.collect_round(app, 2, policy)
     training.collect_round(app, 1, other)
     (first, explored), (own, keys), (_, again), (_, later), (_, others) = asked
-    assert first.name == app.config.collect.controller
-    assert len(explored) == app.config.collect.episodes
-    assert (own.name, own.policy_path, own.is_decisive) == ("learned", policy.path, False)
+    config, is_distil = app.config.collect, start == "distil"
+    assert first.name == ("complete" if is_distil else config.controller)
+    assert len(explored) == (config.branch_hosts if is_distil else config.episodes)
+    assert (own.name, own.policy_path, own.is_decisive) == ("learned", policy.path, is_distil)
     assert keys == again, "the same round of the same run grows the same hosts"
-    assert len(keys) == app.config.collect.round_episodes
+    assert len(keys) == (config.round_branch_hosts if is_distil else config.round_episodes)
     assert not set(keys) & (set(explored) | set(later) | set(others))
     for drawn in (explored, keys, later, others):
         assert {split_of("benchmark", key) for key in drawn} == {Split.TRAIN}

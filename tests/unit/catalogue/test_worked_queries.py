@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.builders.reports import episodes, plain
+from support.builders.reports import episode, episodes, plain
 from support.homes.lineage import FIRST, REJECTED, SECOND, judge, make_history, shelve_training
 from support.homes.pipeline import curate_all, drop, ingest_all, land
 
 from simic.catalogue.query import query
+from simic.contracts.rewards import FAMILIES
 from simic.runtime.settings import Home
 
 TEXT = (Path(__file__).parents[3] / "docs" / "queries.md").read_text("utf-8")
@@ -25,6 +26,9 @@ COLUMNS = {
     "Experience of every policy": "policy finished_at snapshot controller acting_policy episodes steps",
     "Age of the acting policies": "learner controller acting_policy trainings_behind steps",
     "Returns by family and controller": "family controller episodes mean_return deviation worst best",
+    "Which action was best at each branched decision, and by how much?": (
+        "family host_key parent branch_step actions op slot blueprint points over_next over_controller"
+    ),
     "Rewards of the best and the worst episodes": (
         "place run_id family controller progress rent penalty other_terms episode_return"
     ),
@@ -167,6 +171,33 @@ def test_panics_refusals_and_what_was_left_out(history: tuple[Home, list[str]]) 
     assert refused == {"duplicate": 1, "malformed_json": 1}
     left_out = asked("Rows left out of snapshots", history)
     assert [(row["reason"], row["landed_rows"], row["episodes"]) for row in left_out] == [("unfinished", 5, 1)] * 3
+
+
+def test_the_best_action_leads_by_the_returns_from_the_branched_decision_on(tmp_path: Path) -> None:
+    """Points are 100 times the accuracy gained, without rent: 10 for the parent, 30 and 5 for its branches."""
+    home, step = Home(tmp_path), 10
+    parent = episode(0, script={}, accuracies=_gain(0.1, step))
+    best, worst = (
+        episode(0, script={}, accuracies=_gain(gain, step), branch_of=parent[0].run_id, branch_step=step, seed=seed)
+        for gain, seed in ((0.3, 1), (0.05, 2))
+    )
+    orphan = episode(5, script={}, accuracies=_gain(0.2, step), branch_of="a" * 32, branch_step=step)
+    land(home, [*parent, *best, *worst, *orphan])
+    curate_all(home, reward=FAMILIES["basic"]())
+    first, second = query(home, QUERIES["Which action was best at each branched decision, and by how much?"])
+    assert (first["host_key"], first["parent"], first["branch_step"], first["actions"]) == (
+        0,
+        parent[0].run_id,
+        step,
+        3,
+    )
+    assert [first[name] for name in ("points", "over_next", "over_controller")] == pytest.approx([30, 20, 20], abs=0.01)
+    assert (second["host_key"], second["actions"], second["over_next"], second["over_controller"]) == (5, 1, None, None)
+
+
+def _gain(gain: float, step: int) -> list[float]:
+    """Accuracies of an episode of 20 steps that rises before ``step``, and by ``gain`` at its end."""
+    return [0.3] * step + [0.4] * (20 - step) + [0.4 + gain]
 
 
 def test_best_and_worst_terms_add_up(history: tuple[Home, list[str]]) -> None:

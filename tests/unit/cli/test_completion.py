@@ -48,7 +48,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_controllers_policies_snapshots_sets_and_profiles_are_offered(furnished: Path) -> None:
     home = furnished
     known = ["champion", "tamiyo/1", "ab" * 6]
-    actors = ["wait", "random", "explore", "heuristic", "blind", "symptom", "oracle", "expert", *known]
+    actors = ["wait", "random", "explore", "complete", "heuristic", "blind", "symptom", "oracle", "expert", *known]
     assert offered("simic watch --controller ", home) == actors
     assert offered("simic collect --controller he", home) == ["heuristic"]
     assert offered("simic trials --controllers wait,ra", home) == ["wait,random"]

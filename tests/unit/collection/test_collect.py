@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -127,14 +129,21 @@ def test_another_horizon_is_another_delivery_of_other_reports(tmp_path: Path) ->
 
 
 def test_progress_counts_episodes(tmp_path: Path) -> None:
-    seen: list[int] = []
+    seen: list[tuple[str, int]] = []
+
+    class Counted:
+        @contextmanager
+        def task(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
+            seen.append((name, total))
+            yield lambda count: seen.append((name, count))
+
     world = WorldConfig(horizon=4, chunk=2, workers=1)
     made = Provenance("x", "c" * 64, 0)
     collect(
         ControllerSpec(name="wait"), HOSTS, world, BusSpec(tmp_path), seed=0, provenance=made, clock=lambda: BASE,
-        on_progress=seen.append,
+        progress=Counted(),
     )  # fmt: skip
-    assert seen == [2, 2, 1]
+    assert seen == [("collect", 5), ("collect", 2), ("collect", 2), ("collect", 1)]
     with pytest.raises(ConfigError, match="no hosts"):
         collect(ControllerSpec(name="wait"), (), world, BusSpec(tmp_path), seed=0, provenance=made, clock=lambda: BASE)
 

@@ -13,7 +13,7 @@ from simic.contracts.errors import ConfigError
 from simic.controllers.factory import controller_names, make
 
 
-@pytest.mark.parametrize("name", ["wait", "random", "explore", "heuristic", "schedule", "expert"])
+@pytest.mark.parametrize("name", ["wait", "random", "explore", "complete", "heuristic", "schedule", "expert"])
 def test_every_name_makes_the_controller_that_reports_it(name: str) -> None:
     controller = make(ControllerSpec(name=name, plan=Plan()), [])
     assert controller.name == name

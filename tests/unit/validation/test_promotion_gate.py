@@ -166,6 +166,8 @@ BAD_EVIDENCE: list[tuple[str, dict[str, Any], set[str], Verdict]] = [
     ("NaN commit rate", {"training_metrics": {**HEALTHY, "commit_rate": math.nan}},
      {"commit_rate", "training_metrics_not_finite"}, Verdict.MISSING),
     ("off-policy", {"training_metrics": {**HEALTHY, "mean_ratio": 0.01}}, {"mean_ratio"}, Verdict.FAIL),
+    ("off-policy on top of a distilled policy", {"training_metrics": {**HEALTHY, "expected_regret": 1.0,
+      "mean_ratio": 0.01}}, {"mean_ratio"}, Verdict.FAIL),
     ("nothing of training", {"training_metrics": {}}, {"commit_rate", "mean_ratio", "training_metrics_not_finite"},
      Verdict.MISSING),
 ]  # fmt: skip

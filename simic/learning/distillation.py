@@ -1,0 +1,286 @@
+"""Distillation: a policy learns from branched decisions, of which the return of every tried action is known.
+
+The loss is the expected regret of the policy over the tried actions minus a temperature times its entropy. It is linear
+in the returns, so the noise of single episodes averages out over hosts instead of favouring the luckiest action, and
+the falling temperature keeps rare actions alive until their returns are learned. Decisions come from the policy's own
+episodes in later rounds (Ross et al. 2011, "A Reduction of Imitation Learning and Structured Prediction to No-Regret
+Online Learning"; cost-sensitive form: Ross and Bagnell 2014, arXiv:1406.5979).
+
+Shapes: D decisions, C tried actions of one decision, A heads, R steps of the data set, B decisions of a batch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from simic.controllers import heads
+from simic.controllers.graph import GraphBatch
+from simic.controllers.heads import MaskTensors
+from simic.controllers.network import PolicyNetwork
+from simic.learning.learner import Learner, LrSchedule
+from simic.learning.losses import Loss
+from simic.learning.phases import Record
+from simic.replay.dataset import GraphDataset
+from simic.runtime.seeds import derive, generator
+
+__all__ = ["BranchedDecisions", "DecisionSplit", "branched_decisions", "distillation", "regrets", "updates_of"]
+
+HELD_OUT_OF, LEAST_HELD_OUT = 8, 8
+"""Share of hosts whose decisions are held out, as a divisor, and the least number of them."""
+MOST_TRIED = 256
+"""Largest number of actions of one decision; those with the greatest run ids beyond it are left out."""
+BATCH = 128
+"""Decisions per update."""
+REGRET_CUT = 15.0
+"""Regrets above this many points count as this many, so that single catastrophes do not dominate."""
+UNIT = 5.0
+"""Points of regret per unit of the loss."""
+HOT, COLD = 2.5, 0.05
+"""Temperatures in points per nat, at the start and at the end."""
+COOLING_SHARE = 0.8
+"""Share of the updates over which the temperature falls linearly."""
+RATE_SHARE = 0.5
+"""Initial share of the peak learning rates."""
+TRIED_WEIGHT = 0.02
+"""Weight of the log-probability of choosing any tried action."""
+FOLLOWING_WEIGHT = 0.3
+"""Weight of cloning the decisions that follow in the best branches."""
+_IMPOSSIBLE = -1e9
+
+
+class BranchedDecisions(NamedTuple):
+    """Decisions of which several actions were tried on the same host."""
+
+    rows: NDArray[np.int64]
+    """[D]: the step of the decision, a row of the data set."""
+    actions: Tensor
+    """int64 [D, C, A]; the parent's action first. Entries without a return hold an action of another row."""
+    returns: Tensor
+    """float32 [D, C]: return to go in points; NaN in the padding."""
+    following: NDArray[np.int64]
+    """[F]: steps after the decision, in its best episode, at which some operation besides WAIT was legal."""
+    followed: NDArray[np.int64]
+    """[F]: the decision that each of them follows, an index into ``rows``."""
+
+    def take(self, chosen: NDArray[np.bool_]) -> BranchedDecisions:
+        """Return the ``chosen`` decisions, bool [D], with the steps that follow them."""
+        where, stays = torch.from_numpy(chosen), chosen[self.followed]
+        place = np.cumsum(chosen) - 1
+        return BranchedDecisions(
+            self.rows[chosen],
+            self.actions[where],
+            self.returns[where],
+            self.following[stays],
+            place[self.followed[stays]],
+        )
+
+    @property
+    def tried(self) -> Tensor:
+        """Return bool [D, C]: entries with a return."""
+        return ~self.returns.isnan()
+
+
+class DecisionSplit(NamedTuple):
+    """Decisions to learn from, and decisions of other hosts that only measure."""
+
+    learned: BranchedDecisions
+    held_out: BranchedDecisions
+    """One host in ``HELD_OUT_OF``, by hash; all decisions if that is fewer than ``LEAST_HELD_OUT`` hosts."""
+    episodes: int
+    """Distinct episodes of all decisions."""
+
+
+Member = tuple[int, int]
+"""A sequence, and the row of the decision in it."""
+
+
+def branched_decisions(store: GraphDataset) -> DecisionSplit | None:
+    """Return all decisions with two or more different actions, or None if there is none."""
+    found = [members for members in _groups(store) if len(members) > 1]
+    if not found:
+        return None
+    everything = _tensors(store, found)
+    episodes = len({sequence for members in found for sequence, _ in members})
+    keys = store.sequences.host_keys[[members[0][0] for members in found]].tolist()
+    is_held_out = np.array([derive(key, "held out") % HELD_OUT_OF == 0 for key in keys], dtype=bool)
+    if len({key for key, held_out in zip(keys, is_held_out, strict=True) if held_out}) < LEAST_HELD_OUT:
+        return DecisionSplit(everything, everything, episodes)
+    return DecisionSplit(everything.take(~is_held_out), everything.take(is_held_out), episodes)
+
+
+def _tensors(store: GraphDataset, found: Sequence[Sequence[Member]]) -> BranchedDecisions:
+    most = max(map(len, found))
+    rows, returns = np.zeros((len(found), most), dtype=np.int64), torch.full((len(found), most), torch.nan)
+    following, followed = [], []
+    for decision, members in enumerate(found):
+        own = np.array([row for _, row in members])
+        rows[decision, : len(own)] = own
+        returns[decision, : len(own)] = store.steps.returns[torch.from_numpy(own)]
+        sequence, row = members[int(returns[decision, : len(own)].argmax())]
+        later = np.arange(row + 1, store.sequences.starts[sequence] + store.sequences.lengths[sequence])
+        later = later[store.masks.op[torch.from_numpy(later), 1:].any(1).numpy()]
+        following.append(later)
+        followed.append(np.full(len(later), decision, dtype=np.int64))
+    actions = store.steps.actions[torch.from_numpy(rows)]
+    return BranchedDecisions(rows[:, 0].copy(), actions, returns, np.concatenate(following), np.concatenate(followed))
+
+
+def _groups(store: GraphDataset) -> Iterator[list[Member]]:
+    """Yield the finished episodes of each decision, one for each action, the parent first.
+
+    Reports may come from anywhere, so a branch counts only if it repeats its parent: same host, same actions up to the
+    decision, same state there. What does not is left out, and so is a branch without its parent.
+    """
+    sequences = store.sequences
+    place = {run_id: index for index, run_id in enumerate(sequences.run_ids)}
+    branches: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for index, parent in enumerate(sequences.branch_of):
+        if parent is not None and parent in place:
+            branches[place[parent], int(sequences.branch_steps[index])].append(index)
+    for (parent_index, step), members in branches.items():
+        own = _member(store, parent_index, step)
+        if own is None:
+            continue
+        distinct = {tuple(store.steps.actions[own[1]].tolist()): own}
+        for index in members:
+            branch = _member(store, index, step)
+            if branch is not None and len(distinct) < MOST_TRIED and _repeats(store, own, branch, step):
+                distinct.setdefault(tuple(store.steps.actions[branch[1]].tolist()), branch)
+        yield list(distinct.values())
+
+
+def _member(store: GraphDataset, sequence: int, step: int) -> Member | None:
+    """Return the decision of a sequence, or None if it ended before the decision or was cut off."""
+    start, length = int(store.sequences.starts[sequence]), int(store.sequences.lengths[sequence])
+    is_finished = store.steps.discounts[start + length - 1] == 0
+    return (sequence, start + step) if step < length and is_finished else None
+
+
+def _repeats(store: GraphDataset, parent: Member, branch: Member, step: int) -> bool:
+    """Return whether two sequences are of one host and reach the decision by the same actions in the same state."""
+    sequences, table = store.sequences, store.table
+    identities = {(sequences.sets[index], int(sequences.host_keys[index])) for index, _ in (parent, branch)}
+    here, there = (slice(row - step, row) for _, row in (parent, branch))
+    (_, one), (_, other) = parent, branch
+    slots = [slice(int(table.slot_ptr[row]), int(table.slot_ptr[row + 1])) for row in (one, other)]
+    return (
+        len(identities) == 1
+        and torch.equal(store.steps.actions[here], store.steps.actions[there])
+        and torch.equal(table.context_x[one], table.context_x[other])
+        and torch.equal(table.slot_x[slots[0]], table.slot_x[slots[1]])
+        and torch.equal(store.masks.slot[slots[0]], store.masks.slot[slots[1]])
+    )
+
+
+def updates_of(decisions: BranchedDecisions, passes: int) -> int:
+    """Return the number of updates of ``passes`` passes."""
+    return passes * -(-len(decisions.rows) // BATCH)
+
+
+def distillation(
+    learner: Learner,
+    store: GraphDataset,
+    decisions: BranchedDecisions,
+    *,
+    passes: int,
+    exploration: float,
+    seed: int,
+) -> Iterator[Record]:
+    """Run ``passes`` over the decisions, and yield one record per update."""
+    total, position = updates_of(decisions, passes), 0
+    schedule = LrSchedule(min(20, total // 4), total, RATE_SHARE, 0.01 * RATE_SHARE)
+    for number in range(passes):
+        draw = generator(seed, "distillation", number)
+        order = draw.permutation(len(decisions.rows))
+        for ids in np.array_split(order, -(-len(order) // BATCH)):
+            progress = min(1.0, position / max(1.0, COOLING_SHARE * total))
+            temperature = HOT + progress * (COLD - HOT)
+            loss = _decision_loss(learner.network, store, decisions, ids, temperature, exploration)
+            if len(decisions.following):
+                some = draw.choice(decisions.following, min(BATCH, len(decisions.following)), replace=False)
+                loss = _plus_cloning(loss, learner.network, store, some, exploration)
+            metrics = learner.update(loss, schedule, position)
+            position += 1
+            yield Record(learner.updates, "distillation", metrics)
+
+
+def _decision_loss(
+    network: PolicyNetwork,
+    store: GraphDataset,
+    decisions: BranchedDecisions,
+    ids: NDArray[np.int64],
+    temperature: float,
+    exploration: float,
+) -> Loss:
+    """Return the loss of the decisions ``ids`` [B], with the Huber distance of the value to the parent's return."""
+    chosen = torch.from_numpy(ids)
+    states, masks = store.states(decisions.rows[ids])
+    returns, tried = decisions.returns[chosen], decisions.tried[chosen]
+    regret = _regret(returns, tried).clamp(max=REGRET_CUT)
+    joint = _log_probs(network, states, masks, decisions.actions[chosen], exploration).masked_fill(~tried, _IMPOSSIBLE)
+    log_share = joint.log_softmax(1)
+    share = log_share.exp()
+    expected = (share * regret).sum(1).mean()
+    entropy = -(share * log_share).sum(1).mean()
+    log_tried = joint.logsumexp(1).mean()
+    targets = store.steps.returns[torch.from_numpy(decisions.rows[ids])]
+    value = functional.smooth_l1_loss(network.value(states) / network.value_scale, targets / network.value_scale)
+    greedy = _regret(returns, tried).gather(1, joint.argmax(1, keepdim=True)).mean()
+    total = (expected - temperature * entropy) / UNIT - TRIED_WEIGHT * log_tried + value
+    metrics = {
+        "expected_regret": expected,
+        "greedy_regret": greedy,
+        "decision_entropy": entropy,
+        "log_tried": log_tried,
+        "value_loss": value,
+    }
+    return Loss(total, {name: metric.detach() for name, metric in metrics.items()})
+
+
+def _log_probs(
+    network: PolicyNetwork, states: GraphBatch, masks: MaskTensors, actions: Tensor, exploration: float
+) -> Tensor:
+    """Return the joint log-probabilities [B, C] of actions [B, C, A]."""
+    output = network.act(states)
+    each = [heads.log_prob(output, states.slot_ptr, masks, action, exploration).joint for action in actions.unbind(1)]
+    return torch.stack(each, dim=1)
+
+
+@torch.no_grad()
+def regrets(network: PolicyNetwork, store: GraphDataset, decisions: BranchedDecisions) -> dict[str, float]:
+    """Return expected and greedy regret in points per decision, without exploration, over the tried actions."""
+    expected, greedy = [], []
+    for ids in np.array_split(np.arange(len(decisions.rows)), -(-len(decisions.rows) // BATCH)):
+        states, masks = store.states(decisions.rows[ids])
+        returns, tried = decisions.returns[torch.from_numpy(ids)], decisions.tried[torch.from_numpy(ids)]
+        joint = _log_probs(network, states, masks, decisions.actions[torch.from_numpy(ids)], 0.0)
+        joint, regret = joint.masked_fill(~tried, _IMPOSSIBLE), _regret(returns, tried)
+        expected.append((joint.softmax(1) * regret).sum(1))
+        greedy.append(regret.gather(1, joint.argmax(1, keepdim=True)).squeeze(1))
+    return {
+        "held_out_regret": float(torch.cat(expected).double().mean()),
+        "held_out_greedy_regret": float(torch.cat(greedy).double().mean()),
+    }
+
+
+def _regret(returns: Tensor, tried: Tensor) -> Tensor:
+    """Return [B, C]: points that each action loses against the best tried one; 0 in the padding."""
+    known = returns.nan_to_num(_IMPOSSIBLE)
+    return torch.where(tried, known.amax(1, keepdim=True) - known, 0.0)
+
+
+def _plus_cloning(
+    loss: Loss, network: PolicyNetwork, store: GraphDataset, rows: NDArray[np.int64], exploration: float
+) -> Loss:
+    states, masks = store.states(rows)
+    actions = store.steps.actions[torch.from_numpy(rows)]
+    cloning = -heads.log_prob(network.act(states), states.slot_ptr, masks, actions, exploration).joint.mean()
+    return Loss(loss.total + FOLLOWING_WEIGHT * cloning, {**loss.metrics, "following_loss": cloning.detach()})

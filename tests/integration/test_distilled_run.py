@@ -1,0 +1,63 @@
+"""A run that learns from branches, through every stage, as its user sees it afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.builders.profiles import write_tiny_profile
+from support.servers.forked_commands import run_command
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("distilled")
+    profile = write_tiny_profile(root / "tiny.toml", start="distil", rounds=1)
+    done = _simic(root / "home", "run", "--profile", str(profile))
+    assert done.returncode in (0, 3), done.stderr
+    assert "V-trace" not in done.stderr
+    return root / "home"
+
+
+def _simic(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_command(*arguments, env={**os.environ, "SIMIC_HOME": str(home)}, cwd=home.parent)
+
+
+def _rows(home: Path, query: str) -> list[dict[str, Any]]:
+    done = _simic(home, "sql", query, "--json")
+    assert done.returncode == 0, done.stderr
+    return list(json.loads(done.stdout))
+
+
+def test_every_branch_landed_beside_its_parent(home: Path) -> None:
+    receipts = [json.loads(path.read_text()) for path in (home / "data" / "receipts" / "collect").glob("*.json")]
+    assert sorted(receipt["controller"] for receipt in receipts) == ["complete", "learned"]
+    assert [receipt["episodes"] for receipt in sorted(receipts, key=lambda one: one["controller"])] == [4, 2]
+    (found,) = _rows(
+        home,
+        "SELECT count(*) AS branches, count(parent.run_id) AS parents, count_if(branch.host_key = parent.host_key) AS "
+        "same_host FROM episodes AS branch LEFT JOIN episodes AS parent ON parent.run_id = branch.branch_of "
+        "WHERE branch.branch_of IS NOT NULL",
+    )
+    assert found["branches"] == sum(receipt["branches"] for receipt in receipts) > 0
+    assert found["parents"] == found["same_host"] == found["branches"]
+
+
+def test_the_training_receipts_say_what_was_learned_from(home: Path) -> None:
+    receipts = [json.loads(path.read_text()) for path in (home / "data" / "receipts" / "train").glob("*.json")]
+    assert len(receipts) == 2
+    for receipt in receipts:
+        assert {"expected_regret", "greedy_regret", "held_out_regret", "commit_rate"} <= set(receipt["metrics"])
+        assert "mean_ratio" not in receipt["metrics"]
+        assert receipt["episodes"] > 0
+
+
+def test_the_gate_judged_a_distilled_policy_without_importance_ratios(home: Path) -> None:
+    (path,) = (home / "data" / "receipts" / "gate").glob("*.json")
+    names = {line["name"] for line in json.loads(path.read_text())["criteria"]}
+    assert "mean_ratio" not in names
+    assert {"commit_rate", "return_over_wait"} <= names

@@ -1,0 +1,211 @@
+"""Distillation: the returns of tried actions become a policy, and V-trace never sees a branch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.builders.learning import CHOICES, KINDS, RETURNS, bandit_branches, bandit_episodes
+from support.builders.snapshots import write_snapshot
+
+from simic.contracts.config import NetworkConfig, TrainConfig
+from simic.contracts.errors import TrainingError
+from simic.contracts.field_report import FieldReport
+from simic.hosts.plugins import blueprint_names
+from simic.learning import training_run as module
+from simic.learning.distillation import branched_decisions, regrets
+from simic.learning.training_run import TrainingRun
+from simic.replay.dataset import GraphDataset
+from simic.replay.sampler import PassSampler
+
+CONFIG = TrainConfig(
+    network=NetworkConfig(hidden=16, layers=1),
+    distil_passes=60,
+    min_commit_rate=0.0,
+    batch_sequences=8,
+    vtrace_passes=2,
+)
+KEYS = range(90)
+
+
+def store_of(root: Path, *parts: list) -> GraphDataset:
+    write_snapshot(root / "s", [report for part in parts for report in part], split="train")
+    return GraphDataset.load(root / "s", blueprints=blueprint_names())
+
+
+@pytest.fixture(scope="module")
+def branched(tmp_path_factory: pytest.TempPathFactory) -> GraphDataset:
+    return store_of(tmp_path_factory.mktemp("branched"), bandit_branches(KEYS))
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> GraphDataset:
+    return store_of(tmp_path_factory.mktemp("mixed"), bandit_branches(KEYS), bandit_episodes(range(100, 140)))
+
+
+def finish(store: GraphDataset, config: TrainConfig = CONFIG, seed: int = 0) -> TrainingRun:
+    training = TrainingRun.begin(store, config, None, seed)
+    for _ in training.run():
+        pass
+    return training
+
+
+def test_each_decision_holds_every_tried_action_with_its_own_return(tmp_path: Path) -> None:
+    """The oracle is the table of the world: each half of an entry comes as 100 points per unit, discounted by 0.99."""
+    store = store_of(tmp_path, bandit_branches(range(6), noise=0.0))
+    split = branched_decisions(store)
+    assert split is not None
+    decisions = split.learned
+    assert decisions.actions.shape[:2] == (6, 3)
+    names = {-1: "wait", **dict(enumerate(store.blueprints))}
+    for row, actions, returns in zip(decisions.rows, decisions.actions.tolist(), decisions.returns, strict=True):
+        sequence = int(np.searchsorted(store.sequences.starts, row, side="right")) - 1
+        kind = KINDS[int(store.sequences.host_keys[sequence]) % 3]
+        chosen = [names[action[2]] for action in actions]
+        assert sorted(chosen) == sorted(CHOICES)
+        assert chosen[0] == "wait", "the parent comes first"
+        assert returns.tolist() == pytest.approx(
+            [50 * (0.99 + 0.99**2) * RETURNS[kind, choice] for choice in chosen], abs=1e-3
+        )
+
+
+def test_hosts_of_held_out_decisions_are_not_learned_from(branched: GraphDataset) -> None:
+    split = branched_decisions(branched)
+    assert split is not None
+    parts = (split.learned, split.held_out)
+    keys = [_hosts(branched, part.rows) for part in parts]
+    assert not keys[0] & keys[1]
+    assert len(keys[0] | keys[1]) == len(KEYS)
+    assert len(keys[1]) >= 8
+
+
+def test_steps_that_follow_belong_to_the_hosts_of_their_decisions(tmp_path: Path) -> None:
+    """One more operation is legal after each decision, so that there are steps to follow."""
+    reports = [json.loads(report.model_dump_json()) for report in bandit_branches(KEYS)]
+    for row in reports:
+        if row["step"] == 1:
+            row["available"] |= {"op": [True, True, False, False, False, False], "slot": [[op == 1] for op in range(6)]}
+            row["available"]["blueprint"] = ["gate"]
+    store = store_of(tmp_path, [FieldReport.model_validate_json(json.dumps(row)) for row in reports])
+    split = branched_decisions(store)
+    assert split is not None
+    for part in (split.learned, split.held_out):
+        assert len(part.following) == len(part.rows)
+        assert _hosts(store, part.following) == _hosts(store, part.rows)
+
+
+def _hosts(store: GraphDataset, rows: np.ndarray) -> set[int]:
+    return set(store.sequences.host_keys[np.searchsorted(store.sequences.starts, rows, side="right") - 1].tolist())
+
+
+def test_the_policy_takes_the_best_action_of_hosts_it_never_saw(branched: GraphDataset, tmp_path: Path) -> None:
+    training = finish(branched)
+    fresh = store_of(tmp_path, bandit_branches(range(200, 230), noise=0.0))
+    split = branched_decisions(fresh)
+    assert split is not None
+    assert regrets(training.policy(), fresh, split.learned)["held_out_greedy_regret"] < 0.5
+    untrained = TrainingRun.begin(branched, CONFIG, None, 0).policy()
+    assert regrets(untrained, fresh, split.learned)["held_out_regret"] > 5.0
+    assert training.final_metrics["greedy_regret"] < 1.0
+
+
+def test_equal_seeds_give_equal_weights(branched: GraphDataset) -> None:
+    one, same, other = (finish(branched, CONFIG.model_copy(update={"distil_passes": 3}), seed) for seed in (0, 0, 1))
+    weights = [torch.cat([p.flatten() for p in run.policy().parameters()]) for run in (one, same, other)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_no_branch_and_no_parent_is_behaviour_for_v_trace(mixed: GraphDataset, branched: GraphDataset) -> None:
+    assert len(branched.ordinary) == 0
+    assert len(mixed.ordinary) == 40
+    assert {mixed.sequences.controllers[row] for row in mixed.ordinary} == {"explore"}
+    training = finish(mixed)
+    assert training.final_metrics["mean_ratio"] > 0.0
+    assert training._sampler.passes_of(mixed.sequences.run_ids).sum() == 2 * 40
+
+
+@pytest.mark.parametrize("collapses", [False, True])
+def test_v_trace_that_fails_or_raises_the_held_out_regret_is_undone(
+    mixed: GraphDataset, monkeypatch: pytest.MonkeyPatch, collapses: bool
+) -> None:
+    """Weights, optimiser, pass counts and metrics are those of the distilled policy."""
+
+    def spoil(learner: object, store: GraphDataset, sampler: PassSampler, *_: object, **__: object) -> object:
+        list(sampler.draw_pass(store.sequences.run_ids, store.ordinary))
+        if collapses:
+            raise TrainingError("the policy has collapsed")
+        for parameter in learner.network.policy_parameters():  # type: ignore[attr-defined]
+            parameter.data.mul_(-1.0)
+        yield module.Record(0, "vtrace", {"mean_ratio": 1.0, "commit_rate": 9.0})
+
+    monkeypatch.setattr(module, "vtrace_passes", spoil)
+    spoiled = finish(mixed)
+    final = spoiled.final_metrics
+    assert final["held_out_regret"] == pytest.approx(final["regret_before_vtrace"])
+    assert collapses or final["regret_after_vtrace"] > final["regret_before_vtrace"]
+    assert "mean_ratio" not in final
+    assert final["commit_rate"] <= 1.0
+    assert not spoiled._sampler.passes_of(mixed.sequences.run_ids).any()
+    assert spoiled.state("0" * 64).advantage_scale is None
+
+
+def _changed(reports: list[FieldReport], change: Callable[[dict[str, Any]], None]) -> list[FieldReport]:
+    """Return the reports with every branch changed."""
+    rows = [json.loads(report.model_dump_json()) for report in reports]
+    for row in rows:
+        if row["branch_of"] is not None:
+            change(row)
+    return [FieldReport.model_validate_json(json.dumps(row)) for row in rows]
+
+
+def _other_host(row: dict[str, Any]) -> None:
+    row["host"]["key"] += 1000
+
+
+def _other_state(row: dict[str, Any]) -> None:
+    row["state"]["train_loss"] = 3.25
+
+
+def _absent_parent(row: dict[str, Any]) -> None:
+    row["branch_of"] = "f" * 32
+
+
+@pytest.mark.parametrize("change", [_other_host, _other_state, _absent_parent])
+def test_what_does_not_repeat_its_parent_is_no_branch_of_it(tmp_path: Path, change: Any) -> None:
+    """Reports may come from anywhere; a foreign return must not become that of an action on this host."""
+    store = store_of(tmp_path, _changed(bandit_branches(range(6)), change))
+    assert branched_decisions(store) is None
+
+
+def test_a_branch_beyond_the_end_of_its_parent_is_left_out(tmp_path: Path) -> None:
+    """The last episode of the store has no further row that could be read instead."""
+    store = store_of(tmp_path, bandit_branches(range(6)))
+    spoiled = store.sequences._replace(branch_steps=np.full(len(store), 50))
+    store.sequences = spoiled
+    assert branched_decisions(store) is None
+
+
+def test_copies_of_a_branch_count_once(tmp_path: Path) -> None:
+    once = bandit_branches(range(4), noise=0.0)
+    copies = bandit_branches(range(4), noise=0.0)
+    for report in copies:
+        if report.branch_of is not None:
+            for name in ("run_id", "report_id", "command_id"):
+                object.__setattr__(report, name, getattr(report, name)[::-1])
+    split = branched_decisions(store_of(tmp_path, once, [report for report in copies if report.branch_of is not None]))
+    assert split is not None
+    assert split.learned.tried.sum(1).tolist() == [3] * 4
+    assert split.episodes == 12
+
+
+def test_a_log_without_branches_learns_by_v_trace(tmp_path: Path) -> None:
+    store = store_of(tmp_path, bandit_episodes(range(24)))
+    training = finish(store)
+    assert "expected_regret" not in training.final_metrics
+    assert training.final_metrics["mean_ratio"] > 0.0
