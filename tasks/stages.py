@@ -231,7 +231,7 @@ def _round(run: RunKey, number: int) -> str:
 
 @stage(timeout_h=12)
 def collect(run: RunKey, number: int, policy: TrainingReport | None) -> CollectionReceipt:
-    """Grow hosts under the newest policy, or under the profile's controller while there is none."""
+    """Grow hosts of which a run learns: under the newest policy, or, without one, as train.start says."""
     return training.collect_round(_begin("collect", run, number, policy), number, policy, run.earlier_runs)
 
 

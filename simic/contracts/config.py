@@ -87,7 +87,7 @@ class CollectConfig(Contract):
     episodes: Annotated[int, Field(ge=0, le=10_000_000)] = 2000
     """Number of episodes of `simic collect`, and of a run with train.start = scratch before its first training; 0 uses
     the reports that are on the bus."""
-    rounds: Annotated[int, Field(ge=0, le=1000)] = 3
+    rounds: Annotated[int, Field(ge=0, le=1000)] = 1
     """Rounds collected after the first training run, each followed by another training run."""
     round_episodes: Positive = 200
     """Number of episodes of a round, with train.start = scratch."""
