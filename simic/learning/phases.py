@@ -155,5 +155,5 @@ def check_commit_rate(seen: list[dict[str, float]], least: float) -> None:
         raise TrainingError(
             "the commit rate, P(germinates at least once) x P(fossilises at least once) on logged states, "
             f"is {rate:.4f}, less than train.min_commit_rate {least}: the policy has collapsed to never growing. "
-            "Collect new episodes, lower the passes or raise train.entropy_bonus"
+            "Collect new episodes or branches; for V-trace, lower train.vtrace_passes or raise train.entropy_bonus"
         )
