@@ -62,7 +62,7 @@ class BranchedDecisions(NamedTuple):
     rows: NDArray[np.int64]
     """[D]: the step of the decision, a row of the data set."""
     actions: Tensor
-    """int64 [D, C, A]; the parent's action first. Entries without a return hold an action of another row."""
+    """int64 [D, C, A]; the parent's action first, and again in entries without a return."""
     returns: Tensor
     """float32 [D, C]: return to go in points; NaN in the padding."""
     following: NDArray[np.int64]
@@ -122,7 +122,7 @@ def _tensors(store: GraphDataset, found: Sequence[Sequence[Member]]) -> Branched
     following, followed = [], []
     for decision, members in enumerate(found):
         own = np.array([row for _, row in members])
-        rows[decision, : len(own)] = own
+        rows[decision], rows[decision, : len(own)] = own[0], own
         returns[decision, : len(own)] = store.steps.returns[torch.from_numpy(own)]
         sequence, row = members[int(returns[decision, : len(own)].argmax())]
         later = np.arange(row + 1, store.sequences.starts[sequence] + store.sequences.lengths[sequence])

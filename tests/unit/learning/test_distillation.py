@@ -191,6 +191,16 @@ def test_a_branch_beyond_the_end_of_its_parent_is_left_out(tmp_path: Path) -> No
     assert branched_decisions(store) is None
 
 
+def test_a_decision_with_fewer_tried_actions_is_padded_with_its_parents(tmp_path: Path) -> None:
+    """An action of another host could name a slot that this host lacks."""
+    reports = bandit_branches(range(3))
+    last = reports[-1].run_id
+    split = branched_decisions(store_of(tmp_path, [report for report in reports if report.run_id != last]))
+    assert split is not None
+    (short,) = np.flatnonzero(~split.learned.tried.all(1).numpy())
+    assert torch.equal(split.learned.actions[short, 2], split.learned.actions[short, 0])
+
+
 def test_copies_of_a_branch_count_once(tmp_path: Path) -> None:
     once = bandit_branches(range(4), noise=0.0)
     copies = bandit_branches(range(4), noise=0.0)
