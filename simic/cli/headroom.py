@@ -20,7 +20,7 @@ __all__ = ["headroom", "headroom_tables"]
 
 _SHOWN = 3
 """Best plans shown per family; ``--json`` has all."""
-_TOGETHER, _TOLD = "all, one plan", "all, a plan each"
+_ONE_PLAN, _PLAN_EACH = "all, one plan", "all, a plan each"
 
 
 def headroom(
@@ -61,9 +61,9 @@ def headroom_tables(report: Headroom) -> Group:
     each = len(report.host_keys) // len(families)
     chosen = _table(f"{each} hosts per family of set {report.set}: one half chooses, the other measures",
                     "family", "best plan of one half", "there", "on the other half")  # fmt: skip
-    for name, found in (*families, (_TOGETHER, report.together)):
+    for name, found in (*families, (_ONE_PLAN, report.all_families)):
         chosen.add_row(*map(cell, (name, _named(found.chosen), f"{found.when_chosen:+.1f}", _gain(found.over_wait))))
-    chosen.add_row(*map(cell, (_TOLD, "", "", _gain(report.told))))
+    chosen.add_row(*map(cell, (_PLAN_EACH, "", "", _gain(report.plan_per_family))))
     plans = _table("Best plans and the worst one, over all hosts", "family", "plan", "over never growing")
     for name, found in families:
         for label, plan, gain in _extremes(name, found):

@@ -21,6 +21,7 @@ class PlanGain(Contract):
     """What one plan gains over never growing."""
 
     plan: Plan
+    """One seed: blueprint, slot and epoch of germination."""
     over_wait: Estimate
     """Paired difference to never growing, in points, over all hosts; the best of many plans is overestimated."""
 
@@ -39,16 +40,21 @@ class FamilyHeadroom(Contract):
 
 
 class Headroom(Contract):
-    """What single seeds gain over never growing on the hosts of a set."""
+    """What single seeds gain over never growing on the hosts of a set; equal settings and seed give equal figures."""
 
     set: str
+    """Name of the host set."""
     horizon: Annotated[int, Field(ge=1, le=100_000)]
+    """Epochs of an episode."""
     reward: RewardConfig
+    """Reward whose points the gains are."""
     seed: Count
+    """Random seed that drew the hosts."""
     host_keys: list[Count]
     """Hosts of the training split, equally many of each family."""
     families: dict[str, FamilyHeadroom]
-    together: FamilyHeadroom
+    """By name of the family."""
+    all_families: FamilyHeadroom
     """All families with equal weight: the chosen plan is blind to the family."""
-    told: Estimate
+    plan_per_family: Estimate
     """The gain of choosing a plan per family, over all families with equal weight, on the hosts that chose nothing."""

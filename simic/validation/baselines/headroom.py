@@ -57,8 +57,8 @@ def measure_headroom(
         seed=seed,
         host_keys=runner.reset(),
         families=by_family,
-        together=_headroom(plans, gains, seed),
-        told=_estimate(rest, seed),
+        all_families=_headroom(plans, gains, seed),
+        plan_per_family=_estimate(rest, seed),
     )
 
 

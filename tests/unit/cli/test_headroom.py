@@ -29,7 +29,7 @@ def family(best: float, chosen: Plan) -> FamilyHeadroom:
 FOUND = Headroom(
     set="varied", horizon=20, reward=RewardConfig(), seed=0, host_keys=list(range(8)),
     families={"region_few": family(1.0, Plan()), "region_select": family(5.0, plan("gate"))},
-    together=family(2.0, plan("norm", 2)), told=gain(2.5),
+    all_families=family(2.0, plan("norm", 2)), plan_per_family=gain(2.5),
 )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def test_every_single_seed_is_measured_on_every_family_and_sorted(monkeypatch: p
     assert list(found.families) == ["cap", "select", "gain", "noisy", "fine"]
     assert len(found.host_keys) == 40
     assert {split_of("benchmark", key) for key in found.host_keys} == {Split.TRAIN}
-    for own in (*found.families.values(), found.together):
+    for own in (*found.families.values(), found.all_families):
         assert len(own.plans) == len(STANDARD) * 3 * len(EPOCHS)
         assert len({one.plan.model_dump_json() for one in own.plans}) == len(own.plans)
         means = [one.over_wait.mean for one in own.plans]
@@ -61,7 +61,7 @@ def test_every_single_seed_is_measured_on_every_family_and_sorted(monkeypatch: p
     assert [(seed.blueprint, seed.slot, seed.epoch) for seed in best.plan.seeds] == [("norm", 0, 1)]
     assert best.over_wait.mean == pytest.approx(7.9)
     assert best.over_wait.n == 8
-    assert found.together.plans[0].over_wait.n == 40
+    assert found.all_families.plans[0].over_wait.n == 40
 
 
 def test_a_family_in_which_nothing_gains_chooses_never_to_grow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +70,9 @@ def test_a_family_in_which_nothing_gains_chooses_never_to_grow(monkeypatch: pyte
     assert fine.chosen == Plan()
     assert (fine.over_wait.mean, fine.over_wait.lower, fine.over_wait.upper, fine.when_chosen) == (0.0, 0.0, 0.0, 0.0)
     assert fine.plans[0].over_wait.mean == pytest.approx(-3.1)
-    assert found.together.chosen == Plan(), "every blueprint harms four families more than it helps one"
-    assert found.told.mean == pytest.approx(4 * 7.9 / 5)
-    assert found.told.n == 20
+    assert found.all_families.chosen == Plan(), "every blueprint harms four families more than it helps one"
+    assert found.plan_per_family.mean == pytest.approx(4 * 7.9 / 5)
+    assert found.plan_per_family.n == 20
 
 
 def test_hosts_that_choose_do_not_measure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,12 +85,12 @@ def test_hosts_that_choose_do_not_measure(monkeypatch: pytest.MonkeyPatch) -> No
         return 1.0 if seed.blueprint == "gate" else 0.0
 
     found = measured(monkeypatch, lucky)
-    for own in (*found.families.values(), found.together):
+    for own in (*found.families.values(), found.all_families):
         assert [(seed.blueprint, seed.slot, seed.epoch) for seed in own.chosen.seeds] == [("dense", 1, 4)]
         assert own.when_chosen == pytest.approx(6.0)
         assert own.over_wait.mean == pytest.approx(-2.0)
         assert own.plans[0].over_wait.mean == pytest.approx(2.0)
-    assert found.told.mean == pytest.approx(-2.0)
+    assert found.plan_per_family.mean == pytest.approx(-2.0)
 
 
 def test_a_tiny_run_on_real_hosts_repeats_and_another_seed_draws_others() -> None:
@@ -99,8 +99,8 @@ def test_a_tiny_run_on_real_hosts_repeats_and_another_seed_draws_others() -> Non
     assert first == again
     gains = [one.over_wait.mean for one in first.families["region_few"].plans]
     assert len(set(gains)) > 10
-    assert first.together == first.families["region_few"]
-    assert first.told == first.together.over_wait
+    assert first.all_families == first.families["region_few"]
+    assert first.plan_per_family == first.all_families.over_wait
     other = measure_headroom(world, RewardConfig(), 4, seed=2)
     assert not set(other.host_keys) & set(first.host_keys)
 
