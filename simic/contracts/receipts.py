@@ -155,6 +155,7 @@ class TrainingReport(Receipt):
     digest: Digest
     """Digest of the sealed policy."""
     path: Text
+    """Directory of the sealed policy."""
     snapshot_digest: Digest
     start_digest: Digest | None
     """Digest of the policy from which training started, if any."""

@@ -43,7 +43,7 @@ REGRET_CUT = 15.0
 """Regrets above this many points count as this many, so that single catastrophes do not dominate."""
 UNIT = 5.0
 """Points of regret per unit of the loss."""
-HOT, COLD = 2.5, 0.05
+FIRST_TEMPERATURE, LAST_TEMPERATURE = 2.5, 0.05
 """Temperatures in points per nat, at the start and at the end."""
 COOLING_SHARE = 0.8
 """Share of the updates over which the temperature falls linearly."""
@@ -202,7 +202,7 @@ def distillation(
         order = draw.permutation(len(decisions.rows))
         for ids in np.array_split(order, -(-len(order) // BATCH)):
             progress = min(1.0, position / max(1.0, COOLING_SHARE * total))
-            temperature = HOT + progress * (COLD - HOT)
+            temperature = FIRST_TEMPERATURE + progress * (LAST_TEMPERATURE - FIRST_TEMPERATURE)
             loss = _decision_loss(learner.network, store, decisions, ids, temperature, exploration)
             if len(decisions.following):
                 some = draw.choice(decisions.following, min(BATCH, len(decisions.following)), replace=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -20,21 +19,15 @@ from simic.controllers import heads
 from simic.controllers.network import NetworkOutput, PolicyNetwork
 from simic.numerics.vtrace import VTrace, vtrace
 from simic.replay.batch import SequenceBatch
-from simic.replay.dataset import GraphDataset
 
 __all__ = [
     "Loss",
     "VTraceLossConfig",
     "cloning_loss",
     "commit_metrics",
-    "logged_commit_rates",
     "value_fit_loss",
     "vtrace_loss",
 ]
-
-
-COMMIT_EPISODES = 256
-"""Largest number of episodes on which the commit rate is measured after distillation."""
 
 
 @torch.no_grad()
@@ -59,17 +52,6 @@ def commit_metrics(output: NetworkOutput, batch: SequenceBatch) -> dict[str, Ten
         "fossilize_legal": fossilize_legal,
         "advance_mean": (probabilities[:, advance] * legal).sum() / legal.sum().clamp(min=1),
     }
-
-
-@torch.no_grad()
-def logged_commit_rates(network: PolicyNetwork, store: GraphDataset, batch_sequences: int) -> dict[str, float]:
-    """Return ``commit_metrics`` averaged over batches of evenly spaced episodes, at most ``COMMIT_EPISODES``."""
-    chosen = np.unique(np.linspace(0, len(store) - 1, min(len(store), COMMIT_EPISODES)).round().astype(np.int64))
-    seen = []
-    for start in range(0, len(chosen), batch_sequences):
-        batch = store.batch(chosen[start : start + batch_sequences])
-        seen.append({name: float(value) for name, value in commit_metrics(network.act(batch.steps), batch).items()})
-    return {name: float(np.mean([rates[name] for rates in seen])) for name in seen[0]}
 
 
 def _at_least_once(probabilities: Tensor, batch: SequenceBatch, op: Op) -> tuple[Tensor, Tensor]:

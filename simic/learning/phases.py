@@ -14,14 +14,24 @@ from numpy.typing import NDArray
 
 from simic.contracts.config import TrainConfig
 from simic.contracts.errors import TrainingError
+from simic.controllers.network import PolicyNetwork
 from simic.learning.learner import Learner, LrSchedule
-from simic.learning.losses import Loss, VTraceLossConfig, cloning_loss, value_fit_loss, vtrace_loss
+from simic.learning.losses import Loss, VTraceLossConfig, cloning_loss, commit_metrics, value_fit_loss, vtrace_loss
 from simic.replay.batch import SequenceBatch
 from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
 from simic.runtime.seeds import generator
 
-__all__ = ["Record", "check_commit_rate", "cloning", "fitted_scale", "round_rows", "value_fit", "vtrace_passes"]
+__all__ = [
+    "Record",
+    "check_commit_rate",
+    "cloning",
+    "fitted_scale",
+    "logged_commit_rates",
+    "round_rows",
+    "value_fit",
+    "vtrace_passes",
+]
 
 Rows = NDArray[np.int64]
 
@@ -157,3 +167,18 @@ def check_commit_rate(seen: list[dict[str, float]], least: float) -> None:
             f"is {rate:.4f}, less than train.min_commit_rate {least}: the policy has collapsed to never growing. "
             "Collect new episodes or branches; for V-trace, lower train.vtrace_passes or raise train.entropy_bonus"
         )
+
+
+COMMIT_EPISODES = 256
+"""Largest number of episodes on which the commit rate is measured after distillation."""
+
+
+@torch.no_grad()
+def logged_commit_rates(network: PolicyNetwork, store: GraphDataset, batch_sequences: int) -> dict[str, float]:
+    """Return ``commit_metrics`` averaged over batches of evenly spaced episodes, at most ``COMMIT_EPISODES``."""
+    chosen = np.unique(np.linspace(0, len(store) - 1, min(len(store), COMMIT_EPISODES)).round().astype(np.int64))
+    seen = []
+    for start in range(0, len(chosen), batch_sequences):
+        batch = store.batch(chosen[start : start + batch_sequences])
+        seen.append({name: float(value) for name, value in commit_metrics(network.act(batch.steps), batch).items()})
+    return {name: float(np.mean([rates[name] for rates in seen])) for name in seen[0]}

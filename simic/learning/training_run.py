@@ -19,12 +19,13 @@ from simic.controllers.policy_files import load_policy
 from simic.learning.checkpoint import LearnerState, SamplerState, read_state
 from simic.learning.distillation import BranchedDecisions, branched_decisions, distillation, regrets, updates_of
 from simic.learning.learner import Learner, LrSchedule
-from simic.learning.losses import VTraceLossConfig, logged_commit_rates
+from simic.learning.losses import VTraceLossConfig
 from simic.learning.phases import (
     Record,
     check_commit_rate,
     cloning,
     fitted_scale,
+    logged_commit_rates,
     round_rows,
     value_fit,
     vtrace_passes,

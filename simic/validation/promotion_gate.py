@@ -38,7 +38,6 @@ __all__ = [
     "BASELINES",
     "COMMIT_RATE",
     "DETERMINISM",
-    "EXPECTED_REGRET",
     "MEAN_RATIO",
     "REGRESSION_METRICS",
     "Direction",
