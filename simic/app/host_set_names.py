@@ -1,14 +1,15 @@
-"""Checks the name of a host set; the error suggests the nearest one."""
+"""Checks the names of a host set and of its families; the error suggests the nearest set."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 
+from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
-from simic.hosts.host_sets import SETS
+from simic.hosts.host_sets import SETS, kept_families
 from simic.hosts.plugins import family_names
 
-__all__ = ["check_set"]
+__all__ = ["check_set", "check_world"]
 
 
 def check_set(name: str) -> None:
@@ -27,3 +28,14 @@ def check_set(name: str) -> None:
             f"{name!r} is not a set of hosts.{hint} Known sets: {', '.join(SETS)}, and the families "
             f"{', '.join(family_names())}. A family of your own must be installed"
         )
+
+
+def check_world(world: WorldConfig) -> None:
+    """Check the names of the set and of the families that its collection leaves out.
+
+    Raises:
+        ConfigError: for an unknown name, or if no family is left.
+    """
+    check_set(world.set)
+    if world.without:  # else the set is not opened, which would import a family of the user
+        kept_families(world.set, world.without)

@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from simic.app.container import Container
-from simic.app.host_set_names import check_set
+from simic.app.host_set_names import check_world
 from simic.app.live_episode import check_plot, draw_collection
 from simic.app.trial_controllers import select_controllers
 from simic.collection import collect as collection
@@ -124,7 +124,8 @@ def _collect_branches(
 def _training_keys(container: Container, count: int, start_name: str, number: int, earlier: int) -> list[int]:
     """Draw training hosts; another policy or round, or a repetition of one of these, draws others."""
     start = (derive(container.seed, "collect", start_name, number) + earlier * KEY_STRIDE) % KEY_STARTS
-    return draw_keys(container.config.world.set, Split.TRAIN, count, start)
+    world = container.config.world
+    return draw_keys(world.set, Split.TRAIN, count, start, world.without)
 
 
 def _collect(
@@ -260,11 +261,12 @@ def check_baselines(container: Container) -> None:
     """Check the baselines of validation at the start of a run, because validation at its end would fail anyway.
 
     Raises:
-        ConfigError: if the set is unknown, or its plan book is outdated, or missing where one is required.
+        ConfigError: if the set or a family in ``world.without`` is unknown, or the plan book is outdated, or missing
+            where one is required.
         DatasetError: if the set has a plan book or needs one, and ``world.images`` cannot be read.
     """
     world = container.config.world
-    check_set(world.set)
+    check_world(world)
     is_required = container.config.gate.require_plan_book
     book_of(world.set, container.home.plans, is_required=is_required, images=world.images)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from simic.app.host_set_names import check_set
+from simic.app.host_set_names import check_world
 from simic.cli.console import EXIT_CODES, emit, leave_on_interrupt, parse_overrides, short, stderr
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, show_progress, whole_number
 from simic.cli.services.environment import prefect_environment, with_signing_key
@@ -56,7 +56,7 @@ def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = 
     from simic.validation.promotion_gate import rejection_message
 
     overrides = parse_overrides(override or ())
-    check_set(load_profile(profile, overrides).world.set)
+    check_world(load_profile(profile, overrides).world)
     home = resolve_home()
     with _working("loading the flow and starting Prefect's server"):
         leave_on_interrupt("interrupted; the same command continues after the last finished stage")

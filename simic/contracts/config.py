@@ -29,12 +29,16 @@ __all__ = [
 
 Positive = Annotated[int, Field(ge=1, le=10_000_000)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+FamilyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
 
 class WorldConfig(Contract):
     """Hosts and their training."""
 
     set: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] = "benchmark"
+    without: tuple[FamilyName, ...] = ()
+    """Families of the set that collection leaves out; training knows nothing of them, and judgement stays on the whole
+    set. It counts in a new home only: reports that have landed are learned from, whichever family they are of."""
     images: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
     """Images of the user for sets whose hosts read images: an ``.npz`` file in CIFAR layout, or a folder with one
     subfolder of PNG or JPEG files per class; null means the bundled digits."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from simic.contracts.errors import ConfigError
@@ -12,7 +12,7 @@ from simic.contracts.state import HostIdentity
 from simic.hosts.blueprints import STANDARD
 from simic.hosts.plugins import blueprint_names, family_names, is_modular, load_family
 
-__all__ = ["MODULES", "SETS", "STANDARD", "HostSet", "draw_keys", "host_set", "identify"]
+__all__ = ["MODULES", "SETS", "STANDARD", "HostSet", "draw_keys", "host_set", "identify", "kept_families"]
 
 MODULES = "modules"
 """``HostSet.kind`` of families that have modules of their own."""
@@ -95,21 +95,39 @@ def identify(set_name: str, keys: Sequence[int]) -> tuple[HostIdentity, ...]:
     return tuple(HostIdentity(set=set_name, family=families[key % len(families)], key=key) for key in keys)
 
 
-def draw_keys(set_name: str, split: Split, count: int, start: int = 0) -> list[int]:
-    """Return the first ``count`` keys of a split from ``start``, ascending, with families balanced to within one.
+def kept_families(set_name: str, without: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the families of a set but those ``without``.
 
     Raises:
-        ConfigError: if the set has fewer keys from ``start`` on.
+        ConfigError: if the set lacks one of ``without``, or none is left.
     """
-    families = len(host_set(set_name).families)
-    wanted = [count // families + (family < count % families) for family in range(families)]
+    families = host_set(set_name).families
+    unknown = sorted(set(without) - set(families))
+    kept = tuple(family for family in families if family not in without)
+    if unknown or not kept:
+        problem = f"it has no family {', '.join(unknown)}" if unknown else "no family is left"
+        raise ConfigError(f"world.without, set {set_name!r}: {problem}; its families: {', '.join(families)}")
+    return kept
+
+
+def draw_keys(set_name: str, split: Split, count: int, start: int = 0, without: Collection[str] = ()) -> list[int]:
+    """Return the first ``count`` keys of a split from ``start``, ascending, with families balanced to within one.
+
+    Hosts of the families ``without`` are left out.
+
+    Raises:
+        ConfigError: if the set has fewer keys from ``start`` on, lacks one of ``without``, or has no other family.
+    """
+    families, kept = host_set(set_name).families, kept_families(set_name, without)
+    share = {family: count // len(kept) + (turn < count % len(kept)) for turn, family in enumerate(kept)}
+    wanted = [share.get(family, 0) for family in families]
     keys: list[int] = []
     key = start
     while len(keys) < count:
         if not 0 <= key < KEY_LIMIT:
             raise ConfigError(f"set {set_name!r} holds fewer than {count} {split.value} keys from {start} on")
-        if wanted[key % families] and split_of(set_name, key) is split:
-            wanted[key % families] -= 1
+        if wanted[key % len(families)] and split_of(set_name, key) is split:
+            wanted[key % len(families)] -= 1
             keys.append(key)
         key += 1
     return keys

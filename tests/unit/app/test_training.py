@@ -22,6 +22,7 @@ from simic.contracts.names import FIELD_REPORTS
 from simic.contracts.receipts import CollectionReceipt, TrainingReport
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
+from simic.hosts.host_sets import identify
 from simic.runtime.locks import exclusive
 from simic.runtime.settings import Home, load_profile
 from simic.runtime.telemetry import read_metrics
@@ -84,6 +85,21 @@ def test_own_episodes_are_on_training_hosts_of_their_own(home: Path, asked: _Ask
     assert not set(keys) & (set(explored) | set(later) | set(others))
     for drawn in (explored, keys, later, others):
         assert {split_of("benchmark", key) for key in drawn} == {Split.TRAIN}
+
+
+@pytest.mark.parametrize("start", ["scratch", "distil"])
+def test_no_round_grows_a_family_that_is_left_out(home: Path, asked: _Asked, start: str) -> None:
+    app = Container(Home(home), load_profile("quick", {"train.start": start, "world.without": ["noisy"]}), 0)
+    training.collect_round(app, 0, None)
+    training.collect_round(app, 1, _trained(app, b"one"))
+    for _, keys in asked:
+        assert {host.family for host in identify("benchmark", keys)} == {"cap", "select", "gain", "fine"}
+
+
+def test_a_family_spelt_wrong_is_refused_before_a_run_begins(home: Path) -> None:
+    app = Container(Home(home), load_profile("quick", {"world.without": ["nosy"]}), 0)
+    with pytest.raises(ConfigError, match="no family nosy"):
+        training.check_baselines(app)
 
 
 def test_a_later_run_that_begins_the_same_way_grows_other_hosts(app: Container, asked: _Asked, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from support.fakes.custom_hosts import ToyFamily, install
@@ -38,6 +39,22 @@ def test_drawn_keys_are_balanced_ascending_and_of_their_split(split: Split, coun
     assert all(split_of("benchmark", key) is split for key in keys)
     found = [sum(key % 5 == family for key in keys) for family in range(5)]
     assert max(found) - min(found) <= 1
+
+
+@pytest.mark.parametrize("count", [6, 20])
+def test_families_that_are_left_out_are_never_drawn_and_the_others_stay_balanced(count: int) -> None:
+    keys = draw_keys("benchmark", Split.TRAIN, count, without=("noisy", "cap"))
+    assert len(keys) == count
+    found = Counter(host.family for host in identify("benchmark", keys))
+    assert set(found) == {"select", "gain", "fine"}
+    assert max(found.values()) - min(found.values()) <= 1
+
+
+def test_a_family_that_the_set_lacks_and_the_last_one_cannot_be_left_out() -> None:
+    with pytest.raises(ConfigError, match=r"no family nosy; its families: cap, select, gain, noisy, fine"):
+        draw_keys("benchmark", Split.TRAIN, 5, without=("nosy",))
+    with pytest.raises(ConfigError, match="no family is left"):
+        draw_keys("noisy", Split.TRAIN, 5, without=("noisy",))
 
 
 def test_later_draws_continue_without_overlap() -> None:
