@@ -25,6 +25,7 @@ from simic.contracts.state import HostIdentity
 from simic.controllers.protocol import Controller
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import draw_keys, identify
+from simic.hosts.mixed_ensemble import ensemble_of
 from simic.hosts.rollout import Step, rollout
 from simic.validation.baselines.plan_book import HEURISTIC
 from simic.validation.episodes import episode_record, epoch_record, make_controller, score
@@ -154,7 +155,7 @@ def draw_collection(
     hosts = list(first.values())
     actor = make_controller(spec, hosts)
     name = _display_name(container, name, spec)
-    steps = list(rollout(Ensemble(hosts, container.config.world), actor.decide, container.seed))
+    steps = list(rollout(ensemble_of(hosts, container.config.world), actor.decide, container.seed))
     results = score(steps, len(hosts), container.config.world, container.config.curate.reward.basic)
     records = [episode_record(steps, row, host, name, results) for row, host in enumerate(hosts)]
     keys = ", ".join(str(host.key) for host in hosts)

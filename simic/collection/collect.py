@@ -25,9 +25,9 @@ from simic.contracts.state import HardwareContext, HostIdentity
 from simic.controllers.factory import make
 from simic.controllers.protocol import Controller, Verified, Verify
 from simic.hosts.batched.images import pictures_digest
-from simic.hosts.ensemble import Ensemble
+from simic.hosts.mixed_ensemble import ensemble_of
 from simic.hosts.plugins import world_identity
-from simic.hosts.rollout import Step, rollout
+from simic.hosts.rollout import Growing, Step, rollout
 from simic.numerics.rewards import basic_return, basic_rewards
 from simic.runtime.clock import Clock
 from simic.runtime.process_pool import run_jobs, worker_count
@@ -204,7 +204,7 @@ def _grow(label: str, jobs: Sequence[ChunkJob], progress: Progress) -> list[Chun
 
 def collect_chunk(job: ChunkJob) -> ChunkSummary:
     """Run one chunk in a worker: publish its reports from here, and return their totals and the branches chosen."""
-    ensemble = Ensemble(job.hosts, job.world)
+    ensemble = ensemble_of(job.hosts, job.world)
     controller: Controller = make(job.spec, job.hosts, verify=_verifier(job.spec))
     if job.branches:
         controller = BranchingController(controller, job.branches)
@@ -232,7 +232,7 @@ def _run_ids(job: ChunkJob, controller: Controller) -> list[str]:
 
 def _lines(
     job: ChunkJob,
-    ensemble: Ensemble,
+    ensemble: Growing,
     controller: Controller,
     ids: Sequence[str],
     totals: ChunkTotals,

@@ -165,6 +165,23 @@ class Observations:
         )
 
     @staticmethod
+    def join(parts: Sequence[Observations]) -> Observations:
+        """Concatenate the hosts of one or more tables, which refer to the same blueprints."""
+        return Observations(
+            system=_stacked([part.system for part in parts]),
+            history=_stacked([part.history for part in parts]),
+            slots=_stacked([part.slots for part in parts]),
+            slot_ptr=_stacked_offsets([part.slot_ptr for part in parts]),
+            layers=_stacked([part.layers for part in parts]),
+            layer_ptr=_stacked_offsets([part.layer_ptr for part in parts]),
+            connects=np.concatenate([part.connects for part in parts], axis=1),
+            connects_ptr=_stacked_offsets([part.connects_ptr for part in parts]),
+            monitors=np.concatenate([part.monitors for part in parts], axis=1),
+            monitors_ptr=_stacked_offsets([part.monitors_ptr for part in parts]),
+            blueprints=parts[0].blueprints,
+        )
+
+    @staticmethod
     def from_states(states: Sequence[SystemState], blueprints: tuple[str, ...]) -> Observations:
         """Convert wire states to columns; raise ContractError for a blueprint outside ``blueprints``."""
         slots = [slot for state in states for slot in state.slots]
@@ -361,6 +378,15 @@ def _offsets(lengths: Iterable[int]) -> NDArray[np.int64]:
 
 def _edges(pairs: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
     return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+
+
+def _stacked(tables: Sequence[Columns]) -> dict[str, NDArray[Any]]:
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+
+def _stacked_offsets(offsets: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    lengths = np.concatenate([np.diff(ptr) for ptr in offsets])
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def _ragged_rows(ptr: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

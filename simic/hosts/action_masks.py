@@ -59,15 +59,22 @@ def legal_masks(
 
 
 def check_actions(
-    actions: NDArray[np.int16], masks: Masks, keys: NDArray[np.int64], explain: Callable[[int], str] | None = None
+    actions: NDArray[np.int16],
+    masks: Masks,
+    slot_ptr: NDArray[np.int64],
+    keys: NDArray[np.int64],
+    explain: Callable[[int], str] | None = None,
 ) -> None:
-    """Raise IllegalActionError for the first action [N, A] that its masks forbid; ``explain`` says why, by row."""
+    """Raise IllegalActionError for the first action [N, A] that its masks forbid; ``explain`` says why, by row.
+
+    ``slot_ptr`` [N + 1] holds the offsets of the hosts' slots in ``masks.slot``.
+    """
     if actions.shape != (len(keys), len(HEADS)) or actions.dtype != np.int16:
         raise IllegalActionError(f"expected int16 {(len(keys), len(HEADS))}, found {actions.dtype} {actions.shape}")
-    slots = len(masks.slot) // len(keys)
+    slots = np.diff(slot_ptr)
     sizes = {
         Head.OP: len(OPS),
-        Head.SLOT: slots,
+        Head.SLOT: int(slots.max()),
         Head.BLUEPRINT: masks.blueprint.shape[1],
         Head.ALPHA_TARGET: len(ALPHA_TARGETS),
         Head.ALPHA_SPEED: len(ALPHA_SPEEDS),
@@ -79,11 +86,12 @@ def check_actions(
     wanted = relevance(ops)
     in_range = np.where(wanted, (actions >= 0) & (actions < bound), actions == -1).all(axis=1)
     rows = np.arange(len(keys))
-    slot = np.clip(actions[:, HEAD_INDEX[Head.SLOT]], 0, slots - 1)
+    wanted_slot = actions[:, HEAD_INDEX[Head.SLOT]]
+    slot = np.clip(wanted_slot, 0, slots - 1)
     blueprint = np.clip(actions[:, HEAD_INDEX[Head.BLUEPRINT]], 0, bound[HEAD_INDEX[Head.BLUEPRINT]] - 1)
     allowed = (
         masks.op[rows, ops]
-        & (~wanted[:, HEAD_INDEX[Head.SLOT]] | masks.slot[rows * slots + slot, ops])
+        & (~wanted[:, HEAD_INDEX[Head.SLOT]] | (masks.slot[slot_ptr[:-1] + slot, ops] & (slot == wanted_slot)))
         & (~wanted[:, HEAD_INDEX[Head.BLUEPRINT]] | masks.blueprint[rows, blueprint])
     )
     bad = np.flatnonzero(~(in_range & allowed))

@@ -139,13 +139,18 @@ class Ensemble:
                 worth[chosen] = self._evaluate(DataSplit.VALIDATION, mine, leave_one_out=False).accuracy
         return attribute(worth, place)
 
+    def check(self, actions: NDArray[np.int16]) -> None:
+        """Raise IllegalActionError if one of ``actions`` int16 [N, A] is illegal."""
+        slot_ptr = np.arange(len(self) + 1) * len(self._hosts.topology.sites)
+        check_actions(actions, self.masks(), slot_ptr, self._keys, lambda host: self._refusal(actions[host], host))
+
     def step(self, actions: NDArray[np.int16]) -> StepOutcome:
         """Apply ``actions`` int16 [N, A], train one epoch and measure.
 
         Raises:
             IllegalActionError: if an action is illegal; nothing is changed then.
         """
-        check_actions(actions, self.masks(), self._keys, lambda host: self._refusal(actions[host], host))
+        self.check(actions)
         live = ~self._finished
         accuracy, loss = (column[:, -1].copy() for column in self._present())
         snapshot = self._hosts.snapshot()

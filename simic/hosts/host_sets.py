@@ -32,7 +32,7 @@ class HostSet(NamedTuple):
     has_pictures: bool = False
     """Whether the hosts read images, which ``world.images`` may replace."""
     needs_book: bool = True
-    """Whether candidates of a shipped set are judged only with a plan book."""
+    """Whether candidates of this set, if it is shipped, are judged only with a plan book."""
 
 
 _FIVE = ("cap", "select", "gain", "noisy", "fine")
@@ -49,6 +49,13 @@ SETS: dict[str, HostSet] = {
         kind="cnn",
         blueprints=(*STANDARD, "conv3x3", "depthwise"),
         has_pictures=True,
+    ),
+    "trunks": HostSet(
+        ("cnn_plain", "series_conv", "series_gru", "text_transformer"),
+        seeds_max=1,
+        kind=MODULES,
+        blueprints=(*STANDARD, "conv3x3", "depthwise"),
+        needs_book=False,
     ),
     "varied": HostSet(_REGIONS, seeds_max=1, needs_book=False),
 }
@@ -83,7 +90,7 @@ def _set_of_one(name: str) -> HostSet:
             f"family {name!r} names unknown blueprints {unknown}; known blueprints: {', '.join(blueprint_names())}"
         )
     kind = MODULES if is_module else str(getattr(family, "kind", "mlp"))
-    return HostSet((name,), seeds_max, kind, blueprints, has_pictures=kind == "cnn")
+    return HostSet((name,), seeds_max, kind, blueprints, has_pictures=kind == "cnn", needs_book=not is_module)
 
 
 def identify(set_name: str, keys: Sequence[int]) -> tuple[HostIdentity, ...]:

@@ -115,7 +115,18 @@ def world_identity(world: WorldConfig) -> dict[str, str | int]:
         "form": f"{'masked' if world.is_masked else 'compacted'} on {world.device}",
         **({"threads": world.threads} if world.threads > _SAME_BITS_THREADS else {}),
         **pictures,
+        **_data_digests(world.set),
     }
+
+
+def _data_digests(set_name: str) -> dict[str, str | int]:
+    """Return the digests of data that families of modules read, by family, if they read any beside their code."""
+    from simic.hosts.host_sets import MODULES, host_set
+
+    chosen = host_set(set_name)
+    families = chosen.families if chosen.kind == MODULES else ()
+    digests = {name: getattr(load_family(name), "data_digest", lambda: None)() for name in families}
+    return {f"data of {name}": digest for name, digest in digests.items() if digest is not None}
 
 
 def _source_digest(point: EntryPoint) -> str:

@@ -38,6 +38,8 @@ class Purpose(IntEnum):
     MODULE = 14
     COLUMNS = 15
     IMBALANCE = 16
+    SERIES = 17
+    TEXT = 18
 
 
 def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.actions import HEADS
 from simic.contracts.batches import Decisions, Masks, Observations
+from simic.contracts.state import HostIdentity
 from simic.hosts import rng
-from simic.hosts.ensemble import Ensemble, StepOutcome
+from simic.hosts.ensemble import StepOutcome
 from simic.hosts.rng import Purpose
 
-__all__ = ["Decide", "Step", "controller_uniforms", "rollout"]
+__all__ = ["Decide", "Growing", "Step", "controller_uniforms", "rollout"]
 
 Decide = Callable[[Observations, Masks, NDArray[np.float64]], Decisions]
 """(observations, masks, uniforms float64 [N, heads] in [0, 1)) -> decisions."""
+
+
+class Growing(Protocol):
+    """Hosts in the course of their episodes: an ``Ensemble`` or a ``MixedEnsemble``."""
+
+    identities: tuple[HostIdentity, ...]
+
+    @property
+    def is_finished(self) -> NDArray[np.bool_]:
+        """Return bool [N]: the episode is over."""
+        ...
+
+    def observe(self) -> Observations:
+        """Return the present observations."""
+        ...
+
+    def masks(self) -> Masks:
+        """Return the present action masks."""
+        ...
+
+    def step(self, actions: NDArray[np.int16]) -> StepOutcome:
+        """Apply ``actions`` int16 [N, heads], train one epoch and measure."""
+        ...
 
 
 class Step(NamedTuple):
@@ -39,7 +63,7 @@ def controller_uniforms(keys: NDArray[np.int64], seed: int, epoch: int) -> NDArr
     return rng.uniforms(rng.streams(keys, Purpose.CONTROLLER, seed, epoch), len(HEADS))
 
 
-def rollout(ensemble: Ensemble, decide: Decide, seed: int) -> Iterator[Step]:
+def rollout(ensemble: Growing, decide: Decide, seed: int) -> Iterator[Step]:
     """Run every host to the end of its episode, one decision per epoch."""
     keys = np.array([host.key for host in ensemble.identities], dtype=np.int64)
     observations = ensemble.observe()

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from simic.contracts.actions import Head, Op
-from simic.contracts.batches import HEAD_INDEX, OP_INDEX
+from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Observations
 from simic.contracts.errors import ContractError
 from simic.contracts.receipts import SnapshotManifest
 from simic.controllers.features import encode
@@ -23,7 +23,6 @@ from simic.controllers.graph import GraphBatch, NodeFeatures
 from simic.controllers.heads import MaskTensors
 from simic.numerics.ragged import ragged_rows
 from simic.replay.batch import SequenceBatch, SequenceSpans, Steps, assemble
-from simic.replay.decode import join
 from simic.replay.graph_table import GraphTable
 from simic.replay.mapped import MappedColumns, Pages, map_snapshot
 from simic.replay.rows import Sequences, episode_batch_of, read_first, read_split
@@ -94,7 +93,7 @@ class GraphDataset:
                 columns = map_snapshot(manifest, split, blueprints, cache / name)
                 return GraphDataset._of_columns(columns, blueprints, max_bytes)
         part = episode_batch_of(read_split(manifest, split), blueprints, manifest.gamma)
-        table = GraphTable.of(encode(join(part.states, part.finals)))
+        table = GraphTable.of(encode(Observations.join([part.states, part.finals])))
         return GraphDataset(part.sequences, part.steps, MaskTensors.of(part.masks), table, blueprints)
 
     @staticmethod
@@ -189,7 +188,7 @@ def _estimated_bytes(manifest: SnapshotManifest, split: str, blueprints: tuple[s
         part.sequences,
         part.steps,
         MaskTensors.of(part.masks),
-        GraphTable.of(encode(join(part.states, part.finals))),
+        GraphTable.of(encode(Observations.join([part.states, part.finals]))),
         blueprints,
     )
     return store.size_bytes * manifest.rows_out // int(first.num_rows)

@@ -36,7 +36,6 @@ __all__ = [
     "column",
     "field",
     "flags",
-    "join",
     "masks_of",
     "numbers",
     "observations_of",
@@ -182,27 +181,6 @@ def observations_of(states: pa.Array, blueprints: tuple[str, ...]) -> Observatio
         monitors=monitors,
         monitors_ptr=monitors_ptr,
         blueprints=blueprints,
-    )
-
-
-def join(first: Observations, second: Observations) -> Observations:
-    """Concatenate the rows of two observation tables."""
-
-    def stack(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.concatenate([a, b[1:] + a[-1]])
-
-    return Observations(
-        system={k: np.concatenate([v, second.system[k]]) for k, v in first.system.items()},
-        history={k: np.concatenate([v, second.history[k]]) for k, v in first.history.items()},
-        slots={k: np.concatenate([v, second.slots[k]]) for k, v in first.slots.items()},
-        slot_ptr=stack(first.slot_ptr, second.slot_ptr),
-        layers={k: np.concatenate([v, second.layers[k]]) for k, v in first.layers.items()},
-        layer_ptr=stack(first.layer_ptr, second.layer_ptr),
-        connects=np.concatenate([first.connects, second.connects], axis=1),
-        connects_ptr=stack(first.connects_ptr, second.connects_ptr),
-        monitors=np.concatenate([first.monitors, second.monitors], axis=1),
-        monitors_ptr=stack(first.monitors_ptr, second.monitors_ptr),
-        blueprints=first.blueprints,
     )
 
 

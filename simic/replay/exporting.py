@@ -15,12 +15,12 @@ from pydantic import Field
 
 from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, OPS, TEMPOS
 from simic.contracts.base import Contract, Count, Digest
-from simic.contracts.batches import Masks
+from simic.contracts.batches import Masks, Observations
 from simic.contracts.errors import ConfigError, ContractError, TransientError
 from simic.contracts.receipts import SnapshotManifest
 from simic.controllers.features import BOUND, FEATURE_VERSION, encode, feature_names
 from simic.controllers.graph import GraphBatch
-from simic.replay.decode import Propensities, column, flags, join
+from simic.replay.decode import Propensities, column, flags
 from simic.replay.rows import episode_batch_of, read_parts
 from simic.runtime.files import atomic_dir, sha256_file
 from simic.trust.canonical import canonical_bytes
@@ -283,7 +283,7 @@ def _episodes(table: pa.Table, blueprints: tuple[str, ...]) -> Episodes:
         infos=[EpisodeInfo(**head) for head in heads],
         starts=part.sequences.starts,
         lengths=part.sequences.lengths,
-        graphs=encode(join(part.states, part.finals)),
+        graphs=encode(Observations.join([part.states, part.finals])),
         masks=part.masks,
         actions=part.steps.actions.numpy(),
         log_probs=Propensities(part.steps.log_prob_heads.numpy(), part.steps.log_prob_behaviour.numpy()),

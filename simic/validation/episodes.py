@@ -20,7 +20,7 @@ from simic.contracts.state import HostIdentity
 from simic.controllers.factory import make
 from simic.controllers.protocol import Controller, Verified
 from simic.hosts.action_masks import check_actions
-from simic.hosts.ensemble import Ensemble
+from simic.hosts.mixed_ensemble import ensemble_of
 from simic.hosts.rollout import Step, rollout
 from simic.numerics.rewards import basic_rewards
 from simic.trust.keys import Keyring
@@ -112,7 +112,7 @@ def steps_of(controller: Controller, job: TrialJob) -> Iterator[Step]:
 
 
 def _steps(guarded: _LegalityGuard, job: TrialJob) -> Iterator[Step]:
-    return rollout(Ensemble(job.hosts, job.world), guarded.decide, job.seed)
+    return rollout(ensemble_of(job.hosts, job.world), guarded.decide, job.seed)
 
 
 class _LegalityGuard:
@@ -139,14 +139,17 @@ class _LegalityGuard:
 def _illegal_rows(actions: NDArray[np.int16], masks: Masks, slot_ptr: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return bool [N]: illegal actions of [N, A]; hosts are checked one by one only if any is illegal."""
     rows = np.arange(len(actions))
-    if _is_legal(actions, masks):
+    if _is_legal(actions, masks, slot_ptr):
         return np.zeros(len(rows), dtype=np.bool_)
-    return np.array([not _is_legal(actions[row : row + 1], masks.take(rows[row : row + 1], slot_ptr)) for row in rows])
+    own = ((row, slot_ptr[row : row + 2] - slot_ptr[row]) for row in rows)
+    return np.array(
+        [not _is_legal(actions[row : row + 1], masks.take(rows[row : row + 1], slot_ptr), ptr) for row, ptr in own]
+    )
 
 
-def _is_legal(actions: NDArray[np.int16], masks: Masks) -> bool:
+def _is_legal(actions: NDArray[np.int16], masks: Masks, slot_ptr: NDArray[np.int64]) -> bool:
     try:
-        check_actions(actions, masks, np.arange(len(masks.op)))
+        check_actions(actions, masks, slot_ptr, np.arange(len(masks.op)))
     except IllegalActionError:
         return False
     return True

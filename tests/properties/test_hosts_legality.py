@@ -36,6 +36,7 @@ def test_drl_8_an_action_the_masks_allow_is_never_refused(
 
 
 OFFERED = [name in STANDARD for name in blueprint_names()]
+SLOT_PTR = 3 * np.arange(31)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def test_drl_8_check_and_masks_agree_on_any_row(middle: Ensemble, data: st.DataO
     masks, keys = middle.masks(), np.arange(30)
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     rows = random_actions(masks, rng.random((30, len(HEADS))), patience=0.3)
-    check_actions(rows, masks, keys)
+    check_actions(rows, masks, SLOT_PTR, keys)
     host, head = data.draw(st.integers(0, 29)), data.draw(st.integers(0, len(HEADS) - 1))
     rows[host, head] = value = data.draw(st.integers(-2, 7))
     op, slot, blueprint, target, speed, curve, tempo = rows[host].tolist()
@@ -67,8 +68,8 @@ def test_drl_8_check_and_masks_agree_on_any_row(middle: Ensemble, data: st.DataO
     for factor, size in ((target, 3), (speed, 4), (curve, 3)):
         is_legal &= 0 <= factor < size if ramps else factor == -1
     if is_legal:
-        check_actions(rows, masks, keys)
+        check_actions(rows, masks, SLOT_PTR, keys)
     else:
         with pytest.raises(IllegalActionError, match=f"host {host}"):
-            check_actions(rows, masks, keys)
+            check_actions(rows, masks, SLOT_PTR, keys)
     assert value == rows[host, head]

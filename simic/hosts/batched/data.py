@@ -25,7 +25,17 @@ from simic.hosts.batched.sizes import DIGIT, IMAGE, SAMPLES
 from simic.hosts.interfaces import DataSplit, HostRecipe, Pairs
 from simic.hosts.rng import Purpose
 
-__all__ = ["POOL_SIZES", "HostSamples", "Pool", "PoolOf", "cut_pools", "digit_pool", "epoch_order", "host_samples"]
+__all__ = [
+    "POOL_SIZES",
+    "HostSamples",
+    "Pool",
+    "PoolOf",
+    "cut_pools",
+    "digit_pool",
+    "epoch_order",
+    "host_samples",
+    "with_wrong_labels",
+]
 
 
 POOL_SIZES: dict[DataSplit, int] = {DataSplit.TRAIN: 900, DataSplit.VALIDATION: 450, DataSplit.TEST: 447}
@@ -127,7 +137,7 @@ def host_samples(
     )
     labels = recipe.labels(pairs)
     if part is DataSplit.TRAIN:
-        labels = _noisy(key, labels, recipe.label_noise, min(recipe.classes, 1 + int(pool.labels.max())))
+        labels = with_wrong_labels(key, labels, recipe.label_noise, min(recipe.classes, 1 + int(pool.labels.max())))
     gain = rng.normals(rng.streams(key, Purpose.GAIN, part), count)[0]
     return HostSamples(inputs(_scaled(key, recipe.column_spread, pairs)), labels, gain)
 
@@ -164,8 +174,8 @@ def _pixels(factors: NDArray[np.float32]) -> NDArray[np.float32]:
     return factors.reshape(edge, edge).repeat(IMAGE // edge, axis=0).repeat(IMAGE // edge, axis=1)
 
 
-def _noisy(key: int, labels: NDArray[np.int64], share: float, classes: int) -> NDArray[np.int64]:
-    """Replace a share of the labels by another class, drawn uniformly."""
+def with_wrong_labels(key: int, labels: NDArray[np.int64], share: float, classes: int) -> NDArray[np.int64]:
+    """Replace a share of the labels [n] by another class, drawn uniformly."""
     stream = rng.streams(key, Purpose.LABEL_NOISE)
     is_wrong = rng.uniforms(stream, len(labels))[0] < share
     shift = 1 + rng.integers(rng.streams(key, Purpose.LABEL_NOISE, 1), len(labels), classes - 1)

@@ -79,3 +79,7 @@ class ModuleFamily(Protocol):
         that differs between hosts from the key. All hosts of a family have the same layers.
         """
         ...
+
+    def data_digest(self) -> str | None:
+        """Return a digest of data that the hosts read beside the code, which is then part of episode ids, or None."""
+        return None

@@ -15,12 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simic.hosts.families._ranges import Range, between, log_between, whole
 from simic.hosts.interfaces import HostRecipe, Pairs
 
-__all__ = ["Range", "Region"]
+__all__ = ["Region"]
 
-Range = tuple[float, float]
-"""Lowest and highest value; equal ones fix a cause."""
 _ALL_SAMPLES: Range = (512, 512)
 _NONE: Range = (0.0, 0.0)
 _NEARLY_NONE = 1e-12
@@ -85,30 +84,30 @@ class Region(NamedTuple):
     """Imbalance of the training images, uniform."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
-        blocks = _BLOCKS[_whole((0, len(_BLOCKS) - 1), draws[_Draw.GAIN_BLOCKS])]
+        blocks = _BLOCKS[whole((0, len(_BLOCKS) - 1), draws[_Draw.GAIN_BLOCKS])]
         is_scaled = bool(draws[_Draw.IS_SCALED] < self.scaled)
         task, detail = float(draws[_Draw.TASK]), float(draws[_Draw.TASK_DETAIL])
         labels: Callable[[Pairs], NDArray[np.int64]] = _Selected(0.0)
         if task < self.products:
             labels = _Products(detail * np.pi / 2)
         elif task < self.products + self.selecting:
-            labels = _Selected(_between(self.selected, detail))
-        scales = [_log_between(self.layer_scales, draw) for draw in draws[_Draw.STEM_SCALE : _Draw.HEAD_SCALE + 1]]
+            labels = _Selected(between(self.selected, detail))
+        scales = [log_between(self.layer_scales, draw) for draw in draws[_Draw.STEM_SCALE : _Draw.HEAD_SCALE + 1]]
         return HostRecipe(
             is_linear=bool(draws[_Draw.STEM] < self.linear),
-            hidden=(_whole(self.hidden, draws[_Draw.HIDDEN_1]), _whole(self.hidden, draws[_Draw.HIDDEN_2])),
+            hidden=(whole(self.hidden, draws[_Draw.HIDDEN_1]), whole(self.hidden, draws[_Draw.HIDDEN_2])),
             labels=labels,
-            samples=int(_log_between(self.samples, draws[_Draw.SAMPLES])),
-            label_noise=_between(self.label_noise, draws[_Draw.LABEL_NOISE]),
+            samples=int(log_between(self.samples, draws[_Draw.SAMPLES])),
+            label_noise=between(self.label_noise, draws[_Draw.LABEL_NOISE]),
             classes=4 if task < self.products else 10,
             gain_blocks=blocks if is_scaled else (),
-            gain_level=_between(self.gain_level, draws[_Draw.GAIN_LEVEL]) / len(blocks) if is_scaled else 0.0,
-            gain_spread=_between(self.gain_spread, draws[_Draw.GAIN_SPREAD]) if is_scaled else 0.0,
-            rate=_log_between(self.rate, draws[_Draw.RATE]),
-            decay=_between(self.decay, draws[_Draw.DECAY]),
+            gain_level=between(self.gain_level, draws[_Draw.GAIN_LEVEL]) / len(blocks) if is_scaled else 0.0,
+            gain_spread=between(self.gain_spread, draws[_Draw.GAIN_SPREAD]) if is_scaled else 0.0,
+            rate=log_between(self.rate, draws[_Draw.RATE]),
+            decay=between(self.decay, draws[_Draw.DECAY]),
             layer_scales=(scales[0], scales[1], scales[2], scales[3]),
-            column_spread=_between(self.column_spread, draws[_Draw.COLUMNS]),
-            imbalance=_between(self.imbalance, draws[_Draw.IMBALANCE]),
+            column_spread=between(self.column_spread, draws[_Draw.COLUMNS]),
+            imbalance=between(self.imbalance, draws[_Draw.IMBALANCE]),
         )
 
 
@@ -140,19 +139,3 @@ class _Products:
         u, v = (digit @ turned.T for digit in (pairs.a, pairs.b))
         labels: NDArray[np.int64] = ((u[:, 0] * v[:, 0] > 0) * 2 + (u[:, 1] * v[:, 1] > 0)).astype(np.int64)
         return labels
-
-
-def _between(limits: Range, draw: float) -> float:
-    low, high = limits
-    return float(low + (high - low) * draw)
-
-
-def _log_between(limits: Range, draw: float) -> float:
-    low, high = limits
-    return low if low == high else float(low * (high / low) ** draw)
-
-
-def _whole(limits: Range, draw: float) -> int:
-    """Return a whole number; the minimum counts only where ``draw`` is so near to 1 that the product rounds up."""
-    low, high = limits
-    return int(min(low + (high - low + 1) * draw, high))

@@ -17,8 +17,8 @@ from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.errors import ConfigError
 from simic.contracts.headroom import FEWEST_HOSTS, FamilyHeadroom, Headroom, PlanGain
 from simic.contracts.receipts import Estimate
-from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import host_set, identify
+from simic.hosts.mixed_ensemble import ensemble_of
 from simic.runtime.progress import NoProgress, Progress
 from simic.runtime.seeds import derive
 from simic.validation.baselines.halving import EpisodeRunner
@@ -64,7 +64,7 @@ def measure_headroom(
 
 def _single_seeds(world: WorldConfig) -> list[Plan]:
     """Return every plan of one seed, blueprint x slot x epoch, that all families allow."""
-    shown = Ensemble(identify(world.set, range(len(host_set(world.set).families))), world)
+    shown = ensemble_of(identify(world.set, range(len(host_set(world.set).families))), world)
     seen, offered = shown.observe(), shown.masks().blueprint.T
     names = [name for name, legal in zip(seen.blueprints, offered, strict=True) if legal.all()]
     return [

@@ -11,7 +11,7 @@ from simic.contracts.controllers import CONTROLLER_ORDER, ControllerSpec, Heuris
 from simic.contracts.errors import ConfigError
 from simic.contracts.receipts import GateDecision
 from simic.controllers.plans import book_path, load_plans, search_command, tree_command
-from simic.hosts.host_sets import SETS
+from simic.hosts.host_sets import SETS, host_set
 from simic.runtime.code_version import tree_digest
 from simic.runtime.files import atomic_write
 from simic.trust.canonical import digest_of
@@ -90,7 +90,7 @@ def current_book(set_name: str, plans: Path | None = None, images: str | None = 
 
 def requires_book(set_name: str, *, is_asked: bool) -> bool:
     """Return whether a set is judged only with a plan book: most shipped sets and families, others if asked."""
-    return is_asked or (_is_shipped(set_name) and (set_name not in SETS or SETS[set_name].needs_book))
+    return is_asked or (_is_shipped(set_name) and host_set(set_name).needs_book)
 
 
 def _is_shipped(set_name: str) -> bool:

@@ -14,8 +14,8 @@ import numpy as np
 
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlanBook, TunedRules
-from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import host_set, identify
+from simic.hosts.mixed_ensemble import ensemble_of
 from simic.runtime.progress import NoProgress, Progress
 from simic.runtime.seeds import generator
 from simic.validation.baselines.candidates import BY_HAND, extensions, rules_at_random, rules_like, single_seeds
@@ -68,7 +68,7 @@ class _Search:
     ) -> None:
         self._world, self._reward, self._settings, self._seed = world, reward, settings, seed
         self._runner = EpisodeRunner(world, reward, settings.first_key, progress)
-        ensemble = Ensemble(identify(world.set, range(len(self._runner.families))), world)
+        ensemble = ensemble_of(identify(world.set, range(len(self._runner.families))), world)
         seen, offered = ensemble.observe(), ensemble.masks().blueprint.T
         self._slots = int(np.diff(seen.slot_ptr).max())
         self._blueprints = [name for name, legal in zip(seen.blueprints, offered, strict=True) if legal.all()]

@@ -22,7 +22,7 @@ from simic.contracts.state import HostIdentity
 from simic.controllers.plugins.symptom import READS_AT
 from simic.controllers.plugins.wait import WaitController
 from simic.controllers.symptoms import symptom_names, symptoms
-from simic.hosts.ensemble import Ensemble
+from simic.hosts.mixed_ensemble import ensemble_of
 from simic.hosts.rollout import rollout
 from simic.runtime.progress import NoProgress, Progress
 from simic.validation.baselines.halving import NO_GROWTH, EpisodeRunner, pairs_of
@@ -136,4 +136,4 @@ def _plans_below(fitted: Any, best: Sequence[int], node: int) -> set[int]:
 
 def _after_first_epoch(hosts: Sequence[HostIdentity], world: WorldConfig) -> Observations:
     """Return what is observed after one epoch without growth."""
-    return next(rollout(Ensemble(hosts, world), WaitController().decide, seed=0)).after
+    return next(rollout(ensemble_of(hosts, world), WaitController().decide, seed=0)).after

@@ -177,7 +177,7 @@ def test_reports_stream_while_the_hosts_still_grow(tmp_path: Path, monkeypatch: 
 
 def test_reports_name_the_device_that_trained_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU is only named here; the hosts grow on the CPU."""
-    monkeypatch.setattr(module, "Ensemble", lambda hosts, world: Ensemble(hosts, world.model_copy(update=ON_CPU)))
+    monkeypatch.setattr(module, "ensemble_of", lambda hosts, world: Ensemble(hosts, world.model_copy(update=ON_CPU)))
     for name, world in (("one", WorldConfig(horizon=4)), ("two", WorldConfig(horizon=4, device="cuda"))):
         root = tmp_path / name
         module.collect_chunk(

@@ -77,7 +77,7 @@ def test_wrong_names_and_keys_are_configuration_errors() -> None:
 def test_a_familys_name_is_a_set_of_that_one_family(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host_set("cap") == HostSet(("cap",), seeds_max=1)
     install(monkeypatch, {"toy": ToyFamily()})
-    assert host_set("toy") == HostSet(("toy",), seeds_max=2, kind=MODULES)
+    assert host_set("toy") == HostSet(("toy",), seeds_max=2, kind=MODULES, needs_book=False)
     keys = draw_keys("toy", Split.TEST, 3)
     assert [host.family for host in identify("toy", keys)] == ["toy"] * 3
 
@@ -90,7 +90,7 @@ class Bare:
 
 def test_what_a_family_does_not_say_has_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, {"bare": Bare()})
-    assert host_set("bare") == HostSet(("bare",), seeds_max=1, kind=MODULES)
+    assert host_set("bare") == HostSet(("bare",), seeds_max=1, kind=MODULES, needs_book=False)
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,13 @@ def test_only_a_set_that_simic_does_not_ship_may_do_without_a_book(tmp_path: Pat
     assert book_of("own", tmp_path, is_required=False) == book
 
 
+def test_families_of_modules_need_no_book_and_others_do(tmp_path: Path) -> None:
+    for name in ("trunks", "series_gru"):
+        assert book_of(name, tmp_path, is_required=False) is None
+    with pytest.raises(ConfigError, match="no plan book for set 'region_few'"):
+        book_of("region_few", tmp_path, is_required=False)
+
+
 def test_varied_is_judged_without_a_book_until_there_is_one(tmp_path: Path) -> None:
     assert book_of("varied", tmp_path, is_required=False) is None
     with pytest.raises(ConfigError, match=r"no plan book for set 'varied'; run `simic plans search --set varied`"):
