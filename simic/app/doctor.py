@@ -100,7 +100,7 @@ class Doctor:
                 checks += _section("policies", policies)
             keys = examine_keys(self._home, self._clock, is_deep=is_deep, is_repair=is_repair)
             checks += _section("keys", keys)
-            checks.append(healthy("locks", "released by the kernel when their holders end"))
+            checks.append(healthy("locks", "nothing to check: the kernel releases them when their processes end"))
             checks += _section("catalogue", examine_catalogue(self._home, checks, is_repair=is_repair))
         checks += _section("bus", examine_bus(self._bus))
         return HealthReport(checked_at=checked_at, is_deep=is_deep, is_repair=is_repair, checks=checks)
@@ -214,7 +214,10 @@ class Doctor:
         broken = find_damaged_tombstones(lake, is_deep=self._is_deep)
         rows = sum(remembered.rows for remembered in broken)
         if not broken:
-            return healthy("dropped ids", f"{sum(known.rows for known in lake.state.tombstones)} are known")
+            return healthy(
+                "dropped ids",
+                f"{sum(known.rows for known in lake.state.tombstones)} ids of dropped reports are remembered",
+            )
         found = f"{len(broken)} files with {rows} ids are missing or changed: {summarise([r.file for r in broken])}"
         if not self._is_repair:
             return damaged("dropped ids", found, "drop them; the same reports would then land again as new")
@@ -225,7 +228,9 @@ class Doctor:
         found = find_orphans(lake.store, lake.state)
         if not found:
             waiting = len(lake.state.retired.keys() & set(lake.store.names())) if lake.state.retired else 0
-            return healthy("orphans", f"none; {waiting} files of merged or dropped parts wait for their readers")
+            return healthy(
+                "orphans", f"none; {waiting} files of merged or dropped parts are kept for queries in progress"
+            )
         summary = f"{len(found)} files that no line of the ledger names: {summarise(found)}"
         if not self._is_repair:
             return repairable(
@@ -291,9 +296,9 @@ class Doctor:
             names = self._spool.set_aside(topic)
             if names:
                 found = f"{len(names)} files in {self._spool.folder(topic, 'aside')}: {summarise(names)}"
-                yield damaged(f"files set aside of {topic}", found, _ASIDE_ADVICE)
+                yield damaged(f"unreadable files of {topic}", found, _ASIDE_ADVICE)
             else:
-                yield healthy(f"files set aside of {topic}", "none")
+                yield healthy(f"unreadable files of {topic}", "none")
 
     def _clear(self, name: str, left: Sequence[Path]) -> Check:
         if not left:

@@ -1,4 +1,4 @@
-"""Open the bus that serves the scheme of ``REDIS_URL`` (address of the bus, of any scheme), by default the spool.
+"""Open the bus that serves the scheme of ``REDIS_URL`` (address of the bus, Redis or another), by default the spool.
 
 The buses are the modules of ``plugins``. A ``BusSpec`` is plain data, so another process can open the same bus.
 """
@@ -18,7 +18,7 @@ from simic.contracts.errors import ConfigError
 __all__ = ["URL_VARIABLE", "BusSpec", "bus_plugin", "open_bus"]
 
 URL_VARIABLE = "REDIS_URL"
-"""Address of the bus, of any scheme. Environment variable only: it may hold a password. Worker processes inherit it;
+"""Address of the bus, Redis or another. Environment variable only: it may hold a password. Worker processes inherit it;
 no file holds it."""
 _SPOOL_URL = "file:"
 
@@ -73,7 +73,7 @@ def _url(spec: BusSpec, environment: Mapping[str, str]) -> str:
         return _SPOOL_URL
     url = environment.get(URL_VARIABLE)
     if not url:
-        raise ConfigError(f"{URL_VARIABLE} is not set: expected the address of the bus, of any scheme")
+        raise ConfigError(f"{URL_VARIABLE} is not set: expected the address of the bus")
     return url
 
 
@@ -89,7 +89,7 @@ def _serving(url: str) -> Any:
     # Without the slashes, what stands before the colon may be a user or a password, so it is not repeated.
     found = f"the scheme {scheme!r}" if "://" in url else "no scheme"
     raise ConfigError(
-        f"{URL_VARIABLE} (address of the bus, of any scheme) must look like "
+        f"{URL_VARIABLE} must look like "
         f"redis://[user:password@]host[:port][/database]: expected a URL with one of the "
         f"schemes {', '.join(sorted(known))}, found {found}"
     )

@@ -19,8 +19,8 @@ __all__ = ["add_to"]
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
     group = typer.Typer(
-        help="The bus that transports reports: the one that REDIS_URL (address of the bus, of any scheme) names, by "
-        "default the spool.",
+        help="The bus that transports reports: by default the spool, a folder of the home; REDIS_URL is the address of "
+        "another bus.",
         no_args_is_help=True,
     )
     group.command("status", epilog=EXIT_CODES)(status)
@@ -54,8 +54,8 @@ def forward(
 ) -> None:
     """Send to Redis, in order, the files that were spooled during an outage; ingests nothing.
 
-    The next collect, publish or ingest forwards them too; this verb is for a machine that only produces. The exit code
-    is 4 if Redis is unavailable. A file is deleted from the spool after Redis has acknowledged all of it.
+    The next collect, publish or ingest also forwards them. Run this verb where none of these follows. The exit code is
+    4 if Redis is unavailable. A file is deleted from the spool after Redis has acknowledged all of it.
     """
     from simic.app.bus_admin import forward
 

@@ -31,17 +31,17 @@ def headroom(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what growth can gain on a set: every plan of one seed against never growing, by family.
+    """Measure what growth can gain on a set: every plan that grows one seed per host, against never growing.
 
     A plan is a blueprint, a slot and the epoch of germination, 1 or 4; the seed is blended and kept as soon as the
     lifecycle allows. Gains are points of return, paired by host, with 95 % intervals.
 
-    The best of so many plans looks better than it is on the hosts that chose it. So the first table chooses on one half
-    of the hosts and measures on the other. If no plan gains there, it chooses never to grow. The second table shows
-    the best plans and the worst one over all hosts; --json has every plan.
+    The first table chooses the best plan of a family on one half of the hosts and measures it on the other half,
+    because the gain on the hosts of the choice is biased upwards. If no plan gains on the first half, the choice is
+    never to grow. The second table shows the best plans and the worst one over all hosts; --json has every plan.
 
-    A family where nothing gains is not useless: a controller has to leave its hosts alone. The difference between
-    "one plan" and "a plan each" is what knowing the family is worth to a controller that grows one seed.
+    In a family where no plan gains, the best decision is not to grow. The row "one plan" uses the same plan in all
+    families, the row "a plan each" the best plan of each family: their difference is the value of knowing the family.
 
     Six blueprints in three slots take 37 episodes per host. Another --seed draws other hosts. Nothing is written.
 

@@ -20,9 +20,9 @@ __all__ = ["add_to"]
 HELP = """The Parquet files of ingested reports: show, merge, drop and delete them.
 
 Each change is one line of data/ledger/ingest.jsonl, so readers see the state either before or after it. Replaced files
-stay for an hour (lake.grace_minutes) for queries in progress. The location of the lake is fixed before the first
-ingest: SIMIC_LAKE_URL=s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http, or --override lake.url=..., with
-credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."""
+stay for an hour (lake.grace_minutes) for queries in progress. Choose the location of the lake before the first ingest;
+it cannot change later: SIMIC_LAKE_URL=s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http, or --override
+lake.url=..., with credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -94,9 +94,10 @@ def vacuum(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the files of merged and dropped parts, and forget reports dropped over lake.remember_days days ago.
+    """Delete the files of merged and dropped parts, and the ids of reports dropped over lake.remember_days days ago.
 
-    Ingest does this automatically. A query that runs longer than the grace period may fail and can be repeated.
+    A report without such an id lands again if it is delivered again. Ingest runs this automatically. A query that runs
+    longer than the grace period may fail and can be repeated.
     """
     _show(
         open_container(profile, overrides=override, extra=_given(grace_minutes=grace_minutes)).maintenance.vacuum(),

@@ -23,7 +23,7 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="simic",
-    help="Train controllers that grow neural networks, and test on held-out networks whether a new one is better.",
+    help="Train controllers that grow neural networks, and compare them on held-out networks.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

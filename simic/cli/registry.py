@@ -57,7 +57,7 @@ def promote(
 def publish(
     profile: ProfileName = "default", seed: Seed = 0, override: Overrides = None, as_json: AsJson = False
 ) -> None:
-    """Put a signed update about the champion on the bus; repeating the command sends nothing again.
+    """Put a signed update about the champion on the bus; a repeated command sends nothing.
 
     Journal, gate decision, registry and every byte of the policy must agree; otherwise nothing is signed.
     """

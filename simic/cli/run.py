@@ -50,8 +50,8 @@ def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = 
     """Run all stages: collect, ingest, curate, train, validate, gate, promote, publish.
 
     Training is repeated in rounds, each with new episodes of the policy. The first run trains from scratch. Later runs
-    start from the champion and replace it only if the gate finds the new policy better. The same command continues a
-    run that was killed, after its last finished stage.
+    start from the champion and replace it only if the gate finds the new policy better. If a run is killed, the
+    same command continues it after the last finished stage.
     """
     from simic.validation.promotion_gate import rejection_message
 

@@ -66,8 +66,7 @@ def diff(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare which rows and episodes are in one snapshot or both, the settings, the SQL, and the counts of excluded
-    rows per reason.
+    """Compare two snapshots: rows, episodes, settings, SQL, and the number of excluded rows per reason.
 
     Rows are paired by episode and step. Both snapshots are verified first. The exit code is 0 whether or not they
     differ. `-o curate.memory_limit_mb=1024` limits the memory; larger intermediate results are written to disk.

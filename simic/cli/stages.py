@@ -89,11 +89,11 @@ def ingest(
 ) -> None:
     """Write the reports on the bus to the lake as Parquet; malformed ones go to the quarantine with the reason.
 
-    The receipt counts landed, duplicate and quarantined reports; retried: repeated deliveries; dead lettered: entries
-    that could not be delivered and are on the dead-letter stream; lost: entries that were trimmed from the stream
-    before they were ingested; lag: deliveries that still wait; raw dropped: refused reports of which only the reason
-    was kept, because the quarantine was full. The ledger digest covers all parts of the lake. The file
-    data/runs/ingest/<UTC day>.jsonl has the counts of each batch.
+    The receipt counts the reports that landed, were duplicates or were quarantined. Its other counts: retried, repeated
+    deliveries; dead lettered, entries that could not be delivered; lost, entries that left the stream before they were
+    ingested; lag, deliveries that still wait; raw dropped, refused reports of which only the reason was kept because
+    the quarantine was full. The ledger digest covers all parts of the lake. The file data/runs/ingest/<UTC day>.jsonl
+    has the counts of each batch.
     """
     from simic.app import data
 
@@ -116,8 +116,8 @@ def curate(
     """Build an immutable snapshot of training rows from the reports in the lake, and compute the rewards.
 
     Rewards can be recomputed without collecting again; each reward family gives its own snapshot. Trials always use the
-    reward family basic. A snapshot without rows is sealed with exit code 0 and a warning with the reason; training
-    refuses it.
+    reward family basic. If no row is usable, the snapshot is empty, a warning gives the reason, and the exit code
+    is 0; training refuses an empty snapshot.
 
     Example: [bold]simic curate --reward shaped -o curate.reward.potential=3[/bold]
     """

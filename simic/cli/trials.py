@@ -39,11 +39,19 @@ class BookPart(str, Enum):
     SYMPTOM = "symptom"
 
 
+def _book_part(text: str) -> BookPart:
+    try:
+        return BookPart(text)
+    except ValueError:
+        known = ", ".join(part.value for part in BookPart)
+        raise typer.BadParameter(f"expected {known}, found {text!r}") from None
+
+
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
     plans = typer.Typer(
         help="Plan books: the plans and rules of the controllers heuristic, blind, symptom, oracle and expert. "
-        "Headroom: what single seeds gain.",
+        "The headroom of a set: what one seed per host can gain.",
         no_args_is_help=True,
     )
     plans.command("search", epilog=EXIT_CODES)(search)
@@ -100,8 +108,10 @@ def search(
     only: Annotated[
         BookPart | None,
         typer.Option(
-            help="Renew this part alone: symptom fits the tree of the controller symptom and keeps the plans and rules "
-            "of the present book, which must be up to date. Default: the whole book."
+            parser=_book_part,
+            metavar=f"<{'|'.join(part.value for part in BookPart)}>",
+            help="Search for this part only. symptom: fit the tree of the controller symptom and keep the plans and "
+            "rules of the present book, which must be up to date. Default: the whole book.",
         ),
     ] = None,
     world_set: SetName = None,

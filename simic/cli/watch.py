@@ -81,9 +81,10 @@ def watch(
 
     Example: [bold]simic watch --controller oracle --key 12 --delay 0.5[/bold]
 
-    Each row is one epoch: the decision, stage, blueprint, alpha and contribution of every slot (blank until measured),
-    accuracy and loss; an intervention of the governor is red. In a pipe it prints a plain line per epoch, with --json
-    one document. Nothing is put on the bus, and the return equals that of `simic trials` for the same host.
+    Each row is one epoch: the decision; for every slot stage, blueprint, alpha (weight of the seed in the forward pass)
+    and contribution (blank until measured); accuracy and loss. A row is red if the governor ended the episode because
+    the host diverged or collapsed. In a pipe it prints a plain line per epoch, with --json one document. Nothing is put
+    on the bus, and the return equals that of `simic trials` for the same host.
     """
     from simic.app.live_episode import LiveEpisode
 

@@ -336,7 +336,7 @@ def _read_profile(name_or_path: str) -> dict[str, Any]:
             hint = _nearest(name_or_path, known)
             raise ConfigError(
                 f"{name_or_path} is not a profile; {f'did you mean {hint}; ' if hint else ''}"
-                f"shipped are {', '.join(known)}; the path of another must end in .toml"
+                f"shipped are {', '.join(known)}; a profile of your own is a path that ends in .toml"
             )
         source = _profiles() / f"{name_or_path}.toml"
     try:

@@ -18,7 +18,7 @@ from simic.controllers.sampling import deterministic, pad_slots
 __all__ = ["NAME", "SUMMARY", "CompleteController", "make"]
 
 NAME = "complete"
-SUMMARY = "germinates nothing and fossilises the seeds of others, for the first branches"
+SUMMARY = "germinates no seed and fossilises those already growing; finishes an episode after a tried action"
 
 _RAMP = {
     Head.ALPHA_TARGET: ALPHA_TARGETS.index(1.0),

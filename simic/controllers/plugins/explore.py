@@ -20,7 +20,7 @@ from simic.controllers.sampling import Tables, sample
 __all__ = ["NAME", "SUMMARY", "ExploreController", "make", "operation_table"]
 
 NAME = "explore"
-SUMMARY = "random, biased towards whole seed lifecycles, for the first reports"
+SUMMARY = "random, with rates that make complete seed lifecycles likely; collects the first reports"
 
 _FIRST_RATE = 0.0
 """Rate of GERMINATE in epoch 0, before any training."""

@@ -375,7 +375,7 @@ def test_files_set_aside_are_counted_and_found_until_a_person_moves_them(home: H
     (home.spool / TOPIC / "incoming" / "x.jsonl.zst").write_bytes(b"no zstd")
     ingest_all(home)
     assert SpoolBus(home.spool).status(TOPIC).aside == 1
-    name = f"files set aside of {TOPIC}"
+    name = f"unreadable files of {TOPIC}"
     for repair in (False, True):
         report = examine(home, repair=repair)
         assert findings(report) == {name: Health.DAMAGED}
