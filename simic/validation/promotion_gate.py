@@ -29,6 +29,7 @@ from simic.validation.baselines.plan_book import (
     HEURISTIC,
     PLAN_BOOK,
     REQUIRES_PLAN_BOOK,
+    SYMPTOM,
     missing_book_message,
     requires_book,
 )
@@ -47,7 +48,7 @@ __all__ = [
 
 BASELINES = ("wait", "random", "heuristic", "blind")
 """Controllers that every candidate must beat; a set without a plan book may lack blind."""
-PLAN_BASELINES = (HEURISTIC, "blind", "symptom", "oracle")
+PLAN_BASELINES = (HEURISTIC, "blind", SYMPTOM, "oracle")
 """Controllers of a judgement that follow a plan book."""
 COMMIT_RATE = "commit_rate"
 """Training metric: P(germinates at least once) x P(fossilises at least once), on logged states."""
@@ -116,6 +117,7 @@ def decide(
         _agreement_criterion(report, trial),
         *_evidence_criteria(report, config, trials),
         *_difference_criteria(report, config),
+        *_symptom_criteria(report, config),
         *_regression_criteria(report, config, trials),
         *_safety_criteria(report, config, trials),
         *_training_criteria(report.training_metrics, config, min_commit_rate),
@@ -226,6 +228,27 @@ def _difference(report: ValidationReport, config: GateConfig, other: str, margin
     # A mean that is not finite invalidates the estimate, whatever its lower bound.
     value = estimate.lower if math.isfinite(estimate.mean) else None
     return _criterion(name, value, ">", margin, evidence)
+
+
+def _symptom_criteria(report: ValidationReport, config: GateConfig) -> Iterator[Criterion]:
+    """Yield the criterion that the candidate is about as good as the tree, unless the trials say that there is none.
+
+    Its value is the mean, not a lower bound: a candidate that is level with the tree would fail a bound of half a point
+    on some hundred hosts more often than not.
+    """
+    if SYMPTOM in report.trials.without_book:
+        return
+    name, bound = f"mean_over_{SYMPTOM}", -config.max_loss_to_symptom
+    estimate = report.differences.get(SYMPTOM)
+    if estimate is None or estimate.n < config.min_episodes:
+        found = "no" if estimate is None else f"{estimate.n} hosts, fewer than {config.min_episodes}, in the"
+        yield _criterion(name, None, ">=", bound, f"{found} paired difference to {SYMPTOM} in the report")
+        return
+    evidence = (
+        f"mean of the paired difference to {SYMPTOM}, a tree that reads one observation: "
+        f"[{estimate.lower:+.2f}, {estimate.upper:+.2f}] points at {estimate.confidence:.0%} over {estimate.n} hosts"
+    )
+    yield _criterion(name, estimate.mean, ">=", bound, evidence)
 
 
 def _regression_criteria(report: ValidationReport, config: GateConfig, trials: _Trials) -> Iterator[Criterion]:

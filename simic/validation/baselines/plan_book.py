@@ -21,6 +21,7 @@ __all__ = [
     "PLAN_BOOK",
     "PLAN_CONTROLLERS",
     "REQUIRES_PLAN_BOOK",
+    "SYMPTOM",
     "book_of",
     "current_book",
     "lacks_book",

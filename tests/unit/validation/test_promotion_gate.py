@@ -20,7 +20,7 @@ from simic.contracts.receipts import (
     Verdict,
 )
 from simic.contracts.splits import Split, split_of
-from simic.validation.baselines.plan_book import lacks_book
+from simic.validation.baselines.plan_book import lacks_book, without_book
 from simic.validation.promotion_gate import BASELINES, Direction, decide, rejection_message
 from simic.validation.trials import paired_estimate
 
@@ -36,6 +36,7 @@ RECEIPT: dict[str, Any] = {
     "finished_at": NOW,
 }
 CONFIG = GateConfig()
+COMPARED = (*BASELINES, "symptom")
 TRIAL = TrialConfig(bootstrap_samples=200)
 FAMILIES = ["cap", "select"] * (N // 2)
 HEALTHY = {"commit_rate": 0.8, "mean_ratio": 0.6, "policy_loss": -0.1}
@@ -70,12 +71,12 @@ def report(
     """The candidate returns 9 on every host, and a rival 5 unless ``rivals`` says otherwise: 4 less, or 2 with a
     champion of 7; differences are those of the rows unless ``changes`` says otherwise. Rivals ``without`` have no row.
     """
-    means = {**dict.fromkeys([name for name in BASELINES if name not in without], 5.0), **(rivals or {})}
+    means = {**dict.fromkeys([name for name in COMPARED if name not in without], 5.0), **(rivals or {})}
     candidate = candidate or trial("candidate", 9.0)
     rows = [*(trial(name, mean) for name, mean in means.items()), candidate, *([champion] if champion else [])]
     trials = TrialReport.model_construct(
         **RECEIPT, set=set_name, host_keys=KEYS if keys is None else keys, families=FAMILIES, controllers=rows,
-        plans_digest=plans_digest, without_book=[],
+        plans_digest=plans_digest, without_book=[] if plans_digest else without_book(COMPARED, None),
     )  # fmt: skip
     differences = {
         row.controller: paired_estimate(candidate.returns, row.returns, TRIAL, RECEIPT["seed"], FAMILIES)
@@ -120,6 +121,7 @@ def test_every_criterion_tells_value_bound_and_evidence() -> None:
 
 DIFFERENCES = report().differences
 OTHER = "other_than_its_episodes"
+TREE = "mean_over_symptom"
 
 
 def candidate_with(**changes: Any) -> ControllerTrial:
@@ -132,7 +134,12 @@ BAD_EVIDENCE: list[tuple[str, dict[str, Any], set[str], Verdict]] = [
          Verdict.MISSING)
         for name in BASELINES
     ),
-    ("nothing compared", {"differences": {}}, {"confidence", *(f"return_over_{name}" for name in BASELINES)},
+    ("nothing compared", {"differences": {}},
+     {"confidence", TREE, *(f"return_over_{name}" for name in BASELINES)}, Verdict.MISSING),
+    ("no tree", {"differences": {k: v for k, v in DIFFERENCES.items() if k != "symptom"}}, {TREE}, Verdict.MISSING),
+    ("too few pairs with the tree", {"differences": {**DIFFERENCES, "symptom": estimate(4.0, 0.0, n=149)}},
+     {TREE, OTHER}, Verdict.MISSING),
+    ("NaN over the tree", {"differences": {**DIFFERENCES, "symptom": estimate(math.nan)}}, {TREE, OTHER},
      Verdict.MISSING),
     ("narrow intervals", {"differences": {**DIFFERENCES, "blind": estimate(4.0, 0.0, confidence=0.8)}},
      {"confidence", OTHER}, Verdict.FAIL),
@@ -226,6 +233,22 @@ def test_lower_bound_must_exceed_the_margin(margin: float, accepted: bool) -> No
     assert judge(report(), CONFIG.model_copy(update={"margin_over_baselines": margin})).accepted is accepted
 
 
+@pytest.mark.parametrize(("tree", "accepted"), [(9.49, True), (9.5, True), (9.51, False), (20.0, False)])
+def test_a_candidate_may_trail_the_tree_by_half_a_point(tree: float, accepted: bool) -> None:
+    decision = judge(report(rivals={"symptom": tree}))
+    assert decision.accepted is accepted
+    assert failing(decision) <= {TREE}
+    looser = CONFIG.model_copy(update={"max_loss_to_symptom": 11.0})
+    assert judge(report(rivals={"symptom": tree}), looser).accepted
+
+
+def test_without_a_tree_in_the_book_there_is_no_criterion_on_it() -> None:
+    lacking = report()
+    lacking.trials.without_book.append("symptom")
+    assert TREE not in verdicts(judge(lacking))
+    assert judge(lacking).accepted
+
+
 def test_the_champion_as_its_own_candidate_is_rejected() -> None:
     """Equal returns: the paired difference is exactly nothing."""
     decision = judge(report(champion=trial("champion", 9.0), champion_digest=DIGEST))
@@ -235,7 +258,7 @@ def test_the_champion_as_its_own_candidate_is_rejected() -> None:
 def test_l19_waiting_is_rejected_for_its_returns_not_for_policy_health() -> None:
     rivals = {name: 0.0 if name == "wait" else 3.0 for name in BASELINES}
     decision = judge(report(candidate=trial("candidate", 0.0, committed_parameters=0.0), rivals=rivals))
-    assert failing(decision) == {f"return_over_{name}" for name in BASELINES}
+    assert failing(decision) == {TREE, *(f"return_over_{name}" for name in BASELINES)}
 
 
 def test_a_champion_must_be_compared_with_even_if_its_trial_is_absent() -> None:
