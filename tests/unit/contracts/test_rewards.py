@@ -91,6 +91,14 @@ def test_a_default_out_of_its_bounds_names_the_file(tmp_path: Path, monkeypatch:
         rewards._family("dear")
 
 
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torn.sql").write_bytes(b"-- summary: \xff\n")
+    monkeypatch.setattr(rewards, "_FILES", tmp_path)
+    for name, found in (("torn", "can't decode byte 0xff"), ("absent", "No such file")):
+        with pytest.raises(ConfigError, match=rf"{name}\.sql: expected SQL in UTF-8, found .*{found}"):
+            rewards._family(name)
+
+
 def test_every_family_has_a_published_schema() -> None:
     for family in FAMILIES.values():
         assert schema_of(family.__name__) == family.model_json_schema()
