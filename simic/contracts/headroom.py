@@ -37,6 +37,10 @@ class FamilyHeadroom(Contract):
     """Its mean gain on the hosts that chose it, in points."""
     over_wait: Estimate
     """Its gain on the other half of the hosts: an estimate that the choice did not inflate."""
+    hindsight: Estimate
+    """The gain of the plan that is best on each host itself, or of none: chosen by the return, which ends with the
+    validation accuracy, and measured with the test accuracy in its place. It takes as many episodes as there are plans
+    for each host, and shows what a controller that knew its host could gain with one seed."""
 
 
 class Headroom(Contract):

@@ -23,7 +23,7 @@ from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.progress import Progress
-from simic.validation.episodes import Episodes, TrialJob, make_controller, run_with
+from simic.validation.episodes import Episodes, TrialJob, join, make_controller, run_with
 from simic.validation.trials import paired_estimate
 
 __all__ = ["NO_GROWTH", "EpisodeRunner", "Rung", "Scores", "halve", "pairs_of"]
@@ -47,7 +47,11 @@ class Rung(NamedTuple):
 
 
 class Scores:
-    """Known differences to never growing, [hosts] per (candidate, family)."""
+    """Known differences to never growing, [hosts, 2] per (candidate, family): of returns, and of returns on test data.
+
+    A return on test data has the final test accuracy in place of the validation accuracy, so a choice by returns does
+    not inflate it.
+    """
 
     def __init__(self, values: Mapping[tuple[int, int], Differences] | None = None) -> None:
         self._values = dict(values or {})
@@ -61,7 +65,11 @@ class Scores:
 
     def of(self, candidate: int, family: int) -> Differences:
         """Return [hosts] in the order of the draw; raise KeyError for a candidate that did not take part."""
-        return self._values[candidate, family]
+        return self._values[candidate, family][:, 0]
+
+    def tested(self, candidate: int, family: int) -> Differences:
+        """Return the differences on test data, [hosts], as ``of`` does."""
+        return self._values[candidate, family][:, 1]
 
     def mean(self, candidate: int, families: Sequence[int]) -> float:
         """Return the mean over families of equal weight; never growing has 0."""
@@ -171,7 +179,7 @@ class EpisodeRunner:
         return [[host for host in hosts if host.family == name] for name in self.families]
 
     def _grow(self, label: str, cases: Sequence[tuple[int, HostIdentity]]) -> NDArray[np.float64]:
-        """Return the undiscounted return of every (candidate, host), in order."""
+        """Return the undiscounted returns of every (candidate, host), in order: [cases, 2] as in ``Scores``."""
         jobs = [
             self._job(cases[start : start + self._world.chunk]) for start in range(0, len(cases), self._world.chunk)
         ]
@@ -182,7 +190,9 @@ class EpisodeRunner:
                 worker_count(self._world.processes),
                 lambda episodes: advance(len(episodes.returns)),
             )
-        return np.concatenate([episodes.returns for episodes in done])
+        grown = join(done)
+        change = grown.test_accuracy - grown.validation_accuracy
+        return np.stack([grown.returns, grown.returns + self._reward.accuracy_scale * change], axis=1)
 
     def _job(self, chunk: Sequence[tuple[int, HostIdentity]]) -> _Job:
         present = sorted({candidate for candidate, _ in chunk})

@@ -1,7 +1,8 @@
 """Headroom: what each single seed gains over never growing, by family, with an estimate that the choice cannot inflate.
 
 The best of many plans looks better than it is on the hosts that chose it. So one half of the hosts chooses, and the
-other half measures. Both are keys of the training split in the order of the draw; keys are hashed into hosts.
+other half measures. Both are keys of the training split in the order of the draw; keys are hashed into hosts. The best
+plan of each single host is chosen by its validation accuracy and measured by its test accuracy.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def measure_headroom(
     families = range(len(runner.families))
     scores = runner.run("headroom", set(product(entered, families)), hosts)
     gains = np.array([[scores.of(one, family) for one in entered] for family in families])
-    by_family = {name: _headroom(plans, gains[[row]], seed) for row, name in enumerate(runner.families)}
+    tested = np.array([[scores.tested(one, family) for one in entered] for family in families])
+    by_family = {name: _headroom(plans, gains[[row]], tested[[row]], seed) for row, name in enumerate(runner.families)}
     rest = np.array([_chosen(own[None])[1][0] for own in gains])
     return Headroom(
         set=world.set,
@@ -57,7 +59,7 @@ def measure_headroom(
         seed=seed,
         host_keys=runner.reset(),
         families=by_family,
-        all_families=_headroom(plans, gains, seed),
+        all_families=_headroom(plans, gains, tested, seed),
         plan_per_family=_estimate(rest, seed),
     )
 
@@ -74,8 +76,10 @@ def _single_seeds(world: WorldConfig) -> list[Plan]:
     ]
 
 
-def _headroom(plans: Sequence[Plan], gains: NDArray[np.float64], seed: int) -> FamilyHeadroom:
-    """Return the headroom over families from the gains [families, plans, hosts]."""
+def _headroom(
+    plans: Sequence[Plan], gains: NDArray[np.float64], tested: NDArray[np.float64], seed: int
+) -> FamilyHeadroom:
+    """Return the headroom over families from the gains [families, plans, hosts], and those on test data."""
     best, rest, when_chosen = _chosen(gains)
     measured = [PlanGain(plan=plan, over_wait=_estimate(gains[:, row], seed)) for row, plan in enumerate(plans)]
     return FamilyHeadroom(
@@ -83,6 +87,7 @@ def _headroom(plans: Sequence[Plan], gains: NDArray[np.float64], seed: int) -> F
         chosen=Plan() if best is None else plans[best],
         when_chosen=when_chosen,
         over_wait=_estimate(rest, seed),
+        hindsight=_estimate(_hindsight(gains, tested), seed),
     )
 
 
@@ -97,6 +102,13 @@ def _chosen(gains: NDArray[np.float64]) -> tuple[int | None, NDArray[np.float64]
     if means[best] <= 0.0:
         return None, np.zeros_like(gains[:, 0, first:]), 0.0
     return best, gains[:, best, first:], float(means[best])
+
+
+def _hindsight(gains: NDArray[np.float64], tested: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the gain on test data [families, hosts] of the plan with the greatest gain of each host, if positive."""
+    best = gains.argmax(axis=1, keepdims=True)
+    grows = np.take_along_axis(gains, best, axis=1) > 0.0
+    return np.where(grows, np.take_along_axis(tested, best, axis=1), 0.0)[:, 0]
 
 
 def _estimate(gains: NDArray[np.float64], seed: int) -> Estimate:

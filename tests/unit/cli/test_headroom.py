@@ -23,7 +23,9 @@ def plan(blueprint: str, slot: int = 0) -> Plan:
 
 def family(best: float, chosen: Plan) -> FamilyHeadroom:
     plans = [PlanGain(plan=plan("gate", slot), over_wait=gain(best - 2 * slot)) for slot in range(6)]
-    return FamilyHeadroom(plans=plans, chosen=chosen, when_chosen=best, over_wait=gain(best - 1))
+    return FamilyHeadroom(
+        plans=plans, chosen=chosen, when_chosen=best, over_wait=gain(best - 1), hindsight=gain(best + 2)
+    )
 
 
 FOUND = Headroom(
@@ -53,7 +55,7 @@ def test_the_table_is_sorted_and_shows_the_best_plans_and_the_worst(
     first = [row[0] for row in rows if row[0].startswith("region_") or row[0] == "all,"]
     assert first == ["region_select", "region_few", "all,", "all,", "region_select", "region_few"]
     assert "never grow" in text
-    assert "gate in slot 0 at 1 +5.0 +4.0 [+3.0, +5.0]" in text
+    assert "gate in slot 0 at 1 +5.0 +4.0 [+3.0, +5.0] +7.0 [+6.0, +8.0]" in text
     assert "gate in slot 2 at 1 +1.0 [+0.0, +2.0]" in text
     assert "gate in slot 3" not in text
     assert "gate in slot 5 at 1 -5.0 [-6.0, -4.0]" in text, "the worst plan"

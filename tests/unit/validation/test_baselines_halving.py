@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -63,10 +63,12 @@ def test_candidates_are_paired_with_never_growing_host_by_host() -> None:
     own = identify("benchmark", [key for key in keys if key % 5 == 1])
     for candidate, spec in ((gate, GATE), (rules, RULES)):
         with_it, without = (
-            run_episodes(TrialJob("t", one, own, WORLD, RewardConfig(), 0)).returns
+            run_episodes(TrialJob("t", one, own, WORLD, RewardConfig(), 0))
             for one in (spec, ControllerSpec(name="wait"))
         )
-        assert scores.of(candidate, 1).tolist() == (with_it - without).tolist()
+        assert scores.of(candidate, 1).tolist() == (with_it.returns - without.returns).tolist()
+        on_test = [one.returns + 100.0 * (one.test_accuracy - one.validation_accuracy) for one in (with_it, without)]
+        assert scores.tested(candidate, 1).tolist() == (on_test[0] - on_test[1]).tolist()
     assert (scores.of(NO_GROWTH, 3) == 0.0).all()
     with pytest.raises(KeyError):
         scores.of(rules, 0)
@@ -82,9 +84,14 @@ def test_a_candidate_known_keeps_its_index() -> None:
     assert runner.enter([ControllerSpec(name="wait")]) == [NO_GROWTH]
 
 
+def scores_of(values: Mapping[tuple[int, int], Sequence[float]]) -> Scores:
+    """Scores with the same differences on test data."""
+    return Scores({case: np.stack([own, own], axis=1) for case, own in values.items()})
+
+
 def test_means_weigh_families_alike_and_add_up_over_rungs() -> None:
-    early = Scores({(1, 0): np.array([4.0]), (1, 1): np.array([0.0, 0.0, 0.0])})
-    late = early.plus(Scores({(1, 0): np.array([0.0]), (2, 0): np.array([3.0]), (2, 1): np.array([-1.0])}))
+    early = scores_of({(1, 0): [4.0], (1, 1): [0.0, 0.0, 0.0]})
+    late = early.plus(scores_of({(1, 0): [0.0], (2, 0): [3.0], (2, 1): [-1.0]}))
     assert (early.mean(1, [0, 1]), late.mean(1, [0, 1]), late.mean(2, [0, 1])) == (2.0, 1.0, 1.0)
     assert late.best([2, 1, NO_GROWTH], [0, 1], 2) == [1, 2], "equals go by index"
     assert late.best([2, 1], [1], 1) == [1]
@@ -101,7 +108,7 @@ class Scripted(EpisodeRunner):
         cases = set(pairs)  # type: ignore[call-overload]
         worths = self.worths[len(self.fields)]
         self.fields.append({candidate for candidate, _ in cases})
-        return Scores({(one, family): np.full(hosts_per_family, worths.get(one, 0.0)) for one, family in cases})
+        return scores_of({(one, family): [worths.get(one, 0.0)] * hosts_per_family for one, family in cases})
 
 
 def test_the_last_hosts_alone_rank_those_left_and_the_anchor_is_among_them() -> None:

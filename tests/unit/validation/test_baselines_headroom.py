@@ -21,20 +21,29 @@ WORLD = WorldConfig(workers=1, chunk=64)
 Worth = Callable[[Plan, str, int], float]
 
 
-def measured(monkeypatch: pytest.MonkeyPatch, worth: Worth, hosts: int = 8, world: WorldConfig = WORLD) -> Headroom:
-    """Headroom of a made-up world, in which a plan has a worth by family and place of the host in its family."""
+def measured(
+    monkeypatch: pytest.MonkeyPatch, worth: Worth, hosts: int = 8, world: WorldConfig = WORLD, luck: Worth | None = None
+) -> Headroom:
+    """Headroom of a made-up world, in which a plan has a worth by family and place of the host in its family.
+
+    ``luck`` raises the validation accuracy alone, by so many points.
+    """
     places: dict[str, dict[int, int]] = {}
 
     def run(job: halving._Job) -> Episodes:
-        returns = []
+        returns, lucky = [], []
         for which, host in zip(job.which, job.trial.hosts, strict=True):
             own = places.setdefault(host.family, {})
             place = own.setdefault(host.key, len(own))
             plan = job.specs[which].plan
-            returns.append(50.0 + host.key % 40 + (0.0 if plan is None else worth(plan, host.family, place)))
+            lucky.append(0.0 if plan is None or luck is None else luck(plan, host.family, place))
+            returns.append(
+                50.0 + host.key % 40 + (0.0 if plan is None else worth(plan, host.family, place)) + lucky[-1]
+            )
         nothing = np.zeros(len(returns))
         none = nothing.astype(np.int64)
-        return Episodes(np.array(returns), nothing, nothing, none, nothing.astype(np.bool_), none)
+        validation = 0.5 + np.array(lucky) / 100.0
+        return Episodes(np.array(returns), validation, nothing + 0.5, none, nothing.astype(np.bool_), none)
 
     monkeypatch.setattr(halving, "_grow_mixed", run)
     return measure_headroom(world, RewardConfig(), hosts, seed=3)
@@ -91,6 +100,34 @@ def test_hosts_that_choose_do_not_measure(monkeypatch: pytest.MonkeyPatch) -> No
         assert own.over_wait.mean == pytest.approx(-2.0)
         assert own.plans[0].over_wait.mean == pytest.approx(2.0)
     assert found.plan_per_family.mean == pytest.approx(-2.0)
+
+
+def test_hindsight_takes_the_best_plan_of_each_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_place(plan: Plan, family: str, place: int) -> float:
+        (seed,) = plan.seeds
+        if family == "fine":
+            return -1.0
+        return 4.0 + place if seed.slot == place % 3 and seed.blueprint == "gate" else -2.0
+
+    found = measured(monkeypatch, by_place)
+    assert found.families["cap"].hindsight.mean == pytest.approx(4.0 + 3.5)
+    assert found.families["cap"].hindsight.n == 8
+    assert found.families["fine"].hindsight.mean == 0.0, "never to grow is a plan too"
+    assert found.all_families.hindsight.mean == pytest.approx(4 * 7.5 / 5)
+
+
+def test_luck_on_validation_data_is_no_hindsight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The luckiest plan is chosen; measured on test data it is worth what it is."""
+
+    def worth(plan: Plan, _family: str, _place: int) -> float:
+        return 3.0 if plan.seeds[0].blueprint == "norm" else 1.0
+
+    def luck(plan: Plan, _family: str, _place: int) -> float:
+        return 10.0 if plan.seeds[0].blueprint == "dense" else 0.0
+
+    found = measured(monkeypatch, worth, luck=luck).all_families
+    assert found.plans[0].over_wait.mean == pytest.approx(11.0)
+    assert found.hindsight.mean == pytest.approx(1.0)
 
 
 def test_a_tiny_run_on_real_hosts_repeats_and_another_seed_draws_others() -> None:
