@@ -1,4 +1,4 @@
-"""``region_narrow``: one to six hidden units; most hosts have the labels of products, as in ``cap``."""
+"""``region_narrow``: one to four hidden units; most hosts have the labels of products, as in ``cap``."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from simic.hosts.families._region import Region
 
 __all__ = ["FAMILY"]
 
-FAMILY = Region(hidden=(1, 6), linear=0.85, products=0.7, samples=(400, 512), label_noise=(0.0, 0.05))
+FAMILY = Region(hidden=(1, 4), linear=0.95, products=0.8, samples=(400, 512), label_noise=(0.0, 0.05))
