@@ -257,6 +257,8 @@ class TrainConfig(Contract):
     """How a run learns: distil tries many actions at decisions of its hosts and learns from their returns, then by
     V-trace from other episodes unless that raises the regret; scratch learns from a log by cloning, value fit and
     V-trace. Without branches in the snapshot, distil learns as scratch does."""
+    objective: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] = "vtrace"
+    """How a log is learned from: vtrace, fitted_q, or an installed objective. V-trace also follows a distillation."""
     distil_passes: Annotated[int, Field(ge=1, le=10_000)] = 120
     """Passes over all branched decisions in every training run."""
     network: NetworkConfig = NetworkConfig()
@@ -270,6 +272,8 @@ class TrainConfig(Contract):
     """Episodes per update; a power of two."""
     cloning_passes: Annotated[int, Field(ge=0, le=100)] = 3
     value_passes: Annotated[int, Field(ge=0, le=100)] = 3
+    q_updates: Annotated[int, Field(ge=1, le=1_000_000)] = 450
+    """Updates of each Q-function, and about as many of the distillation, with train.objective = fitted_q."""
     vtrace_passes: Annotated[int, Field(ge=0, le=100)] = 8
     """V-trace passes over the log in the first training run."""
     round_passes: Annotated[int, Field(ge=1, le=100)] = 4

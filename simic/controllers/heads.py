@@ -36,6 +36,7 @@ __all__ = [
     "head_mean",
     "kl",
     "log_prob",
+    "logits_of",
     "relevant_heads",
     "sample",
     "sample_op_greedy_factors",
@@ -89,6 +90,20 @@ def log_prob(
     ]
     heads = torch.where(relevant, torch.stack(chosen, dim=1), 0.0)
     return LogProb(heads, heads.sum(1))
+
+
+def logits_of(output: NetworkOutput, slot_ptr: Tensor, actions: Tensor) -> Tensor:
+    """Return the unmasked logits [N, A] of ``actions`` int [N, A]; 0 where irrelevant."""
+    taken = actions.long().clamp(min=0)
+    ops, slots = taken[:, HEAD_INDEX[Head.OP]], taken[:, HEAD_INDEX[Head.SLOT]]
+    pointers = output.slot if len(output.slot) else output.op.new_zeros(1, len(OPS))
+    pointer = pointers[(slot_ptr[:-1] + slots).clamp(max=len(pointers) - 1), ops]
+    tables = {Head.OP: output.op, **_factor_logits(output, slot_ptr, slots)}
+    chosen = [
+        pointer if head is Head.SLOT else tables[head].gather(1, taken[:, HEAD_INDEX[head], None]).squeeze(1)
+        for head in HEADS
+    ]
+    return torch.where(relevant_heads(actions), torch.stack(chosen, dim=1), 0.0)
 
 
 def entropy(output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, actions: Tensor, exploration: float) -> Tensor:
@@ -207,7 +222,14 @@ def _factor_tables(
     output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, slots: Tensor, exploration: float
 ) -> dict[Head, Tensor]:
     """Return log-probabilities [N, C] of the heads that depend on the chosen slot [N]."""
-    rows = slot_ptr[:-1] + slots
+    logits = _factor_logits(output, slot_ptr, slots)
+    everything = {head: torch.ones_like(values, dtype=torch.bool) for head, values in logits.items()}
+    available = {**everything, Head.BLUEPRINT: masks.blueprint}
+    return {head: _mixture(values, available[head], exploration) for head, values in logits.items()}
+
+
+def _factor_logits(output: NetworkOutput, slot_ptr: Tensor, slots: Tensor) -> dict[Head, Tensor]:
+    """Return logits [N, C] of the heads that depend on the chosen slot [N]; zeros if no graph has a slot."""
     logits = {
         Head.BLUEPRINT: output.blueprint,
         Head.ALPHA_TARGET: output.target,
@@ -215,14 +237,10 @@ def _factor_tables(
         Head.ALPHA_CURVE: output.curve,
         Head.TEMPO: output.tempo,
     }
-    if len(output.slot):
-        rows = rows.clamp(max=len(output.slot) - 1)
-        logits = {head: values[rows] for head, values in logits.items()}
-    else:
-        logits = {head: values.new_zeros(len(rows), values.shape[1]) for head, values in logits.items()}
-    everything = {head: torch.ones_like(values, dtype=torch.bool) for head, values in logits.items()}
-    available = {**everything, Head.BLUEPRINT: masks.blueprint}
-    return {head: _mixture(values, available[head], exploration) for head, values in logits.items()}
+    if not len(output.slot):
+        return {head: values.new_zeros(len(slots), values.shape[1]) for head, values in logits.items()}
+    rows = (slot_ptr[:-1] + slots).clamp(max=len(output.slot) - 1)
+    return {head: values[rows] for head, values in logits.items()}
 
 
 def _mixture(logits: Tensor, available: Tensor, exploration: float) -> Tensor:

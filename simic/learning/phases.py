@@ -5,7 +5,7 @@ E sequences of the data set; rows are positions among them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,26 +14,33 @@ from numpy.typing import NDArray
 
 from simic.contracts.config import TrainConfig
 from simic.contracts.errors import TrainingError
-from simic.controllers.network import PolicyNetwork
+from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
 from simic.learning.learner import Learner, LrSchedule
 from simic.learning.losses import Loss, VTraceLossConfig, cloning_loss, commit_metrics, value_fit_loss, vtrace_loss
 from simic.replay.batch import SequenceBatch
 from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
-from simic.runtime.seeds import generator
+from simic.runtime.seeds import derive, generator
 
 __all__ = [
     "Record",
     "check_commit_rate",
     "cloning",
     "fitted_scale",
+    "fresh_network",
     "logged_commit_rates",
+    "means",
     "round_rows",
+    "supervised_sampler",
     "value_fit",
     "vtrace_passes",
 ]
 
 Rows = NDArray[np.int64]
+
+LEAST_VALUE_SCALE = 1e-3
+"""Least value scale in points, for returns that do not vary."""
+_UNBOUNDED = 1 << 30
 
 CLONING_SHARE = 0.25
 """Share of the peak policy rate: cloning has low-noise gradients and overshoots at the rate of V-trace."""
@@ -46,6 +53,15 @@ class Record(NamedTuple):
     """Counted over all phases and rounds."""
     phase: str
     metrics: dict[str, float]
+
+
+def fresh_network(store: GraphDataset, config: TrainConfig, seed: int) -> PolicyNetwork:
+    """Return an untrained network with the data's feature statistics and value scale."""
+    network = PolicyNetwork(NetworkShape.of(config.network, store.blueprints), seed=derive(seed, "network"))
+    network.set_normaliser(fit_normaliser(store.statistics_graphs(), store.blueprints))
+    returns = store.steps.returns.double()
+    network.set_value_scale(float(returns.mean()), max(LEAST_VALUE_SCALE, float(returns.std(correction=0))))
+    return network
 
 
 def cloning(
@@ -134,6 +150,16 @@ def round_rows(store: GraphDataset, sampler: PassSampler, passes: int, old_share
         if len(rows):
             out.append(store.ordinary[rows])
     return out
+
+
+def supervised_sampler(config: TrainConfig, seed: int, phase: str) -> PassSampler:
+    """Return a sampler for supervised passes, which do not count against ``train.max_passes``."""
+    return PassSampler(seed=derive(seed, phase), batch_sequences=config.batch_sequences, max_passes=_UNBOUNDED)
+
+
+def means(records: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each metric over records with equal names."""
+    return {name: float(np.mean([metrics[name] for metrics in records])) for name in records[0]}
 
 
 def _supervised(

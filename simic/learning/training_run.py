@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.contracts.config import TrainConfig
 from simic.contracts.errors import ConfigError, ContractError, TrainingError
-from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
+from simic.controllers.network import PolicyNetwork
 from simic.controllers.policy_files import load_policy
 from simic.learning.checkpoint import LearnerState, SamplerState, read_state
 from simic.learning.distillation import BranchedDecisions, branched_decisions, distillation, regrets, updates_of
-from simic.learning.learner import Learner, LrSchedule
-from simic.learning.losses import VTraceLossConfig
-from simic.learning.phases import (
-    Record,
-    check_commit_rate,
-    cloning,
-    fitted_scale,
-    logged_commit_rates,
-    round_rows,
-    value_fit,
-    vtrace_passes,
-)
+from simic.learning.learner import Learner
+from simic.learning.objective import Log, Objective, VTraceState
+from simic.learning.objectives import OBJECTIVES
+from simic.learning.phases import Record, check_commit_rate, fresh_network, logged_commit_rates, means, round_rows
 from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
 from simic.runtime.seeds import derive
@@ -52,32 +43,33 @@ class WarmStart(NamedTuple):
 
 OLD_SHARE = 1.0
 """Largest number of earlier episodes per pass of a round, as a share of the new ones."""
-FINAL_SHARE = 0.1
-"""Final learning rate as a share of the initial one."""
 TRAINED_SHARE = 0.5
 """Initial share of the peak learning rates if training starts from a trained policy."""
-LEAST_VALUE_SCALE = 1e-3
-"""Least value scale in points, for returns that do not vary."""
-_UNBOUNDED = 1 << 30
+VTRACE = "vtrace"
+"""Objective on top of a distillation."""
 
 
 class TrainingRun:
     """A training run: made by ``begin`` and run once; afterwards it holds the trained network and its metrics."""
 
-    def __init__(self, store: GraphDataset, config: TrainConfig, learner: Learner, seed: int) -> None:
+    def __init__(
+        self, store: GraphDataset, config: TrainConfig, learner: Learner, seed: int, *, is_fresh: bool
+    ) -> None:
         self.store, self.config, self.learner = store, config, learner
-        self._seed = seed
+        self._seed, self._is_fresh = seed, is_fresh
         self.germinated: tuple[str, ...] | None = store.germinated
         """Blueprints that germinated in the training data; None if the start policy does not say."""
-        self._sampler = self._new_sampler("vtrace", config.max_passes)
-        self._cloning_passes, self._value_passes = 0, 0
         self._decisions = branched_decisions(store) if config.start == "distil" else None
-        """Decisions to distil; None trains by V-trace."""
+        """Decisions to distil; None learns from the log."""
         rows = store.ordinary
-        self._plan: list[NDArray[np.int64]] = [rows for _ in range(config.vtrace_passes if len(rows) else 0)]
+        self._vtrace = VTraceState(
+            PassSampler(
+                seed=derive(seed, "vtrace"), batch_sequences=config.batch_sequences, max_passes=config.max_passes
+            ),
+            [rows for _ in range(config.vtrace_passes if len(rows) else 0)],
+            config.warmup_updates,
+        )
         self._round = 0
-        self._advantage_scale: float | None = None
-        self._first_share, self._warmup = 1.0, config.warmup_updates
         self._snapshots: list[str] = []
         self._before: dict[str, Tensor] = {}
         self._final: dict[str, float] = {}
@@ -95,39 +87,41 @@ class TrainingRun:
                 f"train.vtrace_passes {config.vtrace_passes} exceeds train.max_passes {config.max_passes}"
             )
         if start is None:
-            training = TrainingRun(store, config, Learner(_fresh_network(store, config, seed), config), seed)
-            if training._decisions is None:
-                training._cloning_passes, training._value_passes = config.cloning_passes, config.value_passes
-            return training
+            return TrainingRun(store, config, Learner(fresh_network(store, config, seed), config), seed, is_fresh=True)
         network, earlier = _started_network(store, config, start)
-        learner = Learner(network, config)
-        training = TrainingRun(store, config, learner, seed)
+        training = TrainingRun(store, config, Learner(network, config), seed, is_fresh=False)
         known = {*store.germinated, *(earlier or ())}
         training.germinated = None if earlier is None else tuple(name for name in store.blueprints if name in known)
-        training._first_share = TRAINED_SHARE
+        training._vtrace.first_share = TRAINED_SHARE
         if start.is_continuation:
             training._resume(start)
         return training
 
     def run(self) -> Iterator[Record]:
-        """Run all phases and yield one record per update.
-
-        Supervised phases run only from scratch: refitting the value encoder of a trained policy would change the
-        features its policy heads read. Cloning precedes the value fit; the reverse order was no better (ADR 9).
-        """
+        """Run all phases and yield one record per update."""
         split = self._decisions
-        if split is None and not self._plan:
-            raise TrainingError("no episode has a V-trace pass left: collect new ones or raise train.max_passes")
         if split is None:
-            cloned, fitted = self._uncounted("cloning"), self._uncounted("value_fit")
-            yield from cloning(self.learner, self.store, cloned, self.config, self._cloning_passes)
-            yield from value_fit(self.learner, self.store, fitted, self.config, self._value_passes)
-            yield from self._vtrace()
+            yield from self._objective.run()
+            self._final |= self._objective.metrics
             return
         yield from self._distil(split.learned)
-        if self._plan and len(self.store.ordinary) >= self.config.batch_sequences:
+        if self._has_vtrace:
             yield from self._vtrace_if_better(split.held_out)
         self._final |= regrets(self.learner.network, self.store, split.held_out)
+
+    @cached_property
+    def _objective(self) -> Objective:
+        """The objective of the configuration; V-trace on top of a distillation."""
+        is_alone = self._decisions is None
+        seed = self._seed if self._round == 0 else derive(self._seed, "round", self._round)
+        log = Log(self.store, self.learner, self.config, seed, self._is_fresh and is_alone, self._vtrace)
+        objective: Objective = OBJECTIVES.load(self.config.objective if is_alone else VTRACE).begin(log)
+        return objective
+
+    @property
+    def _has_vtrace(self) -> bool:
+        """Whether V-trace follows the distillation."""
+        return bool(self._vtrace.plan) and len(self.store.ordinary) >= self.config.batch_sequences
 
     def _distil(self, decisions: BranchedDecisions) -> Iterator[Record]:
         """Distil the decisions, then check the commit rate on the episodes of the data set."""
@@ -144,70 +138,49 @@ class TrainingRun:
             yield record
         rates = logged_commit_rates(self.learner.network, self.store, self.config.batch_sequences)
         check_commit_rate([rates], self.config.min_commit_rate)
-        self._final = {**_means(records[-updates_of(decisions, 1) :]), **rates}
-
-    def _vtrace(self) -> Iterator[Record]:
-        """Run the planned V-trace passes, and add the metrics of the last one to the final metrics."""
-        if self._advantage_scale is None:
-            self._advantage_scale = fitted_scale(self.learner, self.store, self.config.batch_sequences)
-        schedule, targets = self._schedule(), VTraceLossConfig.of(self.config, self._advantage_scale)
-        records = []
-        for record in vtrace_passes(
-            self.learner,
-            self.store,
-            self._sampler,
-            self._plan,
-            schedule,
-            targets,
-            min_commit_rate=self.config.min_commit_rate,
-        ):
-            records.append(record.metrics)
-            yield record
-        last = _means(records[-self._updates_of(len(self._plan[-1])) :])
-        self._final |= {**last, "advantage_scale": self._advantage_scale}
+        self._final = {**means(records[-updates_of(decisions, 1) :]), **rates}
 
     def _vtrace_if_better(self, held_out: BranchedDecisions) -> Iterator[Record]:
         """Run V-trace on top of the distilled policy; undo it if it fails or the regret on held-out decisions rises."""
-        learner, final = self.learner, dict(self._final)
-        saved = copy.deepcopy((learner.network.state_dict(), learner.optimizer.state_dict(), self._sampler.get_state()))
-        scale = self._advantage_scale
+        learner, state = self.learner, self._vtrace
+        saved = copy.deepcopy((learner.network.state_dict(), learner.optimizer.state_dict(), state.sampler.get_state()))
+        scale = state.advantage_scale
         before, failure = regrets(learner.network, self.store, held_out)["held_out_regret"], None
         try:
-            yield from self._vtrace()
+            yield from self._objective.run()
         except TrainingError as error:
             failure = error
         after = regrets(learner.network, self.store, held_out)["held_out_regret"]
-        if failure is not None or not after <= before:
+        if failure is None and after <= before:
+            self._final |= self._objective.metrics
+        else:
             _LOG.warning(
                 "V-trace on top of the distilled policy is undone: %s",
                 failure or f"it raised the regret on held-out decisions from {before:.3f} to {after:.3f} points",
             )
             learner.network.load_state_dict(saved[0])
             learner.optimizer.load_state_dict(saved[1])
-            self._sampler.set_state(saved[2])
-            self._advantage_scale, self._final = scale, final
+            state.sampler.set_state(saved[2])
+            state.advantage_scale = scale
         self._final |= {"regret_before_vtrace": before, "regret_after_vtrace": after}
 
     @property
     def planned_updates(self) -> int:
         """Return the number of updates of all phases."""
         if self._decisions is not None:
-            return updates_of(self._decisions.learned, self.config.distil_passes) + self._vtrace_updates
-        supervised = (self._cloning_passes + self._value_passes) * self._updates_of(len(self.store.ordinary))
-        return supervised + self._vtrace_updates
+            return updates_of(self._decisions.learned, self.config.distil_passes) + self._objective.planned_updates
+        return self._objective.planned_updates
 
     @property
     def episodes_seen(self) -> int:
-        """Return the number of distinct episodes learned from: tried actions, or episodes of V-trace passes."""
-        if self._decisions is not None:
-            return self._decisions.episodes + int((self._counts > 0).sum())
-        return int((self._counts > 0).sum())
+        """Return the number of distinct episodes learned from: tried actions, or those that the objective used."""
+        return (0 if self._decisions is None else self._decisions.episodes) + self._objective.episodes
 
     @property
     def mean_passes(self) -> float:
         """Return the mean number of passes per episode used."""
         distilled = 0 if self._decisions is None else self._decisions.episodes * self.config.distil_passes
-        return float((distilled + self._counts.sum()) / max(1, self.episodes_seen))
+        return float((distilled + self._objective.passes) / max(1, self.episodes_seen))
 
     @property
     def final_metrics(self) -> dict[str, float]:
@@ -219,9 +192,9 @@ class TrainingRun:
         return LearnerState(
             updates=self.learner.updates,
             rounds=self._round + 1,
-            advantage_scale=self._advantage_scale,
+            advantage_scale=self._vtrace.advantage_scale,
             snapshots=[*self._snapshots, snapshot_digest],
-            sampler=SamplerState(**self._sampler.get_state()),
+            sampler=SamplerState(**self._vtrace.sampler.get_state()),
         )
 
     def policy(self) -> PolicyNetwork:
@@ -231,7 +204,7 @@ class TrainingRun:
         before the first round is not part of the average.
         """
         network = copy.deepcopy(self.learner.network)
-        if self._round > 1 and self._decisions is None:
+        if self._round > 1 and self._decisions is None and self._objective.averages_rounds:
             for name, parameter in network.named_parameters():
                 parameter.data.lerp_(self._before[name], self.config.average)
         return network
@@ -240,44 +213,11 @@ class TrainingRun:
         network = self.learner.network
         self._before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
         state = read_state(start.path, network, self.learner.optimizer)
-        self._sampler.set_state(state.sampler.model_dump())
-        self._round, self._snapshots, self._warmup = state.rounds, state.snapshots, 0
-        self._advantage_scale, self.learner.updates = state.advantage_scale, state.updates
+        self._vtrace.sampler.set_state(state.sampler.model_dump())
+        self._round, self._snapshots, self.learner.updates = state.rounds, state.snapshots, state.updates
+        self._vtrace.advantage_scale, self._vtrace.warmup = state.advantage_scale, 0
         seed = derive(self._seed, "round", self._round)
-        self._plan = round_rows(self.store, self._sampler, self.config.round_passes, OLD_SHARE, seed)
-
-    def _schedule(self) -> LrSchedule:
-        """Return the schedule from the first share to ``FINAL_SHARE`` of it; a resumed optimiser has no warm-up."""
-        return LrSchedule(self._warmup, self._vtrace_updates, self._first_share, self._first_share * FINAL_SHARE)
-
-    def _uncounted(self, phase: str) -> PassSampler:
-        """Return a sampler for supervised passes, which do not count against ``max_passes``."""
-        return self._new_sampler(phase, _UNBOUNDED)
-
-    def _new_sampler(self, name: str, max_passes: int) -> PassSampler:
-        return PassSampler(
-            seed=derive(self._seed, name), batch_sequences=self.config.batch_sequences, max_passes=max_passes
-        )
-
-    @property
-    def _counts(self) -> NDArray[np.int64]:
-        return self._sampler.passes_of(self.store.sequences.run_ids)
-
-    @property
-    def _vtrace_updates(self) -> int:
-        return sum(self._updates_of(len(rows)) for rows in self._plan)
-
-    def _updates_of(self, episodes: int) -> int:
-        return -(-episodes // self.config.batch_sequences)
-
-
-def _fresh_network(store: GraphDataset, config: TrainConfig, seed: int) -> PolicyNetwork:
-    """Return an untrained network with the data's feature statistics and value scale."""
-    network = PolicyNetwork(NetworkShape.of(config.network, store.blueprints), seed=derive(seed, "network"))
-    network.set_normaliser(fit_normaliser(store.statistics_graphs(), store.blueprints))
-    returns = store.steps.returns.double()
-    network.set_value_scale(float(returns.mean()), max(LEAST_VALUE_SCALE, float(returns.std(correction=0))))
-    return network
+        self._vtrace.plan = round_rows(self.store, self._vtrace.sampler, self.config.round_passes, OLD_SHARE, seed)
 
 
 def _started_network(
@@ -298,7 +238,3 @@ def _started_network(
     if card.network != config.network:
         raise ConfigError(f"train.network is {config.network!r}, the policy to start from has {card.network!r}")
     return network.train(), card.germinated
-
-
-def _means(records: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([metrics[name] for metrics in records])) for name in records[0]}

@@ -63,7 +63,7 @@ _CONTROLLER_STYLE = {
     "oracle": (BLACK, "*"),
 }
 _CURVES = (
-    "expected_regret", "greedy_regret", "decision_entropy", "following_loss", "cloning_gap",
+    "expected_regret", "greedy_regret", "fitted_regret", "q_error", "decision_entropy", "following_loss", "cloning_gap",
     "value_fit_explained_variance", "explained_variance", "value_loss", "policy_loss", "advantage_sd", "entropy_op",
     "entropy_slot", "entropy_blueprint", "mean_ratio", "effective_sample_share", "commit_rate",
 )  # fmt: skip

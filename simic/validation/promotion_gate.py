@@ -56,6 +56,10 @@ MEAN_RATIO = "mean_ratio"
 """Training metric: mean min(1, rho) in the last pass."""
 EXPECTED_REGRET = "expected_regret"
 """Training metric of distillation: points that the policy is expected to lose against the best tried actions."""
+FITTED_REGRET = "fitted_regret"
+"""Training metric of fitted Q: the same against the actions that the Q-functions prefer."""
+Q_EXPLAINED = "q_explained_variance"
+"""Training metric of fitted Q: share of the variance of returns explained on hosts that a Q-function did not see."""
 DETERMINISM = "determinism_mismatches"
 """Probe: hosts whose return changed when they were run again beside other hosts."""
 
@@ -291,7 +295,10 @@ def _training_criteria(metrics: Mapping[str, float], config: GateConfig, min_com
     yield _criterion("training_metrics_not_finite", float(len(broken)) if metrics else None, "<=", 0.0, evidence)
     evidence = "P(germinates at least once) x P(fossilises at least once), on logged states; 0 never commits"
     yield _criterion(COMMIT_RATE, metrics.get(COMMIT_RATE), ">=", min_commit_rate, evidence)
-    if EXPECTED_REGRET in metrics and MEAN_RATIO not in metrics:
+    if FITTED_REGRET in metrics:
+        evidence = "share of the variance of returns that the Q-functions explain on hosts they did not see"
+        yield _criterion(Q_EXPLAINED, metrics.get(Q_EXPLAINED), ">", 0.0, evidence)
+    if MEAN_RATIO not in metrics and metrics.keys() & {EXPECTED_REGRET, FITTED_REGRET}:
         return  # distilled, and no V-trace on top: there are no importance ratios
     evidence = "mean min(1, rho) of the last pass; small means learning was too far off-policy"
     yield _criterion(MEAN_RATIO, metrics.get(MEAN_RATIO), ">=", config.min_mean_ratio, evidence)

@@ -28,6 +28,7 @@ PLUGINS = {
     "simic.hosts.blueprints": "simic.hosts.plugins",
     "simic.hosts.families": "simic.hosts.plugins",
     "simic.hosts.trunks": "simic.hosts.plugins",
+    "simic.learning.objectives": "simic.learning.training_run",
     "simic.replay.exports": "simic.app.data",
 }
 """Folders whose files are found by name, and the module that looks for them."""

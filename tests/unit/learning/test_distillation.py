@@ -17,8 +17,9 @@ from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import TrainingError
 from simic.contracts.field_report import FieldReport
 from simic.hosts.plugins import blueprint_names
-from simic.learning import training_run as module
 from simic.learning.distillation import branched_decisions, regrets
+from simic.learning.objectives import vtrace as module
+from simic.learning.phases import Record
 from simic.learning.training_run import TrainingRun
 from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
@@ -127,7 +128,7 @@ def test_no_branch_and_no_parent_is_behaviour_for_v_trace(mixed: GraphDataset, b
     assert {mixed.sequences.controllers[row] for row in mixed.ordinary} == {"explore"}
     training = finish(mixed)
     assert training.final_metrics["mean_ratio"] > 0.0
-    assert training._sampler.passes_of(mixed.sequences.run_ids).sum() == 2 * 40
+    assert training._vtrace.sampler.passes_of(mixed.sequences.run_ids).sum() == 2 * 40
 
 
 @pytest.mark.parametrize("collapses", [False, True])
@@ -142,7 +143,7 @@ def test_v_trace_that_fails_or_raises_the_held_out_regret_is_undone(
             raise TrainingError("the policy has collapsed")
         for parameter in learner.network.policy_parameters():  # type: ignore[attr-defined]
             parameter.data.mul_(-1.0)
-        yield module.Record(0, "vtrace", {"mean_ratio": 1.0, "commit_rate": 9.0})
+        yield Record(0, "vtrace", {"mean_ratio": 1.0, "commit_rate": 9.0})
 
     monkeypatch.setattr(module, "vtrace_passes", spoil)
     spoiled = finish(mixed)
@@ -151,7 +152,7 @@ def test_v_trace_that_fails_or_raises_the_held_out_regret_is_undone(
     assert collapses or final["regret_after_vtrace"] > final["regret_before_vtrace"]
     assert "mean_ratio" not in final
     assert final["commit_rate"] <= 1.0
-    assert not spoiled._sampler.passes_of(mixed.sequences.run_ids).any()
+    assert not spoiled._vtrace.sampler.passes_of(mixed.sequences.run_ids).any()
     assert spoiled.state("0" * 64).advantage_scale is None
 
 

@@ -40,6 +40,7 @@ COMPARED = (*BASELINES, "symptom")
 TRIAL = TrialConfig(bootstrap_samples=200)
 FAMILIES = ["cap", "select"] * (N // 2)
 HEALTHY = {"commit_rate": 0.8, "mean_ratio": 0.6, "policy_loss": -0.1}
+FITTED = {"commit_rate": 0.8, "fitted_regret": 1.0, "q_explained_variance": 0.7}
 
 
 def estimate(mean: float, half_width: float = 1.0, n: int = N, confidence: float = 0.95) -> Estimate:
@@ -175,6 +176,12 @@ BAD_EVIDENCE: list[tuple[str, dict[str, Any], set[str], Verdict]] = [
     ("off-policy", {"training_metrics": {**HEALTHY, "mean_ratio": 0.01}}, {"mean_ratio"}, Verdict.FAIL),
     ("off-policy on top of a distilled policy", {"training_metrics": {**HEALTHY, "expected_regret": 1.0,
       "mean_ratio": 0.01}}, {"mean_ratio"}, Verdict.FAIL),
+    ("Q-functions that explain nothing", {"training_metrics": {**FITTED, "q_explained_variance": -0.1}},
+     {"q_explained_variance"}, Verdict.FAIL),
+    ("Q-functions that nothing checked", {"training_metrics": {"commit_rate": 0.8, "fitted_regret": 1.0}},
+     {"q_explained_variance"}, Verdict.MISSING),
+    ("no ratio and no regret", {"training_metrics": {"commit_rate": 0.8, "q_explained_variance": 0.7}},
+     {"mean_ratio"}, Verdict.MISSING),
     ("nothing of training", {"training_metrics": {}}, {"commit_rate", "mean_ratio", "training_metrics_not_finite"},
      Verdict.MISSING),
 ]  # fmt: skip
@@ -198,6 +205,11 @@ def test_a_rejection_names_what_did_not_pass_and_only_that() -> None:
     decision = judge(report(probes={}))
     for champion, ending in ((None, ". There is still no champion"), ("c" * 64, ". The champion stays")):
         assert rejection_message(decision.model_copy(update={"champion_digest": champion})).endswith(ending)
+
+
+@pytest.mark.parametrize("metrics", [FITTED, {"commit_rate": 0.8, "expected_regret": 1.0}], ids=["fitted", "distilled"])
+def test_a_policy_learned_without_importance_ratios_needs_none(metrics: dict[str, float]) -> None:
+    assert judge(report(training_metrics=metrics)).accepted
 
 
 def test_trials_made_under_other_settings_do_not_count() -> None:

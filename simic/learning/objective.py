@@ -1,0 +1,75 @@
+"""The interface of an objective: how a policy learns from a log, the ordinary episodes of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.config import TrainConfig
+from simic.learning.learner import Learner
+from simic.learning.phases import Record
+from simic.replay.dataset import GraphDataset
+from simic.replay.sampler import PassSampler
+
+__all__ = ["Log", "Objective", "VTraceState"]
+
+
+@dataclass
+class VTraceState:
+    """What V-trace keeps from round to round, whatever the objective of a round is."""
+
+    sampler: PassSampler
+    """Counts the V-trace passes of each episode."""
+    plan: list[NDArray[np.int64]]
+    """Episodes of each V-trace pass of this round."""
+    warmup: int
+    """Updates of the warm-up."""
+    first_share: float = 1.0
+    """Initial share of the peak learning rates."""
+    advantage_scale: float | None = None
+    """Points; None before the first V-trace pass."""
+
+
+class Log(NamedTuple):
+    """A log to learn from, and the learner that does."""
+
+    store: GraphDataset
+    learner: Learner
+    config: TrainConfig
+    seed: int
+    """Differs from round to round."""
+    is_fresh: bool
+    """The network is untrained."""
+    vtrace: VTraceState
+
+
+class Objective(Protocol):
+    """Learns from one log, once."""
+
+    averages_rounds: bool
+    """Whether policies are averaged over rounds."""
+    metrics: dict[str, float]
+    """Final metrics, after ``run``: means over the last pass. They contain ``commit_rate``."""
+
+    @property
+    def planned_updates(self) -> int:
+        """Return the number of updates of ``run``."""
+
+    @property
+    def episodes(self) -> int:
+        """Return the number of distinct episodes learned from."""
+
+    @property
+    def passes(self) -> float:
+        """Return the number of passes summed over the episodes."""
+
+    def run(self) -> Iterator[Record]:
+        """Train the learner's network, and yield one record per update.
+
+        Raises:
+            TrainingError: if the log cannot be learned from, or the policy collapses.
+        """

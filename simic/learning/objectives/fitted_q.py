@@ -1,0 +1,211 @@
+"""``fitted_q``: regression of returns on states and actions, then a policy that prefers what the regression prefers.
+
+Behaviour is cloned first, which gives the log's action probabilities in every state. An ensemble of Q-functions is
+fitted to the returns to go (``q_functions``); this is the first iteration of fitted Q iteration (Ernst et al. 2005,
+section 3), with the behaviour's own returns in place of a bootstrap, so no maximum over noisy values is ever a target.
+The policy is then distilled from the advantages of the supported actions, with the loss that learns from branches
+(``distillation``): expected regret minus temperature times entropy.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simic.contracts.config import TrainConfig
+from simic.contracts.errors import TrainingError
+from simic.controllers.features import FEATURES
+from simic.controllers.network import PolicyNetwork
+from simic.learning import q_functions
+from simic.learning.distillation import BATCH as DISTIL_BATCH
+from simic.learning.distillation import BranchedDecisions, distillation, updates_of
+from simic.learning.learner import Learner
+from simic.learning.losses import explained_variance
+from simic.learning.objective import Log
+from simic.learning.phases import (
+    Record,
+    check_commit_rate,
+    cloning,
+    fresh_network,
+    logged_commit_rates,
+    means,
+    supervised_sampler,
+)
+from simic.numerics.ragged import concatenated_ranges
+from simic.replay.dataset import GraphDataset
+from simic.runtime.seeds import derive, generator
+
+__all__ = ["NAME", "SUMMARY", "FittedQObjective", "begin"]
+
+NAME = "fitted_q"
+SUMMARY = "regression of returns on states and actions, then distillation"
+
+FOLDS = 4
+"""Number of Q-functions; each leaves out the hosts of one fold."""
+Q_RATE, Q_DECAY = 6e-3, 1e-2
+"""Peak learning rate and weight decay of the Q-functions."""
+MOST_DECISIONS = 6000
+"""Largest number of states from which the policy is distilled."""
+_TRAINED = FEATURES["context"].index("train_loss_valid")
+EMPTY = np.zeros(0, dtype=np.int64)
+
+
+class _Rows(NamedTuple):
+    """Steps of the log, as rows of the data set."""
+
+    decisions: NDArray[np.int64]
+    """Steps of hosts that have trained an epoch, at which some operation besides WAIT was legal."""
+    folds: NDArray[np.int64]
+    """Fold of the host of each of them."""
+
+
+class FittedQObjective:
+    """Learns from all ordinary episodes in every round; nothing of it but the policy outlives a round."""
+
+    averages_rounds = False
+
+    def __init__(self, log: Log) -> None:
+        self._log, self.metrics = log, dict[str, float]()
+        self._rows = _rows_of(log.store)
+
+    def run(self) -> Iterator[Record]:
+        """Clone, fit the Q-functions, distil them, and yield one record per update.
+
+        Raises:
+            TrainingError: if no decision can be learned from, or the commit rate falls too low.
+        """
+        log, decisions = self._log, self._rows.decisions
+        if not len(decisions):
+            raise TrainingError(
+                "no ordinary episode has a decision after its host's first epoch: collect episodes that are no branches"
+            )
+        cloned = log.learner if log.is_fresh else self._scratch_learner("behaviour", log.config)
+        sampler = supervised_sampler(log.config, log.seed, "cloning")
+        yield from self._counted(cloned, cloning(cloned, log.store, sampler, log.config, log.config.cloning_passes))
+        behaviour = copy.deepcopy(cloned.network)
+        networks = []
+        for fold in range(FOLDS):
+            learner = self._scratch_learner(f"q {fold}", _q_config(log.config))
+            rows = self._fold_rows(behaviour, fold)
+            fit = q_functions.fit(learner, log.store, rows, log.config.q_updates, derive(log.seed, "fit", fold))
+            yield from self._counted(learner, fit)
+            networks.append(learner.network)
+        yield from self._distil(networks, behaviour)
+        self.metrics["q_explained_variance"] = self._explained(networks)
+
+    def _scratch_learner(self, name: str, config: TrainConfig) -> Learner:
+        return Learner(fresh_network(self._log.store, config, derive(self._log.seed, name)), config)
+
+    def _counted(self, learner: Learner, records: Iterator[Record]) -> Iterator[Record]:
+        """Number the updates of another learner on from those of the policy's."""
+        learner.updates = self._log.learner.updates
+        for record in records:
+            self._log.learner.updates = learner.updates
+            yield record
+
+    def _fold_rows(self, behaviour: PolicyNetwork, fold: int) -> NDArray[np.int64]:
+        """Return the decisions of other folds at which the behaviour is not certain to wait, or all if none is."""
+        rows = self._rows.decisions[self._rows.folds != fold]
+        rows = rows if len(rows) else self._rows.decisions
+        is_open = q_functions.supported_ops(behaviour, self._log.store, rows)[:, 1:].any(1)
+        return rows[is_open] if is_open.any() else rows
+
+    def _distil(self, networks: list[PolicyNetwork], behaviour: PolicyNetwork) -> Iterator[Record]:
+        log, seed = self._log, derive(self._log.seed, "distil")
+        chosen = np.sort(generator(seed, "decisions").permutation(self._rows.decisions)[:MOST_DECISIONS])
+        valued = _valued(log.store, chosen, networks, behaviour)
+        passes, exploration, records = self._distil_passes, log.config.network.exploration, []
+        for record in distillation(log.learner, log.store, valued, passes=passes, exploration=exploration, seed=seed):
+            metrics = {_NAMES.get(name, name): value for name, value in record.metrics.items()}
+            records.append(metrics)
+            yield record._replace(metrics=metrics)
+        rates = logged_commit_rates(log.learner.network, log.store, log.config.batch_sequences)
+        check_commit_rate([rates], log.config.min_commit_rate)
+        self.metrics = {**means(records[-updates_of(valued, 1) :]), **rates}
+
+    def _explained(self, networks: list[PolicyNetwork]) -> float:
+        """Return the share of the variance of returns that each host's left-out Q-function explains."""
+        predicted, returns = [], []
+        for fold, network in enumerate(networks):
+            rows = self._rows.decisions[self._rows.folds == fold]
+            predicted.append(q_functions.predictions(network, self._log.store, rows))
+            returns.append(self._log.store.steps.returns[torch.from_numpy(rows)])
+        values, targets = torch.cat(predicted), torch.cat(returns)
+        return float(explained_variance(values, targets, torch.ones_like(values, dtype=torch.bool)))
+
+    @property
+    def planned_updates(self) -> int:
+        """Return the number of updates of all phases."""
+        config = self._log.config
+        cloned = config.cloning_passes * -(-self.episodes // config.batch_sequences)
+        return cloned + FOLDS * config.q_updates + self._distil_passes * self._distil_batches
+
+    @property
+    def episodes(self) -> int:
+        """Return the number of ordinary episodes."""
+        return len(self._log.store.ordinary)
+
+    @property
+    def passes(self) -> float:
+        """Return the passes of cloning, regression and distillation, summed over the episodes."""
+        config, decisions = self._log.config, max(1, len(self._rows.decisions))
+        fitted = FOLDS * config.q_updates * q_functions.BATCH + self._distil_passes * min(decisions, MOST_DECISIONS)
+        return self.episodes * (config.cloning_passes + fitted / decisions)
+
+    @property
+    def _distil_batches(self) -> int:
+        """Return the updates of one pass of the distillation."""
+        return -(-min(len(self._rows.decisions), MOST_DECISIONS) // DISTIL_BATCH)
+
+    @property
+    def _distil_passes(self) -> int:
+        return -(-self._log.config.q_updates // max(1, self._distil_batches))
+
+
+_NAMES = {"expected_regret": "fitted_regret", "greedy_regret": "fitted_greedy_regret"}
+"""Regrets against estimates do not have the names of regrets against returns."""
+
+
+def _q_config(config: TrainConfig) -> TrainConfig:
+    return config.model_copy(update={"policy_lr": Q_RATE, "value_lr": Q_RATE, "weight_decay": Q_DECAY})
+
+
+def _rows_of(store: GraphDataset) -> _Rows:
+    starts, lengths = store.sequences.starts[store.ordinary], store.sequences.lengths[store.ordinary]
+    rows = concatenated_ranges(starts, lengths)
+    keys = np.repeat(store.sequences.host_keys[store.ordinary], lengths)
+    chosen = torch.from_numpy(rows)
+    is_open = (store.masks.op[chosen, 1:].any(1) & (store.table.context_x[chosen, _TRAINED] > 0)).numpy()
+    folds = {key: derive(key, "fold") % FOLDS for key in np.unique(keys).tolist()}
+    return _Rows(rows[is_open], np.array([folds[key] for key in keys[is_open].tolist()], dtype=np.int64))
+
+
+def _valued(
+    store: GraphDataset, rows: NDArray[np.int64], networks: list[PolicyNetwork], behaviour: PolicyNetwork
+) -> BranchedDecisions:
+    """Return decisions at the states of ``rows`` with estimates in place of returns."""
+    parts = [
+        q_functions.candidates(networks, behaviour, *store.states(ids))
+        for ids in np.array_split(rows, -(-len(rows) // q_functions.BATCH))
+    ]
+    most = max(part.actions.shape[1] for part in parts)
+    actions = torch.cat([_padded(part.actions, most) for part in parts]).to(store.steps.actions.dtype)
+    values = [
+        torch.nn.functional.pad(part.advantages, (0, most - part.advantages.shape[1]), value=torch.nan)
+        for part in parts
+    ]
+    return BranchedDecisions(rows, actions, torch.cat(values), EMPTY, EMPTY)
+
+
+def _padded(actions: torch.Tensor, most: int) -> torch.Tensor:
+    return torch.cat([actions, actions[:, :1].expand(-1, most - actions.shape[1], -1)], dim=1)
+
+
+def begin(log: Log) -> FittedQObjective:
+    """Return the objective for a log."""
+    return FittedQObjective(log)
