@@ -28,17 +28,7 @@ def simic(profile: str = "nightly", seed: int = 0, overrides: dict[str, Any] | N
     """
     with open_run(profile, seed, overrides or {}) as opened:
         key = opened.key
-        collected = opened.add(stages.collect(key, 0, None)) if opened.needs_own_experience else None
-        landed = opened.add(stages.ingest(key, 0, collected))
-        snapshot = opened.add(stages.curate(key, 0, landed))
-        policy = opened.add(stages.train(key, 0, snapshot, None))
-
-        for number in opened.rounds:
-            collected = opened.add(stages.collect(key, number, policy))
-            landed = opened.add(stages.ingest(key, number, collected))
-            snapshot = opened.add(stages.curate(key, number, landed))
-            policy = opened.add(stages.train(key, number, snapshot, policy))
-
+        policy = opened.learn(stages)
         report = stages.validate(key, 0, policy)
         decision = stages.decide(key, 0, report)
         candidate = stages.record(key, 0, report, decision)

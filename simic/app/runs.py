@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from simic.app.container import Container
 from simic.app.training import DISTIL, check_baselines
@@ -31,7 +31,7 @@ from simic.runtime.progress import Progress
 from simic.runtime.settings import load_profile, resolve_home
 from simic.validation.promotion_gate import rejection_message
 
-__all__ = ["Run", "RunKey", "describe", "open_container", "open_run"]
+__all__ = ["Run", "RunKey", "Stages", "describe", "open_container", "open_run", "open_run_in"]
 
 _LOG = logging.getLogger("simic.run")
 
@@ -56,6 +56,24 @@ class RunKey(Contract):
 def open_container(run: RunKey, progress: Progress) -> Container:
     """Return the live parts for one stage of a run, in the home of this process."""
     return Container(resolve_home(), run.config, run.seed, progress=progress)
+
+
+class Stages(Protocol):
+    """The stages between the start of a run and its judgement; each returns the receipt of its work."""
+
+    def collect(self, run: RunKey, number: int, policy: TrainingReport | None, /) -> CollectionReceipt:
+        """Grow the hosts of a round; round 0 has no policy yet."""
+
+    def ingest(self, run: RunKey, number: int, collected: CollectionReceipt | None, /) -> IngestReceipt:
+        """Land what waits on the bus."""
+
+    def curate(self, run: RunKey, number: int, landed: IngestReceipt, /) -> SnapshotManifest:
+        """Make a snapshot of all landed experience."""
+
+    def train(
+        self, run: RunKey, number: int, snapshot: SnapshotManifest, previous: TrainingReport | None, /
+    ) -> TrainingReport:
+        """Train on a snapshot."""
 
 
 class Run:
@@ -83,6 +101,19 @@ class Run:
         """Add the receipt of a stage to that of the run, and return it."""
         self._receipts.append(receipt)
         return receipt
+
+    def learn(self, stages: Stages) -> TrainingReport:
+        """Collect if needed and train, then collect and train in rounds; return the last policy, which is judged."""
+        collected = self.add(stages.collect(self.key, 0, None)) if self.needs_own_experience else None
+        landed = self.add(stages.ingest(self.key, 0, collected))
+        snapshot = self.add(stages.curate(self.key, 0, landed))
+        policy = self.add(stages.train(self.key, 0, snapshot, None))
+        for number in self.rounds:
+            collected = self.add(stages.collect(self.key, number, policy))
+            landed = self.add(stages.ingest(self.key, number, collected))
+            snapshot = self.add(stages.curate(self.key, number, landed))
+            policy = self.add(stages.train(self.key, number, snapshot, policy))
+        return policy
 
     def finish(
         self,
@@ -133,18 +164,24 @@ def open_run(profile: str, seed: int, overrides: Mapping[str, Any]) -> Iterator[
         ConfigError: if the settings are invalid or a required plan book is missing or out of date.
         TransientError: if another run is active.
     """
-    container = Container(resolve_home(), load_profile(profile, overrides), seed)
+    with open_run_in(Container(resolve_home(), load_profile(profile, overrides), seed), profile) as run:
+        yield run
+
+
+@contextmanager
+def open_run_in(container: Container, profile: str) -> Iterator[Run]:
+    """Open a run in the home of a container, as ``open_run`` does."""
     check_baselines(container)
     identity = RunIdentity(
         profile=profile,
-        seed=seed,
+        seed=container.seed,
         config_digest=container.provenance.config_digest,
         code_version=container.provenance.code_version,
     )
     with exclusive(container.home.locks / "run", "a run of the flow"):
         journal = container.run_journal()
         entry = journal.open(identity, container.policies.champion_digest())
-        _LOG.info("%s run %s, profile %s, seed %d", entry.event.value.lower(), entry.token, profile, seed)
+        _LOG.info("%s run %s, profile %s, seed %d", entry.event.value.lower(), entry.token, profile, container.seed)
         try:
             with disk_full_as_transient():
                 yield Run(container, entry)

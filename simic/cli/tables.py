@@ -34,6 +34,7 @@ __all__ = [
     "difference_view",
     "family_table",
     "list_table",
+    "numbers_table",
     "proof_table",
     "pruning_table",
     "receipt_lines",
@@ -67,9 +68,9 @@ def trial_table(report: TrialReport, title: str | None = None, images: str | Non
     caption = missing_book_message(report.set, report.without_book, images)
     short = proof.without_families(text, report)
     layouts = [
-        _numbers_table(text, title, names=1),
-        _numbers_table(short, title, names=1),
-        _numbers_table(short, title, names=1, is_narrow=True),
+        numbers_table(text, title, names=1),
+        numbers_table(short, title, names=1),
+        numbers_table(short, title, names=1, is_narrow=True),
     ]
     notes = [f"{caption}."] if caption else []
     if not proof.has_intervals(report):
@@ -80,7 +81,7 @@ def trial_table(report: TrialReport, title: str | None = None, images: str | Non
 def family_table(report: TrialReport) -> RenderableType:
     """Return the results within each family; a family of one host has no difference to wait, and the note says so."""
     text, title = proof.render_families(report), "By family, paired by host"
-    table = _Fitting([_numbers_table(text, title, names=2), _numbers_table(text, title, names=2, is_narrow=True)])
+    table = _Fitting([numbers_table(text, title, names=2), numbers_table(text, title, names=2, is_narrow=True)])
     single = sorted({name for row in report.controllers for name, own in row.by_family.items() if own.episodes == 1})
     if not single:
         return table
@@ -89,7 +90,7 @@ def family_table(report: TrialReport) -> RenderableType:
     )
 
 
-def _numbers_table(text: proof.Table, title: str, names: int, *, is_narrow: bool = False) -> Table:
+def numbers_table(text: proof.Table, title: str, names: int, *, is_narrow: bool = False) -> Table:
     """Return a table of ``names`` text columns, which may wrap, and numeric columns, which are never cut."""
     padding = (0, 0, 0, 0) if is_narrow else (0, 1, 0, 0)
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=padding, pad_edge=False)

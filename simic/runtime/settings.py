@@ -134,6 +134,11 @@ class Home:
         return self.data / "plans"
 
     @property
+    def proof(self) -> Path:
+        """Directory of the parts of a proof: the homes of its trainings, and a receipt per training and per trial."""
+        return self.data / "proof"
+
+    @property
     def outbox(self) -> Path:
         """Directory of policy updates that wait for the bus or were delivered."""
         return self.data / "outbox"

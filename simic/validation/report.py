@@ -37,10 +37,12 @@ from simic.validation.trials import paired_estimate, run_trials, trial_seed
 
 __all__ = [
     "COMPARISON_CONTROLLERS",
+    "KEY_STARTS",
     "comparison_specs",
     "episodes_planned",
     "held_out_count",
     "held_out_hosts",
+    "learned_spec",
     "validate",
 ]
 
@@ -115,11 +117,11 @@ def validate(
     started_at = clock()
     specs, book = comparison_specs(config, plans)
     missing = without_book(COMPARISON_CONTROLLERS, book)
-    specs[CANDIDATE] = _learned(Path(training.path), training.digest, keyring)
+    specs[CANDIDATE] = learned_spec(Path(training.path), training.digest, keyring)
     if (champion is None) != (champion_digest is None):
         raise ConfigError(f"the champion needs a path and a digest, found {champion} and {champion_digest}")
     if champion is not None and champion_digest is not None:
-        specs[CHAMPION] = _learned(champion, champion_digest, keyring)
+        specs[CHAMPION] = learned_spec(champion, champion_digest, keyring)
     trials = run_trials(
         specs,
         held_out_hosts(training.digest, config.world, config.trial, config.gate.min_episodes),
@@ -150,7 +152,7 @@ def validate(
     )
 
 
-def _learned(policy: Path, digest: str, keyring: Path) -> ControllerSpec:
+def learned_spec(policy: Path, digest: str, keyring: Path) -> ControllerSpec:
     """Return the spec of a sealed policy, verified now and again wherever it is loaded."""
     verify(policy, Keyring(keyring), digest)
     return ControllerSpec(

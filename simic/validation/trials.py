@@ -20,7 +20,16 @@ from simic.runtime.seeds import derive
 from simic.validation.episodes import Episodes, TrialJob, chunked, join, run_episodes
 from simic.validation.table import Table, controller_rank, render_families, render_table
 
-__all__ = ["WAIT", "Table", "paired_estimate", "render_families", "render_table", "run_trials", "trial_seed"]
+__all__ = [
+    "WAIT",
+    "Table",
+    "grow_all",
+    "paired_estimate",
+    "render_families",
+    "render_table",
+    "run_trials",
+    "trial_seed",
+]
 
 
 def paired_estimate(
@@ -75,7 +84,7 @@ def run_trials(
         )
     named = {WAIT: ControllerSpec(name=WAIT), **specs}
     specs = {name: named[name] for name in sorted(named, key=controller_rank)}
-    results = _grow_all(specs, hosts, world, reward, trial_seed(provenance), on_done)
+    results = grow_all(specs, hosts, world, reward, trial_seed(provenance), on_done)
     families = [host.family for host in hosts]
     return TrialReport(
         code_version=provenance.code_version,
@@ -100,7 +109,7 @@ def trial_seed(provenance: Provenance) -> int:
     return derive(provenance.seed, "trials")
 
 
-def _grow_all(
+def grow_all(
     specs: Mapping[str, ControllerSpec],
     hosts: Sequence[HostIdentity],
     world: WorldConfig,
@@ -108,7 +117,7 @@ def _grow_all(
     seed: int,
     on_done: OnDone | None,
 ) -> dict[str, Episodes]:
-    """Yield the chunks of all controllers in turn, chunk by chunk; results do not depend on the order."""
+    """Return the episodes of every controller; chunks of all take turns, and results do not depend on the order."""
     jobs = [
         TrialJob(name, spec, chunk, world, reward, seed)
         for chunk in chunked(hosts, world.chunk)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simic.numerics import intervals
-from simic.numerics.intervals import paired_bootstrap
+from simic.numerics.intervals import crossed_bootstrap, crossed_ratio, paired_bootstrap
 
 
 def test_same_seed_same_bits_other_seed_other_bounds() -> None:
@@ -67,6 +67,64 @@ def test_bca_follows_the_skew() -> None:
     _, low_b, high_b = paired_bootstrap(values, 0.95, 4000, 0, method="bca")
     assert low_b > low_p
     assert high_b > high_p
+
+
+def crossed(generator: np.random.Generator, seeds: int, hosts: int, scales: tuple[float, float, float]) -> np.ndarray:
+    """A table with independent effects of seeds, hosts and cells of these standard deviations, and mean 2."""
+    a, b, e = scales
+    effects = generator.normal(0.0, a, (seeds, 1)) + generator.normal(0.0, b, (1, hosts))
+    return np.asarray(2.0 + effects + generator.normal(0.0, e, (seeds, hosts)))
+
+
+def test_crossed_width_is_that_of_the_variance_of_rows_columns_and_cells() -> None:
+    """Oracle: the exact variance of a resampled mean, from the decomposition of the table."""
+    values = crossed(np.random.default_rng(6), 12, 200, (0.7, 6.0, 4.0))
+    mean = values.mean()
+    a, b = values.mean(axis=1) - mean, values.mean(axis=0) - mean
+    r = values - mean - a[:, None] - b
+    variance = (a**2).sum() / 12**2 + (b**2).sum() / 200**2 + (r**2).sum() / (12 * 200) ** 2
+    found = crossed_bootstrap(values, 0.95, 20_000, 0)
+    half = 1.959964 * np.sqrt(variance)
+    assert found.mean == pytest.approx(mean)
+    np.testing.assert_allclose([mean - found.lower, found.upper - mean], [half, half], rtol=0.05)
+    within = paired_bootstrap(values.mean(axis=0), 0.95, 4000, 0)
+    assert found.upper - found.lower > 1.03 * (within.upper - within.lower), "hosts alone leave out the seeds"
+
+
+def test_crossed_coverage_is_near_nominal_when_known_components_make_the_table() -> None:
+    generator = np.random.default_rng(7)
+    trials, hits = 300, 0
+    for trial in range(trials):
+        found = crossed_bootstrap(crossed(generator, 5, 60, (0.3, 4.0, 3.0)), 0.9, 300, trial)
+        hits += found.lower <= 2.0 <= found.upper
+    assert 0.86 - 3 * np.sqrt(0.09 / trials) <= hits / trials <= 0.95 + 3 * np.sqrt(0.0475 / trials)
+
+
+def test_one_seed_has_the_interval_of_its_hosts() -> None:
+    values = np.random.default_rng(8).normal(1.0, 3.0, 40)
+    strata = np.repeat(["cap", "gain"], 20)
+    plain = paired_bootstrap(values, 0.95, 2000, 3, strata=strata)
+    assert crossed_bootstrap(values[None], 0.95, 2000, 3, strata=strata) == pytest.approx(plain)
+
+
+def test_a_ratio_divides_means_over_the_same_hosts() -> None:
+    """Three quarters of every host's gain is a share without spread; an uncertain sign has no share."""
+    gains = np.random.default_rng(9).normal(5.0, 4.0, 60)
+    table = np.stack([0.5 * gains, gains])
+    one = crossed_ratio(table[:1], gains, 0.95, 500, 0)
+    assert one == pytest.approx((0.5, 0.5, 0.5))
+    two = crossed_ratio(table, gains, 0.95, 500, 0)
+    assert two == pytest.approx((0.75, 0.5, 1.0)), "which seed is drawn decides"
+    assert crossed_ratio(table, gains - gains.mean(), 0.95, 500, 0) is None
+    assert crossed_ratio(table, -gains, 0.95, 500, 0) is None
+
+
+@pytest.mark.parametrize("shape", [(5,), (0, 5), (2, 1), (2, 2, 2)])
+def test_what_is_no_table_of_seeds_and_hosts_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"expected \[S, N\]"):
+        crossed_bootstrap(np.ones(shape))
+    with pytest.raises(ValueError, match="denominators"):
+        crossed_ratio(np.ones((2, 3)), np.ones(2))
 
 
 def test_identical_pairs_give_a_point() -> None:

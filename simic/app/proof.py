@@ -1,0 +1,376 @@
+"""The proof: trains with several seeds, tries every policy and baseline on the same held-out hosts, compares.
+
+Every training has a home of its own, and every part (a training, or the trial of one controller on one set) ends with
+one receipt that is written atomically. A killed proof continues after its last receipt.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import ValidationError
+
+from simic.app import data, promotion, training
+from simic.app.container import Container
+from simic.app.host_set_names import check_world
+from simic.app.runs import RunKey, open_run_in
+from simic.contracts.config import RunConfig
+from simic.contracts.controllers import ControllerSpec
+from simic.contracts.errors import ConfigError, ContractError, TrainingError
+from simic.contracts.proof import Proof, ProofTraining, ProofTrial
+from simic.contracts.receipts import (
+    CollectionReceipt,
+    IngestReceipt,
+    Receipt,
+    SnapshotManifest,
+    TrainingReport,
+    Verdict,
+)
+from simic.contracts.splits import Split
+from simic.contracts.state import HostIdentity
+from simic.hosts.host_sets import draw_keys, host_set, identify, kept_families
+from simic.runtime.files import atomic_write
+from simic.runtime.locks import exclusive
+from simic.runtime.progress import Advance, Titled
+from simic.runtime.seeds import derive
+from simic.runtime.settings import Home, config_digest
+from simic.trust.canonical import digest_of
+from simic.validation.baselines.plan_book import without_book
+from simic.validation.proof import Tried, compare
+from simic.validation.report import COMPARISON_CONTROLLERS, KEY_STARTS, comparison_specs, learned_spec
+from simic.validation.trials import WAIT, grow_all
+
+__all__ = ["ProofRequest", "prove"]
+
+R = TypeVar("R", bound=Receipt)
+
+
+class ProofRequest(NamedTuple):
+    """What is trained and tried."""
+
+    sets: tuple[str, ...]
+    """A policy per training seed is trained on each."""
+    also: tuple[str, ...]
+    """Further sets on whose hosts the policies are tried; nothing is trained on them."""
+    seeds: tuple[int, ...]
+    """Training seeds."""
+    hosts: int
+    """Held-out hosts of each family."""
+    left_out: tuple[str, ...] | None
+    """Families that are left out of a training, one at a time; None means every family of every set."""
+    profile: str
+    command: str
+    """The command that makes this proof, for the report."""
+    is_fresh: bool
+    """Whether parts of another code version or configuration are made again; otherwise they are refused."""
+
+
+class _Arena(NamedTuple):
+    """A set on whose hosts controllers are tried."""
+
+    config: RunConfig
+    hosts: tuple[HostIdentity, ...]
+    specs: dict[str, ControllerSpec]
+    """Baselines."""
+    plans_digest: str | None
+    """Digest of the plan book that they follow."""
+    without_book: list[str]
+    """Consequences of a missing book or tree."""
+
+
+def prove(container: Container, request: ProofRequest) -> Proof:
+    """Make all parts of a proof that are not there yet, and compare.
+
+    Raises:
+        ConfigError: for an unknown set or family, a plan book that is missing or out of date, or a part that another
+            code version or configuration made, unless the request says to make it again.
+        TransientError: if another proof is being made in this home.
+    """
+    with exclusive(container.home.locks / "proof", "a proof"):
+        return _Proof(container, request).make()
+
+
+class _Proof:
+    def __init__(self, container: Container, request: ProofRequest) -> None:
+        if container.config.world.without:
+            raise ConfigError("world.without is set: leave it out, because `simic proof --without` sets it")
+        self._container, self._request = container, request
+        home: Home = container.home
+        self._root = home.proof
+        self._arenas = {name: self._arena(name) for name in dict.fromkeys([*request.sets, *request.also])}
+        self._left_out = {name: _left_out(name, request.left_out) for name in request.sets}
+        if unknown := set(request.left_out or ()).difference(*self._left_out.values()):
+            raise ConfigError(f"--without: no set of this proof has a family {', '.join(sorted(unknown))}")
+        self._advance: Advance = lambda _count: None
+
+    def make(self) -> Proof:
+        """Make the parts one after the other, because each uses all cores (``world.workers``)."""
+        request, config = self._request, self._container.config
+        jobs = [(name, family) for name in request.sets for family in (None, *self._left_out[name])]
+        also = [(on, name) for name in request.also for on in request.sets if on != name]
+        policies = len(request.seeds) * (len(jobs) + len(also))
+        total = policies + len(request.seeds) * len(jobs) + sum(len(arena.specs) for arena in self._arenas.values())
+        with self._container.progress.task("proof", total) as self._advance:
+            baselines = {name: self._try_baselines(arena) for name, arena in self._arenas.items()}
+            trained = {job: [self._train(*job, seed) for seed in request.seeds] for job in jobs}
+            sets = [
+                compare(
+                    baselines[name],
+                    self._try_policies(trained[on, None], self._arenas[name], baselines[name][WAIT]),
+                    self._try_strangers(trained, self._arenas[name], baselines[name][WAIT]) if on == name else {},
+                    config.trial,
+                    self._arenas[name].without_book,
+                )
+                for on, name in [*((name, name) for name in request.sets), *also]
+            ]
+        every = [one for found in trained.values() for one in found]
+        return Proof(
+            code_version=self._container.provenance.code_version,
+            profile=request.profile,
+            config_digest=self._container.provenance.config_digest,
+            command=request.command,
+            seeds=list(request.seeds),
+            hosts_per_family=request.hosts,
+            confidence=config.trial.confidence,
+            trainings=len(every),
+            episodes=sum(one.episodes for one in every),
+            sets=sets,
+        )
+
+    def _config(self, set_name: str, family: str | None = None) -> RunConfig:
+        """Return the settings of `simic run` on a set, without a family; parts land in the home of the training."""
+        config = self._container.config
+        world = config.world.model_copy(update={"set": set_name, "without": () if family is None else (family,)})
+        return config.model_copy(update={"world": world, "lake": config.lake.model_copy(update={"url": None})})
+
+    def _arena(self, set_name: str) -> _Arena:
+        config = self._config(set_name)
+        check_world(config.world)
+        specs, book = comparison_specs(config, self._container.home.plans)
+        count = self._request.hosts * len(host_set(set_name).families)
+        # Elsewhere than the hosts of `simic trials`, whose results guided the development of what is tried here.
+        keys = draw_keys(set_name, Split.TEST, count, derive(0, "proof", set_name) % KEY_STARTS)
+        return _Arena(
+            config,
+            identify(set_name, keys),
+            specs,
+            None if book is None else digest_of(book),
+            without_book(COMPARISON_CONTROLLERS, book),
+        )
+
+    def _try_baselines(self, arena: _Arena) -> dict[str, ProofTrial]:
+        return {name: self._try(arena, name, spec, arena.hosts, None) for name, spec in arena.specs.items()}
+
+    def _try_policies(self, trained: Sequence[ProofTraining], arena: _Arena, wait: ProofTrial) -> list[Tried]:
+        """Try the policy of each training on the hosts of ``wait``, which stands for a training that failed."""
+        kept = set(wait.host_keys)
+        hosts = tuple(host for host in arena.hosts if host.key in kept)
+        tried = []
+        for one in trained:
+            if one.policy_digest is None:
+                self._advance(1)
+                tried.append(Tried(one, wait))
+                continue
+            label = _label(one.set, one.seed, one.without)
+            home = self._home(label)
+            spec = learned_spec(home.policies / one.policy_digest, one.policy_digest, home.keys)
+            tried.append(Tried(one, self._try(arena, label, spec, hosts, one.policy_digest)))
+        return tried
+
+    def _try_strangers(
+        self, trained: Mapping[tuple[str, str | None], Sequence[ProofTraining]], arena: _Arena, wait: ProofTrial
+    ) -> dict[str, list[Tried]]:
+        """Try the policies of trainings without a family on the hosts of that family, for every family left out."""
+        name = arena.config.world.set
+        return {
+            family: self._try_policies(trained[name, family], arena, _of_family(wait, family))
+            for family in self._left_out[name]
+        }
+
+    def _try(
+        self,
+        arena: _Arena,
+        label: str,
+        spec: ControllerSpec,
+        hosts: Sequence[HostIdentity],
+        policy_digest: str | None,
+    ) -> ProofTrial:
+        """Return the trial of one controller, from its receipt if there is one."""
+        world, container = arena.config.world, self._container
+        identity = {
+            "code_version": container.provenance.code_version,
+            "config_digest": config_digest(arena.config),
+            "seed": 0,
+            "set": world.set,
+            "controller": label,
+            "policy_digest": policy_digest,
+            "plans_digest": arena.plans_digest if policy_digest is None else None,
+            "host_keys": [host.key for host in hosts],
+        }
+
+        def make() -> ProofTrial:
+            started_at = container.clock()
+            with container.progress.task(f"{label} on {world.set}", len(hosts)) as advance:
+                (episodes,) = grow_all(
+                    {label: spec}, hosts, world, arena.config.curate.reward.basic, derive(0, "trials"),
+                    lambda done: advance(len(done.returns)),
+                ).values()  # fmt: skip
+            return ProofTrial(
+                **identity,
+                started_at=started_at,
+                finished_at=container.clock(),
+                families=[host.family for host in hosts],
+                returns=episodes.returns.tolist(),
+                test_accuracies=episodes.test_accuracy.tolist(),
+                parameters=episodes.committed_parameters.tolist(),
+                illegal_actions=int(episodes.illegal_actions.sum()),
+                governor_events=int(episodes.panicked.sum()),
+            )
+
+        folder = self._root / "trials" / f"{world.set}-{self._request.hosts}"
+        return self._part(folder / f"{label}.json", ProofTrial, identity, make)
+
+    def _train(self, set_name: str, family: str | None, seed: int) -> ProofTraining:
+        """Return one training, from its receipt if there is one; what a killed one left behind is removed."""
+        config, without = self._config(set_name, family), [] if family is None else [family]
+        label = _label(set_name, seed, without)
+        identity = {
+            "code_version": self._container.provenance.code_version,
+            "config_digest": config_digest(config),
+            "seed": seed,
+            "set": set_name,
+            "without": without,
+            "plans_digest": self._arenas[set_name].plans_digest,
+        }
+
+        def make() -> ProofTraining:
+            home = self._home(label)
+            if home.root.exists():
+                shutil.rmtree(home.root)
+            if self._container.home.plans.is_dir():
+                shutil.copytree(self._container.home.plans, home.plans)
+            container = self._inner(label, config, seed)
+            started_at = container.clock()
+            outcome = _train_and_judge(container, self._request.profile)
+            return ProofTraining(**identity, started_at=started_at, finished_at=container.clock(), **outcome)
+
+        return self._part(self._root / "trainings" / f"{label}.json", ProofTraining, identity, make)
+
+    def _home(self, label: str) -> Home:
+        return Home(self._root / "trainings" / label)
+
+    def _inner(self, label: str, config: RunConfig, seed: int) -> Container:
+        """Return the container of a training's own home, with a bus of its own even if ``REDIS_URL`` names another."""
+        home, own = self._home(label), self._container
+        progress = Titled(own.progress, label)
+        return Container(home, config, seed, clock=own.clock, progress=progress, spool=home.spool)
+
+    def _part(self, path: Path, kind: type[R], identity: Mapping[str, Any], make: Callable[[], R]) -> R:
+        """Return the part in ``path`` if it has this identity, else make it and write it.
+
+        Raises:
+            ConfigError: if there is another part and the request does not say to make it again.
+        """
+        found = _read(path, kind) if path.exists() else None
+        wrong = [] if found is None else [name for name, value in identity.items() if getattr(found, name) != value]
+        if wrong and not self._request.is_fresh:
+            name = wrong[0]
+            raise ConfigError(
+                f"{path} was made by another proof: expected {name} {_short(identity[name])}, found "
+                f"{_short(getattr(found, name))}; --fresh makes such parts again, another --home starts anew"
+            )
+        if found is None or wrong:
+            path.unlink(missing_ok=True)
+            found = make()
+            atomic_write(path, found.model_dump_json(indent=2).encode())
+        self._advance(1)
+        return found
+
+
+class _Stages:
+    """The stages of a run in this process, without Prefect; a killed training begins again."""
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        self.episodes = 0
+        """Episodes collected so far, branches included."""
+
+    def collect(self, run: RunKey, number: int, policy: TrainingReport | None, /) -> CollectionReceipt:
+        receipt = training.collect_round(self._container, number, policy, run.earlier_runs)
+        self.episodes += receipt.episodes + receipt.branches
+        return receipt
+
+    def ingest(self, _run: RunKey, _number: int, _collected: CollectionReceipt | None, /) -> IngestReceipt:
+        return data.ingest(self._container)
+
+    def curate(self, _run: RunKey, _number: int, _landed: IngestReceipt, /) -> SnapshotManifest:
+        return data.curate(self._container)
+
+    def train(
+        self, run: RunKey, _number: int, snapshot: SnapshotManifest, previous: TrainingReport | None, /
+    ) -> TrainingReport:
+        return training.train_round(self._container, snapshot, previous, run.champion)
+
+
+def _train_and_judge(container: Container, profile: str) -> dict[str, Any]:
+    """Return the fields of a ``ProofTraining`` that a run in a new home results in."""
+    stages = _Stages(container)
+    try:
+        with open_run_in(container, profile) as run:
+            policy = run.learn(stages)
+            decision = promotion.decide(container, training.validate(container, policy, run.key.champion))
+    except TrainingError as error:
+        return {
+            "policy_digest": None, "failure": str(error), "snapshot_digest": None, "episodes": stages.episodes,
+            "accepted": False, "failed_criteria": [],
+        }  # fmt: skip
+    return {
+        "policy_digest": policy.digest,
+        "failure": None,
+        "snapshot_digest": policy.snapshot_digest,
+        "episodes": stages.episodes,
+        "accepted": decision.accepted,
+        "failed_criteria": [line.name for line in decision.criteria if line.verdict is not Verdict.PASS],
+    }
+
+
+def _left_out(set_name: str, wanted: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the families of a set that are left out of a training each; a set of one family has none to leave out."""
+    families = host_set(set_name).families
+    if wanted is None:
+        return families if len(families) > 1 else ()
+    mine = tuple(family for family in families if family in wanted)
+    for family in mine:
+        kept_families(set_name, (family,))
+    return mine
+
+
+def _label(set_name: str, seed: int, without: Sequence[str]) -> str:
+    """Return the name of a training: of its folder, its receipt and its row in trials."""
+    return "-".join([set_name, str(seed), *(f"without-{family}" for family in without)])
+
+
+def _of_family(trial: ProofTrial, family: str) -> ProofTrial:
+    """Return the part of a trial on the hosts of one family."""
+    rows = [row for row, name in enumerate(trial.families) if name == family]
+    names = ("host_keys", "families", "returns", "test_accuracies", "parameters")
+    return trial.model_copy(update={name: [getattr(trial, name)[row] for row in rows] for name in names})
+
+
+def _read(path: Path, kind: type[R]) -> R:
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise ContractError(
+            f"{path} is not a {kind.__name__}: {error}; remove the file to make this part again"
+        ) from error
+
+
+def _short(value: object) -> str:
+    """Return a value for a message; digests and lists of keys are cut."""
+    if isinstance(value, list):
+        return f"{len(value)} ({', '.join(map(str, value[:3]))}{', ...' if len(value) > 3 else ''})"
+    return str(value)[:32]

@@ -1,0 +1,140 @@
+"""``simic proof``: policies of several training seeds against all baselines on the same held-out hosts."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from simic.cli import completion
+from simic.cli.console import emit
+from simic.cli.options import AsJson, Overrides, ProfileName, Seed, open_container, whole_number
+from simic.cli.proof_page import controllers_table, heading, left_out_table, page, summary
+from simic.cli.tables import numbers_table
+from simic.contracts.proof import Proof
+from simic.runtime.files import atomic_write
+from simic.runtime.settings import HomeUse
+
+__all__ = ["add_to"]
+
+PROOF_CODES = (
+    "Exit codes: 0 the page is written, whatever the gate decided about the policies, 1 failed, 2 usage or "
+    "configuration, or a part that another code version or configuration made (--fresh makes it again), 4 try again: "
+    "another proof is being made in this home, or the failure was transient, 130 interrupted."
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command("proof", epilog=PROOF_CODES)(proof)
+
+
+def proof(
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="A set to train on and to try on; repeatable. Default: the profile's.",
+            autocompletion=completion.sets,
+        ),
+    ] = None,
+    seeds: Annotated[int, whole_number("--seeds", least=1, most=1000, about="Number of training seeds.")] = 5,
+    hosts: Annotated[
+        int, whole_number("--hosts", least=2, most=100_000, about="Number of held-out hosts of each family.")
+    ] = 64,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without",
+            metavar="FAMILY",
+            help="Also train without this family, and try on its hosts; repeatable, one family at a time.",
+        ),
+    ] = None,
+    leave_one_out: Annotated[
+        bool, typer.Option("--leave-one-out", help="--without every family of every set, one at a time.")
+    ] = False,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--also",
+            metavar="SET",
+            help="Try the policies on the hosts of this set too, on which nothing is trained; repeatable.",
+            autocompletion=completion.sets,
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Page to write; the plot lies beside it as a PNG file.")] = Path(
+        "docs/proof.md"
+    ),
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh", help="Make parts of another code version or configuration again; else they are refused."
+        ),
+    ] = False,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train with several seeds, try every policy beside all baselines on the same held-out hosts, and write the page.
+
+    One training is one sample: another seed gives another policy. So each of --seeds trainings, from --seed on, goes
+    through the stages of `simic run` in a new home of its own up to the verdict of the gate. Then its policy and the
+    baselines that the set's plan book allows grow the same test hosts. Differences are paired by host, and their
+    intervals are over hosts and training seeds.
+
+    With --without or --leave-one-out, further trainings never meet a family (world.without), and their policies are
+    tried on its hosts. This shows whether a policy reads what a host needs or recognises families. --also tries
+    policies on another set, such as networks of your own.
+
+    A proof takes hours: number of sets x seeds x (1 + families left out) trainings. They follow one another, because
+    each uses all cores (world.workers). Everything lies in data/proof of the home, with one receipt per training and
+    per trial: a proof that was killed continues with the same command after the last one, and so does one with more
+    seeds, sets or families. Remove data/proof to free the space.
+
+    Example: [bold]simic proof --set benchmark --set varied --seeds 5 --leave-one-out[/bold]
+
+    A small one: [bold]simic proof --profile quick --seeds 2 --hosts 4 --out proof.md[/bold]
+    """
+    from simic.app.proof import ProofRequest, prove
+    from simic.validation.proof_plot import draw_gains
+
+    container = open_container(profile, seed, override, use=HomeUse.MAKE)
+    chosen = tuple(dict.fromkeys(sets or [container.config.world.set]))
+    others = tuple(dict.fromkeys(also or ()))
+    left_out = None if leave_one_out else tuple(dict.fromkeys(without or ()))
+    words = ["simic", "proof", *_repeat("--set", chosen), "--seeds", str(seeds), "--hosts", str(hosts)]
+    words += ["--leave-one-out"] if left_out is None else _repeat("--without", left_out)
+    words += [*_repeat("--also", others), "--profile", profile, "--seed", str(seed), *_repeat("-o", override or ())]
+    request = ProofRequest(
+        sets=chosen,
+        also=others,
+        seeds=tuple(range(seed, seed + seeds)),
+        hosts=hosts,
+        left_out=left_out,
+        profile=profile,
+        command=shlex.join([*words, "--out", str(out)]),
+        is_fresh=fresh,
+    )
+    report = prove(container, request)
+    figure = draw_gains(report, out.with_suffix(".png"))
+    atomic_write(out, page(report, figure.name).encode(), mode=0o644)
+    emit(report, as_json, lambda console: _show(console, report, [out, figure]))
+
+
+def _repeat(option: str, values: tuple[str, ...] | list[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
+
+
+def _show(console: Console, report: Proof, written: list[Path]) -> None:
+    for found in report.sets:
+        console.print(numbers_table(controllers_table(found), heading(found), names=1))
+        console.print(Text(summary(found)))
+        if found.left_out:
+            console.print(numbers_table(left_out_table(found), "Families left out of the training", names=1))
+    for path in written:
+        console.print(f"wrote {path}")

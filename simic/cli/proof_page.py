@@ -1,0 +1,175 @@
+"""The page of `simic proof`, and its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simic.cli.console import short, visible
+from simic.contracts.proof import Proof, ProofLeftOut, ProofSeed, ProofSet
+from simic.contracts.receipts import Estimate
+from simic.validation.baselines.plan_book import missing_book_message
+from simic.validation.table import Table
+
+__all__ = ["controllers_table", "heading", "left_out_table", "page", "summary"]
+
+
+def page(proof: Proof, figure: str | None) -> str:
+    """Return the page in Markdown; ``figure`` is the address of the plot, relative to the page."""
+    blocks = ["# Proof", _introduction(proof), f"```\n{proof.command}\n```"]
+    if figure is not None:
+        blocks.append(f"![Gains of the learned policies over the baselines, by training seed]({figure})")
+    for found in proof.sets:
+        blocks += [f"## {heading(found)}", *_section(proof, found)]
+    return "\n\n".join(visible(block) for block in blocks) + "\n"
+
+
+def heading(found: ProofSet) -> str:
+    """Return the title of a comparison."""
+    return found.set if found.set == found.trained_on else f"{found.set}, trained on {found.trained_on}"
+
+
+def _introduction(proof: Proof) -> str:
+    confidence = f"{100 * proof.confidence:.0f} %"
+    seeds = f"{len(proof.seeds)} training seed{'s' if len(proof.seeds) > 1 else ''}"
+    return (
+        f"Learned policies against all baselines on held-out hosts, as `simic proof` finds them: {proof.trainings} "
+        f"trainings ({seeds}: {', '.join(map(str, proof.seeds))}), {proof.episodes:,} episodes to learn from, "
+        f"{proof.hosts_per_family} hosts of each family. A training is that of `simic run` in a new home, with profile "
+        f"{proof.profile} and configuration {short(proof.config_digest)}; its last policy takes part whether or not "
+        f"the gate accepted it. A training that fails takes part as `wait`, which never grows. Figures are points of "
+        f"return; differences are paired by host, with {confidence} intervals. Where several policies are "
+        f"averaged, training seeds and hosts are resampled, each on its own (ADR 22). Code version "
+        f"{proof.code_version}. This makes the page again:"
+    )
+
+
+def _section(proof: Proof, found: ProofSet) -> Iterator[str]:
+    each = ", ".join(f"{count} of `{name}`" for name, count in found.families.items())
+    yield f"{found.hosts} hosts, the same for every controller, from key {found.first_key} on: {each}."
+    yield _markdown(controllers_table(found))
+    yield f"{summary(found)}{_book_note(found)}"
+    yield _markdown(_seeds_table(found))
+    yield _gate_note(found)
+    yield f"Over never growing, by family; `learned` over {len(proof.seeds)} training seeds:"
+    yield _markdown(_families_table(found))
+    if found.left_out:
+        yield (
+            "Trained without a family and tried on its hosts. The policies of `trained with it` are those above; the "
+            "baselines are searched on hosts of every family."
+        )
+        yield _markdown(left_out_table(found))
+
+
+def controllers_table(found: ProofSet) -> Table:
+    """Return one row per controller, the learned policies last, with what they gain over each."""
+    header = ("controller", "return", "over never growing", "learned minus this", "test accuracy", "parameters")
+    rows: list[tuple[str, ...]] = [
+        (
+            row.controller,
+            f"{row.mean_return:.1f}",
+            _points(row.over_wait),
+            _points(found.over.get(row.controller)),
+            f"{100 * row.test_accuracy:.1f} %",
+            f"{row.parameters:.0f}",
+        )
+        for row in found.rows
+    ]
+    return Table(header, rows)
+
+
+def summary(found: ProofSet) -> str:
+    """Return the share of the oracle's gain and the spread over training seeds as a sentence each."""
+    sentences = []
+    if (share := found.share_of_oracle) is not None:
+        sentences.append(
+            f"The learned policies gain {100 * share.mean:.0f} % [{100 * share.lower:.0f}, {100 * share.upper:.0f}] of "
+            f"what the oracle gains."
+        )
+    if found.spread is not None:
+        means = [one.over["wait"].mean for one in found.seeds]
+        sentences.append(
+            f"Between training seeds the gain over never growing varies from {min(means):+.1f} to {max(means):+.1f}, "
+            f"with a standard deviation of {found.spread:.2f}."
+        )
+    return " ".join(sentences) or "One training seed: the intervals are over hosts alone."
+
+
+def _book_note(found: ProofSet) -> str:
+    note = missing_book_message(found.set, found.without_book)
+    return f" Here {note}." if note else ""
+
+
+def _seeds_table(found: ProofSet) -> Table:
+    others = list(found.over)
+    header = ("training seed", "policy", "gate", *(f"over {name}" for name in others), "test accuracy", "parameters")
+    rows = [
+        (
+            str(one.seed),
+            "-" if one.policy_digest is None else short(one.policy_digest),
+            "failed" if one.failure is not None else "accepted" if one.accepted else "rejected",
+            *(_points(one.over[name]) for name in others),
+            f"{100 * one.test_accuracy:.1f} %",
+            f"{one.parameters:.0f}",
+        )
+        for one in found.seeds
+    ]
+    return Table(header, rows)
+
+
+def _gate_note(found: ProofSet) -> str:
+    """Return why the gate rejected policies, and why trainings failed."""
+    notes = [note for one in found.seeds if (note := _reason(one))]
+    accepted = sum(one.accepted for one in found.seeds)
+    judged = (
+        f"The gate accepted {accepted} of {len(found.seeds)} policies, each on other hosts of `{found.trained_on}`."
+    )
+    return " ".join([judged, *notes])
+
+
+def _reason(one: ProofSeed) -> str:
+    if one.failure is not None:
+        return f"Seed {one.seed} failed: {one.failure}."
+    return "" if one.accepted else f"Seed {one.seed} did not pass: {', '.join(one.failed_criteria)}."
+
+
+def _families_table(found: ProofSet) -> Table:
+    """Return one row per family and one column per controller; ``wait`` is what they are compared with."""
+    rows = [row for row in found.rows if row.over_wait is not None]
+    header = ("family", "hosts", *(row.controller for row in rows))
+    body = [
+        (name, str(count), *(_points(row.by_family[name]) for row in rows)) for name, count in found.families.items()
+    ]
+    return Table(header, body)
+
+
+def left_out_table(found: ProofSet) -> Table:
+    """Return one row per family that was left out of a training."""
+    others = list(found.left_out[0].baselines)
+    header = ("family left out", "hosts", "without it", "trained with it", "difference", *others, "gate")
+    rows = [
+        (
+            one.family,
+            str(one.hosts),
+            _points(one.left_out),
+            _points(one.trained_with),
+            _points(one.difference),
+            *(f"{one.baselines[name].mean:+.1f}" for name in others),
+            _verdicts(one, len(found.seeds)),
+        )
+        for one in found.left_out
+    ]
+    return Table(header, rows)
+
+
+def _verdicts(one: ProofLeftOut, seeds: int) -> str:
+    failed = f", {one.failures} failed" if one.failures else ""
+    return f"{one.accepted} of {seeds} accepted{failed}"
+
+
+def _points(estimate: Estimate | None) -> str:
+    return "-" if estimate is None else f"{estimate.mean:+.1f} [{estimate.lower:+.1f}, {estimate.upper:+.1f}]"
+
+
+def _markdown(table: Table) -> str:
+    rows = [table.header, tuple("---" for _ in table.header), *table.rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

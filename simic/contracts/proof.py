@@ -1,0 +1,164 @@
+"""The proof: policies of several trainings against all baselines on the same held-out hosts, and its receipts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from simic.contracts.base import Contract, Count, Digest, Finite
+from simic.contracts.receipts import Estimate, Receipt, Text
+
+__all__ = [
+    "Proof",
+    "ProofLeftOut",
+    "ProofRow",
+    "ProofSeed",
+    "ProofSet",
+    "ProofTraining",
+    "ProofTrial",
+]
+
+
+class ProofTraining(Receipt):
+    """One training with its judgement by the gate; ``seed`` is the training seed."""
+
+    stage: Literal["proof_training"] = "proof_training"
+    set: Text
+    without: list[Text]
+    """Families that collection left out."""
+    plans_digest: Digest | None
+    """Digest of the plan book that the baselines of the judgement followed."""
+    policy_digest: Digest | None
+    """Null if training failed."""
+    failure: Text | None
+    """Why training failed, such as a policy that germinates nothing."""
+    snapshot_digest: Digest | None
+    episodes: Count
+    """Episodes grown to learn from, branches included."""
+    accepted: bool
+    """Decision of the gate, without a champion to compare with; false if training failed."""
+    failed_criteria: list[Text]
+
+    @model_validator(mode="after")
+    def _policy_or_failure(self) -> ProofTraining:
+        if (self.policy_digest is None) != (self.failure is not None):
+            raise ValueError("expected either a policy or the failure of its training")
+        return self
+
+
+class ProofTrial(Receipt):
+    """One controller on the held-out hosts of a set; all lists are in the order of the hosts."""
+
+    stage: Literal["proof_trial"] = "proof_trial"
+    set: Text
+    controller: Text
+    """A baseline, or the name of the training whose policy acts."""
+    policy_digest: Digest | None
+    plans_digest: Digest | None
+    """Digest of the set's plan book, if the controller is a baseline and there is one."""
+    host_keys: list[Count]
+    families: list[Text]
+    returns: list[Finite]
+    """Undiscounted returns in points."""
+    test_accuracies: list[Finite]
+    parameters: list[Count]
+    """Parameters of the seeds that were kept."""
+    illegal_actions: Count
+    governor_events: Count
+
+    @model_validator(mode="after")
+    def _one_entry_per_host(self) -> ProofTrial:
+        columns = (self.families, self.returns, self.test_accuracies, self.parameters)
+        if any(len(column) != len(self.host_keys) for column in columns):
+            raise ValueError(f"expected {len(self.host_keys)} entries in every list, one per host key")
+        return self
+
+
+class ProofRow(Contract):
+    """One controller on all hosts of a set; for the learned policies the mean over training seeds."""
+
+    controller: Text
+    mean_return: Finite
+    over_wait: Estimate | None
+    """Null for ``wait``."""
+    by_family: dict[str, Estimate | None]
+    """Difference to ``wait`` within each family."""
+    test_accuracy: Finite
+    parameters: Finite
+
+
+class ProofSeed(Contract):
+    """The policy of one training seed; intervals are over hosts."""
+
+    seed: Count
+    policy_digest: Digest | None
+    """Null if training failed; the figures are those of ``wait`` then, as in a home without a policy."""
+    failure: Text | None
+    accepted: bool
+    failed_criteria: list[Text]
+    over: dict[str, Estimate]
+    """Difference to each baseline."""
+    test_accuracy: Finite
+    parameters: Finite
+
+
+class ProofLeftOut(Contract):
+    """Hosts of one family under policies whose training left this family out, and under those that met it."""
+
+    family: Text
+    hosts: Count
+    left_out: Estimate
+    """Difference to ``wait`` of the policies that never met the family."""
+    trained_with: Estimate
+    """The same of the policies that met it."""
+    difference: Estimate
+    """The first minus the second, paired by training seed and host."""
+    baselines: dict[str, Estimate]
+    """Difference to ``wait`` of each baseline; all of them were searched on hosts of the family."""
+    accepted: Count
+    """Number of the trainings without the family whose policies passed the gate, which judges on all families."""
+    failures: Count
+    """Number of these trainings that failed."""
+
+
+class ProofSet(Contract):
+    """Policies trained on one set against the baselines on the held-out hosts of a set, the same or another."""
+
+    set: Text
+    """Set of the hosts."""
+    trained_on: Text
+    hosts: Count
+    families: dict[str, Count]
+    """Number of hosts of each family."""
+    first_key: Count
+    """Key of the first host; equal sets and numbers of hosts give the same hosts."""
+    without_book: list[Text]
+    """Baselines that a missing plan book, or a book without a tree, leaves out or changes."""
+    rows: list[ProofRow]
+    """Baselines, the learned policies last."""
+    over: dict[str, Estimate]
+    """Learned policies minus each baseline, over training seeds and hosts."""
+    share_of_oracle: Estimate | None
+    """Gain over ``wait`` as a share of the oracle's gain; null without an oracle, or if its gain may be 0."""
+    spread: Annotated[float, Field(ge=0.0)] | None
+    """Standard deviation of the mean gain over ``wait`` between training seeds, in points; null for one seed."""
+    seeds: list[ProofSeed]
+    left_out: list[ProofLeftOut]
+
+
+class Proof(Contract):
+    """All results of ``simic proof``; equal settings, seeds and code give equal figures."""
+
+    code_version: Text
+    profile: Text
+    config_digest: Digest
+    """Digest of the profile with its overrides, before the set and the families left out are put in."""
+    command: Text
+    seeds: list[Count]
+    hosts_per_family: Count
+    confidence: Finite
+    trainings: Count
+    episodes: Count
+    """Episodes grown to learn from, over all trainings."""
+    sets: list[ProofSet]

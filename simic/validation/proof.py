@@ -1,0 +1,156 @@
+"""The figures of the proof: trials of several trainings on the same hosts in, paired differences out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.config import TrialConfig
+from simic.contracts.proof import ProofLeftOut, ProofRow, ProofSeed, ProofSet, ProofTraining, ProofTrial
+from simic.contracts.receipts import Estimate
+from simic.numerics.intervals import Interval, crossed_bootstrap, crossed_ratio
+from simic.runtime.seeds import derive
+from simic.validation.table import families_in_order
+
+__all__ = ["LEARNED", "Tried", "compare"]
+
+LEARNED = "learned"
+"""Name of the row of the learned policies."""
+_WAIT, _ORACLE = "wait", "oracle"
+_SEED = derive(0, "proof", "bootstrap")
+
+Table = NDArray[np.float64]
+
+
+class Tried(NamedTuple):
+    """One training and the trial of its policy; ``wait``'s trial if training failed."""
+
+    training: ProofTraining
+    trial: ProofTrial
+
+
+def compare(
+    baselines: Mapping[str, ProofTrial],
+    learned: Sequence[Tried],
+    left_out: Mapping[str, Sequence[Tried]],
+    config: TrialConfig,
+    without_book: Sequence[str],
+) -> ProofSet:
+    """Compare the policies of several training seeds with the baselines, paired by host.
+
+    Args:
+        baselines: Trials by name, ``wait`` among them, all on the same hosts.
+        learned: One entry per training seed, on the same hosts.
+        left_out: By family, one entry per training seed; the training left the family out, and the trial has the
+            family's hosts alone. The seeds are those of ``learned``.
+        config: Confidence and number of resamples.
+        without_book: Baselines that a missing plan book leaves out or changes.
+    """
+    wait = baselines[_WAIT]
+    families, returns = wait.families, _returns(learned)
+    theirs = {name: np.asarray(trial.returns) for name, trial in baselines.items()}
+    gains = returns - theirs[_WAIT]
+    oracle = theirs[_ORACLE] - theirs[_WAIT] if _ORACLE in theirs else None
+    means = gains.mean(axis=1)
+    counted = Counter(families)
+    return ProofSet(
+        set=wait.set,
+        trained_on=learned[0].training.set,
+        hosts=len(wait.host_keys),
+        families={name: counted[name] for name in families_in_order(wait.set, families)},
+        first_key=wait.host_keys[0],
+        without_book=list(without_book),
+        rows=[
+            *(_row(name, [trial], wait, config) for name, trial in baselines.items()),
+            _row(LEARNED, [one.trial for one in learned], wait, config),
+        ],
+        over={name: _estimate(returns - other, config, families) for name, other in theirs.items()},
+        share_of_oracle=None if oracle is None else _share(gains, oracle, config, families),
+        spread=float(means.std(ddof=1)) if len(means) > 1 else None,
+        seeds=[_seed(one, theirs, config, families) for one in learned],
+        left_out=[_left_out(name, tried, learned, baselines, config) for name, tried in left_out.items()],
+    )
+
+
+def _returns(tried: Sequence[Tried]) -> Table:
+    """Return the returns [S, N]; S training seeds, N hosts."""
+    return np.array([one.trial.returns for one in tried])
+
+
+def _row(name: str, trials: Sequence[ProofTrial], wait: ProofTrial, config: TrialConfig) -> ProofRow:
+    """Return the results of one controller, over one trial or over one per training seed."""
+    gains = np.array([trial.returns for trial in trials]) - np.asarray(wait.returns)
+    labels, is_wait = np.asarray(wait.families), name == _WAIT
+    return ProofRow(
+        controller=name,
+        mean_return=float(np.mean([trial.returns for trial in trials])),
+        over_wait=None if is_wait else _estimate(gains, config, wait.families),
+        by_family={
+            family: None if is_wait else _estimate(gains[:, labels == family], config)
+            for family in families_in_order(wait.set, wait.families)
+        },
+        test_accuracy=float(np.mean([trial.test_accuracies for trial in trials])),
+        parameters=float(np.mean([trial.parameters for trial in trials])),
+    )
+
+
+def _seed(tried: Tried, theirs: Mapping[str, Table], config: TrialConfig, families: Sequence[str]) -> ProofSeed:
+    training, trial = tried
+    returns = _returns([tried])
+    return ProofSeed(
+        seed=training.seed,
+        policy_digest=training.policy_digest,
+        failure=training.failure,
+        accepted=training.accepted,
+        failed_criteria=training.failed_criteria,
+        over={name: _estimate(returns - other, config, families) for name, other in theirs.items()},
+        test_accuracy=float(np.mean(trial.test_accuracies)),
+        parameters=float(np.mean(trial.parameters)),
+    )
+
+
+def _left_out(
+    family: str,
+    tried: Sequence[Tried],
+    learned: Sequence[Tried],
+    baselines: Mapping[str, ProofTrial],
+    config: TrialConfig,
+) -> ProofLeftOut:
+    rows = np.asarray(baselines[_WAIT].families) == family
+    wait = np.asarray(baselines[_WAIT].returns)[rows]
+    unmet, met = _returns(tried) - wait, _returns(learned)[:, rows] - wait
+    return ProofLeftOut(
+        family=family,
+        hosts=int(rows.sum()),
+        left_out=_estimate(unmet, config),
+        trained_with=_estimate(met, config),
+        difference=_estimate(unmet - met, config),
+        baselines={
+            name: _estimate((np.asarray(trial.returns)[rows] - wait)[None], config)
+            for name, trial in baselines.items()
+            if name != _WAIT
+        },
+        accepted=sum(one.training.accepted for one in tried),
+        failures=sum(one.training.failure is not None for one in tried),
+    )
+
+
+def _estimate(values: Table, config: TrialConfig, families: Sequence[str] | None = None) -> Estimate:
+    """Return the mean of paired differences [S, N] with its interval over seeds and hosts."""
+    found = crossed_bootstrap(values, config.confidence, config.bootstrap_samples, _SEED, strata=families)
+    return _contract(found, config, values.size)
+
+
+def _share(gains: Table, oracle: Table, config: TrialConfig, families: Sequence[str]) -> Estimate | None:
+    found = crossed_ratio(gains, oracle, config.confidence, config.bootstrap_samples, _SEED, strata=families)
+    return None if found is None else _contract(found, config, gains.size)
+
+
+def _contract(found: Interval, config: TrialConfig, pairs: int) -> Estimate:
+    # Resampled means of equal differences may differ from their mean in the last bit.
+    lower, upper = min(found.lower, found.mean), max(found.upper, found.mean)
+    return Estimate(mean=found.mean, lower=lower, upper=upper, confidence=config.confidence, n=pairs)

@@ -1,0 +1,57 @@
+"""The figure of the proof: gains of the learned policies over each baseline, by training seed and over all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.axes import Axes
+
+from simic.contracts.proof import Proof, ProofSet
+from simic.contracts.receipts import Estimate
+from simic.validation.palette import BLACK, BLUE, SKY
+from simic.validation.plots import legend_mark, new_figure, save, style_axes
+
+__all__ = ["draw_gains"]
+
+_FIRST, _LAST, _ALL = -0.34, 0.16, 0.3
+"""Places of the bars within a row: the first and the last seed, and all together."""
+
+
+def draw_gains(proof: Proof, path: Path) -> Path:
+    """Draw one panel per comparison, one row per baseline; bars are intervals over hosts, and over seeds too in all."""
+    rows = max(len(found.over) for found in proof.sets)
+    figure = new_figure(1.6 + 3.6 * len(proof.sets), 1.8 + 0.5 * rows)
+    panels = figure.subplots(1, len(proof.sets), squeeze=False).ravel().tolist()
+    for panel, found in zip(panels, proof.sets, strict=True):
+        _draw(panel, found)
+    confidence = f"{100 * proof.confidence:.0f} %"
+    figure.legend(
+        handles=[
+            legend_mark(SKY, "o", f"one training seed ({confidence} interval over hosts)"),
+            legend_mark(BLUE, "D", f"all {len(proof.seeds)} (over hosts and training seeds)"),
+        ],
+        loc="outside lower left", frameon=False, fontsize=8,
+    )  # fmt: skip
+    return save(figure, path)
+
+
+def _draw(axes: Axes, found: ProofSet) -> None:
+    names = list(found.over)
+    for row, name in enumerate(names):
+        for index, one in enumerate(found.seeds):
+            place = _FIRST + (_LAST - _FIRST) * index / max(1, len(found.seeds) - 1)
+            _bar(axes, one.over[name], row + place, SKY, "o", 3.5)
+        _bar(axes, found.over[name], row + _ALL, BLUE, "D", 6.0)
+    axes.axvline(0.0, color=BLACK, linewidth=1.0)
+    axes.set_yticks(range(len(names)), [f"over {name}" for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel("gain of the learned policies, points", fontsize=8)
+    trained = "" if found.set == found.trained_on else f",\ntrained on {found.trained_on}"
+    axes.set_title(f"{found.hosts} hosts of {found.set}{trained}", loc="left", fontsize=9)
+    style_axes(axes)
+    axes.grid(visible=False, axis="y")
+
+
+def _bar(axes: Axes, estimate: Estimate, row: float, colour: str, marker: str, size: float) -> None:
+    axes.plot([estimate.lower, estimate.upper], [row, row], color=colour, linewidth=1.4, solid_capstyle="round")
+    axes.plot(estimate.mean, row, color=colour, marker=marker, markersize=size, markeredgecolor="white")

@@ -1,0 +1,86 @@
+"""``simic proof``: what it asks for, and the page, the plot and the JSON that it writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.builders.proofs import proof_training, proof_trial
+
+from simic.app.container import Container
+from simic.app.proof import ProofRequest
+from simic.cli.proof import proof
+from simic.contracts.config import TrialConfig
+from simic.contracts.proof import Proof, ProofSet
+from simic.validation.proof import Tried, compare
+
+
+def compared() -> ProofSet:
+    wait = proof_trial("wait", [50, 60, 52, 62])
+    oracle = proof_trial("oracle", [60, 64, 62, 66])
+    rejected = proof_training(0).model_copy(update={"accepted": False, "failed_criteria": ["return_over_blind"]})
+    met = [
+        Tried(rejected, proof_trial("learned", [56, 62, 58, 64])),
+        Tried(proof_training(1), proof_trial("learned", [58, 64, 60, 66])),
+        Tried(proof_training(2, failure="a policy that never commits"), wait),
+    ]
+    unmet = [Tried(proof_training(seed, ["gain"]), proof_trial("x", [60, 62], ["gain", "gain"])) for seed in range(3)]
+    return compare(
+        {"wait": wait, "oracle": oracle}, met, {"gain": unmet}, TrialConfig(bootstrap_samples=200), ["symptom"]
+    )
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, home: Path) -> list[ProofRequest]:
+    requests: list[ProofRequest] = []
+
+    def stand_in(container: Container, request: ProofRequest) -> Proof:
+        requests.append(request)
+        return Proof(
+            code_version="0.1.0+test", profile=request.profile, config_digest=container.provenance.config_digest,
+            command=request.command, seeds=list(request.seeds), hosts_per_family=request.hosts, confidence=0.95,
+            trainings=6, episodes=1234, sets=[compared()],
+        )  # fmt: skip
+
+    monkeypatch.setattr("simic.app.proof.prove", stand_in)
+    return requests
+
+
+def test_the_page_says_what_was_measured_and_how_to_measure_it_again(
+    asked: list[ProofRequest], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "pages" / "proof.md"
+    proof(sets=["benchmark", "benchmark"], seeds=3, hosts=2, without=["gain"], seed=4, out=out)
+    (request,) = asked
+    assert (request.sets, request.also, request.seeds, request.left_out) == (("benchmark",), (), (4, 5, 6), ("gain",))
+    text = out.read_text("utf-8")
+    assert (
+        f"simic proof --set benchmark --seeds 3 --hosts 2 --without gain --profile default --seed 4 --out {out}" in text
+    )
+    assert "](proof.png)" in text
+    assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert "1,234 episodes" in text
+    assert "| learned | 59.3 | +3.3 [" in text, "gains of 4, 6 and 0"
+    assert "| wait | 56.0 | - | +3.3 [" in text
+    assert "no tree in the plan book of set benchmark" in text
+    assert "The gate accepted 1 of 3 policies" in text
+    assert "Seed 0 did not pass: return_over_blind." in text
+    assert "Seed 2 failed: a policy that never commits." in text
+    assert "varies from +0.0 to +6.0, with a standard deviation of 3.06" in text
+    assert "| gain | 2 | +0.0 [+0.0, +0.0] | +2.0 [" in text
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Families left out of the training" in shown
+    assert f"wrote {out}" in shown
+
+
+def test_every_family_of_every_set_is_left_out_if_asked_and_json_has_all(
+    asked: list[ProofRequest], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proof(sets=["benchmark"], leave_one_out=True, also=["varied"], out=tmp_path / "proof.md", as_json=True)
+    (request,) = asked
+    assert (request.left_out, request.also, request.hosts, request.is_fresh) == (None, ("varied",), 64, False)
+    assert "--leave-one-out --also varied" in request.command
+    found = json.loads(capsys.readouterr().out)
+    assert found["sets"][0]["over"]["wait"]["mean"] == pytest.approx(10 / 3)
+    assert found["sets"][0]["seeds"][2]["policy_digest"] is None

@@ -1,0 +1,91 @@
+"""The figures of a proof, against numbers computed by hand from the returns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.builders.proofs import FAMILIES, proof_training, proof_trial
+
+from simic.contracts.config import TrialConfig
+from simic.contracts.proof import Proof, ProofSet
+from simic.validation.proof import Tried, compare
+from simic.validation.proof_plot import draw_gains
+
+CONFIG = TrialConfig(bootstrap_samples=200)
+WAIT = proof_trial("wait", [50, 60, 52, 62])
+BLIND = proof_trial("blind", [51, 61, 55, 65])
+ORACLE = proof_trial("oracle", [60, 64, 62, 66])
+
+
+def learned(*returns: list[float]) -> list[Tried]:
+    return [Tried(proof_training(seed), proof_trial("learned", row)) for seed, row in enumerate(returns)]
+
+
+def compared(tried: list[Tried], left_out: dict[str, list[Tried]] | None = None) -> ProofSet:
+    return compare({"wait": WAIT, "blind": BLIND, "oracle": ORACLE}, tried, left_out or {}, CONFIG, [])
+
+
+def test_figures_are_means_over_seeds_and_hosts() -> None:
+    found = compared(learned([56, 62, 58, 64], [58, 64, 60, 66]))
+    assert {name: one.mean for name, one in found.over.items()} == {"wait": 5.0, "blind": 3.0, "oracle": -2.0}
+    assert found.share_of_oracle is not None
+    assert found.share_of_oracle.mean == pytest.approx(5 / 7)
+    assert found.spread == pytest.approx(2**0.5), "gains 4 and 6 over never growing"
+    assert [one.over["blind"].mean for one in found.seeds] == [2.0, 4.0]
+    assert [row.controller for row in found.rows] == ["wait", "blind", "oracle", "learned"]
+    last = found.rows[-1]
+    assert last.mean_return == 61.0
+    assert {name: one.mean for name, one in last.by_family.items() if one} == {"cap": 7.0, "gain": 3.0}
+    assert last.test_accuracy == pytest.approx(0.61)
+    assert (found.hosts, found.families, found.first_key) == (4, {"cap": 2, "gain": 2}, 10)
+
+
+def test_intervals_cover_the_seeds_where_hosts_alone_have_no_spread() -> None:
+    """Each policy gains the same on every host, so only the seed decides."""
+    found = compared(learned([54, 64, 56, 66], [56, 66, 58, 68]))
+    assert (found.over["wait"].lower, found.over["wait"].upper) == (4.0, 6.0)
+    assert [(one.over["wait"].lower, one.over["wait"].upper) for one in found.seeds] == [(4.0, 4.0), (6.0, 6.0)]
+
+
+def test_one_seed_has_no_spread_between_seeds() -> None:
+    assert compared(learned([56, 62, 58, 64])).spread is None
+
+
+def test_without_an_oracle_or_if_it_may_gain_nothing_there_is_no_share() -> None:
+    tried = learned([56, 62, 58, 64])
+    assert compare({"wait": WAIT}, tried, {}, CONFIG, []).share_of_oracle is None
+    useless = proof_trial("oracle", [49, 61, 53, 61])
+    assert compare({"wait": WAIT, "oracle": useless}, tried, {}, CONFIG, []).share_of_oracle is None
+
+
+def test_a_family_left_out_is_compared_with_the_policies_that_met_it() -> None:
+    met = learned([56, 62, 58, 64], [58, 64, 60, 66])
+    unmet = [
+        Tried(proof_training(seed, ["gain"]), proof_trial("stranger", row, ["gain", "gain"]))
+        for seed, row in enumerate([[59, 61], [61, 65]])
+    ]
+    (found,) = compared(met, {"gain": unmet}).left_out
+    assert (found.family, found.hosts, found.accepted, found.failures) == ("gain", 2, 2, 0)
+    assert (found.left_out.mean, found.trained_with.mean, found.difference.mean) == (0.5, 3.0, -2.5)
+    assert {name: one.mean for name, one in found.baselines.items()} == {"blind": 2.0, "oracle": 4.0}
+
+
+def test_a_training_that_failed_counts_as_never_growing() -> None:
+    failed = Tried(proof_training(1, failure="a policy that never commits"), WAIT)
+    found = compared([*learned([56, 62, 58, 64]), failed])
+    assert found.over["wait"].mean == 2.0
+    assert (found.seeds[1].failure, found.seeds[1].policy_digest, found.seeds[1].accepted) == (
+        "a policy that never commits", None, False,
+    )  # fmt: skip
+
+
+def test_the_figure_is_a_picture_with_a_panel_per_comparison(tmp_path: Path) -> None:
+    found = compared(learned([56, 62, 58, 64], [58, 64, 60, 66]))
+    proof = Proof(
+        code_version="0.1.0+test", profile="quick", config_digest="c" * 64, command="simic proof", seeds=[0, 1],
+        hosts_per_family=2, confidence=0.95, trainings=2, episodes=200, sets=[found, found],
+    )  # fmt: skip
+    path = draw_gains(proof, tmp_path / "sub" / "proof.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert len(FAMILIES) == found.hosts
