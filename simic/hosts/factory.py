@@ -16,7 +16,7 @@ from simic.hosts import lifecycle_gates
 from simic.hosts.batched.host_batch import CompactedHosts
 from simic.hosts.batched.images import pool_source
 from simic.hosts.batched.masked.host_batch import MaskedHosts
-from simic.hosts.blueprint_checks import change_of, initial_seeds_and_states
+from simic.hosts.blueprint_checks import initial_change
 from simic.hosts.custom.host_batch import CustomHosts
 from simic.hosts.host_sets import MODULES, HostSet
 from simic.hosts.interfaces import Blueprint, HostBatch, Operator, Site
@@ -72,7 +72,8 @@ def make_host_batch(hosts: Sequence[HostIdentity], chosen: HostSet, world: World
     names = blueprint_names()
     blueprints = [load_blueprint(name) if name in chosen.blueprints else _UNAVAILABLE for name in names]
     if world.blend != "own":
-        blueprints = [_WithOperator(blueprint, Operator(world.blend)) for blueprint in blueprints]
+        operator = Operator(world.blend)
+        blueprints = [one if one.is_widening else _WithOperator(one, operator) for one in blueprints]
     if world.images is not None and not chosen.has_pictures:
         raise ConfigError(
             f"world.images {world.images!r}: hosts of kind {chosen.kind!r} do not read images; choose a set that "
@@ -113,7 +114,7 @@ def allowed_blueprints(batch: HostBatch, chosen: HostSet) -> NDArray[np.bool_]:
         ]
     )
     if not sane.any():
-        sites = sorted(set(batch.topology.sites))
+        sites = ", ".join(map(str, sorted(set(batch.topology.sites))))
         raise ConfigError(f"none of the blueprints {', '.join(chosen.blueprints)} can grow in every one of {sites}")
     return sane
 
@@ -131,13 +132,9 @@ def is_sane(blueprint: Blueprint, site: Site) -> bool:
     if not blueprint.suits(site):
         return False
     try:
-        parameters, h = initial_seeds_and_states(blueprint, site)
-        with torch.no_grad():
-            delta = blueprint.delta(parameters, h, None)
+        keeps_shape, deviation = initial_change(blueprint, site)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         # An installed blueprint is code of another package.
         raise ConfigError(f"blueprint {type(blueprint).__name__} fails on {site}: {error}") from error
-    keeps_shape = delta.shape == h.shape
-    change = change_of(blueprint.operator, h, delta) if keeps_shape else delta
-    verdict = lifecycle_gates.is_sane(is_known=True, keeps_shape=keeps_shape, birth_deviation=float(change.abs().max()))
+    verdict = lifecycle_gates.is_sane(is_known=True, keeps_shape=keeps_shape, birth_deviation=deviation)
     return bool(verdict.passed)

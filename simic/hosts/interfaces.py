@@ -26,9 +26,11 @@ __all__ = [
     "Memory",
     "Operator",
     "Pairs",
+    "Reader",
     "SeedAssignment",
     "Site",
     "TrainingRecord",
+    "Window",
 ]
 
 
@@ -51,6 +53,27 @@ class Operator(str, Enum):
     """h + alpha h (2 sigmoid(delta) - 1): every feature is scaled by a factor from 1 - alpha to 1 + alpha."""
 
 
+class Window(NamedTuple):
+    """One spatial axis of a convolution, padded with zeros."""
+
+    size: int
+    stride: int
+    padding: int
+    dilation: int
+
+
+class Reader(NamedTuple):
+    """An operation that reads the state of a slot's layer; widening seeds add to its output [B, *positions, width]."""
+
+    width: int
+    space: tuple[int, ...] = ()
+    """Extent of the layer's features as the operation reads them, for example behind pooling."""
+    windows: tuple[Window, ...] = ()
+    """Per axis of ``space``, for convolutions; empty for a linear map."""
+    is_flat: bool = False
+    """Whether a linear map reads all positions of ``space`` at once and gives a vector, instead of one per position."""
+
+
 class Site(NamedTuple):
     """The position of a slot: its state has the shape [B, *space, D] per host."""
 
@@ -58,6 +81,13 @@ class Site(NamedTuple):
     """D, features of the state."""
     space: tuple[int, ...] = ()
     """Extent of a map or a sequence; empty for vectors."""
+    source: tuple[int, ...] = ()
+    """[*space, C] of the input of the slot's layer; empty if ``readers`` is."""
+    readers: tuple[Reader, ...] = ()
+    """What reads the state; empty if that is unknown, as in batched hosts, or nothing does."""
+
+    def __str__(self) -> str:
+        return f"Site(width={self.width}, space={self.space})"
 
 
 class Blueprint(Protocol):
@@ -70,6 +100,8 @@ class Blueprint(Protocol):
     operator: Operator = Operator.ADD
     is_noisy: bool = False
     """Whether ``delta`` takes uniform noise in training."""
+    is_widening: bool = False
+    """Whether it adds ``additions`` to the readers of the layer, instead of a change to the layer's output."""
 
     def suits(self, site: Site, /) -> bool:
         """Return whether the blueprint can grow at a site."""
@@ -86,6 +118,13 @@ class Blueprint(Protocol):
     def delta(self, parameters: Tensor, h: Tensor, noise: Tensor | None, /) -> Tensor:
         """Return delta for states h [n, B, *space, D] from parameters [n, P]; noise is uniform [n, B, D] or None."""
         ...
+
+    def additions(self, _parameters: Tensor, _x: Tensor, _site: Site, /) -> list[Tensor]:
+        """Return what one seed adds to each reader's output, [B, *positions, width], 0 at initialisation.
+
+        Only called if ``is_widening``, with parameters [P] and the input [B, *source] of the slot's layer.
+        """
+        return []
 
 
 class HostTopology(NamedTuple):
@@ -143,7 +182,7 @@ class Measurement(NamedTuple):
     spread: NDArray[np.float64]
     """[N, L]: standard deviation over samples of ln |layer output|, in front of the slot."""
     risk: NDArray[np.float64]
-    """[N, S]: |alpha delta| / |h|, at most 1; NaN without an active seed."""
+    """[N, S]: |change| / |h|, at most 1; NaN without an active seed. For a widening seed, over its readers' outputs."""
     largest_share: NDArray[np.float64]
     """[N]: share of samples in the class predicted most often; 1 means constant output."""
 

@@ -37,10 +37,9 @@ def measure(host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, 
     layout = RowLayout(torch.zeros(len(rows), dtype=torch.int64), counts, starts)
     valid = labels.shape[1]
     risk = np.full((1, slots), np.nan)
-    for slot, layer in host.layout.topology.monitors:
-        if layer in recorder.changes:
-            changes, states = (torch.cat(pieces, dim=1) for pieces in recorder.changes[layer])
-            risk[:, slot] = ratio_of(changes, states, valid)
+    for slot, pieces in recorder.changes.items():
+        changes, states = (torch.cat(sizes, dim=1) for sizes in pieces)
+        risk[:, slot] = ratio_of(changes, states, changes.shape[1])
     spread = np.stack([spread_of(torch.cat(sizes, dim=1), valid) for sizes in recorder.sizes], axis=1)
     logits = torch.stack(rows).transpose(1, 2)
     return measure_logits(logits, layout.per_row(labels, slots), valid, layout, spread, risk)
@@ -58,15 +57,15 @@ class _NormRecorder:
         self.sizes: list[list[Tensor]] = [[] for _ in range(layers)]
         """Per layer: norms of its output."""
         self.changes: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
-        """By layer: norms of its seed's change and of the state."""
+        """By slot: norms of its seed's change and of what it changes."""
 
-    def record(self, layer: int, h: Tensor, change: Tensor | None) -> None:
-        size = _sizes(h)
-        self.sizes[layer].append(size)
-        if change is not None:
-            changes, states = self.changes.setdefault(layer, ([], []))
-            changes.append(_sizes(change))
-            states.append(size)
+    def output(self, layer: int, h: Tensor, /) -> None:
+        self.sizes[layer].append(_sizes(h))
+
+    def change(self, slot: int, change: Tensor, h: Tensor, /) -> None:
+        changes, states = self.changes.setdefault(slot, ([], []))
+        changes.append(_sizes(change))
+        states.append(_sizes(h))
 
 
 def _sizes(x: Tensor) -> Tensor:
@@ -79,10 +78,9 @@ def _logits(
     host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, recorder: _NormRecorder | None
 ) -> Tensor:
     """Return logits [n, C]; inputs are copied, because a module may change them in place."""
-    observer = None if recorder is None else recorder.record
     with seeded_rng(host.key, RngStream.EVALUATION, part):
         pieces = [
-            forward(host.module, host.layout.hooks, piece.clone(), seeds, observer)
+            forward(host.module, host.layout.hooks, piece.clone(), seeds, recorder)
             for piece in torch.split(host.samples(part).inputs, _CHUNK)
         ]
     return torch.cat(pieces)

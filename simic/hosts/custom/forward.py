@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +16,21 @@ from torch import Tensor, nn
 from simic.contracts.errors import ConfigError
 from simic.hosts import rng
 from simic.hosts.blueprint_checks import change_of
-from simic.hosts.interfaces import Blueprint
+from simic.hosts.custom.readers import Attachment
+from simic.hosts.interfaces import Blueprint, Site
 from simic.hosts.rng import Purpose
 
 __all__ = ["ActiveSeed", "LayerHook", "LayerObserver", "RngStream", "forward", "hooked", "preserve_state", "seeded_rng"]
 
-LayerObserver = Callable[[int, Tensor, Tensor | None], None]
-"""Called with (layer, output before the slot, change by the seed or None), [1, B, *space, D] each."""
+
+class LayerObserver(Protocol):
+    """Receives what the layers give and what the seeds change, [1, B, *space, D] each."""
+
+    def output(self, layer: int, h: Tensor, /) -> None:
+        """Receive a layer's output before its slot."""
+
+    def change(self, slot: int, change: Tensor, h: Tensor, /) -> None:
+        """Receive alpha times a seed's change of ``h``; a widening seed changes the outputs of several readers."""
 
 
 class RngStream:
@@ -43,6 +51,12 @@ class LayerHook(NamedTuple):
     """Shape of one sample's output."""
     slot: int | None
     """The slot on the layer, or None."""
+    site: Site
+    """The site that a seed on the layer has."""
+    input_axis: int = 0
+    """Axis of the features of the layer's input, if ``readers`` are known."""
+    readers: tuple[Attachment, ...] = ()
+    """Where widening seeds add, in the order of the site's readers."""
 
 
 class ActiveSeed(NamedTuple):
@@ -65,7 +79,7 @@ def forward(
 ) -> Tensor:
     """Return logits [B, C] of the module with ``seeds`` by slot; all hooks are removed afterwards."""
 
-    def pass_layer(index: int, output: Any) -> Tensor | None:
+    def pass_layer(index: int, _arguments: Any, output: Any) -> Tensor | None:
         hook = hooks[index]
         if not isinstance(output, Tensor) or output.shape != (len(inputs), *hook.shape):
             found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
@@ -74,20 +88,68 @@ def forward(
                 f"found {found}; a layer's output must be a tensor of one shape in every pass"
             )
         seed = None if hook.slot is None else seeds.get(hook.slot)
-        if seed is None:
-            if observer is not None:
-                observer(index, _features_last(output, hook.axis), None)
+        if observer is not None:
+            observer.output(index, _features_last(output, hook.axis))
+        if hook.slot is None or seed is None or seed.blueprint.is_widening:
             return None
         h = _features_last(output, hook.axis)
         change = change_of(seed.blueprint.operator, h, seed.blueprint.delta(seed.parameters, h, seed.noise))
         change = change * seed.alpha
         if observer is not None:
-            observer(index, h, change)
+            observer.change(hook.slot, change, h)
         return (h + change).squeeze(0).movedim(-1, hook.axis).contiguous()
 
-    with hooked(module, [hook.name for hook in hooks], pass_layer):
+    # A reader may itself be a layer with a slot: its output is widened before the hook of its slot runs.
+    with widened(module, hooks, seeds, observer), hooked(module, [hook.name for hook in hooks], pass_layer):
         logits: Tensor = module(inputs)
     return logits
+
+
+@contextmanager
+def widened(
+    module: nn.Module, hooks: Sequence[LayerHook], seeds: Mapping[int, ActiveSeed], observer: LayerObserver | None
+) -> Iterator[None]:
+    """Add what the widening ``seeds`` compute from their layers' inputs to the outputs of the layers' readers.
+
+    Raises:
+        ConfigError: if a reader does not run once, behind the layer, or gives another shape than in the dry run.
+    """
+    waiting: dict[tuple[int, int], Tensor] = {}
+    """By (slot, reader): additions that the reader has not received yet."""
+    handles = []
+
+    def read(hook: LayerHook, seed: ActiveSeed, _module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        # A copy, because the layer may work in place on its input.
+        x = arguments[0].clone().movedim(hook.input_axis, -1).contiguous()
+        for index, addition in enumerate(seed.blueprint.additions(seed.parameters[0], x, hook.site)):
+            waiting[hook.slot or 0, index] = addition * seed.alpha
+
+    def add(slot: int, index: int, place: Attachment, _module: nn.Module, _arguments: Any, output: Tensor) -> Tensor:
+        addition = waiting.pop((slot, index), None)
+        h = output.movedim(place.axis, -1)
+        if addition is None or addition.shape != h.shape:
+            raise ConfigError(f"{place.name!r}: it does not read the layer as in the dry run, so no seed can widen it")
+        if observer is not None:
+            observer.change(slot, addition.unsqueeze(0), h.unsqueeze(0))
+        return output + addition.movedim(-1, place.axis)
+
+    try:
+        for hook in hooks:
+            seed = None if hook.slot is None else seeds.get(hook.slot)
+            if hook.slot is None or seed is None or not seed.blueprint.is_widening:
+                continue
+            layer = module.get_submodule(hook.name)
+            handles.append(layer.register_forward_pre_hook(partial(read, hook, seed)))
+            for index, place in enumerate(hook.readers):
+                part = module.get_submodule(place.name)
+                handles.append(part.register_forward_hook(partial(add, hook.slot, index, place)))
+        yield
+        if waiting:
+            slots = sorted({slot for slot, _ in waiting})
+            raise ConfigError(f"a layer that reads slot {slots[0]} in the dry run did not run, so no seed can widen it")
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _features_last(output: Tensor, axis: int) -> Tensor:
@@ -96,11 +158,11 @@ def _features_last(output: Tensor, axis: int) -> Tensor:
 
 
 @contextmanager
-def hooked(module: nn.Module, names: Sequence[str], hook: Callable[[int, Any], Any]) -> Iterator[None]:
-    """Call ``hook(index, output)`` after each named layer; a result other than None replaces the output."""
+def hooked(module: nn.Module, names: Sequence[str], hook: Callable[[int, Any, Any], Any]) -> Iterator[None]:
+    """Call ``hook(index, arguments, output)`` after each named layer; a result other than None replaces the output."""
 
-    def call(index: int, _module: nn.Module, _inputs: Any, output: Any) -> Any:
-        return hook(index, output)
+    def call(index: int, _module: nn.Module, arguments: Any, output: Any) -> Any:
+        return hook(index, arguments, output)
 
     handles = []
     try:

@@ -109,8 +109,8 @@ class CustomHost:
                 self.momentum[name].copy_(value)
 
 
-def build_host(family: ModuleFamily, key: int, who: str) -> CustomHost:
-    """Build the host of a key: check it, copy its module and inspect its layers.
+def build_host(family: ModuleFamily, key: int, who: str, *, with_readers: bool = False) -> CustomHost:
+    """Build the host of a key: check it, copy its module and inspect its layers, ``with_readers`` or without.
 
     Raises:
         ConfigError: if module, layers or settings are invalid.
@@ -125,7 +125,7 @@ def build_host(family: ModuleFamily, key: int, who: str) -> CustomHost:
         for name, buffer in part.named_buffers(recurse=False):
             # An expanded buffer shares memory within itself and could not be written back.
             setattr(part, name, buffer.contiguous())
-    layout = inspect_module(module, spec, key, who)
+    layout = inspect_module(module, spec, key, who, with_readers=with_readers)
     check_labels(spec, layout.topology.classes, who)
     momentum = {name: torch.zeros_like(one) for name, one in module.named_parameters() if one.requires_grad}
     return CustomHost(key, spec, module, layout, momentum)

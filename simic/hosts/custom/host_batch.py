@@ -39,15 +39,19 @@ class CustomHosts:
 
     def __init__(self, hosts: Sequence[HostIdentity], blueprints: Sequence[Blueprint]) -> None:
         names = [f"family {host.family!r}, host {host.key}" for host in hosts]
+        # Without a widening blueprint, hosts may differ in what reads their layers, such as hidden widths of blocks.
+        widens = any(one.is_widening for one in blueprints)
         self.hosts = [
-            build_host(load_module_family(host.family), host.key, who) for host, who in zip(hosts, names, strict=True)
+            build_host(load_module_family(host.family), host.key, who, with_readers=widens)
+            for host, who in zip(hosts, names, strict=True)
         ]
         check_unshared([host.spec.module for host in self.hosts], names)
         for host, who in zip(self.hosts[1:], names[1:], strict=True):
             if host.layout != self.hosts[0].layout:
                 raise ConfigError(
                     f"{who}: its layers differ from those of {names[0]}; hosts of one family must be alike in "
-                    f"everything but weights and samples: expected {self.hosts[0].layout}, found {host.layout}"
+                    "everything but weights and samples, and in what reads their layers if the set offers a widening "
+                    f"blueprint: expected {self.hosts[0].layout}, found {host.layout}"
                 )
         self.blueprints = blueprints
         self.topology = self.hosts[0].layout.topology

@@ -15,6 +15,17 @@ from simic.contracts.errors import ConfigError
 from simic.contracts.state import LayerKind
 from simic.hosts.custom.forward import LayerHook, RngStream, hooked, preserve_state, seeded_rng
 from simic.hosts.custom.interface import Layer, ModuleHost
+from simic.hosts.custom.readers import (
+    Attachment,
+    LeafRun,
+    Shape,
+    leaf_names,
+    leaf_run,
+    output_reader,
+    reader_of,
+    sample_shape,
+    stable_runs,
+)
 from simic.hosts.interfaces import HostTopology, Site
 
 __all__ = ["ModuleLayout", "inspect_module", "is_linear"]
@@ -36,12 +47,18 @@ class _Pass(NamedTuple):
     leaves: list[Tensor]
     """Per layer: the leaf that replaced its output."""
     logits: Tensor
+    inputs: list[Shape | None]
+    """Per layer: the shape of one sample's input; None if it is not one float32 tensor."""
+    leaf_runs: list[LeafRun]
+    """Calls of convolutions and linear maps, in the order in which they ran."""
 
 
-def inspect_module(module: nn.Module, host: ModuleHost, key: int, who: str) -> ModuleLayout:
+def inspect_module(
+    module: nn.Module, host: ModuleHost, key: int, who: str, *, with_readers: bool = False
+) -> ModuleLayout:
     """Find the layout by running training samples through ``module``, in both modes and two batch sizes.
 
-    The module is not changed.
+    The module is not changed. ``with_readers`` also finds what reads the layers with slots, for widening seeds.
 
     Raises:
         ConfigError: if a layer's output is not a tensor, changes its shape, or layers do not run once in order.
@@ -49,9 +66,11 @@ def inspect_module(module: nn.Module, host: ModuleHost, key: int, who: str) -> M
     size = min(host.batch, len(host.train.labels))
     few = max(1, size - 1)
     first = _trace(module, host, key, who, size, training=False)
+    passes = [first]
     shapes = [tuple(output.shape[1:]) for output in first.outputs]
     for count, training in ((few, False), (size, True)):
         seen = _trace(module, host, key, who, count, training=training)
+        passes.append(seen)
         for layer, shape, output in zip(host.layers, shapes, seen.outputs, strict=True):
             if tuple(output.shape) != (count, *shape):
                 raise ConfigError(
@@ -62,14 +81,15 @@ def inspect_module(module: nn.Module, host: ModuleHost, key: int, who: str) -> M
             raise ConfigError(
                 f"{who}: expected logits {(count, first.logits.shape[1])}, found {tuple(seen.logits.shape)}"
             )
+    edges = _edges(first)
     hooks = _outlets(host.layers, first.outputs, who)
-    sites = tuple(
-        Site(hook.shape[hook.axis - 1], hook.shape[: hook.axis - 1] + hook.shape[hook.axis :]) for hook in hooks
-    )
+    if with_readers:
+        hooks = _with_readers(module, hooks, edges, passes)
+    sites = tuple(hook.site for hook in hooks)
     topology = HostTopology(
         kinds=tuple(layer.kind for layer in host.layers),
         widths=tuple(site.width for site in sites),
-        connects=_edges(first),
+        connects=edges,
         sites=tuple(site for site, hook in zip(sites, hooks, strict=True) if hook.slot is not None),
         monitors=tuple((hook.slot, index) for index, hook in enumerate(hooks) if hook.slot is not None),
         classes=int(first.logits.shape[1]),
@@ -89,13 +109,21 @@ def _trace(module: nn.Module, host: ModuleHost, key: int, who: str, count: int, 
     outputs: list[Tensor] = []
     leaves: list[Tensor] = []
 
-    def cut(index: int, output: Any) -> Tensor:
+    inputs: list[Shape | None] = []
+    leaf_runs: list[LeafRun] = []
+    parts = leaf_names(module)
+
+    def note(index: int, arguments: Any, output: Any) -> None:
+        leaf_runs.append(leaf_run(parts[index], arguments, output, count))
+
+    def cut(index: int, arguments: Any, output: Any) -> Tensor:
         if not isinstance(output, Tensor) or not output.is_floating_point() or output.dim() < 2:
             found = f"{output.dtype} {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
             raise ConfigError(
                 f"{who}: layer {names[index]!r} must give a floating-point tensor [B, ...], found {found}"
             )
         order.append(index)
+        inputs.append(sample_shape(arguments[0] if arguments else None, count))
         outputs.append(output)
         leaves.append(output.detach().clone().requires_grad_())
         # A copy, because later operations may work in place, which a leaf forbids.
@@ -103,7 +131,7 @@ def _trace(module: nn.Module, host: ModuleHost, key: int, who: str, count: int, 
 
     with preserve_state(module, training=training), seeded_rng(key, RngStream.EVALUATION), torch.enable_grad():
         try:
-            with hooked(module, names, cut):
+            with hooked(module, parts, note), hooked(module, names, cut):
                 logits = module(host.train.inputs[:count].clone())
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             mode = "training" if training else "evaluation"
@@ -112,7 +140,7 @@ def _trace(module: nn.Module, host: ModuleHost, key: int, who: str, count: int, 
         ran = [names[index] for index in order]
         raise ConfigError(f"{who}: layers must run once each in the order given, {names}; found {ran}")
     _check_logits(logits, count, who)
-    return _Pass(outputs, leaves, logits)
+    return _Pass(outputs, leaves, logits, inputs, leaf_runs)
 
 
 def _check_logits(logits: Any, count: int, who: str) -> None:
@@ -138,11 +166,45 @@ def _outlets(layers: Sequence[Layer], outputs: Sequence[Tensor], who: str) -> tu
             )
         if layer.has_slot and output.dtype != torch.float32:
             raise ConfigError(f"{who}: slots need float32, layer {layer.name!r} gives {output.dtype}")
-        found.append(
-            LayerHook(layer.name, axis % output.dim(), tuple(output.shape[1:]), slots if layer.has_slot else None)
-        )
+        axis %= output.dim()
+        shape = tuple(output.shape[1:])
+        site = Site(shape[axis - 1], shape[: axis - 1] + shape[axis:])
+        found.append(LayerHook(layer.name, axis, shape, slots if layer.has_slot else None, site))
         slots += layer.has_slot
     return tuple(found)
+
+
+def _with_readers(
+    module: nn.Module, hooks: Sequence[LayerHook], edges: Sequence[tuple[int, int]], passes: Sequence[_Pass]
+) -> tuple[LayerHook, ...]:
+    """Return the hooks of slots with what a widening seed needs, where that could be found."""
+    runs = stable_runs([seen.leaf_runs for seen in passes])
+    found = list(hooks)
+    for index, hook in enumerate(hooks):
+        inputs = {seen.inputs[index] for seen in passes}
+        read = next(iter(inputs)) if len(inputs) == 1 else None
+        if hook.slot is None or read is None:
+            continue
+        axis = hook.axis if len(read) == len(hook.shape) else 1 if len(read) >= 3 else len(read)
+        source = read[: axis - 1] + read[axis:]
+        targets = [target for start, target in edges if start == index]
+        if targets and (not hook.site.space or len(source) == len(hook.site.space) <= 2):
+            places = tuple(_reader(module, hooks, index, target, runs, passes[0]) for target in targets)
+            site = hook.site._replace(source=(*source, read[axis - 1]), readers=tuple(one.reader for one in places))
+            found[index] = hook._replace(site=site, input_axis=axis, readers=places)
+    return tuple(found)
+
+
+def _reader(
+    module: nn.Module, hooks: Sequence[LayerHook], index: int, target: int, runs: Sequence[LeafRun], seen: _Pass
+) -> Attachment:
+    """Return where the layer ``target`` reads the layer ``index``: its first leaf that does, or else its output."""
+    state = id(seen.leaves[index])
+    site = hooks[index].site
+    place = reader_of(
+        module, hooks[target].name, runs, lambda one: state in _leaves_behind(one), site.width, site.space
+    )
+    return place or output_reader(hooks[target].name, hooks[target].shape, hooks[target].axis)
 
 
 def _edges(seen: _Pass) -> tuple[tuple[int, int], ...]:
