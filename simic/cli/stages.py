@@ -159,7 +159,8 @@ def train(
 ) -> None:
     """Train a policy on a snapshot.
 
-    From random weights: behaviour cloning, value regression, then V-trace. From an existing policy: V-trace.
+    From branches: distillation. From other episodes as train.objective says: vtrace (from random weights after
+    behaviour cloning and value regression) or fitted_q.
     """
     from simic.app import artifacts, training
 

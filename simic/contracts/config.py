@@ -251,12 +251,12 @@ class ReplayConfig(Contract):
 
 
 class TrainConfig(Contract):
-    """Training: distillation, or cloning, value fit and V-trace."""
+    """Training: distillation, or an objective on a log."""
 
     start: Literal["scratch", "distil"] = "distil"
     """How a run learns: distil tries many actions at decisions of its hosts and learns from their returns, then by
-    V-trace from other episodes unless that raises the regret; scratch learns from a log by cloning, value fit and
-    V-trace. Without branches in the snapshot, distil learns as scratch does."""
+    V-trace from other episodes unless that raises the regret; scratch learns from a log as ``objective`` says. Without
+    branches in the snapshot, distil learns as scratch does."""
     objective: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] = "vtrace"
     """How a log is learned from: vtrace, fitted_q, or an installed objective. V-trace also follows a distillation."""
     distil_passes: Annotated[int, Field(ge=1, le=10_000)] = 120

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +18,18 @@ from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import ConfigError, TrainingError
+from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
 from simic.controllers import heads
 from simic.controllers.network import NetworkOutput
 from simic.hosts.plugins import blueprint_names
 from simic.learning import q_functions
 from simic.learning.objectives import fitted_q
-from simic.learning.training_run import TrainingRun
+from simic.learning.train import train
+from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
+from simic.runtime.telemetry import NullSink
+from simic.trust.keys import Keyring, load_signer
+from simic.trust.seal import verify as verify_seal
 
 CONFIG = TrainConfig(
     objective="fitted_q",
@@ -32,8 +39,6 @@ CONFIG = TrainConfig(
     min_commit_rate=0.0,
     batch_sequences=8,
 )
-POINTS = 50 * (0.99 + 0.99**2)
-"""Return to go of the first step in points, per unit of accuracy in the table of the world."""
 
 
 def store_of(root: Path, reports: list) -> GraphDataset:
@@ -200,6 +205,36 @@ def test_each_q_function_leaves_out_the_hosts_of_its_fold(store: GraphDataset) -
         hosts = store.sequences.host_keys[np.searchsorted(store.sequences.starts, fitted, side="right") - 1]
         assert len(hosts)
         assert all(seen[key] != fold for key in hosts.tolist())
+
+
+def test_a_round_goes_on_from_a_sealed_policy_and_keeps_the_state_of_v_trace(tmp_path: Path) -> None:
+    """Round 0 by V-trace, round 1 by fitted Q: pass counts stay, and the policy is no average over rounds."""
+    snapshot = write_snapshot(tmp_path / "snapshot", bandit_episodes(range(24)), split="train")
+    quick = CONFIG.model_copy(update={"q_updates": 2, "cloning_passes": 1, "vtrace_passes": 1, "min_experiences": 10})
+    first = sealed(tmp_path, snapshot, quick.model_copy(update={"objective": "vtrace"}), None)
+    second = sealed(tmp_path, snapshot, quick, WarmStart(Path(first.path), is_continuation=True))
+    states = [json.loads((Path(made.path) / "learner.json").read_text()) for made in (first, second)]
+    assert states[0]["sampler"] == states[1]["sampler"]
+    assert states[0]["advantage_scale"] == states[1]["advantage_scale"]
+    assert (states[1]["rounds"], second.updates) == (2, states[1]["updates"])
+    assert second.updates > first.updates
+    assert "fitted_regret" in second.metrics
+
+
+def sealed(root: Path, snapshot: SnapshotManifest, config: TrainConfig, start: WarmStart | None) -> TrainingReport:
+    return train(
+        snapshot,
+        config,
+        start=start,
+        out_root=root / "policies",
+        signer=load_signer(root / "keys", {}),
+        verify=lambda path: verify_seal(path, Keyring(root / "keys")).digest,
+        sink=NullSink(),
+        seed=0,
+        provenance=Provenance("test", "0" * 64, 0),
+        clock=lambda: datetime(2026, 2, 1, tzinfo=UTC),
+        on_progress=None,
+    )
 
 
 def test_branches_alone_are_no_log(tmp_path: Path) -> None:
