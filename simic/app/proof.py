@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from simic.app import data, promotion, training
 from simic.app.container import Container
-from simic.app.host_set_names import check_world
+from simic.app.host_set_names import check_set
 from simic.app.runs import RunKey, open_run_in
 from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec
@@ -100,10 +100,13 @@ class _Proof:
         self._container, self._request = container, request
         home: Home = container.home
         self._root = home.proof
-        self._arenas = {name: self._arena(name) for name in dict.fromkeys([*request.sets, *request.also])}
+        names = dict.fromkeys([*request.sets, *request.also])
+        for name in names:
+            check_set(name)
         self._left_out = {name: _left_out(name, request.left_out) for name in request.sets}
         if unknown := set(request.left_out or ()).difference(*self._left_out.values()):
             raise ConfigError(f"--without: no set of this proof has a family {', '.join(sorted(unknown))}")
+        self._arenas = {name: self._arena(name) for name in names}
         self._advance: Advance = lambda _count: None
 
     def make(self) -> Proof:
@@ -148,7 +151,6 @@ class _Proof:
 
     def _arena(self, set_name: str) -> _Arena:
         config = self._config(set_name)
-        check_world(config.world)
         specs, book = comparison_specs(config, self._container.home.plans)
         count = self._request.hosts * len(host_set(set_name).families)
         # Elsewhere than the hosts of `simic trials`, whose results guided the development of what is tried here.

@@ -20,7 +20,7 @@ from simic.cli.main import app
 from simic.runtime.clock import utc_now
 from simic.runtime.settings import Home
 
-MAKES = {"init", "run", "collect", "ingest", "up", "ui"}
+MAKES = {"init", "run", "collect", "ingest", "proof", "up", "ui"}
 """Verbs that bring something into a home, and make one where there is none."""
 CHANGES = {
     "bus forward", "curate", "down", "keys reseal", "keys revoke", "keys rotate", "lake compact", "lake retain",

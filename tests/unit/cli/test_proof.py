@@ -12,6 +12,7 @@ from simic.app.container import Container
 from simic.app.proof import ProofRequest
 from simic.cli.proof import proof
 from simic.contracts.config import TrialConfig
+from simic.contracts.errors import ConfigError
 from simic.contracts.proof import Proof, ProofSet
 from simic.validation.proof import Tried, compare
 
@@ -84,3 +85,23 @@ def test_every_family_of_every_set_is_left_out_if_asked_and_json_has_all(
     found = json.loads(capsys.readouterr().out)
     assert found["sets"][0]["over"]["wait"]["mean"] == pytest.approx(10 / 3)
     assert found["sets"][0]["seeds"][2]["policy_digest"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"without": ["nosy"]}, "no set of this proof has a family nosy"),
+        ({"sets": ["noisy"], "without": ["noisy"]}, "no family is left"),
+        ({"also": ["benchmrk"]}, "Did you mean 'benchmark'"),
+        ({"override": ['world.without=["noisy"]']}, "world.without is set"),
+        ({"also": ["images"]}, "images"),
+    ],
+)
+def test_what_cannot_be_proved_is_refused_before_a_host_is_grown(
+    home: Path, tmp_path: Path, options: dict[str, list[str]], message: str
+) -> None:
+    """A set without the plan book that it needs is among them."""
+    with pytest.raises(ConfigError, match=message):
+        proof(seeds=1, hosts=2, out=tmp_path / "proof.md", **options)
+    assert not (home / "data" / "proof").exists()
+    assert not (tmp_path / "proof.md").exists()
