@@ -54,7 +54,7 @@ SETS: dict[str, HostSet] = {
         ("cnn_plain", "series_conv", "series_gru", "text_transformer"),
         seeds_max=1,
         kind=MODULES,
-        blueprints=(*STANDARD, "conv3x3", "depthwise"),
+        blueprints=(*STANDARD, "attention", "conv3x3", "depthwise"),
         needs_book=False,
     ),
     "varied": HostSet(_REGIONS, seeds_max=1, needs_book=False),

@@ -7,6 +7,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from simic.contracts.state import LayerKind
+from simic.hosts.blueprints import STANDARD
 from simic.hosts.custom import Layer, ModuleFamily, ModuleHost
 from simic.hosts.families._causes import Ranges, splits
 from simic.hosts.families._networks import he_normal
@@ -58,6 +59,7 @@ def _block(hidden: int, stride: int) -> nn.Module:
 class SeriesConv(ModuleFamily):
     """Series with trouble drawn from ranges; 1 to 12 channels pass through each block."""
 
+    blueprints = (*STANDARD, "attention")
     ranges = Ranges()
 
     def host(self, key: int) -> ModuleHost:

@@ -7,6 +7,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from simic.contracts.state import LayerKind
+from simic.hosts.blueprints import STANDARD
 from simic.hosts.custom import Layer, ModuleFamily, ModuleHost
 from simic.hosts.families._causes import Ranges, splits
 from simic.hosts.families._networks import he_normal
@@ -56,6 +57,7 @@ class _Network(nn.Module):
 class SeriesGru(ModuleFamily):
     """The series of ``series_conv``; the block has 1 to 12 hidden units, the GRU as many states."""
 
+    blueprints = (*STANDARD, "attention")
     ranges = Ranges()
 
     def host(self, key: int) -> ModuleHost:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from simic.contracts.state import LayerKind
+from simic.hosts.blueprints import STANDARD
 from simic.hosts.custom import Layer, ModuleFamily, ModuleHost
 from simic.hosts.families._causes import Ranges, splits
 from simic.hosts.families._networks import he_normal
@@ -80,6 +81,7 @@ class _Network(nn.Module):
 class TextTransformer(ModuleFamily):
     """Windows of Python's reference text with trouble drawn from ranges; symbols have no scale."""
 
+    blueprints = (*STANDARD, "attention")
     ranges = Ranges(samples=(144, 480), scale_spread=(0.0, 0.0))
 
     def host(self, key: int) -> ModuleHost:

@@ -88,12 +88,13 @@ def test_seeds_do_not_see_each_other(name: str, site: Site) -> None:
         assert torch.equal(alone[0], together[row])
 
 
-def test_convolutions_grow_on_maps_alone_and_widening_seeds_only_where_readers_are_known() -> None:
+def test_convolutions_grow_on_maps_attention_on_sequences_and_widening_seeds_where_readers_are_known() -> None:
     grown = {name: [site for other, site in GROWING if other == name] for name in blueprint_names()}
     maps = [site for site in SITES if len(site.space) == 2]
     convolutions = {"conv3x3": 9 * 64 + 64 + 16, "depthwise": 9 * 8 + 64 + 16}
+    special = {"widen": [], "attention": [Site(12, (5,))], **dict.fromkeys(convolutions, maps)}
     for name, sites in grown.items():
-        assert sites == ([] if name == "widen" else maps if name in convolutions else SITES)
+        assert sites == special.get(name, SITES)
     assert {name: load_blueprint(name).parameters(Site(8, (4, 4))) for name in convolutions} == convolutions
 
 
@@ -108,6 +109,36 @@ def test_a_convolution_sees_the_eight_neighbours_and_no_further(name: str) -> No
         (blueprint.delta(parameters, touched, None) != blueprint.delta(parameters, h, None)).any(dim=-1)[0].any(dim=0)
     )
     assert moved.tolist() == [[row < 2 and column < 2 for column in range(4)] for row in range(4)]
+
+
+def test_attention_is_that_of_torch_with_a_penalty_for_distance() -> None:
+    site = Site(8, (6,))
+    blueprint, _, h = _born("attention", site)
+    parameters = torch.randn(3, blueprint.parameters(site), generator=torch.Generator().manual_seed(1))
+    found, ahead = blueprint.delta(parameters, h, None), torch.arange(6) - torch.arange(6).unsqueeze(1)
+    for own, states, mine in zip(parameters, h, found, strict=True):
+        query, key, value = (states @ own[:96].view(8, 12)).chunk(3, dim=2)
+        penalty = torch.where(ahead > 0, own[-1] * ahead, own[-2] * -ahead)
+        read = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=-penalty)
+        torch.testing.assert_close(mine, read @ own[96:128].view(4, 8), atol=1e-4, rtol=1e-4)
+
+
+def test_attention_learns_what_a_place_cannot_know_of_itself() -> None:
+    """The task: the mean over all places; a pointwise layer sees one."""
+    site, left = Site(8, (4,)), {}
+    for name in ("attention", "heavy"):
+        blueprint, parameters, _ = _born(name, site, seeds=1)
+        h = torch.randn(1, 256, 4, 8, generator=torch.Generator().manual_seed(2))
+        target = h.mean(dim=2, keepdim=True).expand_as(h)
+        parameters = parameters.requires_grad_()
+        optimizer = torch.optim.SGD([parameters], lr=0.5, momentum=0.9)
+        for _ in range(80):
+            loss = (blueprint.delta(parameters, h, None) - target).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        left[name] = float(loss.detach() / target.square().mean())
+    assert left["attention"] < 0.6 < left["heavy"]
 
 
 def test_convolutions_learn_from_neighbours_what_pointwise_layers_cannot() -> None:

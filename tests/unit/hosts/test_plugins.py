@@ -24,7 +24,19 @@ def test_names_are_known_without_torch() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.split() == [
-        *("bottleneck", "conv3x3", "dense", "depthwise", "dropout", "gate", "heavy", "low_rank", "norm", "widen"),
+        *(
+            "attention",
+            "bottleneck",
+            "conv3x3",
+            "dense",
+            "depthwise",
+            "dropout",
+            "gate",
+            "heavy",
+            "low_rank",
+            "norm",
+            "widen",
+        ),
         *sorted(
             {*SETS["compound"].families, *SETS["images"].families, *SETS["varied"].families, *SETS["trunks"].families}
         ),

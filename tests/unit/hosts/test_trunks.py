@@ -198,9 +198,11 @@ def test_hosts_of_several_families_make_one_valid_observation() -> None:
     own = [len({layer.width for layer in state.graph.layers}) for state in states]
     assert own == [2] * 5
     assert [host.key for host in grown.identities] == MIXED
-    offered = dict(zip(MIXED, grown.masks().blueprint.tolist(), strict=True))
-    assert offered[0][names.index("conv3x3")]
-    assert not offered[1][names.index("conv3x3")]
+    offered = dict(zip(MIXED, grown.masks().blueprint, strict=True))
+    special = [names.index("attention"), names.index("conv3x3")]
+    assert {key: row[special].tolist() for key, row in offered.items()} == {
+        key: [key % 4 != 0, key % 4 == 0] for key in MIXED
+    }
 
 
 def test_an_illegal_action_of_the_last_group_changes_no_host() -> None:
