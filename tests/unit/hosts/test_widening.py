@@ -83,9 +83,16 @@ class _Last(nn.Module):
         return states.transpose(1, 2)
 
 
-def _flat_maps(x: Tensor) -> Tensor:
-    """Positions before channels, as a seed reads maps behind which there are vectors."""
-    return x.movedim(1, -1).flatten(1)
+class InPlace(Toy):
+    """Its block overwrites the input that a seed on it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 6))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.block(self.stem(inputs)))
+        return logits
 
 
 def _pooled_stem(m: nn.Module, w: list[Tensor], x: Tensor) -> Tensor:
@@ -111,6 +118,13 @@ def _toy_stem(m: nn.Module, w: list[Tensor], x: Tensor) -> Tensor:
     y = m.block[1:](functional.linear(wide, torch.cat([first.weight, w[2].view(6, -1)], dim=1), first.bias))
     both = torch.cat([m.drop(old + y), new], dim=1)
     return functional.linear(both, torch.cat([m.head.weight, w[3].view(CLASSES, -1)], dim=1), m.head.bias)
+
+
+def _in_place_block(m: nn.Module, w: list[Tensor], x: Tensor) -> Tensor:
+    state = m.stem(x)
+    new = functional.linear(state.clone(), w[0].view(-1, 6), w[1]).relu()
+    both = torch.cat([m.block(state), new], dim=1)
+    return functional.linear(both, torch.cat([m.head.weight, w[2].view(CLASSES, -1)], dim=1), m.head.bias)
 
 
 def _tokens_stem(m: nn.Module, w: list[Tensor], x: Tensor) -> Tensor:
@@ -140,6 +154,7 @@ CASES: dict[str, tuple[type[nn.Module], tuple[int, ...], int, Wide]] = {
     "strided convolution with batch statistics": (Pooled, (2, 8, 8), 0, _pooled_stem),
     "pooled and flattened head": (Pooled, (2, 8, 8), 1, _pooled_block),
     "two readers": (Toy, (4,), 0, _toy_stem),
+    "input overwritten": (InPlace, (4,), 1, _in_place_block),
     "convolution over positions": (Tokens, (5, 3), 0, _tokens_stem),
     "mean over positions": (Tokens, (5, 3), 1, _tokens_block),
     "no matrix to widen": (Recurrent, (5, 3), 0, _recurrent_stem),
