@@ -26,7 +26,7 @@ __all__ = ["HOSTS", "differences_of", "rows_of", "trials_of", "validation_of"]
 
 HOSTS = 160
 FAMILIES = ("cap", "select")
-RIVALS = ("wait", "random", "heuristic", "blind")
+RIVALS = ("wait", "random", "heuristic", "blind", "symptom")
 SPREAD = np.linspace(-5.0, 5.0, HOSTS)
 """What luck adds to the candidate's return on each host."""
 
