@@ -144,7 +144,7 @@ def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
             highlight=False,
         )
     else:
-        console.print("Rejected: the champion stays.")
+        console.print("Rejected.")
     console.print(f"Policy: {receipt.trainings[-1].path}")
     for name, path in sorted(receipt.validation.figures.items()):
         console.print(f"Figure {name}: {path}")
