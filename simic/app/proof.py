@@ -32,6 +32,7 @@ from simic.contracts.receipts import (
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import draw_keys, host_set, identify, kept_families
+from simic.hosts.plugins import world_identity
 from simic.runtime.files import atomic_write
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Advance, Titled
@@ -73,6 +74,8 @@ class _Arena(NamedTuple):
 
     config: RunConfig
     hosts: tuple[HostIdentity, ...]
+    world_digest: str
+    """Digest of the world: code version and settings do not cover installed families, nor data that hosts read."""
     specs: dict[str, ControllerSpec]
     """Baselines."""
     plans_digest: str | None
@@ -158,6 +161,7 @@ class _Proof:
         return _Arena(
             config,
             identify(set_name, keys),
+            digest_of(world_identity(config.world)),
             specs,
             None if book is None else digest_of(book),
             without_book(COMPARISON_CONTROLLERS, book),
@@ -207,6 +211,7 @@ class _Proof:
             "config_digest": config_digest(arena.config),
             "seed": 0,
             "set": world.set,
+            "world_digest": arena.world_digest,
             "controller": label,
             "policy_digest": policy_digest,
             "plans_digest": arena.plans_digest if policy_digest is None else None,
@@ -245,6 +250,7 @@ class _Proof:
             "seed": seed,
             "set": set_name,
             "without": without,
+            "world_digest": self._arenas[set_name].world_digest,
             "plans_digest": self._arenas[set_name].plans_digest,
         }
 
@@ -275,8 +281,9 @@ class _Proof:
 
         Raises:
             ConfigError: if there is another part and the request does not say to make it again.
+            ContractError: likewise if what is there is no receipt, such as one of a version with other fields.
         """
-        found = _read(path, kind) if path.exists() else None
+        found = _read(path, kind, is_fresh=self._request.is_fresh)
         wrong = [] if found is None else [name for name, value in identity.items() if getattr(found, name) != value]
         if wrong and not self._request.is_fresh:
             name = wrong[0]
@@ -362,13 +369,14 @@ def _of_family(trial: ProofTrial, family: str) -> ProofTrial:
     return trial.model_copy(update={name: [getattr(trial, name)[row] for row in rows] for name in names})
 
 
-def _read(path: Path, kind: type[R]) -> R:
+def _read(path: Path, kind: type[R], *, is_fresh: bool) -> R | None:
+    """Return the receipt in ``path``; None if there is none, or one that cannot be read and ``is_fresh``."""
     try:
-        return kind.model_validate_json(path.read_bytes())
+        return kind.model_validate_json(path.read_bytes()) if path.exists() else None
     except ValidationError as error:
-        raise ContractError(
-            f"{path} is not a {kind.__name__}: {error}; remove the file to make this part again"
-        ) from error
+        if is_fresh:
+            return None
+        raise ContractError(f"{path} is not a {kind.__name__}: {error}; --fresh makes this part again") from error
 
 
 def _short(value: object) -> str:

@@ -27,6 +27,8 @@ class ProofTraining(Receipt):
     set: Text
     without: list[Text]
     """Families that collection left out."""
+    world_digest: Digest
+    """Digest of what decides an episode's results: code of hosts and installed plug-ins, data, and settings."""
     plans_digest: Digest | None
     """Digest of the plan book that the baselines of the judgement followed."""
     policy_digest: Digest | None
@@ -52,6 +54,8 @@ class ProofTrial(Receipt):
 
     stage: Literal["proof_trial"] = "proof_trial"
     set: Text
+    world_digest: Digest
+    """As that of a training."""
     controller: Text
     """A baseline, or the name of the training whose policy acts."""
     policy_digest: Digest | None

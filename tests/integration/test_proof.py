@@ -157,5 +157,29 @@ def test_a_part_of_other_code_is_refused_and_made_again_if_asked(made: Made) -> 
     assert _without(json.loads(path.read_bytes()), times) == _without(json.loads(right), times)
 
 
+def test_a_part_of_another_world_is_refused(made: Made) -> None:
+    """The code version does not cover an installed family, nor data that hosts read."""
+    path = made.home.proof / "trainings" / "benchmark-0.json"
+    right = path.read_bytes()
+    path.write_text(json.dumps({**json.loads(right), "world_digest": "0" * 64}))
+    refused = _simic(made.home, *made.arguments)
+    path.write_bytes(right)
+    assert refused.returncode == 2
+    assert "expected world_digest" in refused.stderr
+
+
+def test_a_part_that_is_no_receipt_is_made_again_only_if_asked(made: Made) -> None:
+    """Such as a part of a version whose receipts have other fields."""
+    path = made.home.proof / "trials" / "benchmark-2" / "wait.json"
+    right = json.loads(path.read_bytes())
+    path.write_text("{}")
+    refused = _simic(made.home, *made.arguments)
+    assert refused.returncode == 1
+    assert "--fresh" in refused.stderr
+    assert _simic(made.home, *made.arguments, "--fresh").returncode == 0
+    times = {"started_at", "finished_at"}
+    assert _without(json.loads(path.read_bytes()), times) == _without(right, times)
+
+
 def _without(record: dict[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name not in names}

@@ -18,8 +18,8 @@ _COMMON: dict[str, Any] = {"code_version": "0.1.0+test", "config_digest": "c" * 
 def proof_trial(controller: str, returns: Sequence[float], families: Sequence[str] = FAMILIES) -> ProofTrial:
     """A trial on hosts 10, 11, ... of ``benchmark``; the test accuracy is the return in per cent."""
     return ProofTrial(
-        **_COMMON, finished_at=_AT, seed=0, set="benchmark", controller=controller, policy_digest=None,
-        plans_digest=None, host_keys=list(range(10, 10 + len(returns))), families=list(families),
+        **_COMMON, finished_at=_AT, seed=0, set="benchmark", world_digest="d" * 64, controller=controller,
+        policy_digest=None, plans_digest=None, host_keys=list(range(10, 10 + len(returns))), families=list(families),
         returns=list(returns), test_accuracies=[value / 100 for value in returns], parameters=[8] * len(returns),
         illegal_actions=0, governor_events=0,
     )  # fmt: skip
@@ -28,7 +28,7 @@ def proof_trial(controller: str, returns: Sequence[float], families: Sequence[st
 def proof_training(seed: int, without: Sequence[str] = (), failure: str | None = None) -> ProofTraining:
     """A training that the gate accepted, unless it failed; its policy has the seed as its first character."""
     return ProofTraining(
-        **_COMMON, finished_at=_AT, seed=seed, set="benchmark", without=list(without), plans_digest=None,
-        policy_digest=None if failure else f"{seed:x}" * 64, failure=failure, snapshot_digest=None, episodes=100,
-        accepted=failure is None, failed_criteria=[],
+        **_COMMON, finished_at=_AT, seed=seed, set="benchmark", without=list(without), world_digest="d" * 64,
+        plans_digest=None, policy_digest=None if failure else f"{seed:x}" * 64, failure=failure, snapshot_digest=None,
+        episodes=100, accepted=failure is None, failed_criteria=[],
     )  # fmt: skip
