@@ -240,10 +240,10 @@ def _symptom_criteria(report: ValidationReport, config: GateConfig) -> Iterator[
     Its value is the mean, not a lower bound: a candidate that is level with the tree would fail a bound of half a point
     on some hundred hosts more often than not.
     """
-    if SYMPTOM in report.trials.without_book:
-        return
     name, bound = f"mean_over_{SYMPTOM}", -config.max_loss_to_symptom
     estimate = report.differences.get(SYMPTOM)
+    if estimate is None and SYMPTOM in report.trials.without_book:
+        return
     if estimate is None or estimate.n < config.min_episodes:
         found = "no" if estimate is None else f"{estimate.n} hosts, fewer than {config.min_episodes}, in the"
         yield _criterion(name, None, ">=", bound, f"{found} paired difference to {SYMPTOM} in the report")

@@ -255,10 +255,16 @@ def test_a_candidate_may_trail_the_tree_by_half_a_point(tree: float, accepted: b
 
 
 def test_without_a_tree_in_the_book_there_is_no_criterion_on_it() -> None:
-    lacking = report()
+    lacking = report(differences={name: found for name, found in DIFFERENCES.items() if name != "symptom"})
     lacking.trials.without_book.append("symptom")
     assert TREE not in verdicts(judge(lacking))
     assert judge(lacking).accepted
+
+
+def test_a_comparison_with_the_tree_counts_even_if_the_report_says_that_there_is_none() -> None:
+    trailing = report(rivals={"symptom": 20.0})
+    trailing.trials.without_book.append("symptom")
+    assert failing(judge(trailing)) == {TREE}
 
 
 def test_the_champion_as_its_own_candidate_is_rejected() -> None:
