@@ -77,13 +77,16 @@ class FittedQObjective:
         """Clone, fit the Q-functions, distil them, and yield one record per update.
 
         Raises:
-            TrainingError: if no decision can be learned from, or the commit rate falls too low.
+            TrainingError: if no decision can be learned from, no host can be left out, or the commit rate falls too
+                low.
         """
         log, decisions = self._log, self._rows.decisions
         if not len(decisions):
             raise TrainingError(
                 "no ordinary episode has a decision after its host's first epoch: collect episodes that are no branches"
             )
+        if len(np.unique(self._rows.folds)) < 2:
+            raise TrainingError("all hosts of the log are in one fold, so none is left out: collect more hosts")
         cloned = log.learner if log.is_fresh else self._scratch_learner("behaviour", log.config)
         sampler = supervised_sampler(log.config, log.seed, "cloning")
         yield from self._counted(cloned, cloning(cloned, log.store, sampler, log.config, log.config.cloning_passes))
@@ -110,8 +113,7 @@ class FittedQObjective:
 
     def _fold_rows(self, behaviour: PolicyNetwork, fold: int) -> NDArray[np.int64]:
         """Return the decisions of other folds at which the behaviour is not certain to wait, or all if none is."""
-        rows = self._rows.decisions[self._rows.folds != fold]
-        rows = rows if len(rows) else self._rows.decisions
+        rows: NDArray[np.int64] = self._rows.decisions[self._rows.folds != fold]
         is_open = q_functions.supported_ops(behaviour, self._log.store, rows)[:, 1:].any(1)
         return rows[is_open] if is_open.any() else rows
 

@@ -27,6 +27,7 @@ from simic.learning.objectives import fitted_q
 from simic.learning.train import train
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
+from simic.runtime.seeds import derive
 from simic.runtime.telemetry import NullSink
 from simic.trust.keys import Keyring, load_signer
 from simic.trust.seal import verify as verify_seal
@@ -241,6 +242,13 @@ def test_branches_alone_are_no_log(tmp_path: Path) -> None:
     branches = store_of(tmp_path, bandit_branches(range(6)))
     with pytest.raises(TrainingError, match="no branches"):
         finish(branches, CONFIG.model_copy(update={"start": "scratch"}))
+
+
+def test_a_log_of_one_fold_leaves_out_no_host(tmp_path: Path) -> None:
+    """The gate would read the error on hosts that the Q-functions saw."""
+    log = store_of(tmp_path, bandit_episodes([key for key in range(40) if derive(key, "fold") % fitted_q.FOLDS == 1]))
+    with pytest.raises(TrainingError, match="collect more hosts"):
+        finish(log)
 
 
 def test_an_unknown_objective_is_refused_with_the_known_ones(store: GraphDataset) -> None:
