@@ -24,6 +24,7 @@ from simic.contracts.receipts import (
     TrainingReport,
     ValidationReport,
 )
+from simic.learning.objectives import OBJECTIVES
 from simic.ledgers.runs import RunEntry, RunEvent, RunIdentity
 from simic.runtime.files import disk_full_as_transient
 from simic.runtime.locks import exclusive
@@ -172,6 +173,7 @@ def open_run(profile: str, seed: int, overrides: Mapping[str, Any]) -> Iterator[
 def open_run_in(container: Container, profile: str) -> Iterator[Run]:
     """Open a run in the home of a container, as ``open_run`` does."""
     check_baselines(container)
+    OBJECTIVES.load(container.config.train.objective)  # an unknown one is refused before hosts are grown
     identity = RunIdentity(
         profile=profile,
         seed=container.seed,

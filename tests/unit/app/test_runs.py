@@ -10,7 +10,7 @@ from support.builders.reports import episodes
 from support.homes.pipeline import land
 
 from simic.app.runs import RunKey, describe, open_container, open_run
-from simic.contracts.errors import TransientError
+from simic.contracts.errors import ConfigError, TransientError
 from simic.runtime.progress import NoProgress
 from simic.runtime.settings import Home, load_profile
 
@@ -53,3 +53,14 @@ def test_a_transient_error_leaves_a_run_open_and_the_next_one_resumes_it(home: P
         assert run.key.token != token
         assert run.key.config == load_profile("quick")
         assert (run.key.earlier_runs, run.key.champion, run.needs_own_experience) == (1, None, True)
+
+
+def test_an_unknown_objective_is_refused_before_a_run_begins(home: Path) -> None:
+    """Only the stage of training loads it, after all hosts are grown, and a distillation never does."""
+    for start in ("scratch", "distil"):
+        with (
+            pytest.raises(ConfigError, match="did you mean 'fitted_q'"),
+            open_run("quick", 0, {"train.objective": "fited_q", "train.start": start}),
+        ):
+            pass
+    assert not (home / "data" / "ledger" / "runs.jsonl").exists()
