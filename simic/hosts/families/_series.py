@@ -44,14 +44,21 @@ class _Draws:
         self.labels: Integers = rng.integers(self._stream(0), count, CLASSES)[0]
         """[n]"""
 
-    def normals(self, width: int) -> Floats:
-        """Return standard normal numbers [n, width]."""
-        flat: Floats = rng.normals(self._stream(1), self.count * width)[0].astype(np.float64)
-        return flat.reshape(self.count, width)
+    def noise(self) -> Floats:
+        """Return standard normal numbers [n, T] for the noise that is added."""
+        return self._normals(1, LENGTH)
+
+    def shocks(self) -> Floats:
+        """Return standard normal numbers [n, warm-up + T] that drive a process."""
+        return self._normals(3, _WARM_UP + LENGTH)
 
     def uniforms(self, width: int) -> Floats:
         """Return uniform numbers [n, width]."""
         flat: Floats = rng.uniforms(self._stream(2), self.count * width)[0]
+        return flat.reshape(self.count, width)
+
+    def _normals(self, word: int, width: int) -> Floats:
+        flat: Floats = rng.normals(self._stream(word), self.count * width)[0].astype(np.float64)
         return flat.reshape(self.count, width)
 
     def _stream(self, word: int) -> NDArray[np.uint64]:
@@ -64,7 +71,7 @@ def series(key: int, causes: Causes, part: DataSplit, count: int) -> tuple[NDArr
     task = _TASKS[whole((0, len(_TASKS) - 1), causes.draws[Draw.TASK])]
     noise = between(_NOISE, causes.draws[Draw.TASK_NOISE])
     clean = task(key, float(causes.draws[Draw.TASK_DETAIL]), draws)
-    values = (clean + noise * draws.normals(LENGTH + _WARM_UP)[:, _WARM_UP:]).astype(np.float32)
+    values = (clean + noise * draws.noise()).astype(np.float32)
     return scaled(key, causes, part, values), draws.labels
 
 
@@ -79,7 +86,7 @@ def _processes(_key: int, detail: float, draws: _Draws) -> Floats:
     """Autoregressive processes with poles of radius 0.9 at angles that differ by 0.3 to 0.7 radians, of unit size."""
     angle = 0.3 + between((0.3, 0.7), detail) * draws.labels
     first, second = 1.8 * np.cos(angle), -0.81
-    shocks = draws.normals(LENGTH + _WARM_UP)
+    shocks = draws.shocks()
     state = np.zeros((2, draws.count))
     values = np.empty((draws.count, LENGTH + _WARM_UP))
     for step in range(LENGTH + _WARM_UP):

@@ -163,6 +163,18 @@ def test_frequencies_and_orders_are_what_their_labels_say() -> None:
     assert not np.allclose(energy[0], energy[2])
 
 
+def test_the_noise_that_is_added_does_not_drive_the_process() -> None:
+    causes = Ranges(scale_spread=(0.0, 0.0)).causes(5)
+    draws = causes.draws.copy()
+    parts = []
+    for noise in (-0.125, 1.0):
+        draws[[Draw.TASK, Draw.TASK_NOISE]] = 0.3, noise
+        parts.append(series(5, causes._replace(draws=draws.copy()), DataSplit.TRAIN, 200)[0])
+    clean, noisy = parts
+    assert np.isclose((noisy - clean).std(), 0.9, atol=0.05)
+    assert abs(np.corrcoef(clean.ravel(), (noisy - clean).ravel())[0, 1]) < 0.06
+
+
 def history(keys: list[int]) -> dict[int, list[bytes]]:
     """Observations and outcomes of every step under random legal actions that depend on the key alone."""
     grown = ensemble_of(identify("trunks", keys), WorldConfig(set="trunks", horizon=4))
