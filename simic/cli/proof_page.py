@@ -101,7 +101,8 @@ def _book_note(found: ProofSet) -> str:
 
 def _seeds_table(found: ProofSet) -> Table:
     others = list(found.over)
-    header = ("training seed", "policy", "gate", *(f"over {name}" for name in others), "test accuracy", "parameters")
+    last = ("test accuracy", "parameters", "illegal actions", "stopped episodes")
+    header = ("training seed", "policy", "gate", *(f"over {name}" for name in others), *last)
     rows = [
         (
             str(one.seed),
@@ -110,6 +111,8 @@ def _seeds_table(found: ProofSet) -> Table:
             *(_points(one.over[name]) for name in others),
             f"{100 * one.test_accuracy:.1f} %",
             f"{one.parameters:.0f}",
+            str(one.illegal_actions),
+            str(one.governor_events),
         )
         for one in found.seeds
     ]

@@ -70,6 +70,7 @@ class ProofTrial(Receipt):
     """Parameters of the seeds that were kept."""
     illegal_actions: Count
     governor_events: Count
+    """Episodes that the governor stopped."""
 
     @model_validator(mode="after")
     def _one_entry_per_host(self) -> ProofTrial:
@@ -105,6 +106,9 @@ class ProofSeed(Contract):
     """Difference to each baseline."""
     test_accuracy: Finite
     parameters: Finite
+    illegal_actions: Count
+    governor_events: Count
+    """Episodes that the governor stopped."""
 
 
 class ProofLeftOut(Contract):

@@ -110,6 +110,8 @@ def _seed(tried: Tried, theirs: Mapping[str, Table], config: TrialConfig, famili
         over={name: _estimate(returns - other, config, families) for name, other in theirs.items()},
         test_accuracy=float(np.mean(trial.test_accuracies)),
         parameters=float(np.mean(trial.parameters)),
+        illegal_actions=trial.illegal_actions,
+        governor_events=trial.governor_events,
     )
 
 

@@ -22,8 +22,8 @@ def compared() -> ProofSet:
     oracle = proof_trial("oracle", [60, 64, 62, 66])
     rejected = proof_training(0).model_copy(update={"accepted": False, "failed_criteria": ["return_over_blind"]})
     met = [
-        Tried(rejected, proof_trial("learned", [56, 62, 58, 64])),
-        Tried(proof_training(1), proof_trial("learned", [58, 64, 60, 66])),
+        Tried(rejected, proof_trial("learned", [56, 62, 58, 64]).model_copy(update={"illegal_actions": 5})),
+        Tried(proof_training(1), proof_trial("learned", [58, 64, 60, 66]).model_copy(update={"governor_events": 7})),
         Tried(proof_training(2, failure="a policy that never commits"), wait),
     ]
     unmet = [Tried(proof_training(seed, ["gain"]), proof_trial("x", [60, 62], ["gain", "gain"])) for seed in range(3)]
@@ -68,6 +68,8 @@ def test_the_page_says_what_was_measured_and_how_to_measure_it_again(
     assert "The gate accepted 1 of 3 policies" in text
     assert "Seed 0 did not pass: return_over_blind." in text
     assert "Seed 2 failed: a policy that never commits." in text
+    endings = [line.rsplit("|", 3)[1:3] for line in text.splitlines() if " rejected |" in line or " accepted |" in line]
+    assert endings[:2] == [[" 5 ", " 0 "], [" 0 ", " 7 "]], "illegal actions and stopped episodes of each policy"
     assert "varies from +0.0 to +6.0, with a standard deviation of 3.06" in text
     assert "| gain | 2 | +0.0 [+0.0, +0.0] | +2.0 [" in text
     shown = " ".join(capsys.readouterr().out.split())
