@@ -105,4 +105,4 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _known(names: str) -> str:
-    return f"policies: {names}" if names else "this home has no policies, `simic train` makes one"
+    return f"policies: {names}" if names else "this home has no policies, `simic run` makes one"

@@ -106,9 +106,12 @@ class _Proof:
         names = dict.fromkeys([*request.sets, *request.also])
         for name in names:
             check_set(name)
+        if idle := [name for name in request.also if request.sets == (name,)]:
+            raise ConfigError(f"--also {idle[0]}: the policies are tried on their own set anyway; name another set")
         self._left_out = {name: _left_out(name, request.left_out) for name in request.sets}
+        known = "its families: " + ", ".join(dict.fromkeys(one for name in request.sets for one in kept_families(name)))
         if unknown := set(request.left_out or ()).difference(*self._left_out.values()):
-            raise ConfigError(f"--without: no set of this proof has a family {', '.join(sorted(unknown))}")
+            raise ConfigError(f"--without: no set of this proof has a family {', '.join(sorted(unknown))}; {known}")
         self._arenas = {name: self._arena(name) for name in names}
         self._advance: Advance = lambda _count: None
 

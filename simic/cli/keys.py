@@ -75,8 +75,9 @@ def revoke(
     """Revoke a key: its signatures are no longer trusted, and the key is never used again.
 
     If the key is the signing key of this home, a new one is created first. If the key is in SIMIC_SIGNING_KEY, nothing
-    can be signed until that variable holds another key. Policies that the key sealed, the champion included, are
-    refused until `simic keys reseal`. A revocation is permanent; repeating it changes nothing.
+    can be signed until that variable holds another key. Policies that the key sealed are refused, the champion
+    included. `simic keys reseal` seals promoted policies again; all others must be trained and validated again. A
+    revocation is permanent; repeating it changes nothing.
     """
     from simic.app.keys import Keys
 

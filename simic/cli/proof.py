@@ -15,6 +15,7 @@ from simic.cli.console import emit
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, open_container, whole_number
 from simic.cli.proof_page import controllers_table, heading, left_out_table, page, summary
 from simic.cli.tables import numbers_table
+from simic.contracts.errors import ConfigError
 from simic.contracts.proof import Proof
 from simic.runtime.files import atomic_write
 from simic.runtime.settings import HomeUse
@@ -62,7 +63,7 @@ def proof(
         typer.Option(
             "--also",
             metavar="SET",
-            help="Try the policies on the hosts of this set too, on which nothing is trained; repeatable.",
+            help="Try the policies that other sets trained on the hosts of this set too; repeatable.",
             autocompletion=completion.sets,
         ),
     ] = None,
@@ -103,6 +104,8 @@ def proof(
     from simic.app.proof import ProofRequest, prove
     from simic.validation.proof_plot import draw_gains
 
+    if out.suffix != ".md":
+        raise ConfigError(f"--out: expected a file name that ends in .md, found {out}")
     container = open_container(profile, seed, override, use=HomeUse.MAKE)
     chosen = tuple(dict.fromkeys(sets or [container.config.world.set]))
     others = tuple(dict.fromkeys(also or ()))

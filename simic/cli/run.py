@@ -49,9 +49,9 @@ def add_to(app: typer.Typer) -> None:
 def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = None, as_json: AsJson = False) -> None:
     """Run all stages: collect, ingest, curate, train, validate, gate, promote, publish.
 
-    Training is repeated in rounds, each with new episodes of the policy. The first run trains from scratch. Later runs
-    start from the champion and replace it only if the gate finds the new policy better. If a run is killed, the
-    same command continues it after the last finished stage.
+    Training is repeated in rounds, each with new episodes of the policy. The first run starts from random weights.
+    Later runs start from the champion and replace it only if the gate finds the new policy better. If a run is killed,
+    the same command continues it after the last finished stage.
     """
     from simic.validation.promotion_gate import rejection_message
 
@@ -69,7 +69,12 @@ def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = 
 
 def nightly(
     deployment: Annotated[
-        str, typer.Option("--deployment", help="A deployment of prefect.yaml: nightly or offline.")
+        str,
+        typer.Option(
+            "--deployment",
+            help="A deployment of prefect.yaml: nightly, which also starts by itself every night, or offline, "
+            "the same run without a schedule.",
+        ),
     ] = "nightly",
     profile: Annotated[
         str | None, typer.Option("--profile", help="Profile of the run; default: that of the deployment.")

@@ -159,8 +159,9 @@ def train(
 ) -> None:
     """Train a policy on a snapshot.
 
-    From branches: distillation. From other episodes as train.objective says: vtrace (from random weights after
-    behaviour cloning and value regression) or fitted_q.
+    If the snapshot holds branches (episodes that tried other actions at one decision of a host), training distils their
+    returns into the policy. From other episodes the policy learns by train.objective: vtrace or fitted_q. If vtrace
+    starts from random weights, behaviour cloning and value regression come first.
     """
     from simic.app import artifacts, training
 

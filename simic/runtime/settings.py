@@ -486,14 +486,18 @@ def _choice(tags: str) -> str:
     return f"expected {', '.join(others)} or {last}" if others else f"expected {last}"
 
 
-_NUMBERS = {"a valid number": "a number", "a valid integer": "a whole number"}
-"""Pydantic's words for a number, which it repeats with the reason, and those of the messages here."""
+_NAMED = {
+    "a valid number": "a number",
+    "a valid integer": "a whole number",
+    "a valid tuple": 'a list such as ["one", "two"]',
+}
+"""Pydantic's words for a kind of value, and those of the messages here."""
 
 
 def _expectation(message: str) -> str:
     """Return a message of pydantic as an expectation: ``expected a number greater than 0``."""
     start, _, rest = message.partition("should be ")
-    rest = _NUMBERS.get(rest.partition(",")[0], rest)
+    rest = _NAMED.get(rest.partition(",")[0], rest)
     if start != "Input ":
         return message[0].lower() + message[1:]
     return f"expected a number {rest}" if rest.startswith(("greater", "less", "a multiple")) else f"expected {rest}"

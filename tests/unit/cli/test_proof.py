@@ -89,10 +89,16 @@ def test_every_family_of_every_set_is_left_out_if_asked_and_json_has_all(
     assert found["sets"][0]["seeds"][2]["policy_digest"] is None
 
 
+def test_a_page_has_the_ending_of_a_page(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"ends in \.md, found .*proof\.png"):
+        proof(seeds=1, hosts=2, out=tmp_path / "proof.png")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"without": ["nosy"]}, "no set of this proof has a family nosy"),
+        ({"without": ["nosy"]}, "no set of this proof has a family nosy; its families: cap, select, gain, noisy, fine"),
+        ({"also": ["benchmark"]}, "--also benchmark: the policies are tried on their own set anyway"),
         ({"sets": ["noisy"], "without": ["noisy"]}, "no family is left"),
         ({"also": ["benchmrk"]}, "Did you mean 'benchmark'"),
         ({"override": ['world.without=["noisy"]']}, "world.without is set"),
