@@ -486,11 +486,7 @@ def _choice(tags: str) -> str:
     return f"expected {', '.join(others)} or {last}" if others else f"expected {last}"
 
 
-_NAMED = {
-    "a valid number": "a number",
-    "a valid integer": "a whole number",
-    "a valid tuple": 'a list such as ["one", "two"]',
-}
+_NAMED = {"a valid number": "a number", "a valid integer": "a whole number", "a valid tuple": 'a list like ["a", "b"]'}
 """Pydantic's words for a kind of value, and those of the messages here."""
 
 
