@@ -46,7 +46,7 @@ test: $(STAMP) ## Run the whole test suite
 	@"$(BIN)/pytest" -n $(WORKERS) $(ARGS)
 
 coverage: export OMP_NUM_THREADS := 1
-coverage: $(STAMP) ## Run the whole test suite and compare its coverage with the floors; takes about a fifth longer
+coverage: $(STAMP) ## Run the whole test suite and compare its coverage with the floors; takes about two fifths longer
 	@"$(BIN)/pytest" -n $(WORKERS) --cov --cov-report= $(ARGS)
 
 lint: $(STAMP) ## Check style, types, imports between packages, security and the installed packages
