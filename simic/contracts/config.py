@@ -321,7 +321,7 @@ class GateConfig(Contract):
 
     min_episodes: Positive = 150
     require_plan_book: bool = False
-    """Whether sets of other packages, ``trunks`` and ``varied`` need a plan book too; other shipped sets always do.
+    """Whether sets of other packages and ``trunks`` need a plan book too; other shipped sets always do.
     Without a book there is no comparison with blind and symptom, and the heuristic follows its default rules."""
     min_confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
     """Confidence of the intervals whose lower bounds are judged."""

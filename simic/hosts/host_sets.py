@@ -57,7 +57,7 @@ SETS: dict[str, HostSet] = {
         blueprints=(*STANDARD, "attention", "conv3x3", "depthwise"),
         needs_book=False,
     ),
-    "varied": HostSet(_REGIONS, seeds_max=1, needs_book=False),
+    "varied": HostSet(_REGIONS, seeds_max=1),
 }
 
 

@@ -95,13 +95,13 @@ def test_families_of_modules_need_no_book_and_others_do(tmp_path: Path) -> None:
         book_of("region_few", tmp_path, is_required=False)
 
 
-def test_varied_is_judged_without_a_book_until_there_is_one(tmp_path: Path) -> None:
-    assert book_of("varied", tmp_path, is_required=False) is None
-    with pytest.raises(ConfigError, match=r"no plan book for set 'varied'; run `simic plans search --set varied`"):
-        book_of("varied", tmp_path, is_required=True)
-    write_book(make_book(Plan(), {}, set="varied"), tmp_path / "varied.json")
+def test_trunks_is_judged_without_a_book_until_there_is_one(tmp_path: Path) -> None:
+    assert book_of("trunks", tmp_path, is_required=False) is None
+    with pytest.raises(ConfigError, match=r"no plan book for set 'trunks'; run `simic plans search --set trunks`"):
+        book_of("trunks", tmp_path, is_required=True)
+    write_book(make_book(Plan(), {}, set="trunks"), tmp_path / "trunks.json")
     with pytest.raises(ConfigError, match="other hosts"):
-        book_of("varied", tmp_path, is_required=False)
+        book_of("trunks", tmp_path, is_required=False)
 
 
 def test_a_missing_book_is_reported_after_missing_pictures_and_with_the_override_of_the_user(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_missing_book_is_reported_after_missing_pictures_and_with_the_override
     assert f"`{command}` makes one" in missing_book_message("images", ["oracle"], str(archive))
 
 
-@pytest.mark.parametrize("set_name", ["benchmark", "compound"])
+@pytest.mark.parametrize("set_name", ["benchmark", "compound", "varied"])
 def test_the_shipped_trees_are_fitted_on_training_hosts_of_their_own_and_beat_the_blind_plan(set_name: str) -> None:
     book = load_plans(set_name)
     assert book.symptom is not None

@@ -347,7 +347,7 @@ def test_an_own_set_with_a_book_is_judged_as_a_shipped_one() -> None:
     assert "default rules" not in evidence_of(whole, "return_over_heuristic")
 
 
-@pytest.mark.parametrize("set_name", ["benchmark", "compound", "images", "cap"])
+@pytest.mark.parametrize("set_name", ["benchmark", "compound", "images", "varied", "cap"])
 def test_a_shipped_set_is_never_judged_without_its_book(set_name: str) -> None:
     keys = [key for key in range(20_000) if split_of(set_name, key) is Split.TEST][:N]
     assert failing(judge(report(set_name=set_name, keys=keys, plans_digest=None))) == {"plan_book"}
