@@ -18,9 +18,7 @@ from simic.controllers.sampling import deterministic, pad_slots
 __all__ = ["NAME", "SUMMARY", "CompleteController", "make"]
 
 NAME = "complete"
-SUMMARY = (
-    "germinates no seed and fossilises (keeps) those already growing; for the rest of an episode after one tried action"
-)
+SUMMARY = "germinates no seed and fossilises (keeps) those already growing; ends an episode after a tried action"
 
 _RAMP = {
     Head.ALPHA_TARGET: ALPHA_TARGETS.index(1.0),
