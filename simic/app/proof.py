@@ -55,7 +55,7 @@ class ProofRequest(NamedTuple):
     sets: tuple[str, ...]
     """A policy per training seed is trained on each."""
     also: tuple[str, ...]
-    """Further sets on whose hosts the policies are tried; nothing is trained on them."""
+    """Sets on whose hosts the policies of the other sets are tried too."""
     seeds: tuple[int, ...]
     """Training seeds."""
     hosts: int
