@@ -1,1 +1,1 @@
-"""Order and schedule of the stages: no SQL, no tensors, no thresholds."""
+"""Order of the stages from validation on, and the flows that Prefect deploys: no SQL, no tensors, no thresholds."""
