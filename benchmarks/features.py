@@ -24,7 +24,7 @@ from simic.contracts.config import TrainConfig
 from simic.controllers import features
 from simic.controllers.network import PolicyNetwork
 from simic.hosts.plugins import blueprint_names
-from simic.learning.distillation import BranchedDecisions, branched_decisions, distillation, regrets
+from simic.learning.distillation import FEATURE_NOISE, BranchedDecisions, branched_decisions, distillation, regrets
 from simic.learning.learner import Learner
 from simic.learning.phases import fresh_network
 from simic.replay.dataset import GraphDataset
@@ -61,8 +61,15 @@ def trained(store: GraphDataset, decisions: BranchedDecisions, read: Read, passe
         unread = [name not in read[node] and not name.startswith("blueprint=") for name in names]
         normaliser.deviation[node][torch.tensor(unread)] = UNREAD
     network.set_normaliser(normaliser)
+    exploration = config.network.exploration
     for _ in distillation(
-        Learner(network, config), store, decisions, passes=passes, exploration=config.network.exploration, seed=0
+        Learner(network, config),
+        store,
+        decisions,
+        passes=passes,
+        exploration=exploration,
+        seed=0,
+        deviation=FEATURE_NOISE,
     ):
         pass
     return network.eval()

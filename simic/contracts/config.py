@@ -259,7 +259,7 @@ class TrainConfig(Contract):
     branches in the snapshot, distil learns as scratch does."""
     objective: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] = "vtrace"
     """How a log is learned from: vtrace, fitted_q, or an installed objective. V-trace also follows a distillation."""
-    distil_passes: Annotated[int, Field(ge=1, le=10_000)] = 120
+    distil_passes: Annotated[int, Field(ge=1, le=10_000)] = 80
     """Passes over all branched decisions in every training run."""
     network: NetworkConfig = NetworkConfig()
     policy_lr: Annotated[float, Field(ge=1e-6, le=1e-2)] = 4e-3

@@ -35,6 +35,7 @@ from simic.controllers.graph import EDGE_TYPES, NODE_TYPES, EdgeType, GraphBatch
 from simic.numerics.ragged import row_owners
 
 __all__ = [
+    "FeatureNoise",
     "HeteroSageLayer",
     "NetworkOutput",
     "NetworkShape",
@@ -98,6 +99,23 @@ class NetworkOutput(NamedTuple):
     """[S, alpha curves]"""
     value: Tensor
     """[N]; zeros from ``PolicyNetwork.act``."""
+
+
+class FeatureNoise(NamedTuple):
+    """Normal noise on normalised features, so that hosts that are nearly alike get the same action.
+
+    Training with such noise penalises the slope of the function (Bishop 1995, "Training with Noise is Equivalent to
+    Tikhonov Regularization").
+    """
+
+    deviation: float
+    """In units of a feature's standard deviation over the data."""
+    generator: torch.Generator
+
+    def added_to(self, features: Tensor) -> Tensor:
+        """Return normalised features [rows, F] with noise; absent ones, which are 0, stay 0."""
+        noise = torch.randn(features.shape, generator=self.generator, dtype=features.dtype)
+        return features + self.deviation * noise * (features != 0)
 
 
 class Normaliser(NamedTuple):
@@ -232,9 +250,11 @@ class PolicyNetwork(nn.Module):
         value_states = self.value_encoder(x, batch.edges)
         return self._logits(batch, x, value_states)._replace(value=self._value(batch, value_states))
 
-    def act(self, batch: GraphBatch) -> NetworkOutput:
-        """Return logits only; the value is zero."""
+    def act(self, batch: GraphBatch, noise: FeatureNoise | None = None) -> NetworkOutput:
+        """Return logits only; the value is zero. With ``noise``, all present features are perturbed."""
         x = self._inputs(batch)
+        if noise is not None:
+            x = {node: noise.added_to(features) for node, features in x.items()}
         with torch.no_grad():
             value_states = self.value_encoder(x, batch.edges)
         return self._logits(batch, x, value_states)

@@ -24,14 +24,22 @@ from torch.nn import functional
 from simic.controllers import heads
 from simic.controllers.graph import GraphBatch
 from simic.controllers.heads import MaskTensors
-from simic.controllers.network import PolicyNetwork
+from simic.controllers.network import FeatureNoise, NetworkOutput, PolicyNetwork
 from simic.learning.learner import Learner, LrSchedule
 from simic.learning.losses import Loss
 from simic.learning.phases import Record
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import derive, generator
 
-__all__ = ["BranchedDecisions", "DecisionSplit", "branched_decisions", "distillation", "regrets", "updates_of"]
+__all__ = [
+    "FEATURE_NOISE",
+    "BranchedDecisions",
+    "DecisionSplit",
+    "branched_decisions",
+    "distillation",
+    "regrets",
+    "updates_of",
+]
 
 HELD_OUT_OF, LEAST_HELD_OUT = 8, 8
 """Share of hosts whose decisions are held out, as a divisor, and the least number of them."""
@@ -47,6 +55,9 @@ FIRST_TEMPERATURE, LAST_TEMPERATURE = 2.5, 0.05
 """Temperatures in points per nat, at the start and at the end."""
 COOLING_SHARE = 0.8
 """Share of the updates over which the temperature falls linearly."""
+FEATURE_NOISE = 0.3
+"""Noise on the features of a policy that learns from the returns of single episodes, in standard deviations. Without it
+the policy gives hosts that are alike different slots and blueprints, whichever the luck of their episodes favoured."""
 RATE_SHARE = 0.5
 """Initial share of the peak learning rates."""
 TRIED_WEIGHT = 0.02
@@ -193,9 +204,11 @@ def distillation(
     passes: int,
     exploration: float,
     seed: int,
+    deviation: float = 0.0,
 ) -> Iterator[Record]:
-    """Run ``passes`` over the decisions, and yield one record per update."""
+    """Run ``passes`` over the decisions, with features under noise of ``deviation``; yield one record per update."""
     total, position = updates_of(decisions, passes), 0
+    noise = FeatureNoise(deviation, torch.Generator().manual_seed(derive(seed, "feature noise")))
     schedule = LrSchedule(min(20, total // 4), total, RATE_SHARE, 0.01 * RATE_SHARE)
     for number in range(passes):
         draw = generator(seed, "distillation", number)
@@ -203,10 +216,10 @@ def distillation(
         for ids in np.array_split(order, -(-len(order) // BATCH)):
             progress = min(1.0, position / max(1.0, COOLING_SHARE * total))
             temperature = FIRST_TEMPERATURE + progress * (LAST_TEMPERATURE - FIRST_TEMPERATURE)
-            loss = _decision_loss(learner.network, store, decisions, ids, temperature, exploration)
+            loss = _decision_loss(learner.network, store, decisions, ids, temperature, exploration, noise)
             if len(decisions.following):
                 some = draw.choice(decisions.following, min(BATCH, len(decisions.following)), replace=False)
-                loss = _plus_cloning(loss, learner.network, store, some, exploration)
+                loss = _plus_cloning(loss, learner.network, store, some, exploration, noise)
             metrics = learner.update(loss, schedule, position)
             position += 1
             yield Record(learner.updates, "distillation", metrics)
@@ -219,13 +232,15 @@ def _decision_loss(
     ids: NDArray[np.int64],
     temperature: float,
     exploration: float,
+    noise: FeatureNoise,
 ) -> Loss:
     """Return the loss of the decisions ``ids`` [B], with the Huber distance of the value to the parent's return."""
     chosen = torch.from_numpy(ids)
     states, masks = store.states(decisions.rows[ids])
     returns, tried = decisions.returns[chosen], decisions.tried[chosen]
     regret = _regret(returns, tried).clamp(max=REGRET_CUT)
-    joint = _log_probs(network, states, masks, decisions.actions[chosen], exploration).masked_fill(~tried, _IMPOSSIBLE)
+    joint = _log_probs(network.act(states, noise), states, masks, decisions.actions[chosen], exploration)
+    joint = joint.masked_fill(~tried, _IMPOSSIBLE)
     log_share = joint.log_softmax(1)
     share = log_share.exp()
     expected = (share * regret).sum(1).mean()
@@ -246,10 +261,9 @@ def _decision_loss(
 
 
 def _log_probs(
-    network: PolicyNetwork, states: GraphBatch, masks: MaskTensors, actions: Tensor, exploration: float
+    output: NetworkOutput, states: GraphBatch, masks: MaskTensors, actions: Tensor, exploration: float
 ) -> Tensor:
     """Return the joint log-probabilities [B, C] of actions [B, C, A]."""
-    output = network.act(states)
     each = [heads.log_prob(output, states.slot_ptr, masks, action, exploration).joint for action in actions.unbind(1)]
     return torch.stack(each, dim=1)
 
@@ -261,7 +275,7 @@ def regrets(network: PolicyNetwork, store: GraphDataset, decisions: BranchedDeci
     for ids in np.array_split(np.arange(len(decisions.rows)), -(-len(decisions.rows) // BATCH)):
         states, masks = store.states(decisions.rows[ids])
         returns, tried = decisions.returns[torch.from_numpy(ids)], decisions.tried[torch.from_numpy(ids)]
-        joint = _log_probs(network, states, masks, decisions.actions[torch.from_numpy(ids)], 0.0)
+        joint = _log_probs(network.act(states), states, masks, decisions.actions[torch.from_numpy(ids)], 0.0)
         joint, regret = joint.masked_fill(~tried, _IMPOSSIBLE), _regret(returns, tried)
         expected.append((joint.softmax(1) * regret).sum(1))
         greedy.append(regret.gather(1, joint.argmax(1, keepdim=True)).squeeze(1))
@@ -278,9 +292,14 @@ def _regret(returns: Tensor, tried: Tensor) -> Tensor:
 
 
 def _plus_cloning(
-    loss: Loss, network: PolicyNetwork, store: GraphDataset, rows: NDArray[np.int64], exploration: float
+    loss: Loss,
+    network: PolicyNetwork,
+    store: GraphDataset,
+    rows: NDArray[np.int64],
+    exploration: float,
+    noise: FeatureNoise,
 ) -> Loss:
     states, masks = store.states(rows)
     actions = store.steps.actions[torch.from_numpy(rows)]
-    cloning = -heads.log_prob(network.act(states), states.slot_ptr, masks, actions, exploration).joint.mean()
+    cloning = -heads.log_prob(network.act(states, noise), states.slot_ptr, masks, actions, exploration).joint.mean()
     return Loss(loss.total + FOLLOWING_WEIGHT * cloning, {**loss.metrics, "following_loss": cloning.detach()})

@@ -16,7 +16,14 @@ from simic.contracts.errors import ConfigError, ContractError, TrainingError
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.policy_files import load_policy
 from simic.learning.checkpoint import LearnerState, SamplerState, read_state
-from simic.learning.distillation import BranchedDecisions, branched_decisions, distillation, regrets, updates_of
+from simic.learning.distillation import (
+    FEATURE_NOISE,
+    BranchedDecisions,
+    branched_decisions,
+    distillation,
+    regrets,
+    updates_of,
+)
 from simic.learning.learner import Learner
 from simic.learning.objective import Log, Objective, VTraceState
 from simic.learning.objectives import OBJECTIVES
@@ -133,12 +140,19 @@ class TrainingRun:
             passes=self.config.distil_passes,
             exploration=self.config.network.exploration,
             seed=derive(self._seed, "distillation", self._round),
+            deviation=FEATURE_NOISE,
         ):
             records.append(record.metrics)
             yield record
         rates = logged_commit_rates(self.learner.network, self.store, self.config.batch_sequences)
         check_commit_rate([rates], self.config.min_commit_rate)
-        self._final = {**means(records[-updates_of(decisions, 1) :]), **rates}
+        finished = regrets(self.learner.network, self.store, decisions)  # records have the noise of training
+        self._final = {
+            **means(records[-updates_of(decisions, 1) :]),
+            "expected_regret": finished["held_out_regret"],
+            "greedy_regret": finished["held_out_greedy_regret"],
+            **rates,
+        }
 
     def _vtrace_if_better(self, held_out: BranchedDecisions) -> Iterator[Record]:
         """Run V-trace on top of the distilled policy; undo it if it fails or the regret on held-out decisions rises."""

@@ -15,7 +15,14 @@ from simic.contracts.errors import ContractError
 from simic.contracts.state import SystemState
 from simic.controllers.features import encode, feature_names
 from simic.controllers.graph import GraphBatch
-from simic.controllers.network import NetworkOutput, NetworkShape, Normaliser, PolicyNetwork, fit_normaliser
+from simic.controllers.network import (
+    FeatureNoise,
+    NetworkOutput,
+    NetworkShape,
+    Normaliser,
+    PolicyNetwork,
+    fit_normaliser,
+)
 from simic.replay.graph_table import GraphTable
 
 SHAPE = NetworkShape.of(NetworkConfig(hidden=16, layers=2), BLUEPRINTS)
@@ -242,3 +249,13 @@ def test_hosts_without_slots_have_a_value_and_operations() -> None:
     assert output.op.shape == (5, 6)
     assert output.slot.shape == (0, 6)
     assert torch.isfinite(output.value).all()
+
+
+def test_feature_noise_perturbs_what_is_present_by_its_deviation() -> None:
+    features = torch.cat([torch.full((4000, 3), 2.0), torch.zeros(4000, 2)], dim=1)
+    noisy = FeatureNoise(0.3, torch.Generator().manual_seed(0)).added_to(features)
+    assert torch.equal(noisy[:, 3:], features[:, 3:]), "an absent feature stays absent"
+    assert (noisy - features)[:, :3].std().item() == pytest.approx(0.3, rel=0.05)
+    assert (noisy - features)[:, :3].mean().item() == pytest.approx(0.0, abs=0.02)
+    again = FeatureNoise(0.3, torch.Generator().manual_seed(0)).added_to(features)
+    assert torch.equal(noisy, again)

@@ -17,6 +17,7 @@ from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import TrainingError
 from simic.contracts.field_report import FieldReport
 from simic.hosts.plugins import blueprint_names
+from simic.learning import training_run
 from simic.learning.distillation import branched_decisions, regrets
 from simic.learning.objectives import vtrace as module
 from simic.learning.phases import Record
@@ -220,3 +221,15 @@ def test_a_log_without_branches_learns_by_v_trace(tmp_path: Path) -> None:
     training = finish(store)
     assert "expected_regret" not in training.final_metrics
     assert training.final_metrics["mean_ratio"] > 0.0
+
+
+def test_policy_learns_under_noise_on_its_features(branched: GraphDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise of one deviation blurs the kinds of hosts, so that the regret of the updates stays high."""
+    sharp = _last_regret(branched)
+    monkeypatch.setattr(training_run, "FEATURE_NOISE", 1.0)
+    assert _last_regret(branched) > sharp + 1.0
+
+
+def _last_regret(store: GraphDataset) -> float:
+    records = list(TrainingRun.begin(store, CONFIG, None, 0).run())
+    return float(np.mean([record.metrics["greedy_regret"] for record in records[-5:]]))
