@@ -44,7 +44,7 @@ from simic.lake.parts import write_part
 from simic.lake.schema import REPORT_SCHEMA
 from simic.lake.store import LocalParts
 from simic.runtime.clock import utc_now
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 TARGET = 2.0
 ROUNDS = 4

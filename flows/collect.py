@@ -6,7 +6,8 @@ from prefect import flow
 
 from simic.app import training
 from simic.app.container import Container
-from simic.runtime.settings import load_profile, resolve_home
+from simic.runtime.home import resolve_home
+from simic.runtime.settings import load_profile
 
 __all__ = ["collect"]
 

@@ -16,8 +16,8 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.states import Crashed
 
 from simic.contracts.errors import TransientError
+from simic.runtime.home import Home, resolve_home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home, resolve_home
 
 __all__ = ["crash_dead_runs", "main"]
 

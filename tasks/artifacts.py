@@ -17,7 +17,7 @@ from prefect.context import FlowRunContext
 from simic.contracts.errors import SimicError
 from simic.contracts.names import CHAMPION_REFERENCE
 from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport
-from simic.runtime.settings import MLFLOW_URL_VARIABLE
+from simic.runtime.home import MLFLOW_URL_VARIABLE
 from simic.validation.promotion_gate import rejection_message
 from simic.validation.table import render_table
 

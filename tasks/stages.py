@@ -37,8 +37,8 @@ from simic.contracts.receipts import (
     TrainingReport,
     ValidationReport,
 )
+from simic.runtime.home import PREFECT_URL_VARIABLE
 from simic.runtime.progress import NoProgress, Progress, Titled
-from simic.runtime.settings import PREFECT_URL_VARIABLE
 from tasks.artifacts import show_decision, show_validation, show_version
 from tasks.results import drop_foreign, storage_folder
 

@@ -19,7 +19,7 @@ from simic.contracts.receipts import TrialReport
 from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.runtime.clock import utc_now
-from simic.runtime.settings import resolve_home
+from simic.runtime.home import resolve_home
 from simic.validation.trials import run_trials
 
 SLOTS = (0, 1)

@@ -13,8 +13,8 @@ from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.receipts import IngestReceipt, Receipt, SnapshotManifest, TrainingReport, ValidationReport
 from simic.lake.lake import open_lake
 from simic.runtime.files import move_to_damaged
+from simic.runtime.home import Home
 from simic.runtime.receipt_paths import FOLDER_CHARACTERS
-from simic.runtime.settings import Home
 from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
 

@@ -22,9 +22,10 @@ from simic.ledgers.runs import RunJournal
 from simic.registry.registry import Registry
 from simic.runtime.clock import Clock, utc_now
 from simic.runtime.code_version import code_version
+from simic.runtime.home import Home, HomeUse
 from simic.runtime.progress import NoProgress, Progress
 from simic.runtime.receipt_paths import placed, portable
-from simic.runtime.settings import Home, HomeUse, config_digest
+from simic.runtime.settings import config_digest
 from simic.trust.keys import Keyring, Signer, load_signer
 
 if TYPE_CHECKING:

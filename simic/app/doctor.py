@@ -39,9 +39,9 @@ from simic.ledgers.ledger import Ledger
 from simic.registry.registry import Registry
 from simic.runtime.clock import Clock
 from simic.runtime.files import move_to_damaged, unfinished_files
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Progress
-from simic.runtime.settings import Home
 from simic.snapshots.manifest import Verify, read_manifest
 
 __all__ = ["Doctor", "open_doctor"]

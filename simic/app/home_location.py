@@ -18,8 +18,8 @@ from simic.ledgers.ledger import Ledger
 from simic.ledgers.moves import Move, last_place
 from simic.registry.locations import locations, rewrite_locations
 from simic.runtime.clock import Clock
+from simic.runtime.home import Home, HomeUse
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home, HomeUse
 
 __all__ = ["examine_place", "has_moved", "open_home", "settle", "settle_registry"]
 

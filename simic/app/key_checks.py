@@ -16,7 +16,7 @@ from simic.ledgers import GATES_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.promotions import PromotionJournal
 from simic.runtime.clock import Clock
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import SIGNING_KEY_VARIABLE, Keyring, Signer, is_key_given, load_signer, present_signer
 from simic.trust.sealed_receipts import read_receipt
 

@@ -16,8 +16,8 @@ from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.keys import KeyChange, KeyList, KeyRecord, KeyStanding, Resealing
 from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.promotions import PromotionJournal
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home
 from simic.trust.ed25519 import KEY_ID, key_id_of
 from simic.trust.keys import (
     HOW_TO_MAKE,

@@ -16,8 +16,8 @@ from simic.contracts.receipts import PolicyVersion
 from simic.controllers.factory import controller_names
 from simic.ledgers import CANDIDATES_LEDGER, POLICIES_LEDGER, PROMOTIONS_LEDGER
 from simic.registry.registry import Registry
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
 from simic.trust.seal import Seal, verify
 from simic.validation.baselines.plan_book import PLAN_CONTROLLERS

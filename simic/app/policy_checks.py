@@ -25,8 +25,8 @@ from simic.ledgers.promotions import History, Operation, PromotionJournal, Unvou
 from simic.publication.publish import LOCK_WAIT_S, digests_in_updates, open_outbox
 from simic.registry.registry import Registry
 from simic.runtime.files import move_to_damaged
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home
 from simic.trust.keys import Keyring
 from simic.trust.sealed_receipts import check_decision
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION, MODEL_NAME, REFERENCE_PREFIX
 from simic.ledgers.policies import candidate_versions
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 __all__ = ["NamedPolicy", "labelled", "locate", "require_path"]
 

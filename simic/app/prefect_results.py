@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simic.runtime.files import atomic_write
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.runtime.sqlite_files import reading, writing
 
 __all__ = ["StoredResult", "results_elsewhere", "rewrite_results"]

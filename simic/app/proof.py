@@ -34,10 +34,11 @@ from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import draw_keys, host_set, identify, kept_families
 from simic.hosts.plugins import world_identity
 from simic.runtime.files import atomic_write
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Advance, Titled
 from simic.runtime.seeds import derive
-from simic.runtime.settings import Home, config_digest
+from simic.runtime.settings import config_digest
 from simic.trust.canonical import digest_of
 from simic.validation.baselines.plan_book import without_book
 from simic.validation.proof import Tried, compare

@@ -26,8 +26,8 @@ from simic.contracts.receipts import (
 )
 from simic.runtime.clock import Clock
 from simic.runtime.files import atomic_write
+from simic.runtime.home import Home
 from simic.runtime.receipt_paths import placed, portable
-from simic.runtime.settings import Home
 from simic.trust.keys import Keyring, Signer
 from simic.trust.sealed_receipts import read_receipt, seal_receipt
 

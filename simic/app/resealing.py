@@ -18,8 +18,8 @@ from simic.contracts.errors import IntegrityError
 from simic.contracts.keys import Resealing, VouchedLine
 from simic.ledgers import PROMOTIONS_LEDGER
 from simic.ledgers.promotions import PromotionEntry, PromotionJournal, Signed
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home
 from simic.trust.canonical import digest_of
 from simic.trust.keys import Keyring, Signer, load_signer
 from simic.trust.seal import describe, seal

@@ -27,9 +27,10 @@ from simic.contracts.receipts import (
 from simic.learning.objectives import OBJECTIVES
 from simic.ledgers.runs import RunEntry, RunEvent, RunIdentity
 from simic.runtime.files import disk_full_as_transient
+from simic.runtime.home import resolve_home
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Progress
-from simic.runtime.settings import load_profile, resolve_home
+from simic.runtime.settings import load_profile
 from simic.validation.promotion_gate import rejection_message
 
 __all__ = ["Run", "RunKey", "Stages", "describe", "open_container", "open_run", "open_run_in"]

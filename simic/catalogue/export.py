@@ -14,7 +14,7 @@ from typing import IO, Any
 from simic.catalogue.query_process import Limits, ask, ask_parquet
 from simic.contracts.errors import ConfigError
 from simic.runtime.files import atomic_file
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 __all__ = ["export_csv", "export_parquet", "write_csv"]
 

@@ -29,7 +29,7 @@ from simic.lake.duck import connect, sandbox
 from simic.lake.duck_views import attach_parts, reading_parts
 from simic.lake.lake import Lake, open_lake
 from simic.runtime.files import scratch_dir
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 __all__ = [
     "THREADS",

@@ -19,8 +19,8 @@ from typing import IO, Any, BinaryIO, NamedTuple, cast
 from simic.contracts import errors
 from simic.contracts.errors import ResourceLimitError, SimicError, TransientError
 from simic.runtime.files import scratch_dir
+from simic.runtime.home import Home
 from simic.runtime.process_pool import THREAD_VARIABLES
-from simic.runtime.settings import Home
 
 __all__ = ["Limits", "ask", "ask_parquet"]
 

@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, NoReturn
 from simic.catalogue.query import THREADS, answer, open_catalogue, write_parquet
 from simic.contracts.errors import ResourceLimitError, SimicError
 from simic.runtime.files import disk_full_as_transient
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 __all__ = ["main"]
 

@@ -30,7 +30,7 @@ from simic.lake.schema import arrow_schema, arrow_type
 from simic.lake.verified_files import VerifiedFile, verify_cached
 from simic.ledgers.pins import pinned
 from simic.ledgers.policies import candidate_versions, champion_versions, gate_decisions, parse_record, trainings
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.snapshots.schema import SNAPSHOT_TABLES, schema_of
 
 __all__ = ["PARTS", "SCHEMA", "create_relations", "readable_folders"]

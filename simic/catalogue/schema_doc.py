@@ -21,7 +21,7 @@ from simic.contracts.field_report import FieldReport
 from simic.lake.duck import connect
 from simic.lake.quarantine import Reason
 from simic.lake.schema import LANDED_SCHEMA, LANDING_COLUMNS, arrow_type, plain_annotation
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.snapshots.schema import SNAPSHOT_TABLES
 
 __all__ = ["main", "render"]

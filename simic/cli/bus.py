@@ -11,7 +11,7 @@ from simic.cli.options import AsJson, Overrides, ProfileName, open_container, wh
 from simic.cli.tables import rows_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import FIELD_REPORTS
-from simic.runtime.settings import HomeUse
+from simic.runtime.home import HomeUse
 
 __all__ = ["add_to"]
 

@@ -22,7 +22,8 @@ from simic.controllers.plugins import CONTROLLERS
 from simic.hosts.host_sets import SETS
 from simic.hosts.plugins import family_names
 from simic.ledgers import CANDIDATES_LEDGER
-from simic.runtime.settings import Home, profile_names, resolve_home
+from simic.runtime.home import Home, resolve_home
+from simic.runtime.settings import profile_names
 
 __all__ = ["NAMED", "controller_list", "controllers", "policies", "profiles", "sets", "snapshots", "starts"]
 

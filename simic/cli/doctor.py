@@ -11,7 +11,7 @@ from rich.text import Text
 
 from simic.cli.console import EXIT_CODES, cell, emit
 from simic.cli.options import AsJson, Overrides, ProfileName, open_container
-from simic.runtime.settings import HomeUse
+from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:
     from simic.contracts.lake import HealthReport

@@ -14,7 +14,7 @@ from simic.cli.options import AsJson, Overrides, ProfileName, Seed, SetName, ope
 from simic.contracts.controllers import Plan
 from simic.contracts.headroom import FEWEST_HOSTS, FamilyHeadroom, Headroom
 from simic.contracts.receipts import Estimate
-from simic.runtime.settings import HomeUse
+from simic.runtime.home import HomeUse
 
 __all__ = ["headroom", "headroom_tables"]
 

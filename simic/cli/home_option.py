@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
-from simic.runtime.settings import HOME_VARIABLE
+from simic.runtime.home import HOME_VARIABLE
 
 __all__ = ["HomeOption", "give_home_option"]
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from simic.cli.console import EXIT_CODES, cell, emit, short, visible
 from simic.cli.options import AsJson, open_container
 from simic.contracts.errors import ConfigError
-from simic.runtime.settings import HomeUse
+from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:
     from simic.contracts.keys import KeyChange, KeyList, Resealing

@@ -10,7 +10,7 @@ from rich.table import Table
 from simic.cli.console import EXIT_CODES, cell, emit
 from simic.cli.options import AsJson, Overrides, ProfileName, number, open_container, whole_number
 from simic.contracts.errors import ConfigError
-from simic.runtime.settings import HomeUse
+from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:
     from simic.contracts.base import Contract

@@ -13,8 +13,9 @@ from simic.cli.console import parse_overrides
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import KEY_LIMIT
 from simic.controllers.plugins import CONTROLLERS
+from simic.runtime.home import HomeUse, resolve_home
 from simic.runtime.progress import Progress, RichProgress
-from simic.runtime.settings import HomeUse, load_profile, resolve_home
+from simic.runtime.settings import load_profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -18,7 +18,7 @@ from simic.cli.tables import numbers_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.proof import Proof
 from simic.runtime.files import atomic_write
-from simic.runtime.settings import HomeUse
+from simic.runtime.home import HomeUse
 
 __all__ = ["add_to"]
 

@@ -13,7 +13,7 @@ from simic.cli.options import POLICY_NAMES, AsJson, Overrides, ProfileName, Seed
 from simic.cli.tables import decision_table, receipt_lines
 from simic.contracts.errors import GateRejectedError, SimicError
 from simic.contracts.names import CHAMPION_REFERENCE
-from simic.runtime.settings import HomeUse
+from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:
     from rich.console import Console

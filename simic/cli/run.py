@@ -22,7 +22,8 @@ from simic.cli.tables import decision_table, proof_table
 from simic.contracts.errors import GateRejectedError
 from simic.contracts.receipts import RunReceipt
 from simic.runtime.clock import utc_now
-from simic.runtime.settings import Home, HomeUse, load_profile, resolve_home
+from simic.runtime.home import Home, HomeUse, resolve_home
+from simic.runtime.settings import load_profile
 from simic.runtime.telemetry import configure_logging
 
 if TYPE_CHECKING:

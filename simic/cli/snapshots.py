@@ -13,7 +13,7 @@ from simic.cli.options import AsJson, Overrides, ProfileName, open_container, wh
 from simic.cli.tables import check_table, difference_view, list_table, pruning_table
 from simic.contracts.errors import IntegrityError
 from simic.replay.exports import EXPORTS
-from simic.runtime.settings import HomeUse
+from simic.runtime.home import HomeUse
 
 __all__ = ["add_to"]
 

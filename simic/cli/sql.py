@@ -17,7 +17,7 @@ from simic.cli.console import EXIT_CODES, emit, stderr, stdout, stream_rows
 from simic.cli.options import AsJson, number, open_container, whole_number
 from simic.cli.tables import rows_table
 from simic.contracts.errors import ConfigError
-from simic.runtime.settings import HomeUse
+from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,7 @@ from simic.cli.tables import proof_table, receipt_lines
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION
 from simic.contracts.rewards import FAMILIES
-from simic.runtime.settings import HomeUse
+from simic.runtime.home import HomeUse
 
 __all__ = ["add_to"]
 

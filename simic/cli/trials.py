@@ -25,7 +25,7 @@ from simic.cli.options import (
 from simic.cli.tables import family_table, trial_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION
-from simic.runtime.settings import HomeUse
+from simic.runtime.home import HomeUse
 
 __all__ = ["add_to"]
 

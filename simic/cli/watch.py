@@ -26,7 +26,7 @@ from simic.cli.options import (
     whole_number,
 )
 from simic.contracts.names import KEY_LIMIT
-from simic.runtime.settings import HomeUse
+from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:
     from simic.app.live_episode import LiveEpisode

@@ -31,8 +31,8 @@ from simic.lake.lake import Lake, open_lake
 from simic.lake.parts import ledger_digest
 from simic.ledgers.policies import champion_versions
 from simic.runtime.clock import Clock
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home
 from simic.snapshots.manifest import describe_files, publish, snapshot_digest, write_settings
 from simic.snapshots.parts import link_parts, unlink_unused
 from simic.trust.canonical import digest_of

@@ -35,8 +35,8 @@ from simic.lake.lake import APPEND_TMP, LAKE_LOCK, Lake, open_lake
 from simic.lake.parts import Part, ledger_digest, move_orphans_to_damaged
 from simic.lake.quarantine import RAW_LIMIT_BYTES, Quarantine, QuarantineEntry, Reason
 from simic.runtime.clock import Clock
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home
 from simic.runtime.telemetry import MetricSink, NullSink
 
 __all__ = ["Batch", "ingest"]

@@ -21,7 +21,7 @@ from simic.lake.verified_files import VerifiedFile, refresh_cache, verify_cached
 from simic.ledgers import PARTS_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.runtime.files import atomic_file, fsync_dir, os_error_as_transient
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 __all__ = ["APPEND_TMP", "ID_COLUMNS", "LAKE_LOCK", "Lake", "open_lake", "write_ids"]
 

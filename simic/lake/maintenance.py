@@ -16,9 +16,9 @@ from simic.lake.lake import LAKE_LOCK, Lake, open_lake
 from simic.lake.log import Part
 from simic.lake.retention import drop, expire_tombstones, older_than, over_bytes, vacuum
 from simic.runtime.clock import Clock
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Progress
-from simic.runtime.settings import Home
 
 __all__ = ["LakeMaintenance"]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from simic.contracts.errors import IntegrityError
 from simic.lake.store import CLAIM_PREFIX, ArrowParts
 from simic.runtime.files import atomic_write, os_error_as_transient
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 __all__ = ["check_claims", "check_held", "claim"]
 

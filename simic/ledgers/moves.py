@@ -9,7 +9,7 @@ from pydantic import Field
 from simic.contracts.base import Contract, Count, UtcDatetime
 from simic.ledgers import MOVES_LEDGER
 from simic.ledgers.ledger import Ledger
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 __all__ = ["Move", "last_place"]
 

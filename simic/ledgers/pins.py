@@ -10,8 +10,8 @@ from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.snapshots import REASON_CHARACTERS, Pin
 from simic.ledgers import PINS_LEDGER
 from simic.ledgers.ledger import Ledger
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home
 
 __all__ = ["SNAPSHOTS_LOCK", "pinned", "set_pin"]
 

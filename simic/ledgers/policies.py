@@ -14,8 +14,8 @@ from simic.contracts.receipts import SEAL_FIELDS, GateDecision, PolicyVersion, T
 from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER, POLICIES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.promotions import History, PromotionEntry, PromotionJournal
+from simic.runtime.home import Home
 from simic.runtime.receipt_paths import placed
-from simic.runtime.settings import Home
 from simic.trust.keys import Keyring, Signer
 from simic.trust.records import sign_record, verify_record
 from simic.trust.sealed_receipts import check_decision

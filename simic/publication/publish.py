@@ -14,8 +14,8 @@ from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
 from simic.contracts.receipts import PolicyVersion, Provenance, PublicationReceipt
 from simic.publication.outbox import Outbox
 from simic.runtime.clock import Clock
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home
 from simic.trust.canonical import canonical_bytes
 from simic.trust.keys import Keyring, Signer
 

@@ -10,7 +10,7 @@ from simic.contracts.names import MODEL_NAME
 from simic.contracts.receipts import PolicyVersion
 from simic.ledgers.policies import candidate_versions, gate_decisions
 from simic.ledgers.promotions import History
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 __all__ = ["LedgerRecords", "read_ledger_records", "unlisted_message"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.runtime.sqlite_files import reading, writing
 
 __all__ = ["Location", "locations", "rewrite_locations"]

@@ -15,8 +15,8 @@ from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.promotions import History
 from simic.registry.experiment_page import experiment_tags
 from simic.registry.locations import rewrite_locations
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home
 from simic.runtime.sqlite_files import sqlite_url
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from simic.registry.labels import Labels
 from simic.registry.ledger_records import read_ledger_records
 from simic.registry.models import Models
 from simic.runtime.files import scratch_dir
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring, Signer
 from simic.trust.seal import verify
 

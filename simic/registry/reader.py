@@ -16,7 +16,7 @@ from simic.registry.models import Models, Shown
 from simic.registry.promotion import fetch_verified
 from simic.registry.version_numbers import Lineage
 from simic.runtime.files import scratch_dir
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
 __all__ = ["RegistryReader"]

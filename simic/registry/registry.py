@@ -24,8 +24,8 @@ from simic.registry.promotion import OnStep, Promotions
 from simic.registry.reader import RegistryReader
 from simic.registry.recording import Recorder
 from simic.runtime.clock import Clock
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home
 from simic.trust.keys import Keyring, Signer
 from simic.trust.seal import verify
 from simic.trust.sealed_receipts import check_decision

@@ -16,8 +16,8 @@ import warnings
 import uvicorn
 
 from simic.contracts.errors import ConfigError
+from simic.runtime.home import Home, resolve_home
 from simic.runtime.http_guard import LOGIN_VARIABLE, Guard, own_hosts
-from simic.runtime.settings import Home, resolve_home
 
 __all__ = ["guarded_app", "main"]
 

@@ -20,7 +20,7 @@ from typing import IO
 from uuid import uuid4
 
 from simic.contracts.errors import ResourceLimitError, TransientError
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 __all__ = [
     "DAMAGED",

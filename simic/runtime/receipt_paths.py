@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from simic.contracts.receipts import Receipt, RunReceipt, SnapshotManifest, TrainingReport, ValidationReport
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 __all__ = ["FOLDER_CHARACTERS", "placed", "portable"]
 

@@ -12,7 +12,7 @@ from simic.contracts.receipts import PolicyVersion, SnapshotManifest
 from simic.contracts.snapshots import PolicyStatus, SnapshotList, SnapshotSummary, SnapshotUse
 from simic.ledgers.pins import pinned
 from simic.ledgers.policies import ancestors, candidate_versions, champion_versions, gate_decisions, trainings
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.snapshots.manifest import MANIFEST_NAME, Verify, identity_problems, read_manifest
 from simic.snapshots.parts import is_linked_part
 

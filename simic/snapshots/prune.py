@@ -12,8 +12,8 @@ from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.snapshots import PolicyStatus, Pruned, SnapshotPruning, SnapshotSummary
 from simic.ledgers.pins import SNAPSHOTS_LOCK
 from simic.runtime.files import fsync_dir
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home
 from simic.snapshots.index import list_snapshots, policy_statuses, without_training_receipt
 
 __all__ = ["prune"]

@@ -19,7 +19,7 @@ from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
 from simic.contracts.errors import TransientError
 from simic.contracts.field_report import FieldReport
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 DAY, YEAR = timedelta(days=1), timedelta(days=365)
 LATE = datetime(2026, 1, 6, 23, 59, 59, 900_000, tzinfo=UTC)

@@ -16,7 +16,7 @@ from support.homes.pipeline import TOPIC, curate_all, drop, ingest_all, land
 from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError
 from simic.ledgers.ledger import Ledger
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 Reader = Callable[[Home], Any]
 

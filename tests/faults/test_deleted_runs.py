@@ -24,7 +24,7 @@ from simic.registry.differences import label_differences
 from simic.registry.ledger_records import LedgerRecords
 from simic.registry.mlflow_store import initialise, open_client
 from simic.registry.registry import Registry
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 EXPERIMENT = "1"
 

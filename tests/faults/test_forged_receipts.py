@@ -18,7 +18,8 @@ from simic.app.artifacts import artifacts_are_intact, resolve_training
 from simic.app.container import Container
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import GateDecision, TrainingReport
-from simic.runtime.settings import Home, load_profile
+from simic.runtime.home import Home
+from simic.runtime.settings import load_profile
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from simic.contracts.config import IngestConfig
 from simic.contracts.consistency import find_contradiction
 from simic.contracts.field_report import FieldReport
 from simic.lake.quarantine import Reason
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 EARLIEST, LATEST = NOW - timedelta(days=3650), NOW + timedelta(days=1)
 COUNT = 100_000

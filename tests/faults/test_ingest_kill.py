@@ -13,7 +13,7 @@ from support.homes.pipeline import TOPIC, drop, ingest_all
 
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 POINTS = ["checked", "quarantined", "part-written", "part-renamed", "committed", "acknowledged"]
 BATCH = 30

@@ -16,7 +16,7 @@ from support.homes.pipeline import TOPIC, drop, ingest_all, land
 from simic.bus.spool.bus import SpoolBus
 from simic.bus.spool.lines import read_lines
 from simic.catalogue.query import query
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.snapshots.manifest import read_manifest
 
 PUTS, CURATIONS = 20, 10

@@ -14,7 +14,7 @@ from support.homes.lakes import maintenance, report_ids, stored
 from support.homes.pipeline import NOW, FixedClock, drop, ingest_all, land
 
 from simic.lake.lake import open_lake
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 VICTIM = """
 import os, signal, sys
@@ -23,7 +23,7 @@ from pathlib import Path
 from simic.lake.compaction import merge
 from simic.lake.lake import open_lake
 from simic.lake.retention import drop, vacuum
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 home, verb, point, passes = Home(Path(sys.argv[1])), sys.argv[2], sys.argv[3], int(sys.argv[4])
 now = datetime.fromisoformat(sys.argv[5])

@@ -30,8 +30,9 @@ from simic.contracts.lake import Check, Health
 from simic.ledgers import PROMOTIONS_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.promotions import Countersignature, PromotionJournal
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home, load_profile
+from simic.runtime.settings import load_profile
 from simic.trust.keys import Keyring, Signer, load_signer
 from simic.trust.records import sign_record
 from simic.trust.revocation import REVOKED_NAME, Revocations, read_revocations

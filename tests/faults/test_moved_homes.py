@@ -22,7 +22,7 @@ from support.servers.forked_commands import run_command
 from simic.app.prefect_results import results_elsewhere
 from simic.contracts.errors import GateRejectedError
 from simic.registry.locations import locations
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 SIMIC = Path(sys.executable).with_name("simic")
 ODD = "o?d #%41*[x]\n'é"

@@ -18,7 +18,7 @@ from simic.contracts.names import CHAMPION_REFERENCE
 from simic.contracts.receipts import PolicyVersion
 from simic.registry.mlflow_store import open_client
 from simic.registry.registry import Registry
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
 RECORD_STEPS = ("logged", "stored", "registered", "recorded")
@@ -28,7 +28,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from simic.registry.registry import Registry
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 from support.builders.judged_candidates import SIGNER, evidence_of, ticking
 

@@ -16,7 +16,7 @@ from support.faults.forked_processes import Victims, victims
 from support.homes.pipeline import drop
 
 from simic.catalogue.query import query
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 KILLS = 25
 HISTORIES = 4

@@ -27,7 +27,7 @@ from simic.contracts.errors import TransientError
 from simic.contracts.receipts import IngestReceipt
 from simic.ingestion.ingest import ingest
 from simic.runtime.clock import utc_now
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 KILLS = 100
 RESTARTS = 50
@@ -66,7 +66,7 @@ from support.servers.redis_buses import stream_bus
 from simic.contracts.config import IngestConfig
 from simic.ingestion.ingest import ingest
 from simic.runtime.clock import utc_now
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 home, url, kills, settings = Home(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
 poison, rng, done, rounds = sys.argv[5].encode(), random.Random(0), 0, 0

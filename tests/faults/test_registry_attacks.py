@@ -23,7 +23,7 @@ from simic.contracts.errors import IntegrityError, TransientError
 from simic.contracts.lake import Health
 from simic.registry.mlflow_store import open_client
 from simic.registry.registry import Registry
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 JOURNAL = "promotions.jsonl"
 

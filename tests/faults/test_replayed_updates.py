@@ -16,7 +16,7 @@ from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import TransientError
 from simic.contracts.names import POLICY_UPDATES
 from simic.contracts.policy_update import PolicyUpdate
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 
 @pytest.fixture

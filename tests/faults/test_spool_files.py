@@ -28,7 +28,7 @@ from simic.bus.protocol import Defect
 from simic.bus.spool.bus import ABANDONED_S, SpoolBus
 from simic.bus.spool.lines import FileLimits
 from simic.catalogue.query import query
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 ROWS = b"".join(line(report) + b"\n" for report in episode(3))
 LONGEST = "m" * (255 - len(".jsonl")) + ".jsonl"

@@ -40,7 +40,7 @@ from simic.contracts.names import POLICY_UPDATES
 from simic.contracts.policy_update import PolicyUpdate
 from simic.contracts.receipts import PolicyVersion, PublicationReceipt
 from simic.registry.mlflow_run import CandidateRecord
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.records import sign_record
 from simic.trust.seal import seal
 

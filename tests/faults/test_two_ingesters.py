@@ -14,7 +14,7 @@ from support.checks.lake_contents import report_ids, surroundings
 from support.faults.forked_processes import Victims, victims
 from support.homes.pipeline import drop
 
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 BATCH = 8
 POINTS = ["checked", "quarantined", "part-written", "part-renamed", "committed", "acknowledged"]

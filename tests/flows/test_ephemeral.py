@@ -15,13 +15,13 @@ from support.faults.http_attacks import ATTACKERS, basic, create_deployment, req
 from simic.cli.services.ephemeral import EphemeralServer
 from simic.cli.services.processes import identity_of
 from simic.cli.services.stack import create_prefect_database
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 OWNER = """
 import sys, time
 from pathlib import Path
 from simic.cli.services.ephemeral import EphemeralServer
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 server = EphemeralServer(Home(Path(sys.argv[1])))
 print(server._process.pid, flush=True)
 if sys.argv[2] == "wait":

@@ -23,9 +23,10 @@ from simic.app.container import Container
 from simic.contracts.errors import ConfigError, TrainingError, TransientError
 from simic.contracts.receipts import RunReceipt
 from simic.registry.mlflow_store import open_client
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Advance, NoProgress
-from simic.runtime.settings import Home, load_profile
+from simic.runtime.settings import load_profile
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 

@@ -20,7 +20,8 @@ from flows.retrain import run
 from simic.app.container import Container
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import Receipt, TrainingReport
-from simic.runtime.settings import load_profile, resolve_home
+from simic.runtime.home import resolve_home
+from simic.runtime.settings import load_profile
 from tasks.results import drop_foreign
 
 CHILD = """

@@ -19,7 +19,7 @@ from simic.controllers.policy_files import describe, save_policy
 from simic.hosts.plugins import blueprint_names
 from simic.registry.mlflow_run import CandidateRecord
 from simic.registry.registry import Registry
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 from simic.trust.seal import seal
 from simic.validation.promotion_gate import decide

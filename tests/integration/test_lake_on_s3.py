@@ -25,8 +25,8 @@ from simic.lake.duck import connect
 from simic.lake.duck_views import attach_parts
 from simic.lake.lake import open_lake
 from simic.lake.store import ArrowParts
+from simic.runtime.home import Home
 from simic.runtime.progress import NoProgress
-from simic.runtime.settings import Home
 
 __all__ = ["s3_server"]
 

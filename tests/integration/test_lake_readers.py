@@ -16,14 +16,14 @@ from support.homes.pipeline import drop, ingest_all
 from simic.lake.lake import open_lake
 from simic.lake.log import fold
 from simic.ledgers.ledger import Ledger
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 READERS = 2
 READER = """
 import json, sys
 from pathlib import Path
 from simic.catalogue.query import query
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 home, out, stop = Home(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3])
 sql = "SELECT count(*) AS n, count(DISTINCT report_id) AS d, coalesce(sum(step), 0)::BIGINT AS s FROM reports"

@@ -27,7 +27,8 @@ from simic.contracts.lake import Check, Health
 from simic.contracts.names import POLICY_UPDATES
 from simic.publication.outbox import Outbox
 from simic.runtime.clock import utc_now
-from simic.runtime.settings import Home, load_profile
+from simic.runtime.home import Home
+from simic.runtime.settings import load_profile
 
 SETTINGS = {"world.horizon": 4, "world.chunk": 2, "world.workers": 1, "bus.connect_attempts": 2}
 KEYS = [2, 5, 14, 21]

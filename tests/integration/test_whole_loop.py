@@ -17,7 +17,7 @@ from support.builders.profiles import write_tiny_profile
 from support.servers.forked_commands import run_command
 
 from simic.catalogue.query import query
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 SIMIC = Path(sys.executable).with_name("simic")
 PREFECT = Path(sys.executable).with_name("prefect")

@@ -17,7 +17,7 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.rewards import FAMILIES
 from simic.contracts.state import SystemState
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 GAMMA = 0.93
 PRICES: dict[str, Any] = {"accuracy_scale": 80.0, "rent": 2.5, "rent_parameters": 1111, "governor_penalty": 7.0}

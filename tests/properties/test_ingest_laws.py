@@ -11,7 +11,7 @@ from support.builders.reports import episode, line
 from support.homes.pipeline import drop, ingest_all
 
 from simic.catalogue.query import query
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 REPORTS = episode(1)[:6]
 GOOD = [line(report) for report in REPORTS]

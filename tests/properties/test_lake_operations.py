@@ -15,7 +15,7 @@ from support.homes.lakes import maintenance, stored
 from support.homes.pipeline import NOW, drop, ingest_all
 
 from simic.lake.lake import open_lake
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 EPISODES = [episode(key, horizon=4, script={}) for key in range(12)]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.builders.export_snapshots import uneven_snapshot
 
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "extending.md"
@@ -180,7 +180,8 @@ from typing import get_type_hints
 import pickle
 import pyarrow.parquet as pq
 from simic.contracts.errors import ConfigError
-from simic.runtime.settings import Home, load_profile
+from simic.runtime.home import Home
+from simic.runtime.settings import load_profile
 from support.homes.pipeline import curate_all, land
 from support.builders.reports import episode
 settings = {"curate.reward.family": "hasty", "curate.reward.epoch_cost": 0.5}

@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 from simic.catalogue.query import query
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "runbook.md").read_text("utf-8")

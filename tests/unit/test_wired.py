@@ -16,7 +16,7 @@ from support.checks.code_search import parsed, reached, unread_fields, unused_de
 
 from simic.contracts.config import RunConfig
 from simic.contracts.rewards import FAMILIES
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 LEARNER = "The learner in full"
 OTHERS = "In other people's training"

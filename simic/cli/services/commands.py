@@ -19,8 +19,8 @@ from simic.cli.services.stack import create_prefect_database
 from simic.contracts.errors import SimicError
 from simic.registry.experiment_page import runs_page
 from simic.registry.mlflow_store import initialise
+from simic.runtime.home import Home, HomeUse, resolve_home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home, HomeUse, resolve_home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

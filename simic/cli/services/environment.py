@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from simic.runtime.home import Home
 from simic.runtime.http_guard import LOGIN_VARIABLE
 from simic.runtime.private_files import private_directory, write_private
-from simic.runtime.settings import Home
 from simic.runtime.sqlite_files import sqlite_url
 from simic.trust.keys import SIGNING_KEY_VARIABLE
 

@@ -13,8 +13,8 @@ from simic.cli.services.login import new_login
 from simic.cli.services.processes import open_log
 from simic.cli.services.stack import HOST, SERVER, guarded_command, listen, run_directory
 from simic.contracts.errors import TransientError
+from simic.runtime.home import Home
 from simic.runtime.private_files import private_directory
-from simic.runtime.settings import Home
 
 __all__ = ["EphemeralServer"]
 

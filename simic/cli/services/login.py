@@ -8,8 +8,8 @@ from pathlib import Path
 
 from simic.contracts.errors import ConfigError
 from simic.runtime.files import create_once
+from simic.runtime.home import Home
 from simic.runtime.private_files import private_directory, read_private
-from simic.runtime.settings import Home
 
 __all__ = ["load_login", "login_file", "new_login"]
 

@@ -12,7 +12,7 @@ from simic.cli.services.processes import is_alive, read_record
 from simic.cli.services.stack import WORKER, healthy_api, run_directory
 from simic.contracts.base import Contract
 from simic.contracts.errors import GateRejectedError, SimicError, TransientError
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 __all__ = ["DeploymentRun", "raise_for_state", "run_deployment"]
 

@@ -32,8 +32,8 @@ from simic.cli.services.processes import (
 from simic.contracts.errors import ConfigError, SimicError, TransientError
 from simic.registry.experiment_page import runs_page
 from simic.registry.mlflow_store import EXPERIMENT
+from simic.runtime.home import MLFLOW_URL_VARIABLE, PREFECT_URL_VARIABLE, Home
 from simic.runtime.private_files import private_directory
-from simic.runtime.settings import MLFLOW_URL_VARIABLE, PREFECT_URL_VARIABLE, Home
 
 __all__ = [
     "HOST",

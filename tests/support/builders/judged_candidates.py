@@ -23,7 +23,7 @@ from simic.contracts.receipts import (
     Verdict,
 )
 from simic.registry.mlflow_run import CandidateRecord
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.runtime.telemetry import JsonLinesSink
 from simic.trust.keys import Signer
 from simic.trust.seal import seal

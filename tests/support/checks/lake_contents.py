@@ -13,7 +13,7 @@ from simic.lake.parts import Part, check_part, committed_parts
 from simic.lake.store import LocalParts
 from simic.ledgers import PARTS_LEDGER
 from simic.ledgers.ledger import Ledger
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 __all__ = ["Surroundings", "ledger_of", "parts_of", "report_ids", "surroundings"]
 

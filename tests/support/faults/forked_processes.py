@@ -237,7 +237,7 @@ def _die_around_rename(folder: Path, die: str) -> None:
 
 
 def _home(root: Path) -> Any:
-    from simic.runtime.settings import Home
+    from simic.runtime.home import Home
 
     return Home(root)
 

@@ -11,7 +11,8 @@ import pytest
 
 from simic.app.container import Container
 from simic.registry.mlflow_store import open_client
-from simic.runtime.settings import Home, load_profile
+from simic.runtime.home import Home
+from simic.runtime.settings import load_profile
 from support.builders.judged_candidates import judged
 from support.homes.mlflow_databases import furnished_home
 

@@ -8,7 +8,7 @@ from simic.ledgers import GATES_LEDGER, POLICIES_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.policies import gate_decisions
 from simic.ledgers.promotions import History, Operation, Phase, PromotionEntry, PromotionJournal
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 from simic.trust.sealed_receipts import decision_digest
 from support.builders.judged_candidates import SIGNER

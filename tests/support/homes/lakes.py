@@ -13,8 +13,8 @@ from simic.contracts.config import LakeConfig
 from simic.lake.lake import open_lake
 from simic.lake.maintenance import LakeMaintenance
 from simic.lake.store import ArrowParts
+from simic.runtime.home import Home
 from simic.runtime.progress import NoProgress
-from simic.runtime.settings import Home
 from support.homes.pipeline import NOW, PROVENANCE, FixedClock
 
 __all__ = ["COUNT", "maintenance", "report_ids", "shared_store", "stored"]

@@ -15,7 +15,7 @@ from simic.contracts.receipts import (
 )
 from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER
 from simic.ledgers.ledger import Ledger
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 from simic.trust.sealed_receipts import decision_digest
 from support.builders.judged_candidates import SIGNER

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simic.registry.mlflow_store import initialise
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 from support.builders.judged_candidates import SIGNER
 

@@ -14,7 +14,7 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import IngestReceipt, Provenance, SnapshotManifest
 from simic.curation.run import curate
 from simic.ingestion.ingest import ingest
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from support.builders.reports import BLUEPRINTS, line
 
 __all__ = ["NOW", "PROVENANCE", "TOPIC", "FixedClock", "curate_all", "drop", "ingest_all", "land"]

@@ -16,8 +16,8 @@ from simic.app.doctor import Doctor
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.receipts import IngestReceipt
 from simic.lake.lake import open_lake
+from simic.runtime.home import Home
 from simic.runtime.progress import NoProgress
-from simic.runtime.settings import Home
 
 
 @pytest.fixture

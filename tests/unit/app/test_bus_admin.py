@@ -13,8 +13,8 @@ from simic.bus.factory import BusSpec
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.errors import ConfigError, TransientError
 from simic.contracts.lake import Health
+from simic.runtime.home import Home
 from simic.runtime.progress import NoProgress
-from simic.runtime.settings import Home
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from simic.contracts.lake import Health, HealthReport
 from simic.lake.lake import open_lake
 from simic.lake.ownership import claim
 from simic.registry.registry import Registry
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import NoProgress
-from simic.runtime.settings import Home
 
 IDS = sorted(report.report_id for report in episodes(range(3)))
 

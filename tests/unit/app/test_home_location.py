@@ -31,8 +31,9 @@ from simic.ledgers import MOVES_LEDGER
 from simic.registry.locations import locations
 from simic.registry.mlflow_store import open_client
 from simic.registry.registry import Registry
+from simic.runtime.home import Home, HomeUse
 from simic.runtime.progress import NoProgress
-from simic.runtime.settings import Home, HomeUse, load_profile
+from simic.runtime.settings import load_profile
 from simic.trust.keys import Keyring
 
 ODD_NAMES = ("a?b", "a#b", "a%3Fb", "a\nb", "a[x]*b", "a 'b\"é&=;")
@@ -169,7 +170,7 @@ import os, signal, sys
 from pathlib import Path
 from simic.app import home_location
 from simic.registry.locations import rewrite_locations
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from support.builders.judged_candidates import NOW
 
 if sys.argv[2] == "between":

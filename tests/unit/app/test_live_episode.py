@@ -22,7 +22,8 @@ from simic.controllers.features import encode
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
 from simic.controllers.policy_files import describe, save_policy
 from simic.hosts.plugins import blueprint_names
-from simic.runtime.settings import Home, load_profile
+from simic.runtime.home import Home
+from simic.runtime.settings import load_profile
 from simic.trust.seal import seal
 from simic.validation import timeline
 

@@ -14,7 +14,7 @@ from support.builders.judged_candidates import SIGNER, sealed_policy
 
 from simic.app.policies import Policies
 from simic.contracts.names import CHAMPION_REFERENCE
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
 

@@ -16,7 +16,8 @@ from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.receipts import PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER
 from simic.ledgers.ledger import Ledger
-from simic.runtime.settings import Home, load_profile
+from simic.runtime.home import Home
+from simic.runtime.settings import load_profile
 from simic.trust.keys import Keyring
 
 

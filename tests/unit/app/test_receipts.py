@@ -12,7 +12,7 @@ from simic.app.receipts import ReceiptStore, content_digest
 from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.receipts import GateDecision, TrialReport
 from simic.runtime.clock import Clock
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
 

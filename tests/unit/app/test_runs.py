@@ -11,8 +11,9 @@ from support.homes.pipeline import land
 
 from simic.app.runs import RunKey, describe, open_container, open_run
 from simic.contracts.errors import ConfigError, TransientError
+from simic.runtime.home import Home
 from simic.runtime.progress import NoProgress
-from simic.runtime.settings import Home, load_profile
+from simic.runtime.settings import load_profile
 
 
 def test_the_log_of_an_ingest_counts_what_landed_and_names_each_reason_for_a_refusal(tmp_path: Path) -> None:

@@ -23,8 +23,9 @@ from simic.contracts.receipts import CollectionReceipt, TrainingReport
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import identify
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home, load_profile
+from simic.runtime.settings import load_profile
 from simic.runtime.telemetry import read_metrics
 from simic.trust.canonical import digest_of
 from simic.trust.keys import Signer

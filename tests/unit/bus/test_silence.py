@@ -23,7 +23,7 @@ from simic.bus.factory import BusSpec, open_bus
 from simic.bus.redis.connection import RedisServer
 from simic.contracts.config import BusConfig
 from simic.contracts.errors import TransientError
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 DEADLINE_S = 1.5
 PATIENCE_S = 20.0

@@ -26,7 +26,7 @@ from simic.catalogue.export import export_csv, export_parquet, write_csv
 from simic.catalogue.query import build_catalogue, write_parquet
 from simic.catalogue.query_process import Limits
 from simic.contracts.errors import ConfigError, ResourceLimitError
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 TEXT = (Path(__file__).parents[3] / "docs" / "data.md").read_text("utf-8")
 

@@ -13,7 +13,7 @@ from simic.contracts.errors import ResourceLimitError, TransientError
 from simic.lake.arrow_reader import AcceptedReports, ArrowReader
 from simic.lake.dedup import DedupIndex
 from simic.lake.duck import connect
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.snapshots.verify import check_snapshot
 
 TINY = "SET memory_limit = '10KB'"

@@ -11,7 +11,7 @@ from support.homes.pipeline import curate_all, ingest_all, land
 
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.snapshots.parts import read_rows
 from simic.snapshots.verify import check_snapshot
 

@@ -18,7 +18,7 @@ from simic.contracts.receipts import Criterion, GateDecision, PolicyVersion
 from simic.contracts.splits import split_of
 from simic.lake.schema import LANDED_SCHEMA
 from simic.ledgers.ledger import Ledger
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.sealed_receipts import decision_digest
 
 NAMES = [

@@ -20,7 +20,7 @@ from support.homes.pipeline import curate_all, land
 from simic.catalogue.query import query
 from simic.catalogue.query_process import Limits, ask
 from simic.contracts.errors import ConfigError, ResourceLimitError
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 MEMORY_MB = 128
 PROCESS_MB = 600
@@ -53,7 +53,7 @@ import json, resource, sys, time
 from pathlib import Path
 from simic.contracts.errors import SimicError
 from simic.catalogue.query_process import Limits, ask
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 home, memory_mb, timeout_s = Home(Path(sys.argv[1])), int(sys.argv[2]), float(sys.argv[3])
 for name, sql in json.load(sys.stdin).items():

@@ -27,7 +27,7 @@ from simic.contracts.receipts import (
     TrialReport,
     ValidationReport,
 )
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
 RECEIPT: dict[str, Any] = {

@@ -13,7 +13,7 @@ from support.homes.pipeline import curate_all, drop, ingest_all, land
 
 from simic.catalogue.query import query
 from simic.contracts.rewards import FAMILIES
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 TEXT = (Path(__file__).parents[3] / "docs" / "queries.md").read_text("utf-8")
 QUERIES = dict(re.findall(r"^## (.+?)\n.*?^```sql\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL))

@@ -8,7 +8,7 @@ from pathlib import Path
 from support.servers.forked_commands import run_command
 
 from simic.contracts.errors import ConfigError
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 
 def test_an_unknown_key_of_a_profile_is_named_with_its_nearest_match_and_nothing_is_done(

@@ -13,7 +13,7 @@ from support.builders.judged_candidates import receipt
 from simic.contracts.receipts import PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER
 from simic.ledgers.ledger import Ledger
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 SIMIC = Path(sys.executable).with_name("simic")
 

@@ -20,7 +20,7 @@ from simic.cli.services.environment import (
     write_prefect_profile,
 )
 from simic.cli.services.http import answers, get_json
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 LOGIN = "simic:0123456789012345678901234567890123456789"
 API = "http://127.0.0.1:4200/api"

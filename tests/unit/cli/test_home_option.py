@@ -18,7 +18,7 @@ from simic.app.home_location import settle
 from simic.cli.console import stderr, stdout
 from simic.cli.main import app
 from simic.runtime.clock import utc_now
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 MAKES = {"init", "run", "collect", "ingest", "proof", "up", "ui"}
 """Verbs that bring something into a home, and make one where there is none."""
@@ -142,7 +142,7 @@ AS_NOBODY = """
 import os, sys
 from pathlib import Path
 from simic.contracts.errors import ConfigError
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 if os.getuid() == 0:
     os.setgroups([])
     os.setuid(65534)

@@ -16,7 +16,7 @@ from simic.cli.console import errors_become_exit_codes
 from simic.cli.doctor import FINDINGS
 from simic.cli.main import app
 from simic.lake.lake import open_lake
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 
 @pytest.fixture

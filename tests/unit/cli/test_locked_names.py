@@ -15,7 +15,8 @@ import typer
 
 from simic.catalogue.query import load_views
 from simic.cli.main import app
-from simic.runtime.settings import Home, load_profile, resolve_home
+from simic.runtime.home import Home, resolve_home
+from simic.runtime.settings import load_profile
 
 ROOT = Path(__file__).parents[3]
 LOCKED: dict[str, set[str]] = {

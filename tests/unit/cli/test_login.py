@@ -12,7 +12,7 @@ import pytest
 
 from simic.cli.services.login import load_login, login_file, new_login
 from simic.contracts.errors import ConfigError
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 
 def test_a_login_is_random_and_stays(tmp_path: Path) -> None:

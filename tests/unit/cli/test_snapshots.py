@@ -17,7 +17,7 @@ from support.servers.forked_commands import run_command
 
 from simic.cli.snapshots import export
 from simic.contracts.errors import ConfigError
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from simic.cli.services.environment import prefect_profiles, write_prefect_profi
 from simic.cli.services.login import new_login
 from simic.cli.services.processes import ServiceRecord, read_record, start, stop
 from simic.contracts.errors import TransientError
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 
 def _free_port() -> int:

@@ -14,7 +14,7 @@ from support.homes.pipeline import land
 
 from simic.cli.console import errors_become_exit_codes, parse_overrides
 from simic.contracts.errors import ConfigError
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 SIMIC = Path(sys.executable).with_name("simic")
 MANY = "SELECT range, repeat('x', 50) AS text FROM range(30000)"

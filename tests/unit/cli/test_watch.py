@@ -17,7 +17,7 @@ from simic.cli.console import errors_become_exit_codes
 from simic.cli.main import app
 from simic.contracts.episode import AttributionReport, WatchReport
 from simic.contracts.receipts import CollectionReceipt
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 SIMIC = Path(sys.executable).with_name("simic")
 SMALL = ("-o", "world.horizon=5", "-o", "world.workers=1")

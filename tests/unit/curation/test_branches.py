@@ -17,7 +17,7 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.splits import Split, split_of
 from simic.replay.dataset import GraphDataset
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 Ancestry = dict[str, tuple[str | None, int | None]]
 KEYS = [key for key in range(60) if split_of("benchmark", key) is Split.TRAIN][:12]

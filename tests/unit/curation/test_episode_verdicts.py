@@ -16,7 +16,7 @@ from support.homes.pipeline import NOW, curate_all, drop, ingest_all
 from simic.contracts.errors import ContractError
 from simic.contracts.receipts import SnapshotManifest
 from simic.ingestion import validate as check
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 Rows = list[dict[str, Any]]
 

@@ -25,7 +25,7 @@ from simic.curation.statements import (
     set_parameters,
     substitute_parameters,
 )
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.snapshots.manifest import read_manifest
 from simic.snapshots.schema import STEP_COLUMNS
 from simic.trust.canonical import digest_of

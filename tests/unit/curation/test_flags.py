@@ -11,7 +11,7 @@ from support.builders.reports import episode, plain
 from support.homes.pipeline import curate_all, drop, ingest_all
 
 from simic.contracts.rewards import FAMILIES
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 SCRIPT = {0: "GERMINATE", 1: "ADVANCE"}
 """HOLDING from step 2 on."""

@@ -13,7 +13,7 @@ from simic.catalogue.query import query
 from simic.contracts.config import RewardConfig
 from simic.contracts.errors import ConfigError
 from simic.hosts.plugins import is_modular
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 
 def progress(home: Home, set_name: str, scale: float) -> list[float]:

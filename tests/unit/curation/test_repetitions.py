@@ -18,7 +18,7 @@ from simic.lake.parts import Part, schema_digest, write_part
 from simic.lake.store import LocalParts
 from simic.ledgers import PARTS_LEDGER
 from simic.ledgers.ledger import Ledger
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 Row = Mapping[str, Any]
 

@@ -17,7 +17,7 @@ from simic.contracts.config import RewardConfig
 from simic.contracts.errors import ContractError
 from simic.contracts.field_report import FieldReport
 from simic.numerics.rewards import basic_rewards
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.snapshots.schema import STEP_COLUMNS
 

@@ -10,7 +10,7 @@ import numpy as np
 from simic.catalogue.query import create_views
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE, split_of
 from simic.curation.statements import create_types, load_statements
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 
 def test_sql_twins_agree_on_thousands_of_keys(tmp_path: Path) -> None:

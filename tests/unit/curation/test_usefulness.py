@@ -18,7 +18,7 @@ from support.homes.pipeline import NOW, PROVENANCE, curate_all, drop, ingest_all
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import PolicyVersion, SnapshotManifest
 from simic.contracts.rewards import FAMILIES
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 Rows = list[dict[str, Any]]
 

@@ -13,7 +13,7 @@ from simic.bus.protocol import Delivery, Line
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.config import IngestConfig
 from simic.ingestion.ingest import ingest
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 
 class Scripted(SpoolBus):

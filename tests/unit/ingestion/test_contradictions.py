@@ -31,7 +31,7 @@ from simic.hosts.plugins import blueprint_names
 from simic.ingestion.fast_validator import strict_struct_for
 from simic.ingestion.validate import Accepted, Refused, Validator
 from simic.lake.quarantine import Reason
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 KNOWN = frozenset(BLUEPRINTS)
 TWIN = msgspec.json.Decoder(strict_struct_for(FieldReport, KNOWN))

@@ -21,8 +21,8 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import IngestReceipt
 from simic.ingestion.ingest import ingest
 from simic.lake.schema import LANDED_SCHEMA, REPORT_SCHEMA
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home
 
 
 @pytest.fixture

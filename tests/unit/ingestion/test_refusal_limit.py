@@ -12,7 +12,7 @@ from support.servers.redis_server import RedisProcess
 
 from simic.contracts.config import IngestConfig
 from simic.ingestion.ingest import ingest
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 
 def test_good_reports_after_too_many_refusals_of_one_redis_delivery_land(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from simic.lake import compaction
 from simic.lake.compaction import MergeLimits, plan_merges
 from simic.lake.lake import open_lake
 from simic.lake.log import Part
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 
 def rows_of(home: Home) -> pa.Table:

@@ -15,7 +15,7 @@ from simic.lake.dedup import DedupIndex, open_dedup_index
 from simic.lake.duck import connect
 from simic.lake.parts import committed_parts
 from simic.ledgers.ledger import Ledger
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 
 def test_ids_of_committed_parts_are_found_with_their_place(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from simic.lake.lake import open_lake
 from simic.lake.log import Part
 from simic.lake.parts import schema_digest, write_part
 from simic.lake.schema import LANDED_SCHEMA
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 
 def rewrite_as(home: Home, change: Any) -> Part:

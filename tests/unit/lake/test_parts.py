@@ -21,7 +21,7 @@ from simic.lake.parts import check_part, committed_parts, ledger_digest, move_or
 from simic.lake.store import ArrowParts, LocalParts
 from simic.ledgers.ledger import Ledger
 from simic.runtime.files import sha256_file
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 
 @pytest.fixture

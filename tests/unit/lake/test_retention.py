@@ -15,7 +15,7 @@ from support.homes.pipeline import NOW, FixedClock, curate_all, drop, ingest_all
 from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError
 from simic.lake.lake import open_lake, write_ids
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.snapshots.manifest import read_manifest
 
 

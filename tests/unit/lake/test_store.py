@@ -13,7 +13,8 @@ from pyarrow import fs as arrow_fs
 from simic.contracts.errors import ConfigError, TransientError
 from simic.contracts.lake_url import parse_url
 from simic.lake.store import ArrowParts, LocalParts, PartStore, connect_store
-from simic.runtime.settings import load_profile, resolve_home
+from simic.runtime.home import resolve_home
+from simic.runtime.settings import load_profile
 
 NAME = "day=2026-01-06/part-abc-0123456789abcdef.parquet"
 OTHER = "day=2026-01-07/part-abd-0123456789abcdef.parquet"

@@ -11,7 +11,7 @@ from simic.contracts.errors import ConfigError, IntegrityError
 from simic.ledgers import PINS_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.pins import pinned, set_pin
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 
 A, B = "a" * 64, "b" * 64
 

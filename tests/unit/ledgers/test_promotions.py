@@ -17,7 +17,7 @@ from simic.contracts.receipts import PolicyVersion
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.policies import champion_history, read_history
 from simic.ledgers.promotions import Countersignature, Operation, Phase
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring, Signer
 
 LIVE = "SELECT number FROM policies WHERE is_live"

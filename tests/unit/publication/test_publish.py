@@ -18,7 +18,7 @@ from simic.contracts.names import POLICY_UPDATE_TYPE, POLICY_UPDATES
 from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
 from simic.contracts.receipts import PolicyVersion, Provenance, PublicationReceipt
 from simic.publication.publish import open_outbox, publish, verify_update
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
 SUMMARY = ValidationSummary(

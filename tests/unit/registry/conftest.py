@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.homes.mlflow_databases import furnished_home
 
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
 

@@ -15,7 +15,7 @@ from simic.registry.headline import HEADLINES
 from simic.registry.mlflow_run import CandidateRecord, version_tags
 from simic.registry.mlflow_store import open_client
 from simic.registry.registry import Registry
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
 NOTE = "mlflow.note.content"

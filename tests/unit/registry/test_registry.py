@@ -20,7 +20,7 @@ from simic.contracts.receipts import PolicyVersion
 from simic.registry.mlflow_run import CandidateRecord
 from simic.registry.mlflow_store import initialise, open_client
 from simic.registry.registry import Registry
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -12,68 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
-from simic.runtime.settings import Home, config_digest, load_profile, profile_names, resolve_home
-
-
-def test_the_environment_names_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIMIC_HOME", str(tmp_path / "elsewhere"))
-    assert resolve_home() == Home(tmp_path / "elsewhere")
-
-
-def test_a_relative_home_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SIMIC_HOME", "here")
-    assert resolve_home().root == tmp_path / "here"
-    assert resolve_home().tracking_uri == f"sqlite:///{tmp_path}/here/mlruns/mlflow.db"
-
-
-@pytest.mark.parametrize(
-    ("pyproject", "is_found"),
-    [('[project]\nname = "simic"\n', True), ('[project]\nname = "other"\n', False), ("not toml", False)],
-)
-def test_without_it_the_checkout_around_is_the_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pyproject: str, is_found: bool
-) -> None:
-    inner = tmp_path / "a" / "b"
-    inner.mkdir(parents=True)
-    (tmp_path / "pyproject.toml").write_text(pyproject)
-    monkeypatch.delenv("SIMIC_HOME")
-    monkeypatch.chdir(inner)
-    assert resolve_home().root == (tmp_path if is_found else inner)
-
-
-def test_an_empty_variable_counts_as_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "simic"\n')
-    (tmp_path / "inner").mkdir()
-    monkeypatch.setenv("SIMIC_HOME", "")
-    monkeypatch.chdir(tmp_path / "inner")
-    assert resolve_home().root == tmp_path
-
-
-def test_the_store_of_parts_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIMIC_HOME", str(tmp_path))
-    assert resolve_home().lake_url is None
-    monkeypatch.setenv("SIMIC_LAKE_URL", "s3://bucket/lake")
-    assert resolve_home() == Home(tmp_path, "s3://bucket/lake")
-    monkeypatch.delenv("SIMIC_HOME")
-    monkeypatch.chdir(tmp_path)
-    assert resolve_home().lake_url == "s3://bucket/lake"
-    monkeypatch.setenv("SIMIC_LAKE_URL", "")
-    assert resolve_home().lake_url is None
-
-
-def test_create_makes_every_directory_and_keeps_the_key_private(tmp_path: Path) -> None:
-    home = Home(tmp_path / "home")
-    home.create()
-    home.create()
-    for path in (
-        home.spool, home.experience, home.ledger, home.quarantine, home.snapshots, home.policies,
-        home.receipts, home.runs, home.outbox, home.locks, home.tmp, home.artifacts, home.prefect,
-    ):  # fmt: skip
-        assert path.is_dir()
-        assert path.is_relative_to(home.root)
-    assert stat.S_IMODE(home.keys.stat().st_mode) == 0o700
-    assert os.path.commonpath([home.tmp, home.experience]) == str(home.data)
+from simic.runtime.settings import config_digest, load_profile, profile_names
 
 
 def test_every_shipped_profile_is_a_complete_recipe() -> None:

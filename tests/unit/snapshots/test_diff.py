@@ -17,7 +17,7 @@ from support.homes.pipeline import NOW, curate_all, land
 from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.snapshots import Change, SnapshotDifference
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.snapshots.diff import compare
 from simic.snapshots.manifest import describe_files, snapshot_digest
 

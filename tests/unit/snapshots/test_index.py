@@ -16,7 +16,7 @@ from simic.contracts.errors import ConfigError
 from simic.contracts.snapshots import PolicyStatus, SnapshotUse
 from simic.ledgers.pins import set_pin
 from simic.ledgers.policies import champion_versions
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.snapshots.index import find_folder, list_snapshots, policy_statuses
 
 

@@ -17,8 +17,8 @@ from simic.contracts.errors import IntegrityError, ResourceLimitError, Transient
 from simic.contracts.receipts import SnapshotManifest
 from simic.curation.statements import Statement, load_statements
 from simic.lake.duck import connect, create_parquet_view
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home
 from simic.snapshots.manifest import read_manifest
 from simic.snapshots.schema import SNAPSHOT_TABLES, schema_of
 

@@ -28,7 +28,7 @@ from simic.lake.log import committed_digests
 from simic.lake.store import ArrowParts
 from simic.ledgers import PARTS_LEDGER
 from simic.ledgers.ledger import Ledger
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.snapshots.parts import link_parts
 from simic.snapshots.verify import check_snapshot

@@ -16,8 +16,8 @@ from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.snapshots import PolicyStatus, SnapshotSummary, SnapshotUse
 from simic.ledgers.pins import set_pin
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.settings import Home
 from simic.snapshots.manifest import read_manifest
 from simic.snapshots.prune import _reasons, prune
 

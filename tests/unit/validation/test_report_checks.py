@@ -14,7 +14,7 @@ from support.builders.validation_reports import RIVALS, validation_of
 
 from simic.contracts.config import RunConfig, TrialConfig
 from simic.contracts.receipts import Estimate, Provenance, ValidationReport
-from simic.runtime.settings import Home
+from simic.runtime.home import Home
 from simic.validation.report_checks import disagreements
 from simic.validation.trials import paired_estimate
 
