@@ -24,7 +24,7 @@ from support.servers.chromium import Page, open_page  # noqa: E402
 from simic.cli.services.http import PrefectApi  # noqa: E402
 from simic.contracts.names import MODEL_NAME  # noqa: E402
 from simic.registry.mlflow_store import EXPERIMENT, open_client  # noqa: E402
-from simic.runtime.settings import Home  # noqa: E402
+from simic.runtime.home import Home  # noqa: E402
 
 LIMIT_BYTES = 250_000
 WIDTH, HEIGHT = 1500, 850

@@ -16,11 +16,10 @@ from simic.ledgers.promotions import History, Operation, PromotionEntry
 from simic.registry.ledger_records import LedgerRecords, unlisted_message
 from simic.registry.mlflow_run import RunLabel, restore_run_hint
 from simic.registry.models import Registered, Shown
-from simic.registry.version_status import STATUS_TAG, run_name, status_of
+from simic.registry.version_status import STATUS_TAG, run_name, status_of, wanted_tags
 
 __all__ = [
     "REPAIR",
-    "SHOWN_TAGS",
     "Difference",
     "champion_differences",
     "check_listed",
@@ -33,17 +32,9 @@ __all__ = [
     "unlisted",
     "wanted_aliases",
     "wanted_labels",
-    "wanted_tags",
 ]
 
 REPAIR = "`simic doctor --repair` restores what the journal says"
-_MOVE_TAGS = ("promoted_at", "previous", "rolled_back_at", "rolled_back_because")
-"""Tags that record promotions and rollbacks of a version."""
-SHOWN_TAGS = (
-    STATUS_TAG, "semantic_version", "digest", "gate", "gate_digest", "snapshot", "promoted_at", "rolled_back_because",
-)  # fmt: skip
-"""Tags that every version has. A tag with another name was added by somebody else; if the ledgers know it, it is
-verified too."""
 _PAST = {Operation.PROMOTE: "promoted", Operation.ROLLBACK: "rolled back to"}
 
 
@@ -60,38 +51,6 @@ class Difference(NamedTuple):
     """Whether it is reported and is no finding: it is gone for good, and the ledgers hold what it decided."""
 
 
-def wanted_tags(records: LedgerRecords, version: Registered) -> dict[str, str | None]:
-    """Return the expected tags of a version according to the ledgers; None for a tag that must be absent.
-
-    These are ``SHOWN_TAGS`` and every other tag of the version whose value the ledgers know.
-    """
-    known = _facts(records, version.number)
-    return {key: value for key, value in known.items() if key in SHOWN_TAGS or key in version.tags}
-
-
-def _facts(records: LedgerRecords, number: int) -> dict[str, str | None]:
-    """Return everything that the ledgers know of a version, by name of the tag."""
-    moves = _move_tags(records.history, number)
-    if (status := status_of(records, number)) is not None:
-        moves[STATUS_TAG] = status.value
-    if (promotion := records.history.promotion_of(number)) is not None:
-        return {**promotion.tags, **moves}
-    if (recorded := records.candidates.get(number)) is None:
-        return moves
-    found = {
-        "digest": recorded.digest,
-        "semantic_version": recorded.semantic_version,
-        "snapshot": recorded.snapshot_digest,
-        "code_version": recorded.code_version,
-        "config_digest": recorded.config_digest,
-        "seed": str(recorded.seed),
-        "gate_digest": recorded.gate_digest,
-    }
-    if recorded.gate_digest in records.accepted:
-        found["gate"] = "accepted" if records.accepted[recorded.gate_digest] else "rejected"
-    return {**found, **moves}
-
-
 def differing_tags(version: Registered, wanted: Mapping[str, str | None]) -> dict[str, str | None]:
     """Return the wanted tags that the version lacks or shows with another value."""
     return {key: value for key, value in wanted.items() if version.tags.get(key) != value}
@@ -102,7 +61,7 @@ def tag_differences(records: LedgerRecords, version: Registered) -> Iterator[str
     begun = records.history.open_entry
     if begun is not None and version.number in (begun.target, begun.source):
         return
-    for key, value in differing_tags(version, wanted_tags(records, version)).items():
+    for key, value in differing_tags(version, wanted_tags(records, version.number, version.tags)).items():
         shown, expected = (repr(side) if side is not None else "none" for side in (version.tags.get(key), value))
         yield (
             f"MLflow shows the tag {key} of {MODEL_NAME} version {version.number} as {shown}, the ledger says "
@@ -244,7 +203,7 @@ def differences(
         text = f"the ledger of candidates lists {MODEL_NAME} version {number}, which MLflow does not have; restore "
         found.append(Difference(f"{text}its database from a backup", is_repairable=False))
     for version in shown.versions.values():
-        wrong = differing_tags(version, wanted_tags(records, version))
+        wrong = differing_tags(version, wanted_tags(records, version.number, version.tags))
         texts = list(tag_differences(records, version))
         found += [Difference(text, is_repairable=cut is None) for text in texts[: len(wrong)]]
         found += [Difference(text, is_repairable=False) for text in texts[len(wrong) :]]
@@ -289,18 +248,6 @@ def journal_cut(records: LedgerRecords, shown: Shown, update_digests: Collection
     return None
 
 
-def _move_tags(history: History, number: int) -> dict[str, str | None]:
-    tags: dict[str, str | None] = dict.fromkeys(_MOVE_TAGS)
-    for entry in history.done:
-        moment = entry.at.isoformat()
-        if entry.operation is Operation.PROMOTE and entry.target == number:
-            previous = "none" if entry.source is None else str(entry.source)
-            tags |= {"promoted_at": moment, "previous": previous}
-        elif entry.operation is Operation.ROLLBACK and entry.source == number:
-            tags |= {"rolled_back_at": moment, "rolled_back_because": entry.reason}
-    return tags
-
-
 def _by(entry: PromotionEntry) -> str:
     return f" ({_PAST[entry.operation]} {entry.at.isoformat()}, gate decision {entry.version.gate_digest[:12]})"
 
@@ -320,7 +267,7 @@ def check_listed(records: LedgerRecords, shown: Shown, digest: str, tags: Mappin
         if (version := shown.versions.get(number)) is None:
             continue
         if recorded.digest == digest and records.history.promotion_of(number) is None:
-            wanted = wanted_tags(records, version)
+            wanted = wanted_tags(records, version.number, version.tags)
             begun = {key for key, tag in tags.items() if version.tags.get(key) == tag}
             former = {key: value for key, value in wanted.items() if key in begun and value is not None}
             version = version._replace(tags={**version.tags, **former})

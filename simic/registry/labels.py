@@ -13,13 +13,13 @@ from simic.registry.differences import (
     differing_tags,
     label_differences,
     wanted_labels,
-    wanted_tags,
 )
 from simic.registry.experiment_page import experiment_tags
 from simic.registry.ledger_records import LedgerRecords
 from simic.registry.mlflow_run import label_run, run_labels
 from simic.registry.mlflow_store import display_only
 from simic.registry.models import Models, Shown
+from simic.registry.version_status import wanted_tags
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -42,7 +42,7 @@ class Labels:
         """Write tags and run names of the versions in ``shown``, and the tags of the experiment, where they differ."""
         labels = wanted_labels(records)
         for number, version in shown.versions.items():
-            self._models.tag(number, differing_tags(version, wanted_tags(records, version)))
+            self._models.tag(number, differing_tags(version, wanted_tags(records, version.number, version.tags)))
             listed = records.candidates.get(number)
             if listed is not None and (label := labels.get(listed.mlflow_run_id)) is not None:
                 label_run(self._client, listed.mlflow_run_id, label)

@@ -1,22 +1,34 @@
-"""Status of each version according to the ledgers, and the run name and description that show it in MLflow."""
+"""Status of each version according to the ledgers, and the tags, run name and description that show it in MLflow."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from simic.contracts.receipts import GateDecision, SnapshotManifest, TrainingReport, ValidationReport
 from simic.contracts.snapshots import PolicyStatus
+from simic.ledgers.promotions import History, Operation
 from simic.registry.headline import share_of_oracle
 from simic.registry.ledger_records import LedgerRecords
 
 __all__ = [
+    "SHOWN_TAGS",
     "STATUS_TAG",
     "judged_status",
     "run_name",
     "status_of",
     "version_description",
+    "wanted_tags",
 ]
 
 STATUS_TAG = "standing"
 """Tag of a version and of its run that holds the status."""
+_MOVE_TAGS = ("promoted_at", "previous", "rolled_back_at", "rolled_back_because")
+"""Tags that record promotions and rollbacks of a version."""
+SHOWN_TAGS = (
+    STATUS_TAG, "semantic_version", "digest", "gate", "gate_digest", "snapshot", "promoted_at", "rolled_back_because",
+)  # fmt: skip
+"""Tags that every version has. A tag with another name was added by somebody else; if the ledgers know it, it is
+verified too."""
 _SHORT, _LONG = 6, 12
 """Characters of a digest in a name and in a text."""
 
@@ -37,6 +49,50 @@ def status_of(records: LedgerRecords, number: int) -> PolicyStatus | None:
     if recorded is None or recorded.gate_digest not in records.accepted:
         return None
     return judged_status(records.accepted[recorded.gate_digest])
+
+
+def wanted_tags(records: LedgerRecords, number: int, present: Collection[str]) -> dict[str, str | None]:
+    """Return the expected tags of a version according to the ledgers; None for a tag that must be absent.
+
+    These are ``SHOWN_TAGS`` and every other tag in ``present``, the names of its tags, whose value the ledgers know.
+    """
+    known = _facts(records, number)
+    return {key: value for key, value in known.items() if key in SHOWN_TAGS or key in present}
+
+
+def _facts(records: LedgerRecords, number: int) -> dict[str, str | None]:
+    """Return everything that the ledgers know of a version, by name of the tag."""
+    moves = _move_tags(records.history, number)
+    if (status := status_of(records, number)) is not None:
+        moves[STATUS_TAG] = status.value
+    if (promotion := records.history.promotion_of(number)) is not None:
+        return {**promotion.tags, **moves}
+    if (recorded := records.candidates.get(number)) is None:
+        return moves
+    found = {
+        "digest": recorded.digest,
+        "semantic_version": recorded.semantic_version,
+        "snapshot": recorded.snapshot_digest,
+        "code_version": recorded.code_version,
+        "config_digest": recorded.config_digest,
+        "seed": str(recorded.seed),
+        "gate_digest": recorded.gate_digest,
+    }
+    if recorded.gate_digest in records.accepted:
+        found["gate"] = "accepted" if records.accepted[recorded.gate_digest] else "rejected"
+    return {**found, **moves}
+
+
+def _move_tags(history: History, number: int) -> dict[str, str | None]:
+    tags: dict[str, str | None] = dict.fromkeys(_MOVE_TAGS)
+    for entry in history.done:
+        moment = entry.at.isoformat()
+        if entry.operation is Operation.PROMOTE and entry.target == number:
+            previous = "none" if entry.source is None else str(entry.source)
+            tags |= {"promoted_at": moment, "previous": previous}
+        elif entry.operation is Operation.ROLLBACK and entry.source == number:
+            tags |= {"rolled_back_at": moment, "rolled_back_because": entry.reason}
+    return tags
 
 
 def run_name(semantic_version: str, digest: str, status: PolicyStatus) -> str:

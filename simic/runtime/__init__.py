@@ -1,1 +1,1 @@
-"""Shared services: settings, clock, seeds, locks, processes, progress and telemetry."""
+"""Shared services: the home, settings, clock, seeds, locks, processes, progress and telemetry."""

@@ -131,7 +131,7 @@ def test_every_constant_of_a_reward_family_is_a_parameter_of_its_sql(family: str
 def test_every_place_of_a_home_is_used() -> None:
     places = {field.name for field in dataclasses.fields(Home)}
     places |= {name for name, value in vars(Home).items() if isinstance(value, property) and not name.startswith("_")}
-    elsewhere = reached_trees("simic.runtime.settings")
+    elsewhere = reached_trees("simic.runtime.home")
     assert unread_fields({"Home": dict.fromkeys(places, "")}, {}, elsewhere) == set()
 
 

@@ -29,7 +29,7 @@ def test_a_login_is_random_and_stays(tmp_path: Path) -> None:
 def test_processes_that_create_it_at_once_agree(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from simic.cli.services.login import load_login; "
-        "from simic.runtime.settings import Home; print('ready', flush=True); sys.stdin.read(); "
+        "from simic.runtime.home import Home; print('ready', flush=True); sys.stdin.read(); "
         "print(*[load_login(Home(Path(sys.argv[1]) / str(home))) for home in range(20)])"
     )
     start, go = os.pipe()  # all read one pipe until it is closed, and so begin together

@@ -9,12 +9,12 @@ from mlflow import MlflowClient
 from support.builders.judged_candidates import SIGNER, estimate, evidence_of, judged, ticking, trials
 
 from simic.contracts.receipts import PolicyVersion
-from simic.registry.differences import SHOWN_TAGS
 from simic.registry.experiment_page import RUNS_VIEW_TAG, runs_page
 from simic.registry.headline import HEADLINES
 from simic.registry.mlflow_run import CandidateRecord, version_tags
 from simic.registry.mlflow_store import open_client
 from simic.registry.registry import Registry
+from simic.registry.version_status import SHOWN_TAGS
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
