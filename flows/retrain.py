@@ -23,6 +23,8 @@ __all__ = ["run", "simic"]
 def simic(profile: str = "nightly", seed: int = 0, overrides: dict[str, Any] | None = None) -> State[RunReceipt]:
     """Collect? > ingest > curate > train, rounds of own episodes, then validate > gate > promote > publish.
 
+    At last the candidate, promoted or rejected, is tried on further sets. The gate does not read the results.
+
     Without a champion the run first collects experience of its own; with one, training starts from the champion, on all
     experience that has landed.
     """
@@ -36,6 +38,8 @@ def simic(profile: str = "nightly", seed: int = 0, overrides: dict[str, Any] | N
         if decision.accepted:
             version = stages.promote(key, 0, candidate, report, decision)
             publication = stages.publish(key, 0, version)
+        for set_name in opened.further_sets:
+            opened.add(stages.try_further(key, 0, policy, set_name))
         receipt = opened.finish(report, decision, version, publication)
         show_champion(opened.champion, candidate, decision)
         return _verdict(receipt)

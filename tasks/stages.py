@@ -1,7 +1,7 @@
-"""The nine stages of a run as Prefect tasks; ``simic.app`` implements them.
+"""The ten stages of a run as Prefect tasks; ``simic.app`` implements them.
 
-A task takes a ``RunKey``, the number of the round and the receipts of earlier stages, all plain data, and returns a
-receipt.
+A task takes a ``RunKey``, the number of the round, the receipts of earlier stages and names, all plain data, and
+returns a receipt.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from simic.contracts.receipts import (
     Receipt,
     SnapshotManifest,
     TrainingReport,
+    TrialReport,
     ValidationReport,
 )
 from simic.runtime.home import PREFECT_URL_VARIABLE
@@ -55,6 +56,7 @@ __all__ = [
     "showing_progress",
     "stage",
     "train",
+    "try_further",
     "validate",
 ]
 
@@ -102,7 +104,7 @@ class Stage(Generic[P, R]):
         """Run the stage, or return its stored receipt if its artifacts are intact.
 
         Args:
-            arguments: The run, the round (0 outside the rounds), and receipts of earlier stages or None.
+            arguments: The run, the round (0 outside the rounds), receipts of earlier stages or None, and names.
             named: The same by name.
 
         Raises:
@@ -143,10 +145,14 @@ class Stage(Generic[P, R]):
 def result_key(stage_name: str, token: str, number: int, inputs: Iterable[object]) -> str:
     """Return the key under which Prefect stores the result of a stage.
 
-    The key names the run (a killed run resumes under its token), the round and the content of the receipts among
-    ``inputs``, so a stored result is used only for the same work.
+    The key names the run (a killed run resumes under its token), the round and the content of the receipts and names
+    among ``inputs``, so a stored result is used only for the same work.
     """
-    contents = [content_digest(value) for value in inputs if isinstance(value, Receipt)]
+    contents = [
+        content_digest(value) if isinstance(value, Receipt) else value
+        for value in inputs
+        if isinstance(value, Receipt | str)
+    ]
     return f"{stage_name}-{token}-{number}-{hashlib.sha256(':'.join(contents).encode()).hexdigest()[:16]}"
 
 
@@ -288,3 +294,9 @@ def promote(
 def publish(run: RunKey, number: int, version: PolicyVersion) -> PublicationReceipt:
     """Put the update on the bus. Runs always: only journal and outbox know whether it was put before."""
     return promotion.publish(_begin("publish", run, number, version), version)
+
+
+@stage(timeout_h=12)
+def try_further(run: RunKey, number: int, policy: TrainingReport, set_name: str) -> TrialReport:
+    """Try the candidate on held-out hosts of a further set."""
+    return training.try_further(_begin("try_further", run, number, policy), policy, set_name)

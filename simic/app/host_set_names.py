@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from simic.contracts.config import WorldConfig
+from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.hosts.host_sets import SETS, kept_families
 from simic.hosts.plugins import family_names
 
-__all__ = ["check_set", "check_world"]
+__all__ = ["check_further_sets", "check_set", "check_world"]
 
 
 def check_set(name: str) -> None:
@@ -39,3 +39,16 @@ def check_world(world: WorldConfig) -> None:
     check_set(world.set)
     if world.without:  # else the set is not opened, which would import a family of the user
         kept_families(world.set, world.without)
+
+
+def check_further_sets(config: TrialConfig) -> None:
+    """Check the names of the further sets.
+
+    Raises:
+        ConfigError: for an unknown name.
+    """
+    for name in config.also_sets:
+        try:
+            check_set(name)
+        except ConfigError as error:
+            raise ConfigError(f"trial.also_sets: {error}") from None

@@ -22,6 +22,7 @@ from simic.contracts.receipts import (
     RunReceipt,
     SnapshotManifest,
     TrainingReport,
+    TrialReport,
     ValidationReport,
 )
 from simic.learning.objectives import OBJECTIVES
@@ -31,7 +32,9 @@ from simic.runtime.home import resolve_home
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Progress
 from simic.runtime.settings import load_profile
+from simic.validation.further import further_sets
 from simic.validation.promotion_gate import rejection_message
+from simic.validation.table import render_gain
 
 __all__ = ["Run", "RunKey", "Stages", "describe", "open_container", "open_run", "open_run_in"]
 
@@ -95,6 +98,8 @@ class Run:
         first = config.collect.branch_hosts if config.train.start == DISTIL else config.collect.episodes
         self.needs_own_experience = entry.start_digest is None and first > 0
         """Whether the run has to collect before it can train, because there is no champion yet."""
+        self.further_sets = further_sets(config)
+        """Sets on which the candidate is tried after it was judged."""
         self._container, self._entry = container, entry
         self._started_at = container.clock()
         self._receipts: list[Receipt] = []
@@ -144,6 +149,7 @@ class Run:
             decision=decision,
             version=version,
             publication=publication,
+            further=self._of(TrialReport),
         )
         return self._container.save_receipt(receipt)
 
@@ -221,6 +227,8 @@ def describe(receipt: Receipt) -> str:
         case ValidationReport():
             hosts = len(receipt.trials.host_keys)
             return f"policy {receipt.policy_digest[:12]} on {hosts:,} held-out hosts: {_differences(receipt)}"
+        case TrialReport():
+            return render_gain(receipt)
         case GateDecision():
             passed = f"{len(receipt.criteria)} criteria passed"
             return f"accepted: {passed}" if receipt.accepted else f"rejected: {rejection_message(receipt)}"

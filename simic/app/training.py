@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from simic.app.container import Container
-from simic.app.host_set_names import check_world
+from simic.app.host_set_names import check_further_sets, check_world
 from simic.app.live_episode import check_plot, draw_collection
 from simic.app.trial_controllers import select_controllers
 from simic.collection import collect as collection
@@ -32,8 +32,8 @@ from simic.learning.training_run import WarmStart
 from simic.runtime.locks import exclusive
 from simic.runtime.seeds import derive
 from simic.runtime.telemetry import NullSink
+from simic.validation import further, trials
 from simic.validation import report as reports
-from simic.validation import trials
 from simic.validation.baselines import headroom, search
 from simic.validation.baselines.plan_book import PLAN_CONTROLLERS, book_of, current_book, write_book
 from simic.validation.baselines.symptom_tree import add_tree
@@ -49,6 +49,7 @@ __all__ = [
     "search_plans",
     "train",
     "train_round",
+    "try_further",
     "validate",
 ]
 
@@ -223,6 +224,29 @@ def validate(container: Container, training: TrainingReport, champion: str | Non
     return container.save_receipt(report)
 
 
+def try_further(container: Container, policy: TrainingReport, set_name: str) -> TrialReport:
+    """Try the candidate of a run and the baselines on test hosts of a further set; the gate does not read the result.
+
+    Raises:
+        ConfigError: for a plan book that is missing and required, or out of date.
+        IntegrityError: if the policy is not as it was sealed.
+    """
+    home, config = container.home, further.further_config(container.config, set_name)
+    arms = len(further.further_specs(config, home.plans)[0]) + 1
+    count = reports.held_out_count(config.world, config.trial, min_episodes=0)
+    with container.progress.task(f"trials on {set_name}", arms * count) as advance:
+        report = further.try_further(
+            policy,
+            config,
+            keyring=home.keys,
+            plans=home.plans,
+            provenance=container.provenance,
+            clock=container.clock,
+            on_done=lambda episodes: advance(len(episodes.returns)),
+        )
+    return container.save_receipt(report)
+
+
 def run_trials(
     container: Container, controllers: Sequence[str] | None = None, host_keys: Sequence[int] | None = None
 ) -> TrialReport:
@@ -258,17 +282,19 @@ def run_trials(
 
 
 def check_baselines(container: Container) -> None:
-    """Check the baselines of validation at the start of a run, because validation at its end would fail anyway.
+    """Check the baselines of all trials at the start of a run, because the trials at its end would fail anyway.
 
     Raises:
-        ConfigError: if the set or a family in ``world.without`` is unknown, or the plan book is outdated, or missing
-            where one is required.
+        ConfigError: if the set, a further set or a family in ``world.without`` is unknown, or a plan book is outdated,
+            or missing where one is required.
         DatasetError: if the set has a plan book or needs one, and ``world.images`` cannot be read.
     """
     world = container.config.world
     check_world(world)
+    check_further_sets(container.config.trial)
     is_required = container.config.gate.require_plan_book
-    book_of(world.set, container.home.plans, is_required=is_required, images=world.images)
+    for name in (world.set, *further.further_sets(container.config)):
+        book_of(name, container.home.plans, is_required=is_required, images=world.images)
 
 
 def measure_headroom(container: Container, hosts: int) -> Headroom:

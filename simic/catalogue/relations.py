@@ -44,6 +44,8 @@ _TRIAL_STAGES = tuple(str(kind.model_fields["stage"].default) for kind in (Valid
 _CURVE_COLUMNS = pa.schema([("step", pa.int64()), ("metrics", pa.map_(pa.string(), pa.float64()))])
 _TRIED = ("set", "seed", "code_version", "finished_at", "host_keys", "families", "controllers")
 """Fields of a TrialReport that the views show."""
+_POLICY = "policy_digest"
+"""Field of a TrialReport that names the candidate of a run; the view has that of a judgement from its report."""
 _JUDGED = ("policy_digest", "champion_digest", "snapshot_digest", "trials")
 """Fields of a ValidationReport that the views show."""
 _JSON_BYTES = 2**20
@@ -126,9 +128,9 @@ def _create_curves(connection: duckdb.DuckDBPyConnection, trained: Sequence[Trai
 
 
 def _create_trials(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
-    """``trial_reports``: the trials of every validation and of every `simic trials`; seals are not checked here."""
+    """``trial_reports``: the trials of every validation, further set and `simic trials`; seals are not checked here."""
     owners: dict[Path, str] = {}
-    for kind, names in ((ValidationReport, _JUDGED), (TrialReport, _TRIED)):
+    for kind, names in ((ValidationReport, _JUDGED), (TrialReport, (*_TRIED, _POLICY))):
         stage = str(kind.model_fields["stage"].default)
         files = sorted((home.receipts / stage).glob("*.json"))
         owners |= {path: f"{stage}/{path.name}" for path in files}
@@ -141,7 +143,7 @@ def _create_trials(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
         "CREATE VIEW trial_reports AS "  # noqa: S608 - names of the contracts
         "SELECT receipt, 'validate' AS stage, policy_digest AS policy, champion_digest AS champion, "
         f"snapshot_digest AS snapshot, {judged} FROM validate_receipts INNER JOIN trial_files USING (filename) "
-        f"UNION ALL BY NAME SELECT receipt, 'trials' AS stage, {tried} "
+        f"UNION ALL BY NAME SELECT receipt, 'trials' AS stage, {_POLICY} AS policy, {tried} "
         "FROM trials_receipts INNER JOIN trial_files USING (filename)"
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from simic.app.host_set_names import check_world
+from simic.app.host_set_names import check_further_sets, check_world
 from simic.cli.console import EXIT_CODES, emit, leave_on_interrupt, parse_overrides, short, stderr
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, show_progress, whole_number
 from simic.cli.services.environment import prefect_environment, with_signing_key
@@ -25,6 +25,7 @@ from simic.runtime.clock import utc_now
 from simic.runtime.home import Home, HomeUse, resolve_home
 from simic.runtime.settings import load_profile
 from simic.runtime.telemetry import configure_logging
+from simic.validation.table import render_gain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,9 @@ def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = 
     from simic.validation.promotion_gate import rejection_message
 
     overrides = parse_overrides(override or ())
-    check_world(load_profile(profile, overrides).world)
+    config = load_profile(profile, overrides)
+    check_world(config.world)
+    check_further_sets(config.trial)
     home = resolve_home()
     with _working("loading the flow and starting Prefect's server"):
         leave_on_interrupt("interrupted; the same command continues after the last finished stage")
@@ -151,6 +154,8 @@ def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
         )
     else:
         console.print("Rejected.")
+    for report in receipt.further:
+        console.print(f"Further set: {render_gain(report)}", highlight=False)
     console.print(f"Policy: {receipt.trainings[-1].path}")
     for name, path in sorted(receipt.validation.figures.items()):
         console.print(f"Figure {name}: {path}")

@@ -30,12 +30,13 @@ __all__ = [
 Positive = Annotated[int, Field(ge=1, le=10_000_000)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 FamilyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+SetName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
 
 class WorldConfig(Contract):
     """Hosts and their training."""
 
-    set: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] = "benchmark"
+    set: SetName = "benchmark"
     without: tuple[FamilyName, ...] = ()
     """Families of the set that collection leaves out; training knows nothing of them, and judgement stays on the whole
     set. It counts in a new home only: reports that have landed are learned from, whichever family they are of."""
@@ -312,6 +313,11 @@ class TrialConfig(Contract):
 
     hosts_per_family: Positive = 32
     """Hosts per family in trials; a judgement uses more if ``gate.min_episodes`` requires it."""
+    also_sets: tuple[SetName, ...] = ("varied",)
+    """Further sets on whose test hosts a run tries its candidate after the judgement; the gate does not read the
+    results. The run's own set is skipped."""
+    also_hosts_per_family: Positive = 16
+    """Hosts per family of a further set."""
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
     bootstrap_samples: Annotated[int, Field(ge=200, le=1_000_000)] = 10_000
 

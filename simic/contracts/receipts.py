@@ -226,6 +226,8 @@ class TrialReport(Receipt):
     """Digest of the plan book that ``heuristic``, ``blind``, ``symptom``, ``oracle`` and ``expert`` follow."""
     without_book: list[Text] = Field(default_factory=list)
     """Consequences of a missing plan book or tree: controllers left out, and ``heuristic`` on its default rules."""
+    policy_digest: Digest | None = None
+    """Digest of the policy in row ``candidate``; null if no candidate took part."""
 
 
 class ValidationReport(Receipt):
@@ -323,3 +325,5 @@ class RunReceipt(Receipt):
     version: PolicyVersion | None
     """Null if the gate rejected the candidate."""
     publication: PublicationReceipt | None
+    further: list[TrialReport] = Field(default_factory=list)
+    """Trials of the candidate on the further sets (``trial.also_sets``)."""

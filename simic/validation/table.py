@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from simic.contracts.controllers import CONTROLLER_ORDER
-from simic.contracts.names import CHAMPION
+from simic.contracts.names import CANDIDATE, CHAMPION
 from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, TrialReport
 from simic.hosts.host_sets import SETS
 
@@ -16,6 +16,7 @@ __all__ = [
     "families_in_order",
     "has_intervals",
     "render_families",
+    "render_gain",
     "render_table",
     "without_families",
 ]
@@ -57,7 +58,7 @@ def render_table(report: TrialReport) -> Table:
         (
             trial.controller,
             f"{trial.mean_return:.1f}",
-            _interval(trial.over_wait) if _has_interval(trial) else _mean_only(trial.over_wait),
+            _over_wait(trial),
             *(_difference(trial.by_family.get(family)) for family in families),
             *_kept(trial),
         )
@@ -93,6 +94,19 @@ def render_families(report: TrialReport) -> Table:
     return Table(header, rows)
 
 
+def render_gain(report: TrialReport) -> str:
+    """Return one line: the candidate's mean paired differences in points, with the interval of that to ``wait``."""
+    trials = _in_order(report)
+    ours = next(trial for trial in trials if trial.controller == CANDIDATE)
+    found = [f"{_over_wait(ours)} points over wait"]
+    found += [
+        f"{ours.mean_return - trial.mean_return:+.1f} over {trial.controller}"
+        for trial in trials
+        if trial.over_wait is not None and trial is not ours
+    ]
+    return f"candidate on {report.set}, {len(report.host_keys)} held-out hosts: {', '.join(found)}"
+
+
 def _in_order(report: TrialReport) -> list[ControllerTrial]:
     return sorted(report.controllers, key=lambda trial: controller_rank(trial.controller))
 
@@ -107,6 +121,10 @@ def _difference(trial: FamilyTrial | None) -> str:
 
 def _has_interval(trial: ControllerTrial) -> bool:
     return not trial.by_family or any(own.episodes > 1 for own in trial.by_family.values())
+
+
+def _over_wait(trial: ControllerTrial) -> str:
+    return _interval(trial.over_wait) if _has_interval(trial) else _mean_only(trial.over_wait)
 
 
 def _mean_only(estimate: Estimate | None) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
+from simic.contracts.names import CANDIDATE
 from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, Provenance, TrialReport
 from simic.contracts.state import HostIdentity
 from simic.numerics.intervals import paired_bootstrap
@@ -101,6 +102,7 @@ def run_trials(
         ],
         plans_digest=plans_digest,
         without_book=list(without_book),
+        policy_digest=specs[CANDIDATE].policy_digest if CANDIDATE in specs else None,
     )
 
 

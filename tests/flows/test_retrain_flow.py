@@ -35,7 +35,7 @@ import pytest
 from support.fakes import stages as fake_stages
 fake_stages.install(pytest.MonkeyPatch(), has_registry=False)
 from flows.retrain import run
-run(profile="quick", seed=0)
+run(profile="quick", seed=0, overrides={overrides})
 """
 FIRST_RUN = ["collect", "ingest", "curate", "train", "collect", "ingest", "curate", "train", "validate"]
 RECEIPTS = "data/receipts"
@@ -71,14 +71,13 @@ def _stages(lines: list[str]) -> list[str]:
     return [line.split()[0] for line in lines]
 
 
-def _run(seed: int = 0) -> RunReceipt:
-    return run(profile="quick", seed=seed)
+def _run(seed: int = 0, **overrides: Any) -> RunReceipt:
+    return run(profile="quick", seed=seed, overrides=overrides)
 
 
-def _killed_at(place: str, environment: dict[str, str]) -> None:
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD], env={**environment, fake_stages.KILL: place}, capture_output=True, text=True
-    )
+def _killed_at(place: str, environment: dict[str, str], **overrides: Any) -> None:
+    command = [sys.executable, "-c", CHILD.format(overrides=overrides)]
+    child = subprocess.run(command, env={**environment, fake_stages.KILL: place}, capture_output=True, text=True)
     assert child.returncode == -9, child.stderr
 
 
@@ -187,6 +186,45 @@ def test_after_kill_9_the_same_command_goes_on_at_the_last_good_stage(
     assert _stages(again) == WHOLE_RUN[len(before) - 1 :], "nothing before the kill is done again"
     assert again[0] == before[-1]
     assert not _run().is_resumed, "a run that ended is followed by a new one"
+
+
+@pytest.mark.parametrize("is_rejected", [False, True])
+def test_further_sets_are_tried_after_the_decision_and_do_not_change_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_rejected: bool
+) -> None:
+    """The candidate is far behind on them."""
+    caplog.set_level("INFO", "simic.run")
+    if is_rejected:
+        monkeypatch.setenv(fake_stages.REJECT, "1")
+    alone = _run()
+    before = calls(home)
+    assert alone.further == []
+    receipt = _run(trial={"also_sets": ["varied", "compound", "benchmark", "varied"]})
+    assert receipt.decision.accepted is alone.decision.accepted is not is_rejected
+    found, expected = (
+        [(line.name, line.value, line.bound, line.verdict) for line in run_receipt.decision.criteria]
+        for run_receipt in (receipt, alone)
+    )
+    assert found == expected
+    asked = calls(home)[len(before) :]
+    digest = receipt.decision.policy_digest
+    assert asked[-2:] == [f"further {name} {digest[:6]}" for name in ("varied", "compound")]
+    assert _stages(asked)[-3] == ("record" if is_rejected else "publish")
+    assert [report.set for report in receipt.further] == ["varied", "compound"]
+    (line,) = [line for line in caplog.messages if line.startswith("try_further: candidate on varied")]
+    assert "20 held-out hosts: -25.0 [" in line
+    assert line.endswith("points over wait, -26.0 over heuristic")
+
+
+def test_after_a_kill_a_further_set_is_not_tried_twice(home: Path, child_environment: dict[str, str]) -> None:
+    also = {"also_sets": ["varied", "compound"]}
+    _killed_at("further 2", child_environment, trial=also)
+    before = calls(home)
+    receipt = _run(trial=also)
+    assert receipt.is_resumed
+    again = calls(home)[len(before) :]
+    assert again == ["publish", before[-1]], "publish runs always"
+    assert [report.set for report in receipt.further] == ["varied", "compound"]
 
 
 def test_a_stage_whose_files_were_damaged_is_done_again_with_all_that_follows(

@@ -20,8 +20,8 @@ RUN = RunKey(
 STAGES = [value for value in vars(stages).values() if isinstance(value, stages.Stage)]
 
 
-def test_every_stage_takes_a_run_a_round_and_receipts() -> None:
-    assert len(STAGES) == 9
+def test_every_stage_takes_a_run_a_round_receipts_and_names() -> None:
+    assert len(STAGES) == 10
     for stage in STAGES:
         hints = get_type_hints(stage.task.fn)
         result = hints.pop("return")
@@ -29,22 +29,23 @@ def test_every_stage_takes_a_run_a_round_and_receipts() -> None:
         assert (hints.pop("run"), hints.pop("number")) == (RunKey, int)
         for hint in hints.values():
             kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-            assert all(issubclass(kind, (Receipt, NoneType)) for kind in kinds), (stage.task.name, hint)
+            assert all(issubclass(kind, (Receipt, NoneType, str)) for kind in kinds), (stage.task.name, hint)
         assert issubclass(result, Receipt)
 
 
 def test_a_stored_result_is_named_by_run_round_and_content() -> None:
     first, second = decision("1" * 64), decision("2" * 64)
     key = stages.result_key("decide", "a", 0, (RUN, 0, first))
-    assert key == stages.result_key("decide", "a", 0, (first,)), "only receipts count as content"
+    assert key == stages.result_key("decide", "a", 0, (first,)), "only receipts and names count as content"
     others = [
         stages.result_key("record", "a", 0, (first,)),
         stages.result_key("decide", "b", 0, (first,)),
         stages.result_key("decide", "a", 1, (first,)),
         stages.result_key("decide", "a", 0, (second,)),
         stages.result_key("decide", "a", 0, ()),
+        stages.result_key("decide", "a", 0, (first, "varied")),
     ]
-    assert len({key, *others}) == 6
+    assert len({key, *others}) == 7
 
 
 def test_the_key_is_read_from_the_declared_parameters_of_a_stage() -> None:

@@ -5,21 +5,29 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections import Counter
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 from support.builders.profiles import write_tiny_profile
 from support.servers.forked_commands import run_command
 
+from simic.contracts.receipts import RunReceipt, TrialReport
+from simic.contracts.splits import Split, split_of
+
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a run; what the command printed is in ``printed.txt`` beside it."""
     root = tmp_path_factory.mktemp("distilled")
-    profile = write_tiny_profile(root / "tiny.toml", start="distil", rounds=1)
+    profile = write_tiny_profile(root / "tiny.toml", start="distil", rounds=1, also_sets=("benchmark", "varied"))
     done = _simic(root / "home", "run", "--profile", str(profile))
     assert done.returncode in (0, 3), done.stderr
     assert "V-trace" not in done.stderr
+    assert "trials on varied" in done.stderr
+    (root / "printed.txt").write_text(done.stdout)
     return root / "home"
 
 
@@ -61,3 +69,31 @@ def test_the_gate_judged_a_distilled_policy_without_importance_ratios(home: Path
     names = {line["name"] for line in json.loads(path.read_text())["criteria"]}
     assert "mean_ratio" not in names
     assert {"commit_rate", "return_over_wait"} <= names
+
+
+def test_the_candidate_was_tried_on_a_further_set_whatever_the_gate_decided(home: Path) -> None:
+    (path,) = (home / "data" / "receipts" / "run").glob("*.json")
+    receipt = RunReceipt.model_validate_json(path.read_bytes())
+    (report,) = receipt.further
+    (saved,) = (home / "data" / "receipts" / "trials").glob("*.json")
+    assert TrialReport.model_validate_json(saved.read_bytes()) == report
+    assert report.set == "varied", "the run's own set is no further one"
+    assert report.policy_digest == receipt.decision.policy_digest
+    assert {split_of("varied", key) for key in report.host_keys} == {Split.TEST}
+    assert sorted(Counter(report.families).values()) == [2] * 10
+    rows = {row.controller: row for row in report.controllers}
+    assert list(rows) == ["wait", "heuristic", "blind", "symptom", "oracle", "candidate"]
+    ours, waited = rows["candidate"], rows["wait"]
+    gains = [own - other for own, other in zip(ours.returns, waited.returns, strict=True)]
+    assert ours.over_wait is not None
+    assert ours.over_wait.mean == pytest.approx(fmean(gains)), "paired by host"
+
+
+def test_the_figures_of_a_further_set_are_printed_and_found_by_sql(home: Path) -> None:
+    (row,) = _rows(home, "FROM trials WHERE stage = 'trials' AND controller = 'candidate' AND family IS NULL")
+    assert (row["set"], row["episodes"]) == ("varied", 20)
+    (judged,) = _rows(home, "SELECT DISTINCT policy FROM trials WHERE stage = 'validate'")
+    assert row["policy"] == judged["policy"]
+    printed = " ".join((home.parent / "printed.txt").read_text().split())
+    assert f"candidate on varied, 20 held-out hosts: {row['over_wait']:+.1f} [" in printed
+    assert printed.index("Gate: ") < printed.index("Further set: ")

@@ -1,13 +1,13 @@
--- The result of every controller in every judgement and every `simic trials`, over all hosts and within each family.
+-- The result of every controller in every judgement, on every further set of a run and in every `simic trials`, over all hosts and within each family.
 -- The seals of the receipts are not checked here; `simic doctor --deep` checks them.
 -- grain: one controller over all hosts, or over those of one family, in one trial report
 -- key: receipt, controller, family
 -- inputs: internal.trial_reports
 -- column receipt: Receipt of the trials, below data/receipts.
--- column stage: validate for the judgement of a candidate, trials for `simic trials`.
+-- column stage: validate for the judgement of a candidate, trials for a further set and for `simic trials`.
 -- column policy: Digest of the candidate; null for `simic trials`.
--- column champion: Digest of the champion at that time; null without one and for `simic trials`.
--- column snapshot: Digest of the snapshot that the candidate learned from; null for `simic trials`.
+-- column champion: Digest of the champion at that time; null without one and in trials.
+-- column snapshot: Digest of the snapshot that the candidate learned from; null in trials.
 -- column set: The host set.
 -- column family: The family of the hosts; null for the row over all hosts.
 -- column controller: Name of the controller; candidate and champion are policies.

@@ -1,11 +1,11 @@
--- The result of every controller on every host, in every judgement and every `simic trials`.
+-- The result of every controller on every host, in every judgement, on every further set of a run and in every `simic trials`.
 -- grain: one host under one controller in one trial report
 -- key: receipt, controller, host_key
 -- inputs: internal.trial_reports
 -- column receipt: Receipt of the trials, below data/receipts.
--- column stage: validate for the judgement of a candidate, trials for `simic trials`.
+-- column stage: validate for the judgement of a candidate, trials for a further set and for `simic trials`.
 -- column policy: Digest of the candidate; null for `simic trials`.
--- column champion: Digest of the champion at that time; null without one and for `simic trials`.
+-- column champion: Digest of the champion at that time; null without one and in trials.
 -- column set: The host set.
 -- column family: The family of the host.
 -- column host_key: Key of the host: fixes its data, weights and noise.

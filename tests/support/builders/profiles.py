@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 __all__ = ["write_tiny_profile"]
@@ -38,6 +40,8 @@ layers = 1
 
 [trial]
 hosts_per_family = 2
+also_sets = {also_sets}
+also_hosts_per_family = 2
 bootstrap_samples = 200
 
 [gate]
@@ -55,9 +59,12 @@ def write_tiny_profile(
     horizon: int = 20,
     min_experiences: int = 100,
     min_episodes: int = 10,
+    also_sets: Sequence[str] = (),
 ) -> Path:
     """Write a profile file for ``--profile`` and return its path; by default its runs learn from a log."""
     values = {"start": start, "rounds": rounds, "episodes": episodes, "world_set": world_set, "horizon": horizon}
-    text = TINY.format(**values, min_experiences=min_experiences, min_episodes=min_episodes)
+    text = TINY.format(
+        **values, min_experiences=min_experiences, min_episodes=min_episodes, also_sets=json.dumps(list(also_sets))
+    )
     path.write_text(text, "utf-8")
     return path

@@ -26,13 +26,14 @@ from simic.contracts.receipts import (
     Receipt,
     SnapshotManifest,
     TrainingReport,
+    TrialReport,
     ValidationReport,
 )
 from simic.registry.mlflow_run import CandidateRecord
 from simic.trust.canonical import digest_of
 from simic.trust.seal import seal
 from support.builders.judged_candidates import evidence_of
-from support.builders.validation_reports import validation_of
+from support.builders.validation_reports import trials_of, validation_of
 
 KILL, FAIL, BREAK, STUMBLE, REJECT = (f"STAND_IN_{what}" for what in ("KILL", "FAIL", "BREAK", "STUMBLE", "REJECT"))
 """Environment: the call (such as ``train 1``) at which to be killed, to fail, to meet a bug, or to stumble; whether to
@@ -52,7 +53,7 @@ def calls(home: Path) -> list[str]:
 def install(patch: pytest.MonkeyPatch, *, has_registry: bool = True) -> None:
     """Replace the long stages; without a registry also those that record, promote and publish."""
     patch.setattr("simic.app.container.code_version", lambda: "0.1.0+000000000000")
-    for name in ("collect_round", "train_round", "validate"):
+    for name in ("collect_round", "train_round", "validate", "try_further"):
         patch.setattr(f"simic.app.training.{name}", globals()[name])
     patch.setattr("simic.app.runs.check_baselines", check_baselines)
     for name in ("ingest", "curate"):
@@ -126,6 +127,14 @@ def validate(container: Container, training: TrainingReport, champion: str | Non
     )
     trials = report.trials.model_copy(update={"plans_digest": digest_of("a plan book")})
     return container.save_receipt(report.model_copy(update={"trials": trials}))
+
+
+def try_further(container: Container, policy: TrainingReport, set_name: str) -> TrialReport:
+    """The candidate is far behind everybody."""
+    _ask(container, f"further {set_name} {policy.digest[:6]}")
+    means = {"wait": 5.0, "heuristic": 6.0, "candidate": -20.0}
+    report = trials_of(means, container.config, container.provenance, count=20)
+    return container.save_receipt(report.model_copy(update={"set": set_name, "policy_digest": policy.digest}))
 
 
 def artifacts_are_intact(container: Container, receipt: Receipt) -> bool:

@@ -103,6 +103,12 @@ def test_a_family_spelt_wrong_is_refused_before_a_run_begins(home: Path) -> None
         training.check_baselines(app)
 
 
+def test_an_unknown_further_set_is_refused_before_a_run_begins(home: Path) -> None:
+    app = Container(Home(home), load_profile("quick", {"trial.also_sets": ["benchmark", "vared"]}), 0)
+    with pytest.raises(ConfigError, match=r"trial\.also_sets: 'vared' is not a set of hosts\. Did you mean 'varied'"):
+        training.check_baselines(app)
+
+
 def test_a_later_run_that_begins_the_same_way_grows_other_hosts(app: Container, asked: _Asked, tmp_path: Path) -> None:
     policy = _trained(app, b"one")
     for earlier_runs in (0, 1, 2):
@@ -169,6 +175,18 @@ def test_an_outdated_book_is_refused_before_a_host_is_grown(app: Container, monk
         training.check_baselines(app)
     with pytest.raises(AssertionError, match="hosts were grown"):
         training.run_trials(app, ["random"], [0, 1])
+
+
+@pytest.mark.usefixtures("_outdated")
+def test_an_outdated_book_of_a_further_set_is_refused_before_a_run_begins(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simic.validation.baselines.plan_book._is_shipped", lambda set_name: set_name != "cap")
+    own = {"world.set": "cap"}
+    training.check_baselines(Container(Home(home), load_profile("quick", own), 0))
+    app = Container(Home(home), load_profile("quick", {**own, "trial.also_sets": ["benchmark"]}), 0)
+    with pytest.raises(ConfigError, match="simic plans search --set benchmark"):
+        training.check_baselines(app)
 
 
 @pytest.fixture

@@ -1,0 +1,85 @@
+"""Trials of one candidate on a further set, which the gate does not read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from simic.contracts.config import RunConfig
+from simic.contracts.controllers import ControllerSpec, PlanBook
+from simic.contracts.names import CANDIDATE
+from simic.contracts.receipts import Provenance, TrainingReport, TrialReport
+from simic.runtime.clock import Clock
+from simic.trust.canonical import digest_of
+from simic.validation.baselines.plan_book import without_book
+from simic.validation.episodes import Episodes
+from simic.validation.report import COMPARISON_CONTROLLERS, comparison_specs, held_out_hosts, learned_spec
+from simic.validation.trials import run_trials
+
+__all__ = ["further_config", "further_sets", "further_specs", "try_further"]
+
+_LEFT_OUT = "random"
+"""Controller of a judgement that says nothing about a further set."""
+
+
+def further_sets(config: RunConfig) -> tuple[str, ...]:
+    """Return the sets of ``trial.also_sets``, each once, without the run's own set."""
+    return tuple(name for name in dict.fromkeys(config.trial.also_sets) if name != config.world.set)
+
+
+def further_config(config: RunConfig, set_name: str) -> RunConfig:
+    """Return the settings of a run for trials on all families of a further set."""
+    world = config.world.model_copy(update={"set": set_name, "without": ()})
+    trial = config.trial.model_copy(update={"hosts_per_family": config.trial.also_hosts_per_family})
+    return config.model_copy(update={"world": world, "trial": trial})
+
+
+def further_specs(config: RunConfig, plans: Path | None) -> tuple[dict[str, ControllerSpec], PlanBook | None]:
+    """Return the baselines of a judgement on the set of ``config``, except random, and their plan book.
+
+    Raises:
+        ConfigError: as ``comparison_specs`` does.
+    """
+    specs, book = comparison_specs(config, plans)
+    return {name: spec for name, spec in specs.items() if name != _LEFT_OUT}, book
+
+
+def try_further(
+    training: TrainingReport,
+    config: RunConfig,
+    *,
+    keyring: Path,
+    plans: Path | None,
+    provenance: Provenance,
+    clock: Clock,
+    on_done: Callable[[Episodes], None] | None = None,
+) -> TrialReport:
+    """Try the candidate of ``training`` and the baselines on test hosts of the set of ``config``, paired by host.
+
+    Args:
+        training: Names the candidate, whose digest chooses the hosts as in a judgement.
+        config: Settings of ``further_config``.
+        keyring: Folder of the public keys that policies may be sealed with.
+        plans: Folder of the home's plan books.
+        provenance: Code and settings of the run.
+        clock: Gives the time.
+        on_done: Receives every chunk of episodes.
+
+    Raises:
+        ConfigError: for a plan book that is missing and required, or out of date.
+        IntegrityError: if the candidate is not as it was sealed.
+    """
+    specs, book = further_specs(config, plans)
+    specs[CANDIDATE] = learned_spec(Path(training.path), training.digest, keyring)
+    return run_trials(
+        specs,
+        held_out_hosts(training.digest, config.world, config.trial, min_episodes=0),
+        config.world,
+        config.trial,
+        config.curate.reward.basic,
+        provenance=provenance,
+        clock=clock,
+        on_done=on_done,
+        plans_digest=None if book is None else digest_of(book),
+        without_book=without_book(COMPARISON_CONTROLLERS, book),
+    )
