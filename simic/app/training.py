@@ -293,8 +293,9 @@ def check_baselines(container: Container) -> None:
     check_world(world)
     check_further_sets(container.config.trial)
     is_required = container.config.gate.require_plan_book
-    for name in (world.set, *further.further_sets(container.config)):
-        book_of(name, container.home.plans, is_required=is_required, images=world.images)
+    worlds = [further.further_config(container.config, name).world for name in further.further_sets(container.config)]
+    for one in (world, *worlds):
+        book_of(one.set, container.home.plans, is_required=is_required, images=one.images)
 
 
 def measure_headroom(container: Container, hosts: int) -> Headroom:

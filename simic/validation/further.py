@@ -9,6 +9,7 @@ from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.names import CANDIDATE
 from simic.contracts.receipts import Provenance, TrainingReport, TrialReport
+from simic.hosts.host_sets import host_set
 from simic.runtime.clock import Clock
 from simic.trust.canonical import digest_of
 from simic.validation.baselines.plan_book import without_book
@@ -28,8 +29,9 @@ def further_sets(config: RunConfig) -> tuple[str, ...]:
 
 
 def further_config(config: RunConfig, set_name: str) -> RunConfig:
-    """Return the settings of a run for trials on all families of a further set."""
-    world = config.world.model_copy(update={"set": set_name, "without": ()})
+    """Return the settings of a run for trials on all families of a further set; images are for hosts that read them."""
+    images = config.world.images if host_set(set_name).has_pictures else None
+    world = config.world.model_copy(update={"set": set_name, "without": (), "images": images})
     trial = config.trial.model_copy(update={"hosts_per_family": config.trial.also_hosts_per_family})
     return config.model_copy(update={"world": world, "trial": trial})
 

@@ -30,6 +30,7 @@ from simic.runtime.telemetry import read_metrics
 from simic.trust.canonical import digest_of
 from simic.trust.keys import Signer
 from simic.validation.baselines.plan_book import searched_world, write_book
+from simic.validation.further import further_config
 
 SIGNER = Signer(b"s" * 32)
 
@@ -107,6 +108,12 @@ def test_an_unknown_further_set_is_refused_before_a_run_begins(home: Path) -> No
     app = Container(Home(home), load_profile("quick", {"trial.also_sets": ["benchmark", "vared"]}), 0)
     with pytest.raises(ConfigError, match=r"trial\.also_sets: 'vared' is not a set of hosts\. Did you mean 'varied'"):
         training.check_baselines(app)
+
+
+def test_pictures_of_the_user_are_for_further_sets_that_read_them() -> None:
+    config = load_profile("quick", {"world.set": "images", "world.images": "pictures.npz"})
+    assert further_config(config, "varied").world.images is None
+    assert further_config(config, "match").world.images == "pictures.npz"
 
 
 def test_a_later_run_that_begins_the_same_way_grows_other_hosts(app: Container, asked: _Asked, tmp_path: Path) -> None:
