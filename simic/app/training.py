@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
@@ -35,7 +36,14 @@ from simic.runtime.telemetry import NullSink
 from simic.validation import further, trials
 from simic.validation import report as reports
 from simic.validation.baselines import headroom, search
-from simic.validation.baselines.plan_book import PLAN_CONTROLLERS, book_of, current_book, write_book
+from simic.validation.baselines.plan_book import (
+    PLAN_CONTROLLERS,
+    book_differences,
+    book_of,
+    current_book,
+    other_game_message,
+    write_book,
+)
 from simic.validation.baselines.symptom_tree import add_tree
 
 __all__ = [
@@ -52,6 +60,8 @@ __all__ = [
     "try_further",
     "validate",
 ]
+
+_LOG = logging.getLogger("simic.run")
 
 DISTIL = "distil"
 """Value of ``train.start`` with which a run collects branches."""
@@ -248,14 +258,18 @@ def try_further(container: Container, policy: TrainingReport, set_name: str) -> 
 
 
 def run_trials(
-    container: Container, controllers: Sequence[str] | None = None, host_keys: Sequence[int] | None = None
+    container: Container,
+    controllers: Sequence[str] | None = None,
+    host_keys: Sequence[int] | None = None,
+    split: Split = Split.TEST,
 ) -> TrialReport:
     """Compare several controllers on the same hosts, paired by host.
 
     Args:
         container: Parts of the home.
         controllers: Names; by default those of ``TRIAL_CONTROLLERS`` that the set and the home allow.
-        host_keys: Which hosts; by default as many test hosts as the profile says.
+        host_keys: Which hosts; by default the first ones of ``split``, as many as the profile says.
+        split: Split of the hosts if ``host_keys`` is None. Choices are to be made on validation hosts.
 
     Raises:
         ConfigError: if a named controller does not exist or needs a plan book that is missing or outdated.
@@ -263,7 +277,7 @@ def run_trials(
     world = container.config.world
     if host_keys is None:
         count = container.config.trial.hosts_per_family * len(host_set(world.set).families)
-        host_keys = draw_keys(world.set, Split.TEST, count)
+        host_keys = draw_keys(world.set, split, count)
     chosen = select_controllers(container, controllers)
     with container.progress.task("trials", len(host_keys) * len({*chosen.specs, "wait"})) as advance:
         report = trials.run_trials(
@@ -277,6 +291,7 @@ def run_trials(
             on_done=lambda episodes: advance(len(episodes.returns)),
             plans_digest=chosen.plans_digest,
             without_book=chosen.without_book,
+            book_differences=chosen.book_differences,
         )
     return container.save_receipt(report)
 
@@ -295,7 +310,10 @@ def check_baselines(container: Container) -> None:
     is_required = container.config.gate.require_plan_book
     worlds = [further.further_config(container.config, name).world for name in further.further_sets(container.config)]
     for one in (world, *worlds):
-        book_of(one.set, container.home.plans, is_required=is_required, images=one.images)
+        book = book_of(one.set, container.home.plans, is_required=is_required, images=one.images)
+        if found := book_differences(book, one, container.config.curate.reward.basic):
+            result = "; the gate will reject the candidate" if one is world else ""
+            _LOG.warning("%s%s", other_game_message(one.set, found), result)
 
 
 def measure_headroom(container: Container, hosts: int) -> Headroom:

@@ -13,6 +13,7 @@ from simic.trust.canonical import digest_of
 from simic.validation.baselines.plan_book import (
     PLAN_CONTROLLERS,
     REQUIRES_PLAN_BOOK,
+    book_differences,
     book_of,
     current_book,
     spec_without_book,
@@ -34,6 +35,8 @@ class SelectedControllers(NamedTuple):
     """Digest of the plan book that some of them follow."""
     without_book: list[str]
     """Consequences of a missing plan book or tree: controllers left out, and the heuristic on its default rules."""
+    book_differences: list[str]
+    """Settings in which the home differs from those that the plan book was searched with."""
 
 
 def select_controllers(container: Container, controllers: Sequence[str] | None) -> SelectedControllers:
@@ -57,7 +60,8 @@ def select_controllers(container: Container, controllers: Sequence[str] | None) 
         spec = container.policies.spec(name, is_decisive=True)
         spec = spec if book is not None else spec_without_book(spec)
         specs[container.policies.label(name, spec)] = spec
-    return SelectedControllers(specs, None if book is None else digest_of(book), missing)
+    differences = book_differences(book, container.config.world, container.config.curate.reward.basic)
+    return SelectedControllers(specs, None if book is None else digest_of(book), missing, differences)
 
 
 def spec_in_set(container: Container, name: str) -> ControllerSpec:

@@ -26,7 +26,7 @@ from simic.contracts.snapshots import (
     SnapshotSummary,
 )
 from simic.validation import table as proof
-from simic.validation.baselines.plan_book import lacks_book, missing_book_message
+from simic.validation.baselines.plan_book import lacks_book, missing_book_message, other_game_message
 
 __all__ = [
     "check_table",
@@ -65,14 +65,17 @@ def trial_table(report: TrialReport, title: str | None = None, images: str | Non
     """
     title = title or f"{len(report.host_keys)} hosts of set {report.set}, paired by host"
     text = proof.render_table(report)
-    caption = missing_book_message(report.set, report.without_book, images)
+    captions = [
+        missing_book_message(report.set, report.without_book, images),
+        other_game_message(report.set, report.book_differences),
+    ]
     short = proof.without_families(text, report)
     layouts = [
         numbers_table(text, title, names=1),
         numbers_table(short, title, names=1),
         numbers_table(short, title, names=1, is_narrow=True),
     ]
-    notes = [f"{caption}."] if caption else []
+    notes = [f"{caption}." for caption in captions if caption]
     if not proof.has_intervals(report):
         notes.append("[-]: no interval, because each family has only one host; give 2 or more hosts per family.")
     return Group(_Fitting(layouts), *map(Text, notes))

@@ -25,6 +25,7 @@ from simic.cli.options import (
 from simic.cli.tables import family_table, trial_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION
+from simic.contracts.splits import Split
 from simic.runtime.home import HomeUse
 
 __all__ = ["add_to"]
@@ -44,6 +45,14 @@ def _book_part(text: str) -> BookPart:
         return BookPart(text)
     except ValueError:
         known = ", ".join(part.value for part in BookPart)
+        raise typer.BadParameter(f"expected {known}, found {text!r}") from None
+
+
+def _split(text: str) -> Split:
+    try:
+        return Split(text)
+    except ValueError:
+        known = ", ".join(one.value for one in Split)
         raise typer.BadParameter(f"expected {known}, found {text!r}") from None
 
 
@@ -73,8 +82,17 @@ def trials(
     host_keys: Annotated[
         str | None,
         typer.Option(
-            help="Host keys, from any split: A:B (B excluded), A,B,C, or a mix; default: test hosts, as many as the "
-            "profile sets."
+            help="Host keys, from any split: A:B (B excluded), A,B,C, or a mix; default: hosts of --split, as many as "
+            "the profile sets."
+        ),
+    ] = None,
+    split: Annotated[
+        Split | None,
+        typer.Option(
+            parser=_split,
+            metavar=f"<{'|'.join(one.value for one in Split)}>",
+            help="Split from which hosts are drawn without --host-keys. Make choices on validation hosts, so that test "
+            "hosts have selected nothing. Default: test.",
         ),
     ] = None,
     world_set: SetName = None,
@@ -89,12 +107,14 @@ def trials(
     """
     from simic.app import training
 
+    if host_keys is not None and split is not None:
+        raise ConfigError("--host-keys names the hosts, so --split has no meaning; give one of them")
     keys = None if host_keys is None else parse_host_keys(host_keys)
     container = open_container(profile, seed, override, {} if world_set is None else {"world.set": world_set})
     names = None if controllers is None else [name.strip() for name in controllers.split(",") if name.strip()]
     if names == []:
         raise ConfigError(f"--controllers is empty; expected names such as {TRIAL_CONTROLLERS}")
-    report = training.run_trials(container, names, keys)
+    report = training.run_trials(container, names, keys, split or Split.TEST)
     if names is None and all(row.controller != CHAMPION for row in report.controllers):
         stderr().print("no champion took part: this home has none yet; `simic run` makes one")
     images = container.config.world.images

@@ -336,7 +336,8 @@ class GateConfig(Contract):
     margin_over_champion: Annotated[float, Field(ge=0.0)] = 0.0
     """The lower bound of the paired difference to the champion must exceed this many points."""
     max_loss_to_symptom: Annotated[float, Field(ge=0.0)] = 0.5
-    """Largest mean paired loss to ``symptom`` in points, where the plan book has a tree."""
+    """Largest mean paired loss to ``symptom`` in points, where the plan book has a tree; on the set ``varied`` the
+    candidate must be better than ``symptom`` in the mean, whatever this says."""
     max_regression: Share = 0.05
     """Largest relative loss of mean test accuracy and of mean validation accuracy, against the champion, or against
     wait without one."""

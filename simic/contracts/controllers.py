@@ -168,8 +168,12 @@ class PlanBook(Contract):
     """Number of epochs of the episodes searched on."""
     reward: RewardConfig
     """Reward that the search maximises."""
+    prune_epochs: Annotated[int, Field(ge=0, le=100)] = 0
+    """``world.prune_epochs`` of the search."""
+    blend: str = "own"
+    """``world.blend`` of the search."""
     world_digest: Digest
-    """Digest of the code of the hosts, the set, the horizon and the reward; with another digest a book is outdated."""
+    """Digest of the code of the hosts, the set and the four settings above; with another digest a book is outdated."""
     seed: Count
     """Seed with which random rules were drawn."""
     host_keys: list[Count]

@@ -228,6 +228,8 @@ class TrialReport(Receipt):
     """Consequences of a missing plan book or tree: controllers left out, and ``heuristic`` on its default rules."""
     policy_digest: Digest | None = None
     """Digest of the policy in row ``candidate``; null if no candidate took part."""
+    book_differences: list[Text] = Field(default_factory=list)
+    """Settings in which these episodes differ from those that the plan book was searched on."""
 
 
 class ValidationReport(Receipt):

@@ -31,6 +31,7 @@ from simic.validation.baselines.plan_book import (
     REQUIRES_PLAN_BOOK,
     SYMPTOM,
     missing_book_message,
+    other_game_message,
     requires_book,
 )
 from simic.validation.report_checks import disagreements
@@ -48,6 +49,9 @@ __all__ = [
 
 BASELINES = ("wait", "random", "heuristic", "blind")
 """Controllers that every candidate must beat; a set without a plan book may lack blind."""
+SETS_TO_BEAT_SYMPTOM = frozenset({"varied"})
+"""Sets on which a candidate must beat the tree: their families do not tell what a host needs, so a controller that
+reads one observation has much left to gain."""
 PLAN_BASELINES = (HEURISTIC, "blind", SYMPTOM, "oracle")
 """Controllers of a judgement that follow a plan book."""
 COMMIT_RATE = "commit_rate"
@@ -118,6 +122,7 @@ def decide(
     criteria = [
         _configuration_criterion(report, provenance.config_digest),
         _book_criterion(report.trials, config),
+        *_game_criteria(report.trials),
         _agreement_criterion(report, trial),
         *_evidence_criteria(report, config, trials),
         *_difference_criteria(report, config),
@@ -169,6 +174,13 @@ def _book_criterion(trials: TrialReport, config: GateConfig) -> Criterion:
         evidence = f"plan book {trials.plans_digest[:12]} of set {trials.set}"
         return _criterion(PLAN_BOOK, 1.0, ">=", needed, evidence)
     return _criterion(PLAN_BOOK, 0.0, ">=", needed, missing_book_message(trials.set, PLAN_BASELINES))
+
+
+def _game_criteria(trials: TrialReport) -> Iterator[Criterion]:
+    """Yield the criterion that a plan book was searched with the settings of the trials, if it was not."""
+    if trials.book_differences:
+        evidence = other_game_message(trials.set, trials.book_differences)
+        yield _criterion("plan_book_of_other_settings", float(len(trials.book_differences)), "<=", 0.0, evidence)
 
 
 def _agreement_criterion(report: ValidationReport, config: TrialConfig) -> Criterion:
@@ -237,22 +249,26 @@ def _difference(report: ValidationReport, config: GateConfig, other: str, margin
 def _symptom_criteria(report: ValidationReport, config: GateConfig) -> Iterator[Criterion]:
     """Yield the criterion that the candidate is about as good as the tree, unless the trials say that there is none.
 
+    On ``SETS_TO_BEAT_SYMPTOM`` it must be better.
+
     Its value is the mean, not a lower bound: a candidate that is level with the tree would fail a bound of half a point
     on some hundred hosts more often than not.
     """
-    name, bound = f"mean_over_{SYMPTOM}", -config.max_loss_to_symptom
+    name, is_to_beat = f"mean_over_{SYMPTOM}", report.trials.set in SETS_TO_BEAT_SYMPTOM
+    bound = 0.0 if is_to_beat else -config.max_loss_to_symptom
+    holds: Comparison = ">" if is_to_beat else ">="
     estimate = report.differences.get(SYMPTOM)
     if estimate is None and SYMPTOM in report.trials.without_book:
         return
     if estimate is None or estimate.n < config.min_episodes:
         found = "no" if estimate is None else f"{estimate.n} hosts, fewer than {config.min_episodes}, in the"
-        yield _criterion(name, None, ">=", bound, f"{found} paired difference to {SYMPTOM} in the report")
+        yield _criterion(name, None, holds, bound, f"{found} paired difference to {SYMPTOM} in the report")
         return
     evidence = (
         f"mean of the paired difference to {SYMPTOM}, a tree that reads one observation: "
         f"[{estimate.lower:+.2f}, {estimate.upper:+.2f}] points at {estimate.confidence:.0%} over {estimate.n} hosts"
     )
-    yield _criterion(name, estimate.mean, ">=", bound, evidence)
+    yield _criterion(name, estimate.mean, holds, bound, evidence)
 
 
 def _regression_criteria(report: ValidationReport, config: GateConfig, trials: _Trials) -> Iterator[Criterion]:

@@ -24,6 +24,7 @@ from simic.trust.seal import verify
 from simic.validation.baselines.plan_book import (
     PLAN_CONTROLLERS,
     REQUIRES_PLAN_BOOK,
+    book_differences,
     book_of,
     spec_without_book,
     without_book,
@@ -47,7 +48,8 @@ __all__ = [
 ]
 
 COMPARISON_CONTROLLERS = ("wait", "random", "heuristic", "blind", "symptom", "oracle")
-"""Controllers that every candidate of a set with a plan book is compared with; the oracle is an upper bound."""
+"""Controllers that every candidate of a set with a plan book is compared with. The oracle is told the family; its plans
+were searched, so it is no upper bound."""
 KEY_STARTS = 2**30
 """Upper bound of the first key drawn, half of all keys, so that keys remain above any start."""
 
@@ -133,6 +135,7 @@ def validate(
         on_done=on_done,
         plans_digest=None if book is None else digest_of(book),
         without_book=missing,
+        book_differences=book_differences(book, config.world, config.curate.reward.basic),
     )
     mismatches, watched = _replay_episodes(specs[CANDIDATE], trials, config, provenance)
     return ValidationReport(

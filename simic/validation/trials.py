@@ -70,11 +70,12 @@ def run_trials(
     on_done: OnDone | None = None,
     plans_digest: str | None = None,
     without_book: Sequence[str] = (),
+    book_differences: Sequence[str] = (),
 ) -> TrialReport:
     """Grow ``hosts`` under every controller of ``specs`` (row name -> spec) and under ``wait``, paired by host.
 
     ``on_done`` receives each finished chunk. ``plans_digest`` names the plan book that some controllers follow, and
-    ``without_book`` the consequences of a missing one.
+    ``without_book`` the consequences of a missing one, ``book_differences`` the settings in which it differs.
     """
     started_at = clock()
     keys = [host.key for host in hosts]
@@ -103,6 +104,7 @@ def run_trials(
         plans_digest=plans_digest,
         without_book=list(without_book),
         policy_digest=specs[CANDIDATE].policy_digest if CANDIDATE in specs else None,
+        book_differences=list(book_differences),
     )
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from simic.contracts.config import RewardConfig
+from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import CONTROLLER_ORDER, ControllerSpec, HeuristicRules, PlanBook
 from simic.contracts.errors import ConfigError
 from simic.contracts.receipts import GateDecision
@@ -22,10 +22,12 @@ __all__ = [
     "PLAN_CONTROLLERS",
     "REQUIRES_PLAN_BOOK",
     "SYMPTOM",
+    "book_differences",
     "book_of",
     "current_book",
     "lacks_book",
     "missing_book_message",
+    "other_game_message",
     "requires_book",
     "searched_world",
     "spec_without_book",
@@ -43,6 +45,11 @@ PLAN_BOOK = "plan_book"
 """Criterion: whether the baselines follow a plan book, 1 or 0."""
 
 
+_SETTINGS = ("horizon", "prune_epochs", "blend")
+"""Settings of the world that decide which plan is best, besides the set."""
+_PRICES = tuple(name for name in RewardConfig.model_fields if name != "family")
+_USUAL = (0, "own")
+"""Defaults of ``world.prune_epochs`` and ``world.blend``."""
 _DEPENDS_ON = (
     "hosts",
     "contracts/lifecycle.py",
@@ -52,15 +59,20 @@ _DEPENDS_ON = (
 )
 
 
-def searched_world(set_name: str, horizon: int, reward: RewardConfig) -> str:
-    """Return the digest of all inputs of a search: code of hosts, lifecycle and rules, the set, horizon and reward."""
+def searched_world(set_name: str, horizon: int, reward: RewardConfig, prune_epochs: int = 0, blend: str = "own") -> str:
+    """Return the digest of all inputs of a search: code of hosts, lifecycle and rules, the set, and the settings.
+
+    ``prune_epochs`` and ``blend`` count unless they have their defaults, with which the shipped books were searched.
+    """
     package = Path(__file__).resolve().parents[2]
+    others = {} if (prune_epochs, blend) == _USUAL else {"prune_epochs": prune_epochs, "blend": blend}
     return digest_of(
         {
             "hosts": tree_digest(package, _DEPENDS_ON),
             "set": set_name,
             "horizon": horizon,
             "reward": reward.model_dump(mode="json"),
+            **others,
         }
     )
 
@@ -70,16 +82,15 @@ def current_book(set_name: str, plans: Path | None = None, images: str | None = 
 
     Raises DatasetError for ``images`` (the user's ``world.images``) that cannot be read, else ConfigError for a missing
     or outdated book. An outdated book of the home is not replaced by a shipped one, or by none, because that would
-    change the judgement without the user's knowledge.
-
-    Worlds with another horizon, reward or law use the same book, like any user of these controllers.
+    change the judgement without the user's knowledge. A book may have been searched with other settings than a run
+    has; ``book_differences`` names them, and the gate rejects.
     """
     if images is not None:
         from simic.hosts.batched.images import pictures_digest  # loads torch
 
         pictures_digest(images)
     book = load_plans(set_name, plans, images)
-    now = searched_world(set_name, book.horizon, book.reward)
+    now = searched_world(set_name, book.horizon, book.reward, book.prune_epochs, book.blend)
     if book.world_digest != now:
         raise ConfigError(
             f"the plan book of set {set_name!r} ({book_path(set_name, plans)}) was searched on other hosts "
@@ -87,6 +98,18 @@ def current_book(set_name: str, plans: Path | None = None, images: str | None = 
             f"run `{search_command(set_name, images)}`"
         )
     return book
+
+
+def book_differences(book: PlanBook | None, world: WorldConfig, reward: RewardConfig) -> list[str]:
+    """Return the settings of a run that differ from those of the search, such as "world.horizon 10 instead of 20".
+
+    With another value of them, the plans and rules of the book need not be the best. Empty without a book.
+    """
+    if book is None:
+        return []
+    settings = [(f"world.{name}", getattr(book, name), getattr(world, name)) for name in _SETTINGS]
+    settings += [(f"curate.reward.{name}", getattr(book.reward, name), getattr(reward, name)) for name in _PRICES]
+    return [f"{name} {run} instead of {searched}" for name, searched, run in settings if run != searched]
 
 
 def requires_book(set_name: str, *, is_asked: bool) -> bool:
@@ -135,6 +158,16 @@ def missing_book_message(set_name: str, without_book: Collection[str], images: s
     if not parts:
         return ""
     return f"no plan book for set {set_name}: {', '.join(parts)}; `{search_command(set_name, images)}` makes one"
+
+
+def other_game_message(set_name: str, differences: Sequence[str]) -> str:
+    """Return one sentence on a plan book that was searched with other settings; empty without ``differences``."""
+    if not differences:
+        return ""
+    return (
+        f"the plan book of set {set_name} was searched with other settings ({', '.join(differences)}), so its plans "
+        f"and rules need not be the best; `{search_command(set_name)}` with the settings of the run makes another"
+    )
 
 
 def _enumeration(names: Sequence[str]) -> str:

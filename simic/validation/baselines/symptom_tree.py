@@ -53,7 +53,8 @@ def add_tree(
     the ``confirm_keys`` of the book. Equal arguments give equal trees on one machine.
     """
     settings = settings or TreeSettings()
-    world = world.model_copy(update={"set": book.set, "horizon": book.horizon})
+    searched = {name: getattr(book, name) for name in ("set", "horizon", "prune_epochs", "blend")}
+    world = world.model_copy(update=searched)
     first_key = max([*book.host_keys, *book.heuristic.host_keys, *book.confirm_keys]) + 1
     runner = EpisodeRunner(world, book.reward, first_key, progress or NoProgress())
     everywhere = range(len(runner.families))
