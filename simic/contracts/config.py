@@ -227,6 +227,9 @@ class NetworkConfig(Contract):
     """Number of rounds of message passing."""
     exploration: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.01
     """Share of the uniform distribution mixed into every head, while acting and learning."""
+    first_epoch_penalty: Annotated[float, Field(ge=0.0, le=1000.0)] = 50.0
+    """Subtracted from the logit of GERMINATE in a host that has not trained an epoch; not learned. With 0 the policy
+    alone decides whether to grow then."""
 
 
 class ReplayConfig(Contract):

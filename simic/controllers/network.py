@@ -52,8 +52,6 @@ _CLIP = 6.0
 _LEAST_DEVIATION = 1e-3
 _LAST_LAYER_SCALE = 0.01
 """Initial scale of last layers: an untrained policy is nearly uniform over available actions."""
-FIRST_EPOCH_PENALTY = 50.0
-"""Subtracted from the logit of GERMINATE in a host that has not trained an epoch; not learned."""
 
 _READ_BY_HEADS = ("context", "slot")
 _SLOT_OUTPUTS = (len(OPS), *(HEAD_SIZES[head] for head in (Head.TEMPO, Head.ALPHA_TARGET, Head.ALPHA_SPEED)),
@@ -62,17 +60,18 @@ _SLOT_OUTPUTS = (len(OPS), *(HEAD_SIZES[head] for head in (Head.TEMPO, Head.ALPH
 
 
 class NetworkShape(NamedTuple):
-    """Sizes that determine the parameter shapes."""
+    """Sizes that determine the parameter shapes, and a constant of the policy."""
 
     hidden: int
     layers: int
     blueprints: tuple[str, ...]
     """Blueprint names, in the order of the observations."""
+    first_epoch_penalty: float = NetworkConfig().first_epoch_penalty
 
     @staticmethod
     def of(config: NetworkConfig, blueprints: tuple[str, ...]) -> NetworkShape:
         """Return the shape of a run configuration."""
-        return NetworkShape(config.hidden, config.layers, blueprints)
+        return NetworkShape(config.hidden, config.layers, blueprints, config.first_epoch_penalty)
 
     @property
     def value_hidden(self) -> int:
@@ -330,7 +329,7 @@ class PolicyNetwork(nn.Module):
         """
         is_new = 1.0 - batch.context_x[:, self._train_loss_flag : self._train_loss_flag + 1]
         germinate = torch.zeros_like(op[:1])
-        germinate[:, OP_INDEX[Op.GERMINATE]] = FIRST_EPOCH_PENALTY
+        germinate[:, OP_INDEX[Op.GERMINATE]] = self.shape.first_epoch_penalty
         return op - is_new * germinate
 
     def _value(self, batch: GraphBatch, value_states: dict[str, Tensor]) -> Tensor:

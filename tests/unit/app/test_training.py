@@ -307,3 +307,30 @@ def test_an_ingest_leaves_its_counts_where_they_can_be_read(home: Path, monkeypa
             "lag": receipt.lag,
         }
     assert (ends[0]["simic.processor.reports_landed"], ends[1]["simic.processor.reports_landed"]) == (20, 0)
+
+
+@pytest.mark.parametrize("split", [Split.VALIDATION, Split.TEST])
+def test_lf61_trials_take_hosts_of_the_split_that_is_asked_for(
+    app: Container, monkeypatch: pytest.MonkeyPatch, split: Split
+) -> None:
+    seen: list[HostIdentity] = []
+
+    def grow(_: object, hosts: Sequence[HostIdentity], *__: object, **___: object) -> None:
+        seen.extend(hosts)
+        raise AssertionError("hosts were grown")
+
+    monkeypatch.setattr("simic.validation.trials.run_trials", grow)
+    with pytest.raises(AssertionError, match="hosts were grown"):
+        training.run_trials(app, ["random"], split=split)
+    assert len(seen) == 5 * app.config.trial.hosts_per_family
+    assert {split_of("benchmark", host.key) for host in seen} == {split}
+
+
+def test_lf51_a_run_with_other_settings_than_its_plan_book_is_warned_before_it_begins(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    training.check_baselines(Container(Home(home), load_profile("quick", {}), 0))
+    assert caplog.messages == []
+    training.check_baselines(Container(Home(home), load_profile("quick", {"world.horizon": 10}), 0))
+    (message,) = caplog.messages
+    assert "world.horizon 10 instead of 20" in message and "simic plans search --set benchmark" in message

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from support.builders.plan_books import fitted_tree, make_book
 
-from simic.cli.trials import BookPart, search
+from simic.cli.trials import BookPart, _split, search, trials
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import Plan, PlanBook, TreeLeaf
 from simic.contracts.errors import ConfigError
+from simic.contracts.splits import Split
 from simic.runtime.progress import RichProgress
 from simic.validation.baselines.plan_book import searched_world, write_book
 
@@ -72,3 +74,10 @@ def test_the_tree_alone_keeps_plans_and_rules_of_the_present_book(home: Path, mo
     write_book(book.model_copy(update={"world_digest": "0" * 64}), path)
     with pytest.raises(ConfigError, match="other hosts"):
         search(world_set="compound", only=BookPart.SYMPTOM)
+
+
+def test_lf61_hosts_are_named_or_drawn_from_a_split_and_not_both() -> None:
+    with pytest.raises(ConfigError, match="--host-keys names the hosts, so --split has no meaning"):
+        trials(controllers="random", host_keys="0:4", split=Split.VALIDATION)
+    with pytest.raises(typer.BadParameter, match="expected train, validation, test, found 'valid'"):
+        _split("valid")

@@ -284,3 +284,23 @@ def test_all_gradients_are_finite_at_float32_extremes() -> None:
         loss = loss + heads.entropy(output, pointer, masks, actions, exploration).sum()
         gradients = torch.autograd.grad(loss, list(output), allow_unused=True, materialize_grads=True)
         assert all(torch.isfinite(gradient).all() for gradient in gradients)
+
+
+def test_lf22_slot_and_blueprint_follow_any_joint_table() -> None:
+    """A blueprint that pays in one slot only: its probability there says nothing about it in other slots."""
+    scene = make_scene(43, 1, slots=(3, 4))
+    pointer, masks = parts(scene)
+    slots, germinate = int(pointer[1]), OP_INDEX[Op.GERMINATE]
+    masks.op[:], masks.slot[:], masks.blueprint[:] = True, True, True
+    table = torch.rand(slots, len(BLUEPRINTS), generator=torch.Generator().manual_seed(0), dtype=torch.float64) ** 4
+    table /= table.sum()
+    output = random_output(scene)
+    output.slot[:, germinate] = table.sum(1).log()
+    output.blueprint[:] = (table / table.sum(1, keepdim=True)).log()
+    for slot, blueprint in itertools.product(range(slots), range(len(BLUEPRINTS))):
+        action = drawn(scene, output)
+        action[0] = 0
+        action[0, :3] = torch.tensor([germinate, slot, blueprint])
+        found = heads.log_prob(output, pointer, masks, action, 0.0).heads[0]
+        joint = found[HEAD_INDEX[Head.SLOT]] + found[HEAD_INDEX[Head.BLUEPRINT]]
+        assert float(joint) == pytest.approx(math.log(float(table[slot, blueprint])), abs=1e-9)

@@ -25,7 +25,8 @@ from simic.controllers.network import (
 )
 from simic.replay.graph_table import GraphTable
 
-SHAPE = NetworkShape.of(NetworkConfig(hidden=16, layers=2), BLUEPRINTS)
+SHAPED = NetworkConfig(hidden=16, layers=2)
+SHAPE = NetworkShape.of(SHAPED, BLUEPRINTS)
 
 
 def lively(seed: int = 1, shape: NetworkShape = SHAPE) -> PolicyNetwork:
@@ -259,3 +260,14 @@ def test_feature_noise_perturbs_what_is_present_by_its_deviation() -> None:
     assert (noisy - features)[:, :3].mean().item() == pytest.approx(0.0, abs=0.02)
     again = FeatureNoise(0.3, torch.Generator().manual_seed(0)).added_to(features)
     assert torch.equal(noisy, again)
+
+
+def test_lf75_the_restraint_of_the_first_epoch_is_a_setting() -> None:
+    """Without it, the logits are those of the network alone; elsewhere it changes nothing."""
+    batch, germinate = batch_of(27, 50), OP_INDEX[Op.GERMINATE]
+    config = NetworkConfig(hidden=16, layers=2, first_epoch_penalty=0.0)
+    with torch.no_grad():
+        kept, free = (lively(1, NetworkShape.of(one, BLUEPRINTS))(batch).op for one in (SHAPED, config))
+    is_new = batch.context_x[:, feature_names(BLUEPRINTS)["context"].index("train_loss_valid")] == 0
+    torch.testing.assert_close((free - kept)[:, germinate], 50.0 * is_new.float())
+    assert torch.equal(free[~is_new], kept[~is_new])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,20 @@ from support.builders.snapshots import write_snapshot
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import TrainingError
 from simic.contracts.field_report import FieldReport
+from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
+from simic.controllers.network import FeatureNoise
 from simic.hosts.plugins import blueprint_names
-from simic.learning import training_run
-from simic.learning.distillation import branched_decisions, regrets
+from simic.learning import distillation, training_run
+from simic.learning.distillation import BranchedDecisions, branched_decisions, regrets
 from simic.learning.objectives import vtrace as module
 from simic.learning.phases import Record
-from simic.learning.training_run import TrainingRun
+from simic.learning.train import train
+from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
+from simic.runtime.telemetry import NullSink
+from simic.trust.keys import Keyring, load_signer
+from simic.trust.seal import verify as verify_seal
 
 CONFIG = TrainConfig(
     network=NetworkConfig(hidden=16, layers=1),
@@ -233,3 +240,54 @@ def test_policy_learns_under_noise_on_its_features(branched: GraphDataset, monke
 def _last_regret(store: GraphDataset) -> float:
     records = list(TrainingRun.begin(store, CONFIG, None, 0).run())
     return float(np.mean([record.metrics["greedy_regret"] for record in records[-5:]]))
+
+
+def test_lf11_every_round_learns_from_the_branches_of_all_rounds(tmp_path: Path) -> None:
+    """No pass count retires them: the second training sees the decisions of the first as often as its own."""
+    old, new = bandit_branches(range(12)), bandit_branches(range(12, 20))
+    quick = CONFIG.model_copy(update={"distil_passes": 3, "max_passes": 2, "min_experiences": 10})
+    first = sealed(tmp_path, write_snapshot(tmp_path / "first", old, split="train"), quick, None)
+    start = WarmStart(Path(first.path), is_continuation=True)
+    second = sealed(tmp_path, write_snapshot(tmp_path / "second", [*old, *new], split="train"), quick, start)
+    assert (first.episodes, first.passes) == (3 * 12, 3.0)
+    assert (second.episodes, second.passes) == (3 * 20, 3.0)
+
+
+def sealed(root: Path, snapshot: SnapshotManifest, config: TrainConfig, start: WarmStart | None) -> TrainingReport:
+    return train(
+        snapshot,
+        config,
+        start=start,
+        out_root=root / "policies",
+        signer=load_signer(root / "keys", {}),
+        verify=lambda path: verify_seal(path, Keyring(root / "keys")).digest,
+        sink=NullSink(),
+        seed=0,
+        provenance=Provenance("test", "0" * 64, 0),
+        clock=lambda: datetime(2026, 2, 1, tzinfo=UTC),
+        on_progress=None,
+    )
+
+
+def test_lf21_a_catastrophe_counts_as_fifteen_points_and_moves_no_other_regret(branched: GraphDataset) -> None:
+    """One pair that loses 50 points or 5,000 gives the same gradient as one that loses 15."""
+    split = branched_decisions(branched)
+    assert split is not None
+    worst = split.learned.returns.argmin(1, keepdim=True)
+    best = split.learned.returns.amax(1, keepdim=True)
+    found = []
+    for loss in (15.0, 50.0, 5000.0):
+        decisions = split.learned._replace(returns=split.learned.returns.scatter(1, worst, best - loss))
+        found.append(_policy_gradient(branched, decisions))
+    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(found[0], found[2])
+    mild = split.learned._replace(returns=split.learned.returns.scatter(1, worst, best - 5.0))
+    assert not torch.allclose(found[0], _policy_gradient(branched, mild))
+
+
+def _policy_gradient(store: GraphDataset, decisions: BranchedDecisions) -> torch.Tensor:
+    network = TrainingRun.begin(store, CONFIG, None, 0).policy()
+    quiet = FeatureNoise(0.0, torch.Generator())
+    ids = np.arange(len(decisions.rows))
+    distillation._decision_loss(network, store, decisions, ids, 1.0, 0.0, quiet).total.backward()
+    return torch.cat([p.grad.flatten() for p in network.policy_parameters() if p.grad is not None])

@@ -17,7 +17,14 @@ from simic.controllers import plans
 from simic.controllers.plans import load_plans, plan_path
 from simic.trust.canonical import digest_of
 from simic.validation.baselines import plan_book as book_module
-from simic.validation.baselines.plan_book import book_of, current_book, missing_book_message, searched_world, write_book
+from simic.validation.baselines.plan_book import (
+    book_differences,
+    book_of,
+    current_book,
+    missing_book_message,
+    searched_world,
+    write_book,
+)
 
 
 def test_a_book_searched_on_other_hosts_is_outdated_and_says_what_renews_it(
@@ -130,3 +137,42 @@ def test_the_shipped_trees_are_fitted_on_training_hosts_of_their_own_and_beat_th
     assert not fitted & others
     assert book.symptom.over_wait.n == book.blind_over_wait.n
     assert book.symptom.over_wait.lower > book.blind_over_wait.mean
+
+
+def test_lf51_each_setting_that_decides_the_best_plan_is_compared_with_that_of_the_run() -> None:
+    book, world = make_book(Plan(), {}), WorldConfig()
+    assert book_differences(book, world, RewardConfig()) == []
+    assert book_differences(None, world.model_copy(update={"horizon": 10}), RewardConfig()) == []
+    other = world.model_copy(update={"horizon": 10, "prune_epochs": 3, "blend": "add", "chunk": 8})
+    assert book_differences(book, other, RewardConfig(rent=1.0)) == [
+        "world.horizon 10 instead of 20",
+        "world.prune_epochs 3 instead of 0",
+        "world.blend add instead of own",
+        "curate.reward.rent 1.0 instead of 3.0",
+    ]
+
+
+@pytest.mark.parametrize("law", [(3, "own"), (0, "add")])
+def test_lf52_pruning_and_blending_make_another_world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, law: tuple[int, str]
+) -> None:
+    usual = searched_world("toy", 20, RewardConfig())
+    assert searched_world("toy", 20, RewardConfig(), 0, "own") == usual
+    assert searched_world("toy", 20, RewardConfig(), *law) != usual
+    monkeypatch.setattr(plans, "PLANS_DIRECTORY", tmp_path)
+    prune_epochs, blend = law
+    own = searched_world("toy", 20, RewardConfig(), prune_epochs, blend)
+    write_book(make_book(Plan(), {}, prune_epochs=prune_epochs, blend=blend, world_digest=own), plan_path("toy"))
+    assert (current_book("toy").prune_epochs, current_book("toy").blend) == law
+    write_book(make_book(Plan(), {}, prune_epochs=prune_epochs, blend=blend, world_digest=usual), plan_path("toy"))
+    with pytest.raises(ConfigError, match="other hosts"):
+        current_book("toy")
+
+
+def test_lf34_no_page_says_that_a_baseline_could_not_be_better() -> None:
+    """Baselines are searched; neither the heuristic is as strong as can be, nor is the oracle a bound."""
+    root = Path(__file__).parents[3]
+    pages = [root / "README.md", *(root / "docs").rglob("*.md"), *(root / "simic").rglob("*.py")]
+    boasts = re.compile(r"as (high|strong|good) as (we|can|could)|oracle[^.|;]{0,40}\bupper bound", re.IGNORECASE)
+    found = {path.name: boasts.findall(" ".join(path.read_text("utf-8").split())) for path in pages}
+    assert {name: hits for name, hits in found.items() if hits} == {}

@@ -18,7 +18,7 @@ from simic.runtime.seeds import generator
 from simic.trust.canonical import digest_of
 from simic.validation.baselines import halving
 from simic.validation.baselines.halving import Rung
-from simic.validation.baselines.plan_book import write_book
+from simic.validation.baselines.plan_book import searched_world, write_book
 from simic.validation.baselines.search import SearchSettings, search_plans
 from simic.validation.baselines.symptom_tree import TreeSettings, add_tree
 from simic.validation.episodes import Episodes
@@ -278,3 +278,22 @@ def test_sets_of_one_seed_try_no_longer_plans(pretend: Install) -> None:
     played = pretend(paired)
     search()
     assert max(len(plan.seeds) for plan in played.plans) == 1
+
+
+def test_lf52_a_book_holds_the_pruning_and_blending_it_was_searched_with(
+    pretend: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tree is fitted in the same world, whatever the settings of the one who asks for it."""
+    pretend(specialised)
+    run, worlds = halving._grow_mixed, []
+
+    def watched(job: halving._Job) -> Episodes:
+        worlds.append((job.trial.world.prune_epochs, job.trial.world.blend))
+        return run(job)
+
+    monkeypatch.setattr(halving, "_grow_mixed", watched)
+    book = search(world=WORLD.model_copy(update={"prune_epochs": 2, "blend": "add"}))
+    assert (book.prune_epochs, book.blend) == (2, "add")
+    assert book.world_digest == searched_world("benchmark", 20, RewardConfig(), 2, "add")
+    assert add_tree(WORLD, book.model_copy(update={"symptom": None}), SETTINGS.tree) == book
+    assert set(worlds) == {(2, "add")}

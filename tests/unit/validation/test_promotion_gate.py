@@ -254,6 +254,24 @@ def test_a_candidate_may_trail_the_tree_by_half_a_point(tree: float, accepted: b
     assert judge(report(rivals={"symptom": tree}), looser).accepted
 
 
+@pytest.mark.parametrize(("tree", "accepted"), [(8.99, True), (9.0, False), (9.4, False)])
+def test_lf33_on_varied_a_candidate_must_beat_the_tree(tree: float, accepted: bool) -> None:
+    keys = [key for key in range(20_000) if split_of("varied", key) is Split.TEST][:N]
+    evidence = report(set_name="varied", keys=keys, rivals={"symptom": tree})
+    decision = judge(evidence, CONFIG.model_copy(update={"max_loss_to_symptom": 11.0}))
+    assert decision.accepted is accepted
+    assert failing(decision) <= {TREE}
+
+
+def test_lf51_a_plan_book_that_was_searched_with_other_settings_rejects() -> None:
+    evidence = report()
+    evidence.trials.book_differences.append("world.horizon 10 instead of 20")
+    decision = judge(evidence)
+    assert failing(decision) == {"plan_book_of_other_settings"}
+    text = evidence_of(decision, "plan_book_of_other_settings")
+    assert "world.horizon 10 instead of 20" in text and "simic plans search --set benchmark" in text
+
+
 def test_without_a_tree_in_the_book_there_is_no_criterion_on_it() -> None:
     lacking = report(differences={name: found for name, found in DIFFERENCES.items() if name != "symptom"})
     lacking.trials.without_book.append("symptom")
