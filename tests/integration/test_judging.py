@@ -94,6 +94,12 @@ def test_a_policy_that_knows_nothing_is_tried_judged_recorded_and_turned_away(pl
     assert registry.champion() is None
 
 
+def test_lf51_the_report_names_the_settings_in_which_the_plan_book_differs(place: Home) -> None:
+    """The shipped book was searched on episodes of 20 epochs."""
+    report = judge(place, untrained(place, 0))
+    assert report.trials.book_differences == ["world.horizon 6 instead of 20"]
+
+
 def test_another_sealed_policy_in_the_place_of_the_candidate_or_the_champion_is_not_judged(place: Home) -> None:
     """Both are whole and sealed by a trusted key; only the digest tells them apart."""
     training, other = untrained(place, 0), untrained(place, 1)

@@ -16,7 +16,7 @@ TABLE = ROOT / "docs" / "defects.md"
 ABSENT = ROOT / "docs" / "adr" / "0006-faults-this-design-cannot-have.md"
 ISSUES = frozenset({"Hosts worth growing", "The learner in full", "Judgement in full", "In other people's training"})
 """Titles of the planned work that an open row may name."""
-KINDS = ("open: ", "absent: ", "lint: ", "review: ")
+KINDS = ("open: ", "absent: ", "lint: ", "review: ", "now: ")
 
 Key = tuple[str, int]
 """Letters and number of an id, so that DRL-08, drl_8 and drl08 are one."""
@@ -103,6 +103,11 @@ def test_every_row_says_what_holds_it() -> None:
         assert len(row.statement.split()) >= 4, row.id
 
 
+def test_what_the_code_does_instead_stands_beside_an_open_row_or_tests() -> None:
+    rest = {row.id for row in rows().values() if not row.tests and {note[:4] for note in row.notes} == {"now:"}}
+    assert rest == set()
+
+
 def test_what_is_open_names_the_planned_work() -> None:
     titles = {note.removeprefix("open: ") for row in rows().values() for note in row.notes if note.startswith("open: ")}
     assert titles <= ISSUES
@@ -159,6 +164,7 @@ def test_the_searches_find_what_they_look_for() -> None:
         ("test_m1_no_epsilon", "", {"M1"}),
         ("test_m10_x", "", {"M10"}),
         ("test_drl_8_x", "", {"DRL-08"}),
+        ("test_lf11_x", "", {"LF-11"}),
         ("test_drl08_x", "D5 and PD-2.", {"DRL-08", "D5", "PD-2"}),
         ("test_l10_l20_x", "", {"L10", "L20"}),
         ("test_a_round_of_8_episodes", "Nothing of xM1.", set()),
