@@ -12,7 +12,7 @@ from simic.contracts.receipts import Provenance, TrainingReport, TrialReport
 from simic.hosts.host_sets import host_set
 from simic.runtime.clock import Clock
 from simic.trust.canonical import digest_of
-from simic.validation.baselines.plan_book import without_book
+from simic.validation.baselines.plan_book import book_differences, without_book
 from simic.validation.episodes import Episodes
 from simic.validation.report import COMPARISON_CONTROLLERS, comparison_specs, held_out_hosts, learned_spec
 from simic.validation.trials import run_trials
@@ -84,4 +84,5 @@ def try_further(
         on_done=on_done,
         plans_digest=None if book is None else digest_of(book),
         without_book=without_book(COMPARISON_CONTROLLERS, book),
+        book_differences=book_differences(book, config.world, config.curate.reward.basic),
     )
