@@ -85,7 +85,8 @@ class Place(NamedTuple):
     def fresh(self, home: Path) -> Place:
         """The same machine with nothing in its home but a tiny recipe."""
         home.mkdir()
-        write_tiny_profile(home / "tiny.toml", 0, 8, world_set="own_cnn", horizon=4, min_experiences=20, min_episodes=3)
+        small = {"horizon": 4, "min_experiences": 20, "min_episodes": 3}
+        write_tiny_profile(home / "tiny.toml", 0, 8, world_set="own_cnn", margin=1000.0, **small)
         return self._replace(environment={**self.environment, "SIMIC_HOME": str(home)})
 
     def simic(self, *lines: list[str]) -> list[dict[str, Any]]:

@@ -46,6 +46,7 @@ bootstrap_samples = 200
 
 [gate]
 min_episodes = {min_episodes}
+margin_over_baselines = {margin}
 """
 
 
@@ -60,11 +61,14 @@ def write_tiny_profile(
     min_experiences: int = 100,
     min_episodes: int = 10,
     also_sets: Sequence[str] = (),
+    margin: float = 0.0,
 ) -> Path:
-    """Write a profile file for ``--profile`` and return its path; by default its runs learn from a log."""
+    """Write a profile file for ``--profile`` and return its path; by default its runs learn from a log.
+
+    On few hosts a policy may win by luck, and any change of the code chooses other hosts; with a large ``margin`` none wins.
+    """
     values = {"start": start, "rounds": rounds, "episodes": episodes, "world_set": world_set, "horizon": horizon}
-    text = TINY.format(
-        **values, min_experiences=min_experiences, min_episodes=min_episodes, also_sets=json.dumps(list(also_sets))
-    )
+    values |= {"min_experiences": min_experiences, "min_episodes": min_episodes, "margin": margin}
+    text = TINY.format(**values, also_sets=json.dumps(list(also_sets)))
     path.write_text(text, "utf-8")
     return path

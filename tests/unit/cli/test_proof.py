@@ -113,3 +113,18 @@ def test_what_cannot_be_proved_is_refused_before_a_host_is_grown(
         proof(seeds=1, hosts=2, out=tmp_path / "proof.md", **options)
     assert not (home / "data" / "proof").exists()
     assert not (tmp_path / "proof.md").exists()
+
+
+def test_lf82_the_first_table_of_the_readme_is_that_of_the_proof() -> None:
+    """Return, gain, accuracy and parameters of every controller; the gain of the learned ones is over seeds too."""
+    root = Path(__file__).parents[3]
+    page = (root / "docs" / "proof.md").read_text("utf-8").partition("## benchmark\n")[2]
+    proved = {cells[0]: (*cells[1:3], *cells[4:]) for cells in _rows(page.partition("training seed")[0])[2:]}
+    first = (root / "README.md").read_text("utf-8").partition("## The first result\n")[2].partition("\n## ")[0]
+    shown = {cells[0].split("`")[1]: (*cells[1:3], *cells[-2:]) for cells in _rows(first)[2:]}
+    assert "training seeds" in first
+    assert shown == {"candidate" if name == "learned" else name: figures for name, figures in proved.items()}
+
+
+def _rows(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
