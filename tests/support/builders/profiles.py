@@ -65,7 +65,7 @@ def write_tiny_profile(
 ) -> Path:
     """Write a profile file for ``--profile`` and return its path; by default its runs learn from a log.
 
-    On few hosts a policy may win by luck, and any change of the code chooses other hosts; with a large ``margin`` none wins.
+    On few hosts a policy may win by luck, and any change of the code chooses others; with a large ``margin`` none wins.
     """
     values = {"start": start, "rounds": rounds, "episodes": episodes, "world_set": world_set, "horizon": horizon}
     values |= {"min_experiences": min_experiences, "min_episodes": min_episodes, "margin": margin}
