@@ -12,7 +12,7 @@ from simic.contracts.names import CHAMPION, MODEL_NAME, REFERENCE_PREFIX
 from simic.ledgers.policies import candidate_versions
 from simic.runtime.home import Home
 
-__all__ = ["NamedPolicy", "labelled", "locate", "require_path"]
+__all__ = ["NamedPolicy", "is_policy_name", "labelled", "locate", "require_path"]
 
 SHORTEST = 8
 """Characters a digest must be named with; fewer digits are a version number."""
@@ -32,6 +32,12 @@ class NamedPolicy(NamedTuple):
     digest: str
     path: Path | None
     reference: str | None
+
+
+def is_policy_name(text: str) -> bool:
+    """Return whether a text is the name of a policy by its form, so that it is never taken for a directory."""
+    is_reference = text == CHAMPION or text.startswith(REFERENCE_PREFIX)
+    return is_reference or bool(_VERSION.fullmatch(text) or _DIGEST.fullmatch(text))
 
 
 def locate(home: Home, name: str) -> NamedPolicy | None:

@@ -55,6 +55,7 @@ __all__ = [
     "actions_to_rows",
     "log_prob_of",
     "masks_of",
+    "masks_to_columns",
     "relevance",
 ]
 
@@ -321,6 +322,23 @@ def masks_of(masks: Masks, host: int, slot_ptr: NDArray[np.int64], blueprints: t
         op=masks.op[host].tolist(),
         slot=slots.T.tolist(),
         blueprint=[name for name, legal in zip(blueprints, masks.blueprint[host].tolist(), strict=True) if legal],
+    )
+
+
+def masks_to_columns(available: Sequence[ActionMasks], blueprints: tuple[str, ...]) -> Masks:
+    """Return the columns of wire masks, the inverse of ``masks_of``.
+
+    The wire has a slot mask per operation, a column has a row per slot. A name outside ``blueprints`` raises
+    ContractError.
+    """
+    unknown = {name for masks in available for name in masks.blueprint} - set(blueprints)
+    if unknown:
+        raise ContractError(f"unknown blueprints {sorted(unknown)}; known blueprints: {', '.join(blueprints)}")
+    slots = [np.array(masks.slot, dtype=np.bool_).T for masks in available]
+    return Masks(
+        op=np.array([masks.op for masks in available], dtype=np.bool_).reshape(-1, len(OPS)),
+        slot=np.concatenate([np.empty((0, len(OPS)), dtype=np.bool_), *slots]),
+        blueprint=np.array([[name in masks.blueprint for name in blueprints] for masks in available], dtype=np.bool_),
     )
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simic.contracts.actions import OPS, Op
+from simic.contracts.actions import OPS, ActionMasks, Op
 from simic.contracts.field_report import FieldReport, Outcome
 from simic.contracts.lifecycle import ALIVE_STAGES, TRANSITIONS, SeedStage, Trigger
 from simic.contracts.state import SystemState
 
-__all__ = ["TOLERANCE", "find_contradiction"]
+__all__ = ["TOLERANCE", "find_contradiction", "find_mask_contradiction"]
 
 TOLERANCE = 1e-6
 """Largest difference between equal accuracies, and between equal losses relative to their size: they travel as float32.
@@ -41,7 +41,7 @@ def find_contradiction(report: FieldReport) -> str | None:
         _of_measurements(report)
         or _of_time(report)
         or _of_ending(report)
-        or _of_masks(report)
+        or find_mask_contradiction(report.available)
         or _of_address(report)
         or _of_state("state", report.state)
         or (None if report.final_state is None else _of_state("final_state", report.final_state))
@@ -114,8 +114,8 @@ def _of_ending(report: FieldReport) -> str | None:
     return None
 
 
-def _of_masks(report: FieldReport) -> str | None:
-    masks = report.available
+def find_mask_contradiction(masks: ActionMasks) -> str | None:
+    """Return the first operation that the masks allow without anything to act on; None if there is none."""
     legal, slots = masks.op, masks.slot
     for index in _ADDRESSING:
         if legal[index] and True not in slots[index]:

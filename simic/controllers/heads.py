@@ -31,6 +31,7 @@ from simic.controllers.network import NetworkOutput
 __all__ = [
     "LogProb",
     "MaskTensors",
+    "distribution",
     "entropy",
     "equal_noise_sum",
     "head_mean",
@@ -148,6 +149,13 @@ def equal_noise_sum(values: Tensor, relevant: Tensor) -> Tensor:
     """
     rows = torch.where(relevant, values, 0.0).sum(0)
     return (rows / (len(values) * relevant.sum(0).clamp(min=1)).sqrt()).sum()
+
+
+def distribution(
+    output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, exploration: float
+) -> sampling.FactoredDistribution:
+    """Return the mixture from which ``sample`` draws, as tables of probabilities."""
+    return _Mixture(output, slot_ptr, masks, exploration)
 
 
 def sample(

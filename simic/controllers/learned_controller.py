@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,8 +16,20 @@ from simic.controllers.features import encode
 from simic.controllers.graph import GraphBatch
 from simic.controllers.network import NetworkOutput
 from simic.controllers.policy_files import LoadedPolicy
+from simic.controllers.sampling import FactoredDistribution
 
-__all__ = ["LearnedController"]
+__all__ = ["Considered", "LearnedController"]
+
+
+class Considered(NamedTuple):
+    """What a policy chooses from for N hosts, before chance decides."""
+
+    mapping: BlueprintMapping
+    distribution: FactoredDistribution
+    op_masks: NDArray[np.bool_]
+    """[N, ops]: the operations that the policy may choose."""
+    values: NDArray[np.float64]
+    """[N]: expected discounted return from here on, in points."""
 
 
 class LearnedController:
@@ -38,11 +51,7 @@ class LearnedController:
 
     def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[np.float64]) -> Decisions:
         """Return one legal action per host."""
-        mapping = BlueprintMapping(tuple(self._card.blueprints), observations.blueprints)
-        legal = mapping.mask_unknown(masks, observations.slot_ptr)
-        if self._is_decisive and not self._germinated.all():
-            legal = allow_only(legal, self._germinated, observations.slot_ptr)
-        batch, available = encode(mapping.to_policy(observations)), heads.MaskTensors.of(legal)
+        mapping, batch, available = self._prepared(observations, masks, is_decisive=self._is_decisive)
         with torch.inference_mode():
             output = self._act(batch)
             if self._is_decisive:
@@ -51,8 +60,37 @@ class LearnedController:
                 decisions = heads.sample(output, batch.slot_ptr, available, uniforms, self._card.network.exploration)
         return mapping.to_host(decisions)
 
+    def consider(self, observations: Observations, masks: Masks, *, is_decisive: bool) -> Considered:
+        """Return what ``decide`` chooses from, in the policy's own blueprint indices, and the values.
+
+        ``is_decisive`` takes the place of the controller's own mode.
+        """
+        mapping, batch, available = self._prepared(observations, masks, is_decisive=is_decisive)
+        exploration = 0.0 if is_decisive else self._card.network.exploration
+        with torch.inference_mode():
+            output = self._network(_as_float64(batch))
+            distribution = heads.distribution(_rounded(output), batch.slot_ptr, available, exploration)
+        return Considered(mapping, distribution, available.op.numpy(), output.value.numpy())
+
+    def _prepared(
+        self, observations: Observations, masks: Masks, *, is_decisive: bool
+    ) -> tuple[BlueprintMapping, GraphBatch, heads.MaskTensors]:
+        """Return graphs and masks in the policy's blueprint indices."""
+        mapping = BlueprintMapping(tuple(self._card.blueprints), observations.blueprints)
+        legal = mapping.mask_unknown(masks, observations.slot_ptr)
+        if is_decisive and not self._germinated.all():
+            legal = allow_only(legal, self._germinated, observations.slot_ptr)
+        return mapping, encode(mapping.to_policy(observations)), heads.MaskTensors.of(legal)
+
     def _act(self, batch: GraphBatch) -> NetworkOutput:
-        """Return logits rounded to float32 and stored as float64, so that the distribution adds no rounding."""
-        context, slot, layer = (x.double() for x in (batch.context_x, batch.slot_x, batch.layer_x))
-        output = self._network.act(batch._replace(context_x=context, slot_x=slot, layer_x=layer))
-        return NetworkOutput(*(logits.float().double() for logits in output))
+        return _rounded(self._network.act(_as_float64(batch)))
+
+
+def _as_float64(batch: GraphBatch) -> GraphBatch:
+    context, slot, layer = (x.double() for x in (batch.context_x, batch.slot_x, batch.layer_x))
+    return batch._replace(context_x=context, slot_x=slot, layer_x=layer)
+
+
+def _rounded(output: NetworkOutput) -> NetworkOutput:
+    """Return logits rounded to float32 and stored as float64, so that the distribution adds no rounding."""
+    return NetworkOutput(*(logits.float().double() for logits in output))

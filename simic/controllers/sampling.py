@@ -19,6 +19,7 @@ __all__ = [
     "FactoredDistribution",
     "Tables",
     "deterministic",
+    "greedy_after",
     "pad_slots",
     "sample",
     "sample_op_greedy_factors",
@@ -85,6 +86,21 @@ def sample_op_greedy_factors(distribution: FactoredDistribution, uniforms: NDArr
     def choose(head: Head, table: NDArray[np.float64]) -> tuple[Array, Array]:
         if head is Head.OP:
             return draw(head, table)
+        return np.argmax(table, axis=1), np.zeros(len(table))
+
+    return _decide(distribution, choose)
+
+
+def greedy_after(distribution: FactoredDistribution, ops: NDArray[np.int64]) -> Decisions:
+    """Return the given operations [N] with the most likely choice of every other head.
+
+    The log-probability of the operation is the table's, that of every other head is 0.
+    """
+
+    def choose(head: Head, table: NDArray[np.float64]) -> tuple[Array, Array]:
+        if head is Head.OP:
+            with np.errstate(divide="ignore"):
+                return ops, np.log(np.take_along_axis(table, ops[:, None], axis=1)[:, 0])
         return np.argmax(table, axis=1), np.zeros(len(table))
 
     return _decide(distribution, choose)

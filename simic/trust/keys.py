@@ -10,9 +10,10 @@ import base64
 import binascii
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -25,7 +26,9 @@ from simic.trust.revocation import FORMER_SUFFIX, Revocation, Revocations, read_
 __all__ = [
     "HOW_TO_MAKE",
     "SIGNING_KEY_VARIABLE",
+    "GivenKeys",
     "Keyring",
+    "SignatureCheck",
     "Signer",
     "check_signer",
     "is_key_given",
@@ -202,6 +205,30 @@ class Keyring:
                 f"{_described(revocation)}; its public key was never here, so nothing it signed verifies"
             )
         return bytes.fromhex(revocation.public_key)
+
+
+class SignatureCheck(Protocol):
+    """Knows which keys are trusted."""
+
+    def verify(self, key_id: str, message: bytes, signature: str) -> None:
+        """Raise IntegrityError unless the trusted key of this id signed exactly these bytes."""
+
+
+class GivenKeys:
+    """Public keys [32 bytes each] that the caller trusts, wherever they come from; none of them can be revoked."""
+
+    def __init__(self, public_keys: Iterable[bytes]) -> None:
+        self._by_id = {key_id_of(public_bytes): public_bytes for public_bytes in public_keys}
+
+    def verify(self, key_id: str, message: bytes, signature: str) -> None:
+        """Raise IntegrityError unless the given key of this id signed exactly these bytes."""
+        check_form(key_id, signature)
+        if key_id not in self._by_id:
+            raise IntegrityError(
+                f"key {key_id} is not trusted: expected one of {', '.join(sorted(self._by_id)) or 'no keys'}; "
+                "give its public key too if you know who holds it"
+            )
+        check_signature(self._by_id[key_id], message, signature)
 
 
 def check_signer(signer: Signer, keyring: Keyring) -> None:

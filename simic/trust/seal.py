@@ -19,7 +19,7 @@ from simic.contracts.errors import ContractError, IntegrityError
 from simic.contracts.receipts import FileDigest
 from simic.runtime.files import atomic_write, fsync_file, sha256_file
 from simic.trust.canonical import canonical_bytes, digest_of
-from simic.trust.keys import Keyring, Signer
+from simic.trust.keys import SignatureCheck, Signer
 
 __all__ = ["MANIFEST_NAME", "Seal", "describe", "seal", "verify"]
 
@@ -61,7 +61,7 @@ def seal(directory: Path, signer: Signer) -> Seal:
     return sealed
 
 
-def verify(directory: Path, keyring: Keyring, expected_digest: str | None = None) -> Seal:
+def verify(directory: Path, keyring: SignatureCheck, expected_digest: str | None = None) -> Seal:
     """Raise IntegrityError unless a trusted key sealed exactly these bytes.
 
     Refused are: a changed, missing or extra file, a directory or link among them, names that leave the directory, an

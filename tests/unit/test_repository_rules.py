@@ -47,7 +47,7 @@ FORBIDDEN_IMPORTS = {
     "simic/validation/forbidden.py": "import mlflow",
     "simic/replay/forbidden.py": "import duckdb",
     "simic/curation/forbidden.py": "import minari",
-    "simic/app/forbidden.py": "import prefect",
+    "simic/api/forbidden.py": "import prefect",
     "simic/ingestion/forbidden.py": "import redis",
     "tasks/forbidden.py": "import flows",
     "simic/learning/forbidden.py": "import tasks",

@@ -43,7 +43,6 @@ MODULES_TO_WIRE = {
 """Finished modules that no verb, flow or plug-in folder reaches yet, and the issue that wires them."""
 
 NAMES_TO_WIRE = {
-    "simic.contracts.batches.Observations.from_states": OTHERS,
     "simic.contracts.batches.actions_to_rows": OTHERS,
     "simic.contracts.telemetry.CircuitState": LEARNER,
     "simic.contracts.telemetry.CurriculumRequest": LEARNER,

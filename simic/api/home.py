@@ -1,0 +1,61 @@
+"""A home by its path, for programs other than the command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from simic.app.container import Container
+from simic.runtime import home as places
+from simic.runtime.home import HomeUse, resolve_home
+from simic.runtime.settings import load_profile
+from simic.trust.keys import Keyring
+
+__all__ = ["Home", "container_of", "places_of"]
+
+
+class Home:
+    """A directory with the policies, reports, snapshots and keys of Simic; opening it writes nothing."""
+
+    def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
+        """Open a home that exists.
+
+        Args:
+            root: Directory of the home. By default ``SIMIC_HOME``, or the checkout around the current directory, or the
+                current directory, as for the command line.
+
+        Raises:
+            ConfigError: if there is no home at that place; `simic init` creates one.
+        """
+        found = resolve_home() if root is None else places.Home(Path(root).expanduser())
+        found.require()
+        self._root = found.root
+
+    @property
+    def root(self) -> Path:
+        """Return the directory, absolute and without symbolic links."""
+        return self._root
+
+    def public_keys(self) -> list[str]:
+        """Return the public keys that this home trusts, revoked ones left out, as 64 hexadecimal characters each.
+
+        A consumer on another machine passes them to ``load_policy`` as ``trusted_keys``.
+
+        Raises:
+            IntegrityError: if the list of revoked keys is damaged.
+        """
+        keyring = Keyring(places_of(self).keys)
+        return [keyring.public_bytes(key_id).hex() for key_id in keyring.key_ids()]
+
+    def __repr__(self) -> str:
+        return f"Home({str(self.root)!r})"
+
+
+def places_of(home: Home) -> places.Home:
+    """Return the directories of a home; the environment may name another store of landed parts."""
+    return places.Home(home.root, resolve_home().lake_url)
+
+
+def container_of(home: Home | None, use: HomeUse = HomeUse.LOOK) -> Container:
+    """Return the parts of a home, by default of the one that the command line would use."""
+    return Container(places_of(home or Home()), load_profile("default"), 0, use=use)

@@ -1,0 +1,352 @@
+"""A verified policy that decides for hosts of any framework.
+
+Shapes: N states, A heads, C choices of a head.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from simic.api.explanation import Alternative, Choice, Explanation
+from simic.api.home import Home, container_of, places_of
+from simic.app.policy_names import is_policy_name
+from simic.contracts.actions import (
+    ALPHA_CURVES,
+    ALPHA_SPEEDS,
+    ALPHA_TARGETS,
+    HEADS,
+    OPS,
+    RELEVANT_HEADS,
+    TEMPOS,
+    Action,
+    ActionMasks,
+    Head,
+)
+from simic.contracts.base import Contract
+from simic.contracts.batches import HEAD_INDEX, Decisions, Observations, action_of, log_prob_of, masks_to_columns
+from simic.contracts.consistency import find_mask_contradiction
+from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.names import CHAMPION
+from simic.contracts.state import SystemState
+from simic.controllers.learned_controller import Considered, LearnedController
+from simic.controllers.policy_files import LoadedPolicy
+from simic.controllers.policy_files import load_policy as read_policy
+from simic.controllers.sampling import greedy_after, sample, sample_op_greedy_factors
+from simic.trust.keys import GivenKeys, Keyring, SignatureCheck
+from simic.trust.seal import verify
+
+__all__ = ["Policy", "load_policy"]
+
+StateLike: TypeAlias = SystemState | Mapping[str, Any]
+MasksLike: TypeAlias = ActionMasks | Mapping[str, Any]
+TrustedKeys: TypeAlias = Home | str | os.PathLike[str] | Sequence[str]
+"""A home, a folder of ``<key id>.pub`` files, or public keys of 64 hexadecimal characters each."""
+
+C = TypeVar("C", bound=Contract)
+
+_PUBLIC_KEY = re.compile(r"[0-9a-f]{64}")
+
+
+class Policy:
+    """A policy whose seal was verified; ``load_policy`` makes it.
+
+    Calls have no side effects and can run in several threads at once.
+    """
+
+    def __init__(self, loaded: LoadedPolicy, digest: str) -> None:
+        self._controller = LearnedController(loaded, policy_version=digest, is_decisive=True)
+        self.digest: str = digest
+        """SHA-256 of the sealed files: the ``policy_version`` of a field report."""
+        self.blueprints: tuple[str, ...] = tuple(loaded.card.blueprints)
+        """Blueprints that the policy knows; it chooses no other one."""
+
+    @overload
+    def decide(
+        self,
+        state: StateLike,
+        available: MasksLike,
+        *,
+        rng: np.random.Generator | None = None,
+        explore: bool = False,
+    ) -> Action: ...
+    @overload
+    def decide(
+        self,
+        state: Sequence[StateLike],
+        available: Sequence[MasksLike],
+        *,
+        rng: np.random.Generator | None = None,
+        explore: bool = False,
+    ) -> list[Action]: ...
+    def decide(
+        self,
+        state: StateLike | Sequence[StateLike],
+        available: MasksLike | Sequence[MasksLike],
+        *,
+        rng: np.random.Generator | None = None,
+        explore: bool = False,
+    ) -> Action | list[Action]:
+        """Return a legal action for one state, or one each for several.
+
+        The operation is drawn with the policy's probabilities, every other head is the most likely choice. This is how
+        policies act where Simic judges them: an operation is a rate per epoch, and under argmax a policy that
+        fossilises with probability 0.4 in each epoch would never do so.
+
+        Args:
+            state: A state as the contract or as in the JSON of a field report, or a sequence of them.
+            available: The legal choices in wire order, likewise: ``slot[operation][slot]``.
+            rng: Source of the draw. By default the draw is computed from policy, state and masks, so equal arguments
+                give equal actions.
+            explore: Draw every head, with the policy's share of exploration, as during collection.
+
+        Raises:
+            ContractError: if a state or masks violate the contract or each other, or a slot holds a blueprint that the
+                policy does not know.
+        """
+        decided = self._decided(*_validated(state, available), rng, explore)
+        found = [] if decided is None else decided.actions()
+        return found[0] if _is_one(state) else found
+
+    @overload
+    def explain(
+        self,
+        state: StateLike,
+        available: MasksLike,
+        *,
+        rng: np.random.Generator | None = None,
+        explore: bool = False,
+    ) -> Explanation: ...
+    @overload
+    def explain(
+        self,
+        state: Sequence[StateLike],
+        available: Sequence[MasksLike],
+        *,
+        rng: np.random.Generator | None = None,
+        explore: bool = False,
+    ) -> list[Explanation]: ...
+    def explain(
+        self,
+        state: StateLike | Sequence[StateLike],
+        available: MasksLike | Sequence[MasksLike],
+        *,
+        rng: np.random.Generator | None = None,
+        explore: bool = False,
+    ) -> Explanation | list[Explanation]:
+        """Return the decision with its log-probabilities, the value, and what else could have been chosen.
+
+        Arguments and errors are those of ``decide``, and so is the action.
+        """
+        decided = self._decided(*_validated(state, available), rng, explore)
+        found = [] if decided is None else decided.explanations(self.digest, self.blueprints)
+        return found[0] if _is_one(state) else found
+
+    def _decided(
+        self, states: list[SystemState], masks: list[ActionMasks], rng: np.random.Generator | None, explore: bool
+    ) -> _Decided | None:
+        """Return the decisions for N states; None for no states."""
+        if not states:
+            return None
+        names = tuple(dict.fromkeys([*self.blueprints, *_named(states, masks)]))
+        observations = Observations.from_states(states, names)
+        considered = self._controller.consider(observations, masks_to_columns(masks, names), is_decisive=not explore)
+        pairs = zip(states, masks, strict=True)
+        draws = (
+            (rng.random(len(HEADS)) for _ in states) if rng is not None else (self._uniforms(*pair) for pair in pairs)
+        )
+        choose = sample if explore else sample_op_greedy_factors
+        return _Decided(considered, choose(considered.distribution, np.stack(list(draws))), names)
+
+    def _uniforms(self, state: SystemState, masks: ActionMasks) -> NDArray[np.float64]:
+        """Return numbers in [0, 1) [A] that depend on the policy and the arguments only."""
+        text = f"{self.digest}\n{state.model_dump_json()}\n{masks.model_dump_json()}"
+        return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest())).random(len(HEADS))
+
+
+class _Decided(NamedTuple):
+    """Decisions for N states, and what was chosen from."""
+
+    considered: Considered
+    chosen: Decisions
+    """In the policy's blueprint indices."""
+    names: tuple[str, ...]
+    """Blueprints of the arguments."""
+
+    def actions(self, chosen: Decisions | None = None) -> list[Action]:
+        """Return the wire form of the decisions, or of others for the same states."""
+        rows = self.considered.mapping.to_host(chosen or self.chosen).actions
+        return [action_of(row, self.names) for row in rows]
+
+    def explanations(self, digest: str, blueprints: tuple[str, ...]) -> list[Explanation]:
+        """Return an explanation for each state; ``digest`` and ``blueprints`` are the policy's."""
+        distribution = self.considered.distribution
+        ops, slots = (self.chosen.actions[:, HEAD_INDEX[head]].astype(np.int64) for head in (Head.OP, Head.SLOT))
+        shares = distribution.ops()
+        tables = {Head.OP: shares, Head.SLOT: distribution.slots(ops), **distribution.factors(np.maximum(slots, 0))}
+        best = [self.actions(greedy_after(distribution, np.full(len(ops), op))) for op in range(len(OPS))]
+        return [
+            Explanation(
+                policy=digest,
+                action=action,
+                log_prob=log_prob_of(self.chosen.log_probs[row]),
+                value=float(self.considered.values[row]),
+                heads={
+                    head: _choices(tables[head][row], _labels(head, blueprints)) for head in RELEVANT_HEADS[action.op]
+                },
+                alternatives=_ranked([per_op[row] for per_op in best], shares[row], self.considered.op_masks[row]),
+            )
+            for row, action in enumerate(self.actions())
+        ]
+
+
+def _ranked(best: Sequence[Action], shares: NDArray[np.float64], legal: NDArray[np.bool_]) -> list[Alternative]:
+    """Return the best action of each legal operation, the most probable first; equals keep the wire order."""
+    found = [
+        Alternative(action=best[op], probability=min(float(shares[op]), 1.0)) for op in np.flatnonzero(legal).tolist()
+    ]
+    return sorted(found, key=lambda one: -one.probability)
+
+
+def _choices(table: NDArray[np.float64], labels: Sequence[str | int | float]) -> list[Choice]:
+    """Return the possible choices of a head's table [C]."""
+    return [
+        Choice(choice=label, probability=min(share, 1.0))
+        for label, share in zip(labels, table.tolist(), strict=False)  # slots are padded
+        if share > 0.0
+    ]
+
+
+def _labels(head: Head, blueprints: tuple[str, ...]) -> Sequence[str | int | float]:
+    """Return what the indices of a head stand for on the wire."""
+    labels: dict[Head, Sequence[str | int | float]] = {
+        Head.OP: [op.value for op in OPS],
+        Head.SLOT: range(1024),
+        Head.BLUEPRINT: blueprints,
+        Head.ALPHA_TARGET: ALPHA_TARGETS,
+        Head.ALPHA_SPEED: ALPHA_SPEEDS,
+        Head.ALPHA_CURVE: [curve.value for curve in ALPHA_CURVES],
+        Head.TEMPO: TEMPOS,
+    }
+    return labels[head]
+
+
+def _is_one(state: StateLike | Sequence[StateLike]) -> TypeGuard[StateLike]:
+    return isinstance(state, (SystemState, Mapping))
+
+
+def _validated(
+    state: StateLike | Sequence[StateLike], available: MasksLike | Sequence[MasksLike]
+) -> tuple[list[SystemState], list[ActionMasks]]:
+    """Return states and masks as contracts that fit each other; raise ContractError."""
+    if _is_one(state) != isinstance(available, (ActionMasks, Mapping)):
+        raise ContractError("expected one state with one set of masks, or a sequence of each; found one of both kinds")
+    states = [_contract(SystemState, one, "state") for one in (state if not _is_one(state) else [state])]
+    masks = [_contract(ActionMasks, one, "available") for one in (available if not _is_one(state) else [available])]
+    if len(states) != len(masks):
+        raise ContractError(f"expected masks for each of {len(states)} states, found {len(masks)}")
+    for one, legal in zip(states, masks, strict=True):
+        _check_masks(one, legal)
+    return states, masks
+
+
+def _contract(kind: type[C], value: Any, name: str) -> C:
+    if isinstance(value, kind):
+        return value
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False)
+        shown = "; ".join(f"{'.'.join([name, *map(str, fault['loc'])])}: {fault['msg']}" for fault in faults[:3])
+        raise ContractError(f"{shown}; {len(faults)} faults in all" if len(faults) > 3 else shown) from error
+
+
+def _check_masks(state: SystemState, masks: ActionMasks) -> None:
+    """Raise ContractError unless the masks allow an action on this state, and each operation allowed has a target."""
+    counts = sorted(set(map(len, masks.slot)))
+    if counts != [len(state.slots)]:
+        raise ContractError(
+            f"available.slot: expected a list of the state's {len(state.slots)} slots for each operation, found lists "
+            f"of {counts}; the order on the wire is slot[operation][slot]"
+        )
+    if not any(masks.op):
+        raise ContractError("available.op: expected a legal operation, found none; WAIT is always legal on a host")
+    if (contradiction := find_mask_contradiction(masks)) is not None:
+        raise ContractError(contradiction)
+
+
+def _named(states: Iterable[SystemState], masks: Iterable[ActionMasks]) -> Iterator[str]:
+    """Yield the blueprints in the arguments."""
+    yield from (slot.blueprint for state in states for slot in state.slots if slot.blueprint is not None)
+    yield from (name for legal in masks for name in legal.blueprint)
+
+
+def load_policy(
+    ref_or_path: str | os.PathLike[str], *, home: Home | None = None, trusted_keys: TrustedKeys | None = None
+) -> Policy:
+    """Load a policy after its seal was verified: digest of every file and signature of a trusted key.
+
+    Args:
+        ref_or_path: A name in a home (``champion``, ``models:/tamiyo@champion``, ``tamiyo/2``, ``2``, the first 8 or
+            more characters of a digest), or the directory of a sealed policy: a path object, or a text with a ``/``.
+        home: Home of a name, by default the one that the command line would use. Its keys are trusted.
+        trusted_keys: Keys of which one must have sealed the policy: a home, a folder of ``<key id>.pub`` files, or
+            public keys of 64 hexadecimal characters each. A directory needs them. A name does not; given, they are
+            required besides the keys of its home.
+
+    Raises:
+        ConfigError: if there is no such policy, or a directory was given without keys.
+        ContractError: if the files are no policy of this version of Simic.
+        IntegrityError: if a byte is not as sealed, or no trusted key signed the seal.
+    """
+    text = os.fspath(ref_or_path)
+    if isinstance(ref_or_path, str) and (is_policy_name(text) or "/" not in text):
+        path = _named_policy(text, home)
+        keys = _signature_check(trusted_keys or home or Home())
+    elif trusted_keys is None:
+        raise ConfigError(
+            f"the policy directory {text!r} needs trusted_keys: a home, a folder of <key id>.pub files, or public "
+            f"keys. Only a name, such as {CHAMPION!r}, is checked with the keys of its home"
+        )
+    elif home is not None:
+        raise ConfigError(f"home is for the name of a policy; {text!r} is a directory: give trusted_keys only")
+    else:
+        path, keys = Path(text).expanduser(), _signature_check(trusted_keys)
+    seal = verify(path, keys)
+    return Policy(read_policy(path, {file.name: file.sha256 for file in seal.files}), seal.digest)
+
+
+def _named_policy(name: str, home: Home | None) -> Path:
+    """Return the directory of a policy of a home, whose keys have verified it."""
+    path = container_of(home).policies.at(name)
+    if path is None:
+        raise ConfigError(
+            f"{name!r} is not a policy: expected {CHAMPION}, tamiyo/2, 2, 8 or more characters of a digest, or the "
+            "path of a directory with a / in it"
+        )
+    return path
+
+
+def _signature_check(trusted: TrustedKeys) -> SignatureCheck:
+    if isinstance(trusted, Home):
+        return Keyring(places_of(trusted).keys)
+    if isinstance(trusted, (str, os.PathLike)):
+        folder = Path(trusted).expanduser()
+        if not folder.is_dir():
+            raise ConfigError(f"trusted_keys: expected a folder of <key id>.pub files, found no folder at {folder}")
+        return Keyring(folder)
+    return GivenKeys(_public_key(text) for text in trusted)
+
+
+def _public_key(text: str) -> bytes:
+    if not (isinstance(text, str) and _PUBLIC_KEY.fullmatch(text)):
+        raise ConfigError(f"trusted_keys: expected a public key of 64 hexadecimal characters, found {text!r}")
+    return bytes.fromhex(text)

@@ -1,0 +1,28 @@
+"""The examples of docs/api.md run as they stand."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from support.builders.deciding_policies import SIGNER, sealed_decider
+
+from simic.catalogue.contract_schemas import example_of
+from simic.trust.keys import Keyring
+
+PAGE = Path(__file__).parents[3] / "docs" / "api.md"
+
+
+def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sealed_decider(tmp_path / "policy")
+    Keyring(tmp_path / "keys").trust(SIGNER.public_bytes)
+    (tmp_path / "report.json").write_text(json.dumps(example_of("FieldReport")))
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 4
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102 - the text of our own page
+    assert len(names["several"]) == 3  # type: ignore[arg-type]

@@ -1,0 +1,111 @@
+"""The public names and their signatures: a change here is a change of the version (docs/api.md)."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import simic
+
+PROBE = """
+import sys, simic
+{use}
+print(*sorted({{'torch', 'torch_geometric', 'mlflow', 'duckdb', 'pyarrow', 'pydantic'}} & set(sys.modules)))
+"""
+
+DECIDE = (
+    "(self, state: 'StateLike | Sequence[StateLike]', available: 'MasksLike | Sequence[MasksLike]', *, "
+    "rng: 'np.random.Generator | None' = None, explore: 'bool' = False)"
+)
+SURFACE = {
+    "Action": "fields alpha_curve alpha_speed alpha_target blueprint op slot tempo",
+    "ActionMasks": "fields blueprint op slot",
+    "ConfigError": "error under SimicError",
+    "ContractError": "error under SimicError",
+    "Explanation": "fields action alternatives heads log_prob policy value",
+    "Explanation.second": "property -> 'Alternative | None'",
+    "Home": "(root: 'str | os.PathLike[str] | None' = None)",
+    "Home.public_keys": "(self) -> 'list[str]'",
+    "Home.root": "property -> 'Path'",
+    "IntegrityError": "error under SimicError",
+    "Policy": "made by load_policy",
+    "Policy.decide": f"{DECIDE} -> 'Action | list[Action]'",
+    "Policy.explain": f"{DECIDE} -> 'Explanation | list[Explanation]'",
+    "SimicError": "error under Exception",
+    "SystemState": "fields committed_validation_accuracy epoch graph hardware horizon seed_parameters seeds_alive "
+    "seeds_max slots train_accuracy train_loss train_loss_history validation_accuracy validation_accuracy_history "
+    "validation_loss validation_loss_history",
+    "TransientError": "error under SimicError",
+    "load_policy": "(ref_or_path: 'str | os.PathLike[str]', *, home: 'Home | None' = None, "
+    "trusted_keys: 'TrustedKeys | None' = None) -> 'Policy'",
+}
+"""Every public name, and every public method and property that its class defines itself."""
+
+
+def described(name: str) -> dict[str, str]:
+    """One public name and what a user can reach in it."""
+    value = getattr(simic, name)
+    if not inspect.isclass(value):
+        return {name: str(inspect.signature(value))}
+    own = {key: member for key, member in vars(value).items() if not key.startswith("_")}
+    methods = {f"{name}.{key}": str(inspect.signature(member)) for key, member in own.items()
+               if inspect.isfunction(member)}  # fmt: skip
+    properties = {f"{name}.{key}": f"property -> {member.fget.__annotations__['return']!r}"
+                  for key, member in own.items() if isinstance(member, property)}  # fmt: skip
+    if issubclass(value, Exception):
+        return {name: f"error under {value.__base__.__name__}"}
+    if hasattr(value, "model_fields"):
+        return {name: f"fields {' '.join(sorted(value.model_fields))}"} | {
+            key: text for key, text in (methods | properties).items() if key.startswith("Explanation.")
+        }
+    made = "made by load_policy" if name == "Policy" else str(inspect.signature(value)).partition(" -> ")[0]
+    return {name: made} | methods | properties
+
+
+def test_the_surface_is_as_promised() -> None:
+    found: dict[str, str] = {}
+    for name in simic.__all__:
+        found |= described(name)
+    assert found == SURFACE
+
+
+def test_every_name_is_listed_typed_and_documented_once() -> None:
+    tree = ast.parse(Path(simic.__file__).read_text("utf-8"))
+    typed = [
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If)
+        for inner in node.body
+        if isinstance(inner, ast.ImportFrom)
+        for alias in inner.names
+    ]
+    assert sorted(typed) == sorted(simic.__all__) == sorted(simic._MODULES)
+    assert set(simic.__all__) <= set(dir(simic))
+    page = (Path(simic.__file__).parents[1] / "docs" / "api.md").read_text("utf-8")
+    assert {name for name in simic.__all__ if f"`simic.{name}" not in page} == set()
+    assert all(getattr(simic, name).__doc__ for name in simic.__all__)
+
+
+@pytest.mark.parametrize(
+    ("use", "loaded"),
+    [
+        ("", ""),
+        ("dir(simic); simic.SimicError", ""),
+        ("simic.Action", "pydantic"),
+        ("simic.Home", "pydantic"),
+    ],
+)
+def test_names_are_loaded_when_they_are_used(use: str, loaded: str) -> None:
+    done = subprocess.run([sys.executable, "-c", PROBE.format(use=use)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == loaded
+
+
+def test_an_unknown_name_is_an_attribute_error_that_lists_the_known_ones() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'load_polcy'.*load_policy"):
+        _ = simic.load_polcy  # type: ignore[attr-defined]
+    assert not hasattr(simic, "grow")
