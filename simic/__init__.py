@@ -10,11 +10,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from simic.api.data import read_snapshot, sql
     from simic.api.explanation import Explanation
     from simic.api.home import Home
     from simic.api.policy import Policy, load_policy
+    from simic.api.reports import FieldReportWriter
     from simic.contracts.actions import Action, ActionMasks
-    from simic.contracts.errors import ConfigError, ContractError, IntegrityError, SimicError, TransientError
+    from simic.contracts.errors import (
+        ConfigError,
+        ContractError,
+        IntegrityError,
+        ResourceLimitError,
+        SimicError,
+        TransientError,
+    )
+    from simic.contracts.field_report import FieldReport
     from simic.contracts.state import SystemState
 
 __version__ = "0.1.0"
@@ -25,13 +35,18 @@ __all__ = [
     "ConfigError",
     "ContractError",
     "Explanation",
+    "FieldReport",
+    "FieldReportWriter",
     "Home",
     "IntegrityError",
     "Policy",
+    "ResourceLimitError",
     "SimicError",
     "SystemState",
     "TransientError",
     "load_policy",
+    "read_snapshot",
+    "sql",
 ]
 
 _ERRORS = "simic.contracts.errors"
@@ -41,13 +56,18 @@ _MODULES = {
     "ConfigError": _ERRORS,
     "ContractError": _ERRORS,
     "Explanation": "simic.api.explanation",
+    "FieldReport": "simic.contracts.field_report",
+    "FieldReportWriter": "simic.api.reports",
     "Home": "simic.api.home",
     "IntegrityError": _ERRORS,
     "Policy": "simic.api.policy",
+    "ResourceLimitError": _ERRORS,
     "SimicError": _ERRORS,
     "SystemState": "simic.contracts.state",
     "TransientError": _ERRORS,
     "load_policy": "simic.api.policy",
+    "read_snapshot": "simic.api.data",
+    "sql": "simic.api.data",
 }
 """Module of each public name."""
 

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 from support.builders.deciding_policies import SIGNER, sealed_decider
+from support.builders.reports import episodes
+from support.homes.pipeline import curate_all, land
 
 from simic.catalogue.contract_schemas import example_of
+from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
 PAGE = Path(__file__).parents[3] / "docs" / "api.md"
@@ -19,10 +22,16 @@ def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     sealed_decider(tmp_path / "policy")
     Keyring(tmp_path / "keys").trust(SIGNER.public_bytes)
+    places = Home(tmp_path / "home")
+    places.create()
+    land(places, episodes(range(4)))
+    curate_all(places)
     (tmp_path / "report.json").write_text(json.dumps(example_of("FieldReport")))
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(blocks) >= 4
+    assert len(blocks) >= 7
     names: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102 - the text of our own page
     assert len(names["several"]) == 3  # type: ignore[arg-type]
+    assert names["steps"].num_rows > 0  # type: ignore[attr-defined]
+    assert len(list((tmp_path / "spool").rglob("*.jsonl.zst"))) == 1

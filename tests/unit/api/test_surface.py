@@ -29,6 +29,12 @@ SURFACE = {
     "ContractError": "error under SimicError",
     "Explanation": "fields action alternatives heads log_prob policy value",
     "Explanation.second": "property -> 'Alternative | None'",
+    "FieldReport": "fields action available blueprint_id branch_of branch_step command_id controller final_state "
+    "governor host issued_at log_prob_behaviour metrics mitigation observation_window_epochs outcome policy_version "
+    "relevant report_id run_id schema_version seed_id state step terminated truncated",
+    "FieldReportWriter": "(home: 'Home | None' = None, *, spool: 'str | os.PathLike[str] | None' = None)",
+    "FieldReportWriter.flush": "(self) -> 'None'",
+    "FieldReportWriter.write": "(self, report: 'FieldReport | Mapping[str, Any]') -> 'None'",
     "Home": "(root: 'str | os.PathLike[str] | None' = None)",
     "Home.public_keys": "(self) -> 'list[str]'",
     "Home.root": "property -> 'Path'",
@@ -36,6 +42,7 @@ SURFACE = {
     "Policy": "made by load_policy",
     "Policy.decide": f"{DECIDE} -> 'Action | list[Action]'",
     "Policy.explain": f"{DECIDE} -> 'Explanation | list[Explanation]'",
+    "ResourceLimitError": "error under SimicError",
     "SimicError": "error under Exception",
     "SystemState": "fields committed_validation_accuracy epoch graph hardware horizon seed_parameters seeds_alive "
     "seeds_max slots train_accuracy train_loss train_loss_history validation_accuracy validation_accuracy_history "
@@ -43,6 +50,10 @@ SURFACE = {
     "TransientError": "error under SimicError",
     "load_policy": "(ref_or_path: 'str | os.PathLike[str]', *, home: 'Home | None' = None, "
     "trusted_keys: 'TrustedKeys | None' = None) -> 'Policy'",
+    "read_snapshot": "(digest: 'str', *, split: 'str' = 'train', columns: 'Sequence[str] | None' = None, "
+    "home: 'Home | None' = None) -> 'pa.Table'",
+    "sql": "(query: 'str', *, home: 'Home | None' = None, timeout_s: 'float' = 300.0, memory_mb: 'int' = 1024) "
+    "-> 'pa.Table'",
 }
 """Every public name, and every public method and property that its class defines itself."""
 

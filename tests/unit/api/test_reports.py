@@ -1,0 +1,155 @@
+"""Reports from elsewhere: what the writer takes lands without a quarantined line, what it refuses says why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.builders.reports import episode, episodes, plain
+
+import simic
+from simic.api import reports as writing
+from simic.app import data
+from simic.app.container import Container
+from simic.contracts.errors import ConfigError, ContractError
+from simic.runtime.home import Home
+from simic.runtime.settings import load_profile
+
+INCOMING = Path("tamiyo.field_reports") / "incoming"
+
+
+def shipped(reports: Iterable[simic.FieldReport]) -> list[simic.FieldReport]:
+    """The same reports with blueprints that are installed here."""
+    texts = (one.model_dump_json().replace('"mlp"', '"dense"').replace('"relu"', '"widen"') for one in reports)
+    return [simic.FieldReport.model_validate_json(text) for text in texts]
+
+
+@pytest.fixture
+def places(home: Path) -> Home:
+    made = Home(home)
+    made.create()
+    return made
+
+
+def opened(places: Home) -> Container:
+    """The home as the command line opens it."""
+    return Container(places, load_profile("default"), 0)
+
+
+def test_what_was_written_lands_and_is_curated_without_a_loss(places: Home) -> None:
+    with simic.FieldReportWriter() as writer:
+        for one in shipped(episodes(range(3))):
+            writer.write(plain(one))
+        for one in shipped(episode(7)):
+            writer.write(one)
+        assert not list((places.spool / INCOMING).glob("*")), "nothing is published before the block ends"
+    assert len(list((places.spool / INCOMING).glob("*.jsonl.zst"))) == 1
+    receipt = data.ingest(opened(places))
+    assert (receipt.landed, receipt.quarantined) == (80, 0)
+    assert data.curate(opened(places)).rejected == {}
+
+
+def test_a_spool_of_its_own_needs_no_home_and_can_be_moved_to_one(tmp_path: Path, home: Path) -> None:
+    with simic.FieldReportWriter(spool=tmp_path / "out") as writer:
+        for one in shipped(episode()):
+            writer.write(one)
+    assert not home.exists()
+    places = Home(home)
+    places.create()
+    target = places.spool / INCOMING
+    target.parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "out" / INCOMING).rename(target)
+    assert data.ingest(opened(places)).landed == 20
+    with pytest.raises(ConfigError, match="not both"):
+        simic.FieldReportWriter(simic.Home(home), spool=tmp_path)
+
+
+def test_many_reports_are_published_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "MOST_WAITING", 8)
+    writer = simic.FieldReportWriter(spool=tmp_path)
+    for one in shipped(episode()):
+        writer.write(one)
+    assert len(list((tmp_path / INCOMING).iterdir())) == 2
+    writer.flush()
+    writer.flush()
+    assert len(list((tmp_path / INCOMING).iterdir())) == 3
+
+
+def test_a_block_that_fails_publishes_what_was_accepted(places: Home) -> None:
+    with pytest.raises(KeyError), simic.FieldReportWriter() as writer:
+        writer.write(shipped(episode())[0])
+        raise KeyError
+    assert data.ingest(opened(places)).landed == 1
+
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda row: row.pop("host"), "contract: host: Field required"),
+        (lambda row: row.update(notes="x"), "unknown_field: notes: Extra inputs"),
+        (lambda row: row.update(run_id="7"), "contract: run_id: String should match"),
+        (lambda row: row["state"].update(epoch=True), r"contract: state\.epoch: .*integer"),
+        (lambda row: row["available"].update(slot=[[True] * 9] * 6), "slot masks do not have the state's"),
+        (
+            lambda row: row["state"].update(validation_accuracy=0.77),
+            "contradiction: metrics.validation_accuracy_before",
+        ),
+        (lambda row: row["log_prob_behaviour"].update(joint=-7.5), "is not the sum"),
+        (lambda row: row.update(issued_at="1999-01-01T00:00:00Z"), "issued_at: issued_at: expected at the earliest"),
+        (lambda row: row["available"]["blueprint"].append("ours"), r"unknown_blueprint: unknown blueprints \['ours'\]"),
+        (lambda row: row["metrics"].update(rent_parameters=np.int64(3)), "JSON can express.*int64"),
+        (lambda row: row["metrics"].update(validation_loss_after=float("nan")), "metrics.validation_loss_after"),
+        (lambda row: row.update(mitigation=["x" * 64] * 9000), "expected at most 262144 bytes"),
+    ],
+)
+def test_a_refusal_names_field_expectation_and_finding(tmp_path: Path, change: Change, message: str) -> None:
+    writer, row = simic.FieldReportWriter(spool=tmp_path), plain(shipped(episode())[0])
+    broken = json.loads(json.dumps(row))
+    change(broken)
+    with pytest.raises(ContractError, match=message):
+        writer.write(broken)
+    writer.write(row)
+    writer.flush()
+    assert len(list((tmp_path / INCOMING).iterdir())) == 1, "corrected, it is accepted"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (3, 5, "step: expected 4, the next one, found 5"),
+        (3, 3, "step: expected 4, the next one, found 3"),
+        (19, 4, "step: expected none after step 19, which ended the episode, found 4"),
+    ],
+)
+def test_steps_come_in_order_and_end_once(tmp_path: Path, first: int, second: int, message: str) -> None:
+    writer, rows = simic.FieldReportWriter(spool=tmp_path), shipped(episode())
+    writer.write(rows[first])
+    with pytest.raises(ContractError, match=f"run {rows[0].run_id}: {message}"):
+        writer.write(rows[second])
+
+
+def test_what_curation_would_leave_out_the_episode_for_is_refused(tmp_path: Path) -> None:
+    before, after = (plain(one) for one in shipped(episode())[3:5])
+    for change, message in (
+        ({"controller": "mine"}, "host, controller, policy_version"),
+        ({"state": {**after["state"], "epoch": 5}}, r"state\.epoch: expected 4, the end of the window before, found 5"),
+        (
+            {
+                "state": {**after["state"], "validation_accuracy": 0.99, "validation_accuracy_history": []},
+                "metrics": {**after["metrics"], "validation_accuracy_before": 0.99},
+            },
+            r"state\.validation_accuracy: expected .*, metrics\.validation_accuracy_after of the report before",
+        ),
+    ):
+        writer = simic.FieldReportWriter(spool=tmp_path)
+        writer.write(before)
+        with pytest.raises(ContractError, match=message):
+            writer.write({**after, **change})
+        writer.write(after)
