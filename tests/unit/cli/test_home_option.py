@@ -29,14 +29,15 @@ CHANGES = {
 }  # fmt: skip
 """Verbs that write to a home that is there."""
 LOOKS = {
-    "bus dead-letters", "bus status", "doctor", "keys list", "lake status", "snapshots diff", "snapshots list",
-    "snapshots verify", "sql", "verify", "watch",
+    "bus dead-letters", "bus status", "decide", "doctor", "keys list", "lake status", "snapshots diff",
+    "snapshots list", "snapshots verify", "sql", "verify", "watch",
 }  # fmt: skip
 """Verbs that write nothing that anybody keeps."""
 HOMELESS = {"plans headroom", "plans search", "schema"}
 """Verbs that need no home; `plans search` makes one only where it is to keep the book."""
 
 ARGUMENTS = {
+    "decide": ["champion", "--state", "-"],
     "keys revoke": ["aaaaaaaaaaaaaaaa", "--reason", "x"],
     "rollback": ["--reason", "x"],
     "snapshots diff": ["aaaa", "bbbb"],
