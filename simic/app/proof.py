@@ -41,6 +41,7 @@ from simic.runtime.seeds import derive
 from simic.runtime.settings import config_digest
 from simic.trust.canonical import digest_of
 from simic.validation.baselines.plan_book import without_book
+from simic.validation.host_sizes import extra_compute, host_parameters
 from simic.validation.proof import Tried, compare
 from simic.validation.report import COMPARISON_CONTROLLERS, KEY_STARTS, comparison_specs, learned_spec
 from simic.validation.trials import WAIT, grow_all
@@ -229,6 +230,7 @@ class _Proof:
                     {label: spec}, hosts, world, arena.config.curate.reward.basic, derive(0, "trials"),
                     lambda done: advance(len(done.returns)),
                 ).values()  # fmt: skip
+            sizes = host_parameters(hosts, world)
             return ProofTrial(
                 **identity,
                 started_at=started_at,
@@ -236,7 +238,11 @@ class _Proof:
                 families=[host.family for host in hosts],
                 returns=episodes.returns.tolist(),
                 test_accuracies=episodes.test_accuracy.tolist(),
+                validation_accuracies=episodes.validation_accuracy.tolist(),
                 parameters=episodes.committed_parameters.tolist(),
+                host_parameters=sizes.tolist(),
+                extra_compute=extra_compute(episodes, sizes, world.horizon).tolist(),
+                rents=episodes.rents.tolist(),
                 illegal_actions=int(episodes.illegal_actions.sum()),
                 governor_events=int(episodes.panicked.sum()),
             )
@@ -369,8 +375,8 @@ def _label(set_name: str, seed: int, without: Sequence[str]) -> str:
 def _of_family(trial: ProofTrial, family: str) -> ProofTrial:
     """Return the part of a trial on the hosts of one family."""
     rows = [row for row, name in enumerate(trial.families) if name == family]
-    names = ("host_keys", "families", "returns", "test_accuracies", "parameters")
-    return trial.model_copy(update={name: [getattr(trial, name)[row] for row in rows] for name in names})
+    columns = {name: value for name, value in trial if isinstance(value, list)}
+    return trial.model_copy(update={name: [value[row] for row in rows] for name, value in columns.items()})
 
 
 def _read(path: Path, kind: type[R], *, is_fresh: bool) -> R | None:

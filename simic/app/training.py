@@ -262,6 +262,7 @@ def run_trials(
     controllers: Sequence[str] | None = None,
     host_keys: Sequence[int] | None = None,
     split: Split = Split.TEST,
+    rent_factors: Sequence[float] = (),
 ) -> TrialReport:
     """Compare several controllers on the same hosts, paired by host.
 
@@ -270,6 +271,7 @@ def run_trials(
         controllers: Names; by default those of ``TRIAL_CONTROLLERS`` that the set and the home allow.
         host_keys: Which hosts; by default the first ones of ``split``, as many as the profile says.
         split: Split of the hosts if ``host_keys`` is None. Choices are to be made on validation hosts.
+        rent_factors: Multiples of the rent per parameter at which the same episodes are judged too.
 
     Raises:
         ConfigError: if a named controller does not exist or needs a plan book that is missing or outdated.
@@ -292,6 +294,7 @@ def run_trials(
             plans_digest=chosen.plans_digest,
             without_book=chosen.without_book,
             book_differences=chosen.book_differences,
+            rent_factors=rent_factors,
         )
     return container.save_receipt(report)
 

@@ -13,12 +13,13 @@ from rich.text import Text
 from simic.cli import completion
 from simic.cli.console import emit
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, open_container, whole_number
-from simic.cli.proof_page import controllers_table, heading, left_out_table, page, summary
+from simic.cli.proof_page import controllers_table, costs_table, heading, left_out_table, page, rents_table, summary
 from simic.cli.tables import numbers_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.proof import Proof
 from simic.runtime.files import atomic_write
 from simic.runtime.home import HomeUse
+from simic.validation.table import COST_NOTE
 
 __all__ = ["add_to"]
 
@@ -137,6 +138,8 @@ def _show(console: Console, report: Proof, written: list[Path]) -> None:
     for found in report.sets:
         console.print(numbers_table(controllers_table(found), heading(found), names=1))
         console.print(Text(summary(found)))
+        console.print(numbers_table(costs_table(found), "Cost and accuracy", names=1), Text(COST_NOTE))
+        console.print(numbers_table(rents_table(found), "Over never growing at other rents per parameter", names=1))
         if found.left_out:
             console.print(numbers_table(left_out_table(found), "Families left out of the training", names=1))
     for path in written:

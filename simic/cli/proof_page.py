@@ -8,9 +8,17 @@ from simic.cli.console import short, visible
 from simic.contracts.proof import Proof, ProofLeftOut, ProofSeed, ProofSet
 from simic.contracts.receipts import Estimate
 from simic.validation.baselines.plan_book import missing_book_message
-from simic.validation.table import Table
+from simic.validation.table import COST_COLUMNS, COST_NOTE, Table, in_percent_points, percent, rent_header
 
-__all__ = ["controllers_table", "heading", "left_out_table", "page", "summary"]
+__all__ = [
+    "controllers_table",
+    "costs_table",
+    "heading",
+    "left_out_table",
+    "page",
+    "rents_table",
+    "summary",
+]
 
 
 def page(proof: Proof, figure: str | None) -> str:
@@ -48,6 +56,13 @@ def _section(proof: Proof, found: ProofSet) -> Iterator[str]:
     yield f"{found.hosts} hosts, the same for every controller, from key {found.first_key} on: {each}."
     yield _markdown(controllers_table(found))
     yield f"{summary(found)}{_book_note(found)}"
+    yield f"Cost and accuracy. {COST_NOTE}"
+    yield _markdown(costs_table(found))
+    yield (
+        "Over never growing at other rents per parameter, from the same episodes; nothing was trained or searched at "
+        "these rents:"
+    )
+    yield _markdown(rents_table(found))
     yield _markdown(_seeds_table(found))
     yield _gate_note(found)
     yield f"Over never growing, by family; `learned` over {len(proof.seeds)} training seeds:"
@@ -75,6 +90,30 @@ def controllers_table(found: ProofSet) -> Table:
         for row in found.rows
     ]
     return Table(header, rows)
+
+
+def costs_table(found: ProofSet) -> Table:
+    """Return one row per controller: accuracies of the kept networks, and what growing them cost beside the host."""
+    rows: list[tuple[str, ...]] = [
+        (
+            row.controller,
+            percent(row.validation_accuracy),
+            percent(row.test_accuracy),
+            in_percent_points(row.test_over_wait),
+            f"{row.parameters:.0f}",
+            percent(row.host_share),
+            percent(row.extra_compute),
+        )
+        for row in found.rows
+    ]
+    return Table(("controller", *COST_COLUMNS), rows)
+
+
+def rents_table(found: ProofSet) -> Table:
+    """Return one row per controller but ``wait``: what it gains over ``wait`` at each rent, in points."""
+    header = ("controller", *map(rent_header, found.rent_factors))
+    rows = [row for row in found.rows if row.over_wait is not None]
+    return Table(header, [(row.controller, *map(_points, row.by_rent)) for row in rows])
 
 
 def summary(found: ProofSet) -> str:

@@ -30,6 +30,7 @@ from simic.validation.baselines.plan_book import lacks_book, missing_book_messag
 
 __all__ = [
     "check_table",
+    "cost_table",
     "decision_table",
     "difference_view",
     "family_table",
@@ -38,6 +39,7 @@ __all__ = [
     "proof_table",
     "pruning_table",
     "receipt_lines",
+    "rent_table",
     "rows_table",
     "trial_table",
 ]
@@ -91,6 +93,20 @@ def family_table(report: TrialReport) -> RenderableType:
     return Group(
         table, Text(f"-: no difference to wait and no interval for families of one host: {', '.join(single)}.")
     )
+
+
+def cost_table(report: TrialReport) -> RenderableType:
+    """Return accuracies and costs of every controller, and what the columns mean."""
+    text, title = proof.render_costs(report), "Cost and accuracy, paired by host"
+    table = _Fitting([numbers_table(text, title, names=1), numbers_table(text, title, names=1, is_narrow=True)])
+    return Group(table, Text(proof.COST_NOTE))
+
+
+def rent_table(report: TrialReport) -> RenderableType:
+    """Return the differences to wait at other rents."""
+    text = proof.render_rents(report)
+    title = "Over wait at other rents per parameter: the same episodes, nothing trained for them, paired by host"
+    return _Fitting([numbers_table(text, title, names=1), numbers_table(text, title, names=1, is_narrow=True)])
 
 
 def numbers_table(text: proof.Table, title: str, names: int, *, is_narrow: bool = False) -> Table:

@@ -22,11 +22,12 @@ from simic.cli.options import (
     open_container,
     parse_host_keys,
 )
-from simic.cli.tables import family_table, trial_table
+from simic.cli.tables import cost_table, family_table, rent_table, trial_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION
 from simic.contracts.splits import Split
 from simic.runtime.home import HomeUse
+from simic.validation.table import RENT_FACTORS
 
 __all__ = ["add_to"]
 
@@ -95,6 +96,14 @@ def trials(
             "hosts have selected nothing. Default: test.",
         ),
     ] = None,
+    rent_sweep: Annotated[
+        bool,
+        typer.Option(
+            "--rent-sweep",
+            help="Also show the differences to wait at 0, 1/4, 1, 4 and 16 times the rent per parameter, from the same "
+            "episodes.",
+        ),
+    ] = False,
     world_set: SetName = None,
     profile: ProfileName = "default",
     seed: Seed = 0,
@@ -114,11 +123,15 @@ def trials(
     names = None if controllers is None else [name.strip() for name in controllers.split(",") if name.strip()]
     if names == []:
         raise ConfigError(f"--controllers is empty; expected names such as {TRIAL_CONTROLLERS}")
-    report = training.run_trials(container, names, keys, split or Split.TEST)
+    factors = RENT_FACTORS if rent_sweep else ()
+    report = training.run_trials(container, names, keys, split or Split.TEST, factors)
     if names is None and all(row.controller != CHAMPION for row in report.controllers):
         stderr().print("no champion took part: this home has none yet; `simic run` makes one")
     images = container.config.world.images
-    emit(report, as_json, lambda console: console.print(trial_table(report, images=images), family_table(report)))
+    tables = [trial_table(report, images=images), cost_table(report), family_table(report)]
+    if rent_sweep:
+        tables.append(rent_table(report))
+    emit(report, as_json, lambda console: console.print(*tables))
 
 
 def search(

@@ -66,15 +66,24 @@ class ProofTrial(Receipt):
     returns: list[Finite]
     """Undiscounted returns in points."""
     test_accuracies: list[Finite]
+    validation_accuracies: list[Finite]
+    """Of the committed networks, as ``test_accuracies``."""
     parameters: list[Count]
     """Parameters of the seeds that were kept."""
+    host_parameters: list[Count]
+    """Trainable parameters of the hosts without seeds."""
+    extra_compute: list[Finite]
+    """Parameters of seeds, summed over the epochs in which they are alive or fossilised, over the host's own parameters
+    times the horizon."""
+    rents: list[Finite]
+    """Points of rent in each return."""
     illegal_actions: Count
     governor_events: Count
     """Episodes that the governor stopped."""
 
     @model_validator(mode="after")
     def _one_entry_per_host(self) -> ProofTrial:
-        columns = (self.families, self.returns, self.test_accuracies, self.parameters)
+        columns = [value for value in vars(self).values() if isinstance(value, list)]
         if any(len(column) != len(self.host_keys) for column in columns):
             raise ValueError(f"expected {len(self.host_keys)} entries in every list, one per host key")
         return self
@@ -91,6 +100,15 @@ class ProofRow(Contract):
     """Difference to ``wait`` within each family."""
     test_accuracy: Finite
     parameters: Finite
+    validation_accuracy: Finite
+    test_over_wait: Estimate | None
+    """Difference of test accuracies to ``wait``, as a share; null for ``wait``."""
+    host_share: Finite
+    """Mean parameters of kept seeds over those of the hosts."""
+    extra_compute: Finite
+    """Mean of the trials' ``extra_compute``."""
+    by_rent: list[Estimate | None]
+    """Difference to ``wait`` at each of the set's ``rent_factors``."""
 
 
 class ProofSeed(Contract):
@@ -143,6 +161,8 @@ class ProofSet(Contract):
     """Key of the first host; equal sets and numbers of hosts give the same hosts."""
     without_book: list[Text]
     """Baselines that a missing plan book, or a book without a tree, leaves out or changes."""
+    rent_factors: list[Finite]
+    """Multiples of the rent per parameter at which the same episodes are judged too."""
     rows: list[ProofRow]
     """Baselines, the learned policies last."""
     over: dict[str, Estimate]

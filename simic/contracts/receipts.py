@@ -27,6 +27,7 @@ __all__ = [
     "Provenance",
     "PublicationReceipt",
     "Receipt",
+    "RentTrial",
     "RunReceipt",
     "SnapshotManifest",
     "TrainingReport",
@@ -197,6 +198,23 @@ class FamilyTrial(Contract):
     test_accuracy: Finite
     validation_accuracy: Finite
     committed_parameters: Finite
+    test_over_wait: Estimate | None = None
+    """Difference of test accuracies to ``wait``, as a share, paired by host key; null as ``over_wait``."""
+    host_parameters: Finite | None = None
+    """Mean number of trainable parameters of the hosts without seeds; null in reports of earlier versions."""
+    extra_compute: Finite | None = None
+    """Mean of: parameters of seeds, summed over the epochs in which they are alive or fossilised, over the host's own
+    parameters times the horizon. Probes, evaluations and the controller's own compute are not in it."""
+
+
+class RentTrial(Contract):
+    """Results of one controller at another rent; no host grows again for it."""
+
+    factor: Annotated[float, Field(ge=0.0)]
+    """What the rent per parameter is multiplied by."""
+    mean_return: Finite
+    over_wait: Estimate | None
+    """Difference to ``wait``, which pays no rent, paired by host key; null for ``wait`` itself."""
 
 
 class ControllerTrial(FamilyTrial):
@@ -211,6 +229,10 @@ class ControllerTrial(FamilyTrial):
     returns: list[Finite]
     """Return per host, in the order of the report's host keys."""
     test_accuracies: list[Finite]
+    rents: list[Finite] = Field(default_factory=list)
+    """Points of rent in each return; empty in reports of earlier versions."""
+    by_rent: list[RentTrial] = Field(default_factory=list)
+    """The same results at other rents, if they were asked for."""
 
 
 class TrialReport(Receipt):

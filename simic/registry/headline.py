@@ -77,6 +77,11 @@ def tables(report: ValidationReport, gate: GateDecision) -> list[Table]:
                 "gain_over_wait_lower",
                 "test_accuracy_mean",
                 "committed_parameters_mean",
+                "validation_accuracy_mean",
+                "test_gain_over_wait_mean",
+                "test_gain_over_wait_lower",
+                "host_parameters_mean",
+                "extra_compute_mean",
             ),
             list(_trial_rows(report.trials)),
         ),
@@ -91,7 +96,7 @@ def _trial_rows(report: TrialReport) -> Iterator[list[object]]:
 
 
 def _trial_row(controller: str, family: str, trial: FamilyTrial) -> list[object]:
-    gain = trial.over_wait
+    gain, tested = trial.over_wait, trial.test_over_wait
     return [
         controller,
         family,
@@ -101,4 +106,9 @@ def _trial_row(controller: str, family: str, trial: FamilyTrial) -> list[object]
         None if gain is None else gain.lower,
         trial.test_accuracy,
         trial.committed_parameters,
+        trial.validation_accuracy,
+        None if tested is None else tested.mean,
+        None if tested is None else tested.lower,
+        trial.host_parameters,
+        trial.extra_compute,
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGES, Decisions, Masks, Observations, action_of
@@ -37,6 +37,7 @@ __all__ = [
     "epoch_record",
     "join",
     "make_controller",
+    "returns_at",
     "run_episodes",
     "run_with",
     "score",
@@ -67,6 +68,10 @@ class Episodes(NamedTuple):
     """Accuracy of the committed network."""
     test_accuracy: NDArray[np.float64]
     committed_parameters: NDArray[np.int64]
+    seed_epochs: NDArray[np.int64]
+    """Parameters of seeds alive or fossilised, summed over the epochs of the episode."""
+    rents: NDArray[np.float64]
+    """Points of rent in the return."""
     panicked: NDArray[np.bool_]
     illegal_actions: NDArray[np.int64]
     """Illegal decisions, which were replaced by WAIT."""
@@ -159,7 +164,7 @@ def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardC
     """Return the returns and final measurements of finished episodes."""
     returns = np.zeros(hosts)
     final = {name: np.full(hosts, np.nan) for name in ("validation_accuracy", "test_accuracy")}
-    committed = np.zeros(hosts, dtype=np.int64)
+    committed, seed_epochs = np.zeros((2, hosts), dtype=np.int64)
     panicked = np.zeros(hosts, dtype=np.bool_)
     for step in steps:
         outcome, live = step.outcome, step.live
@@ -179,14 +184,24 @@ def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardC
             governor_penalty=reward.governor_penalty,
         )
         returns += r_t  # summed per step, so that the bits do not depend on the other hosts
+        seed_epochs[live] += outcome.rent_parameters[live]
         panicked |= live & panic
         final["validation_accuracy"][ended] = outcome.committed_validation_accuracy[ended]
         final["test_accuracy"][ended] = outcome.test_accuracy[ended]
         committed[ended] = outcome.committed_parameters[ended]
+    rents = reward.rent * seed_epochs / reward.rent_parameters / world.horizon
     return Episodes(
-        returns, final["validation_accuracy"], final["test_accuracy"], committed, panicked,
+        returns, final["validation_accuracy"], final["test_accuracy"], committed, seed_epochs, rents, panicked,
         illegal_actions=np.zeros(hosts, dtype=np.int64),
     )  # fmt: skip
+
+
+def returns_at(returns: ArrayLike, rents: ArrayLike, factor: float) -> NDArray[np.float64]:
+    """Return what episodes with ``returns`` [..., N] and ``rents`` [..., N] return at ``factor`` times the rent.
+
+    A return is linear in the price of the rent, so no host grows again; factor 1 gives ``returns``, bit for bit.
+    """
+    return np.asarray(returns, dtype=np.float64) - (factor - 1.0) * np.asarray(rents, dtype=np.float64)
 
 
 def join(parts: Sequence[Episodes]) -> Episodes:

@@ -14,7 +14,8 @@ from simic.contracts.proof import ProofLeftOut, ProofRow, ProofSeed, ProofSet, P
 from simic.contracts.receipts import Estimate
 from simic.numerics.intervals import Interval, crossed_bootstrap, crossed_ratio
 from simic.runtime.seeds import derive
-from simic.validation.table import families_in_order
+from simic.validation.episodes import returns_at
+from simic.validation.table import RENT_FACTORS, families_in_order
 
 __all__ = ["LEARNED", "Tried", "compare"]
 
@@ -51,7 +52,7 @@ def compare(
         without_book: Baselines that a missing plan book leaves out or changes.
     """
     wait = baselines[_WAIT]
-    families, returns = wait.families, _returns(learned)
+    families, returns = wait.families, _returns(_trials(learned))
     theirs = {name: np.asarray(trial.returns) for name, trial in baselines.items()}
     gains = returns - theirs[_WAIT]
     oracle = theirs[_ORACLE] - theirs[_WAIT] if _ORACLE in theirs else None
@@ -64,9 +65,10 @@ def compare(
         families={name: counted[name] for name in families_in_order(wait.set, families)},
         first_key=wait.host_keys[0],
         without_book=list(without_book),
+        rent_factors=list(RENT_FACTORS),
         rows=[
             *(_row(name, [trial], wait, config) for name, trial in baselines.items()),
-            _row(LEARNED, [one.trial for one in learned], wait, config),
+            _row(LEARNED, _trials(learned), wait, config),
         ],
         over={name: _estimate(returns - other, config, families) for name, other in theirs.items()},
         share_of_oracle=None if oracle is None else _share(gains, oracle, config, families),
@@ -76,15 +78,21 @@ def compare(
     )
 
 
-def _returns(tried: Sequence[Tried]) -> Table:
-    """Return the returns [S, N]; S training seeds, N hosts."""
-    return np.array([one.trial.returns for one in tried])
+def _returns(trials: Sequence[ProofTrial], rent_factor: float = 1.0) -> Table:
+    """Return the returns [S, N] at a multiple of the rent; S training seeds, N hosts."""
+    returns, rents = ([getattr(trial, name) for trial in trials] for name in ("returns", "rents"))
+    return returns_at(returns, rents, rent_factor)
+
+
+def _trials(tried: Sequence[Tried]) -> list[ProofTrial]:
+    return [one.trial for one in tried]
 
 
 def _row(name: str, trials: Sequence[ProofTrial], wait: ProofTrial, config: TrialConfig) -> ProofRow:
     """Return the results of one controller, over one trial or over one per training seed."""
-    gains = np.array([trial.returns for trial in trials]) - np.asarray(wait.returns)
     labels, is_wait = np.asarray(wait.families), name == _WAIT
+    gains = _returns(trials) - np.asarray(wait.returns)
+    tested = np.array([trial.test_accuracies for trial in trials]) - np.asarray(wait.test_accuracies)
     return ProofRow(
         controller=name,
         mean_return=float(np.mean([trial.returns for trial in trials])),
@@ -95,12 +103,20 @@ def _row(name: str, trials: Sequence[ProofTrial], wait: ProofTrial, config: Tria
         },
         test_accuracy=float(np.mean([trial.test_accuracies for trial in trials])),
         parameters=float(np.mean([trial.parameters for trial in trials])),
+        validation_accuracy=float(np.mean([trial.validation_accuracies for trial in trials])),
+        test_over_wait=None if is_wait else _estimate(tested, config, wait.families),
+        host_share=float(np.mean([trial.parameters for trial in trials]) / np.mean(wait.host_parameters)),
+        extra_compute=float(np.mean([trial.extra_compute for trial in trials])),
+        by_rent=[
+            None if is_wait else _estimate(_returns(trials, factor) - _returns([wait], factor), config, wait.families)
+            for factor in RENT_FACTORS
+        ],
     )
 
 
 def _seed(tried: Tried, theirs: Mapping[str, Table], config: TrialConfig, families: Sequence[str]) -> ProofSeed:
     training, trial = tried
-    returns = _returns([tried])
+    returns = _returns([trial])
     return ProofSeed(
         seed=training.seed,
         policy_digest=training.policy_digest,
@@ -124,7 +140,7 @@ def _left_out(
 ) -> ProofLeftOut:
     rows = np.asarray(baselines[_WAIT].families) == family
     wait = np.asarray(baselines[_WAIT].returns)[rows]
-    unmet, met = _returns(tried) - wait, _returns(learned)[:, rows] - wait
+    unmet, met = _returns(_trials(tried)) - wait, _returns(_trials(learned))[:, rows] - wait
     return ProofLeftOut(
         family=family,
         hosts=int(rows.sum()),

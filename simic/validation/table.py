@@ -11,13 +11,21 @@ from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, Tri
 from simic.hosts.host_sets import SETS
 
 __all__ = [
+    "COST_COLUMNS",
+    "COST_NOTE",
+    "RENT_FACTORS",
     "Table",
     "controller_rank",
     "families_in_order",
     "has_intervals",
+    "in_percent_points",
+    "percent",
+    "render_costs",
     "render_families",
     "render_gain",
+    "render_rents",
     "render_table",
+    "rent_header",
     "without_families",
 ]
 
@@ -39,6 +47,16 @@ def families_in_order(set_name: str, families: Iterable[str]) -> list[str]:
     return [*(name for name in listed if name in found), *sorted(found.difference(listed))]
 
 
+COST_COLUMNS = ("validation", "test", "test over wait", "parameters", "of host", "extra compute")
+"""Columns of a table of costs: accuracies in per cent, parameters of kept seeds and their share of the host's, and the
+parameters of all seeds times the epochs they were there as a share of the same of the host."""
+COST_NOTE = (
+    "test over wait: points of test accuracy. of host: parameters of kept seeds over those of the host. extra compute: "
+    "parameters of all seeds times their epochs, over those of the host times the horizon; not measured time."
+)
+"""What the columns mean."""
+RENT_FACTORS = (0.0, 0.25, 1.0, 4.0, 16.0)
+"""Multiples of the rent per parameter at which a sweep judges."""
 _BEFORE_FAMILIES = 3
 """Columns of ``render_table`` before those of the families."""
 
@@ -94,6 +112,36 @@ def render_families(report: TrialReport) -> Table:
     return Table(header, rows)
 
 
+def render_costs(report: TrialReport) -> Table:
+    """Return one row per controller: accuracies of the kept networks, and what growing them cost beside the host."""
+    header = ("controller", *COST_COLUMNS)
+    rows: list[tuple[str, ...]] = [
+        (
+            trial.controller,
+            percent(trial.validation_accuracy),
+            percent(trial.test_accuracy),
+            in_percent_points(trial.test_over_wait),
+            f"{trial.committed_parameters:.0f}",
+            _of_host(trial),
+            "-" if trial.extra_compute is None else percent(trial.extra_compute),
+        )
+        for trial in _in_order(report)
+    ]
+    return Table(header, rows)
+
+
+def render_rents(report: TrialReport) -> Table:
+    """Return one row per controller but ``wait``: the difference to it at each rent of ``by_rent``, in points."""
+    rows = [row for row in _in_order(report) if row.over_wait is not None]
+    header = ("controller", *(rent_header(one.factor) for one in report.controllers[0].by_rent))
+    return Table(header, [(row.controller, *(_interval(one.over_wait) for one in row.by_rent)) for row in rows])
+
+
+def rent_header(factor: float) -> str:
+    """Return the header of a column with the rent multiplied by a factor."""
+    return f"rent x {factor:g}"
+
+
 def render_gain(report: TrialReport) -> str:
     """Return one line: the candidate's mean paired differences in points, with the interval of that to ``wait``."""
     trials = _in_order(report)
@@ -109,6 +157,22 @@ def render_gain(report: TrialReport) -> str:
 
 def _in_order(report: TrialReport) -> list[ControllerTrial]:
     return sorted(report.controllers, key=lambda trial: controller_rank(trial.controller))
+
+
+def in_percent_points(estimate: Estimate | None) -> str:
+    """Return a difference of shares with its interval, in hundredths."""
+    if estimate is None:
+        return "-"
+    return f"{100 * estimate.mean:+.1f} [{100 * estimate.lower:+.1f}, {100 * estimate.upper:+.1f}]"
+
+
+def _of_host(trial: FamilyTrial) -> str:
+    return "-" if trial.host_parameters is None else percent(trial.committed_parameters / trial.host_parameters)
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent."""
+    return f"{100 * share:.1f} %"
 
 
 def _kept(trial: ControllerTrial | FamilyTrial) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,13 +12,14 @@ from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CANDIDATE
-from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, Provenance, TrialReport
+from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, Provenance, RentTrial, TrialReport
 from simic.contracts.state import HostIdentity
 from simic.numerics.intervals import paired_bootstrap
 from simic.runtime.clock import Clock
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.seeds import derive
-from simic.validation.episodes import Episodes, TrialJob, chunked, join, run_episodes
+from simic.validation.episodes import Episodes, TrialJob, chunked, join, returns_at, run_episodes
+from simic.validation.host_sizes import extra_compute, host_parameters
 from simic.validation.table import Table, controller_rank, render_families, render_table
 
 __all__ = [
@@ -71,11 +72,13 @@ def run_trials(
     plans_digest: str | None = None,
     without_book: Sequence[str] = (),
     book_differences: Sequence[str] = (),
+    rent_factors: Sequence[float] = (),
 ) -> TrialReport:
     """Grow ``hosts`` under every controller of ``specs`` (row name -> spec) and under ``wait``, paired by host.
 
     ``on_done`` receives each finished chunk. ``plans_digest`` names the plan book that some controllers follow, and
-    ``without_book`` the consequences of a missing one, ``book_differences`` the settings in which it differs.
+    ``without_book`` the consequences of a missing one, ``book_differences`` the settings in which it differs. The same
+    episodes are also judged at ``rent_factors`` times the rent.
     """
     started_at = clock()
     keys = [host.key for host in hosts]
@@ -88,6 +91,7 @@ def run_trials(
     specs = {name: named[name] for name in sorted(named, key=controller_rank)}
     results = grow_all(specs, hosts, world, reward, trial_seed(provenance), on_done)
     families = [host.family for host in hosts]
+    sizes, rule = host_parameters(hosts, world), _Rule(config, provenance.seed, world.horizon, tuple(rent_factors))
     return TrialReport(
         code_version=provenance.code_version,
         config_digest=provenance.config_digest,
@@ -98,8 +102,7 @@ def run_trials(
         host_keys=keys,
         families=families,
         controllers=[
-            _trial(name, episodes, results[WAIT], families, config, provenance.seed)
-            for name, episodes in results.items()
+            _trial(name, episodes, results[WAIT], families, sizes, rule) for name, episodes in results.items()
         ],
         plans_digest=plans_digest,
         without_book=list(without_book),
@@ -133,29 +136,56 @@ def grow_all(
     }
 
 
+class _Rule(NamedTuple):
+    """How episodes are summarised."""
+
+    config: TrialConfig
+    seed: int
+    """Root seed of the intervals."""
+    horizon: int
+    """Epochs of an episode that nothing stops."""
+    rent_factors: tuple[float, ...] = ()
+
+
 def _trial(
-    name: str, ours: Episodes, wait: Episodes, families: Sequence[str], config: TrialConfig, seed: int
+    name: str,
+    ours: Episodes,
+    wait: Episodes,
+    families: Sequence[str],
+    sizes: NDArray[np.int64],
+    rule: _Rule,
 ) -> ControllerTrial:
     compared = None if name == WAIT else wait
     return ControllerTrial(
-        **_summary(ours, compared, slice(None), config, seed, families),
+        **_summary(ours, compared, slice(None), sizes, rule, families),
         controller=name,
         illegal_actions=int(ours.illegal_actions.sum()),
         governor_events=int(ours.panicked.sum()),
-        by_family=_by_family(ours, compared, families, config, seed),
+        by_family=_by_family(ours, compared, families, sizes, rule),
         returns=ours.returns.tolist(),
         test_accuracies=ours.test_accuracy.tolist(),
+        rents=ours.rents.tolist(),
+        by_rent=[_at_rent(factor, ours, compared, families, rule) for factor in rule.rent_factors],
     )
 
 
+def _at_rent(factor: float, ours: Episodes, wait: Episodes | None, families: Sequence[str], rule: _Rule) -> RentTrial:
+    returns = returns_at(ours.returns, ours.rents, factor)
+    over = None
+    if wait is not None:
+        theirs = returns_at(wait.returns, wait.rents, factor)
+        over = paired_estimate(returns, theirs, rule.config, rule.seed, families)
+    return RentTrial(factor=factor, mean_return=float(returns.mean()), over_wait=over)
+
+
 def _by_family(
-    ours: Episodes, wait: Episodes | None, families: Sequence[str], config: TrialConfig, seed: int
+    ours: Episodes, wait: Episodes | None, families: Sequence[str], sizes: NDArray[np.int64], rule: _Rule
 ) -> dict[str, FamilyTrial]:
     """Return the results within each family, in the order of the hosts; without ``wait`` no differences."""
     labels = np.asarray(families)
     rows = {family: np.flatnonzero(labels == family) for family in dict.fromkeys(families)}
     return {
-        family: FamilyTrial(**_summary(ours, wait if mine.size >= 2 else None, mine, config, seed, None))
+        family: FamilyTrial(**_summary(ours, wait if mine.size >= 2 else None, mine, sizes, rule, None))
         for family, mine in rows.items()
     }
 
@@ -164,18 +194,24 @@ def _summary(
     ours: Episodes,
     wait: Episodes | None,
     rows: NDArray[np.int64] | slice,
-    config: TrialConfig,
-    seed: int,
+    sizes: NDArray[np.int64],
+    rule: _Rule,
     families: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Return the fields of a ``FamilyTrial`` over the given hosts; several families are the interval's strata."""
-    returns = ours.returns[rows]
-    over = None if wait is None else paired_estimate(returns, wait.returns[rows], config, seed, families)
+    returns, tested = ours.returns[rows], ours.test_accuracy[rows]
+    over = tested_over = None
+    if wait is not None:
+        over = paired_estimate(returns, wait.returns[rows], rule.config, rule.seed, families)
+        tested_over = paired_estimate(tested, wait.test_accuracy[rows], rule.config, rule.seed, families)
     return {
         "episodes": returns.size,
         "mean_return": float(returns.mean()),
         "over_wait": over,
-        "test_accuracy": float(ours.test_accuracy[rows].mean()),
+        "test_accuracy": float(tested.mean()),
+        "test_over_wait": tested_over,
         "validation_accuracy": float(ours.validation_accuracy[rows].mean()),
         "committed_parameters": float(ours.committed_parameters[rows].mean()),
+        "host_parameters": float(sizes[rows].mean()),
+        "extra_compute": float(extra_compute(ours, sizes, rule.horizon)[rows].mean()),
     }

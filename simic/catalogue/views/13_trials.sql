@@ -20,6 +20,11 @@
 -- column test_accuracy: Mean test accuracy of the network that is kept, 0 to 1.
 -- column validation_accuracy: Mean validation accuracy of the network that is kept, 0 to 1.
 -- column committed_parameters: Mean number of parameters in fossilised seeds.
+-- column test_over_wait: Mean paired difference to the test accuracy of wait on the same hosts, -1 to 1; null for wait and for a single host, and in receipts of earlier versions.
+-- column test_over_wait_lower: Lower bound of its bootstrap interval.
+-- column test_over_wait_upper: Upper bound of its bootstrap interval.
+-- column host_parameters: Mean number of trainable parameters of the hosts without seeds; null in receipts of earlier versions.
+-- column extra_compute: Mean share of parameters of seeds times their epochs in those of the host times the horizon; null in receipts of earlier versions.
 -- column illegal_actions: Decisions that the masks forbid; null for the rows by family.
 -- column governor_events: Episodes that the governor ended; null for the rows by family.
 -- column seed: Root seed.
@@ -49,6 +54,9 @@ results AS (
         tried.test_accuracy AS test_accuracy,
         tried.validation_accuracy AS validation_accuracy,
         tried.committed_parameters AS committed_parameters,
+        tried.test_over_wait AS tested,
+        tried.host_parameters AS host_parameters,
+        tried.extra_compute AS extra_compute,
         tried.illegal_actions AS illegal_actions,
         tried.governor_events AS governor_events
     FROM controllers
@@ -61,7 +69,10 @@ results AS (
         entry.value.over_wait AS difference,
         entry.value.test_accuracy AS test_accuracy,
         entry.value.validation_accuracy AS validation_accuracy,
-        entry.value.committed_parameters AS committed_parameters
+        entry.value.committed_parameters AS committed_parameters,
+        entry.value.test_over_wait AS tested,
+        entry.value.host_parameters AS host_parameters,
+        entry.value.extra_compute AS extra_compute
     FROM families
 )
 
@@ -83,6 +94,11 @@ SELECT
     test_accuracy,
     validation_accuracy,
     committed_parameters,
+    tested.mean AS test_over_wait,
+    tested.lower AS test_over_wait_lower,
+    tested.upper AS test_over_wait_upper,
+    host_parameters,
+    extra_compute,
     illegal_actions,
     governor_events,
     seed,

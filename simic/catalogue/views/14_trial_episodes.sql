@@ -13,6 +13,7 @@
 -- column episode_return: Undiscounted sum of the rewards of the episode, in points of the basic reward family.
 -- column over_wait: Difference to the return of wait on the same host, in points; 0 for wait itself.
 -- column test_accuracy: Test accuracy of the network that is kept, 0 to 1.
+-- column rent_points: Points of rent in the return; null in receipts of earlier versions.
 -- column finished_at: Time at which the trials ended.
 WITH controllers AS (
     SELECT
@@ -49,6 +50,7 @@ SELECT
     results.episode_return,
     results.episode_return - waited.episode_return AS over_wait,
     results.tried.test_accuracies[results.position] AS test_accuracy,
+    results.tried.rents[results.position] AS rent_points,
     results.finished_at
 FROM results
 LEFT JOIN results AS waited

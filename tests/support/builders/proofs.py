@@ -21,6 +21,8 @@ def proof_trial(controller: str, returns: Sequence[float], families: Sequence[st
         **_COMMON, finished_at=_AT, seed=0, set="benchmark", world_digest="d" * 64, controller=controller,
         policy_digest=None, plans_digest=None, host_keys=list(range(10, 10 + len(returns))), families=list(families),
         returns=list(returns), test_accuracies=[value / 100 for value in returns], parameters=[8] * len(returns),
+        validation_accuracies=[value / 50 for value in returns], host_parameters=[32] * len(returns),
+        extra_compute=[value / 200 for value in returns], rents=[value / 4 for value in returns],
         illegal_actions=0, governor_events=0,
     )  # fmt: skip
 

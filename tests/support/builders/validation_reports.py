@@ -19,7 +19,7 @@ from simic.contracts.receipts import (
 from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys
 from simic.validation.episodes import Episodes
-from simic.validation.trials import _trial, paired_estimate
+from simic.validation.trials import _Rule, _trial, paired_estimate
 from support.builders.judged_candidates import NOW
 
 __all__ = ["HOSTS", "differences_of", "rows_of", "trials_of", "validation_of"]
@@ -33,10 +33,10 @@ SPREAD = np.linspace(-5.0, 5.0, HOSTS)
 
 def rows_of(means: Mapping[str, float], config: RunConfig, seed: int, count: int = HOSTS) -> list[ControllerTrial]:
     """A row per controller with returns around its mean; only the candidate's differ from host to host."""
-    families = families_of(count)
+    families, sizes, rule = families_of(count), np.full(count, 2000), _Rule(config.trial, seed, horizon=20)
     episodes = {name: _episodes(mean, count, is_lucky=name == "candidate") for name, mean in means.items()}
     return [
-        _trial(name, own, episodes["wait"], families, config.trial, seed) for name, own in episodes.items()
+        _trial(name, own, episodes["wait"], families, sizes, rule) for name, own in episodes.items()
     ]  # fmt: skip
 
 
@@ -88,6 +88,8 @@ def _episodes(mean: float, count: int, *, is_lucky: bool) -> Episodes:
         validation_accuracy=np.full(count, 0.7),
         test_accuracy=np.full(count, 0.7),
         committed_parameters=np.full(count, 200),
+        seed_epochs=np.full(count, 4000),
+        rents=np.full(count, 0.3),
         panicked=np.zeros(count, dtype=bool),
         illegal_actions=np.zeros(count, dtype=np.int64),
     )

@@ -64,6 +64,10 @@ def test_the_page_says_what_was_measured_and_how_to_measure_it_again(
     assert "1,234 episodes" in text
     assert "| learned | 59.3 | +3.3 [" in text, "gains of 4, 6 and 0"
     assert "| wait | 56.0 | - | +3.3 [" in text
+    assert "| learned | 118.7 % | 59.3 % | +3.3 [" in text, "validation, test and test over wait"
+    assert "| 25.0 % | 29.7 % |" in text, "kept seeds of 8 parameters in hosts of 32, and the extra compute"
+    assert "| controller | rent x 0 | rent x 0.25 | rent x 1 | rent x 4 | rent x 16 |" in text
+    assert "| learned | +4.2 [" in text, "without the rent, which the builder makes a quarter of the return"
     assert "no tree in the plan book of set benchmark" in text
     assert "The gate accepted 1 of 3 policies" in text
     assert "Seed 0 did not pass: return_over_blind." in text
@@ -74,6 +78,7 @@ def test_the_page_says_what_was_measured_and_how_to_measure_it_again(
     assert "| gain | 2 | +0.0 [+0.0, +0.0] | +2.0 [" in text
     shown = " ".join(capsys.readouterr().out.split())
     assert "Families left out of the training" in shown
+    assert "Cost and accuracy" in shown and "rent x 16" in shown
     assert f"wrote {out}" in shown
 
 

@@ -43,7 +43,9 @@ def measured(
         nothing = np.zeros(len(returns))
         none = nothing.astype(np.int64)
         validation = 0.5 + np.array(lucky) / 100.0
-        return Episodes(np.array(returns), validation, nothing + 0.5, none, nothing.astype(np.bool_), none)
+        return Episodes(
+            np.array(returns), validation, nothing + 0.5, none, none, nothing, nothing.astype(np.bool_), none
+        )
 
     monkeypatch.setattr(halving, "_grow_mixed", run)
     return measure_headroom(world, RewardConfig(), hosts, seed=3)

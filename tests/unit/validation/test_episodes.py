@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from simic.validation.episodes import (
     chunked,
     join,
     make_controller,
+    returns_at,
     run_episodes,
     run_with,
     score,
@@ -80,6 +82,8 @@ def test_a_panic_pays_its_penalty_and_ends_the_account() -> None:
     assert episodes.validation_accuracy == pytest.approx([0.4, 0.75])
     assert episodes.test_accuracy == pytest.approx([0.25, 0.25])
     assert episodes.committed_parameters.tolist() == [0, 100]
+    assert episodes.seed_epochs.tolist() == [820, 2 * 820], "the frozen row counts for nothing"
+    assert episodes.rents == pytest.approx([rent, 2 * rent])
 
 
 def test_return_is_what_was_kept_minus_where_it_began_minus_rents() -> None:
@@ -93,6 +97,22 @@ def test_return_is_what_was_kept_minus_where_it_began_minus_rents() -> None:
         literal.append(100.0 * (kept - begun) - rents)
     assert run_episodes(work).returns == pytest.approx(literal, abs=1e-9)
     assert max(float(s.outcome.rent_parameters[0]) for s in steps) > 0
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.25, 1.0, 4.0, 16.0])
+def test_returns_at_another_rent_are_those_of_the_reward_with_that_rent(factor: float) -> None:
+    work = job(range(5), ControllerSpec(name="schedule", plan=PLAN))
+    found = run_episodes(work)
+    priced = REWARD.model_copy(update={"rent": factor * REWARD.rent})
+    assert returns_at(found.returns, found.rents, factor) == pytest.approx(
+        run_episodes(replace(work, reward=priced)).returns, abs=1e-9
+    )
+    assert (found.rents > 0).all()
+
+
+def test_returns_at_the_rent_itself_are_the_same_bit_for_bit() -> None:
+    found = run_episodes(job(range(5), ControllerSpec(name="schedule", plan=PLAN)))
+    assert returns_at(found.returns, found.rents, 1.0).tolist() == found.returns.tolist()
 
 
 def test_a_host_does_not_notice_its_company() -> None:
@@ -134,7 +154,16 @@ def test_chunks_keep_order_and_lose_nobody() -> None:
 
 
 def test_joined_episodes_stand_in_order() -> None:
-    part = Episodes(np.array([1.0]), np.array([0.5]), np.array([0.4]), np.array([7]), np.array([False]), np.array([2]))
+    part = Episodes(
+        np.array([1.0]),
+        np.array([0.5]),
+        np.array([0.4]),
+        np.array([7]),
+        np.array([9]),
+        np.array([0.5]),
+        np.array([False]),
+        np.array([2]),
+    )
     both = join([part, part._replace(returns=np.array([2.0]))])
     assert both.returns.tolist() == [1.0, 2.0]
     assert both.committed_parameters.tolist() == [7, 7]

@@ -41,6 +41,20 @@ def test_figures_are_means_over_seeds_and_hosts() -> None:
     assert (found.hosts, found.families, found.first_key) == (4, {"cap": 2, "gain": 2}, 10)
 
 
+def test_costs_are_means_over_seeds_and_hosts_and_rents_shift_the_gains() -> None:
+    """In the builder a quarter of the return is rent, so the gains without rent are a quarter larger."""
+    found = compared(learned([56, 62, 58, 64], [58, 64, 60, 66]))
+    wait, last = found.rows[0], found.rows[-1]
+    assert last.test_over_wait is not None
+    assert last.test_over_wait.mean == pytest.approx(0.05)
+    assert last.validation_accuracy == pytest.approx(1.22)
+    assert (last.host_share, last.extra_compute) == (0.25, pytest.approx(0.305))
+    gains = dict(zip(found.rent_factors, [one.mean for one in last.by_rent if one], strict=True))
+    assert gains == {0.0: 6.25, 0.25: 5.9375, 1.0: 5.0, 4.0: 1.25, 16.0: -13.75}
+    assert last.by_rent[2] == last.over_wait
+    assert (wait.test_over_wait, wait.by_rent) == (None, [None] * 5)
+
+
 def test_intervals_cover_the_seeds_where_hosts_alone_have_no_spread() -> None:
     """Each policy gains the same on every host, so only the seed decides."""
     found = compared(learned([54, 64, 56, 66], [56, 66, 58, 68]))

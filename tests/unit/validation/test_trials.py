@@ -17,6 +17,8 @@ from simic.contracts.errors import ConfigError, IllegalActionError
 from simic.contracts.receipts import ControllerTrial, Provenance, TrialReport
 from simic.controllers.plugins.wait import WaitController
 from simic.hosts.host_sets import identify
+from simic.validation.host_sizes import host_parameters
+from simic.validation.table import render_rents
 from simic.validation.trials import render_families, render_table, run_trials
 
 WORLD = WorldConfig(horizon=6, chunk=4, workers=1)
@@ -30,10 +32,16 @@ SPECS = {
 }
 
 
-def run(specs: dict[str, ControllerSpec] = SPECS, world: WorldConfig = WORLD, keys: list[int] = KEYS) -> TrialReport:
+def run(
+    specs: dict[str, ControllerSpec] = SPECS,
+    world: WorldConfig = WORLD,
+    keys: list[int] = KEYS,
+    rent_factors: tuple[float, ...] = (),
+) -> TrialReport:
     return run_trials(
         specs, identify("benchmark", keys), world, CONFIG, RewardConfig(),
         provenance=Provenance("0.1.0+0", "c" * 64, 0), clock=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        rent_factors=rent_factors,
     )  # fmt: skip
 
 
@@ -84,6 +92,34 @@ def test_every_controller_has_every_number_within_every_family(report: TrialRepo
     for number in ("mean_return", "test_accuracy", "validation_accuracy", "committed_parameters"):
         parts = [getattr(trial, number) * trial.episodes for trial in whole.by_family.values()]
         assert sum(parts) / whole.episodes == pytest.approx(getattr(whole, number))
+
+
+def test_costs_and_test_accuracies_are_means_over_the_hosts(report: TrialReport) -> None:
+    wait, gates = row(report, "wait"), row(report, "gates")
+    sizes = host_parameters(identify("benchmark", KEYS), WORLD)
+    assert gates.host_parameters == wait.host_parameters == pytest.approx(sizes.mean())
+    assert (wait.extra_compute, wait.rents, wait.test_over_wait) == (0.0, [0.0] * 10, None)
+    price = RewardConfig()
+    epochs = np.array(gates.rents) * price.rent_parameters / price.rent * WORLD.horizon
+    assert gates.extra_compute == pytest.approx(np.mean(epochs / sizes / WORLD.horizon))
+    assert gates.extra_compute > 0
+    difference = np.array(gates.test_accuracies) - np.array(wait.test_accuracies)
+    assert gates.test_over_wait is not None
+    assert gates.test_over_wait.mean == pytest.approx(difference.mean(), abs=1e-12)
+    assert not gates.by_rent, "nobody asked"
+
+
+def test_at_the_rent_itself_a_sweep_repeats_the_results() -> None:
+    swept = run(keys=KEYS[:5], world=WORLD.model_copy(update={"horizon": 3}), rent_factors=(0.0, 1.0, 16.0))
+    gates = row(swept, "gates")
+    free, same, dear = gates.by_rent
+    assert (same.mean_return, same.over_wait) == (gates.mean_return, gates.over_wait)
+    assert free.mean_return == pytest.approx(gates.mean_return + np.mean(gates.rents))
+    assert dear.mean_return == pytest.approx(gates.mean_return - 15 * np.mean(gates.rents))
+    assert {one.mean_return for one in row(swept, "wait").by_rent} == {row(swept, "wait").mean_return}
+    table = render_rents(swept)
+    assert table.header == ("controller", "rent x 0", "rent x 1", "rent x 16")
+    assert [cells[0] for cells in table.rows] == ["random", "gates"]
 
 
 def test_a_family_of_one_host_has_numbers_but_no_interval() -> None:
