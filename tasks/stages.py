@@ -148,10 +148,9 @@ def result_key(stage_name: str, token: str, number: int, inputs: Iterable[object
     The key names the run (a killed run resumes under its token), the round and the content of the receipts and names
     among ``inputs``, so a stored result is used only for the same work.
     """
+    flat = [one for value in inputs for one in (value if isinstance(value, list) else [value])]
     contents = [
-        content_digest(value) if isinstance(value, Receipt) else value
-        for value in inputs
-        if isinstance(value, Receipt | str)
+        content_digest(value) if isinstance(value, Receipt) else value for value in flat if isinstance(value, Receipt | str)
     ]
     return f"{stage_name}-{token}-{number}-{hashlib.sha256(':'.join(contents).encode()).hexdigest()[:16]}"
 
@@ -168,7 +167,10 @@ def stage(
     """
 
     def wrap(work: Callable[P, R]) -> Stage[P, R]:
-        return Stage(work, _options(work.__name__, timeout_h, is_repeated=is_repeated), show)
+        named = "-{set_name}" if "set_name" in inspect.signature(work).parameters else ""
+        options = _options(work.__name__, timeout_h, is_repeated=is_repeated)
+        options["task_run_name"] += named
+        return Stage(work, options, show)
 
     return wrap
 
@@ -236,15 +238,16 @@ def _round(run: RunKey, number: int) -> str:
 
 
 @stage(timeout_h=12)
-def collect(run: RunKey, number: int, policy: TrainingReport | None) -> CollectionReceipt:
-    """Grow hosts of which a run learns: under the newest policy, or, without one, as train.start says."""
-    return training.collect_round(_begin("collect", run, number, policy), number, policy, run.earlier_runs)
+def collect(run: RunKey, number: int, policy: TrainingReport | None, set_name: str) -> CollectionReceipt:
+    """Grow hosts of a set of which a run learns: under the newest policy, or, without one, as train.start says."""
+    container = _begin(f"collect {set_name}", run, number, policy)
+    return training.collect_round(container, number, policy, run.earlier_runs, set_name)
 
 
 @stage(timeout_h=6)
-def ingest(run: RunKey, number: int, collected: CollectionReceipt | None) -> IngestReceipt:
-    """Land the reports that wait on the bus; runs again after each collection."""
-    return data.ingest(_begin("ingest", run, number, collected))
+def ingest(run: RunKey, number: int, collected: list[CollectionReceipt]) -> IngestReceipt:
+    """Land the reports that wait on the bus; runs again after each round's collections."""
+    return data.ingest(_begin("ingest", run, number, *collected))
 
 
 @stage(timeout_h=6)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from simic.contracts.config import TrialConfig, WorldConfig
+from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
-from simic.hosts.host_sets import SETS, kept_families
+from simic.hosts.host_sets import SETS, host_set, kept_families
 from simic.hosts.plugins import family_names
 
-__all__ = ["check_further_sets", "check_set", "check_world"]
+__all__ = ["check_run", "check_set"]
 
 
 def check_set(name: str) -> None:
@@ -30,25 +30,24 @@ def check_set(name: str) -> None:
         )
 
 
-def check_world(world: WorldConfig) -> None:
-    """Check the names of the set and of the families that its collection leaves out.
+def check_run(config: RunConfig) -> None:
+    """Check the names of a run's set, of its further sets and of the families that its collections leave out.
 
     Raises:
-        ConfigError: for an unknown name, or if no family is left.
+        ConfigError: for an unknown name, or if no family of a set is left.
     """
+    world = config.world
     check_set(world.set)
-    if world.without:  # else the set is not opened, which would import a family of the user
-        kept_families(world.set, world.without)
-
-
-def check_further_sets(config: TrialConfig) -> None:
-    """Check the names of the further sets.
-
-    Raises:
-        ConfigError: for an unknown name.
-    """
-    for name in config.also_sets:
-        try:
-            check_set(name)
-        except ConfigError as error:
-            raise ConfigError(f"trial.also_sets: {error}") from None
+    for setting, names in (
+        ("trial.also_sets", config.trial.also_sets),
+        ("collect.further", [one.set for one in config.collect.further]),
+    ):
+        for name in names:
+            try:
+                check_set(name)
+            except ConfigError as error:
+                raise ConfigError(f"{setting}: {error}") from None
+    if world.without:  # else no set is opened, which would import a family of the user
+        others = {family for one in config.collect.further for family in host_set(one.set).families}
+        own = set(host_set(world.set).families)
+        kept_families(world.set, [family for family in world.without if family in own or family not in others])

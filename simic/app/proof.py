@@ -317,12 +317,12 @@ class _Stages:
         self.episodes = 0
         """Episodes collected so far, branches included."""
 
-    def collect(self, run: RunKey, number: int, policy: TrainingReport | None, /) -> CollectionReceipt:
-        receipt = training.collect_round(self._container, number, policy, run.earlier_runs)
+    def collect(self, run: RunKey, number: int, policy: TrainingReport | None, set_name: str, /) -> CollectionReceipt:
+        receipt = training.collect_round(self._container, number, policy, run.earlier_runs, set_name)
         self.episodes += receipt.episodes + receipt.branches
         return receipt
 
-    def ingest(self, _run: RunKey, _number: int, _collected: CollectionReceipt | None, /) -> IngestReceipt:
+    def ingest(self, _run: RunKey, _number: int, _collected: list[CollectionReceipt], /) -> IngestReceipt:
         return data.ingest(self._container)
 
     def curate(self, _run: RunKey, _number: int, _landed: IngestReceipt, /) -> SnapshotManifest:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from simic.app.container import Container
-from simic.app.training import DISTIL, check_baselines
+from simic.app.training import DISTIL, check_baselines, collected_sets
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import TransientError
@@ -66,10 +66,10 @@ def open_container(run: RunKey, progress: Progress) -> Container:
 class Stages(Protocol):
     """The stages between the start of a run and its judgement; each returns the receipt of its work."""
 
-    def collect(self, run: RunKey, number: int, policy: TrainingReport | None, /) -> CollectionReceipt:
-        """Grow the hosts of a round; round 0 has no policy yet."""
+    def collect(self, run: RunKey, number: int, policy: TrainingReport | None, set_name: str, /) -> CollectionReceipt:
+        """Grow the hosts of a set for a round; round 0 has no policy yet."""
 
-    def ingest(self, run: RunKey, number: int, collected: CollectionReceipt | None, /) -> IngestReceipt:
+    def ingest(self, run: RunKey, number: int, collected: list[CollectionReceipt], /) -> IngestReceipt:
         """Land what waits on the bus."""
 
     def curate(self, run: RunKey, number: int, landed: IngestReceipt, /) -> SnapshotManifest:
@@ -111,16 +111,20 @@ class Run:
 
     def learn(self, stages: Stages) -> TrainingReport:
         """Collect if needed and train, then collect and train in rounds; return the last policy, which is judged."""
-        collected = self.add(stages.collect(self.key, 0, None)) if self.needs_own_experience else None
+        collected = self._collect(stages, 0, None) if self.needs_own_experience else []
         landed = self.add(stages.ingest(self.key, 0, collected))
         snapshot = self.add(stages.curate(self.key, 0, landed))
         policy = self.add(stages.train(self.key, 0, snapshot, None))
         for number in self.rounds:
-            collected = self.add(stages.collect(self.key, number, policy))
+            collected = self._collect(stages, number, policy)
             landed = self.add(stages.ingest(self.key, number, collected))
             snapshot = self.add(stages.curate(self.key, number, landed))
             policy = self.add(stages.train(self.key, number, snapshot, policy))
         return policy
+
+    def _collect(self, stages: Stages, number: int, policy: TrainingReport | None) -> list[CollectionReceipt]:
+        names = collected_sets(self.key.config, is_first=policy is None)
+        return [self.add(stages.collect(self.key, number, policy, name)) for name in names]
 
     def finish(
         self,
@@ -208,7 +212,7 @@ def describe(receipt: Receipt) -> str:
         case CollectionReceipt():
             result = "" if receipt.mean_return is None else f", mean return {receipt.mean_return:.2f} points"
             branches = f" and {receipt.branches:,} branches of them" if receipt.branches else ""
-            what = f"{receipt.episodes:,} episodes under {receipt.controller}{branches}"
+            what = f"{receipt.set}: {receipt.episodes:,} episodes under {receipt.controller}{branches}"
             return f"{what}, {receipt.reports:,} reports{result}"
         case IngestReceipt():
             found = [f"{receipt.landed:,} landed", f"{receipt.quarantined:,} refused{_reasons(receipt.reasons)}"]

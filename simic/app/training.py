@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 from simic.app.container import Container
-from simic.app.host_set_names import check_further_sets, check_world
+from simic.app.host_set_names import check_run
 from simic.app.live_episode import check_plot, draw_collection
 from simic.app.trial_controllers import select_controllers
 from simic.collection import collect as collection
 from simic.collection.branching import BranchChoice
+from simic.contracts.config import RunConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.errors import ConfigError
 from simic.contracts.headroom import Headroom
@@ -50,6 +52,7 @@ __all__ = [
     "check_baselines",
     "collect",
     "collect_round",
+    "collected_sets",
     "fit_tree",
     "measure_headroom",
     "resolve_start",
@@ -92,70 +95,113 @@ def collect(
     spec = container.policies.spec(controller, is_decisive=False)
     if host_keys is None:
         earlier = container.receipts.count(CollectionReceipt)
-        host_keys = _training_keys(container, container.config.collect.episodes, controller, 0, earlier)
-    receipt = _collect(container, spec, host_keys)
+        count = container.config.collect.episodes
+        host_keys = _training_keys(container, container.config.world, count, controller, 0, earlier)
+    receipt = _collect(container, container.config.world, spec, host_keys)
     if plot is not None:
         draw_collection(container, spec, controller, host_keys, plot)
     return receipt
 
 
+def collected_sets(config: RunConfig, *, is_first: bool) -> tuple[str, ...]:
+    """Return the sets whose hosts a run collects before its first training run, or in a round.
+
+    They are its own and, with train.start = distil, those of collect.further.
+    """
+    others = [one.set for one in config.collect.further if (one.branch_hosts if is_first else one.round_branch_hosts)]
+    return tuple(dict.fromkeys([config.world.set, *(others if config.train.start == DISTIL else ())]))
+
+
 def collect_round(
-    container: Container, number: int, policy: TrainingReport | None, earlier_runs: int = 0
+    container: Container,
+    number: int,
+    policy: TrainingReport | None,
+    earlier_runs: int = 0,
+    set_name: str | None = None,
 ) -> CollectionReceipt:
     """Collect the experience of one round of a run: round 0 has no policy yet, later rounds follow the newest one.
 
     Every round uses its own hosts. ``earlier_runs`` is the number of runs this home began before, because a run that
-    begins the same way as an earlier one must draw other hosts.
+    begins the same way as an earlier one must draw other hosts. ``set_name`` is one of ``collected_sets``, by default
+    the run's own.
     """
-    config = container.config.collect
-    if container.config.train.start == DISTIL:
-        return _collect_branches(container, number, policy, earlier_runs)
+    config = container.config
+    name = "none" if policy is None else policy.digest
+    if config.train.start == DISTIL:
+        drawn = _branched_hosts(config, set_name or config.world.set, is_first=policy is None)
+        keys = _training_keys(container, *drawn, COMPLETE if policy is None else name, number, earlier_runs)
+        return _collect_branches(container, drawn.world, keys, policy)
+    world, collected = config.world, config.collect
     if policy is None:
-        keys = _training_keys(container, config.episodes, "none", number, earlier_runs)
-        return _collect(container, container.policies.spec(config.controller, is_decisive=False), keys)
+        keys = _training_keys(container, world, collected.episodes, name, number, earlier_runs)
+        return _collect(container, world, container.policies.spec(collected.controller, is_decisive=False), keys)
     spec = container.policies.learned(Path(policy.path), policy.digest, is_decisive=False)
-    keys = _training_keys(container, config.round_episodes, policy.digest, number, earlier_runs)
-    return _collect(container, spec, keys)
+    keys = _training_keys(container, world, collected.round_episodes, name, number, earlier_runs)
+    return _collect(container, world, spec, keys)
+
+
+class _Drawn(NamedTuple):
+    """How many hosts of which world a collection draws."""
+
+    world: WorldConfig
+    hosts: int
+
+
+def _branched_hosts(config: RunConfig, set_name: str, *, is_first: bool) -> _Drawn:
+    """Return the hosts of a set whose decisions are branched, before the first training run or in a round."""
+    collected = config.collect
+    if set_name == config.world.set:
+        return _Drawn(config.world, collected.branch_hosts if is_first else collected.round_branch_hosts)
+    (one,) = (one for one in collected.further if one.set == set_name)
+    world = further.further_config(config, set_name).world.model_copy(update={"without": config.world.without})
+    return _Drawn(world, one.branch_hosts if is_first else one.round_branch_hosts)
 
 
 def _collect_branches(
-    container: Container, number: int, policy: TrainingReport | None, earlier_runs: int
+    container: Container, world: WorldConfig, keys: Sequence[int], policy: TrainingReport | None
 ) -> CollectionReceipt:
     """Collect decisive episodes and the branches of some of their decisions; without a policy, one decision each."""
-    config = container.config.collect
+    actions, seed = container.config.collect.branch_actions, container.seed
     if policy is None:
-        keys = _training_keys(container, config.branch_hosts, COMPLETE, number, earlier_runs)
-        choice = BranchChoice(1, config.branch_actions, container.seed)
-        return _collect(container, container.policies.spec(COMPLETE, is_decisive=True), keys, choice)
+        spec = container.policies.spec(COMPLETE, is_decisive=True)
+        return _collect(container, world, spec, keys, BranchChoice(1, actions, seed))
     spec = container.policies.learned(Path(policy.path), policy.digest, is_decisive=True)
-    keys = _training_keys(container, config.round_branch_hosts, policy.digest, number, earlier_runs)
-    return _collect(container, spec, keys, BranchChoice(config.branch_decisions, config.branch_actions, container.seed))
+    choice = BranchChoice(container.config.collect.branch_decisions, actions, seed)
+    return _collect(container, world, spec, keys, choice)
 
 
-def _training_keys(container: Container, count: int, start_name: str, number: int, earlier: int) -> list[int]:
-    """Draw training hosts; another policy or round, or a repetition of one of these, draws others."""
+def _training_keys(
+    container: Container, world: WorldConfig, count: int, start_name: str, number: int, earlier: int
+) -> list[int]:
+    """Draw training hosts; another policy or round, or a repetition of one of these, draws others.
+
+    ``world.without`` may name families of other sets of the run; ``check_run`` has refused unknown ones.
+    """
     start = (derive(container.seed, "collect", start_name, number) + earlier * KEY_STRIDE) % KEY_STARTS
-    world = container.config.world
-    return draw_keys(world.set, Split.TRAIN, count, start, world.without)
+    without = set(world.without).intersection(host_set(world.set).families)
+    return draw_keys(world.set, Split.TRAIN, count, start, without)
 
 
 def _collect(
-    container: Container, spec: ControllerSpec, host_keys: Sequence[int], choice: BranchChoice | None = None
+    container: Container,
+    world: WorldConfig,
+    spec: ControllerSpec,
+    host_keys: Sequence[int],
+    choice: BranchChoice | None = None,
 ) -> CollectionReceipt:
-    config = container.config
     if spec.name in PLAN_CONTROLLERS and spec.rules is None and host_keys:
-        pictures_digest(config.world.images)  # before the book, because a search would end with the same error
-        load_plans(config.world.set, container.home.plans, config.world.images)
+        pictures_digest(world.images)  # before the book, because a search would end with the same error
+        load_plans(world.set, container.home.plans, world.images)
     receipt = collection.collect(
         spec,
-        identify(config.world.set, host_keys),
-        config.world,
+        identify(world.set, host_keys),
+        world,
         container.bus_spec._replace(conversation=uuid4().hex),
         seed=container.seed,
         provenance=container.provenance,
         clock=container.clock,
         progress=container.progress,
-        reward=config.curate.reward.basic,
+        reward=container.config.curate.reward.basic,
         choice=choice,
     )
     return container.save_receipt(receipt)
@@ -308,8 +354,7 @@ def check_baselines(container: Container) -> None:
         DatasetError: if the set has a plan book or needs one, and ``world.images`` cannot be read.
     """
     world = container.config.world
-    check_world(world)
-    check_further_sets(container.config.trial)
+    check_run(container.config)
     is_required = container.config.gate.require_plan_book
     worlds = [further.further_config(container.config, name).world for name in further.further_sets(container.config)]
     for one in (world, *worlds):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from simic.app.host_set_names import check_world
+from simic.app.host_set_names import check_run
 from simic.cli import completion
 from simic.cli.console import parse_overrides
 from simic.contracts.errors import ConfigError
@@ -125,7 +125,7 @@ def open_container(
 
     flags = {name: _FLAGS.get(name) or "--" + name.rpartition(".")[2].replace("_", "-") for name in extra or {}}
     config = load_profile(profile, {**parse_overrides(overrides or ()), **(extra or {})}, flags)
-    check_world(config.world)
+    check_run(config)
     if spool is not None:
         _create(spool)
     return Container(resolve_home(), config, seed, progress=show_progress(), spool=spool, use=use)

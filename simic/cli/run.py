@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from simic.app.host_set_names import check_further_sets, check_world
+from simic.app.host_set_names import check_run
 from simic.cli.console import EXIT_CODES, emit, leave_on_interrupt, parse_overrides, short, stderr
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, show_progress, whole_number
 from simic.cli.services.environment import prefect_environment, with_signing_key
@@ -59,8 +59,7 @@ def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = 
 
     overrides = parse_overrides(override or ())
     config = load_profile(profile, overrides)
-    check_world(config.world)
-    check_further_sets(config.trial)
+    check_run(config)
     home = resolve_home()
     with _working("loading the flow and starting Prefect's server"):
         leave_on_interrupt("interrupted; the same command continues after the last finished stage")

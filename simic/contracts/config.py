@@ -15,6 +15,7 @@ __all__ = [
     "BusConfig",
     "CollectConfig",
     "CurateConfig",
+    "FurtherCollection",
     "GateConfig",
     "IngestConfig",
     "LakeConfig",
@@ -84,6 +85,16 @@ class WorldConfig(Contract):
         return 1 if self.workers is None and self.device == "cuda" else self.workers
 
 
+class FurtherCollection(Contract):
+    """Hosts of a further set that a run with train.start = distil learns from too."""
+
+    set: SetName
+    branch_hosts: Positive
+    """Hosts of which one decision each is branched before the first training run."""
+    round_branch_hosts: Annotated[int, Field(ge=0, le=1_000_000)]
+    """Hosts of a round whose decisions are branched; 0 leaves the set out of rounds."""
+
+
 class CollectConfig(Contract):
     """Collection of episodes."""
 
@@ -106,6 +117,17 @@ class CollectConfig(Contract):
     branch_actions: Annotated[int, Field(ge=1, le=10_000)] = 24
     """Largest number of actions tried at one decision besides the controller's own, drawn at random if there are more;
     each costs one episode."""
+    further: tuple[FurtherCollection, ...] = ()
+    """Further sets whose training hosts are branched in every collection, with train.start = distil, so that the policy
+    carries over to them. The run's own set is skipped. Families in ``world.without`` are left out here too."""
+
+    @field_validator("further")
+    @classmethod
+    def _each_set_once(cls, further: tuple[FurtherCollection, ...]) -> tuple[FurtherCollection, ...]:
+        names = [one.set for one in further]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"collect.further names {', '.join(twice)} twice; name each set once")
+        return further
 
 
 class BusConfig(Contract):

@@ -63,7 +63,7 @@ class PolicyCard(Contract):
     normaliser_version: Version
     """Digest of the feature statistics stored with the weights."""
     set: Text
-    """The host set it was trained on."""
+    """The host sets it was trained on, sorted and joined by ``+``."""
     snapshot_digest: Digest | None
     """The snapshot it was trained on; null for an untrained policy."""
     code_version: Text

@@ -244,9 +244,9 @@ def _started_network(
             f"policy {start.path} knows blueprints {network.shape.blueprints}, the hosts offer {store.blueprints}: "
             "train a policy from nothing"
         )
-    if card.set != store.set_name:
+    if set(card.set.split("+")).isdisjoint(store.set_name.split("+")):
         raise ContractError(
-            f"policy {start.path} was trained for the world {card.set!r}, the snapshot is of {store.set_name!r}: "
+            f"policy {start.path} was trained on hosts of {card.set}, the snapshot has hosts of {store.set_name} only: "
             "train a policy from nothing"
         )
     if card.network != config.network:

@@ -129,11 +129,8 @@ class GraphDataset:
 
     @property
     def set_name(self) -> str:
-        """Return the host set of all episodes; raise ContractError unless there is exactly one."""
-        names = sorted(set(self.sequences.sets))
-        if len(names) != 1:
-            raise ContractError(f"a policy is trained for one world, the episodes come from {names}")
-        return names[0]
+        """Return the host sets of all episodes, sorted and joined by ``+``."""
+        return "+".join(sorted(set(self.sequences.sets)))
 
     @property
     def germinated(self) -> tuple[str, ...]:

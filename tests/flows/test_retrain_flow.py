@@ -216,6 +216,18 @@ def test_further_sets_are_tried_after_the_decision_and_do_not_change_it(
     assert line.endswith("points over wait, -26.0 over heuristic")
 
 
+def test_every_round_collects_on_the_further_sets_too(home: Path) -> None:
+    further = {"set": "varied", "branch_hosts": 2, "round_branch_hosts": 2}
+    receipt = _run(collect={"further": [further]})
+    asked = calls(home)
+    own = receipt.trainings[0].digest[:6]
+    assert [line for line in asked if line.startswith("collect")] == [
+        "collect 0 explore", "collect 0 explore varied", f"collect 1 {own}", f"collect 1 {own} varied"
+    ]  # fmt: skip
+    assert _stages(asked)[:4] == ["collect", "collect", "ingest", "curate"]
+    assert [one.set for one in receipt.collections] == ["benchmark", "varied"] * 2
+
+
 def test_after_a_kill_a_further_set_is_not_tried_twice(home: Path, child_environment: dict[str, str]) -> None:
     also = {"also_sets": ["varied", "compound"]}
     _killed_at("further 2", child_environment, trial=also)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from types import NoneType, UnionType
-from typing import get_args, get_type_hints
+from typing import get_args, get_origin, get_type_hints
 
 from support.builders.judged_candidates import decision
 
@@ -28,7 +28,7 @@ def test_every_stage_takes_a_run_a_round_receipts_and_names() -> None:
         assert list(hints)[:2] == ["run", "number"]
         assert (hints.pop("run"), hints.pop("number")) == (RunKey, int)
         for hint in hints.values():
-            kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+            kinds = get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is list else (hint,)
             assert all(issubclass(kind, (Receipt, NoneType, str)) for kind in kinds), (stage.task.name, hint)
         assert issubclass(result, Receipt)
 
@@ -43,9 +43,10 @@ def test_a_stored_result_is_named_by_run_round_and_content() -> None:
         stages.result_key("decide", "a", 1, (first,)),
         stages.result_key("decide", "a", 0, (second,)),
         stages.result_key("decide", "a", 0, ()),
+        stages.result_key("decide", "a", 0, ([first, second],)),
         stages.result_key("decide", "a", 0, (first, "varied")),
     ]
-    assert len({key, *others}) == 7
+    assert len({key, *others}) == 8
 
 
 def test_the_key_is_read_from_the_declared_parameters_of_a_stage() -> None:

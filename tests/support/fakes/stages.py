@@ -70,15 +70,20 @@ def check_baselines(container: Container) -> None:
 
 
 def collect_round(
-    container: Container, number: int, policy: TrainingReport | None, earlier_runs: int = 0
+    container: Container,
+    number: int,
+    policy: TrainingReport | None,
+    earlier_runs: int = 0,
+    set_name: str = "benchmark",
 ) -> CollectionReceipt:
-    _ask(container, f"collect {number} {policy.digest[:6] if policy else 'explore'}")
+    on = "" if set_name == "benchmark" else f" {set_name}"
+    _ask(container, f"collect {number} {policy.digest[:6] if policy else 'explore'}{on}")
     digest = policy.digest if policy else None
     return container.save_receipt(
         CollectionReceipt(
-            **_common(container), controller="explore", policy_digest=digest, set="benchmark",
+            **_common(container), controller="explore", policy_digest=digest, set=set_name,
             host_keys_digest=digest_of([earlier_runs, number]), episodes=1, reports=20,
-            reports_digest=digest_of(["reports", number, digest]), governor_events=0, actions={"WAIT": 20},
+            reports_digest=digest_of(["reports", number, digest, set_name]), governor_events=0, actions={"WAIT": 20},
             mean_return=1.0, test_accuracy=0.5,
         )
     )  # fmt: skip

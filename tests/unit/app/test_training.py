@@ -98,6 +98,58 @@ def test_no_round_grows_a_family_that_is_left_out(home: Path, asked: _Asked, sta
         assert {host.family for host in identify("benchmark", keys)} == {"cap", "select", "gain", "fine"}
 
 
+FURTHER = {"set": "varied", "branch_hosts": 20, "round_branch_hosts": 10}
+
+
+def _further(home: Path, **settings: Any) -> Container:
+    return Container(Home(home), load_profile("quick", {"collect.further": [FURTHER], **settings}), 0)
+
+
+def test_branches_of_a_further_set_are_of_its_own_training_hosts(home: Path, asked: _Asked) -> None:
+    app = _further(home, **{"world.without": ["noisy", "region_noisy"], "world.images": None})
+    assert training.collected_sets(app.config, is_first=True) == ("benchmark", "varied")
+    policy = _trained(app, b"one")
+    training.collect_round(app, 0, None, set_name="varied")
+    training.collect_round(app, 1, policy, set_name="varied")
+    training.collect_round(app, 1, policy)
+    (first, chosen), (own, keys), (_, ordinary) = asked
+    assert (first.name, len(chosen)) == ("complete", 20)
+    assert (own.policy_path, own.is_decisive, len(keys)) == (policy.path, True, 10)
+    assert len(ordinary) == app.config.collect.round_branch_hosts
+    for drawn in (chosen, keys):
+        assert {split_of("varied", key) for key in drawn} == {Split.TRAIN}
+        families = {host.family for host in identify("varied", drawn)}
+        assert "region_noisy" not in families
+        assert len(families) == 9
+    assert not set(chosen) & set(keys)
+
+
+def test_a_log_alone_comes_from_the_own_set(home: Path) -> None:
+    app = _further(home, **{"train.start": "scratch"})
+    assert training.collected_sets(app.config, is_first=True) == ("benchmark",)
+
+
+def test_a_set_is_collected_once_and_not_without_hosts(home: Path) -> None:
+    own = {"set": "benchmark", "branch_hosts": 1, "round_branch_hosts": 1}
+    app = _further(home, **{"collect.further": [own, {**FURTHER, "round_branch_hosts": 0}]})
+    assert training.collected_sets(app.config, is_first=True) == ("benchmark", "varied")
+    assert training.collected_sets(app.config, is_first=False) == ("benchmark",)
+    with pytest.raises(ConfigError, match=r"collect\.further.*names varied twice"):
+        _further(home, **{"collect.further": [FURTHER, FURTHER]})
+
+
+def test_an_unknown_set_of_further_collections_is_refused_before_a_run_begins(home: Path) -> None:
+    app = _further(home, **{"collect.further": [{**FURTHER, "set": "vared"}]})
+    with pytest.raises(ConfigError, match=r"collect\.further: 'vared' is not a set of hosts\. Did you mean 'varied'"):
+        training.check_baselines(app)
+
+
+def test_a_family_that_no_collected_set_has_is_refused_before_a_run_begins(home: Path) -> None:
+    training.check_baselines(_further(home, **{"world.without": ["region_noisy"]}))
+    with pytest.raises(ConfigError, match="no family region_nosy"):
+        training.check_baselines(_further(home, **{"world.without": ["region_nosy"]}))
+
+
 def test_a_family_spelt_wrong_is_refused_before_a_run_begins(home: Path) -> None:
     app = Container(Home(home), load_profile("quick", {"world.without": ["nosy"]}), 0)
     with pytest.raises(ConfigError, match="no family nosy"):

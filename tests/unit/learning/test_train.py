@@ -358,23 +358,26 @@ def in_set(name: str, share: int) -> Callable[[list[dict[str, Any]]], list[dict[
     return change
 
 
-def test_two_worlds_at_once_are_refused_before_any_work(tmp_path: Path) -> None:
+def test_the_card_names_every_set_whose_hosts_were_learned_from(tmp_path: Path) -> None:
     snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(60)), split="train", change=in_set("other", 2))
-    sink = RecordingSink()
-    with pytest.raises(ContractError, match="trained for one world"):
-        run(tmp_path, snapshot, sink=sink)
-    assert sink.records == []
-    assert not (tmp_path / "policies").exists()
+    report = run(tmp_path, snapshot)
+    assert load_policy(Path(report.path)).card.set == "benchmark+other"
 
 
 @pytest.mark.parametrize("is_continuation", [True, False])
-def test_a_policy_of_another_world_cannot_go_on(
+def test_a_policy_of_other_sets_alone_cannot_go_on(
     root: Path, tmp_path: Path, trained: TrainingReport, is_continuation: bool
 ) -> None:
     snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(60)), split="train", change=in_set("other", 1))
     start = WarmStart(Path(trained.path), is_continuation)
-    with pytest.raises(ContractError, match="world 'benchmark', the snapshot is of 'other'"):
+    with pytest.raises(ContractError, match="trained on hosts of benchmark, the snapshot has hosts of other only"):
         run(root, snapshot, start=start, out_root=tmp_path / "policies")
+
+
+def test_a_policy_goes_on_with_hosts_of_a_further_set(root: Path, tmp_path: Path, trained: TrainingReport) -> None:
+    snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(60)), split="train", change=in_set("other", 2))
+    report = run(root, snapshot, start=WarmStart(Path(trained.path), is_continuation=False))
+    assert report.start_digest == trained.digest
 
 
 def test_a_policy_that_stops_committing_is_an_error_and_leaves_no_policy(tmp_path: Path) -> None:
