@@ -150,7 +150,9 @@ def result_key(stage_name: str, token: str, number: int, inputs: Iterable[object
     """
     flat = [one for value in inputs for one in (value if isinstance(value, list) else [value])]
     contents = [
-        content_digest(value) if isinstance(value, Receipt) else value for value in flat if isinstance(value, Receipt | str)
+        content_digest(value) if isinstance(value, Receipt) else value
+        for value in flat
+        if isinstance(value, Receipt | str)
     ]
     return f"{stage_name}-{token}-{number}-{hashlib.sha256(':'.join(contents).encode()).hexdigest()[:16]}"
 

@@ -107,17 +107,19 @@ class CollectConfig(Contract):
     """Rounds collected after the first training run, each followed by another training run."""
     round_episodes: Positive = 200
     """Number of episodes of a round, with train.start = scratch."""
-    branch_hosts: Annotated[int, Field(ge=0, le=1_000_000)] = 256
+    branch_hosts: Annotated[int, Field(ge=0, le=1_000_000)] = 160
     """Hosts of which one decision each is branched before the first training run, with train.start = distil; 0 uses the
     reports that are on the bus."""
-    round_branch_hosts: Positive = 100
+    round_branch_hosts: Positive = 60
     """Hosts of a round whose decisions are branched, with train.start = distil."""
     branch_decisions: Annotated[int, Field(ge=1, le=100)] = 3
     """Largest number of decisions of a host that are branched in a round."""
-    branch_actions: Annotated[int, Field(ge=1, le=10_000)] = 24
+    branch_actions: Annotated[int, Field(ge=1, le=10_000)] = 16
     """Largest number of actions tried at one decision besides the controller's own, drawn at random if there are more;
     each costs one episode."""
-    further: tuple[FurtherCollection, ...] = ()
+    further: tuple[FurtherCollection, ...] = (
+        FurtherCollection(set="varied", branch_hosts=400, round_branch_hosts=150),
+    )
     """Further sets whose training hosts are branched in every collection, with train.start = distil, so that the policy
     carries over to them. The run's own set is skipped. Families in ``world.without`` are left out here too."""
 

@@ -16,13 +16,16 @@ from support.servers.forked_commands import run_command
 
 from simic.contracts.receipts import RunReceipt, TrialReport
 from simic.contracts.splits import Split, split_of
+from simic.controllers.policy_files import load_policy
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The home of a run; what the command printed is in ``printed.txt`` beside it."""
     root = tmp_path_factory.mktemp("distilled")
-    profile = write_tiny_profile(root / "tiny.toml", start="distil", rounds=1, also_sets=("benchmark", "varied"))
+    profile = write_tiny_profile(
+        root / "tiny.toml", start="distil", rounds=1, also_sets=("benchmark", "varied"), further_set="varied"
+    )
     done = _simic(root / "home", "run", "--profile", str(profile))
     assert done.returncode in (0, 3), done.stderr
     assert "V-trace" not in done.stderr
@@ -43,8 +46,10 @@ def _rows(home: Path, query: str) -> list[dict[str, Any]]:
 
 def test_every_branch_landed_beside_its_parent(home: Path) -> None:
     receipts = [json.loads(path.read_text()) for path in (home / "data" / "receipts" / "collect").glob("*.json")]
-    assert sorted(receipt["controller"] for receipt in receipts) == ["complete", "learned"]
-    assert [receipt["episodes"] for receipt in sorted(receipts, key=lambda one: one["controller"])] == [4, 2]
+    assert {(one["controller"], one["set"]): one["episodes"] for one in receipts} == {
+        ("complete", "benchmark"): 4, ("complete", "varied"): 4, ("learned", "benchmark"): 2, ("learned", "varied"): 2,
+    }  # fmt: skip
+    assert len(receipts) == 4
     (found,) = _rows(
         home,
         "SELECT count(*) AS branches, count(parent.run_id) AS parents, count_if(branch.host_key = parent.host_key) AS "
@@ -53,6 +58,14 @@ def test_every_branch_landed_beside_its_parent(home: Path) -> None:
     )
     assert found["branches"] == sum(receipt["branches"] for receipt in receipts) > 0
     assert found["parents"] == found["same_host"] == found["branches"]
+
+
+def test_the_policy_learned_from_both_sets_and_its_card_says_so(home: Path) -> None:
+    (receipt,) = (home / "data" / "receipts" / "run").glob("*.json")
+    last = RunReceipt.model_validate_json(receipt.read_bytes()).trainings[-1]
+    assert load_policy(home / "data" / "policies" / last.digest).card.set == "benchmark+varied"
+    learned = _rows(home, 'SELECT DISTINCT "set" FROM episodes WHERE branch_of IS NOT NULL ORDER BY 1')
+    assert [row["set"] for row in learned] == ["benchmark", "varied"]
 
 
 def test_the_training_receipts_say_what_was_learned_from(home: Path) -> None:

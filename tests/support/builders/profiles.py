@@ -17,6 +17,7 @@ branch_hosts = 4
 round_branch_hosts = 2
 branch_decisions = 1
 branch_actions = 3
+further = {further}
 
 [world]
 set = "{world_set}"
@@ -61,6 +62,7 @@ def write_tiny_profile(
     min_experiences: int = 100,
     min_episodes: int = 10,
     also_sets: Sequence[str] = (),
+    further_set: str | None = None,
     margin: float = 0.0,
 ) -> Path:
     """Write a profile file for ``--profile`` and return its path; by default its runs learn from a log.
@@ -69,6 +71,7 @@ def write_tiny_profile(
     """
     values = {"start": start, "rounds": rounds, "episodes": episodes, "world_set": world_set, "horizon": horizon}
     values |= {"min_experiences": min_experiences, "min_episodes": min_episodes, "margin": margin}
-    text = TINY.format(**values, also_sets=json.dumps(list(also_sets)))
+    further = "" if further_set is None else f'{{set = "{further_set}", branch_hosts = 4, round_branch_hosts = 2}}'
+    text = TINY.format(**values, also_sets=json.dumps(list(also_sets)), further=f"[{further}]")
     path.write_text(text, "utf-8")
     return path
