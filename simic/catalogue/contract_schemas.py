@@ -9,9 +9,9 @@ from functools import cache
 from typing import Any
 
 import simic.contracts
-from simic.catalogue.contract_examples import EXAMPLES
 from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError
+from simic.contracts.examples import EXAMPLES
 
 __all__ = ["contract_names", "example_of", "schema_of"]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.contracts.names import CHAMPION, MODEL_NAME, REFERENCE_PREFIX
 from simic.registry.mlflow_store import default_store
+from simic.registry.pyfunc_files import sealed_files, write_model
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -116,8 +119,8 @@ class Models:
             else:
                 self._client.set_model_version_tag(self.name, str(number), key, value)
 
-    def logged_model(self, experiment: str, run_id: str, policy: Path, digest: str) -> str:
-        """Store the sealed directory byte for byte as a logged model unless it exists; return the model's id."""
+    def logged_model(self, experiment: str, run_id: str, policy: Path, digest: str, at: datetime) -> str:
+        """Store the sealed directory as a logged model of time ``at`` unless it exists; return the model's id."""
         found = self._client.search_logged_models([experiment], filter_string=f"tags.digest = '{digest}'")
         ready = [model for model in found if str(model.status) == "READY"]
         if ready:
@@ -126,10 +129,12 @@ class Models:
             experiment,
             name=f"{self.name}-{digest[:8]}",
             source_run_id=run_id,
-            tags={"digest": digest, "mlflow.model.isExternal": "true"},
+            tags={"digest": digest},
             model_type="policy",
         )
-        self._client.log_model_artifacts(model.model_id, str(policy))
+        with tempfile.TemporaryDirectory(prefix="simic-model-") as folder:
+            write_model(Path(folder), policy, digest, at)
+            self._client.log_model_artifacts(model.model_id, folder)
         self._client.finalize_logged_model(model.model_id, "READY")
         return str(model.model_id)
 
@@ -176,7 +181,8 @@ class Models:
         return Shown(dict(sorted(versions.items())), aliases)
 
     def fetch(self, number: int, into: Path) -> Path:
-        """Copy the stored files of a version to below ``into`` and return their folder; nothing is verified yet.
+        """Copy the stored files of a version to below ``into`` and return the folder of its policy; nothing is verified
+        yet.
 
         Raises:
             IntegrityError: Files are missing.
@@ -189,7 +195,8 @@ class Models:
         try:
             # A models:/ address would make MLflow add a file of its own, so the resolved location is used.
             location = self._client.get_model_version_download_uri(self.name, str(number))
-            return Path(download_artifacts(artifact_uri=location, dst_path=str(into), tracking_uri=self._tracking_uri))
+            fetched = download_artifacts(artifact_uri=location, dst_path=str(into), tracking_uri=self._tracking_uri)
+            return sealed_files(Path(fetched))
         except (MlflowException, OSError) as error:
             if (reason := _machine_failure(error)) is not None:
                 raise TransientError(

@@ -70,7 +70,8 @@ class Recorder:
         run_id = ensure_run(self._client, self._experiment, candidate, listed)
         log_run(self._client, run_id, candidate)
         self._on_step("logged")
-        model_id = self._models.logged_model(self._experiment, run_id, policy, digest)
+        trained_at = candidate.training.finished_at
+        model_id = self._models.logged_model(self._experiment, run_id, policy, digest, trained_at)
         self._on_step("stored")
         log_scores(self._client, run_id, model_id, candidate)
         number, given = self._register(candidate, records, run_id, model_id)

@@ -191,8 +191,13 @@ def test_cr07_no_file_grows_beyond_reading() -> None:
     assert {name: size for name in SOURCES if (size := (ROOT / name).read_text().count("\n")) > MAX_LINES} == {}
 
 
+CALLED_FROM_OUTSIDE = {"simic/api/pyfunc.py": {"_load_pyfunc"}}
+"""Private names that another library looks up: MLflow gives the loader of a model its name."""
+
+
 def test_h7_nothing_private_is_written_and_never_read() -> None:
-    assert {name: dead for name in SOURCES if (dead := written_only((ROOT / name).read_text()))} == {}
+    found = {name: dead for name in SOURCES if (dead := written_only((ROOT / name).read_text()))}
+    assert found == CALLED_FROM_OUTSIDE
 
 
 def written_only(source: str) -> set[str]:
