@@ -309,6 +309,8 @@ def run_trials(
     host_keys: Sequence[int] | None = None,
     split: Split = Split.TEST,
     rent_factors: Sequence[float] = (),
+    *,
+    with_static: bool = False,
 ) -> TrialReport:
     """Compare several controllers on the same hosts, paired by host.
 
@@ -318,6 +320,7 @@ def run_trials(
         host_keys: Which hosts; by default the first ones of ``split``, as many as the profile says.
         split: Split of the hosts if ``host_keys`` is None. Choices are to be made on validation hosts.
         rent_factors: Multiples of the rent per parameter at which the same episodes are judged too.
+        with_static: Whether the final networks of all episodes are trained from the start too.
 
     Raises:
         ConfigError: if a named controller does not exist or needs a plan book that is missing or outdated.
@@ -327,7 +330,9 @@ def run_trials(
         count = container.config.trial.hosts_per_family * len(host_set(world.set).families)
         host_keys = draw_keys(world.set, split, count)
     chosen = select_controllers(container, controllers)
-    with container.progress.task("trials", len(host_keys) * len({*chosen.specs, "wait"})) as advance:
+    total = len(host_keys) * len({*chosen.specs, "wait"})
+    total += len(host_keys) * len(chosen.specs.keys() - {"wait"}) if with_static else 0
+    with container.progress.task("trials", total) as advance:
         report = trials.run_trials(
             chosen.specs,
             identify(world.set, host_keys),
@@ -341,6 +346,7 @@ def run_trials(
             without_book=chosen.without_book,
             book_differences=chosen.book_differences,
             rent_factors=rent_factors,
+            on_static=advance if with_static else None,
         )
     return container.save_receipt(report)
 

@@ -41,6 +41,7 @@ __all__ = [
     "receipt_lines",
     "rent_table",
     "rows_table",
+    "static_table",
     "trial_table",
 ]
 
@@ -107,6 +108,13 @@ def rent_table(report: TrialReport) -> RenderableType:
     text = proof.render_rents(report)
     title = "Over wait at other rents per parameter: the same episodes, nothing trained for them, paired by host"
     return _Fitting([numbers_table(text, title, names=1), numbers_table(text, title, names=1, is_narrow=True)])
+
+
+def static_table(report: TrialReport) -> RenderableType:
+    """Return the comparison of controllers with their final networks trained from the start."""
+    text, title = proof.render_static(report), "Final networks trained from the start"
+    table = _Fitting([numbers_table(text, title, names=2), numbers_table(text, title, names=2, is_narrow=True)])
+    return Group(table, Text(proof.STATIC_NOTE))
 
 
 def numbers_table(text: proof.Table, title: str, names: int, *, is_narrow: bool = False) -> Table:

@@ -22,7 +22,7 @@ from simic.cli.options import (
     open_container,
     parse_host_keys,
 )
-from simic.cli.tables import cost_table, family_table, rent_table, trial_table
+from simic.cli.tables import cost_table, family_table, rent_table, static_table, trial_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION
 from simic.contracts.splits import Split
@@ -104,6 +104,14 @@ def trials(
             "episodes.",
         ),
     ] = False,
+    static: Annotated[
+        bool,
+        typer.Option(
+            "--static",
+            help="Also train the final network of each episode from the start without growing, for the same epochs and "
+            "for the same compute, and compare. About doubles the time.",
+        ),
+    ] = False,
     world_set: SetName = None,
     profile: ProfileName = "default",
     seed: Seed = 0,
@@ -124,13 +132,15 @@ def trials(
     if names == []:
         raise ConfigError(f"--controllers is empty; expected names such as {TRIAL_CONTROLLERS}")
     factors = RENT_FACTORS if rent_sweep else ()
-    report = training.run_trials(container, names, keys, split or Split.TEST, factors)
+    report = training.run_trials(container, names, keys, split or Split.TEST, factors, with_static=static)
     if names is None and all(row.controller != CHAMPION for row in report.controllers):
         stderr().print("no champion took part: this home has none yet; `simic run` makes one")
     images = container.config.world.images
     tables = [trial_table(report, images=images), cost_table(report), family_table(report)]
     if rent_sweep:
         tables.append(rent_table(report))
+    if static:
+        tables.append(static_table(report))
     emit(report, as_json, lambda console: console.print(*tables))
 
 

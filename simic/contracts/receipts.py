@@ -30,6 +30,7 @@ __all__ = [
     "RentTrial",
     "RunReceipt",
     "SnapshotManifest",
+    "StaticTrial",
     "TrainingReport",
     "TrialReport",
     "ValidationReport",
@@ -217,6 +218,22 @@ class RentTrial(Contract):
     """Difference to ``wait``, which pays no rent, paired by host key; null for ``wait`` itself."""
 
 
+class StaticTrial(Contract):
+    """The networks that a controller ended with, trained from the start without growing."""
+
+    same: Literal["epochs", "compute"]
+    """What the static networks share with the episodes: the number of epochs, or parameters summed over epochs."""
+    mean_epochs: Finite
+    """Epochs trained; with equal compute it differs between hosts."""
+    mean_return: Finite
+    test_accuracy: Finite
+    governor_events: Count
+    return_difference: Estimate
+    """Controller minus static network, paired by host key, in points."""
+    test_difference: Estimate
+    """The same of test accuracies, as a share, which no rent is in."""
+
+
 class ControllerTrial(FamilyTrial):
     """Results of one controller on all held-out hosts."""
 
@@ -233,6 +250,8 @@ class ControllerTrial(FamilyTrial):
     """Points of rent in each return; empty in reports of earlier versions."""
     by_rent: list[RentTrial] = Field(default_factory=list)
     """The same results at other rents, if they were asked for."""
+    static: list[StaticTrial] = Field(default_factory=list)
+    """Comparisons with the final networks trained from the start, if they were asked for; none of ``wait``."""
 
 
 class TrialReport(Receipt):

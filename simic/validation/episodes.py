@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Episodes",
+    "KeptSeed",
     "TrialJob",
     "chunked",
     "episode_record",
@@ -59,6 +60,16 @@ class TrialJob:
     """Seed of the controller's random numbers."""
 
 
+class KeptSeed(NamedTuple):
+    """A seed of the network that an episode ended with."""
+
+    slot: int
+    number: int
+    """Number of seeds that the slot had held with this one; it decides how the seed is born."""
+    blueprint: str
+    alpha: float
+
+
 class Episodes(NamedTuple):
     """Finished episodes, one entry per host in the order of the job."""
 
@@ -75,6 +86,8 @@ class Episodes(NamedTuple):
     panicked: NDArray[np.bool_]
     illegal_actions: NDArray[np.int64]
     """Illegal decisions, which were replaced by WAIT."""
+    kept: NDArray[np.object_]
+    """Per host a tuple of ``KeptSeed``, in the order of fossilisation."""
 
 
 def chunked(hosts: Sequence[HostIdentity], size: int) -> Iterator[tuple[HostIdentity, ...]]:
@@ -107,8 +120,9 @@ def make_controller(spec: ControllerSpec, hosts: Sequence[HostIdentity]) -> Cont
 def run_with(controller: Controller, job: TrialJob) -> Episodes:
     """Run all episodes of a job under a given controller; illegal actions are counted and replaced by WAIT."""
     guarded = _LegalityGuard(controller, len(job.hosts))
-    episodes = score(_steps(guarded, job), len(job.hosts), job.world, job.reward)
-    return episodes._replace(illegal_actions=guarded.illegal)
+    kept = _KeptSeeds(len(job.hosts))
+    episodes = score(kept.watch(_steps(guarded, job)), len(job.hosts), job.world, job.reward)
+    return episodes._replace(illegal_actions=guarded.illegal, kept=kept.seeds)
 
 
 def steps_of(controller: Controller, job: TrialJob) -> Iterator[Step]:
@@ -139,6 +153,36 @@ class _LegalityGuard:
         actions[bad], log_probs[bad] = -1, np.nan
         actions[bad, HEAD_INDEX[Head.OP]] = OP_INDEX[Op.WAIT]
         return Decisions(actions, log_probs)
+
+
+class _KeptSeeds:
+    """Notes the seeds that are fossilised while steps pass by."""
+
+    def __init__(self, hosts: int) -> None:
+        self.seeds = _no_seeds(hosts)
+        """[N]: as ``Episodes.kept``."""
+
+    def watch(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """Yield the steps as they are."""
+        for step in steps:
+            keeps = step.live & (step.decisions.actions[:, HEAD_INDEX[Head.OP]] == OP_INDEX[Op.FOSSILIZE])
+            for row in np.flatnonzero(keeps).tolist():
+                self.seeds[row] = (*self.seeds[row], _kept_seed(step, row))
+            yield step
+
+
+def _kept_seed(step: Step, row: int) -> KeptSeed:
+    """Return the seed that host ``row`` fossilises in a step."""
+    outcome = step.outcome
+    slot, number = map(int, str(outcome.seed_ids[row]).split("/"))
+    alpha = float(step.after.slots["alpha"][step.after.slot_ptr[row] + slot])
+    return KeptSeed(slot, number, str(outcome.blueprint_ids[row]), alpha)
+
+
+def _no_seeds(hosts: int) -> NDArray[np.object_]:
+    found = np.empty(hosts, dtype=np.object_)
+    found[:] = [()] * hosts
+    return found
 
 
 def _illegal_rows(actions: NDArray[np.int16], masks: Masks, slot_ptr: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -192,7 +236,7 @@ def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardC
     rents = reward.rent * seed_epochs / reward.rent_parameters / world.horizon
     return Episodes(
         returns, final["validation_accuracy"], final["test_accuracy"], committed, seed_epochs, rents, panicked,
-        illegal_actions=np.zeros(hosts, dtype=np.int64),
+        illegal_actions=np.zeros(hosts, dtype=np.int64), kept=_no_seeds(hosts),
     )  # fmt: skip
 
 

@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 from simic.contracts.controllers import CONTROLLER_ORDER
 from simic.contracts.names import CANDIDATE, CHAMPION
-from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, TrialReport
+from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, StaticTrial, TrialReport
 from simic.hosts.host_sets import SETS
 
 __all__ = [
     "COST_COLUMNS",
     "COST_NOTE",
     "RENT_FACTORS",
+    "STATIC_COLUMNS",
+    "STATIC_NOTE",
     "Table",
     "controller_rank",
     "families_in_order",
@@ -24,8 +26,10 @@ __all__ = [
     "render_families",
     "render_gain",
     "render_rents",
+    "render_static",
     "render_table",
     "rent_header",
+    "static_cells",
     "without_families",
 ]
 
@@ -55,6 +59,13 @@ COST_NOTE = (
     "parameters of all seeds times their epochs, over those of the host times the horizon; not measured time."
 )
 """What the columns mean."""
+STATIC_COLUMNS = ("same", "epochs", "static return", "minus static", "static test", "test minus static")
+STATIC_NOTE = (
+    "Static: host and kept seeds as one network from epoch 0 on, at the alpha that they were kept with, for the same "
+    "number of epochs, or for the same compute (parameters times epochs, pruned seeds included). It pays rent for its "
+    "seeds in every epoch; test accuracy has no rent in it. minus static: controller minus static, paired by host."
+)
+"""What a static network is."""
 RENT_FACTORS = (0.0, 0.25, 1.0, 4.0, 16.0)
 """Multiples of the rent per parameter at which a sweep judges."""
 _BEFORE_FAMILIES = 3
@@ -135,6 +146,24 @@ def render_rents(report: TrialReport) -> Table:
     rows = [row for row in _in_order(report) if row.over_wait is not None]
     header = ("controller", *(rent_header(one.factor) for one in report.controllers[0].by_rent))
     return Table(header, [(row.controller, *(_interval(one.over_wait) for one in row.by_rent)) for row in rows])
+
+
+def render_static(report: TrialReport) -> Table:
+    """Return two rows per controller: its final networks trained from the start, and what it is ahead of them."""
+    rows = [(trial.controller, *static_cells(one)) for trial in _in_order(report) for one in trial.static]
+    return Table(("controller", *STATIC_COLUMNS), rows)
+
+
+def static_cells(one: StaticTrial) -> tuple[str, ...]:
+    """Return the cells below ``STATIC_COLUMNS``."""
+    return (
+        one.same,
+        f"{one.mean_epochs:.1f}",
+        f"{one.mean_return:.1f}",
+        _interval(one.return_difference),
+        percent(one.test_accuracy),
+        in_percent_points(one.test_difference),
+    )
 
 
 def rent_header(factor: float) -> str:

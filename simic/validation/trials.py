@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,12 +12,21 @@ from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CANDIDATE
-from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, Provenance, RentTrial, TrialReport
+from simic.contracts.receipts import (
+    ControllerTrial,
+    Estimate,
+    FamilyTrial,
+    Provenance,
+    RentTrial,
+    StaticTrial,
+    TrialReport,
+)
 from simic.contracts.state import HostIdentity
 from simic.numerics.intervals import paired_bootstrap
 from simic.runtime.clock import Clock
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.seeds import derive
+from simic.validation.baselines.static_network import SAME, Rival, grow_rivals
 from simic.validation.episodes import Episodes, TrialJob, chunked, join, returns_at, run_episodes
 from simic.validation.host_sizes import extra_compute, host_parameters
 from simic.validation.table import Table, controller_rank, render_families, render_table
@@ -57,6 +66,7 @@ def paired_estimate(
 
 WAIT = "wait"
 OnDone = Callable[[Episodes], None]
+OnStatic = Callable[[int], None]
 
 
 def run_trials(
@@ -73,12 +83,14 @@ def run_trials(
     without_book: Sequence[str] = (),
     book_differences: Sequence[str] = (),
     rent_factors: Sequence[float] = (),
+    on_static: OnStatic | None = None,
 ) -> TrialReport:
     """Grow ``hosts`` under every controller of ``specs`` (row name -> spec) and under ``wait``, paired by host.
 
     ``on_done`` receives each finished chunk. ``plans_digest`` names the plan book that some controllers follow, and
     ``without_book`` the consequences of a missing one, ``book_differences`` the settings in which it differs. The same
-    episodes are also judged at ``rent_factors`` times the rent.
+    episodes are also judged at ``rent_factors`` times the rent. With ``on_static`` the final networks of every
+    controller but ``wait`` are also trained from the start; it receives the number of hosts of each finished chunk.
     """
     started_at = clock()
     keys = [host.key for host in hosts]
@@ -92,6 +104,13 @@ def run_trials(
     results = grow_all(specs, hosts, world, reward, trial_seed(provenance), on_done)
     families = [host.family for host in hosts]
     sizes, rule = host_parameters(hosts, world), _Rule(config, provenance.seed, world.horizon, tuple(rent_factors))
+    rivals: dict[str, list[StaticTrial]] = {}
+    if on_static is not None:
+        for name in results.keys() - {WAIT}:
+            found = grow_rivals(hosts, results[name], world, reward, on_static)
+            rivals[name] = [
+                _static(same, results[name], rival, families, rule) for same, rival in zip(SAME, found, strict=True)
+            ]
     return TrialReport(
         code_version=provenance.code_version,
         config_digest=provenance.config_digest,
@@ -102,7 +121,10 @@ def run_trials(
         host_keys=keys,
         families=families,
         controllers=[
-            _trial(name, episodes, results[WAIT], families, sizes, rule) for name, episodes in results.items()
+            _trial(name, episodes, results[WAIT], families, sizes, rule).model_copy(
+                update={"static": rivals.get(name, [])}
+            )
+            for name, episodes in results.items()
         ],
         plans_digest=plans_digest,
         without_book=list(without_book),
@@ -166,6 +188,20 @@ def _trial(
         test_accuracies=ours.test_accuracy.tolist(),
         rents=ours.rents.tolist(),
         by_rent=[_at_rent(factor, ours, compared, families, rule) for factor in rule.rent_factors],
+    )
+
+
+def _static(
+    same: Literal["epochs", "compute"], ours: Episodes, rival: Rival, families: Sequence[str], rule: _Rule
+) -> StaticTrial:
+    return StaticTrial(
+        same=same,
+        mean_epochs=float(rival.epochs.mean()),
+        mean_return=float(rival.returns.mean()),
+        test_accuracy=float(rival.test_accuracy.mean()),
+        governor_events=int(rival.panicked.sum()),
+        return_difference=paired_estimate(ours.returns, rival.returns, rule.config, rule.seed, families),
+        test_difference=paired_estimate(ours.test_accuracy, rival.test_accuracy, rule.config, rule.seed, families),
     )
 
 

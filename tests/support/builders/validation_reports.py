@@ -92,6 +92,7 @@ def _episodes(mean: float, count: int, *, is_lucky: bool) -> Episodes:
         rents=np.full(count, 0.3),
         panicked=np.zeros(count, dtype=bool),
         illegal_actions=np.zeros(count, dtype=np.int64),
+        kept=np.full(count, None, dtype=object),
     )
 
 

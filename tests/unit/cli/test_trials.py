@@ -13,7 +13,9 @@ from simic.cli.trials import BookPart, _split, search, trials
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import Plan, PlanBook, TreeLeaf
 from simic.contracts.errors import ConfigError
+from simic.contracts.receipts import TrialReport
 from simic.contracts.splits import Split
+from simic.runtime.home import Home
 from simic.runtime.progress import RichProgress
 from simic.validation.baselines.plan_book import searched_world, write_book
 
@@ -81,3 +83,25 @@ def test_lf61_hosts_are_named_or_drawn_from_a_split_and_not_both() -> None:
         trials(controllers="random", host_keys="0:4", split=Split.VALIDATION)
     with pytest.raises(typer.BadParameter, match="expected train, validation, test, found 'valid'"):
         _split("valid")
+
+
+def test_costs_are_always_shown_other_rents_and_static_networks_if_asked(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Home(home).create()
+    asked: dict[str, Any] = {
+        "controllers": "random",
+        "host_keys": "0:4",
+        "override": ["world.horizon=4", "world.workers=1"],
+    }
+    trials(**asked)
+    plain = capsys.readouterr().out
+    assert "extra compute" in plain and "rent x" not in plain and "minus static" not in plain
+    trials(**asked, rent_sweep=True, static=True)
+    shown = capsys.readouterr().out
+    assert "rent x 0.25" in shown and "test minus static" in shown
+    trials(**asked, rent_sweep=True, static=True, as_json=True)
+    found = TrialReport.model_validate_json(capsys.readouterr().out)
+    random = next(row for row in found.controllers if row.controller == "random")
+    assert [one.factor for one in random.by_rent] == [0.0, 0.25, 1.0, 4.0, 16.0]
+    assert [one.same for one in random.static] == ["epochs", "compute"]

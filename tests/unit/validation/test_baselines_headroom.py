@@ -44,7 +44,15 @@ def measured(
         none = nothing.astype(np.int64)
         validation = 0.5 + np.array(lucky) / 100.0
         return Episodes(
-            np.array(returns), validation, nothing + 0.5, none, none, nothing, nothing.astype(np.bool_), none
+            np.array(returns),
+            validation,
+            nothing + 0.5,
+            none,
+            none,
+            nothing,
+            nothing.astype(np.bool_),
+            none,
+            none.astype(object),
         )
 
     monkeypatch.setattr(halving, "_grow_mixed", run)

@@ -107,7 +107,17 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Install:
             returns = [value(job.specs[which], host) for which, host in zip(job.which, job.trial.hosts, strict=True)]
             nothing = np.zeros(len(returns))
             none = nothing.astype(np.int64)
-            return Episodes(np.array(returns), nothing, nothing, none, none, nothing, nothing.astype(np.bool_), none)
+            return Episodes(
+                np.array(returns),
+                nothing,
+                nothing,
+                none,
+                none,
+                nothing,
+                nothing.astype(np.bool_),
+                none,
+                none.astype(object),
+            )
 
         monkeypatch.setattr(halving, "_grow_mixed", run)
         return played

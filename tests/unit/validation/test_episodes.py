@@ -21,6 +21,7 @@ from simic.hosts.host_sets import identify
 from simic.hosts.rollout import Step
 from simic.validation.episodes import (
     Episodes,
+    KeptSeed,
     TrialJob,
     chunked,
     join,
@@ -146,6 +147,19 @@ def test_a_policy_needs_a_keyring() -> None:
         make_controller(spec, identify("benchmark", [0]))
 
 
+def test_kept_seeds_are_those_whose_parameters_are_committed() -> None:
+    plan = Plan(seeds=[PlannedSeed(epoch=0, slot=1, blueprint="gate", alpha_target=0.5)])
+    found = run_episodes(job(range(8), ControllerSpec(name="schedule", plan=plan)))
+    assert [220 * len(own) for own in found.kept] == found.committed_parameters.tolist()
+    assert {seed for own in found.kept for seed in own} == {KeptSeed(1, 1, "gate", 0.5)}
+    sizes = {"norm": 48, "gate": 220, "bottleneck": 220, "dense": 612, "heavy": 1640, "dropout": 0}
+    often = run_episodes(job(range(80), ControllerSpec(name="random"), WORLD.model_copy(update={"horizon": 30})))
+    held = [sum(sizes[seed.blueprint] for seed in own) for own in often.kept]
+    assert held == often.committed_parameters.tolist()
+    assert max(seed.number for own in often.kept for seed in own) > 1, "earlier seeds of the slot were pruned"
+    assert run_episodes(job(range(2), ControllerSpec(name="wait"))).kept.tolist() == [(), ()]
+
+
 def test_chunks_keep_order_and_lose_nobody() -> None:
     hosts = identify("benchmark", range(7))
     chunks = list(chunked(hosts, 3))
@@ -163,6 +177,7 @@ def test_joined_episodes_stand_in_order() -> None:
         np.array([0.5]),
         np.array([False]),
         np.array([2]),
+        np.array([None]),
     )
     both = join([part, part._replace(returns=np.array([2.0]))])
     assert both.returns.tolist() == [1.0, 2.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,8 +18,10 @@ from simic.contracts.errors import ConfigError, IllegalActionError
 from simic.contracts.receipts import ControllerTrial, Provenance, TrialReport
 from simic.controllers.plugins.wait import WaitController
 from simic.hosts.host_sets import identify
+from simic.validation.baselines.static_network import grow_rivals
+from simic.validation.episodes import TrialJob, run_episodes
 from simic.validation.host_sizes import host_parameters
-from simic.validation.table import render_rents
+from simic.validation.table import render_rents, render_static
 from simic.validation.trials import render_families, render_table, run_trials
 
 WORLD = WorldConfig(horizon=6, chunk=4, workers=1)
@@ -37,11 +40,12 @@ def run(
     world: WorldConfig = WORLD,
     keys: list[int] = KEYS,
     rent_factors: tuple[float, ...] = (),
+    on_static: Callable[[int], None] | None = None,
 ) -> TrialReport:
     return run_trials(
         specs, identify("benchmark", keys), world, CONFIG, RewardConfig(),
         provenance=Provenance("0.1.0+0", "c" * 64, 0), clock=lambda: datetime(2026, 1, 1, tzinfo=UTC),
-        rent_factors=rent_factors,
+        rent_factors=rent_factors, on_static=on_static,
     )  # fmt: skip
 
 
@@ -120,6 +124,26 @@ def test_at_the_rent_itself_a_sweep_repeats_the_results() -> None:
     table = render_rents(swept)
     assert table.header == ("controller", "rent x 0", "rent x 1", "rent x 16")
     assert [cells[0] for cells in table.rows] == ["random", "gates"]
+
+
+def test_static_networks_are_compared_with_their_own_controller() -> None:
+    """Grown here again by hand, from the seeds that the episodes kept."""
+    done: list[int] = []
+    found = run({"gates": SPECS["gates"]}, on_static=done.append)
+    gates, hosts = row(found, "gates"), identify("benchmark", KEYS)
+    episodes = run_episodes(TrialJob("gates", SPECS["gates"], hosts, WORLD, RewardConfig(), 0))
+    assert gates.returns == episodes.returns.tolist(), "the schedule draws nothing"
+    assert row(found, "wait").static == []
+    assert sum(done) == len(KEYS)
+    for one, rival in zip(gates.static, grow_rivals(hosts, episodes, WORLD, RewardConfig()), strict=True):
+        assert one.return_difference.mean == pytest.approx(np.mean(episodes.returns - rival.returns))
+        assert one.test_difference.mean == pytest.approx(np.mean(episodes.test_accuracy - rival.test_accuracy))
+        assert (one.mean_return, one.mean_epochs) == (pytest.approx(rival.returns.mean()), rival.epochs.mean())
+    assert [one.same for one in gates.static] == ["epochs", "compute"]
+    assert gates.static[0].mean_epochs == WORLD.horizon
+    table = render_static(found)
+    assert [cells[:2] for cells in table.rows] == [("gates", "epochs"), ("gates", "compute")]
+    assert {len(cells) for cells in table.rows} == {len(table.header)}
 
 
 def test_a_family_of_one_host_has_numbers_but_no_interval() -> None:
