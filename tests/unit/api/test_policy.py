@@ -263,6 +263,10 @@ def test_a_changed_byte_or_a_seal_of_somebody_else_is_refused(directory: Path, t
     seal(copied, OTHER)
     with pytest.raises(IntegrityError, match="not trusted"):
         simic.load_policy(copied, trusted_keys=keys)
+    manifest = copied / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(OTHER.key_id, SIGNER.key_id))
+    with pytest.raises(IntegrityError, match="does not match what was signed"):
+        simic.load_policy(copied, trusted_keys=keys)
 
 
 def test_a_home_is_asked_by_name_and_trusts_its_own_keys(home: Path, directory: Path, policy: simic.Policy) -> None:
