@@ -72,12 +72,14 @@ _MODULES = {
 """Module of each public name."""
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name on its first use (PEP 562)."""
-    if name not in _MODULES:
-        raise AttributeError(f"module 'simic' has no attribute {name!r}; public names: {', '.join(__all__)}")
-    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
-    return value
+if not TYPE_CHECKING:  # a type checker would take every name for known
+
+    def __getattr__(name: str) -> Any:
+        """Load a public name on its first use (PEP 562)."""
+        if name not in _MODULES:
+            raise AttributeError(f"module 'simic' has no attribute {name!r}; public names: {', '.join(__all__)}")
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:
