@@ -20,7 +20,7 @@ from simic.app.runs import RunKey, open_run_in
 from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, ContractError, TrainingError
-from simic.contracts.proof import Proof, ProofTraining, ProofTrial
+from simic.contracts.proof import Proof, ProofStatic, ProofTraining, ProofTrial
 from simic.contracts.receipts import (
     CollectionReceipt,
     IngestReceipt,
@@ -41,6 +41,8 @@ from simic.runtime.seeds import derive
 from simic.runtime.settings import config_digest
 from simic.trust.canonical import digest_of
 from simic.validation.baselines.plan_book import without_book
+from simic.validation.baselines.static_network import SAME, grow_rivals
+from simic.validation.episodes import Episodes
 from simic.validation.host_sizes import extra_compute, host_parameters
 from simic.validation.proof import Tried, compare
 from simic.validation.report import COMPARISON_CONTROLLERS, KEY_STARTS, comparison_specs, learned_spec
@@ -230,6 +232,7 @@ class _Proof:
                     {label: spec}, hosts, world, arena.config.curate.reward.basic, derive(0, "trials"),
                     lambda done: advance(len(done.returns)),
                 ).values()  # fmt: skip
+            static = [] if policy_digest is None else self._static(label, arena, hosts, episodes)
             sizes = host_parameters(hosts, world)
             return ProofTrial(
                 **identity,
@@ -245,10 +248,29 @@ class _Proof:
                 rents=episodes.rents.tolist(),
                 illegal_actions=int(episodes.illegal_actions.sum()),
                 governor_events=int(episodes.panicked.sum()),
+                static=static,
             )
 
         folder = self._root / "trials" / f"{world.set}-{self._request.hosts}"
         return self._part(folder / f"{label}.json", ProofTrial, identity, make)
+
+    def _static(
+        self, label: str, arena: _Arena, hosts: Sequence[HostIdentity], episodes: Episodes
+    ) -> list[ProofStatic]:
+        """Train the final networks of a policy's episodes from the start."""
+        world, reward = arena.config.world, arena.config.curate.reward.basic
+        with self._container.progress.task(f"{label} static on {world.set}", len(hosts)) as advance:
+            rivals = grow_rivals(hosts, episodes, world, reward, advance)
+        return [
+            ProofStatic(
+                same=same,
+                epochs=rival.epochs.tolist(),
+                returns=rival.returns.tolist(),
+                test_accuracies=rival.test_accuracy.tolist(),
+                governor_events=int(rival.panicked.sum()),
+            )
+            for same, rival in zip(SAME, rivals, strict=True)
+        ]
 
     def _train(self, set_name: str, family: str | None, seed: int) -> ProofTraining:
         """Return one training, from its receipt if there is one; what a killed one left behind is removed."""
@@ -375,8 +397,7 @@ def _label(set_name: str, seed: int, without: Sequence[str]) -> str:
 def _of_family(trial: ProofTrial, family: str) -> ProofTrial:
     """Return the part of a trial on the hosts of one family."""
     rows = [row for row, name in enumerate(trial.families) if name == family]
-    columns = {name: value for name, value in trial if isinstance(value, list)}
-    return trial.model_copy(update={name: [value[row] for row in rows] for name, value in columns.items()})
+    return trial.model_copy(update={name: [value[row] for row in rows] for name, value in trial.per_host.items()})
 
 
 def _read(path: Path, kind: type[R], *, is_fresh: bool) -> R | None:

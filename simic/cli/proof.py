@@ -13,13 +13,22 @@ from rich.text import Text
 from simic.cli import completion
 from simic.cli.console import emit
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, open_container, whole_number
-from simic.cli.proof_page import controllers_table, costs_table, heading, left_out_table, page, rents_table, summary
+from simic.cli.proof_page import (
+    controllers_table,
+    costs_table,
+    heading,
+    left_out_table,
+    page,
+    rents_table,
+    static_table,
+    summary,
+)
 from simic.cli.tables import numbers_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.proof import Proof
 from simic.runtime.files import atomic_write
 from simic.runtime.home import HomeUse
-from simic.validation.table import COST_NOTE
+from simic.validation.table import COST_NOTE, STATIC_NOTE
 
 __all__ = ["add_to"]
 
@@ -89,6 +98,9 @@ def proof(
     baselines that the set's plan book allows grow the same test hosts. Differences are paired by host, and their
     intervals are over hosts and training seeds.
 
+    The page also shows accuracies, parameters and extra compute, the gains at other rents per parameter, and the
+    policies against their static rivals: the networks that they ended with, trained from the start without growing.
+
     With --without or --leave-one-out, further trainings never meet a family (world.without), and their policies are
     tried on its hosts. This shows whether a policy reads what a host needs or recognises families. --also tries
     policies on another set, such as networks of your own.
@@ -140,6 +152,8 @@ def _show(console: Console, report: Proof, written: list[Path]) -> None:
         console.print(Text(summary(found)))
         console.print(numbers_table(costs_table(found), "Cost and accuracy", names=1), Text(COST_NOTE))
         console.print(numbers_table(rents_table(found), "Over never growing at other rents per parameter", names=1))
+        console.print(numbers_table(static_table(found), "Final networks trained from the start", names=1))
+        console.print(Text(STATIC_NOTE))
         if found.left_out:
             console.print(numbers_table(left_out_table(found), "Families left out of the training", names=1))
     for path in written:

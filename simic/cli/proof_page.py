@@ -8,7 +8,17 @@ from simic.cli.console import short, visible
 from simic.contracts.proof import Proof, ProofLeftOut, ProofSeed, ProofSet
 from simic.contracts.receipts import Estimate
 from simic.validation.baselines.plan_book import missing_book_message
-from simic.validation.table import COST_COLUMNS, COST_NOTE, Table, in_percent_points, percent, rent_header
+from simic.validation.table import (
+    COST_COLUMNS,
+    COST_NOTE,
+    STATIC_COLUMNS,
+    STATIC_NOTE,
+    Table,
+    in_percent_points,
+    percent,
+    rent_header,
+    static_cells,
+)
 
 __all__ = [
     "controllers_table",
@@ -17,6 +27,7 @@ __all__ = [
     "left_out_table",
     "page",
     "rents_table",
+    "static_table",
     "summary",
 ]
 
@@ -63,6 +74,8 @@ def _section(proof: Proof, found: ProofSet) -> Iterator[str]:
         "these rents:"
     )
     yield _markdown(rents_table(found))
+    yield f"The learned policies against their final networks, trained from the start. {STATIC_NOTE}"
+    yield _markdown(static_table(found))
     yield _markdown(_seeds_table(found))
     yield _gate_note(found)
     yield f"Over never growing, by family; `learned` over {len(proof.seeds)} training seeds:"
@@ -114,6 +127,11 @@ def rents_table(found: ProofSet) -> Table:
     header = ("controller", *map(rent_header, found.rent_factors))
     rows = [row for row in found.rows if row.over_wait is not None]
     return Table(header, [(row.controller, *map(_points, row.by_rent)) for row in rows])
+
+
+def static_table(found: ProofSet) -> Table:
+    """Return the final networks of the learned policies trained from the start, and the difference to them."""
+    return Table(STATIC_COLUMNS, [static_cells(one) for one in found.static])
 
 
 def summary(found: ProofSet) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite
-from simic.contracts.receipts import Estimate, Receipt, Text
+from simic.contracts.receipts import Estimate, Receipt, StaticTrial, Text
 
 __all__ = [
     "Proof",
@@ -15,6 +15,7 @@ __all__ = [
     "ProofRow",
     "ProofSeed",
     "ProofSet",
+    "ProofStatic",
     "ProofTraining",
     "ProofTrial",
 ]
@@ -49,6 +50,17 @@ class ProofTraining(Receipt):
         return self
 
 
+class ProofStatic(Contract):
+    """The networks that a trial ended with, trained from the start; lists are in the order of the trial's hosts."""
+
+    same: Literal["epochs", "compute"]
+    """What they share with the episodes."""
+    epochs: list[Count]
+    returns: list[Finite]
+    test_accuracies: list[Finite]
+    governor_events: Count
+
+
 class ProofTrial(Receipt):
     """One controller on the held-out hosts of a set; all lists are in the order of the hosts."""
 
@@ -80,10 +92,18 @@ class ProofTrial(Receipt):
     illegal_actions: Count
     governor_events: Count
     """Episodes that the governor stopped."""
+    static: list[ProofStatic]
+    """Of a policy; empty for a baseline."""
+
+    @property
+    def per_host(self) -> dict[str, list[Any]]:
+        """Return the fields with one entry per host."""
+        return {name: value for name, value in self if isinstance(value, list) and name != "static"}
 
     @model_validator(mode="after")
     def _one_entry_per_host(self) -> ProofTrial:
-        columns = [value for value in vars(self).values() if isinstance(value, list)]
+        columns = [*self.per_host.values(), *(one.returns for one in self.static)]
+        columns += [column for one in self.static for column in (one.epochs, one.test_accuracies)]
         if any(len(column) != len(self.host_keys) for column in columns):
             raise ValueError(f"expected {len(self.host_keys)} entries in every list, one per host key")
         return self
@@ -163,6 +183,8 @@ class ProofSet(Contract):
     """Baselines that a missing plan book, or a book without a tree, leaves out or changes."""
     rent_factors: list[Finite]
     """Multiples of the rent per parameter at which the same episodes are judged too."""
+    static: list[StaticTrial]
+    """Learned policies against the networks that they ended with; the differences are over training seeds and hosts."""
     rows: list[ProofRow]
     """Baselines, the learned policies last."""
     over: dict[str, Estimate]

@@ -223,8 +223,8 @@ class StaticTrial(Contract):
 
     same: Literal["epochs", "compute"]
     """What the static networks share with the episodes: the number of epochs, or parameters summed over epochs."""
-    mean_epochs: Finite
-    """Epochs trained; with equal compute it differs between hosts."""
+    mean_epochs: Finite | None
+    """Epochs trained; with equal compute it differs between hosts. Null in a proof whose trainings all failed."""
     mean_return: Finite
     test_accuracy: Finite
     governor_events: Count

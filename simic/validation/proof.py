@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.config import TrialConfig
-from simic.contracts.proof import ProofLeftOut, ProofRow, ProofSeed, ProofSet, ProofTraining, ProofTrial
-from simic.contracts.receipts import Estimate
+from simic.contracts.proof import ProofLeftOut, ProofRow, ProofSeed, ProofSet, ProofStatic, ProofTraining, ProofTrial
+from simic.contracts.receipts import Estimate, StaticTrial
 from simic.numerics.intervals import Interval, crossed_bootstrap, crossed_ratio
 from simic.runtime.seeds import derive
+from simic.validation.baselines.static_network import SAME
 from simic.validation.episodes import returns_at
 from simic.validation.table import RENT_FACTORS, families_in_order
 
@@ -66,6 +67,7 @@ def compare(
         first_key=wait.host_keys[0],
         without_book=list(without_book),
         rent_factors=list(RENT_FACTORS),
+        static=[_static(same, _trials(learned), config) for same in SAME],
         rows=[
             *(_row(name, [trial], wait, config) for name, trial in baselines.items()),
             _row(LEARNED, _trials(learned), wait, config),
@@ -111,6 +113,23 @@ def _row(name: str, trials: Sequence[ProofTrial], wait: ProofTrial, config: Tria
             None if is_wait else _estimate(_returns(trials, factor) - _returns([wait], factor), config, wait.families)
             for factor in RENT_FACTORS
         ],
+    )
+
+
+def _static(same: Literal["epochs", "compute"], trials: Sequence[ProofTrial], config: TrialConfig) -> StaticTrial:
+    """Compare policies with their final networks; a failed training, which grows nothing, is its own static network."""
+    rivals = [next((one for one in trial.static if one.same == same), trial) for trial in trials]
+    grown = [one for one in rivals if isinstance(one, ProofStatic)]
+    returns, tested = (np.array([getattr(one, name) for one in rivals]) for name in ("returns", "test_accuracies"))
+    families = trials[0].families
+    return StaticTrial(
+        same=same,
+        mean_epochs=float(np.mean([one.epochs for one in grown])) if grown else None,
+        mean_return=float(returns.mean()),
+        test_accuracy=float(tested.mean()),
+        governor_events=sum(one.governor_events for one in grown),
+        return_difference=_estimate(_returns(trials) - returns, config, families),
+        test_difference=_estimate(np.array([trial.test_accuracies for trial in trials]) - tested, config, families),
     )
 
 

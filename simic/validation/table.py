@@ -158,7 +158,7 @@ def static_cells(one: StaticTrial) -> tuple[str, ...]:
     """Return the cells below ``STATIC_COLUMNS``."""
     return (
         one.same,
-        f"{one.mean_epochs:.1f}",
+        "-" if one.mean_epochs is None else f"{one.mean_epochs:.1f}",
         f"{one.mean_return:.1f}",
         _interval(one.return_difference),
         percent(one.test_accuracy),

@@ -101,6 +101,12 @@ def test_figures_are_those_of_the_trials(made: Made) -> None:
         assert found.over[name].mean == pytest.approx(np.mean(learned - _trial(made, name).returns))
     assert found.rows[-1].mean_return == pytest.approx(learned.mean())
     assert [one.over["wait"].mean for one in found.seeds] == pytest.approx((learned - wait).mean(axis=1))
+    static = [_trial(made, f"benchmark-{seed}").static[0] for seed in SEEDS]
+    assert all(one.epochs == [6] * 10 for one in static)
+    rivals = np.array([one.returns for one in static])
+    assert found.static[0].return_difference.mean == pytest.approx(np.mean(learned - rivals))
+    assert [one.same for one in found.static] == ["epochs", "compute"]
+    assert _trial(made, "wait").static == []
     (stranger,) = found.left_out
     rows = np.array(_trial(made, "wait").families) == "noisy"
     unmet = np.array([_trial(made, f"benchmark-{seed}-without-noisy").returns for seed in SEEDS])

@@ -23,7 +23,7 @@ def proof_trial(controller: str, returns: Sequence[float], families: Sequence[st
         returns=list(returns), test_accuracies=[value / 100 for value in returns], parameters=[8] * len(returns),
         validation_accuracies=[value / 50 for value in returns], host_parameters=[32] * len(returns),
         extra_compute=[value / 200 for value in returns], rents=[value / 4 for value in returns],
-        illegal_actions=0, governor_events=0,
+        illegal_actions=0, governor_events=0, static=[],
     )  # fmt: skip
 
 

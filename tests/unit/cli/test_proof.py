@@ -68,6 +68,7 @@ def test_the_page_says_what_was_measured_and_how_to_measure_it_again(
     assert "| 25.0 % | 29.7 % |" in text, "kept seeds of 8 parameters in hosts of 32, and the extra compute"
     assert "| controller | rent x 0 | rent x 0.25 | rent x 1 | rent x 4 | rent x 16 |" in text
     assert "| learned | +4.2 [" in text, "without the rent, which the builder makes a quarter of the return"
+    assert "| epochs | - | 59.3 | +0.0 [+0.0, +0.0] | 59.3 % |" in text, "nothing was kept, so nothing differs"
     assert "no tree in the plan book of set benchmark" in text
     assert "The gate accepted 1 of 3 policies" in text
     assert "Seed 0 did not pass: return_over_blind." in text

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from support.builders.proofs import FAMILIES, proof_training, proof_trial
 
 from simic.contracts.config import TrialConfig
-from simic.contracts.proof import Proof, ProofSet
+from simic.contracts.proof import Proof, ProofSet, ProofStatic, ProofTrial
 from simic.validation.proof import Tried, compare
 from simic.validation.proof_plot import draw_gains
 
@@ -53,6 +54,24 @@ def test_costs_are_means_over_seeds_and_hosts_and_rents_shift_the_gains() -> Non
     assert gains == {0.0: 6.25, 0.25: 5.9375, 1.0: 5.0, 4.0: 1.25, 16.0: -13.75}
     assert last.by_rent[2] == last.over_wait
     assert (wait.test_over_wait, wait.by_rent) == (None, [None] * 5)
+
+
+def test_static_networks_are_paired_by_seed_and_host_and_a_failed_training_has_none() -> None:
+    tried = learned([56, 62, 58, 64], [58, 64, 60, 66])
+    rival = ProofStatic(
+        same="epochs", epochs=[20, 20, 20, 18], returns=[55, 61, 57, 63], test_accuracies=[0.5] * 4, governor_events=1
+    )
+    shorter = rival.model_copy(update={"same": "compute", "epochs": [10, 12, 14, 16]})
+    tried[0] = tried[0]._replace(trial=tried[0].trial.model_copy(update={"static": [rival, shorter]}))
+    same_epochs, same_compute = compared(tried).static
+    assert (same_epochs.same, same_compute.same) == ("epochs", "compute")
+    assert same_epochs.return_difference.mean == 0.5, "1 point for the first seed, 0 for the second"
+    assert same_epochs.test_difference.mean == pytest.approx((0.60 - 0.50) / 2)
+    assert (same_epochs.mean_epochs, same_compute.mean_epochs, same_epochs.governor_events) == (19.5, 13.0, 1)
+    assert same_epochs.mean_return == pytest.approx((59 + 62) / 2)
+    assert compared(tried[1:]).static[0].mean_epochs is None
+    with pytest.raises(ValidationError, match="expected 4 entries"):
+        ProofTrial.model_validate({**WAIT.model_dump(), "static": [{**rival.model_dump(), "epochs": [20]}]})
 
 
 def test_intervals_cover_the_seeds_where_hosts_alone_have_no_spread() -> None:
