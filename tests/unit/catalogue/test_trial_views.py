@@ -50,6 +50,8 @@ def summary(values: list[float], *, is_wait: bool) -> dict[str, Any]:
     return {
         "episodes": len(values), "mean_return": mean, "test_accuracy": 0.5, "validation_accuracy": 0.625,
         "over_wait": Estimate.model_validate(interval) if has_interval else None, "committed_parameters": 12.5,
+        "test_over_wait": Estimate(mean=0.1, lower=0.05, upper=0.2, confidence=0.95, n=2) if has_interval else None,
+        "host_parameters": 50.0, "extra_compute": 0.125,
     }  # fmt: skip
 
 
@@ -60,7 +62,7 @@ def controller(name: str, returns: list[float]) -> ControllerTrial:
         by_family[family] = FamilyTrial(**summary(values, is_wait=name == "wait"))
     return ControllerTrial(
         **summary(returns, is_wait=name == "wait"), controller=name, illegal_actions=0, governor_events=1,
-        by_family=by_family, returns=returns, test_accuracies=[0.25, 0.5, 0.75],
+        by_family=by_family, returns=returns, test_accuracies=[0.25, 0.5, 0.75], rents=[0.5, 0.0, 2.0],
     )  # fmt: skip
 
 
@@ -96,11 +98,26 @@ def test_trials_have_a_row_per_controller_over_all_hosts_and_per_family(judged: 
     assert (overall["family"], overall["episodes"], overall["mean_return"]) == (None, 3, pytest.approx(3.5 / 3))
     assert (compact["family"], compact["episodes"], compact["over_wait"]) == ("compact", 2, 2.75)
     assert (compact["over_wait_lower"], compact["over_wait_upper"], compact["confidence"]) == (1.75, 3.75, 0.95)
+    tested = [compact[f"test_over_wait{bound}"] for bound in ("", "_lower", "_upper")]
+    assert (tested, noisy["test_over_wait"]) == ([0.1, 0.05, 0.2], None)
+    assert [(row["host_parameters"], row["extra_compute"]) for row in rows] == [(50.0, 0.125)] * len(rows)
     assert (noisy["family"], noisy["over_wait"], noisy["illegal_actions"]) == ("noisy", None, None)
     assert (overall["illegal_actions"], overall["governor_events"], overall["seed"]) == (0, 1, 3)
     assert overall["finished_at"] == NOW.isoformat()
     for row in rows:
         assert (judged.receipts / row["receipt"]).is_file()
+
+
+def test_receipts_of_versions_without_costs_have_rows_too(judged: Home) -> None:
+    """Their fields are null, not 0."""
+    for path in judged.receipts.glob("*/*.json"):
+        text = path.read_text()
+        for name in ("host_parameters", "extra_compute", "test_over_wait", "rents", "by_rent", "static"):
+            text = text.replace(f'"{name}":', f'"of_another_version_{name}":')
+        path.write_text(text)
+    rows = query(judged, "FROM trials")
+    assert {(row["host_parameters"], row["extra_compute"], row["test_over_wait"]) for row in rows} == {(None,) * 3}
+    assert {row["rent_points"] for row in query(judged, "FROM trial_episodes")} == {None}
 
 
 def test_trial_episodes_have_a_row_per_host_paired_with_wait(judged: Home) -> None:
@@ -113,6 +130,7 @@ def test_trial_episodes_have_a_row_per_host_paired_with_wait(judged: Home) -> No
     assert [row["over_wait"] for row in candidate] == [1.0, -2.0, 3.0]
     assert [row["over_wait"] for row in wait] == [0.0, 0.0, 0.0]
     assert [row["test_accuracy"] for row in candidate] == [0.25, 0.5, 0.75]
+    assert [row["rent_points"] for row in wait] == [0.5, 0.0, 2.0]
     assert query(judged, "SELECT count(*) AS n FROM trial_episodes") == [{"n": 12}]
 
 
