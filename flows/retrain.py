@@ -21,9 +21,7 @@ __all__ = ["run", "simic"]
 
 @flow(name="simic", flow_run_name="{profile}-s{seed}")
 def simic(profile: str = "nightly", seed: int = 0, overrides: dict[str, Any] | None = None) -> State[RunReceipt]:
-    """Collect? > ingest > curate > train, rounds of own episodes, then validate > gate > promote > publish.
-
-    At last the candidate, promoted or rejected, is tried on further sets. The gate does not read the results.
+    """Collect? > ingest > curate > train, rounds of own episodes, then trials > gate > promote > publish.
 
     Without a champion the run first collects experience of its own; with one, training starts from the champion, on all
     experience that has landed.
@@ -31,15 +29,14 @@ def simic(profile: str = "nightly", seed: int = 0, overrides: dict[str, Any] | N
     with open_run(profile, seed, overrides or {}) as opened:
         key = opened.key
         policy = opened.learn(stages)
-        report = stages.validate(key, 0, policy)
+        further = [stages.try_further(key, 0, policy, name) for name in opened.further_sets]
+        report = stages.validate(key, 0, policy, further)
         decision = stages.decide(key, 0, report)
         candidate = stages.record(key, 0, report, decision)
         version = publication = None
         if decision.accepted:
             version = stages.promote(key, 0, candidate, report, decision)
             publication = stages.publish(key, 0, version)
-        for set_name in opened.further_sets:
-            opened.add(stages.try_further(key, 0, policy, set_name))
         receipt = opened.finish(report, decision, version, publication)
         show_champion(opened.champion, candidate, decision)
         return _verdict(receipt)

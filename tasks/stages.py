@@ -267,10 +267,10 @@ def train(run: RunKey, number: int, snapshot: SnapshotManifest, previous: Traini
 
 
 @stage(timeout_h=12, show=show_validation)
-def validate(run: RunKey, number: int, policy: TrainingReport) -> ValidationReport:
-    """Run closed-loop trials on held-out hosts."""
-    container = _begin("validate", run, number, policy)
-    return container.portable(training.validate(container, policy, run.champion))
+def validate(run: RunKey, number: int, policy: TrainingReport, further: list[TrialReport]) -> ValidationReport:
+    """Run closed-loop trials on held-out hosts of the run's set; the report includes those on further sets."""
+    container = _begin("validate", run, number, policy, *further)
+    return container.portable(training.validate(container, policy, run.champion, further))
 
 
 @stage(timeout_h=1, show=show_decision)

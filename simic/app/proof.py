@@ -362,7 +362,8 @@ def _train_and_judge(container: Container, profile: str) -> dict[str, Any]:
     try:
         with open_run_in(container, profile) as run:
             policy = run.learn(stages)
-            decision = promotion.decide(container, training.validate(container, policy, run.key.champion))
+            further = [training.try_further(container, policy, name) for name in run.further_sets]
+            decision = promotion.decide(container, training.validate(container, policy, run.key.champion, further))
     except TrainingError as error:
         return {
             "policy_digest": None, "failure": str(error), "snapshot_digest": None, "episodes": stages.episodes,

@@ -99,7 +99,7 @@ class Run:
         self.needs_own_experience = entry.start_digest is None and first > 0
         """Whether the run has to collect before it can train, because there is no champion yet."""
         self.further_sets = further_sets(config)
-        """Sets on which the candidate is tried after it was judged."""
+        """Sets besides the run's own on which the candidate is tried."""
         self._container, self._entry = container, entry
         self._started_at = container.clock()
         self._receipts: list[Receipt] = []
@@ -153,7 +153,6 @@ class Run:
             decision=decision,
             version=version,
             publication=publication,
-            further=self._of(TrialReport),
         )
         return self._container.save_receipt(receipt)
 

@@ -35,8 +35,8 @@ from simic.learning.training_run import WarmStart
 from simic.runtime.locks import exclusive
 from simic.runtime.seeds import derive
 from simic.runtime.telemetry import NullSink
-from simic.validation import further, trials
 from simic.validation import report as reports
+from simic.validation import trials
 from simic.validation.baselines import headroom, search
 from simic.validation.baselines.plan_book import (
     PLAN_CONTROLLERS,
@@ -47,6 +47,8 @@ from simic.validation.baselines.plan_book import (
     write_book,
 )
 from simic.validation.baselines.symptom_tree import add_tree
+from simic.validation.further import further_config, further_sets, further_specs
+from simic.validation.further import try_further as _try_further
 
 __all__ = [
     "check_baselines",
@@ -54,6 +56,7 @@ __all__ = [
     "collect_round",
     "collected_sets",
     "fit_tree",
+    "further_sets",
     "measure_headroom",
     "resolve_start",
     "run_trials",
@@ -153,7 +156,7 @@ def _branched_hosts(config: RunConfig, set_name: str, *, is_first: bool) -> _Dra
     if set_name == config.world.set:
         return _Drawn(config.world, collected.branch_hosts if is_first else collected.round_branch_hosts)
     (one,) = (one for one in collected.further if one.set == set_name)
-    world = further.further_config(config, set_name).world.model_copy(update={"without": config.world.without})
+    world = further_config(config, set_name).world.model_copy(update={"without": config.world.without})
     return _Drawn(world, one.branch_hosts if is_first else one.round_branch_hosts)
 
 
@@ -260,8 +263,13 @@ def resolve_start(container: Container, name: str) -> WarmStart | None:
     return WarmStart(path, is_continuation=False)
 
 
-def validate(container: Container, training: TrainingReport, champion: str | None) -> ValidationReport:
-    """Run closed-loop trials of a policy on held-out hosts against every baseline and the champion."""
+def validate(
+    container: Container, training: TrainingReport, champion: str | None, further: Sequence[TrialReport]
+) -> ValidationReport:
+    """Run closed-loop trials of a policy on held-out hosts against every baseline and the champion.
+
+    ``further`` holds its trials on the sets of ``further_sets``, by ``try_further``.
+    """
     home, config = container.home, container.config
     planned = reports.episodes_planned(config, home.plans, has_champion=champion is not None)
     with container.progress.task("validate", planned) as advance:
@@ -275,23 +283,24 @@ def validate(container: Container, training: TrainingReport, champion: str | Non
             figures=home.runs / training.digest[:16] / "figures",
             provenance=container.provenance,
             clock=container.clock,
+            further=further,
             on_done=lambda episodes: advance(len(episodes.returns)),
         )
     return container.save_receipt(report)
 
 
 def try_further(container: Container, policy: TrainingReport, set_name: str) -> TrialReport:
-    """Try the candidate of a run and the baselines on test hosts of a further set; the gate does not read the result.
+    """Try the candidate of a run and the baselines on test hosts of a further set.
 
     Raises:
         ConfigError: for a plan book that is missing and required, or out of date.
         IntegrityError: if the policy is not as it was sealed.
     """
-    home, config = container.home, further.further_config(container.config, set_name)
-    arms = len(further.further_specs(config, home.plans)[0]) + 1
+    home, config = container.home, further_config(container.config, set_name)
+    arms = len(further_specs(config, home.plans)[0]) + 1
     count = reports.held_out_count(config.world, config.trial, min_episodes=0)
     with container.progress.task(f"trials on {set_name}", arms * count) as advance:
-        report = further.try_further(
+        report = _try_further(
             policy,
             config,
             keyring=home.keys,
@@ -362,7 +371,7 @@ def check_baselines(container: Container) -> None:
     world = container.config.world
     check_run(container.config)
     is_required = container.config.gate.require_plan_book
-    worlds = [further.further_config(container.config, name).world for name in further.further_sets(container.config)]
+    worlds = [further_config(container.config, name).world for name in further_sets(container.config)]
     for one in (world, *worlds):
         book = book_of(one.set, container.home.plans, is_required=is_required, images=one.images)
         if found := book_differences(book, one, container.config.curate.reward.basic):

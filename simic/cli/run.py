@@ -153,7 +153,7 @@ def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
         )
     else:
         console.print("Rejected.")
-    for report in receipt.further:
+    for report in receipt.validation.further:
         console.print(f"Further set: {render_gain(report)}", highlight=False)
     console.print(f"Policy: {receipt.trainings[-1].path}")
     for name, path in sorted(receipt.validation.figures.items()):

@@ -181,10 +181,11 @@ def validate(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare a policy with every baseline and the champion on held-out hosts."""
+    """Compare a policy with every baseline and the champion on held-out hosts, and try it on further sets."""
     from simic.app import artifacts, training
 
     container = open_container(profile, seed, override)
     trained = artifacts.resolve_training(container, policy)
-    receipt = training.validate(container, trained, container.policies.champion_digest())
+    further = [training.try_further(container, trained, name) for name in training.further_sets(container.config)]
+    receipt = training.validate(container, trained, container.policies.champion_digest(), further)
     emit(receipt, as_json, lambda console: console.print(proof_table(receipt)))

@@ -341,8 +341,8 @@ class TrialConfig(Contract):
     hosts_per_family: Positive = 32
     """Hosts per family in trials; a judgement uses more if ``gate.min_episodes`` requires it."""
     also_sets: tuple[SetName, ...] = ("varied",)
-    """Further sets on whose test hosts a run tries its candidate after the judgement; the gate does not read the
-    results. The run's own set is skipped."""
+    """Further sets on whose test hosts a run tries its candidate before the gate decides: there it must do no harm.
+    The run's own set is skipped."""
     also_hosts_per_family: Positive = 16
     """Hosts per family of a further set."""
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
@@ -365,6 +365,8 @@ class GateConfig(Contract):
     max_loss_to_symptom: Annotated[float, Field(ge=0.0)] = 0.5
     """Largest mean paired loss to ``symptom`` in points, where the plan book has a tree; on the set ``varied`` the
     candidate must be better than ``symptom`` in the mean, whatever this says."""
+    max_loss_on_further_sets: Annotated[float, Field(ge=0.0)] = 0.3
+    """Largest mean paired loss to never growing in points, on each set of ``trial.also_sets``."""
     max_regression: Share = 0.05
     """Largest relative loss of mean test accuracy and of mean validation accuracy, against the champion, or against
     wait without one."""

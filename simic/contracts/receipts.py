@@ -288,6 +288,8 @@ class ValidationReport(Receipt):
     """Paths of PNG files by name."""
     probes: dict[str, Finite] = Field(default_factory=dict)
     """Properties of the candidate measured in addition to the trials, such as ``determinism_mismatches``."""
+    further: list[TrialReport] = Field(default_factory=list)
+    """Trials of the candidate on the further sets (``trial.also_sets``), in that order."""
 
 
 class Verdict(str, Enum):
@@ -368,5 +370,3 @@ class RunReceipt(Receipt):
     version: PolicyVersion | None
     """Null if the gate rejected the candidate."""
     publication: PublicationReceipt | None
-    further: list[TrialReport] = Field(default_factory=list)
-    """Trials of the candidate on the further sets (``trial.also_sets``)."""

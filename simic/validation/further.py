@@ -1,4 +1,4 @@
-"""Trials of one candidate on a further set, which the gate does not read."""
+"""Trials of one candidate on a further set."""
 
 from __future__ import annotations
 

@@ -127,6 +127,7 @@ def decide(
         *_evidence_criteria(report, config, trials),
         *_difference_criteria(report, config),
         *_symptom_criteria(report, config),
+        *_further_criteria(report, config, trial.also_sets),
         *_regression_criteria(report, config, trials),
         *_safety_criteria(report, config, trials),
         *_training_criteria(report.training_metrics, config, min_commit_rate),
@@ -235,15 +236,17 @@ def _difference(report: ValidationReport, config: GateConfig, other: str, margin
         other = f"{other} on its default rules"
     if estimate is None:
         return _criterion(name, None, ">", margin, f"no paired difference to {other} in the report")
-    evidence = (
-        f"lower bound of the paired difference to {other}: mean {estimate.mean:+.2f} "
-        f"[{estimate.lower:+.2f}, {estimate.upper:+.2f}] points at {estimate.confidence:.0%} over {estimate.n} hosts"
-    )
+    evidence = f"lower bound of the paired difference to {other}: mean {estimate.mean:+.2f} {_interval(estimate)}"
     if estimate.n < config.min_episodes:
         return _criterion(name, None, ">", margin, f"{evidence}; fewer than {config.min_episodes}")
     # A mean that is not finite invalidates the estimate, whatever its lower bound.
     value = estimate.lower if math.isfinite(estimate.mean) else None
     return _criterion(name, value, ">", margin, evidence)
+
+
+def _interval(estimate: Estimate) -> str:
+    interval = f"[{estimate.lower:+.2f}, {estimate.upper:+.2f}] points at {estimate.confidence:.0%}"
+    return f"{interval} over {estimate.n} hosts"
 
 
 def _symptom_criteria(report: ValidationReport, config: GateConfig) -> Iterator[Criterion]:
@@ -264,11 +267,30 @@ def _symptom_criteria(report: ValidationReport, config: GateConfig) -> Iterator[
         found = "no" if estimate is None else f"{estimate.n} hosts, fewer than {config.min_episodes}, in the"
         yield _criterion(name, None, holds, bound, f"{found} paired difference to {SYMPTOM} in the report")
         return
-    evidence = (
-        f"mean of the paired difference to {SYMPTOM}, a tree that reads one observation: "
-        f"[{estimate.lower:+.2f}, {estimate.upper:+.2f}] points at {estimate.confidence:.0%} over {estimate.n} hosts"
-    )
+    evidence = f"mean of the paired difference to {SYMPTOM}, a tree that reads one observation: {_interval(estimate)}"
     yield _criterion(name, estimate.mean, holds, bound, evidence)
+
+
+def _further_criteria(report: ValidationReport, config: GateConfig, sets: Sequence[str]) -> Iterator[Criterion]:
+    """Yield one criterion for each further set: there the candidate does no harm, compared with never growing.
+
+    Its value is the mean, because a run tries too few hosts of a further set for a lower bound this near to 0. Trials
+    of another policy, or on hosts that training may have seen, are no evidence.
+    """
+    found = {trials.set: trials for trials in report.further if trials.policy_digest == report.policy_digest}
+    for set_name in dict.fromkeys(sets):
+        if set_name == report.trials.set:
+            continue
+        name, bound = f"mean_over_wait_on_{set_name}", -config.max_loss_on_further_sets
+        trials = found.get(set_name)
+        keys = () if trials is None else trials.host_keys
+        rows = () if trials is None else trials.controllers
+        estimate = next((row.over_wait for row in rows if row.controller == CANDIDATE), None)
+        if estimate is None or any(split_of(set_name, key) is not Split.TEST for key in keys):
+            yield _criterion(name, None, ">=", bound, f"no trial of the candidate on held-out hosts of {set_name}")
+            continue
+        evidence = f"mean of the paired difference to wait on the further set {set_name}: {_interval(estimate)}"
+        yield _criterion(name, estimate.mean, ">=", bound, evidence)
 
 
 def _regression_criteria(report: ValidationReport, config: GateConfig, trials: _Trials) -> Iterator[Criterion]:

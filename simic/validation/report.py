@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -108,13 +108,15 @@ def validate(
     figures: Path,
     provenance: Provenance,
     clock: Clock,
+    further: Sequence[TrialReport] = (),
     on_done: Callable[[Episodes], None] | None = None,
 ) -> ValidationReport:
     """Try the candidate of ``training`` against every opponent and the sealed ``champion``, if there is one.
 
     Raises IntegrityError unless both are, byte for byte, the policies of ``training.digest`` and ``champion_digest``.
     ``keyring`` holds the public keys that policies may be sealed with, ``plans`` the home's plan books; figures are
-    written to ``figures``. ``on_done`` receives every chunk of episodes.
+    written to ``figures``. ``further`` holds the candidate's trials on further sets, which become part of the report.
+    ``on_done`` receives every chunk of episodes.
     """
     started_at = clock()
     specs, book = comparison_specs(config, plans)
@@ -152,6 +154,7 @@ def validate(
         training_metrics=training.metrics,
         figures=_draw(trials, watched, training, figures),
         probes={DETERMINISM: float(mismatches)},
+        further=list(further),
     )
 
 

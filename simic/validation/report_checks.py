@@ -29,12 +29,20 @@ def disagreements(report: ValidationReport, config: TrialConfig, candidate: str)
     ``config`` has the confidence and the number of resamples; ``candidate`` names the row that is compared with the
     others.
     """
-    trials = report.trials
+    own = list(_trials(report.trials, config, report.seed))
     # Rows of a wrong shape give no numbers to compare with.
-    return list(_shape(trials)) or [
-        *(line for trial in trials.controllers for line in _row(trial, trials, config, report.seed)),
-        *_differences(report, config, candidate),
-    ]
+    own += [] if any(_shape(report.trials)) else _differences(report, config, candidate)
+    others = (
+        f"further set {trials.set}: {line}"
+        for trials in report.further
+        for line in _trials(trials, config, trials.seed)
+    )
+    return [*own, *others]
+
+
+def _trials(trials: TrialReport, config: TrialConfig, seed: int) -> Iterator[str]:
+    wrong = list(_shape(trials))
+    yield from wrong or (line for trial in trials.controllers for line in _row(trial, trials, config, seed))
 
 
 def _shape(trials: TrialReport) -> Iterator[str]:

@@ -21,7 +21,7 @@ from support.fakes.stages import calls
 from flows.retrain import run
 from simic.app.container import Container
 from simic.contracts.errors import ConfigError, TrainingError, TransientError
-from simic.contracts.receipts import RunReceipt
+from simic.contracts.receipts import RunReceipt, Verdict
 from simic.registry.mlflow_store import open_client
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
@@ -188,32 +188,24 @@ def test_after_kill_9_the_same_command_goes_on_at_the_last_good_stage(
     assert not _run().is_resumed, "a run that ended is followed by a new one"
 
 
-@pytest.mark.parametrize("is_rejected", [False, True])
-def test_further_sets_are_tried_after_the_decision_and_do_not_change_it(
-    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_rejected: bool
+def test_further_sets_are_tried_before_the_decision_which_reads_them(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The candidate is far behind on them."""
+    """The candidate does harm on ``compound``."""
     caplog.set_level("INFO", "simic.run")
-    if is_rejected:
-        monkeypatch.setenv(fake_stages.REJECT, "1")
-    alone = _run()
-    before = calls(home)
-    assert alone.further == []
-    receipt = _run(trial={"also_sets": ["varied", "compound", "benchmark", "varied"]})
-    assert receipt.decision.accepted is alone.decision.accepted is not is_rejected
-    found, expected = (
-        [(line.name, line.value, line.bound, line.verdict) for line in run_receipt.decision.criteria]
-        for run_receipt in (receipt, alone)
-    )
-    assert found == expected
-    asked = calls(home)[len(before) :]
+    receipt = _run(trial={"also_sets": ["varied", "benchmark", "varied"]})
+    assert receipt.decision.accepted
     digest = receipt.decision.policy_digest
-    assert asked[-2:] == [f"further {name} {digest[:6]}" for name in ("varied", "compound")]
-    assert _stages(asked)[-3] == ("record" if is_rejected else "publish")
-    assert [report.set for report in receipt.further] == ["varied", "compound"]
+    asked = calls(home)
+    assert asked[-5:-2] == [f"further varied {digest[:6]}", f"validate {digest[:6]} against nobody", asked[-3]]
+    assert [report.set for report in receipt.validation.further] == ["varied"]
     (line,) = [line for line in caplog.messages if line.startswith("try_further: candidate on varied")]
-    assert "20 held-out hosts: -25.0 [" in line
-    assert line.endswith("points over wait, -26.0 over heuristic")
+    assert "20 held-out hosts: +3.0 [" in line
+    assert line.endswith("points over wait, +2.0 over heuristic")
+    harmful = _run(trial={"also_sets": ["varied", "compound"]})
+    assert [one.name for one in harmful.decision.criteria if one.verdict is Verdict.FAIL] == [
+        "mean_over_wait_on_compound"
+    ]
 
 
 def test_every_round_collects_on_the_further_sets_too(home: Path) -> None:
@@ -235,8 +227,9 @@ def test_after_a_kill_a_further_set_is_not_tried_twice(home: Path, child_environ
     receipt = _run(trial=also)
     assert receipt.is_resumed
     again = calls(home)[len(before) :]
-    assert again == ["publish", before[-1]], "publish runs always"
-    assert [report.set for report in receipt.further] == ["varied", "compound"]
+    assert again[0] == before[-1]
+    assert _stages(again)[:2] == ["further", "validate"]
+    assert [report.set for report in receipt.validation.further] == ["varied", "compound"]
 
 
 def test_a_stage_whose_files_were_damaged_is_done_again_with_all_that_follows(

@@ -84,13 +84,15 @@ def test_the_gate_judged_a_distilled_policy_without_importance_ratios(home: Path
     assert {"commit_rate", "return_over_wait"} <= names
 
 
-def test_the_candidate_was_tried_on_a_further_set_whatever_the_gate_decided(home: Path) -> None:
+def test_the_candidate_was_tried_on_a_further_set_and_the_gate_read_it(home: Path) -> None:
     (path,) = (home / "data" / "receipts" / "run").glob("*.json")
     receipt = RunReceipt.model_validate_json(path.read_bytes())
-    (report,) = receipt.further
+    (report,) = receipt.validation.further
     (saved,) = (home / "data" / "receipts" / "trials").glob("*.json")
     assert TrialReport.model_validate_json(saved.read_bytes()) == report
     assert report.set == "varied", "the run's own set is no further one"
+    (line,) = [line for line in receipt.decision.criteria if line.name == "mean_over_wait_on_varied"]
+    assert line.value is not None
     assert report.policy_digest == receipt.decision.policy_digest
     assert {split_of("varied", key) for key in report.host_keys} == {Split.TEST}
     assert sorted(Counter(report.families).values()) == [2] * 10

@@ -19,6 +19,7 @@ from simic.contracts.receipts import (
 from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys
 from simic.validation.episodes import Episodes
+from simic.validation.further import further_sets
 from simic.validation.trials import _Rule, _trial, paired_estimate
 from support.builders.judged_candidates import NOW
 
@@ -44,9 +45,17 @@ def families_of(count: int) -> list[str]:
     return [FAMILIES[row % len(FAMILIES)] for row in range(count)]
 
 
-def trials_of(means: Mapping[str, float], config: RunConfig, provenance: Provenance, count: int = HOSTS) -> TrialReport:
+def trials_of(
+    means: Mapping[str, float],
+    config: RunConfig,
+    provenance: Provenance,
+    count: int = HOSTS,
+    *,
+    set_name: str = "benchmark",
+    policy: str | None = None,
+) -> TrialReport:
     return TrialReport(
-        **_receipt(provenance), set="benchmark", host_keys=draw_keys("benchmark", Split.TEST, count),
+        **_receipt(provenance), set=set_name, host_keys=draw_keys(set_name, Split.TEST, count), policy_digest=policy,
         families=families_of(count), controllers=rows_of(means, config, provenance.seed, count), plans_digest="ab" * 32,
     )  # fmt: skip
 
@@ -70,11 +79,15 @@ def validation_of(
     count: int = HOSTS,
     figures: Mapping[str, str] | None = None,
 ) -> ValidationReport:
-    """The candidate is better than every rival by ``margin`` points on the mean."""
+    """The candidate is better than every rival by ``margin`` points on the mean, on further sets too."""
     rivals: Sequence[str] = (*RIVALS, *(["champion"] if champion else []))
     trials = trials_of({**dict.fromkeys(rivals, 5.0), "candidate": 5.0 + margin}, config, provenance, count)
+    means = {"wait": 5.0, "candidate": 5.0 + margin}
+    further = [
+        trials_of(means, config, provenance, 20, set_name=name, policy=training.digest) for name in further_sets(config)
+    ]
     return ValidationReport(
-        **_receipt(provenance), policy_digest=training.digest, champion_digest=champion,
+        **_receipt(provenance), further=further, policy_digest=training.digest, champion_digest=champion,
         snapshot_digest=training.snapshot_digest, trials=trials,
         differences=differences_of(trials, config, provenance.seed), training_metrics=training.metrics,
         figures=dict(figures or {}), probes={"determinism_mismatches": 0.0},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,9 @@ def train_round(
     return container.save_receipt(report.model_copy(update=own))
 
 
-def validate(container: Container, training: TrainingReport, champion: str | None) -> ValidationReport:
+def validate(
+    container: Container, training: TrainingReport, champion: str | None, further: Sequence[TrialReport]
+) -> ValidationReport:
     _ask(container, f"validate {training.digest[:6]} against {champion[:6] if champion else 'nobody'}")
     found = evidence_of(container.home, Path(training.path), training.digest, champion=champion)
     report = validation_of(
@@ -131,15 +134,16 @@ def validate(container: Container, training: TrainingReport, champion: str | Non
         figures=found.validation.figures,
     )
     trials = report.trials.model_copy(update={"plans_digest": digest_of("a plan book")})
-    return container.save_receipt(report.model_copy(update={"trials": trials}))
+    return container.save_receipt(report.model_copy(update={"trials": trials, "further": list(further)}))
 
 
 def try_further(container: Container, policy: TrainingReport, set_name: str) -> TrialReport:
-    """The candidate is far behind everybody."""
+    """The candidate does harm on ``compound`` alone."""
     _ask(container, f"further {set_name} {policy.digest[:6]}")
-    means = {"wait": 5.0, "heuristic": 6.0, "candidate": -20.0}
-    report = trials_of(means, container.config, container.provenance, count=20)
-    return container.save_receipt(report.model_copy(update={"set": set_name, "policy_digest": policy.digest}))
+    means = {"wait": 5.0, "heuristic": 6.0, "candidate": -20.0 if set_name == "compound" else 8.0}
+    return container.save_receipt(
+        trials_of(means, container.config, container.provenance, 20, set_name=set_name, policy=policy.digest)
+    )
 
 
 def artifacts_are_intact(container: Container, receipt: Receipt) -> bool:

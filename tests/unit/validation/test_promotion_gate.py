@@ -38,6 +38,7 @@ RECEIPT: dict[str, Any] = {
 CONFIG = GateConfig()
 COMPARED = (*BASELINES, "symptom")
 TRIAL = TrialConfig(bootstrap_samples=200)
+FURTHER = [key for key in range(20_000) if split_of("varied", key) is Split.TEST][:N]
 FAMILIES = ["cap", "select"] * (N // 2)
 HEALTHY = {"commit_rate": 0.8, "mean_ratio": 0.6, "policy_loss": -0.1}
 FITTED = {"commit_rate": 0.8, "fitted_regret": 1.0, "q_explained_variance": 0.7}
@@ -56,6 +57,14 @@ def trial(name: str, mean: float = 5.0, **changes: Any) -> ControllerTrial:
         "by_family": {}, "returns": [mean] * N, "test_accuracies": [0.7] * N,
     }  # fmt: skip
     return ControllerTrial.model_construct(**{**fields, **changes})
+
+
+def tried_further(mean: float = 6.0, **changes: Any) -> TrialReport:
+    """The candidate on the further set ``varied``, where never growing returns 5 on every host."""
+    over = paired_estimate([mean] * N, [5.0] * N, TRIAL, RECEIPT["seed"], FAMILIES)
+    rows = [trial("wait"), trial("candidate", mean, over_wait=over)]
+    fields = {"set": "varied", "host_keys": FURTHER, "families": FAMILIES, "controllers": rows, "policy_digest": DIGEST}
+    return TrialReport.model_construct(**{**RECEIPT, **fields, **changes})
 
 
 def report(
@@ -87,7 +96,7 @@ def report(
     fields: dict[str, Any] = {
         "policy_digest": DIGEST, "champion_digest": CHAMPION if champion else None, "snapshot_digest": "d" * 64,
         "trials": trials, "differences": differences, "training_metrics": HEALTHY, "figures": {},
-        "probes": {"determinism_mismatches": 0.0},
+        "probes": {"determinism_mismatches": 0.0}, "further": [tried_further()],
     }  # fmt: skip
     return ValidationReport.model_construct(**{**RECEIPT, **fields, **changes})
 
@@ -118,6 +127,46 @@ def test_every_criterion_tells_value_bound_and_evidence() -> None:
     decision = judge(report(champion=trial("champion", 7.0)))
     assert all(c.value is not None and c.evidence and c.comparison for c in decision.criteria)
     assert len({c.name for c in decision.criteria}) == len(decision.criteria)
+
+
+CARRIES_OVER = "mean_over_wait_on_varied"
+
+
+def test_a_small_loss_on_a_further_set_is_tolerated_and_a_harm_is_not() -> None:
+    assert judge(report(further=[tried_further(4.75)])).accepted
+    harmful = judge(report(further=[tried_further(4.5)]))
+    assert failing(harmful) == {CARRIES_OVER}
+    (line,) = [line for line in harmful.criteria if line.name == CARRIES_OVER]
+    assert (line.value, line.bound, line.verdict) == (pytest.approx(-0.5), -0.3, Verdict.FAIL)
+    strict = CONFIG.model_copy(update={"max_loss_on_further_sets": 0.0})
+    assert failing(judge(report(further=[tried_further(4.75)]), strict)) == {CARRIES_OVER}
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        [],
+        [tried_further(set="compound")],
+        [tried_further(policy_digest=None)],
+        [tried_further(policy_digest="e" * 64)],
+        [tried_further(host_keys=[*FURTHER[:-1], next(k for k in range(99) if split_of("varied", k) is Split.TRAIN)])],
+        [tried_further(controllers=[trial("wait")])],
+        [tried_further(controllers=[trial("wait"), trial("candidate", 6.0)])],
+    ],
+    ids=["none", "another set", "nobody's", "another policy's", "a training host", "no candidate", "not compared"],
+)
+def test_a_further_set_without_evidence_rejects(further: list[TrialReport]) -> None:
+    assert verdicts(judge(report(further=further)))[CARRIES_OVER] is Verdict.MISSING
+
+
+def test_edited_numbers_of_a_further_set_reject() -> None:
+    rows = [trial("wait"), trial("candidate", 4.0, over_wait=tried_further().controllers[1].over_wait)]
+    assert failing(judge(report(further=[tried_further(controllers=rows)]))) == {OTHER}
+
+
+def test_the_set_of_the_run_is_no_further_one() -> None:
+    evidence = report(set_name="varied", keys=FURTHER, further=[])
+    assert CARRIES_OVER not in verdicts(judge(evidence))
 
 
 DIFFERENCES = report().differences
