@@ -68,8 +68,8 @@ class LearnedController:
         mapping, batch, available = self._prepared(observations, masks, is_decisive=is_decisive)
         exploration = 0.0 if is_decisive else self._card.network.exploration
         with torch.inference_mode():
-            output = self._network(_as_float64(batch))
-            distribution = heads.distribution(_rounded(output), batch.slot_ptr, available, exploration)
+            output = _rounded(self._network(_as_float64(batch)))
+            distribution = heads.distribution(output, batch.slot_ptr, available, exploration)
         return Considered(mapping, distribution, available.op.numpy(), output.value.numpy())
 
     def _prepared(
@@ -92,5 +92,8 @@ def _as_float64(batch: GraphBatch) -> GraphBatch:
 
 
 def _rounded(output: NetworkOutput) -> NetworkOutput:
-    """Return logits rounded to float32 and stored as float64, so that the distribution adds no rounding."""
+    """Return logits and values rounded to float32, which makes them independent of the batch.
+
+    They are stored as float64, so that the distribution adds no rounding.
+    """
     return NetworkOutput(*(logits.float().double() for logits in output))

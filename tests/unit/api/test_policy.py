@@ -7,6 +7,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -172,6 +173,12 @@ def test_one_and_many_contracts_and_dicts_are_decided_alike(policy: simic.Policy
     )
     assert together == alone == typed
     assert policy.decide([], []) == [] and policy.explain([], []) == []
+
+
+def test_threads_decide_as_one_program_in_turn(policy: simic.Policy, wire: Wire) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(policy.explain, wire.states * 3, wire.masks * 3))
+    assert found == policy.explain(wire.states, wire.masks) * 3
 
 
 @given(seed=st.integers(0, 2**32 - 1))
