@@ -38,10 +38,12 @@ R = TypeVar("R", bound=Receipt)
 SEALED: Mapping[type[Receipt], str] = {
     TrainingReport: "simic train",
     ValidationReport: "simic validate",
+    TrialReport: "simic trials",
     GateDecision: "simic promote",
 }
-"""Kinds of receipts that decide whether a policy is promoted, each with the command that recreates it. Other receipts
-need no seal, because the artifacts they name have digests of their own."""
+"""Kinds of receipts that decide whether a policy is promoted, each with the command that recreates it; trials on
+further sets become part of a validation. Other receipts need no seal, because the artifacts they name have digests of
+their own."""
 
 SEALED_STAGES = tuple(str(kind.model_fields["stage"].default) for kind in SEALED)
 """Names of the folders of sealed receipts."""

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from simic.app.container import Container
-from simic.app.training import DISTIL, check_baselines, collected_sets
+from simic.app.host_set_names import DISTIL
+from simic.app.training import check_baselines, collected_sets
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import TransientError
@@ -225,7 +226,8 @@ def describe(receipt: Receipt) -> str:
             )
         case TrainingReport():
             start = "random weights" if receipt.start_digest is None else f"policy {receipt.start_digest[:12]}"
-            counts = f"{receipt.updates:,} updates on {receipt.episodes:,} episodes"
+            sets = f" of {', '.join(receipt.sets)}" if receipt.sets else ""
+            counts = f"{receipt.updates:,} updates on {receipt.episodes:,} episodes{sets}"
             return f"policy {receipt.digest[:12]} from {start}: {counts}"
         case ValidationReport():
             hosts = len(receipt.trials.host_keys)

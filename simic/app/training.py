@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from simic.app.container import Container
-from simic.app.host_set_names import check_run
+from simic.app.host_set_names import DISTIL, check_run
 from simic.app.live_episode import check_plot, draw_collection
 from simic.app.trial_controllers import select_controllers
 from simic.collection import collect as collection
@@ -69,8 +69,6 @@ __all__ = [
 
 _LOG = logging.getLogger("simic.run")
 
-DISTIL = "distil"
-"""Value of ``train.start`` with which a run collects branches."""
 COMPLETE = "complete"
 """Controller whose episodes are branched while there is no policy."""
 NOTHING = "nothing"
@@ -228,6 +226,14 @@ def train(container: Container, snapshot: SnapshotManifest, start: WarmStart | N
             provenance=container.provenance,
             clock=container.clock,
             on_progress=advance,
+        )
+    config = container.config
+    if others := sorted({*receipt.sets} - {config.world.set, *(one.set for one in config.collect.further)}):
+        _LOG.warning(
+            "policy %s also learned from hosts of %s, which landed in this home before and the settings of this run do "
+            "not name; a new home learns without them",
+            receipt.digest[:12],
+            ", ".join(others),
         )
     return container.save_receipt(receipt)
 

@@ -109,7 +109,7 @@ class CollectConfig(Contract):
     """Number of episodes of a round, with train.start = scratch."""
     branch_hosts: Annotated[int, Field(ge=0, le=1_000_000)] = 160
     """Hosts of which one decision each is branched before the first training run, with train.start = distil; 0 uses the
-    reports that are on the bus."""
+    reports that are on the bus, and collects no hosts of ``further`` then either."""
     round_branch_hosts: Positive = 60
     """Hosts of a round whose decisions are branched, with train.start = distil."""
     branch_decisions: Annotated[int, Field(ge=1, le=100)] = 3
@@ -121,7 +121,8 @@ class CollectConfig(Contract):
         FurtherCollection(set="varied", branch_hosts=400, round_branch_hosts=150),
     )
     """Further sets whose training hosts are branched in every collection, with train.start = distil, so that the policy
-    carries over to them. The run's own set is skipped. Families in ``world.without`` are left out here too."""
+    carries over to them. The run's own set is skipped. Families in ``world.without`` are left out here too. A snapshot
+    holds all reports that have landed, so in a home that learned from a set before, its hosts stay among them."""
 
     @field_validator("further")
     @classmethod

@@ -161,6 +161,8 @@ class TrainingReport(Receipt):
     snapshot_digest: Digest
     start_digest: Digest | None
     """Digest of the policy from which training started, if any."""
+    sets: list[Text] = Field(default_factory=list)
+    """Host sets of the training episodes, sorted."""
     updates: Count
     episodes: Count
     """Number of distinct training episodes."""

@@ -120,9 +120,11 @@ def branched_decisions(store: GraphDataset) -> DecisionSplit | None:
         return None
     everything = _tensors(store, found)
     episodes = len({sequence for members in found for sequence, _ in members})
-    keys = store.sequences.host_keys[[members[0][0] for members in found]].tolist()
+    parents = [members[0][0] for members in found]
+    keys = store.sequences.host_keys[parents].tolist()
     is_held_out = np.array([derive(key, "held out") % HELD_OUT_OF == 0 for key in keys], dtype=bool)
-    if len({key for key, held_out in zip(keys, is_held_out, strict=True) if held_out}) < LEAST_HELD_OUT:
+    hosts = zip((store.sequences.sets[parent] for parent in parents), keys, is_held_out, strict=True)
+    if len({(set_name, key) for set_name, key, held_out in hosts if held_out}) < LEAST_HELD_OUT:
         return DecisionSplit(everything, everything, episodes)
     return DecisionSplit(everything.take(~is_held_out), everything.take(is_held_out), episodes)
 

@@ -157,6 +157,7 @@ def train(
         path=str(sealed.path),
         snapshot_digest=snapshot.digest,
         start_digest=start_digest,
+        sets=set_name.split("+"),
         updates=training.learner.updates,
         episodes=training.episodes_seen,
         passes=training.mean_passes,

@@ -197,7 +197,9 @@ def test_further_sets_are_tried_before_the_decision_which_reads_them(
     assert receipt.decision.accepted
     digest = receipt.decision.policy_digest
     asked = calls(home)
-    assert asked[-5:-2] == [f"further varied {digest[:6]}", f"validate {digest[:6]} against nobody", asked[-3]]
+    judged = asked.index(f"validate {digest[:6]} against nobody")
+    assert asked[judged - 1] == f"further varied {digest[:6]}"
+    assert _stages(asked[judged + 1 :]) == ["record", "promote", "publish"]
     assert [report.set for report in receipt.validation.further] == ["varied"]
     (line,) = [line for line in caplog.messages if line.startswith("try_further: candidate on varied")]
     assert "20 held-out hosts: +3.0 [" in line
@@ -217,6 +219,20 @@ def test_every_round_collects_on_the_further_sets_too(home: Path) -> None:
         "collect 0 explore", "collect 0 explore varied", f"collect 1 {own}", f"collect 1 {own} varied"
     ]  # fmt: skip
     assert _stages(asked)[:4] == ["collect", "collect", "ingest", "curate"]
+    assert [one.set for one in receipt.collections] == ["benchmark", "varied"] * 2
+
+
+def test_after_a_kill_between_two_sets_the_first_is_not_grown_again(
+    home: Path, child_environment: dict[str, str]
+) -> None:
+    further = {"further": [{"set": "varied", "branch_hosts": 2, "round_branch_hosts": 2}]}
+    _killed_at("collect 2", child_environment, collect=further)
+    before = calls(home)
+    receipt = _run(collect=further)
+    assert receipt.is_resumed
+    again = calls(home)[len(before) :]
+    assert again[0] == before[-1] == "collect 0 explore varied"
+    assert _stages(again)[1] == "ingest"
     assert [one.set for one in receipt.collections] == ["benchmark", "varied"] * 2
 
 

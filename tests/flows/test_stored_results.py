@@ -19,7 +19,7 @@ from support.fakes.stages import calls
 from flows.retrain import run
 from simic.app.container import Container
 from simic.contracts.errors import IntegrityError
-from simic.contracts.receipts import Receipt, TrainingReport
+from simic.contracts.receipts import Receipt, TrainingReport, Verdict
 from simic.runtime.home import resolve_home
 from simic.runtime.settings import load_profile
 from tasks.results import drop_foreign
@@ -29,7 +29,7 @@ import pytest
 from support.fakes import stages as fake_stages
 fake_stages.install(pytest.MonkeyPatch(), has_registry=False)
 from flows.retrain import run
-run(profile="quick", seed=0)
+run(profile="quick", seed=0, overrides={overrides!r})
 """
 Record = dict[str, Any]
 
@@ -39,10 +39,9 @@ def _stood_in(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_stages.install(monkeypatch, has_registry=False)
 
 
-def _killed_at(place: str, environment: dict[str, str]) -> None:
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD], env={**environment, fake_stages.KILL: place}, capture_output=True, text=True
-    )
+def _killed_at(place: str, environment: dict[str, str], **overrides: Any) -> None:
+    command = [sys.executable, "-c", CHILD.format(overrides=overrides)]
+    child = subprocess.run(command, env={**environment, fake_stages.KILL: place}, capture_output=True, text=True)
     assert child.returncode == -9, child.stderr
 
 
@@ -120,6 +119,30 @@ def test_paths_of_stored_results_edited_to_other_directories_move_none_of_them(
     assert sorted(path.name for path in (home / "data" / "keys").iterdir()) == keys
     assert _stages(calls(home)[len(before) :])[0] == "train"
     assert receipt.decision.accepted
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_an_edited_trial_on_a_further_set_is_not_what_the_gate_reads(
+    home: Path, child_environment: dict[str, str], prefect_server: Any
+) -> None:
+    """The candidate does harm on ``compound``; the edited trial says that it does none."""
+    trial = {"trial": {"also_sets": ["compound"]}}
+    _killed_at("validate 1", child_environment, **trial)
+    before = calls(home)
+
+    def harmless(record: Record) -> Record:
+        result = json.loads(record["result"])
+        rows = result["data"]["controllers"]
+        rows[-1]["over_wait"] = {**rows[-1]["over_wait"], "mean": 3.0, "lower": 2.0, "upper": 4.0}
+        return {**record, "result": json.dumps(result)}
+
+    _edit(prefect_server.home / "storage", home, "try_further", harmless)
+    receipt = run(profile="quick", seed=0, overrides=trial)
+
+    assert _stages(calls(home)[len(before) :])[:2] == ["further", "validate"]
+    assert [line.name for line in receipt.decision.criteria if line.verdict is Verdict.FAIL] == [
+        "mean_over_wait_on_compound"
+    ]
 
 
 @pytest.mark.usefixtures("prefect_server")

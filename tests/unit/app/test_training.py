@@ -150,6 +150,18 @@ def test_a_family_that_no_collected_set_has_is_refused_before_a_run_begins(home:
         training.check_baselines(_further(home, **{"world.without": ["region_nosy"]}))
 
 
+def test_a_log_is_not_spared_a_family_of_a_set_that_it_does_not_hold(home: Path) -> None:
+    app = _further(home, **{"world.without": ["region_noisy"], "train.start": "scratch"})
+    with pytest.raises(ConfigError, match="no family region_noisy"):
+        training.check_baselines(app)
+
+
+def test_a_further_set_of_which_no_family_is_left_is_refused_before_a_run_begins(home: Path) -> None:
+    own = {"world.without": ["cap"], "collect.further": [{**FURTHER, "set": "cap"}]}
+    with pytest.raises(ConfigError, match="set 'cap': no family is left"):
+        training.check_baselines(_further(home, **own))
+
+
 def test_a_family_spelt_wrong_is_refused_before_a_run_begins(home: Path) -> None:
     app = Container(Home(home), load_profile("quick", {"world.without": ["nosy"]}), 0)
     with pytest.raises(ConfigError, match="no family nosy"):
