@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from simic.api.explanation import Alternative, Choice, Explanation
 from simic.api.home import Home, container_of, places_of
+from simic.api.wire import encode
 from simic.app.policy_names import is_policy_name
 from simic.contracts.actions import (
     ALPHA_CURVES,
@@ -102,15 +103,17 @@ class Policy:
         fossilises with probability 0.4 in each epoch would never do so.
 
         Args:
-            state: A state as the contract or as in the JSON of a field report, or a sequence of them.
+            state: A state as the contract, or a dictionary as in the JSON of a field report, or a sequence of them.
+                A dictionary is read as strictly as a report: a text or a boolean is no number.
             available: The legal choices in wire order, likewise: ``slot[operation][slot]``.
             rng: Source of the draw. By default the draw is computed from policy, state and masks, so equal arguments
                 give equal actions.
             explore: Draw every head, with the policy's share of exploration, as during collection.
 
         Raises:
-            ContractError: if a state or masks violate the contract or each other, or a slot holds a blueprint that the
-                policy does not know.
+            ContractError: if a state or masks violate the contract or each other, a slot holds a blueprint that the
+                policy does not know, or the only legal operation is the germination of blueprints that the policy does
+                not choose.
         """
         decided = self._decided(*_validated(state, available), rng, explore)
         found = [] if decided is None else decided.actions()
@@ -159,6 +162,7 @@ class Policy:
         names = tuple(dict.fromkeys([*self.blueprints, *_named(states, masks)]))
         observations = Observations.from_states(states, names)
         considered = self._controller.consider(observations, masks_to_columns(masks, names), is_decisive=not explore)
+        _check_left(considered.op_masks, masks)
         pairs = zip(states, masks, strict=True)
         draws = (
             (rng.random(len(HEADS)) for _ in states) if rng is not None else (self._uniforms(*pair) for pair in pairs)
@@ -262,7 +266,7 @@ def _contract(kind: type[C], value: Any, name: str) -> C:
     if isinstance(value, kind):
         return value
     try:
-        return kind.model_validate(value)
+        return kind.model_validate_json(encode(value, name), strict=True)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False)
         shown = "; ".join(f"{'.'.join([name, *map(str, fault['loc'])])}: {fault['msg']}" for fault in faults[:3])
@@ -281,6 +285,17 @@ def _check_masks(state: SystemState, masks: ActionMasks) -> None:
         raise ContractError("available.op: expected a legal operation, found none; WAIT is always legal on a host")
     if (contradiction := find_mask_contradiction(masks)) is not None:
         raise ContractError(contradiction)
+
+
+def _check_left(op_masks: NDArray[np.bool_], masks: Sequence[ActionMasks]) -> None:
+    """Raise ContractError unless each of N states has an operation [N, ops] that the policy may choose."""
+    for row in np.flatnonzero(~op_masks.any(axis=1))[:1].tolist():
+        offered = ", ".join(op.value for op, is_legal in zip(OPS, masks[row].op, strict=True) if is_legal)
+        raise ContractError(
+            f"available.op of state {row}: expected an operation that the policy may choose, found only {offered} with "
+            f"the blueprints {masks[row].blueprint}, which the policy does not know or never germinated in training; "
+            "offer WAIT too, which is always legal on a host"
+        )
 
 
 def _named(states: Iterable[SystemState], masks: Iterable[ActionMasks]) -> Iterator[str]:
@@ -303,14 +318,15 @@ def load_policy(
             required besides the keys of its home.
 
     Raises:
-        ConfigError: if there is no such policy, or a directory was given without keys.
+        ConfigError: if there is no such policy, a directory was given without keys, or ``trusted_keys`` is empty.
         ContractError: if the files are no policy of this version of Simic.
         IntegrityError: if a byte is not as sealed, or no trusted key signed the seal.
     """
     text = os.fspath(ref_or_path)
     if isinstance(ref_or_path, str) and (is_policy_name(text) or "/" not in text):
         path = _named_policy(text, home)
-        keys = _signature_check(trusted_keys or home or Home())
+        own = Home() if home is None else home
+        keys = _signature_check(own if trusted_keys is None else trusted_keys)
     elif trusted_keys is None:
         raise ConfigError(
             f"the policy directory {text!r} needs trusted_keys: a home, a folder of <key id>.pub files, or public "
@@ -339,11 +355,18 @@ def _signature_check(trusted: TrustedKeys) -> SignatureCheck:
     if isinstance(trusted, Home):
         return Keyring(places_of(trusted).keys)
     if isinstance(trusted, (str, os.PathLike)):
+        if not os.fspath(trusted):
+            raise ConfigError("trusted_keys: expected a folder of <key id>.pub files, found an empty text")
         folder = Path(trusted).expanduser()
         if not folder.is_dir():
             raise ConfigError(f"trusted_keys: expected a folder of <key id>.pub files, found no folder at {folder}")
         return Keyring(folder)
-    return GivenKeys(_public_key(text) for text in trusted)
+    keys = [_public_key(text) for text in trusted]
+    if not keys:
+        raise ConfigError(
+            "trusted_keys: expected at least one public key, found none; simic.Home(path).public_keys() lists a home's"
+        )
+    return GivenKeys(keys)
 
 
 def _public_key(text: str) -> bytes:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from simic.api.home import Home
 from simic.api.policy import Policy, load_policy
-from simic.contracts.errors import ConfigError, ContractError
+from simic.api.wire import parse_object
+from simic.contracts.errors import ConfigError
 
 __all__ = ["PyfuncPolicy"]
 
@@ -30,18 +30,8 @@ class PyfuncPolicy:
         Raises:
             ContractError: if a text is not JSON, or not a state or masks.
         """
-        states, masks = ([_parsed(text, name) for text in model_input[name]] for name in ("state", "available"))
+        states, masks = ([parse_object(text, name) for text in model_input[name]] for name in ("state", "available"))
         return [action.model_dump_json() for action in self.policy.decide(states, masks)]
-
-
-def _parsed(text: str, name: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ContractError(f"{name}: expected the JSON of this field of a field report: {error}") from error
-    if not isinstance(found, dict):
-        raise ContractError(f"{name}: expected a JSON object, found {type(found).__name__}")
-    return found
 
 
 def _load_pyfunc(path: str, model_config: Mapping[str, Any] | None = None) -> PyfuncPolicy:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -82,13 +81,13 @@ def _read(name: str) -> dict[str, Any]:
     content = _bytes_of(name)
     if len(content) > MOST_BYTES:
         raise ContractError(f"{name}: expected at most {MOST_BYTES} bytes, found more")
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ContractError(f"{name}: expected one JSON object, found something else: {error}") from error
-    if not isinstance(found, dict) or not set(_FIELDS) <= set(found):
-        fields = sorted(found) if isinstance(found, dict) else type(found).__name__
-        raise ContractError(f"{name}: expected an object with the fields {' and '.join(_FIELDS)}, found {fields}")
+    from simic.api.wire import parse_object  # it loads the packages of ingestion
+
+    found = parse_object(content, name)
+    if not set(_FIELDS) <= set(found):
+        raise ContractError(
+            f"{name}: expected an object with the fields {' and '.join(_FIELDS)}, found {sorted(found)}"
+        )
     return found
 
 

@@ -21,7 +21,7 @@ from simic.contracts.state import SystemState
 from simic.ingestion.fast_validator import nesting, strict_struct_for
 from simic.lake.quarantine import Reason
 
-__all__ = ["Accepted", "Refused", "Validator", "exceeds_depth"]
+__all__ = ["Accepted", "Refused", "Validator", "exceeds_depth", "find_repeated_field"]
 
 _DELETE = bytes(byte for byte in range(256) if byte not in b'[]{}"\\')
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
@@ -186,11 +186,22 @@ def _repeated_key(data: bytes) -> tuple[Reason, str] | None:
     repeated field, so only lines that the contract validates are read again.
     """
     try:
-        json.loads(data, object_pairs_hook=_unique)
-    except _RepeatedKeyError as error:
-        return Reason.DUPLICATE_KEY, str(error)[:_MESSAGE_LIMIT]
+        fault = find_repeated_field(data)
     except ValueError as error:  # a number of thousands of digits, overwritten by a later value
         return Reason.MALFORMED_JSON, f"not JSON: {error}"[:_MESSAGE_LIMIT]
+    return None if fault is None else (Reason.DUPLICATE_KEY, fault[:_MESSAGE_LIMIT])
+
+
+def find_repeated_field(text: str | bytes) -> str | None:
+    """Return which field occurs twice in an object of a JSON text, as a message; None if none does.
+
+    Raises:
+        ValueError: if the text is not JSON.
+    """
+    try:
+        json.loads(text, object_pairs_hook=_unique)
+    except _RepeatedKeyError as error:
+        return str(error)
     return None
 
 

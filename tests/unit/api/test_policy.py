@@ -217,12 +217,16 @@ NONE, ALL = [False] * 6, [True] * 6
         ({"horizons": 3}, {}, r"state\.horizons: Extra inputs"),
         ({"validation_loss": float("nan")}, {}, r"state\.validation_loss: .*finite"),
         ({"slots": [{"stage": "TRAINING", "blueprint": "own", "stage_epochs": 1}] * 3}, {}, "policy knows blueprints"),
-        ({}, {"op": None}, r"available\.op: Input should be a valid list"),
+        ({}, {"op": None}, r"available\.op: Input should be a valid array"),
         ({}, {"slot": [ALL]}, r"available\.slot: List should have at least 6"),
         ({}, {"slot": [[]] * 6}, r"the state's 3 slots for each operation, found lists of \[0\].*slot\[operation\]"),
         ({}, {"op": NONE}, "expected a legal operation, found none"),
         ({}, {"op": ALL, "slot": [[False] * 3] * 6}, r"available\.op of GERMINATE: expected false where"),
         ({}, {"op": ALL, "slot": [[True] * 3] * 6, "blueprint": []}, "GERMINATE: expected false without a blueprint"),
+        ({"epoch": "2"}, {}, r"state\.epoch: Input should be a valid integer"),
+        ({"epoch": True}, {}, r"state\.epoch: Input should be a valid integer"),
+        ({"epoch": {1, 2}}, {}, "state: expected what JSON can express"),
+        ({}, {"op": ["yes", 0, 0, 0, 0, 0]}, r"available\.op\.0: Input should be a valid boolean"),
     ],
 )
 def test_what_no_host_can_be_in_is_refused_with_the_reason(
@@ -231,6 +235,23 @@ def test_what_no_host_can_be_in_is_refused_with_the_reason(
     assert len(wire.states[0]["slots"]) == 3
     with pytest.raises(ContractError, match=message):
         policy.decide({**wire.states[0], **state}, {**wire.masks[0], **masks})
+
+
+@pytest.mark.parametrize("blueprint", ["beyond", BLUEPRINTS[3]])
+def test_nothing_is_decided_where_only_a_blueprint_that_it_does_not_choose_is_legal(
+    policy: simic.Policy, wire: Wire, blueprint: str
+) -> None:
+    """One blueprint is unknown to the policy, the other was never germinated in its training."""
+    op = [one is Op.GERMINATE for one in OPS]
+    masks = {"op": op, "slot": [[is_legal] * 3 for is_legal in op], "blueprint": [blueprint]}
+    for ask in (policy.decide, policy.explain):
+        with pytest.raises(ContractError, match=f"of state 1: .*only GERMINATE .*'{blueprint}'.*offer WAIT"):
+            ask([wire.states[0]] * 2, [wire.masks[0], masks])
+    waiting = {**masks, "op": [True, *op[1:]]}
+    assert policy.decide(wire.states[0], waiting).op is Op.WAIT
+    if blueprint in policy.blueprints:
+        explored = policy.decide(wire.states[0], masks, explore=True)
+        assert (explored.op, explored.blueprint) == (Op.GERMINATE, blueprint), "exploration may germinate any"
 
 
 def test_one_state_with_many_masks_is_refused(policy: simic.Policy, wire: Wire) -> None:
@@ -244,14 +265,14 @@ def test_a_directory_is_loaded_only_with_the_key_that_sealed_it(directory: Path,
     key = SIGNER.public_bytes
     with pytest.raises(ConfigError, match="needs trusted_keys"):
         simic.load_policy(directory)
-    for keys in ([OTHER.public_bytes.hex()], [], tmp_path):
+    for keys in ([OTHER.public_bytes.hex()], tmp_path):
         with pytest.raises(IntegrityError, match=f"key {SIGNER.key_id} is not trusted"):
             simic.load_policy(directory, trusted_keys=keys)
     Keyring(tmp_path / "keys").trust(key)
     for keys in (tmp_path / "keys", str(tmp_path / "keys"), [OTHER.public_bytes.hex(), key.hex()]):
         assert simic.load_policy(str(directory), trusted_keys=keys).blueprints == BLUEPRINTS
-    for wrong in (["00"], [key.hex().upper()], tmp_path / "absent"):
-        with pytest.raises(ConfigError, match="trusted_keys"):
+    for wrong in (["00"], [key.hex().upper()], tmp_path / "absent", [], ""):
+        with pytest.raises(ConfigError, match="trusted_keys: expected"):
             simic.load_policy(directory, trusted_keys=wrong)
 
 
@@ -292,6 +313,9 @@ def test_a_home_is_asked_by_name_and_trusts_its_own_keys(home: Path, directory: 
     assert simic.load_policy(directory, trusted_keys=opened).digest == policy.digest
     with pytest.raises(IntegrityError, match="not trusted"):
         simic.load_policy(policy.digest[:8], trusted_keys=[OTHER.public_bytes.hex()])
+    for empty in ([], ""):
+        with pytest.raises(ConfigError, match=r"trusted_keys: expected .*, found"):
+            simic.load_policy(policy.digest[:8], home=opened, trusted_keys=empty)
     with pytest.raises(ConfigError, match="There is no champion"):
         simic.load_policy("champion")
     for unknown in ("champoin", "heuristic"):

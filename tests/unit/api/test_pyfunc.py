@@ -128,6 +128,6 @@ def test_a_version_of_before_holds_the_policy_alone_and_is_read(crowned: Home, t
 def test_a_row_that_is_no_state_is_refused(tmp_path: Path) -> None:
     path = sealed_decider(tmp_path / "one")
     model = PyfuncPolicy(simic.load_policy(path, trusted_keys=[SIGNER.public_bytes.hex()]))
-    for text, message in (("{", "expected the JSON"), ("[]", "found list"), ("{}", "state.epoch")):
+    for text, message in (("{", "expected one JSON object"), ("[]", "found list"), ("{}", "state.epoch")):
         with pytest.raises(ContractError, match=message):
             model.predict({"state": [text], "available": ["{}"]})

@@ -109,7 +109,7 @@ def test_a_home_is_asked_by_name_with_its_own_keys(call: Simic, directory: Path,
     [
         (b"", "expected one JSON object"),
         (b"[" * 100_000, "expected one JSON object"),
-        (b"[]", "expected an object with the fields state and available, found list"),
+        (b"[]", "expected a JSON object, found list"),
         (b'{"state": {}}', "expected an object with the fields state and available, found ['state']"),
         (b'{"state": {}, "available": {}}', "state.epoch: Field required"),
         (b" " * (MOST_BYTES + 1), f"expected at most {MOST_BYTES} bytes"),
