@@ -37,15 +37,19 @@ def sql(
     Args:
         query: One SELECT (or FROM, DESCRIBE, SHOW, SUMMARIZE).
         home: By default the home that the command line would use.
-        timeout_s: Seconds that the query may take.
-        memory_mb: Memory of the query; its temporary files may take eight times as much. The table that is returned
-            does not count.
+        timeout_s: Seconds that the query may take, 0.1 to 86,400.
+        memory_mb: Megabytes of memory of the query, 64 to 1,048,576; its temporary files may take eight times as much.
+            The table that is returned does not count.
 
     Raises:
-        ConfigError: if the SQL is wrong or does more than read, or there is no home.
+        ConfigError: if the SQL is wrong or does more than read, a limit is out of its bounds, or there is no home.
         ResourceLimitError: if the query needs more than its limits.
     """
-    places = places_of(home or Home())
+    places = places_of(Home() if home is None else home)
+    if not 0.1 <= timeout_s <= 86_400:  # not true of NaN either
+        raise ConfigError(f"timeout_s: expected 0.1 to 86,400 seconds, found {timeout_s!r}")
+    if type(memory_mb) is not int or not 64 <= memory_mb <= 1_048_576:
+        raise ConfigError(f"memory_mb: expected a whole number of 64 to 1,048,576, found {memory_mb!r}")
     with scratch_dir(places, "sql-") as folder, (folder / "rows.parquet").open("w+b") as file:
         ask_parquet(places, query, Limits(timeout_s, memory_mb), file)
         file.seek(0)
@@ -69,13 +73,15 @@ def read_snapshot(
         home: By default the home that the command line would use.
 
     Raises:
-        ConfigError: if no snapshot or several fit, or a split or column is unknown.
+        ConfigError: if no snapshot or several fit, a split or column is unknown, or ``columns`` is empty.
         ContractError: if the snapshot is of another version.
         IntegrityError: if a byte is not as the manifest says.
     """
     if split not in {known.value for known in Split}:
         raise ConfigError(f"unknown split {split!r}; known splits: {', '.join(known.value for known in Split)}")
-    manifest = read_manifest(folder := find_folder(places_of(home or Home()), digest))
+    if columns is not None and not columns:
+        raise ConfigError("columns: expected at least one name, found none; leave it out for all columns")
+    manifest = read_manifest(folder := find_folder(places_of(Home() if home is None else home), digest))
     own = pq.read_schema(folder / STEPS_NAME).names
     known = [*own, *(name for name in REPORT_COLUMNS if name not in own)]
     if unknown := [name for name in columns or () if name not in known]:

@@ -53,9 +53,11 @@ class Home:
 
 def places_of(home: Home) -> places.Home:
     """Return the directories of a home; the environment may name another store of landed parts."""
+    if not isinstance(home, Home):
+        raise TypeError(f"home: expected a simic.Home, found {type(home).__name__}; simic.Home(path) opens one")
     return places.Home(home.root, resolve_home().lake_url)
 
 
 def container_of(home: Home | None, use: HomeUse = HomeUse.LOOK) -> Container:
     """Return the parts of a home, by default of the one that the command line would use."""
-    return Container(places_of(home or Home()), load_profile("default"), 0, use=use)
+    return Container(places_of(Home() if home is None else home), load_profile("default"), 0, use=use)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,8 @@ __all__ = ["FieldReportWriter"]
 
 MOST_WAITING = 1000
 """Reports in memory after which they are published."""
+MOST_ENDED = 100_000
+"""Ended episodes that a writer remembers, so that memory is bounded; the oldest is forgotten first."""
 
 
 class _Position(NamedTuple):
@@ -70,6 +73,7 @@ class FieldReportWriter:
         self._most_bytes = config.max_report_bytes
         self._waiting: list[bytes] = []
         self._episodes: dict[str, _Position] = {}
+        self._ended: OrderedDict[str, _Position] = OrderedDict()
 
     def write(self, report: FieldReport | Mapping[str, Any]) -> None:
         """Check the next report of an episode and keep it for publication.
@@ -80,6 +84,8 @@ class FieldReportWriter:
         Raises:
             ContractError: if ingestion would refuse the report, or it does not continue its episode; the message names
                 the field, what was expected and what was found.
+            TransientError: if the reports before have to be published first and the bus cannot take them now; they wait
+                on, this one is not kept, and the same call can be repeated.
         """
         data = _encoded(report)
         if len(data) > self._most_bytes:
@@ -90,12 +96,22 @@ class FieldReportWriter:
         if isinstance(found, Refused):
             raise ContractError(f"{found.reason.value}: {found.message}")
         checked = FieldReport.model_validate_json(found.data)
-        if (fault := _break(self._episodes.get(checked.run_id), checked)) is not None:
+        before = self._episodes.get(checked.run_id) or self._ended.get(checked.run_id)
+        if (fault := _break(before, checked)) is not None:
             raise ContractError(f"run {checked.run_id}: {fault}")
-        self._episodes[checked.run_id] = _after(checked)
-        self._waiting.append(found.data)
         if len(self._waiting) >= MOST_WAITING:
             self.flush()
+        self._remember(checked.run_id, _after(checked))
+        self._waiting.append(found.data)
+
+    def _remember(self, run_id: str, position: _Position) -> None:
+        if not position.has_ended:
+            self._episodes[run_id] = position
+            return
+        self._episodes.pop(run_id, None)
+        self._ended[run_id] = position
+        if len(self._ended) > MOST_ENDED:
+            self._ended.popitem(last=False)
 
     def flush(self) -> None:
         """Publish the reports that wait, durably.

@@ -92,3 +92,21 @@ def test_what_is_unknown_or_damaged_is_refused(full: simic.Home, tmp_path: Path)
     steps.write_bytes(content)
     with pytest.raises(IntegrityError, match=r"steps\.parquet: expected SHA-256"):
         simic.read_snapshot(steps.parent.name, home=simic.Home(damaged.root))
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [{"timeout_s": v} for v in (0, -1, float("nan"), float("inf"))] + [{"memory_mb": v} for v in (0, 63, 100.5, 2**21)],
+)
+def test_a_limit_out_of_its_bounds_is_refused_by_name(full: simic.Home, limit: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(limit))}: expected"):
+        simic.sql("SELECT 1", home=full, **limit)  # type: ignore[arg-type]
+
+
+def test_no_columns_and_a_home_by_its_path_are_refused_in_words(full: simic.Home) -> None:
+    with pytest.raises(ConfigError, match="columns: expected at least one"):
+        simic.read_snapshot(folder_of(full).name, columns=[], home=full)
+    for path in (full.root, str(full.root)):
+        for ask in (simic.sql, simic.read_snapshot, simic.load_policy):
+            with pytest.raises(TypeError, match=r"expected a simic\.Home"):
+                ask("2", home=path)  # type: ignore[operator]

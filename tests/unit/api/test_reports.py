@@ -153,3 +153,31 @@ def test_what_curation_would_leave_out_the_episode_for_is_refused(tmp_path: Path
         with pytest.raises(ContractError, match=message):
             writer.write({**after, **change})
         writer.write(after)
+
+
+def test_a_write_that_the_bus_refuses_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "MOST_WAITING", 2)
+    writer, rows = simic.FieldReportWriter(spool=tmp_path), shipped(episode())
+    writer.write(rows[0])
+    writer.write(rows[1])
+
+    def busy(*_: object) -> None:
+        raise simic.TransientError("busy")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer._bus, "put", busy)
+        with pytest.raises(simic.TransientError):
+            writer.write(rows[2])
+    writer.write(rows[2])
+    writer.write(rows[3])
+
+
+def test_only_the_last_ended_episodes_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "MOST_ENDED", 2)
+    writer = simic.FieldReportWriter(spool=tmp_path)
+    last = [shipped(episode(key))[-1] for key in range(3)]
+    for one in last:
+        writer.write(one)
+    writer.write(last[0])
+    with pytest.raises(ContractError, match="ended the episode"):
+        writer.write(last[2])
