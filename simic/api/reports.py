@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from simic.api.home import Home, container_of
+from simic.api.wire import encode
 from simic.bus.factory import BusSpec, open_bus
 from simic.bus.protocol import Line
 from simic.contracts.config import IngestConfig
@@ -87,7 +87,7 @@ class FieldReportWriter:
             TransientError: if the reports before have to be published first and the bus cannot take them now; they wait
                 on, this one is not kept, and the same call can be repeated.
         """
-        data = _encoded(report)
+        data = report.model_dump_json().encode() if isinstance(report, FieldReport) else encode(report, "report")
         if len(data) > self._most_bytes:
             raise ContractError(f"report: expected at most {self._most_bytes} bytes as JSON, found {len(data)}")
         now = utc_now()
@@ -131,15 +131,6 @@ class FieldReportWriter:
     ) -> None:
         """Publish what was written, also if the block failed: every report that was accepted is true."""
         self.flush()
-
-
-def _encoded(report: FieldReport | Mapping[str, Any]) -> bytes:
-    if isinstance(report, FieldReport):
-        return report.model_dump_json().encode()
-    try:
-        return json.dumps(report).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ContractError(f"report: expected what JSON can express, found: {error}") from error
 
 
 def _identity(report: FieldReport) -> tuple[object, ...]:

@@ -39,7 +39,7 @@ def decide(
         str, typer.Option("--state", metavar="FILE", help="JSON file with the state and the legal choices; - is stdin.")
     ],
     trusted_keys: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--trusted-keys",
             metavar="FOLDER",

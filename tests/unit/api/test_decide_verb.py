@@ -58,3 +58,20 @@ def test_what_the_api_refuses_is_exit_code_1(
     shown = capsys.readouterr()
     assert (ended.value.code, shown.out) == (1, "")
     assert message in " ".join(shown.err.split())
+
+
+def test_an_empty_folder_name_is_not_the_current_folder(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An unset variable in a script gives it; the current folder holds the key."""
+    Keyring(tmp_path / "keys").trust(SIGNER.public_bytes)
+    directory = sealed_decider(tmp_path / "policy", germinated=BLUEPRINTS)
+    monkeypatch.chdir(tmp_path / "keys")
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(only_germinate(BLUEPRINTS[0]))))
+    arguments = ["decide", str(directory), "--trusted-keys", "", "--state", "-"]
+    with pytest.raises(SystemExit) as ended, errors_become_exit_codes():
+        typer.main.get_command(app)(arguments, prog_name="simic")
+    shown = capsys.readouterr()
+    assert (ended.value.code, shown.out) == (2, "")
+    assert "trusted_keys" in shown.err
