@@ -164,7 +164,9 @@ def _vouched(one: Signed) -> VouchedLine:
 
 def sealed_directories(home: Home) -> Iterator[tuple[Path, str]]:
     """Yield the sealed policies in ``data/policies`` and among the registry's files, with the key their seals name."""
-    stored = home.artifacts.glob("**/artifacts/manifest.json") if home.artifacts.exists() else ()
+    # A version stores its policy in a folder of its own; versions of before stored it as all there is.
+    places = ("**/artifacts/policy/manifest.json", "**/artifacts/manifest.json") if home.artifacts.exists() else ()
+    stored = [manifest for place in places for manifest in home.artifacts.glob(place)]
     for manifest in (*sorted(home.policies.glob("*/manifest.json")), *sorted(stored)):
         if (key_id := key_of(manifest.read_bytes())) is not None:
             yield manifest.parent, key_id
