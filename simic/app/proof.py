@@ -149,6 +149,7 @@ class _Proof:
             hosts_per_family=request.hosts,
             confidence=config.trial.confidence,
             trainings=len(every),
+            further=[name for name in training.collected_sets(config, is_first=True) if name != config.world.set],
             episodes=sum(one.episodes for one in every),
             sets=sets,
         )

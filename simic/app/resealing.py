@@ -18,6 +18,7 @@ from simic.contracts.errors import IntegrityError
 from simic.contracts.keys import Resealing, VouchedLine
 from simic.ledgers import PROMOTIONS_LEDGER
 from simic.ledgers.promotions import PromotionEntry, PromotionJournal, Signed
+from simic.registry.pyfunc_files import POLICY_FOLDER
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.trust.canonical import digest_of
@@ -165,7 +166,7 @@ def _vouched(one: Signed) -> VouchedLine:
 def sealed_directories(home: Home) -> Iterator[tuple[Path, str]]:
     """Yield the sealed policies in ``data/policies`` and among the registry's files, with the key their seals name."""
     # A version stores its policy in a folder of its own; versions of before stored it as all there is.
-    places = ("**/artifacts/policy/manifest.json", "**/artifacts/manifest.json") if home.artifacts.exists() else ()
+    places = f"**/artifacts/{POLICY_FOLDER}/manifest.json", "**/artifacts/manifest.json"
     stored = [manifest for place in places for manifest in home.artifacts.glob(place)]
     for manifest in (*sorted(home.policies.glob("*/manifest.json")), *sorted(stored)):
         if (key_id := key_of(manifest.read_bytes())) is not None:

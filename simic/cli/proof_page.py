@@ -49,14 +49,15 @@ def heading(found: ProofSet) -> str:
 
 def _introduction(proof: Proof) -> str:
     confidence = f"{100 * proof.confidence:.0f} %"
+    also = f"Every training learns from hosts of {', '.join(proof.further)} too. " if proof.further else ""
     seeds = f"{len(proof.seeds)} training seed{'s' if len(proof.seeds) > 1 else ''}"
     return (
         f"Learned policies against all baselines on held-out hosts, as `simic proof` finds them: {proof.trainings} "
         f"trainings ({seeds}: {', '.join(map(str, proof.seeds))}), {proof.episodes:,} episodes to learn from, "
         f"{proof.hosts_per_family} hosts of each family. A training is that of `simic run` in a new home, with profile "
         f"{proof.profile} and configuration {short(proof.config_digest)}; its last policy takes part whether or not "
-        f"the gate accepted it. A training that fails takes part as `wait`, which never grows. Figures are points of "
-        f"return; differences are paired by host, with {confidence} intervals. Where several policies are "
+        f"the gate accepted it. {also}A training that fails takes part as `wait`, which never grows. Figures are "
+        f"points of return; differences are paired by host, with {confidence} intervals. Where several policies are "
         f"averaged, training seeds and hosts are resampled, each on its own (ADR 22). Code version "
         f"{proof.code_version}. This makes the page again:"
     )

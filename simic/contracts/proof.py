@@ -209,6 +209,8 @@ class Proof(Contract):
     hosts_per_family: Count
     confidence: Finite
     trainings: Count
+    further: list[Text] = Field(default_factory=list)
+    """Sets of ``collect.further``, whose training hosts every training learns from too."""
     episodes: Count
     """Episodes grown to learn from, over all trainings."""
     sets: list[ProofSet]
