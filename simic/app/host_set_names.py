@@ -9,10 +9,7 @@ from simic.contracts.errors import ConfigError
 from simic.hosts.host_sets import SETS, host_set, kept_families
 from simic.hosts.plugins import family_names
 
-__all__ = ["DISTIL", "check_run", "check_set"]
-
-DISTIL = "distil"
-"""Value of ``train.start`` with which a run collects branches."""
+__all__ = ["check_run", "check_set"]
 
 
 def check_set(name: str) -> None:
@@ -52,15 +49,10 @@ def check_run(config: RunConfig) -> None:
                 raise ConfigError(f"{setting}: {error}") from None
     if not world.without:
         return  # no set is opened, which would import a family of the user
-    others = _further_sets_collected(config)
+    others = [one.set for one in config.further_collections]
     families = {name: host_set(name).families for name in (world.set, *others)}
     known = {family for name in families for family in families[name]}
     unknown = [family for family in world.without if family not in known]
     kept_families(world.set, [family for family in world.without if family in families[world.set]] + unknown)
     for name in others:
         kept_families(name, [family for family in world.without if family in families[name]])
-
-
-def _further_sets_collected(config: RunConfig) -> list[str]:
-    """Return the further sets whose hosts a run collects; only a distillation learns from them."""
-    return [one.set for one in config.collect.further] if config.train.start == DISTIL else []

@@ -149,7 +149,9 @@ class _Proof:
             hosts_per_family=request.hosts,
             confidence=config.trial.confidence,
             trainings=len(every),
-            further=[name for name in training.collected_sets(config, is_first=True) if name != config.world.set],
+            further=list(
+                dict.fromkeys(one.set for name in request.sets for one in self._config(name).further_collections)
+            ),
             episodes=sum(one.episodes for one in every),
             sets=sets,
         )

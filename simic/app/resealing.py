@@ -165,7 +165,7 @@ def _vouched(one: Signed) -> VouchedLine:
 
 def sealed_directories(home: Home) -> Iterator[tuple[Path, str]]:
     """Yield the sealed policies in ``data/policies`` and among the registry's files, with the key their seals name."""
-    # A version stores its policy in a folder of its own; versions of before stored it as all there is.
+    # Versions that were registered without MLmodel hold the policy directly, not in a folder.
     places = f"**/artifacts/{POLICY_FOLDER}/manifest.json", "**/artifacts/manifest.json"
     stored = [manifest for place in places for manifest in home.artifacts.glob(place)]
     for manifest in (*sorted(home.policies.glob("*/manifest.json")), *sorted(stored)):

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from simic.app.container import Container
-from simic.app.host_set_names import DISTIL
-from simic.app.training import check_baselines, collected_sets
+from simic.app.training import DISTIL, check_baselines, collected_sets
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import TransientError

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from simic.app.container import Container
-from simic.app.host_set_names import DISTIL, check_run
+from simic.app.host_set_names import check_run
 from simic.app.live_episode import check_plot, draw_collection
 from simic.app.trial_controllers import select_controllers
 from simic.collection import collect as collection
@@ -69,6 +69,9 @@ __all__ = [
 
 _LOG = logging.getLogger("simic.run")
 
+DISTIL = "distil"
+"""Value of ``train.start`` with which a run collects branches."""
+
 COMPLETE = "complete"
 """Controller whose episodes are branched while there is no policy."""
 NOTHING = "nothing"
@@ -109,8 +112,8 @@ def collected_sets(config: RunConfig, *, is_first: bool) -> tuple[str, ...]:
 
     They are its own and, with train.start = distil, those of collect.further.
     """
-    others = [one.set for one in config.collect.further if (one.branch_hosts if is_first else one.round_branch_hosts)]
-    return tuple(dict.fromkeys([config.world.set, *(others if config.train.start == DISTIL else ())]))
+    further = config.further_collections
+    return config.world.set, *(one.set for one in further if (one.branch_hosts if is_first else one.round_branch_hosts))
 
 
 def collect_round(
@@ -153,7 +156,7 @@ def _branched_hosts(config: RunConfig, set_name: str, *, is_first: bool) -> _Dra
     collected = config.collect
     if set_name == config.world.set:
         return _Drawn(config.world, collected.branch_hosts if is_first else collected.round_branch_hosts)
-    (one,) = (one for one in collected.further if one.set == set_name)
+    (one,) = (one for one in config.further_collections if one.set == set_name)
     world = further_config(config, set_name).world.model_copy(update={"without": config.world.without})
     return _Drawn(world, one.branch_hosts if is_first else one.round_branch_hosts)
 

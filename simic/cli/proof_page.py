@@ -49,7 +49,7 @@ def heading(found: ProofSet) -> str:
 
 def _introduction(proof: Proof) -> str:
     confidence = f"{100 * proof.confidence:.0f} %"
-    also = f"Every training learns from hosts of {', '.join(proof.further)} too. " if proof.further else ""
+    also = f"Trainings on other sets learn from hosts of {', '.join(proof.further)} too. " if proof.further else ""
     seeds = f"{len(proof.seeds)} training seed{'s' if len(proof.seeds) > 1 else ''}"
     return (
         f"Learned policies against all baselines on held-out hosts, as `simic proof` finds them: {proof.trainings} "

@@ -389,3 +389,10 @@ class RunConfig(Contract):
     train: TrainConfig = TrainConfig()
     trial: TrialConfig = TrialConfig()
     gate: GateConfig = GateConfig()
+
+    @property
+    def further_collections(self) -> tuple[FurtherCollection, ...]:
+        """Resolved value of ``collect.further``: without the run's own set, and none unless train.start is distil."""
+        if self.train.start != "distil":
+            return ()
+        return tuple(one for one in self.collect.further if one.set != self.world.set)

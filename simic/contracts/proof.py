@@ -210,7 +210,7 @@ class Proof(Contract):
     confidence: Finite
     trainings: Count
     further: list[Text] = Field(default_factory=list)
-    """Sets of ``collect.further``, whose training hosts every training learns from too."""
+    """Sets of ``collect.further``, whose training hosts the trainings on other sets learn from too."""
     episodes: Count
     """Episodes grown to learn from, over all trainings."""
     sets: list[ProofSet]
