@@ -24,6 +24,7 @@ __all__ = [
     "EXIT_CODES",
     "cell",
     "emit",
+    "emit_line",
     "errors_become_exit_codes",
     "leave_on_interrupt",
     "megabytes",
@@ -108,6 +109,12 @@ def emit(
         return
     text = result.model_dump_json(indent=2) if isinstance(result, BaseModel) else _json(result, indent=2)
     sys.stdout.write(text.translate(_RAW_IN_JSON) + "\n")
+    sys.stdout.flush()
+
+
+def emit_line(value: Mapping[str, Any]) -> None:
+    """Print one JSON object on one line to stdout, at once: for verbs that go on."""
+    sys.stdout.write(_json(value).translate(_RAW_IN_JSON) + "\n")
     sys.stdout.flush()
 
 

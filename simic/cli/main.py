@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import simic
-from simic.cli import bus, decide, doctor, keys, lake, proof, snapshots, sql, stages, trials, watch
+from simic.cli import bus, compare, decide, doctor, follow, keys, lake, proof, snapshots, sql, stages, trials, watch
 from simic.cli import registry as registrar
 from simic.cli import run as loop
 from simic.cli.console import DEBUG_VARIABLE, EXIT_CODES, errors_become_exit_codes, stdout
@@ -64,7 +64,24 @@ def _joined(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))
 
 
-for verbs in (loop, stages, snapshots, registrar, trials, proof, sql, lake, bus, keys, doctor, watch, decide, system):
+for verbs in (
+    loop,
+    stages,
+    snapshots,
+    registrar,
+    trials,
+    compare,
+    proof,
+    sql,
+    lake,
+    bus,
+    keys,
+    doctor,
+    watch,
+    decide,
+    follow,
+    system,
+):
     verbs.add_to(app)
 give_home_option(app)
 _join_help_lines(app)

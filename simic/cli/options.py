@@ -12,6 +12,7 @@ from simic.cli import completion
 from simic.cli.console import parse_overrides
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import KEY_LIMIT
+from simic.contracts.splits import Split
 from simic.controllers.plugins import CONTROLLERS
 from simic.runtime.home import HomeUse, resolve_home
 from simic.runtime.progress import Progress, RichProgress
@@ -33,6 +34,7 @@ __all__ = [
     "ProfileName",
     "Seed",
     "SetName",
+    "SplitName",
     "number",
     "open_container",
     "parse_host_keys",
@@ -59,6 +61,27 @@ ProfileName: TypeAlias = Annotated[
 SetName: TypeAlias = Annotated[
     str | None,
     typer.Option("--set", help="The set of hosts; default: the profile's.", autocompletion=completion.sets),
+]
+
+
+def _split(text: str) -> Split:
+    """Return the split of that name; raise a usage error with the known names if there is none."""
+    try:
+        return Split(text)
+    except ValueError:
+        known = ", ".join(one.value for one in Split)
+        raise typer.BadParameter(f"expected {known}, found {text!r}") from None
+
+
+SplitName: TypeAlias = Annotated[
+    Split | None,
+    typer.Option(
+        "--split",
+        parser=_split,
+        metavar=f"<{'|'.join(one.value for one in Split)}>",
+        help="Split from which hosts are drawn without --host-keys. Make choices on validation hosts, so that test "
+        "hosts have selected nothing. Default: test.",
+    ),
 ]
 
 

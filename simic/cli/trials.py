@@ -19,6 +19,7 @@ from simic.cli.options import (
     ProfileName,
     Seed,
     SetName,
+    SplitName,
     open_container,
     parse_host_keys,
 )
@@ -46,14 +47,6 @@ def _book_part(text: str) -> BookPart:
         return BookPart(text)
     except ValueError:
         known = ", ".join(part.value for part in BookPart)
-        raise typer.BadParameter(f"expected {known}, found {text!r}") from None
-
-
-def _split(text: str) -> Split:
-    try:
-        return Split(text)
-    except ValueError:
-        known = ", ".join(one.value for one in Split)
         raise typer.BadParameter(f"expected {known}, found {text!r}") from None
 
 
@@ -87,15 +80,7 @@ def trials(
             "the profile sets."
         ),
     ] = None,
-    split: Annotated[
-        Split | None,
-        typer.Option(
-            parser=_split,
-            metavar=f"<{'|'.join(one.value for one in Split)}>",
-            help="Split from which hosts are drawn without --host-keys. Make choices on validation hosts, so that test "
-            "hosts have selected nothing. Default: test.",
-        ),
-    ] = None,
+    split: SplitName = None,
     rent_sweep: Annotated[
         bool,
         typer.Option(

@@ -9,7 +9,8 @@ import pytest
 import typer
 from support.builders.plan_books import fitted_tree, make_book
 
-from simic.cli.trials import BookPart, _split, search, trials
+from simic.cli.options import _split
+from simic.cli.trials import BookPart, search, trials
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import Plan, PlanBook, TreeLeaf
 from simic.contracts.errors import ConfigError

@@ -1,0 +1,90 @@
+"""The verb that compares arms by pairs, on real hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simic.app.comparison import compare_pairs
+from simic.cli.compare import compare
+from simic.contracts.comparison import Comparison
+from simic.contracts.config import TrialConfig
+from simic.contracts.errors import ConfigError
+from simic.runtime.home import Home
+
+HOSTS = "0:6"
+
+
+@pytest.fixture(autouse=True)
+def _made_home(home: Path) -> None:
+    Home(home).create()
+
+
+def _compared(arms: list[str], capsys: pytest.CaptureFixture[str]) -> Comparison:
+    compare(arms, world_set="benchmark", host_keys=HOSTS, override=["world.horizon=4", "world.workers=1"], as_json=True)
+    return Comparison.model_validate_json(capsys.readouterr().out)
+
+
+def test_pairs_are_paired_by_host_and_arms_may_come_in_any_order(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, swapped = _compared(["random", "wait"], capsys), _compared(["wait", "random"], capsys)
+    returns = {row.controller: row.returns for row in found.trials.controllers}
+    assert returns == {row.controller: row.returns for row in swapped.trials.controllers}
+    (pair,), (other,) = found.pairs, swapped.pairs
+    assert (pair.controller, pair.against) == ("random", "wait")
+    by_host = [ours - theirs for ours, theirs in zip(returns["random"], returns["wait"], strict=True)]
+    assert pair.difference.mean == pytest.approx(sum(by_host) / len(by_host))
+    assert pair.difference.mean == -other.difference.mean
+    assert pair.p == other.p
+    assert set(pair.by_family) == {"cap"}, "keys 0 and 5 are of one family, all others alone in theirs"
+    assert list((home / "data").rglob("*trials*"))
+
+
+def test_equal_arms_show_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    report = _compared(["random", "wait"], capsys).trials
+    row = next(row for row in report.controllers if row.controller == "random")
+    report = report.model_copy(update={"controllers": [row, row.model_copy(update={"controller": "again"})]})
+    (pair,) = compare_pairs(report, ["random", "again"], TrialConfig())
+    assert (pair.difference.mean, pair.p, pair.adjusted_p, pair.detectable) == (0.0, 1.0, 1.0, 0.0)
+    assert (pair.verdict, pair.probability_of_improvement) == ("no difference shown", 0.5)
+
+
+def test_a_shown_difference_has_its_sign_and_three_arms_are_adjusted(capsys: pytest.CaptureFixture[str]) -> None:
+    report = _compared(["random", "wait"], capsys).trials
+    row, keys = report.controllers[0], list(range(12))
+    rows = [
+        row.model_copy(update={"controller": name, "returns": [key + shift for key in keys]})
+        for name, shift in (("low", 0.0), ("high", 5.0), ("same", 0.0))
+    ]
+    report = report.model_copy(update={"controllers": rows, "host_keys": keys, "families": ["cap"] * 12})
+    pairs = compare_pairs(report, ["low", "high", "same"], TrialConfig())
+    assert [(one.controller, one.against, one.verdict) for one in pairs] == [
+        ("low", "high", "worse"),
+        ("low", "same", "no difference shown"),
+        ("high", "same", "better"),
+    ]
+    assert pairs[0].p == 2 / 2**12
+    assert pairs[0].adjusted_p == 3 * pairs[0].p
+
+
+@pytest.mark.parametrize(
+    ("arms", "hosts", "message"),
+    [
+        (["wait"], HOSTS, "2 or more arms"),
+        (["wait", "wait"], HOSTS, "different arms"),
+        (["wait", "nobody"], HOSTS, "nobody"),
+        (["wait", "random"], "3", "2 or more hosts"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(arms: list[str], hosts: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compare(arms, world_set="benchmark", host_keys=hosts)
+
+
+def test_the_table_says_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    compare(["random", "wait"], world_set="benchmark", host_keys=HOSTS, override=["world.horizon=4", "world.workers=1"])
+    printed = capsys.readouterr().out
+    assert "detectable" in printed
+    assert "wait" in printed

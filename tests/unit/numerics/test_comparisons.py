@@ -1,0 +1,73 @@
+"""Statistics of comparisons against scipy, a worked example and their laws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from simic.numerics.comparisons import holm, minimum_detectable_effect, probability_of_improvement, sign_flip_p
+
+RETURNS = st.lists(st.integers(-50, 50).map(float), min_size=1, max_size=12)
+SHARES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8)
+
+
+def test_holm_of_a_worked_example() -> None:
+    # sorted 0.005, 0.01, 0.03, 0.04 times 4, 3, 2, 1: 0.02, 0.03, 0.06, 0.04, and the last may not fall below 0.06
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+@given(SHARES)
+def test_holm_is_never_below_the_raw_p_value_and_keeps_the_order(raw: list[float]) -> None:
+    adjusted = holm(raw)
+    assert (adjusted >= raw).all()
+    assert (adjusted <= 1.0).all()
+    assert (np.diff(adjusted[np.argsort(raw, kind="stable")]) >= 0.0).all()
+
+
+@pytest.mark.parametrize("raw", [[[0.1]], [1.1], [-0.1], [float("nan")]])
+def test_holm_refuses_what_is_no_p_value(raw: object) -> None:
+    with pytest.raises(ValueError, match="p_values"):
+        holm(raw)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [5, 9])
+def test_exact_sign_flips_agree_with_scipy(size: int) -> None:
+    values = np.random.default_rng(size).normal(0.4, 1.0, size)
+    oracle = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=np.inf)
+    assert sign_flip_p(values) == pytest.approx(oracle.pvalue)
+
+
+def test_drawn_sign_flips_agree_with_the_t_test_of_many_pairs() -> None:
+    values = np.random.default_rng(0).normal(0.12, 1.0, 300)
+    assert sign_flip_p(values, samples=20_000) == pytest.approx(stats.ttest_1samp(values, 0.0).pvalue, abs=0.01)
+
+
+def test_equal_arms_have_a_p_value_of_one() -> None:
+    assert sign_flip_p(np.zeros(20)) == 1.0
+
+
+@given(RETURNS)
+def test_sign_flips_do_not_depend_on_which_arm_comes_first(values: list[float]) -> None:
+    assert sign_flip_p(values) == sign_flip_p([-one for one in values])
+
+
+@given(RETURNS, RETURNS)
+def test_improvement_is_mann_whitney_u_and_sums_to_one(ours: list[float], theirs: list[float]) -> None:
+    found = probability_of_improvement(ours, theirs)
+    assert found == pytest.approx(stats.mannwhitneyu(ours, theirs).statistic / (len(ours) * len(theirs)))
+    assert found + probability_of_improvement(theirs, ours) == pytest.approx(1.0)
+
+
+def test_the_detectable_effect_is_found_at_its_power() -> None:
+    values = np.random.default_rng(1).normal(0.0, 3.0, 200)
+    error = values.std(ddof=1) / np.sqrt(200)
+    effect = minimum_detectable_effect(values)
+    power = stats.norm.sf(stats.norm.ppf(0.975), loc=effect / error)
+    assert power == pytest.approx(0.8)
+
+
+def test_a_drawn_p_value_counts_the_observed_signs_and_is_never_zero() -> None:
+    assert sign_flip_p(np.arange(1.0, 41.0), samples=99) == 1 / 100
