@@ -1,1 +1,1 @@
-"""Publish a champion to production: a signed pointer on the bus, once."""
+"""Policy updates: publish a champion to production, a signed pointer on the bus, once; and follow them there."""

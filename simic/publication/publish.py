@@ -17,7 +17,7 @@ from simic.runtime.clock import Clock
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.trust.canonical import canonical_bytes
-from simic.trust.keys import Keyring, Signer
+from simic.trust.keys import Keyring, SignatureCheck, Signer
 
 __all__ = [
     "SOURCE",
@@ -36,7 +36,7 @@ def sign_update(update: PolicyUpdate, signer: Signer) -> PolicyUpdate:
     return named.model_copy(update={"signature": signer.sign(_signed_bytes(named))})
 
 
-def verify_update(update: PolicyUpdate, keyring: Keyring) -> None:
+def verify_update(update: PolicyUpdate, keyring: SignatureCheck) -> None:
     """Raise IntegrityError unless a trusted key signed every field of an update."""
     keyring.verify(update.key_id, _signed_bytes(update), update.signature)
 
@@ -109,7 +109,7 @@ def digests_in_updates(outbox: Outbox) -> frozenset[str]:
     return frozenset(unwrap(event, PolicyUpdate).digest for event in outbox.known())
 
 
-def check_event(event: EventEnvelope, keyring: Keyring) -> None:
+def check_event(event: EventEnvelope, keyring: SignatureCheck) -> None:
     """Raise IntegrityError or ContractError unless the event is an update signed by a trusted key."""
     update = unwrap(event, PolicyUpdate)
     verify_update(update, keyring)

@@ -21,7 +21,7 @@ from simic.runtime.files import atomic_write, fsync_file, sha256_file
 from simic.trust.canonical import canonical_bytes, digest_of
 from simic.trust.keys import SignatureCheck, Signer
 
-__all__ = ["MANIFEST_NAME", "Seal", "describe", "seal", "verify"]
+__all__ = ["MANIFEST_NAME", "Seal", "describe", "read_seal", "seal", "verify"]
 
 MANIFEST_NAME = "manifest.json"
 _MANIFEST_LIMIT_BYTES = 1 << 20
@@ -67,13 +67,19 @@ def verify(directory: Path, keyring: SignatureCheck, expected_digest: str | None
     Refused are: a changed, missing or extra file, a directory or link among them, names that leave the directory, an
     unknown key, a wrong signature, and a digest other than ``expected_digest``.
     """
+    sealed = read_seal(directory, keyring, expected_digest)
+    _compare(directory, sealed.files, describe(directory))
+    return sealed
+
+
+def read_seal(directory: Path, keyring: SignatureCheck, expected_digest: str | None = None) -> Seal:
+    """Return the seal of a directory, as ``verify`` does, without a look at the files that it lists."""
     sealed = _read_manifest(directory)
     if sealed.digest != digest_of(sealed.files):
         raise IntegrityError(f"{directory}: the digest in {MANIFEST_NAME} is not that of its file list")
     keyring.verify(sealed.key_id, _signed_bytes(sealed), sealed.signature)
     if expected_digest is not None and sealed.digest != expected_digest:
         raise IntegrityError(f"{directory}: expected digest {expected_digest}, found {sealed.digest}")
-    _compare(directory, sealed.files, describe(directory))
     return sealed
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.builders.deciding_policies import SIGNER, sealed_decider
+from support.builders.published_policies import Publisher, sealed_by_digest
 from support.builders.reports import episodes
 from support.homes.pipeline import curate_all, land
 
@@ -26,6 +27,8 @@ def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     places.create()
     land(places, episodes(range(4)))
     curate_all(places)
+    publisher = Publisher(tmp_path / "production")
+    publisher.publish(1, sealed_by_digest(publisher.home.policies, 0))
     (tmp_path / "report.json").write_text(json.dumps(example_of("FieldReport")))
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert len(blocks) >= 7
@@ -34,4 +37,5 @@ def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102 - the text of our own page
     assert len(names["several"]) == 3  # type: ignore[arg-type]
     assert names["steps"].num_rows > 0  # type: ignore[attr-defined]
+    assert names["update"].version == "1.0.1"  # type: ignore[attr-defined]
     assert len(list((tmp_path / "spool").rglob("*.jsonl.zst"))) == 1

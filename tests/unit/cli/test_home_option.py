@@ -23,13 +23,13 @@ from simic.runtime.home import Home
 MAKES = {"init", "run", "collect", "ingest", "proof", "up", "ui"}
 """Verbs that bring something into a home, and make one where there is none."""
 CHANGES = {
-    "bus forward", "curate", "down", "keys reseal", "keys revoke", "keys rotate", "lake compact", "lake retain",
-    "lake vacuum", "nightly", "promote", "publish", "rollback",
+    "bus forward", "compare", "curate", "down", "keys reseal", "keys revoke", "keys rotate", "lake compact",
+    "lake retain", "lake vacuum", "nightly", "promote", "publish", "rollback",
     "snapshots export", "snapshots pin", "snapshots prune", "snapshots unpin", "train", "trials", "validate",
 }  # fmt: skip
 """Verbs that write to a home that is there."""
 LOOKS = {
-    "bus dead-letters", "bus status", "decide", "doctor", "keys list", "lake status", "snapshots diff",
+    "bus dead-letters", "bus status", "decide", "doctor", "follow", "keys list", "lake status", "snapshots diff",
     "snapshots list", "snapshots verify", "sql", "verify", "watch",
 }  # fmt: skip
 """Verbs that write nothing that anybody keeps."""
@@ -38,6 +38,7 @@ HOMELESS = {"plans headroom", "plans search", "schema"}
 
 ARGUMENTS = {
     "decide": ["champion", "--state", "-"],
+    "follow": ["--into", "{tmp}/into", "--once"],
     "keys revoke": ["aaaaaaaaaaaaaaaa", "--reason", "x"],
     "rollback": ["--reason", "x"],
     "snapshots diff": ["aaaa", "bbbb"],
@@ -46,6 +47,7 @@ ARGUMENTS = {
     "snapshots prune": ["--keep", "1"],
     "snapshots unpin": ["aaaa"],
     "sql": ["SELECT 1"],
+    "compare": ["wait", "random", "--host-keys", "1,2"],
     "trials": ["--controllers", "wait", "--host-keys", "1"],
 }
 

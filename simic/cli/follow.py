@@ -1,0 +1,151 @@
+"""``simic follow``: the policy that production uses, kept as a folder for programs in any language."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from simic.cli.console import EXIT_CODES, emit_line, stderr, stdout, visible
+from simic.cli.options import AsJson, number
+from simic.contracts.errors import ConfigError, TransientError
+from simic.runtime import home as places
+
+if TYPE_CHECKING:
+    from simic.api.home import Home
+    from simic.api.subscriber import Subscriber
+    from simic.contracts.policy_update import PolicyUpdate
+    from simic.publication.follower import Refusal
+
+__all__ = ["add_to"]
+
+LONGEST_INTERVAL_S = 86_400
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command("follow", epilog=EXIT_CODES)(follow)
+
+
+def follow(
+    into: Annotated[
+        str, typer.Option("--into", metavar="FOLDER", help="Folder of this consumer alone; created if it is missing.")
+    ],
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SOURCE]",
+            help="Folder of a spool, a home, or redis://host[:port][/database] without a password; default: the home "
+            "of the command line, with the Redis that REDIS_URL names.",
+        ),
+    ] = None,
+    trusted_keys: Annotated[
+        str | None,
+        typer.Option(
+            "--trusted-keys",
+            metavar="FOLDER",
+            help="Folder of <key id>.pub files; default: the keys of the home, if SOURCE is one.",
+        ),
+    ] = None,
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of sealed policies by digest; default: data/policies of the home, or policies beside the "
+            "spool. Redis needs it.",
+        ),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    interval: Annotated[float, number(least=0.1, most=LONGEST_INTERVAL_S, about="Seconds between two looks.")] = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """Follow policy updates: verify each, keep the policy that production is to use in FOLDER/current.
+
+    FOLDER/current is a link to a directory whose digest and signature were verified; it is replaced atomically. Read
+    the link once, then the files in the directory: the policy before it stays beside it. An update that is older than
+    the accepted one, edited, or signed by a key that is unknown or revoked is refused, and the policy stays.
+
+    Prints a line for each accepted or refused update, with --json an object a line. Nothing is taken from the bus.
+
+    Example: [bold]simic follow /srv/simic/data/spool --trusted-keys keys --into tamiyo[/bold]
+
+    With --once: exit code 0 if nothing was refused, 1 if an update was, 4 if one waits for its policy or the bus does
+    not answer.
+    """
+    found = _source(source)
+    keys = found if trusted_keys is None else trusted_keys
+    if trusted_keys is None and isinstance(found, str):
+        raise ConfigError("--trusted-keys: expected a folder of <key id>.pub files, because SOURCE is not a home")
+    from simic.api.subscriber import Subscriber  # it loads torch, which wrong usage need not wait for
+
+    with Subscriber(found, trusted_keys=keys, state=into, policies=policies) as subscriber:
+        shown = 0
+        while True:
+            shown = _look(subscriber, shown, as_json, is_last=once)
+            if once:
+                raise typer.Exit(_code(subscriber.refused))
+            time.sleep(interval)
+
+
+def _source(given: str | None) -> Home | str:
+    """Return the home of a path that is one, else the path or URL itself."""
+    from simic.api.home import Home
+
+    if given is None:
+        return Home()
+    if "://" in given:
+        parts = urlsplit(given)
+        if parts.password is not None or parts.username is not None:
+            raise ConfigError(
+                "SOURCE: other users of this machine can read arguments, so an address with user and password belongs "
+                "in REDIS_URL; leave SOURCE out then"
+            )
+        return given
+    if given and places.Home(Path(given).expanduser()).is_home():
+        return Home(given)
+    return given
+
+
+def _look(subscriber: Subscriber, shown: int, as_json: bool, *, is_last: bool) -> int:
+    """Poll once and print what is new; return how many refusals were printed so far."""
+    accepted = None
+    try:
+        accepted = subscriber.poll()
+    except TransientError as error:
+        if is_last:
+            raise
+        stderr().print(f"{visible(str(error))}; the next look tries again")
+    fresh = subscriber.refusals - shown
+    for refusal in subscriber.refused[-fresh:] if fresh else ():
+        _tell_refusal(refusal, as_json)
+    if accepted is not None:
+        _tell(accepted, as_json)
+    return subscriber.refusals
+
+
+def _tell(update: PolicyUpdate, as_json: bool) -> None:
+    if as_json:
+        emit_line({"event": "accepted", "update": update.model_dump(mode="json")})
+    else:
+        stdout().print(
+            f"accepted {update.policy_name} {update.version} ({update.digest[:12]}), issued "
+            f"{update.issued_at.isoformat()}, key {update.key_id}"
+        )
+
+
+def _tell_refusal(refusal: Refusal, as_json: bool) -> None:
+    kind, message = type(refusal.error).__name__, str(refusal.error)
+    if as_json:
+        update = None if refusal.update is None else refusal.update.model_dump(mode="json")
+        emit_line({"event": "refused", "source": refusal.source, "error": kind, "message": message, "update": update})
+    else:
+        stdout().print(visible(f"refused {refusal.source}: {kind}: {message}"))
+
+
+def _code(refused: tuple[Refusal, ...]) -> int:
+    if not refused:
+        return 0
+    return TransientError.exit_code if all(isinstance(one.error, TransientError) for one in refused) else 1

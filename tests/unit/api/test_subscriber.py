@@ -1,0 +1,277 @@
+"""`simic.Subscriber` follows what `simic publish` puts on the bus, over the spool and over Redis."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from support.builders.deciding_policies import SIGNER
+from support.builders.published_policies import Publisher, sealed_by_digest
+from support.servers.redis_buses import drain, stream_bus
+from support.servers.redis_server import RedisProcess
+
+import simic
+from simic.bus.codec import envelop
+from simic.bus.redis.entries import fields_of
+from simic.catalogue.contract_schemas import example_of
+from simic.contracts.names import POLICY_UPDATE_TYPE, POLICY_UPDATES
+
+KEYS = [SIGNER.public_bytes.hex()]
+
+
+class Setting(NamedTuple):
+    """A publisher, what a consumer names as the source, and its state."""
+
+    publisher: Publisher
+    source: str
+    state: Path
+
+    def open(self, **changed: Any) -> simic.Subscriber:
+        arguments = {"trusted_keys": KEYS, "state": self.state, "policies": self.publisher.home.policies}
+        return simic.Subscriber(self.source, **{**arguments, **changed})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("made")
+
+
+@pytest.fixture(scope="module")
+def digests(made: Path) -> list[str]:
+    return [sealed_by_digest(made, seed) for seed in range(4)]
+
+
+@pytest.fixture(params=["spool", "redis"])
+def setting(request: pytest.FixtureRequest, tmp_path: Path, made: Path, digests: list[str]) -> Iterator[Setting]:
+    assert len(digests) == 4
+    if request.param == "spool":
+        publisher = Publisher(tmp_path / "home", made)
+        yield Setting(publisher, str(publisher.home.spool), tmp_path / "state")
+        return
+    with RedisProcess(tmp_path / "redis") as server:
+        yield Setting(Publisher(tmp_path / "home", made, stream_bus(server)), server.url, tmp_path / "state")
+
+
+def decided(policy: simic.Policy | None) -> simic.Action:
+    report = example_of("FieldReport")
+    assert policy is not None
+    action = policy.decide(report["state"], report["available"])
+    assert isinstance(action, simic.Action)
+    return action
+
+
+def test_each_publication_becomes_the_policy_once(setting: Setting, digests: list[str]) -> None:
+    with setting.open() as subscriber:
+        assert (subscriber.poll(), subscriber.policy) == (None, None)
+        for number, digest in enumerate(digests[:3], 1):
+            update = setting.publisher.publish(number, digest)
+            assert subscriber.poll() == update == subscriber.update
+            assert subscriber.policy is not None and subscriber.policy.digest == digest
+            decided(subscriber.policy)
+            assert (setting.state / "current").resolve() == setting.state.resolve() / "policies" / digest
+            assert subscriber.poll() is None
+        assert subscriber.refused == ()
+        kept = {path.name for path in (setting.state / "policies").iterdir()}
+        assert kept == set(digests[1:3])  # the current and the previous one
+
+
+def test_of_several_updates_the_newest_is_taken_and_others_take_nothing_from_the_bus(
+    setting: Setting, digests: list[str], tmp_path: Path
+) -> None:
+    for number, digest in enumerate(digests, 1):
+        newest = setting.publisher.publish(number, digest)
+    for name in ("one", "two"):
+        with setting.open(state=tmp_path / name) as subscriber:
+            assert (subscriber.poll(), subscriber.refused) == (newest, ())
+            assert [path.name for path in (tmp_path / name / "policies").iterdir()] == [digests[-1]]
+
+
+def test_a_rollback_is_a_newer_update_about_an_older_version(setting: Setting, digests: list[str]) -> None:
+    with setting.open() as subscriber:
+        for number in (1, 2, 1):
+            update = setting.publisher.publish(number, digests[number - 1])
+            assert subscriber.poll() == update
+        assert subscriber.policy is not None and subscriber.policy.digest == digests[0]
+        assert subscriber.update is not None and subscriber.update.version == "1.0.1"
+
+
+def test_a_rollback_to_the_previous_policy_needs_no_source(setting: Setting, digests: list[str]) -> None:
+    with setting.open() as subscriber:
+        for number in (1, 2):
+            setting.publisher.publish(number, digests[number - 1])
+            subscriber.poll()
+        (setting.publisher.home.policies / digests[0]).rename(setting.state.parent / "gone")
+        assert subscriber.poll() is None
+        assert subscriber.poll() is None
+        assert setting.publisher.publish(1, digests[0]) == subscriber.poll()
+
+
+def test_the_same_update_twice_changes_nothing_also_after_a_restart(setting: Setting, digests: list[str]) -> None:
+    update = setting.publisher.publish(1, digests[0])
+    with setting.open() as subscriber:
+        assert subscriber.poll() == update
+        policy = subscriber.policy
+        setting.publisher.put(update)
+        assert (subscriber.poll(), subscriber.refused, subscriber.policy) == (None, (), policy)
+    with setting.open() as subscriber:
+        assert subscriber.update == update
+        first = decided(subscriber.policy)
+        setting.publisher.put(update, "once-more")
+        assert (subscriber.poll(), subscriber.refused) == (None, ())
+        assert policy is not None and first == decided(policy)
+
+
+def test_an_older_update_put_again_is_refused_also_after_a_restart(setting: Setting, digests: list[str]) -> None:
+    older = setting.publisher.publish(1, digests[0])
+    newer = setting.publisher.publish(2, digests[1])
+    with setting.open() as subscriber:
+        assert subscriber.poll() == newer
+        setting.publisher.put(older)
+        assert subscriber.poll() is None
+        (refusal,) = subscriber.refused
+        assert isinstance(refusal.error, simic.IntegrityError) and "older update was put again" in str(refusal.error)
+    with setting.open() as subscriber:
+        setting.publisher.put(older, "once-more")
+        assert (subscriber.poll(), subscriber.refusals, subscriber.update) == (None, 1, newer)
+        decided(subscriber.policy)
+
+
+def test_updates_for_other_targets_are_no_concern(setting: Setting, digests: list[str]) -> None:
+    other = setting.publisher.publish(1, digests[0], targets=("karn",))
+    with setting.open() as subscriber:
+        assert (subscriber.poll(), subscriber.policy, subscriber.refused) == (None, None, ())
+    with setting.open(target="karn", state=setting.state.parent / "karn") as subscriber:
+        assert subscriber.poll() == other
+
+
+def test_an_update_waits_for_its_policy_also_after_a_restart(setting: Setting, digests: list[str]) -> None:
+    policies = setting.publisher.home.policies
+    first = setting.publisher.publish(1, digests[0])
+    (policies / digests[1]).rename(setting.state.parent / "late")
+    second = setting.publisher.publish(2, digests[1])
+    with setting.open() as subscriber:
+        assert subscriber.poll() == first  # the last good one
+        assert [type(one.error) for one in subscriber.refused] == [simic.TransientError]
+        assert (subscriber.poll(), subscriber.refusals) == (None, 1)
+    with setting.open() as subscriber:
+        assert subscriber.poll() is None
+        (setting.state.parent / "late").rename(policies / digests[1])
+        assert subscriber.poll() == second == subscriber.update
+
+
+def test_deciding_threads_see_one_policy_or_the_other(setting: Setting, digests: list[str]) -> None:
+    setting.publisher.publish(1, digests[0])
+    report, end, faults = example_of("FieldReport"), threading.Event(), []
+    with setting.open() as subscriber:
+        subscriber.poll()
+        expected = {d: simic.load_policy(setting.publisher.home.policies / d, trusted_keys=KEYS) for d in digests[:2]}
+        actions = {d: decided(policy) for d, policy in expected.items()}
+
+        def work() -> None:
+            while not end.is_set():
+                policy = subscriber.policy
+                assert policy is not None
+                if policy.decide(report["state"], report["available"]) != actions[policy.digest]:
+                    faults.append(policy.digest)
+
+        workers = [threading.Thread(target=work) for _ in range(2)]
+        for worker in workers:
+            worker.start()
+        for number in (2, 1, 2, 1):
+            setting.publisher.publish(number, digests[number - 1])
+            assert subscriber.poll() is not None
+        end.set()
+        for worker in workers:
+            worker.join()
+    assert faults == []
+
+
+def test_a_redis_that_dies_and_comes_back(tmp_path: Path, made: Path, digests: list[str]) -> None:
+    with RedisProcess(tmp_path / "redis") as server:
+        publisher = Publisher(tmp_path / "home", made, stream_bus(server))
+        with Setting(publisher, server.url, tmp_path / "state").open() as subscriber:
+            publisher.publish(1, digests[0])
+            subscriber.poll()
+            server.kill()
+            with pytest.raises(simic.TransientError, match="Redis"):
+                subscriber.poll()
+            decided(subscriber.policy)
+            server.start()
+            publisher = Publisher(tmp_path / "home", made, stream_bus(server))
+            assert subscriber.poll() is None
+            assert subscriber.poll() is None
+            assert publisher.publish(2, digests[1]) == subscriber.poll()
+            server.hang()
+            with pytest.raises(simic.TransientError, match="does not answer"):
+                subscriber.poll()
+            server.go_on()
+            assert subscriber.poll() is None
+
+
+def test_a_stream_that_was_made_again_is_read_from_its_beginning(
+    tmp_path: Path, made: Path, digests: list[str]
+) -> None:
+    """Its ids are lower if the clock of the server was set back."""
+    with RedisProcess(tmp_path / "redis") as server:
+        publisher = Publisher(tmp_path / "home", made, stream_bus(server))
+        with Setting(publisher, server.url, tmp_path / "state").open() as subscriber:
+            update = publisher.publish(1, digests[0])
+            assert subscriber.poll() == update
+            server.client.delete(POLICY_UPDATES)
+            assert subscriber.poll() is None
+            newer = publisher.signed(update, digest=digests[1])
+            flat = fields_of(envelop(newer, type_=POLICY_UPDATE_TYPE, source="simic", created_at=newer.issued_at))
+            server.client.xadd(POLICY_UPDATES, dict(zip(flat[::2], flat[1::2], strict=True)), id="5-1")
+            assert subscriber.poll() == newer
+
+
+def test_what_another_consumer_took_is_seen_too(setting: Setting, digests: list[str]) -> None:
+    update = setting.publisher.publish(1, digests[0])
+    assert len(list(drain(setting.publisher.bus, POLICY_UPDATES))) == 1
+    with setting.open() as subscriber:
+        assert subscriber.poll() == update
+
+
+def test_a_home_is_followed_with_its_own_keys_and_policies(
+    tmp_path: Path, made: Path, digests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    publisher = Publisher(tmp_path / "home", made)
+    home = simic.Home(tmp_path / "home")
+    with simic.Subscriber(home, trusted_keys=home, state=tmp_path / "state") as subscriber:
+        assert publisher.publish(1, digests[0]) == subscriber.poll()
+    with simic.Subscriber(publisher.home.spool, trusted_keys=home, state=tmp_path / "other") as subscriber:
+        assert subscriber.poll() is not None
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"state": ""}, "state: expected a folder"),
+        ({"source": ""}, "source: expected"),
+        ({"source": "nowhere"}, "folder of a spool, found no folder"),
+        ({"source": "ftp://host/x"}, "scheme"),
+        ({"source": "redis://host", "policies": None}, "policies: expected"),
+        ({"policies": "nowhere"}, "policies: expected"),
+        ({"trusted_keys": []}, "at least one public key"),
+    ],
+)
+def test_wrong_arguments_say_what_was_expected(
+    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spool").mkdir()
+    arguments = {"source": "spool", "trusted_keys": KEYS, "state": "state", "policies": made, **changed}
+    with pytest.raises(simic.ConfigError, match=message):
+        simic.Subscriber(**arguments)
+
+
+def test_one_process_follows_into_a_state(tmp_path: Path, made: Path) -> None:
+    publisher = Publisher(tmp_path / "home", made)
+    setting = Setting(publisher, str(publisher.home.spool), tmp_path / "state")
+    with setting.open(), pytest.raises(simic.TransientError, match="busy"):
+        setting.open()
+    setting.open().close()
