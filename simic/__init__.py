@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from simic.api.data import read_snapshot, sql
     from simic.api.explanation import Explanation
+    from simic.api.grower import Grower, Growth
     from simic.api.home import Home
     from simic.api.policy import Policy, load_policy
     from simic.api.reports import FieldReportWriter
+    from simic.api.subscriber import Subscriber
     from simic.contracts.actions import Action, ActionMasks
     from simic.contracts.errors import (
         ConfigError,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         TransientError,
     )
     from simic.contracts.field_report import FieldReport
+    from simic.contracts.policy_update import PolicyUpdate
     from simic.contracts.state import SystemState
 
 __version__ = "0.1.0"
@@ -37,11 +40,15 @@ __all__ = [
     "Explanation",
     "FieldReport",
     "FieldReportWriter",
+    "Grower",
+    "Growth",
     "Home",
     "IntegrityError",
     "Policy",
+    "PolicyUpdate",
     "ResourceLimitError",
     "SimicError",
+    "Subscriber",
     "SystemState",
     "TransientError",
     "load_policy",
@@ -58,11 +65,15 @@ _MODULES = {
     "Explanation": "simic.api.explanation",
     "FieldReport": "simic.contracts.field_report",
     "FieldReportWriter": "simic.api.reports",
+    "Grower": "simic.api.grower",
+    "Growth": "simic.api.grower",
     "Home": "simic.api.home",
     "IntegrityError": _ERRORS,
     "Policy": "simic.api.policy",
+    "PolicyUpdate": "simic.contracts.policy_update",
     "ResourceLimitError": _ERRORS,
     "SimicError": _ERRORS,
+    "Subscriber": "simic.api.subscriber",
     "SystemState": "simic.contracts.state",
     "TransientError": _ERRORS,
     "load_policy": "simic.api.policy",

@@ -43,9 +43,9 @@ from simic.controllers.policy_files import LoadedPolicy
 from simic.controllers.policy_files import load_policy as read_policy
 from simic.controllers.sampling import greedy_after, sample, sample_op_greedy_factors
 from simic.trust.keys import GivenKeys, Keyring, SignatureCheck
-from simic.trust.seal import verify
+from simic.trust.seal import Seal, verify
 
-__all__ = ["Policy", "load_policy"]
+__all__ = ["Policy", "TrustedKeys", "controller_of", "load_policy", "policy_of", "signature_check"]
 
 StateLike: TypeAlias = SystemState | Mapping[str, Any]
 MasksLike: TypeAlias = ActionMasks | Mapping[str, Any]
@@ -174,6 +174,11 @@ class Policy:
         """Return numbers in [0, 1) [A] that depend on the policy and the arguments only."""
         text = f"{self.digest}\n{state.model_dump_json()}\n{masks.model_dump_json()}"
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest())).random(len(HEADS))
+
+
+def controller_of(policy: Policy) -> LearnedController:
+    """Return the controller that decides for a policy."""
+    return policy._controller  # noqa: SLF001 - one module
 
 
 class _Decided(NamedTuple):
@@ -326,7 +331,7 @@ def load_policy(
     if isinstance(ref_or_path, str) and (is_policy_name(text) or "/" not in text):
         path = _named_policy(text, home)
         own = Home() if home is None else home
-        keys = _signature_check(own if trusted_keys is None else trusted_keys)
+        keys = signature_check(own if trusted_keys is None else trusted_keys)
     elif trusted_keys is None:
         raise ConfigError(
             f"the policy directory {text!r} needs trusted_keys: a home, a folder of <key id>.pub files, or public "
@@ -335,8 +340,12 @@ def load_policy(
     elif home is not None:
         raise ConfigError(f"home is for the name of a policy; {text!r} is a directory: give trusted_keys only")
     else:
-        path, keys = Path(text).expanduser(), _signature_check(trusted_keys)
-    seal = verify(path, keys)
+        path, keys = Path(text).expanduser(), signature_check(trusted_keys)
+    return policy_of(path, verify(path, keys))
+
+
+def policy_of(path: Path, seal: Seal) -> Policy:
+    """Load the policy in a directory that was found to be as ``seal`` says; raises as ``load_policy`` does."""
     return Policy(read_policy(path, {file.name: file.sha256 for file in seal.files}), seal.digest)
 
 
@@ -351,7 +360,8 @@ def _named_policy(name: str, home: Home | None) -> Path:
     return path
 
 
-def _signature_check(trusted: TrustedKeys) -> SignatureCheck:
+def signature_check(trusted: TrustedKeys) -> SignatureCheck:
+    """Return the check of signatures by trusted keys; raises ConfigError if none are given."""
     if isinstance(trusted, Home):
         return Keyring(places_of(trusted).keys)
     if isinstance(trusted, (str, os.PathLike)):

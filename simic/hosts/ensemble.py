@@ -7,7 +7,7 @@ Shapes: N hosts, S slots, A heads, K blueprints.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from simic.hosts import governor, transitions
 from simic.hosts.action_masks import check_actions, legal_masks, why_refused
 from simic.hosts.counterfactual import Attribution, attribute, coalitions, fold_contributions
 from simic.hosts.factory import allowed_blueprints, make_host_batch, seed_sizes
-from simic.hosts.host_sets import host_set
+from simic.hosts.host_sets import HostSet, host_set
 from simic.hosts.interfaces import DataSplit, HostBatch, Measurement, Memory, SeedAssignment, TrainingRecord
 from simic.hosts.lifecycle import Slots
 from simic.hosts.observation import Readings, observe
@@ -67,20 +67,43 @@ class StepOutcome(NamedTuple):
     """[N], on the last step."""
 
 
+class GivenHosts(NamedTuple):
+    """Hosts that somebody else made, and the set that they belong to."""
+
+    chosen: HostSet
+    batch: HostBatch
+
+
+class _Pending(NamedTuple):
+    """What an epoch that has begun needs at its end."""
+
+    live: Flags
+    accuracy: NDArray[np.float32]
+    """[N], before the epoch."""
+    loss: NDArray[np.float32]
+    """[N], before the epoch."""
+    snapshot: Any
+    rent: NDArray[np.int64]
+    seed_ids: list[str | None]
+    blueprint_ids: list[str | None]
+
+
 class Ensemble:
     """N hosts; the history of each depends on its own key and actions alone, bit for bit."""
 
-    def __init__(self, hosts: Sequence[HostIdentity], world: WorldConfig) -> None:
+    def __init__(self, hosts: Sequence[HostIdentity], world: WorldConfig, given: GivenHosts | None = None) -> None:
+        """Build the hosts of ``world.set``, or take those that are ``given``."""
         if not hosts:
             raise ConfigError("an ensemble needs at least one host")
         self.identities = tuple(hosts)
         self.world = world
         self.blueprints = blueprint_names()
-        chosen = host_set(world.set)
+        chosen = host_set(world.set) if given is None else given.chosen
         self._seeds_max = chosen.seeds_max
         self._keys: NDArray[np.int64] = np.array([host.key for host in hosts], dtype=np.int64)
+        self._pending: _Pending | None = None
         with _threads(world.threads):
-            self._hosts: HostBatch = make_host_batch(hosts, chosen, world)
+            self._hosts: HostBatch = make_host_batch(hosts, chosen, world) if given is None else given.batch
             self._sane = allowed_blueprints(self._hosts, chosen)
             self._sizes = seed_sizes(self._hosts)
             n, slots = len(hosts), len(self._hosts.topology.sites)
@@ -150,16 +173,39 @@ class Ensemble:
         Raises:
             IllegalActionError: if an action is illegal; nothing is changed then.
         """
+        assignment = self.begin_epoch(actions)
+        # A diverging host may overflow; the governor handles it, so NumPy need not warn.
+        with _threads(self.world.threads), np.errstate(over="ignore", invalid="ignore"):
+            record = self._hosts.train(assignment, self._epoch_of(~self._finished))
+        return self.end_epoch(record)
+
+    def begin_epoch(self, actions: NDArray[np.int16]) -> SeedAssignment:
+        """Apply ``actions`` int16 [N, A] and return the seeds that take part in the training of one epoch.
+
+        ``end_epoch`` must follow; ``step`` does both for hosts that train themselves.
+
+        Raises:
+            IllegalActionError: if an action is illegal; nothing is changed then.
+        """
         self.check(actions)
         live = ~self._finished
         accuracy, loss = (column[:, -1].copy() for column in self._present())
         snapshot = self._hosts.snapshot()
-        # A diverging host may overflow; the governor handles it, so NumPy need not warn.
         with _threads(self.world.threads), np.errstate(over="ignore", invalid="ignore"):
             self._act(actions)
             seed_ids, blueprint_ids = self._addressed(actions)
             rent = self._parameters(self._slots.is_paying)
-            record = self._train(live)
+            self._pending = _Pending(live, accuracy, loss, snapshot, rent, seed_ids, blueprint_ids)
+            self._probe(live)
+            transitions.move_alpha(self._slots, live)
+        return self._roles(live, SeedStage.TRAINING)
+
+    def end_epoch(self, record: TrainingRecord) -> StepOutcome:
+        """Measure the hosts after an epoch of training, of which ``record`` tells, and return what the step did."""
+        if self._pending is None:
+            raise RuntimeError("end_epoch needs an epoch that begin_epoch began")
+        (live, accuracy, loss, snapshot, rent, seed_ids, blueprint_ids), self._pending = self._pending, None
+        with _threads(self.world.threads), np.errstate(over="ignore", invalid="ignore"):
             measured = self._evaluate(DataSplit.VALIDATION, self._slots["alpha"])
             events = self._judge(record, measured, live)
             is_bad = np.array([event is not None for event in events])
@@ -189,6 +235,38 @@ class Ensemble:
             committed_validation_accuracy=_only(terminated, committed),
             test_accuracy=_only(terminated, test),
         )
+
+    def state(self) -> dict[str, Any]:
+        """Return arrays and lists that tell the state after ``begin_epoch``, without the tensors of the hosts.
+
+        Raises:
+            RuntimeError: if no epoch has begun.
+        """
+        if self._pending is None:
+            raise RuntimeError("an ensemble is saved between begin_epoch and the training of that epoch")
+        pending = self._pending._asdict()
+        del pending["snapshot"], pending["live"]
+        tables = {"slots": self._slots.columns, "readings": self._readings._asdict(), "own": self._own()}
+        columns = {f"{table}.{name}": one.copy() for table, found in tables.items() for name, one in found.items()}
+        return {**columns, **{f"pending.{name}": value for name, value in pending.items()}}
+
+    def restore_state(self, state: Mapping[str, Any]) -> SeedAssignment:
+        """Restore what ``state`` returned, for hosts that hold the same seeds; return the seeds that take part."""
+        for table, found in (
+            ("slots", self._slots.columns),
+            ("readings", self._readings._asdict()),
+            ("own", self._own()),
+        ):
+            for name, column in found.items():
+                column[...] = state[f"{table}.{name}"]
+        live = ~self._finished
+        pending = {name: state[f"pending.{name}"] for name in _Pending._fields if name not in ("live", "snapshot")}
+        self._pending = _Pending(live=live, snapshot=self._hosts.snapshot(), **pending)
+        return self._roles(live, SeedStage.TRAINING)
+
+    def _own(self) -> dict[str, NDArray[Any]]:
+        names = ("germinations", "seed_is_finite", "epoch", "finished", "birth_loss", "best_accuracy")
+        return {name: getattr(self, f"_{name}") for name in names}
 
     def _refusal(self, action: NDArray[np.int16], host: int) -> str:
         if self._finished[host]:
@@ -223,13 +301,13 @@ class Ensemble:
         alpha = np.where(live[:, None], self._slots["alpha"], np.float32(0.0))
         return SeedAssignment(self._slots["blueprint"], alpha, waiting & live[:, None])
 
-    def _train(self, live: Flags) -> TrainingRecord:
-        epoch = int(self._epoch[live].max(initial=0))
+    def _epoch_of(self, live: Flags) -> int:
+        return int(self._epoch[live].max(initial=0))
+
+    def _probe(self, live: Flags) -> None:
         if (self._slots.is_in(SeedStage.GERMINATED) & live[:, None]).any():
-            norms = self._hosts.probe(self._roles(live, SeedStage.GERMINATED), epoch)
+            norms = self._hosts.probe(self._roles(live, SeedStage.GERMINATED), self._epoch_of(live))
             transitions.pass_probe(self._slots, norms, live)
-        transitions.move_alpha(self._slots, live)
-        return self._hosts.train(self._roles(live, SeedStage.TRAINING), epoch)
 
     def _evaluate(self, part: DataSplit, alpha: NDArray[np.float32], *, leave_one_out: bool = True) -> Measurement:
         assignment = SeedAssignment(self._slots["blueprint"], alpha, np.zeros(alpha.shape, dtype=bool))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from simic.hosts.host_sets import MODULES, HostSet
 from simic.hosts.interfaces import Blueprint, HostBatch, Operator, Site
 from simic.hosts.plugins import blueprint_names, is_modular, load_blueprint, load_trunk
 
-__all__ = ["allowed_blueprints", "is_sane", "make_host_batch", "seed_sizes"]
+__all__ = ["allowed_blueprints", "is_sane", "make_host_batch", "offered_blueprints", "seed_sizes"]
 
 
 class _Unavailable(Blueprint):
@@ -63,14 +63,18 @@ class _WithOperator(Blueprint):
         return self.inner.delta(parameters, h, noise)
 
 
+def offered_blueprints(offered: Collection[str]) -> list[Blueprint]:
+    """Return every known blueprint in index order, with those that are not offered replaced by one that cannot grow."""
+    return [load_blueprint(name) if name in offered else _UNAVAILABLE for name in blueprint_names()]
+
+
 def make_host_batch(hosts: Sequence[HostIdentity], chosen: HostSet, world: WorldConfig) -> HostBatch:
     """Return the hosts of a set, ready to train.
 
     Raises ConfigError for families of another kind than the set's, images for hosts that do not read any, a missing
     device, and a form that the hosts do not support.
     """
-    names = blueprint_names()
-    blueprints = [load_blueprint(name) if name in chosen.blueprints else _UNAVAILABLE for name in names]
+    names, blueprints = blueprint_names(), offered_blueprints(chosen.blueprints)
     if world.blend != "own":
         operator = Operator(world.blend)
         blueprints = [one if one.is_widening else _WithOperator(one, operator) for one in blueprints]

@@ -41,7 +41,7 @@ def product(left: Tensor, right: Tensor, onto: Tensor | None = None, out: Tensor
 
     A batch of one is computed twice: libraries split a single matrix product between threads, which changes rounding.
     """
-    if len(left) == 1:
+    if left.shape[0] == 1:  # not len, which would fix the number of samples in a traced graph
         left, right = left.expand(2, -1, -1), right.expand(2, -1, -1)
         found = product(left, right, None if onto is None else onto.expand(2, -1, -1))[:1]
         return found if out is None else out.copy_(found)

@@ -13,7 +13,7 @@ from simic.contracts.errors import ConfigError, DatasetError
 from simic.contracts.state import LayerKind
 from simic.hosts.custom.interface import Layer, ModuleHost, Samples
 
-__all__ = ["check_host", "check_labels", "check_unshared"]
+__all__ = ["check_host", "check_labels", "check_layers", "check_samples", "check_unshared"]
 
 
 def check_host(host: ModuleHost, who: str) -> None:
@@ -37,9 +37,9 @@ def check_host(host: ModuleHost, who: str) -> None:
     for name, tensor in [*host.module.named_parameters(), *host.module.named_buffers()]:
         if tensor.device.type != "cpu":
             raise ConfigError(f"{who}: {name} lies on {tensor.device}; hosts train on the CPU, return `module.cpu()`")
-    _check_layers(host.module, host.layers, who)
+    check_layers(host.module, host.layers, who)
     for part, samples in _parts(host).items():
-        _check_samples(samples, f"{who}, {part}")
+        check_samples(samples, f"{who}, {part}")
     first = host.train.inputs
     for part, samples in _parts(host).items():
         if samples.inputs.shape[1:] != first.shape[1:] or samples.inputs.dtype != first.dtype:
@@ -78,7 +78,8 @@ def _parts(host: ModuleHost) -> dict[str, Samples]:
     return {"train": host.train, "validation": host.validation, "test": host.test}
 
 
-def _check_layers(module: nn.Module, layers: Sequence[Layer], who: str) -> None:
+def check_layers(module: nn.Module, layers: Sequence[Layer], who: str) -> None:
+    """Raise ConfigError unless the layers are different submodules of ``module``, and one of them has a slot."""
     known = dict(module.named_modules())
     for layer in layers:
         if not isinstance(layer, Layer) or not isinstance(layer.kind, LayerKind):
@@ -97,7 +98,8 @@ def _check_layers(module: nn.Module, layers: Sequence[Layer], who: str) -> None:
         raise ConfigError(f"{who}: no layer has a slot, so nothing can grow; set has_slot on at least one")
 
 
-def _check_samples(samples: Samples, where: str) -> None:
+def check_samples(samples: Samples, where: str) -> None:
+    """Raise DatasetError unless ``samples`` are finite inputs with one int64 class each, of at least two classes."""
     inputs, labels = samples
     if not isinstance(inputs, Tensor) or not isinstance(labels, Tensor):
         found = type(inputs).__name__, type(labels).__name__

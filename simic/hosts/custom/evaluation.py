@@ -25,7 +25,7 @@ _CHUNK = 256
 
 def measure(host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, *, leave_one_out: bool) -> Measurement:
     """Measure one host with its active ``seeds`` by slot; the host is not changed."""
-    labels, slots = host.samples(part).labels.unsqueeze(0), len(host.layout.topology.sites)
+    labels, slots = host.samples(part).labels.cpu().unsqueeze(0), len(host.layout.topology.sites)
     without = sorted(seeds) if leave_one_out else []
     recorder = _NormRecorder(len(host.layout.hooks))
     with preserve_state(host.module, training=False), torch.no_grad():
@@ -70,7 +70,7 @@ class _NormRecorder:
 
 def _sizes(x: Tensor) -> Tensor:
     """Return norms [1, B, 1] of [1, B, *space, D]."""
-    sizes: Tensor = torch.linalg.vector_norm(x.flatten(2), dim=2, keepdim=True)
+    sizes: Tensor = torch.linalg.vector_norm(x.flatten(2), dim=2, keepdim=True).cpu()
     return sizes
 
 
@@ -83,4 +83,4 @@ def _logits(
             forward(host.module, host.layout.hooks, piece.clone(), seeds, recorder)
             for piece in torch.split(host.samples(part).inputs, _CHUNK)
         ]
-    return torch.cat(pieces)
+    return torch.cat(pieces).cpu()

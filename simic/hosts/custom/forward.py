@@ -20,7 +20,18 @@ from simic.hosts.custom.readers import Attachment
 from simic.hosts.interfaces import Blueprint, Site
 from simic.hosts.rng import Purpose
 
-__all__ = ["ActiveSeed", "LayerHook", "LayerObserver", "RngStream", "forward", "hooked", "preserve_state", "seeded_rng"]
+__all__ = [
+    "ActiveSeed",
+    "LayerHook",
+    "LayerObserver",
+    "RngStream",
+    "check_output",
+    "forward",
+    "grow_output",
+    "hooked",
+    "preserve_state",
+    "seeded_rng",
+]
 
 
 class LayerObserver(Protocol):
@@ -81,28 +92,36 @@ def forward(
 
     def pass_layer(index: int, _arguments: Any, output: Any) -> Tensor | None:
         hook = hooks[index]
-        if not isinstance(output, Tensor) or output.shape != (len(inputs), *hook.shape):
-            found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-            raise ConfigError(
-                f"layer {hook.name!r}: expected an output {(len(inputs), *hook.shape)} as in the dry run, "
-                f"found {found}; a layer's output must be a tensor of one shape in every pass"
-            )
-        seed = None if hook.slot is None else seeds.get(hook.slot)
+        check_output(hook, output, len(inputs))
         if observer is not None:
             observer.output(index, _features_last(output, hook.axis))
-        if hook.slot is None or seed is None or seed.blueprint.is_widening:
-            return None
-        h = _features_last(output, hook.axis)
-        change = change_of(seed.blueprint.operator, h, seed.blueprint.delta(seed.parameters, h, seed.noise))
-        change = change * seed.alpha
-        if observer is not None:
-            observer.change(hook.slot, change, h)
-        return (h + change).squeeze(0).movedim(-1, hook.axis).contiguous()
+        seed = None if hook.slot is None else seeds.get(hook.slot)
+        return None if seed is None or seed.blueprint.is_widening else grow_output(hook, seed, output, observer)
 
     # A reader may itself be a layer with a slot: its output is widened before the hook of its slot runs.
     with widened(module, hooks, seeds, observer), hooked(module, [hook.name for hook in hooks], pass_layer):
         logits: Tensor = module(inputs)
     return logits
+
+
+def check_output(hook: LayerHook, output: Any, samples: int) -> None:
+    """Raise ConfigError unless a layer's output has the shape of the dry run, for this number of samples."""
+    if not isinstance(output, Tensor) or output.shape != (samples, *hook.shape):
+        found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise ConfigError(
+            f"layer {hook.name!r}: expected an output {(samples, *hook.shape)} as in the dry run, "
+            f"found {found}; a layer's output must be a tensor of one shape in every pass"
+        )
+
+
+def grow_output(hook: LayerHook, seed: ActiveSeed, output: Tensor, observer: LayerObserver | None = None) -> Tensor:
+    """Return a layer's output [B, ...] with a seed's change, scaled by alpha; the seed is not a widening one."""
+    h = _features_last(output, hook.axis)
+    change = change_of(seed.blueprint.operator, h, seed.blueprint.delta(seed.parameters, h, seed.noise))
+    change = change * seed.alpha
+    if observer is not None and hook.slot is not None:
+        observer.change(hook.slot, change, h)
+    return (h + change).squeeze(0).movedim(-1, hook.axis).contiguous()
 
 
 @contextmanager
@@ -175,11 +194,12 @@ def hooked(module: nn.Module, names: Sequence[str], hook: Callable[[int, Any, An
 
 
 @contextmanager
-def preserve_state(module: nn.Module, *, training: bool) -> Iterator[None]:
-    """Set training or evaluation mode; restore every buffer and every submodule's mode afterwards."""
+def preserve_state(module: nn.Module, *, training: bool | None) -> Iterator[None]:
+    """Set training or evaluation mode, or neither; restore every buffer and every submodule's mode afterwards."""
     modes = [(part, part.training) for part in module.modules()]
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    module.train(training)
+    if training is not None:
+        module.train(training)
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ from simic.hosts.custom.checks import check_unshared
 from simic.hosts.custom.evaluation import join, measure
 from simic.hosts.custom.forward import ActiveSeed
 from simic.hosts.custom.host import HostState, build_host
-from simic.hosts.custom.inspect import is_linear
+from simic.hosts.custom.inspect import layer_columns
 from simic.hosts.custom.training import EpochRecord, SeedState, probe_seed, train_host
 from simic.hosts.interfaces import Blueprint, DataSplit, Measurement, Memory, SeedAssignment, TrainingRecord
 from simic.hosts.plugins import load_module_family
@@ -59,12 +59,7 @@ class CustomHosts:
         self.seeds = SeedStore.zeros(len(hosts), len(self.topology.sites), max([1, *sizes]))
 
     def layers(self) -> dict[str, NDArray[Any]]:
-        specs = [host.spec.layers for host in self.hosts]
-        widths = [[np.nan if one.hidden_width is None else one.hidden_width for one in row] for row in specs]
-        return {
-            "hidden_width": np.array(widths, dtype=np.float64),
-            "is_linear": np.array([[is_linear(one) for one in row] for row in specs]),
-        }
+        return layer_columns([host.spec.layers for host in self.hosts])
 
     def germinate(self, host: int, slot: int, number: int, blueprint: int) -> None:
         """Initialise a seed; raise ConfigError if the blueprint does not suit the slot."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from simic.contracts.errors import ConfigError
@@ -28,7 +30,7 @@ from simic.hosts.custom.readers import (
 )
 from simic.hosts.interfaces import HostTopology, Site
 
-__all__ = ["ModuleLayout", "inspect_module", "is_linear"]
+__all__ = ["ModuleLayout", "inspect_module", "layer_columns"]
 
 
 class ModuleLayout(NamedTuple):
@@ -97,9 +99,13 @@ def inspect_module(
     return ModuleLayout(topology, hooks)
 
 
-def is_linear(layer: Layer) -> bool:
-    """Return whether no nonlinearity follows the layer."""
-    return layer.is_linear or layer.kind is LayerKind.HEAD
+def layer_columns(hosts: Sequence[Sequence[Layer]]) -> dict[str, NDArray[Any]]:
+    """Return the constant columns of the layers of N hosts, as ``HostBatch.layers`` has them."""
+    widths = [[np.nan if one.hidden_width is None else one.hidden_width for one in row] for row in hosts]
+    return {
+        "hidden_width": np.array(widths, dtype=np.float64),
+        "is_linear": np.array([[one.is_linear or one.kind is LayerKind.HEAD for one in row] for row in hosts]),
+    }
 
 
 def _trace(module: nn.Module, host: ModuleHost, key: int, who: str, count: int, *, training: bool) -> _Pass:

@@ -21,10 +21,10 @@ from torch.nn.functional import cross_entropy
 from simic.hosts import rng
 from simic.hosts.custom.forward import ActiveSeed, RngStream, forward, preserve_state, seeded_rng
 from simic.hosts.custom.host import CustomHost, norm_of
-from simic.hosts.interfaces import Blueprint
+from simic.hosts.interfaces import Blueprint, Site
 from simic.hosts.rng import Purpose
 
-__all__ = ["EpochRecord", "SeedState", "probe_seed", "train_host"]
+__all__ = ["EpochRecord", "SeedState", "probe_seed", "score_logits", "seed_noise", "train_host"]
 
 
 @dataclass
@@ -100,12 +100,7 @@ def _noise(host: CustomHost, seed: SeedState, epoch: int, step: int) -> Tensor |
     """Return uniform noise [1, B, D] for a noisy blueprint, else None."""
     if not seed.blueprint.is_noisy:
         return None
-    width = host.layout.topology.sites[seed.slot].width
-    count = host.batch * width
-    stream = rng.streams(host.key, Purpose.DROPOUT, epoch, seed.slot)
-    draws = rng.bits(stream, count, start=step * count)
-    values = (draws >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
-    return torch.from_numpy(values.reshape(1, host.batch, width))
+    return seed_noise(host.key, seed.slot, epoch, step * host.batch, host.batch, host.layout.topology.sites[seed.slot])
 
 
 def _host_gradients(
@@ -172,6 +167,14 @@ def _move(host: CustomHost, parameter: Tensor, momentum: Tensor, gradient: Tenso
     parameter.sub_(momentum)
 
 
+def seed_noise(key: int, slot: int, epoch: int, first: int, samples: int, site: Site) -> Tensor:
+    """Return uniform noise [1, B, D] of a slot for B samples, of which ``first`` others came before in the epoch."""
+    stream = rng.streams(key, Purpose.DROPOUT, epoch, slot)
+    draws = rng.bits(stream, samples * site.width, start=first * site.width)
+    values = (draws >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+    return torch.from_numpy(values.reshape(1, samples, site.width))
+
+
 def _count(seed: SeedState, norm: float) -> None:
     seed.norm_sum += norm
     seed.good_steps += bool(np.isfinite(norm) and norm > 0)
@@ -183,9 +186,15 @@ def _clipped_lr(host: CustomHost, norm: float) -> float:
 
 
 def _record(logits: Tensor, labels: Tensor, layers: NDArray[np.float64]) -> EpochRecord:
-    """Return the means of the epoch from logits [n, C] and labels [n]; a tie for the largest logit is a miss."""
+    """Return the means of the epoch from logits [n, C] and labels [n]."""
+    likelihood, hits = score_logits(logits, labels)
+    return EpochRecord(float(-likelihood.mean()), float(hits.mean()), layers.tolist())
+
+
+def score_logits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log-likelihood and hit of each sample, float64 [n] each; a tie for the largest logit is a miss."""
     index = labels.unsqueeze(1)
     wanted = logits.gather(1, index)[:, 0]
     others = logits.scatter(1, index, -torch.inf).amax(dim=1)
     likelihood = logits.log_softmax(dim=1).gather(1, index)[:, 0].double()
-    return EpochRecord(float(-likelihood.mean()), float((wanted > others).double().mean()), layers.tolist())
+    return likelihood, (wanted > others).double()

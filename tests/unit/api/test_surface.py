@@ -35,6 +35,22 @@ SURFACE = {
     "FieldReportWriter": "(home: 'Home | None' = None, *, spool: 'str | os.PathLike[str] | None' = None)",
     "FieldReportWriter.flush": "(self) -> 'None'",
     "FieldReportWriter.write": "(self, report: 'FieldReport | Mapping[str, Any]') -> 'None'",
+    "Grower": "(model: 'nn.Module', optimizer: 'Optimizer', *, slots: 'Sequence[str | Layer]', validation: 'Data', "
+    "epochs: 'int', policy: 'Policy | str | os.PathLike[str]' = 'champion', test: 'Data | None' = None, "
+    "head: 'str | None' = None, loss: 'Callable[[Tensor, Tensor], Tensor] | None' = None, blueprints: "
+    "'Sequence[str]' = ('norm', 'gate', 'bottleneck', 'dense', 'heavy', 'dropout'), seeds_max: 'int' = 1,"
+    " name: 'str' = 'own', seed: 'int' = 0, report_to: 'FieldReportWriter | Home | str | os.PathLike[str]"
+    " | None' = None, home: 'Home | None' = None, trusted_keys: 'TrustedKeys | None' = None)",
+    "Grower.loss": "(self, logits: 'Tensor', labels: 'Tensor') -> 'Tensor'",
+    "Grower.step": "(self) -> 'Growth'",
+    "Grower.finalize": "(self) -> 'nn.Module'",
+    "Grower.state_dict": "(self) -> 'dict[str, Any]'",
+    "Grower.load_state_dict": "(self, state: 'Mapping[str, Any]') -> 'None'",
+    "Grower.is_finished": "property -> 'bool'",
+    "Grower.state": "property -> 'SystemState'",
+    "Growth": "(epoch: ForwardRef('int'), validation_accuracy: ForwardRef('float'), validation_loss: "
+    "ForwardRef('float'), action: ForwardRef('Action | None'), governor: ForwardRef('GovernorEvent | "
+    "None'))",
     "Home": "(root: 'str | os.PathLike[str] | None' = None)",
     "Home.public_keys": "(self) -> 'list[str]'",
     "Home.root": "property -> 'Path'",
@@ -42,8 +58,18 @@ SURFACE = {
     "Policy": "made by load_policy",
     "Policy.decide": f"{DECIDE} -> 'Action | list[Action]'",
     "Policy.explain": f"{DECIDE} -> 'Explanation | list[Explanation]'",
+    "PolicyUpdate": "fields digest issued_at key_id policy_name reference schema_version signature targets validation "
+    "version",
     "ResourceLimitError": "error under SimicError",
     "SimicError": "error under Exception",
+    "Subscriber": "(source: 'Home | str | os.PathLike[str]', *, trusted_keys: 'TrustedKeys', "
+    "state: 'str | os.PathLike[str]', policies: 'str | os.PathLike[str] | None' = None, target: 'str' = 'tamiyo')",
+    "Subscriber.close": "(self) -> 'None'",
+    "Subscriber.poll": "(self) -> 'PolicyUpdate | None'",
+    "Subscriber.policy": "property -> 'Policy | None'",
+    "Subscriber.refusals": "property -> 'int'",
+    "Subscriber.refused": "property -> 'tuple[Refusal, ...]'",
+    "Subscriber.update": "property -> 'PolicyUpdate | None'",
     "SystemState": "fields committed_validation_accuracy epoch graph hardware horizon seed_parameters seeds_alive "
     "seeds_max slots train_accuracy train_loss train_loss_history validation_accuracy validation_accuracy_history "
     "validation_loss validation_loss_history",

@@ -1,0 +1,119 @@
+"""A plain PyTorch training loop with a growth controller, against the same loop without one.
+
+Usage: python grow_loop.py [--policy heuristic] [--runs 16] [--noise 0.4] [--small] [--json]
+The network is a small CNN on 300 of scikit-learn's digits, of which some have a wrong label.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from statistics import mean, stdev
+
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import simic
+
+EPOCHS, TRAIN, VALIDATION = 20, 300, 500
+
+
+class DigitNet(nn.Module):
+    """Two convolutions and a linear classifier; with ``is_small`` half the channels, and a mean over positions."""
+
+    def __init__(self, *, is_small: bool) -> None:
+        super().__init__()
+        first, second = (6, 8) if is_small else (8, 16)
+        self.stem = nn.Sequential(nn.Conv2d(1, first, 3, padding=1), nn.ReLU())
+        self.down = nn.Sequential(nn.Conv2d(first, second, 3, stride=2, padding=1), nn.BatchNorm2d(second), nn.ReLU())
+        self.pool = nn.AdaptiveAvgPool2d(1) if is_small else nn.Identity()
+        self.head = nn.Linear(second if is_small else 16 * second, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """[B, 1, 8, 8] -> [B, 10]"""
+        logits: Tensor = self.head(self.pool(self.down(self.stem(images))).flatten(1))
+        return logits
+
+
+def digits(noise: float) -> list[tuple[Tensor, Tensor]]:
+    """Training, validation and test samples; a share ``noise`` of the training labels is drawn at random."""
+    bunch = load_digits()
+    images = torch.from_numpy(bunch.images).float().unsqueeze(1) / 8 - 1
+    labels = torch.from_numpy(bunch.target)
+    order = torch.randperm(len(labels))
+    parts = [
+        (images[rows], labels[rows]) for rows in order.split([TRAIN, VALIDATION, len(labels) - TRAIN - VALIDATION])
+    ]
+    wrong = torch.rand(TRAIN) < noise
+    parts[0] = parts[0][0], torch.where(wrong, torch.randint(10, (TRAIN,)), parts[0][1])
+    return parts
+
+
+def train(seed: int, policy: simic.Policy | str | None, *, noise: float, is_small: bool) -> tuple[float, list[str]]:
+    """Return the test accuracy after a training, and the kept seeds; ``policy`` None is the plain loop."""
+    torch.manual_seed(seed)
+    (images, labels), validation, (test_images, test_labels) = digits(noise)
+    model = DigitNet(is_small=is_small)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    grower = None
+    if policy is not None:
+        grower = simic.Grower(
+            model, optimizer, slots=["stem", "down"], validation=validation, epochs=EPOCHS, policy=policy
+        )
+    loss = cross_entropy if grower is None else grower.loss
+    for _ in range(EPOCHS):
+        model.train()
+        for rows in torch.randperm(TRAIN).split(25):
+            optimizer.zero_grad()
+            loss(model(images[rows]), labels[rows]).backward()
+            optimizer.step()
+        if grower is not None:
+            grower.step()
+    kept = []
+    if grower is not None:
+        kept = [str(slot.blueprint) for slot in grower.state.slots if slot.stage.value == "FOSSILIZED"]
+        model = grower.finalize()
+    model.eval()
+    with torch.no_grad():
+        return float((model(test_images).argmax(1) == test_labels).float().mean()), kept
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--policy", default="heuristic", help="heuristic, champion, or a policy's directory")
+    parser.add_argument("--keys", help="folder of public keys, for a policy's directory")
+    parser.add_argument("--runs", type=int, default=16, help="trainings of each kind, with seeds from 0 on")
+    parser.add_argument("--noise", type=float, default=0.4, help="share of training labels drawn at random")
+    parser.add_argument("--small", action="store_true", help="half the channels, and a mean over positions")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    policy: simic.Policy | str = arguments.policy
+    if arguments.policy != "heuristic":
+        policy = simic.load_policy(arguments.policy, trusted_keys=arguments.keys)
+    task = {"noise": arguments.noise, "is_small": arguments.small}
+    plain = [train(seed, None, **task)[0] for seed in range(arguments.runs)]
+    grown, kept = zip(*(train(seed, policy, **task) for seed in range(arguments.runs)), strict=True)
+    gains = [100 * (one - other) for one, other in zip(grown, plain, strict=True)]
+    error = stdev(gains) / len(gains) ** 0.5
+    found = {
+        "plain": 100 * mean(plain),
+        "grown": 100 * mean(grown),
+        "gain": mean(gains),
+        "standard_error": error,
+        "kept": {
+            name: sum(name in seeds for seeds in kept) for name in sorted({one for seeds in kept for one in seeds})
+        },
+    }
+    if arguments.json:
+        print(json.dumps(found))
+    else:
+        print(f"test accuracy over {arguments.runs} runs: plain {found['plain']:.1f} %, grown {found['grown']:.1f} %")
+        print(f"gain: {mean(gains):+.1f} points, standard error {error:.1f}; kept seeds: {found['kept'] or 'none'}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

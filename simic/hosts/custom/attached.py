@@ -1,0 +1,500 @@
+"""One module that its owner trains: the ``HostBatch`` of a training loop that Simic does not run.
+
+Seeds act through hooks on the module's layers and learn with its optimiser. A seed joins the parameter group of its
+slot's layer, so it has that group's learning rate, schedule and weight decay.
+Shapes: S slots, L layers, B samples, C classes, P parameters of a seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, cast
+from weakref import WeakSet
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from simic.contracts.errors import ConfigError
+from simic.hosts.batched.weights import initial_seed
+from simic.hosts.custom.checks import check_labels, check_layers, check_samples
+from simic.hosts.custom.evaluation import measure
+from simic.hosts.custom.forward import ActiveSeed, LayerHook, check_output, grow_output, preserve_state
+from simic.hosts.custom.host import CustomHost, norm_of
+from simic.hosts.custom.inspect import inspect_module, layer_columns
+from simic.hosts.custom.interface import ModuleHost
+from simic.hosts.custom.optimiser_state import copied_state, group_of
+from simic.hosts.custom.plain import check_replaceable
+from simic.hosts.custom.training import score_logits, seed_noise
+from simic.hosts.interfaces import Blueprint, DataSplit, Measurement, Memory, SeedAssignment, TrainingRecord
+
+__all__ = ["SEED_PREFIX", "AttachedHost", "AttachedSeed", "Loss"]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(logits [B, C], labels int64 [B]) -> the loss that the owner minimises."""
+
+SEED_PREFIX = "grown_seed_"
+"""Names of the seeds' parameters, which the module itself holds, are this and the slot's number. A submodule could not
+hold them: ``torch.nn.Sequential`` would call it."""
+MEASURED_STEPS = 32
+"""Steps of an epoch at which the gradient norms of layers are measured, so that large epochs cost no more."""
+MOST_WAITING = 64
+"""Batches between two optimiser steps of which the inputs are kept for seeds that learn alone."""
+
+
+_ATTACHED: WeakSet[nn.Module] = WeakSet()
+
+
+class AttachedSeed(NamedTuple):
+    """A seed in a slot."""
+
+    blueprint: int
+    number: int
+    parameters: nn.Parameter
+    """[1, P]; P may be 0."""
+
+    @property
+    def learns(self) -> bool:
+        """Return whether the seed has parameters."""
+        return self.parameters.shape[1] > 0
+
+
+class _Batch(NamedTuple):
+    """A training pass of the owner."""
+
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
+    random_state: Tensor | None
+    """State of torch's generator before the pass; kept only while a seed learns alone."""
+    first: int
+    """Samples of the epoch before this pass."""
+
+
+class _Sums:
+    """What an epoch of training adds up to."""
+
+    def __init__(self, slots: int, layers: int) -> None:
+        self.loss = torch.zeros((), dtype=torch.float64)
+        self.hits = torch.zeros((), dtype=torch.float64)
+        self.samples = 0
+        self.steps = 0
+        self.measured = 0
+        self.layers = np.zeros(layers)
+        self.seed_norm, self.seed_good = np.zeros((2, slots))
+
+
+@dataclass
+class Snapshot:
+    """Copies of all tensors that training changes, taken before the first training pass that follows."""
+
+    tensors: dict[str, Tensor] | None = None
+    """Parameters and buffers of the module, seeds included; None before they are taken."""
+    optimiser: dict[Tensor, dict[str, Any]] = field(default_factory=dict)
+
+
+class AttachedHost:
+    """A ``HostBatch`` of one host, whose owner calls ``note`` for every batch and then steps the optimiser.
+
+    ``begin`` opens an epoch and ``finish`` closes it; ``train`` does not exist here.
+    """
+
+    def __init__(
+        self,
+        spec: ModuleHost,
+        key: int,
+        optimiser: Optimizer,
+        loss: Loss,
+        blueprints: Sequence[Blueprint],
+        *,
+        has_test: bool,
+        who: str,
+    ) -> None:
+        """Inspect the module of ``spec``, which stays the one that is trained, and attach to it.
+
+        ``spec.train`` is only used for the dry run and for the probe of a seed before the first batch.
+
+        Raises:
+            ConfigError: if the layers, the module or the optimiser cannot be used.
+            DatasetError: if samples are invalid.
+        """
+        check_layers(spec.module, spec.layers, who)
+        for name, samples in (("validation", spec.validation), ("test", spec.test)):
+            check_samples(samples, f"{who}, {name}")
+        if spec.module in _ATTACHED:
+            raise ConfigError(f"{who}: the module grows under another Grower already; finalize that one first")
+        layout = inspect_module(spec.module, spec, key, who)
+        check_labels(spec, layout.topology.classes, who)
+        slots = [hook.name for hook in layout.hooks if hook.slot is not None]
+        check_replaceable(spec.module, slots, spec.train.inputs[: spec.batch], who)
+        self.host = CustomHost(key, spec, spec.module, layout, {})
+        self.topology, self.blueprints = layout.topology, blueprints
+        self.seeds: dict[int, AttachedSeed] = {}
+        """By slot, in the order of germination."""
+        self._loss, self._optimiser, self._has_test, self._who = loss, optimiser, has_test, who
+        self._groups = [group_of(optimiser, spec.module, hook, who) for hook in self._slot_hooks()]
+        self._assignment = self._nothing()
+        self._sums = _Sums(len(self.topology.sites), len(self.topology.kinds))
+        self._epoch, self._stride, self._seen = 0, 1, 0
+        self._is_paused, self._alone = False, -1
+        self._snapshot = Snapshot()
+        self._latest: _Batch | None = None
+        self._waiting: list[tuple[_Batch, Tensor]] = []
+        self._probe_batch: tuple[_Batch, Tensor] | None = None
+        self._norms: dict[str, Tensor] = {}
+        self._scale: list[Tensor] = []
+        _ATTACHED.add(spec.module)
+        self._handles = self._attach()
+
+    # Between epochs
+
+    def layers(self) -> dict[str, NDArray[Any]]:
+        return layer_columns([self.host.spec.layers])
+
+    def germinate(self, _host: int, slot: int, number: int, blueprint: int) -> None:
+        site = self.topology.sites[slot]
+        born = initial_seed(self.host.key, slot, number, self.blueprints[blueprint], site).unsqueeze(0)
+        self.place(slot, AttachedSeed(blueprint, number, nn.Parameter(born.to(self._device))))
+
+    def place(self, slot: int, seed: AttachedSeed) -> None:
+        """Put a seed into an empty slot: its parameters join the module, and the parameter group of the layer."""
+        self.seeds[slot] = seed
+        if seed.learns:
+            self.host.module.register_parameter(f"{SEED_PREFIX}{slot}", seed.parameters)
+            self._group(slot)["params"].append(seed.parameters)
+            seed.parameters.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                partial(self._keep_norm, f"{SEED_PREFIX}{slot}")
+            )
+
+    def clear(self, where: NDArray[np.bool_]) -> None:
+        for slot in np.flatnonzero(where[0]).tolist():
+            seed = self.seeds.pop(slot, None)
+            if seed is not None and seed.learns:
+                delattr(self.host.module, f"{SEED_PREFIX}{slot}")
+                group = self._group(slot)
+                group["params"] = [one for one in group["params"] if one is not seed.parameters]
+                self._optimiser.state.pop(seed.parameters, None)
+
+    def is_clear(self) -> NDArray[np.bool_]:
+        return np.array([[slot not in self.seeds for slot in range(len(self.topology.sites))]])
+
+    def probe(self, assignment: SeedAssignment, _epoch: int) -> NDArray[np.float64]:
+        """Return gradient norms [1, S] on the latest training batch, or on validation samples before the first."""
+        self._assignment = assignment
+        norms = np.full(assignment.alpha.shape, np.nan)
+        samples = self.host.spec.train
+        first = _Batch((samples.inputs[: self.host.batch],), {}, None, 0)
+        batch, labels = self._probe_batch or (first, samples.labels[: self.host.batch])
+        for slot in np.flatnonzero(assignment.is_incubating[0]).tolist():
+            if self.seeds[slot].learns:
+                norms[0, slot] = norm_of(self._isolated_gradient(slot, batch, labels))
+        return norms
+
+    def train(self, assignment: SeedAssignment, epoch: int) -> TrainingRecord:  # noqa: ARG002
+        raise RuntimeError("an attached module is trained by its owner, between begin and finish")
+
+    def evaluate(self, part: DataSplit, assignment: SeedAssignment, *, leave_one_out: bool = True) -> Measurement:
+        """Measure the module; without test samples, their measurements are NaN."""
+        if part is DataSplit.TEST and not self._has_test:
+            return _unmeasured(len(self.topology.sites), len(self.topology.kinds))
+        active = {
+            slot: ActiveSeed(self.blueprints[seed.blueprint], seed.parameters.detach(), float(alpha))
+            for slot, seed in self.seeds.items()
+            if (alpha := assignment.alpha[0, slot]) > 0
+        }
+        with self._paused():
+            return measure(self.host, active, part, leave_one_out=leave_one_out)
+
+    def weight_norms(self) -> NDArray[np.float64]:
+        return np.array([self.host.weight_norms()])
+
+    def is_finite(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        mine = {id(seed.parameters) for seed in self.seeds.values()}
+        own = [one for one in self.host.module.parameters() if id(one) not in mine]
+        good = all(bool(tensor.isfinite().all()) for tensor in self._with_state(own))
+        seeds = np.ones((1, len(self.topology.sites)), dtype=bool)
+        for slot, seed in self.seeds.items():
+            seeds[0, slot] = all(bool(tensor.isfinite().all()) for tensor in self._with_state([seed.parameters]))
+        return np.array([good]), seeds
+
+    def memory(self) -> Memory:
+        own = list(self.host.module.parameters())
+        size = sum(one.nbytes for one in [*self._with_state(own), *self.host.module.buffers()])
+        return Memory(self.host.sample_bytes, size, snapshot=size)
+
+    def snapshot(self) -> Snapshot:
+        """Return what will hold a copy of parameters, buffers and optimiser state, on their device.
+
+        The owner may load a checkpoint before the epoch begins, so the copy is taken at its first training pass.
+        """
+        self._snapshot = Snapshot()
+        return self._snapshot
+
+    def _take_snapshot(self, snapshot: Snapshot) -> None:
+        snapshot.tensors = {name: one.detach().clone() for name, one in self._tensors().items()}
+        state = self._optimiser.state
+        snapshot.optimiser = {one: copied_state(state[one]) for one in self._trained() if one in state}
+
+    @torch.no_grad()
+    def restore(self, snapshot: Snapshot, rows: NDArray[np.bool_]) -> None:
+        if not rows[0] or snapshot.tensors is None:
+            return
+        tensors = self._tensors()
+        for name, value in snapshot.tensors.items():
+            if name in tensors:
+                tensors[name].copy_(value)
+        for one in self._trained():
+            self._optimiser.state.pop(one, None)
+            if one in snapshot.optimiser:
+                self._optimiser.state[one] = copied_state(snapshot.optimiser[one])
+
+    def clear_momentum(self, rows: NDArray[np.bool_]) -> None:
+        if rows[0]:
+            for one in self._trained():
+                self._optimiser.state.pop(one, None)
+
+    # During an epoch
+
+    def begin(self, assignment: SeedAssignment, epoch: int) -> None:
+        """Open an epoch in which the assigned seeds take part."""
+        self._stride = max(1, -(-self._sums.steps // MEASURED_STEPS))
+        self._assignment, self._epoch, self._seen = assignment, epoch, 0
+        self._sums = _Sums(len(self.topology.sites), len(self.topology.kinds))
+        self._waiting.clear()
+
+    def check_batch(self, logits: Tensor, labels: Tensor) -> None:
+        """Raise ConfigError unless a training pass gave these logits [B, C], for labels int64 [B]."""
+        if self._latest is None:
+            raise ConfigError(
+                f"{self._who}: expected logits of a pass of the module in training mode, found none; call "
+                "model.train() and compute the loss once for each pass"
+            )
+        if logits.dim() != 2 or labels.shape != logits.shape[:1] or labels.dtype != torch.int64:
+            found = f"{tuple(logits.shape)} and {labels.dtype} {tuple(labels.shape)}"
+            raise ConfigError(f"{self._who}: expected logits [B, C] and int64 labels [B], found {found}")
+
+    def note(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
+        """Count a training batch, which ``check_batch`` passed, and the loss that is about to be minimised."""
+        batch, self._latest = cast(_Batch, self._latest), None
+        if (self._scale or self._waiting) and all(one.grad is None for one in self.host.trained.values()):
+            self._forget()  # the owner cleared the gradients of a batch without a step
+        with torch.no_grad():
+            likelihood, hits = score_logits(logits.detach().float(), labels)
+            self._sums.loss = self._sums.loss.to(logits.device) - likelihood.sum()
+            self._sums.hits = self._sums.hits.to(logits.device) + hits.sum()
+        self._sums.samples += len(labels)
+        self._seen += len(labels)
+        self._probe_batch = (batch, labels)
+        if batch.random_state is not None and len(self._waiting) < MOST_WAITING:
+            self._waiting.append(self._probe_batch)
+        if self._is_measured_step and loss.requires_grad:
+            loss.register_hook(self._keep_scale)  # type: ignore[no-untyped-call]
+
+    @property
+    def steps(self) -> int:
+        """Return the optimiser steps of the latest epoch that was begun; a resumed loop sets it before ``begin``."""
+        return self._sums.steps
+
+    @steps.setter
+    def steps(self, count: int) -> None:
+        self._sums.steps = count
+
+    def finish(self) -> TrainingRecord:
+        """Close the epoch and return its measurements.
+
+        Raises:
+            ConfigError: if no batch was noted, or the optimiser took no step.
+        """
+        sums, count = self._sums, max(1, self._sums.steps)
+        if not sums.samples or not sums.steps:
+            missing = "no loss was computed with `loss`" if not sums.samples else "the optimiser took no step"
+            raise ConfigError(f"{self._who}: {missing} in this epoch, so there is nothing to measure")
+        learned = np.array([slot in self.seeds and self.seeds[slot].learns for slot in range(len(sums.seed_norm))])
+        learned &= (self._assignment.alpha[0] > 0) | self._assignment.is_incubating[0]
+        return TrainingRecord(
+            loss=np.array([float(sums.loss) / sums.samples]),
+            accuracy=np.array([float(sums.hits) / sums.samples]),
+            layer_gradient=(sums.layers / max(1, sums.measured))[None],
+            seed_gradient=np.where(learned, sums.seed_norm / count, np.nan)[None],
+            seed_health=np.where(learned, sums.seed_good / count, np.nan)[None],
+        )
+
+    def detach(self) -> None:
+        """Remove all hooks, and the seeds' parameters from the module; the seeds stay in ``seeds``."""
+        for handle in self._handles:
+            handle.remove()
+        for slot, seed in self.seeds.items():
+            if seed.learns:
+                delattr(self.host.module, f"{SEED_PREFIX}{slot}")
+        _ATTACHED.discard(self.host.module)
+
+    # Hooks
+
+    def _attach(self) -> list[Any]:
+        module = self.host.module
+        handles: list[Any] = [
+            module.register_forward_pre_hook(self._see_pass, with_kwargs=True),
+            self._optimiser.register_step_pre_hook(self._before_step),
+        ]
+        for hook in self._slot_hooks():
+            layer = module.get_submodule(hook.name)
+            handles.append(layer.register_forward_hook(partial(self._pass_layer, hook)))
+        for hook in self.host.layout.hooks:
+            for name, one in module.get_submodule(hook.name).named_parameters(prefix=hook.name):
+                if one.requires_grad:
+                    keep = partial(self._keep_norm, name)
+                    handles.append(one.register_post_accumulate_grad_hook(keep))  # type: ignore[no-untyped-call]
+        return handles
+
+    def _see_pass(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self._is_paused or self._alone >= 0 or not module.training or not torch.is_grad_enabled():
+            return
+        if self._snapshot.tensors is None:
+            self._take_snapshot(self._snapshot)
+        alone = any(self.seeds[slot].learns for slot in self._incubating())
+        self._latest = _Batch(arguments, named, torch.get_rng_state() if alone else None, self._seen)
+
+    def _pass_layer(self, hook: LayerHook, _module: nn.Module, _arguments: Any, output: Any) -> Tensor | None:
+        slot = hook.slot
+        if self._is_paused or slot is None or slot not in self.seeds:
+            return None
+        alpha = 1.0 if slot == self._alone else float(self._assignment.alpha[0, slot])
+        if alpha == 0.0:
+            return None
+        check_output(hook, output, len(output))
+        seed = self.seeds[slot]
+        blueprint, noise = self.blueprints[seed.blueprint], None
+        if blueprint.is_noisy and self.host.module.training:
+            first = self._seen if self._latest is None else self._latest.first
+            site = self.topology.sites[slot]
+            noise = seed_noise(self.host.key, slot, self._epoch, first, len(output), site).to(output.device)
+        return grow_output(hook, ActiveSeed(blueprint, seed.parameters, alpha, noise), output).to(output.dtype)
+
+    def _keep_norm(self, name: str, parameter: Tensor) -> None:
+        if (
+            parameter.grad is not None
+            and not self._is_paused
+            and (self._is_measured_step or name.startswith(SEED_PREFIX))
+        ):
+            self._norms[name] = torch.linalg.vector_norm(parameter.grad)
+
+    def _keep_scale(self, gradient: Tensor) -> None:
+        """Keep the gradient that arrives at the loss: a scaler's factor over the number of accumulated batches."""
+        self._scale.append(gradient.detach())
+
+    def _before_step(self, _optimiser: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Take the gradient norms of a step, and give seeds that learn alone their gradients."""
+        if any(one is not None for one in (*arguments[1:], *named.values())):  # the first is the optimiser itself
+            raise ConfigError(
+                f"{self._who}: a step with a closure computes the loss too late; call backward, then step()"
+            )
+        sums = self._sums
+        scale = float(sum(self._scale)) if self._scale else 1.0
+        measured = torch.stack(list(self._norms.values())).tolist() if self._norms else []
+        norms = dict(zip(self._norms, measured, strict=True))
+        if self._is_measured_step:
+            sums.layers += np.array(self.host.layer_norms(norms)) / (scale or 1.0)
+            sums.measured += 1
+        for slot, seed in self.seeds.items():
+            if seed.learns and self._assignment.alpha[0, slot] > 0:
+                self._count(slot, norms.get(f"{SEED_PREFIX}{slot}", 0.0))
+        for slot in self._incubating():
+            if self.seeds[slot].learns and self._waiting:
+                gradients = [self._isolated_gradient(slot, batch, labels) for batch, labels in self._waiting]
+                gradient = torch.stack(gradients).mean(dim=0)
+                norm = norm_of(gradient)
+                self._count(slot, norm)
+                self.seeds[slot].parameters.grad = gradient * (1.0 / max(1.0, norm / self.host.spec.clip_norm))
+        self._forget()
+        sums.steps += 1
+
+    def _forget(self) -> None:
+        self._waiting.clear()
+        self._norms.clear()
+        self._scale.clear()
+
+    def _count(self, slot: int, norm: float) -> None:
+        self._sums.seed_norm[slot] += norm
+        self._sums.seed_good[slot] += bool(np.isfinite(norm) and norm > 0)
+
+    def _isolated_gradient(self, slot: int, batch: _Batch, labels: Tensor) -> Tensor:
+        """Return the gradient [1, P] of the loss with the slot's seed at alpha 1, and all active seeds."""
+        module, parameters = self.host.module, self.seeds[slot].parameters
+        devices = [] if self._device.type == "cpu" else [self._device]
+        latest, self._latest = self._latest, batch
+        self._alone = slot
+        try:
+            # A probe may find the module in evaluation mode; between backward and step its modes are the owner's.
+            training = None if module.training else True
+            with preserve_state(module, training=training), torch.random.fork_rng(devices), torch.enable_grad():
+                if batch.random_state is not None:
+                    torch.set_rng_state(batch.random_state)
+                logits = module(*_cloned(batch.arguments), **_cloned(batch.named))
+                (gradient,) = torch.autograd.grad(self._loss(logits, labels), parameters, allow_unused=True)
+        finally:
+            self._alone, self._latest = -1, latest
+        return torch.zeros_like(parameters) if gradient is None else gradient
+
+    # Parts
+
+    @property
+    def _is_measured_step(self) -> bool:
+        return self._sums.steps % self._stride == 0 and self._sums.measured < MEASURED_STEPS
+
+    @property
+    def _device(self) -> torch.device:
+        return self.host.spec.validation.inputs.device
+
+    def _group(self, slot: int) -> dict[str, Any]:
+        # By index, because an optimiser that loads a state makes new groups.
+        return self._optimiser.param_groups[self._groups[slot]]
+
+    def _slot_hooks(self) -> Iterator[LayerHook]:
+        return (hook for hook in self.host.layout.hooks if hook.slot is not None)
+
+    def _incubating(self) -> list[int]:
+        return [slot for slot in self.seeds if self._assignment.is_incubating[0, slot]]
+
+    def _nothing(self) -> SeedAssignment:
+        shape = (1, len(self.topology.sites))
+        return SeedAssignment(np.full(shape, -1, np.int16), np.zeros(shape, np.float32), np.zeros(shape, dtype=bool))
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {**dict(self.host.module.named_parameters()), **dict(self.host.module.named_buffers())}
+
+    def _trained(self) -> Iterator[Tensor]:
+        return (one for group in self._optimiser.param_groups for one in group["params"])
+
+    def _with_state(self, parameters: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Yield parameters and their optimiser state."""
+        for one in parameters:
+            yield one
+            state = self._optimiser.state.get(one, {})
+            yield from (value for value in state.values() if isinstance(value, Tensor))
+
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        """Leave the module without seeds and unobserved."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
+
+
+def _unmeasured(slots: int, layers: int) -> Measurement:
+    host, slot = np.full(1, np.nan), np.full((1, slots), np.nan)
+    return Measurement(host, host, slot, slot, np.full((1, layers), np.nan), slot, host)
+
+
+def _cloned(value: Any) -> Any:
+    """Return a copy of all tensors in nested containers, because a module may work in place on its inputs."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {name: _cloned(one) for name, one in value.items()}
+    return type(value)(map(_cloned, value)) if isinstance(value, (tuple, list)) else value

@@ -1,0 +1,35 @@
+"""The owner's optimiser: the parameter group that a seed joins, and copies of the state of a parameter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import LBFGS, Optimizer
+
+from simic.contracts.errors import ConfigError
+from simic.hosts.custom.forward import LayerHook
+
+__all__ = ["copied_state", "group_of"]
+
+
+def group_of(optimiser: Optimizer, module: nn.Module, hook: LayerHook, who: str) -> int:
+    """Return the index of the parameter group that a slot's seeds join: that of its layer, else of the module.
+
+    Raises:
+        ConfigError: if the optimiser takes no further parameters, or trains none of the module.
+    """
+    if isinstance(optimiser, LBFGS):
+        raise ConfigError(f"{who}: LBFGS holds one flat vector of parameters, so no seed can join it; use another one")
+    own = {id(one) for one in module.get_submodule(hook.name).parameters()}
+    known = {id(one) for one in module.parameters()}
+    for wanted in (own, known):
+        for index, group in enumerate(optimiser.param_groups):
+            if any(id(one) in wanted for one in group["params"]):
+                return index
+    raise ConfigError(f"{who}: the optimiser trains no parameter of the module; make it from model.parameters()")
+
+
+def copied_state(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of an optimiser's state of one parameter."""
+    return {name: value.clone() if isinstance(value, Tensor) else value for name, value in state.items()}

@@ -1,0 +1,84 @@
+"""Plain modules of grown networks: a kept seed as a graph of tensor operations, behind the layer in whose slot it grew.
+
+Such a module needs no package but PyTorch: it can be copied, trained, saved as a state dict and exported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from simic.contracts.errors import ConfigError
+from simic.hosts.custom.forward import ActiveSeed, LayerHook, grow_output, preserve_state
+from simic.hosts.interfaces import Blueprint
+
+__all__ = ["append_seed", "check_replaceable", "plain_seed"]
+
+
+def plain_seed(blueprint: Blueprint, parameters: nn.Parameter, alpha: float, hook: LayerHook) -> fx.GraphModule:
+    """Return a module that maps a layer's output [B, ...] to that of the layer with its seed, for any B.
+
+    ``weight`` of the module is ``parameters`` [1, P], the same object.
+    """
+
+    def grow(weight: Tensor, output: Tensor) -> Tensor:
+        return grow_output(hook, ActiveSeed(blueprint, weight, alpha), output)
+
+    # Sizes that are equal in the example count as one symbol, so B must differ from all others.
+    samples = 2 + max([*hook.shape, *parameters.shape])
+    example = torch.zeros(samples, *hook.shape, device=parameters.device)
+    module = make_fx(grow, tracing_mode="symbolic", _allow_non_fake_inputs=True)(parameters.detach(), example)
+    module.register_parameter("weight", parameters)
+    weight = next(node for node in module.graph.nodes if node.op == "placeholder")
+    with module.graph.inserting_before(weight):
+        weight.replace_all_uses_with(module.graph.get_attr("weight"))
+    module.graph.erase_node(weight)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return module
+
+
+def append_seed(network: nn.Module, layer: str, seed: nn.Module) -> None:
+    """Replace a layer of ``network`` by the sequence of the layer and ``seed``, under every name that it has."""
+    _replace(network, old := network.get_submodule(layer), nn.Sequential(old, seed))
+
+
+def check_replaceable(network: nn.Module, layers: Sequence[str], inputs: Tensor, who: str) -> None:
+    """Check that a sequence of layer and seed can take the place of each layer; ``network`` is not changed.
+
+    Raises:
+        ConfigError: if the network then fails on ``inputs`` [B, ...], or does not run through the sequence.
+    """
+    for layer in layers:
+        old, last = network.get_submodule(layer), nn.Identity()
+        ran: list[bool] = []
+        last.register_forward_hook(lambda *_, ran=ran: ran.append(True))
+        new = nn.Sequential(old, last)
+        for training in (False, True):
+            try:
+                # Replaced first, because buffers are restored by their names.
+                _replace(network, old, new)
+                with preserve_state(network, training=training), torch.random.fork_rng([]), torch.no_grad():
+                    network(inputs.clone())
+            except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
+                raise ConfigError(
+                    f"{who}: a kept seed needs a torch.nn.Sequential in the place of {layer!r}, with which the model "
+                    f"fails: {error}. Choose a submodule that gets one tensor and of which no attribute is read"
+                ) from error
+            finally:
+                _replace(network, new, old)
+        if len(ran) < 2:
+            raise ConfigError(f"{who}: the model does not call {layer!r} by a name under which it can be replaced")
+
+
+def _replace(network: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Put ``new`` in every place of ``old``, except inside ``new``."""
+    parts = [part for part in network.modules() if part is not new]
+    for part in parts:
+        # named_children leaves out a second name of the same module.
+        for name, child in list(part._modules.items()):  # noqa: SLF001
+            if child is old:
+                part.add_module(name, new)

@@ -1,0 +1,59 @@
+"""The order in which submodules run, found by one pass in evaluation mode that changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from simic.contracts.errors import ConfigError
+from simic.hosts.custom.forward import hooked, preserve_state
+
+__all__ = ["last_leaf", "run_order"]
+
+
+def run_order(model: nn.Module, names: Sequence[str], inputs: Tensor) -> list[str]:
+    """Return ``names`` in the order in which the submodules first run on ``inputs`` [B, ...].
+
+    Raises:
+        ConfigError: if the model has no such submodule, one does not run, or the model fails on the inputs.
+    """
+    known = dict(model.named_modules())
+    if missing := [name for name in names if not name or name not in known]:
+        some = ", ".join(name for name in list(known)[:40] if name)
+        raise ConfigError(f"the model has no submodules {missing}; known ones: {some}")
+    ran = dict.fromkeys(_runs(model, names, inputs))
+    if idle := [name for name in names if name not in ran]:
+        raise ConfigError(f"the submodules {idle} do not run when the model gets a batch; name others")
+    return list(ran)
+
+
+def last_leaf(model: nn.Module, inputs: Tensor) -> str:
+    """Return the name of the last submodule that runs, has parameters and has no submodule itself.
+
+    Raises:
+        ConfigError: if there is none, or the model fails on ``inputs`` [B, ...].
+    """
+    leaves = [
+        name for name, part in model.named_modules() if name and not list(part.children()) and list(part.parameters())
+    ]
+    if not (ran := _runs(model, leaves, inputs)):
+        raise ConfigError("the model has no submodule with parameters that could be its head; name one as head")
+    return ran[-1]
+
+
+def _runs(model: nn.Module, names: Sequence[str], inputs: Tensor) -> list[str]:
+    """Return the names of the submodules in the order of their calls."""
+    ran: list[str] = []
+
+    def note(index: int, _arguments: Any, _output: Any) -> None:
+        ran.append(names[index])
+
+    with preserve_state(model, training=False), torch.no_grad(), hooked(model, names, note):
+        try:
+            model(inputs.clone())
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            raise ConfigError(f"the model fails on {len(inputs)} validation samples: {error}") from error
+    return ran

@@ -1,0 +1,498 @@
+"""A controller at work in somebody else's training loop: it changes what it decided and nothing else."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.builders.ensembles import action
+from support.builders.grown_loops import ARCHITECTURES, OPTIMIZERS, Loop, make_loop, train, train_epoch
+from support.fakes.custom_hosts import Maps, ToyFamily, install, modules_of
+from torch import Tensor, nn
+
+import simic
+from simic.app import data
+from simic.app.container import Container
+from simic.contracts.actions import OPS, Op
+from simic.contracts.batches import Decisions, Masks, Observations
+from simic.contracts.config import WorldConfig
+from simic.contracts.field_report import GovernorKind
+from simic.contracts.lifecycle import SeedStage
+from simic.controllers.plugins.random import RandomController
+from simic.controllers.sampling import deterministic
+from simic.hosts import rng
+from simic.hosts.custom.attached import SEED_PREFIX
+from simic.hosts.ensemble import Ensemble
+from simic.hosts.host_sets import identify
+from simic.hosts.rng import Purpose
+from simic.hosts.rollout import controller_uniforms
+from simic.runtime.home import Home
+from simic.runtime.settings import load_profile
+
+CASES = [(architecture, optimizer) for architecture in ARCHITECTURES for optimizer in OPTIMIZERS]
+
+
+def digest_of(model: nn.Module) -> str:
+    return hashlib.sha256(b"".join(one.numpy().tobytes() for one in model.state_dict().values())).hexdigest()
+
+
+def seeds_of(model: nn.Module) -> list[nn.Parameter]:
+    """The seeds that a model holds while it grows."""
+    return [one for name, one in model.named_parameters() if name.startswith(SEED_PREFIX)]
+
+
+class Script:
+    """Takes the operations of a script on slot 0, one per epoch."""
+
+    name = "script"
+    policy_version: str | None = None
+
+    def __init__(self, *ops: Op) -> None:
+        self.ops = list(ops)
+
+    def decide(self, _observations: Observations, _masks: Masks, _uniforms: Any) -> Decisions:
+        return deterministic(action(self.ops.pop(0) if self.ops else Op.WAIT)[None])
+
+
+class Keeper:
+    """Grows a seed in a slot as soon as it may, and keeps it as soon as its gates allow."""
+
+    name = "keeper"
+    policy_version: str | None = None
+    slot = 0
+
+    def decide(self, _observations: Observations, masks: Masks, _uniforms: Any) -> Decisions:
+        wanted = (Op.FOSSILIZE, Op.ADVANCE, Op.GERMINATE, Op.WAIT)
+        legal = masks.slot[self.slot]
+        return deterministic(
+            action(next(op for op in wanted if legal[OPS.index(op)] or op is Op.WAIT), self.slot)[None]
+        )
+
+
+def steer(monkeypatch: pytest.MonkeyPatch, controller: Any, *arguments: Any, **settings: Any) -> Loop:
+    """A loop whose Grower asks the controller."""
+    with monkeypatch.context() as patch:
+        patch.setattr("simic.api.grower.make", lambda *_: controller)
+        return make_loop(*arguments, policy="wait", **settings)
+
+
+@pytest.mark.parametrize(("architecture", "optimizer"), CASES)
+def test_without_growth_training_is_the_same_to_the_bit(architecture: str, optimizer: str) -> None:
+    plain, watched = (make_loop(architecture, optimizer, policy=policy) for policy in (None, "wait"))
+    for loop in (plain, watched):
+        torch.manual_seed(1)
+        train(loop)
+    assert digest_of(plain.model) == digest_of(watched.model)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_seed_that_learns_alone_changes_nothing_else(monkeypatch: pytest.MonkeyPatch, optimizer: str) -> None:
+    """Its extra passes draw no random numbers of the loop and leave batch statistics alone."""
+    alone = steer(monkeypatch, Script(Op.WAIT, Op.GERMINATE), "transformer", optimizer)
+    plain = make_loop("transformer", optimizer, policy=None)
+    for loop in (plain, alone):
+        torch.manual_seed(1)
+        train(loop, 3)
+    assert alone.grower is not None
+    assert alone.grower.state.slots[0].stage is SeedStage.TRAINING
+    grown = alone.model.state_dict()
+    assert grown.pop(f"{SEED_PREFIX}0").any()
+    assert all(torch.equal(one, grown[name]) for name, one in plain.model.state_dict().items())
+
+
+def test_a_loop_of_ones_own_meets_the_states_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One implementation: the same module, data, order, optimiser and actions, in an ensemble and in a loop."""
+    family = ToyFamily(Maps, (1, 4, 4), clip_norm=1e9)
+    install(monkeypatch, {"maps": family})
+    key, epochs = 5, 12
+    hosts = Ensemble(identify("maps", [key]), WorldConfig(set="maps", horizon=epochs))
+    host = modules_of(hosts).hosts[0]
+    model = copy.deepcopy(host.module)
+    optimizer = torch.optim.SGD(model.parameters(), lr=host.spec.learning_rate, momentum=host.spec.momentum)
+    grower = simic.Grower(
+        model,
+        optimizer,
+        slots=host.spec.layers,
+        validation=host.spec.validation,
+        test=host.spec.test,
+        epochs=epochs,
+        policy="random",
+        seeds_max=2,
+        seed=key,
+        name="maps",
+    )
+    controller, stages = RandomController(), set()
+    for epoch in range(epochs):
+        masks, seen = hosts.masks(), hosts.observe()
+        decided = controller.decide(seen, masks, controller_uniforms(np.array([key]), 0, epoch))
+        assert np.array_equal(decided.actions, grower._pending.decisions.actions)
+        assert all(np.array_equal(one, vars(grower._pending.masks)[name]) for name, one in vars(masks).items())
+        for name in ("system", "history", "slots", "layers"):
+            mine, theirs = (getattr(one, name) for one in (grower._pending.observations, seen))
+            for column, values in theirs.items():
+                np.testing.assert_allclose(mine[column], values, rtol=2e-3, atol=2e-5, err_msg=f"{epoch} {column}")
+        stages |= set(seen.slots["stage"].tolist())
+        outcome = hosts.step(decided.actions)
+        order = rng.permutations(rng.streams(key, Purpose.ORDER, epoch), len(host.spec.train.labels))[0]
+        model.train()
+        for rows in torch.from_numpy(order[: host.steps * host.batch]).split(host.batch):
+            optimizer.zero_grad()
+            grower.loss(model(host.spec.train.inputs[rows]), host.spec.train.labels[rows]).backward()
+            optimizer.step()
+        growth = grower.step()
+        np.testing.assert_allclose(growth.validation_loss, outcome.validation_loss_after[0], rtol=2e-3)
+    assert len(stages) >= 6
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes self.reader.0.gru._flat_weights")  # torch's export of a GRU
+@pytest.mark.parametrize(("architecture", "optimizer"), CASES)
+def test_a_grown_network_becomes_plain_modules_with_equal_outputs(
+    monkeypatch: pytest.MonkeyPatch, architecture: str, optimizer: str
+) -> None:
+    loop = steer(monkeypatch, Keeper(), architecture, optimizer)
+    train(loop)
+    assert loop.grower is not None
+    kept = {slot for slot, seed in enumerate(loop.grower.state.slots) if seed.stage is SeedStage.FOSSILIZED}
+    assert kept, "the case must keep a seed"
+    inputs = loop.data[0][:7]
+    loop.model.eval()
+    with torch.no_grad():
+        before = loop.model(inputs)
+        network = loop.grower.finalize()
+        assert float((network(inputs) - before).abs().max()) <= 1e-6
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in network.modules())
+    assert not seeds_of(network)
+    assert {id(one) for group in loop.optimizer.param_groups for one in group["params"]} == {
+        id(one) for one in network.parameters()
+    }
+    others = loop.data[0][:5]
+    with torch.no_grad():
+        exported = torch.export.export(network, (inputs,), dynamic_shapes=({0: torch.export.Dim("batch")},)).module()
+        torch.testing.assert_close(exported(others), network(others), rtol=1e-6, atol=1e-6)
+    network.train()
+    loss = nn.functional.cross_entropy(network(inputs), loop.data[1][:7])
+    loss.backward()
+    assert all(one.grad is not None for name, one in network.named_parameters() if name.endswith("1.weight"))
+
+
+def test_growing_may_end_early_and_training_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = steer(monkeypatch, Keeper(), "residual")
+    train(loop, 8)
+    assert loop.grower is not None
+    network = loop.grower.finalize()
+    names = list(network.state_dict())
+    assert loop.grower.finalize() is network
+    assert loop.grower.is_finished
+    growth = train_epoch(loop)
+    assert growth is not None
+    assert growth.action is None
+    assert list(network.state_dict()) == names
+    assert any(name.endswith("1.weight") for name in names)
+
+
+def test_seeds_of_a_layer_inside_another_are_both_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inner layer is put in its place first, or its name would be gone."""
+    keeper = Keeper()
+    keeper.slot = 1
+    loop = steer(monkeypatch, keeper, "residual", slots=["layer1.conv", "layer1"], seeds_max=2, epochs=24)
+    train(loop, 12)
+    keeper.slot = 0
+    train(loop, 12)
+    assert loop.grower is not None
+    loop.model.eval()
+    kept = [slot.stage for slot in loop.grower.state.slots]
+    with torch.no_grad():
+        before = loop.model(loop.data[0])
+        after = loop.grower.finalize()(loop.data[0])
+    assert kept == [SeedStage.FOSSILIZED, SeedStage.FOSSILIZED]
+    assert float((after - before).abs().max()) <= 1e-6
+
+
+SCRIPT = """
+import os, signal, sys, torch
+from support.builders.grown_loops import make_loop, train_epoch
+file, architecture, optimizer, fatal = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+loop = make_loop(architecture, optimizer, epochs=12, seeds_max=2)
+start = 0
+if os.path.exists(file):
+    saved = torch.load(file, weights_only=True)
+    loop.grower.load_state_dict(saved["grower"])
+    loop.model.load_state_dict(saved["model"])
+    loop.optimizer.load_state_dict(saved["optimizer"])
+    start = saved["epoch"]
+for epoch in range(start, 12):
+    torch.manual_seed(epoch)
+    if epoch == fatal:
+        os.kill(os.getpid(), signal.SIGKILL)
+    train_epoch(loop)
+    if not loop.grower.is_finished:
+        state = {"grower": loop.grower.state_dict(), "model": loop.model.state_dict()}
+        torch.save({**state, "optimizer": loop.optimizer.state_dict(), "epoch": epoch + 1}, file + "~")
+        os.replace(file + "~", file)
+from test_grower import digest_of
+print(digest_of(loop.grower.finalize()), loop.grower.state.model_dump_json())
+"""
+
+
+@pytest.mark.parametrize(("architecture", "optimizer"), [("residual", "sgd"), ("transformer", "adamw")])
+def test_a_killed_training_resumes_to_the_bit(tmp_path: Path, architecture: str, optimizer: str) -> None:
+    def run(file: Path, fatal: int) -> subprocess.CompletedProcess[str]:
+        tests = Path(__file__).parents[2]
+        folders = os.pathsep.join([str(tests), str(Path(__file__).parent)])
+        return subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(file), architecture, optimizer, str(fatal)],
+            env={**os.environ, "PYTHONPATH": folders},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    whole = run(tmp_path / "whole.pt", -1)
+    assert whole.returncode == 0, whole.stderr
+    for fatal in (3, 7):
+        assert run(tmp_path / "killed.pt", fatal).returncode == -signal.SIGKILL
+    assert run(tmp_path / "killed.pt", -1).stdout == whole.stdout
+
+
+def test_a_training_is_reported_without_a_quarantined_line(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    places = Home(home)
+    places.create()
+    loop = steer(monkeypatch, Keeper(), "residual", report_to=simic.Home(home), name="my_net", epochs=20)
+    train(loop, 20)
+    container = Container(places, load_profile("default"), 0)
+    receipt = data.ingest(container)
+    assert (receipt.landed, receipt.quarantined) == (20, 0)
+    assert data.curate(container).rejected == {}
+    found = simic.sql("select count(distinct run_id) runs, count(*) n from reports", home=simic.Home(home)).to_pylist()
+    assert found == [{"runs": 1, "n": 20}]
+
+
+def test_the_governor_undoes_an_epoch_that_diverges() -> None:
+    loop = make_loop("residual", "adamw", policy="random", epochs=12)
+    grower = loop.grower
+    assert grower is not None
+    train(loop, 3)
+    before = {name: one.clone() for name, one in loop.model.state_dict().items() if SEED_PREFIX not in name}
+    for group in loop.optimizer.param_groups:
+        group["lr"] = float("nan")
+    growth = train_epoch(loop)
+    assert growth is not None
+    assert growth.governor is not None
+    assert growth.governor.kind is GovernorKind.NON_FINITE
+    assert grower.is_finished
+    assert all(torch.equal(one, loop.model.state_dict()[name]) for name, one in before.items())
+    assert not seeds_of(loop.model)
+    for group in loop.optimizer.param_groups:
+        group["lr"] = 0.01
+    later = train_epoch(loop)
+    assert later is not None
+    assert later.action is None
+
+
+def test_a_seed_follows_the_schedule_of_its_layer_and_leaves_when_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = steer(monkeypatch, Script(Op.WAIT, Op.GERMINATE, Op.WAIT, Op.PRUNE), "recurrent")
+    schedule = torch.optim.lr_scheduler.StepLR(loop.optimizer, 1, 0.5)
+    count = len(loop.optimizer.param_groups[0]["params"])
+    train_epoch(loop)
+    train_epoch(loop)
+    schedule.step()
+    (seed,) = seeds_of(loop.model)
+    assert loop.optimizer.param_groups[0]["params"][-1] is seed
+    assert loop.optimizer.state[seed]
+    assert loop.optimizer.param_groups[0]["lr"] == pytest.approx(0.025)
+    train(loop, 4)
+    assert len(loop.optimizer.param_groups[0]["params"]) == count
+    assert seed not in loop.optimizer.state
+    assert not seeds_of(loop.model)
+
+
+def test_accumulated_and_scaled_losses_give_the_same_states() -> None:
+    """Measured gradients are those of the loss, whatever factor a scaler or an accumulation puts on it."""
+
+    def gradients(parts: int, scale: float) -> list[float | None]:
+        loop = make_loop("recurrent", policy="wait")
+        assert loop.grower is not None
+        inputs, labels = loop.data
+        loop.model.train()
+        for rows in torch.arange(44).split(11 * parts):
+            loop.optimizer.zero_grad()
+            for part in rows.split(11):
+                share = len(part) / len(rows)
+                (loop.grower.loss(loop.model(inputs[part]), labels[part]) * share * scale).backward()
+            for one in loop.model.parameters():
+                one.grad = None if one.grad is None else one.grad / scale
+            loop.optimizer.step()
+        loop.grower.step()
+        return [layer.gradient_norm for layer in loop.grower.state.graph.layers]
+
+    assert gradients(1, 1024.0) == pytest.approx(gradients(1, 1.0), rel=1e-5)
+    assert gradients(2, 64.0) == pytest.approx(gradients(2, 1.0), rel=1e-5)
+
+
+class Tuples(nn.Module):
+    """A layer that gives a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.head = nn.GRU(4, 6, batch_first=True), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.gru(x)[0][:, -1])
+        return logits
+
+
+def test_what_cannot_grow_is_refused_with_the_reason() -> None:
+    from support.fakes.custom_hosts import blobs
+
+    data = tuple(blobs(1, 60, (5, 4)))
+
+    def grow(model: nn.Module, optimizer: Any = None, **changes: Any) -> simic.Grower:
+        chosen = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+        settings = {"slots": ["gru"], "validation": data, "epochs": 8, "policy": "wait", **changes}
+        return simic.Grower(model, chosen, **settings)
+
+    for changes, reason in (
+        ({}, "layer 'gru' must give a floating-point tensor"),
+        ({"slots": ["grus"]}, "no submodules"),
+        ({"slots": []}, "at least one name"),
+        ({"slots": "gru"}, "a list of names"),
+        ({"epochs": 3}, "4 to 1,000"),
+        ({"policy": "oracle"}, "only a set of hosts has"),
+        ({"name": "my-net"}, "a-z"),
+        ({"validation": []}, "expected"),
+    ):
+        with pytest.raises(simic.ConfigError, match=reason):
+            grow(Tuples(), **changes)
+    model = make_loop("recurrent", policy=None).model
+    with pytest.raises(simic.ConfigError, match="LBFGS"):
+        grow(model, torch.optim.LBFGS(model.parameters()), slots=["mixer"])
+    with pytest.raises(simic.ConfigError, match="trains no parameter"):
+        grow(model, torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1), slots=["mixer"])
+    grow(model, slots=["mixer"])
+    with pytest.raises(simic.ConfigError, match="another Grower"):
+        grow(model, slots=["mixer"])
+
+
+class Odd(nn.Module):
+    """Layers that a sequence cannot replace, or that have a second name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.scaled, self.head = nn.Linear(4, 8), Scaled(), nn.Linear(8, 3)
+        self.layers = nn.ModuleList([self.first])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layers[0](x).to(self.head.weight.dtype)
+        logits: Tensor = self.head(self.scaled(x, scale=1.0))
+        return logits
+
+
+class Scaled(nn.Module):
+    """A layer with a second argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, scale: float) -> Tensor:
+        return torch.relu(self.linear(x) * scale)
+
+
+def test_a_layer_is_replaced_under_every_name_or_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from support.fakes.custom_hosts import blobs
+
+    torch.manual_seed(0)
+    model, data = Odd(), tuple(blobs(1, 60))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    settings: dict[str, Any] = {"validation": data, "epochs": 16, "policy": "wait"}
+    with pytest.raises(simic.ConfigError, match="in the place of 'scaled'"):
+        simic.Grower(model, optimizer, slots=["scaled"], **settings)
+    monkeypatch.setattr("simic.api.grower.make", lambda *_: Keeper())
+    grower = simic.Grower(model, optimizer, slots=["first"], **settings)
+    loop = Loop(model, optimizer, grower, tuple(blobs(0, 44)))
+    train(loop, 16)
+    assert grower.state.slots[0].stage is SeedStage.FOSSILIZED
+    model.eval()
+    with torch.no_grad():
+        before = model(data[0])
+        assert torch.equal(grower.finalize()(data[0]), before)
+
+
+def test_a_grower_that_cannot_begin_leaves_the_model_as_it_was() -> None:
+    loop = make_loop("recurrent", policy=None)
+    settings: dict[str, Any] = {"slots": ["mixer"], "validation": loop.data, "epochs": 8, "policy": "wait"}
+    with pytest.raises(simic.ConfigError, match="can grow"):
+        simic.Grower(loop.model, loop.optimizer, blueprints=["conv3x3"], **settings)
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in loop.model.modules())
+    simic.Grower(loop.model, loop.optimizer, **settings)
+
+
+def test_a_batch_without_a_step_is_forgotten_and_a_closure_refused() -> None:
+    def norms(*, is_repeated: bool) -> list[float | None]:
+        loop = make_loop("recurrent", policy="wait")
+        assert loop.grower is not None
+        loop.model.train()
+        for _ in range(1 + is_repeated):
+            loop.optimizer.zero_grad()
+            loop.grower.loss(loop.model(loop.data[0]), loop.data[1]).backward()
+        loop.optimizer.step()
+        loop.grower.step()
+        return [layer.gradient_norm for layer in loop.grower.state.graph.layers]
+
+    assert norms(is_repeated=True) == pytest.approx(norms(is_repeated=False))
+    loop = make_loop("recurrent", policy="wait")
+    with pytest.raises(simic.ConfigError, match="closure"):
+        loop.optimizer.step(lambda: 0.0)
+
+
+def test_a_seed_that_learns_alone_learns_on_the_network_as_its_owner_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batch normalisation that the owner froze stays frozen in the seed's own passes."""
+    loop = steer(monkeypatch, Script(Op.WAIT, Op.GERMINATE), "residual")
+    train_epoch(loop)
+    modes: set[bool] = set()
+    frozen = loop.model.get_submodule("layer1.norm")
+    frozen.register_forward_hook(lambda part, *_: modes.add(part.training))
+    assert loop.grower is not None
+    loop.model.train()
+    frozen.eval()
+    for _ in range(2):
+        loop.optimizer.zero_grad()
+        loop.grower.loss(loop.model(loop.data[0]), loop.data[1]).backward()
+        loop.optimizer.step()
+    assert modes == {False}
+
+
+def test_a_loop_that_forgets_a_call_is_told() -> None:
+    loop = make_loop("recurrent", policy="wait")
+    assert loop.grower is not None
+    with pytest.raises(simic.ConfigError, match="no loss was computed"):
+        loop.grower.step()
+    loop.model.eval()
+    with pytest.raises(simic.ConfigError, match="training mode"):
+        loop.grower.loss(loop.model(loop.data[0]), loop.data[1])
+    loop.model.train()
+    with pytest.raises(simic.ConfigError, match="labels"):
+        loop.grower.loss(loop.model(loop.data[0]), loop.data[1][:3])
+    loop = make_loop("recurrent", policy="wait")
+    assert loop.grower is not None
+    loop.model.train()
+    loop.grower.loss(loop.model(loop.data[0]), loop.data[1])
+    with pytest.raises(simic.ConfigError, match="took no step"):
+        loop.grower.step()
+
+
+def test_a_state_of_another_model_is_refused() -> None:
+    states = [make_loop(name, policy="wait").grower for name in ("recurrent", "residual")]
+    assert states[0] is not None
+    assert states[1] is not None
+    with pytest.raises(simic.ContractError, match="layers"):
+        states[1].load_state_dict(states[0].state_dict())

@@ -1,0 +1,58 @@
+"""Kept seeds as plain modules: the same outputs and gradients as while they grew, for any batch size."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+import torch
+from torch import nn
+
+from simic.hosts.custom.forward import ActiveSeed, LayerHook, grow_output
+from simic.hosts.custom.plain import append_seed, plain_seed
+from simic.hosts.interfaces import Site
+from simic.hosts.plugins import blueprint_names, load_blueprint
+
+PLACES = {"vector": (1, (8,)), "map": (1, (8, 4, 4)), "sequence": (2, (5, 8))}
+"""Axis of the features and shape of one sample's output; 8 features."""
+
+
+def place(name: str) -> LayerHook:
+    axis, shape = PLACES[name]
+    space = shape[: axis - 1] + shape[axis:]
+    return LayerHook("layer", axis, shape, 0, Site(shape[axis - 1], space))
+
+
+CASES = [
+    (name, where)
+    for name in blueprint_names()
+    for where in PLACES
+    if not load_blueprint(name).is_widening and load_blueprint(name).suits(place(where).site)
+]
+
+
+@pytest.mark.parametrize(("name", "where"), CASES)
+def test_a_plain_seed_computes_and_learns_as_the_grown_one(name: str, where: str) -> None:
+    blueprint, hook = load_blueprint(name), place(where)
+    chance = torch.Generator().manual_seed(prod(hook.shape))
+    count = blueprint.parameters(hook.site)
+    values = 0.3 * torch.randn(1, count, generator=chance)
+    plain = plain_seed(blueprint, nn.Parameter(values.clone()), 0.7, hook)
+    grown = values.clone().requires_grad_()
+    for samples in (1, 4, 9):
+        x = torch.randn(samples, *hook.shape, generator=chance)
+        want, found = grow_output(hook, ActiveSeed(blueprint, grown, 0.7), x), plain(x)
+        assert torch.equal(found, want)
+        if count:
+            (theirs,) = torch.autograd.grad(want.square().sum(), grown)
+            (mine,) = torch.autograd.grad(found.square().sum(), plain.weight)
+            torch.testing.assert_close(mine, theirs)
+    assert "simic" not in plain.code
+
+
+def test_a_seed_goes_behind_a_layer_deep_in_a_network() -> None:
+    network = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 2))
+    first = network[0]
+    append_seed(network, "0.1", nn.Identity())
+    assert network[0] is first
+    assert [type(part) for part in network[0][1]] == [nn.ReLU, nn.Identity]
