@@ -287,7 +287,8 @@ class TrainConfig(Contract):
     V-trace from other episodes unless that raises the regret; scratch learns from a log as ``objective`` says. Without
     branches in the snapshot, distil learns as scratch does."""
     objective: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] = "vtrace"
-    """How a log is learned from: vtrace, fitted_q, or an installed objective. V-trace also follows a distillation."""
+    """How a log is learned from: vtrace, ppo, fitted_q, or an installed objective. V-trace also follows a
+    distillation."""
     distil_passes: Annotated[int, Field(ge=1, le=10_000)] = 80
     """Passes over all branched decisions in every training run."""
     network: NetworkConfig = NetworkConfig()
@@ -304,21 +305,32 @@ class TrainConfig(Contract):
     q_updates: Annotated[int, Field(ge=1, le=1_000_000)] = 450
     """Updates of each Q-function, and about as many of the distillation, with train.objective = fitted_q."""
     vtrace_passes: Annotated[int, Field(ge=0, le=100)] = 8
-    """V-trace passes over the log in the first training run."""
+    """Passes of V-trace or PPO over the log in the first training run."""
     round_passes: Annotated[int, Field(ge=1, le=100)] = 4
-    """V-trace passes over the new episodes of a round."""
+    """Passes of V-trace or PPO over the new episodes of a round."""
     average: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.6
     """Share of the average over earlier rounds in a round's policy; 0 acts with the learner's own weights."""
     max_passes: Annotated[int, Field(ge=1, le=100)] = 8
-    """Largest number of V-trace passes over one episode during a run."""
+    """Largest number of these passes over one episode during a run."""
     rho_bar: Annotated[float, Field(ge=0.0)] = 1.0
+    """Bound on importance ratios: of V-trace, and of the weights with which PPO learns from another policy's log."""
     c_bar: Annotated[float, Field(ge=0.0)] = 1.0
     lambda_: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+    """Decay of V-trace's traces and of generalised advantage estimation."""
+    ppo_epochs: Annotated[int, Field(ge=1, le=100)] = 4
+    """Passes of PPO that share one reference policy, from which ratios, advantages and KL are computed."""
+    ppo_clip: Annotated[float, Field(ge=0.01, le=0.9)] = 0.2
+    """A head's ratio to the reference gains nothing beyond 1 +- this."""
+    ppo_dual_clip: Annotated[float, Field(ge=2.0, le=1e6)] = 3.0
+    """A bad action's loss does not grow beyond this ratio; a large number turns this off."""
+    ppo_max_kl: Annotated[float, Field(gt=0.0, le=100.0)] = 0.1
+    """KL(reference || policy) in nats per step, averaged over a batch; above it PPO leaves out the other passes that
+    share the reference."""
     entropy_bonus: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Weight of the entropy of each head, averaged over the steps that use the head."""
     cloning_weight: Annotated[float, Field(ge=0.0, le=10.0)] = 0.03
-    """Weight of the log-likelihood of the logged actions during V-trace. It keeps the policy near the behaviour, so
-    that a head keeps its spread until the advantages distinguish its choices."""
+    """Weight of the log-likelihood of the logged actions during V-trace and PPO. It keeps the policy near the
+    behaviour, so that a head keeps its spread until the advantages distinguish its choices."""
     min_experiences: Positive = 1000
     """Least number of steps; with fewer, training refuses to start."""
     min_commit_rate: Share = 0.02

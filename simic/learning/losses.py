@@ -17,14 +17,18 @@ from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import NetworkOutput, PolicyNetwork
-from simic.numerics.vtrace import VTrace, vtrace
+from simic.numerics.vtrace import LOG_RATIO_LIMIT, VTrace, vtrace
 from simic.replay.batch import SequenceBatch
 
 __all__ = [
     "Loss",
     "VTraceLossConfig",
+    "advantage_metrics",
     "cloning_loss",
     "commit_metrics",
+    "explained_variance",
+    "huber",
+    "off_policyness",
     "value_fit_loss",
     "vtrace_loss",
 ]
@@ -111,7 +115,7 @@ def value_fit_loss(network: PolicyNetwork, batch: SequenceBatch) -> Loss:
     own, following = batch.successors(network.value(batch.with_finals))
     fixed = batch.log_prob_behaviour
     result = _correct(batch, fixed, own, following, rho_bar=1.0, c_bar=1.0, lambda_=1.0)
-    loss = _huber(own, result.vs, batch.valid, network.value_scale)
+    loss = huber(own, result.vs, batch.valid, network.value_scale)
     explained = explained_variance(own.detach(), result.vs, batch.valid)
     return Loss(loss, {"value_fit_loss": loss.detach(), "value_fit_explained_variance": explained})
 
@@ -137,7 +141,7 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLos
     advantages = (result.pg_advantages / targets.advantage_scale)[batch.time, batch.sequence]
     parts = {
         "policy_loss": -heads.equal_noise_sum(advantages.unsqueeze(1) * log_prob.heads, relevant),
-        "value_loss": _huber(own, result.vs, batch.valid, network.value_scale),
+        "value_loss": huber(own, result.vs, batch.valid, network.value_scale),
         "entropy": entropies.sum(),
         "cloning_loss": -heads.head_mean(log_prob.heads, relevant).sum(),
     }
@@ -151,8 +155,8 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLos
         **parts,
         **{f"entropy_{head.value}": value for head, value in zip(HEADS, entropies, strict=True)},
         "explained_variance": explained_variance(own.detach(), result.vs, batch.valid),
-        **_off_policyness(result, batch),
-        **_advantages(result, batch),
+        **off_policyness(joint - batch.log_prob_behaviour, batch.valid),
+        **advantage_metrics(result.pg_advantages, batch.valid),
         **commit_metrics(output, batch),
     }
     return Loss(total, {name: value.detach() for name, value in metrics.items()})
@@ -183,24 +187,30 @@ def _correct(
     )
 
 
-def _huber(values: Tensor, targets: Tensor, valid: Tensor, scale: Tensor) -> Tensor:
+def huber(values: Tensor, targets: Tensor, valid: Tensor, scale: Tensor) -> Tensor:
+    """Return the mean Huber distance over valid entries, in units of ``scale``."""
     return functional.smooth_l1_loss(values[valid] / scale, targets[valid] / scale)
 
 
-def _off_policyness(result: VTrace, batch: SequenceBatch) -> dict[str, Tensor]:
-    """Return the distance of the policy from the behaviour, over valid steps."""
-    ratios = result.ratios[batch.valid]
-    log_ratios = ratios.log()
+def off_policyness(log_ratios: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    """Return the distance of the policy from the behaviour over valid steps; ``log_ratios`` [T, B] are log pi/mu.
+
+    ``mean_ratio`` is the mean of min(1, pi/mu). ``effective_sample_share`` is (sum w)^2 / (n sum w^2) with w = pi/mu
+    (Kong 1992): 1 on-policy, 1/n if one step has all the weight. ``clamp_count`` counts log-ratios beyond the limit.
+    """
+    own = log_ratios.detach()[valid]
+    clamped = own.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    ratios = clamped.exp()
     return {
         "mean_ratio": ratios.clamp(max=1.0).mean(),
-        "mean_log_ratio": log_ratios.mean(),
-        "behaviour_kl": (ratios - 1.0 - log_ratios).mean(),
+        "mean_log_ratio": clamped.mean(),
+        "behaviour_kl": (ratios - 1.0 - clamped).mean(),
         "effective_sample_share": ratios.sum().square() / (ratios.square().sum() * len(ratios)),
-        "clamp_count": result.clamp_count.to(ratios.dtype),
+        "clamp_count": (own.abs() > LOG_RATIO_LIMIT).sum().to(ratios.dtype),
     }
 
 
-def _advantages(result: VTrace, batch: SequenceBatch) -> dict[str, Tensor]:
-    """Return mean and deviation of the advantages in points, before scaling."""
-    advantages = result.pg_advantages[batch.valid]
-    return {"advantage_mean": advantages.mean(), "advantage_sd": advantages.std(correction=0)}
+def advantage_metrics(advantages: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    """Return mean and deviation of the advantages [T, B] in points, before scaling."""
+    own = advantages[valid]
+    return {"advantage_mean": own.mean(), "advantage_sd": own.std(correction=0)}

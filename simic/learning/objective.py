@@ -15,23 +15,23 @@ from simic.learning.phases import Record
 from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
 
-__all__ = ["Log", "Objective", "VTraceState"]
+__all__ = ["Log", "Objective", "PassState"]
 
 
 @dataclass
-class VTraceState:
-    """What V-trace keeps from round to round, whatever the objective of a round is."""
+class PassState:
+    """What counted passes keep from round to round, whatever the objective of a round is."""
 
     sampler: PassSampler
-    """Counts the V-trace passes of each episode."""
+    """Counts the passes of each episode."""
     plan: list[NDArray[np.int64]]
-    """Episodes of each V-trace pass of this round."""
+    """Episodes of each counted pass of this round."""
     warmup: int
     """Updates of the warm-up."""
     first_share: float = 1.0
     """Initial share of the peak learning rates."""
     advantage_scale: float | None = None
-    """Points; None before the first V-trace pass."""
+    """Points; None before the first counted pass."""
 
 
 class Log(NamedTuple):
@@ -44,7 +44,7 @@ class Log(NamedTuple):
     """Differs from round to round."""
     is_fresh: bool
     """The network is untrained."""
-    vtrace: VTraceState
+    passes: PassState
 
 
 class Objective(Protocol):

@@ -16,7 +16,7 @@ from simic.contracts.config import TrainConfig
 from simic.contracts.errors import TrainingError
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
 from simic.learning.learner import Learner, LrSchedule
-from simic.learning.losses import Loss, VTraceLossConfig, cloning_loss, commit_metrics, value_fit_loss, vtrace_loss
+from simic.learning.losses import Loss, cloning_loss, commit_metrics, value_fit_loss
 from simic.replay.batch import SequenceBatch
 from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
@@ -33,7 +33,6 @@ __all__ = [
     "round_rows",
     "supervised_sampler",
     "value_fit",
-    "vtrace_passes",
 ]
 
 Rows = NDArray[np.int64]
@@ -88,33 +87,6 @@ def value_fit(
     return _supervised(
         "value_fit", learner, store, sampler, passes, LrSchedule.constant(config.warmup_updates, 1.0), loss
     )
-
-
-def vtrace_passes(
-    learner: Learner,
-    store: GraphDataset,
-    sampler: PassSampler,
-    passes: list[Rows],
-    schedule: LrSchedule,
-    targets: VTraceLossConfig,
-    *,
-    min_commit_rate: float,
-) -> Iterator[Record]:
-    """Run one counted V-trace pass over each entry of ``passes``.
-
-    Raises:
-        TrainingError: at the end of a pass with a commit rate below ``min_commit_rate``.
-    """
-    position = 0
-    for rows in passes:
-        seen: list[dict[str, float]] = []
-        for ids in sampler.draw_pass(store.sequences.run_ids, rows):
-            loss = vtrace_loss(learner.network, store.batch(ids), targets)
-            metrics = learner.update(loss, schedule, position)
-            seen.append(metrics)
-            position += 1
-            yield Record(learner.updates, "vtrace", metrics)
-        check_commit_rate(seen, min_commit_rate)
 
 
 @torch.no_grad()

@@ -189,6 +189,8 @@ def _run(training: TrainingRun, sink: MetricSink, on_progress: Callable[[int], N
         if on_progress is not None and percent > reported:
             on_progress(percent - reported)
         reported = percent
+    if on_progress is not None and reported < PROGRESS_TOTAL:  # updates that were left out
+        on_progress(PROGRESS_TOTAL - reported)
 
 
 @contextmanager

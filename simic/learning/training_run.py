@@ -25,7 +25,7 @@ from simic.learning.distillation import (
     updates_of,
 )
 from simic.learning.learner import Learner
-from simic.learning.objective import Log, Objective, VTraceState
+from simic.learning.objective import Log, Objective, PassState
 from simic.learning.objectives import OBJECTIVES
 from simic.learning.phases import Record, check_commit_rate, fresh_network, logged_commit_rates, means, round_rows
 from simic.replay.dataset import GraphDataset
@@ -69,7 +69,7 @@ class TrainingRun:
         self._decisions = branched_decisions(store) if config.start == "distil" else None
         """Decisions to distil; None learns from the log."""
         rows = store.ordinary
-        self._vtrace = VTraceState(
+        self._passes = PassState(
             PassSampler(
                 seed=derive(seed, "vtrace"), batch_sequences=config.batch_sequences, max_passes=config.max_passes
             ),
@@ -99,7 +99,7 @@ class TrainingRun:
         training = TrainingRun(store, config, Learner(network, config), seed, is_fresh=False)
         known = {*store.germinated, *(earlier or ())}
         training.germinated = None if earlier is None else tuple(name for name in store.blueprints if name in known)
-        training._vtrace.first_share = TRAINED_SHARE
+        training._passes.first_share = TRAINED_SHARE
         if start.is_continuation:
             training._resume(start)
         return training
@@ -121,14 +121,14 @@ class TrainingRun:
         """The objective of the configuration; V-trace on top of a distillation."""
         is_alone = self._decisions is None
         seed = self._seed if self._round == 0 else derive(self._seed, "round", self._round)
-        log = Log(self.store, self.learner, self.config, seed, self._is_fresh and is_alone, self._vtrace)
+        log = Log(self.store, self.learner, self.config, seed, self._is_fresh and is_alone, self._passes)
         objective: Objective = OBJECTIVES.load(self.config.objective if is_alone else VTRACE).begin(log)
         return objective
 
     @property
     def _has_vtrace(self) -> bool:
         """Whether V-trace follows the distillation."""
-        return bool(self._vtrace.plan) and len(self.store.ordinary) >= self.config.batch_sequences
+        return bool(self._passes.plan) and len(self.store.ordinary) >= self.config.batch_sequences
 
     def _distil(self, decisions: BranchedDecisions) -> Iterator[Record]:
         """Distil the decisions, then check the commit rate on the episodes of the data set."""
@@ -156,7 +156,7 @@ class TrainingRun:
 
     def _vtrace_if_better(self, held_out: BranchedDecisions) -> Iterator[Record]:
         """Run V-trace on top of the distilled policy; undo it if it fails or the regret on held-out decisions rises."""
-        learner, state = self.learner, self._vtrace
+        learner, state = self.learner, self._passes
         saved = copy.deepcopy((learner.network.state_dict(), learner.optimizer.state_dict(), state.sampler.get_state()))
         scale = state.advantage_scale
         before, failure = regrets(learner.network, self.store, held_out)["held_out_regret"], None
@@ -206,9 +206,9 @@ class TrainingRun:
         return LearnerState(
             updates=self.learner.updates,
             rounds=self._round + 1,
-            advantage_scale=self._vtrace.advantage_scale,
+            advantage_scale=self._passes.advantage_scale,
             snapshots=[*self._snapshots, snapshot_digest],
-            sampler=SamplerState(**self._vtrace.sampler.get_state()),
+            sampler=SamplerState(**self._passes.sampler.get_state()),
         )
 
     def policy(self) -> PolicyNetwork:
@@ -227,11 +227,11 @@ class TrainingRun:
         network = self.learner.network
         self._before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
         state = read_state(start.path, network, self.learner.optimizer)
-        self._vtrace.sampler.set_state(state.sampler.model_dump())
+        self._passes.sampler.set_state(state.sampler.model_dump())
         self._round, self._snapshots, self.learner.updates = state.rounds, state.snapshots, state.updates
-        self._vtrace.advantage_scale, self._vtrace.warmup = state.advantage_scale, 0
+        self._passes.advantage_scale, self._passes.warmup = state.advantage_scale, 0
         seed = derive(self._seed, "round", self._round)
-        self._vtrace.plan = round_rows(self.store, self._vtrace.sampler, self.config.round_passes, OLD_SHARE, seed)
+        self._passes.plan = round_rows(self.store, self._passes.sampler, self.config.round_passes, OLD_SHARE, seed)
 
 
 def _started_network(

@@ -21,13 +21,12 @@ from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingRepor
 from simic.controllers.network import FeatureNoise
 from simic.hosts.plugins import blueprint_names
 from simic.learning import distillation, training_run
+from simic.learning.counted_passes import CountedPasses
 from simic.learning.distillation import BranchedDecisions, branched_decisions, regrets
-from simic.learning.objectives import vtrace as module
 from simic.learning.phases import Record
 from simic.learning.train import train
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
-from simic.replay.sampler import PassSampler
 from simic.runtime.telemetry import NullSink
 from simic.trust.keys import Keyring, load_signer
 from simic.trust.seal import verify as verify_seal
@@ -136,7 +135,7 @@ def test_no_branch_and_no_parent_is_behaviour_for_v_trace(mixed: GraphDataset, b
     assert {mixed.sequences.controllers[row] for row in mixed.ordinary} == {"explore"}
     training = finish(mixed)
     assert training.final_metrics["mean_ratio"] > 0.0
-    assert training._vtrace.sampler.passes_of(mixed.sequences.run_ids).sum() == 2 * 40
+    assert training._passes.sampler.passes_of(mixed.sequences.run_ids).sum() == 2 * 40
 
 
 @pytest.mark.parametrize("collapses", [False, True])
@@ -145,22 +144,23 @@ def test_v_trace_that_fails_or_raises_the_held_out_regret_is_undone(
 ) -> None:
     """Weights, optimiser, pass counts and metrics are those of the distilled policy."""
 
-    def spoil(learner: object, store: GraphDataset, sampler: PassSampler, *_: object, **__: object) -> object:
-        list(sampler.draw_pass(store.sequences.run_ids, store.ordinary))
+    def spoil(objective: CountedPasses, *_: object) -> object:
+        log = objective.log
+        list(log.passes.sampler.draw_pass(log.store.sequences.run_ids, log.store.ordinary))
         if collapses:
             raise TrainingError("the policy has collapsed")
-        for parameter in learner.network.policy_parameters():  # type: ignore[attr-defined]
-            parameter.data.mul_(-1.0)
+        for parameter in log.learner.network.policy_parameters():
+            parameter.data.zero_()
         yield Record(0, "vtrace", {"mean_ratio": 1.0, "commit_rate": 9.0})
 
-    monkeypatch.setattr(module, "vtrace_passes", spoil)
+    monkeypatch.setattr(CountedPasses, "_pass", spoil)
     spoiled = finish(mixed)
     final = spoiled.final_metrics
     assert final["held_out_regret"] == pytest.approx(final["regret_before_vtrace"])
     assert collapses or final["regret_after_vtrace"] > final["regret_before_vtrace"]
     assert "mean_ratio" not in final
     assert final["commit_rate"] <= 1.0
-    assert not spoiled._vtrace.sampler.passes_of(mixed.sequences.run_ids).any()
+    assert not spoiled._passes.sampler.passes_of(mixed.sequences.run_ids).any()
     assert spoiled.state("0" * 64).advantage_scale is None
 
 

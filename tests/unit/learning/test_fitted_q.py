@@ -193,7 +193,7 @@ def test_what_the_behaviour_hardly_takes_is_no_candidate(store: GraphDataset) ->
 
 def test_each_q_function_leaves_out_the_hosts_of_its_fold(store: GraphDataset) -> None:
     training = TrainingRun.begin(store, CONFIG, None, 0)
-    objective = fitted_q.begin(fitted_q.Log(store, training.learner, CONFIG, 0, True, training._vtrace))
+    objective = fitted_q.begin(fitted_q.Log(store, training.learner, CONFIG, 0, True, training._passes))
     keys = store.sequences.host_keys[
         np.searchsorted(store.sequences.starts, objective._rows.decisions, side="right") - 1
     ]
@@ -252,5 +252,5 @@ def test_a_log_of_one_fold_leaves_out_no_host(tmp_path: Path) -> None:
 
 
 def test_an_unknown_objective_is_refused_with_the_known_ones(store: GraphDataset) -> None:
-    with pytest.raises(ConfigError, match="fitted_q, vtrace"):
+    with pytest.raises(ConfigError, match="fitted_q, ppo, vtrace"):
         finish(store, CONFIG.model_copy(update={"objective": "fited"}))

@@ -415,7 +415,7 @@ def test_without_passes_left_there_is_nothing_to_learn(
 ) -> None:
     config = SMALL.model_copy(update={"max_passes": 6})
     start = WarmStart(Path(trained.path), is_continuation=True)
-    with pytest.raises(TrainingError, match="no episode has a V-trace pass left"):
+    with pytest.raises(TrainingError, match="no episode has a pass left"):
         run(root, first_snapshot, config, start=start, out_root=tmp_path / "policies")
 
 

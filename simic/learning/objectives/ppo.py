@@ -1,0 +1,157 @@
+"""``ppo``: cloning, value regression, then proximal policy optimisation (Schulman et al. 2017).
+
+The ratio is that of the policy to a *reference*, the weights at the start of ``train.ppo_epochs`` passes; its
+log-probabilities, values and advantages are computed over whole sequences, never read from the log. So the first ratio
+is 1 whoever made the log. What the behaviour did differently from the reference is a weight ``min(rho_bar, reference /
+behaviour)`` on the advantage, without gradient (the decoupled objective of Hilton et al. 2022, "Batch size-invariance
+for policy optimization", section 3). On-policy the weight is 1.
+
+From another policy's log this improves on the behaviour within a trust region: advantages are those of the behaviour,
+and hold only near it. Cloning puts the first reference there.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from simic.contracts.actions import HEADS
+from simic.contracts.config import TrainConfig
+from simic.controllers import heads
+from simic.controllers.network import NetworkOutput, PolicyNetwork
+from simic.learning.counted_passes import CountedPasses
+from simic.learning.losses import (
+    Loss,
+    advantage_metrics,
+    commit_metrics,
+    explained_variance,
+    huber,
+    off_policyness,
+)
+from simic.learning.objective import Log
+from simic.numerics.gae import Gae, gae
+from simic.numerics.ppo import clipped_surrogate
+from simic.numerics.vtrace import LOG_RATIO_LIMIT
+from simic.replay.batch import SequenceBatch
+
+__all__ = ["NAME", "SUMMARY", "PpoObjective", "begin", "ppo_loss"]
+
+NAME = "ppo"
+SUMMARY = "cloning, value regression, then PPO with generalised advantages"
+
+
+class PpoObjective(CountedPasses):
+    """PPO over the planned passes; new episodes of a round come from its own policy, so policies are not averaged."""
+
+    averages_rounds = False
+    phase = NAME
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self._reference, self._is_near = log.learner.network, True
+
+    def begins(self, number: int, last: Sequence[Mapping[str, float]]) -> bool:  # noqa: ARG002 - the interface
+        """Take a new reference every ``train.ppo_epochs`` passes; return whether the policy is near its reference."""
+        if number % self.log.config.ppo_epochs == 0:
+            self._reference, self._is_near = copy.deepcopy(self.log.learner.network), True
+        return self._is_near
+
+    def goes_on(self, metrics: Mapping[str, float]) -> bool:
+        """Return whether the KL from the reference is at most ``train.ppo_max_kl``."""
+        self._is_near = metrics["kl"] <= self.log.config.ppo_max_kl
+        return self._is_near
+
+    def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:
+        """Return the PPO loss of a batch."""
+        return ppo_loss(self.log.learner.network, self._reference, batch, self.log.config, advantage_scale)
+
+
+class _Fixed(NamedTuple):
+    """What the reference says of a batch, without gradients."""
+
+    output: NetworkOutput
+    log_prob: heads.LogProb
+    estimate: Gae
+    """Advantages and returns in points, not weighted."""
+    advantages: Tensor
+    """[T, B]: weighted by ``min(rho_bar, reference / behaviour)``."""
+
+
+def ppo_loss(
+    network: PolicyNetwork,
+    reference: PolicyNetwork,
+    batch: SequenceBatch,
+    config: TrainConfig,
+    advantage_scale: float,
+) -> Loss:
+    """Return the clipped surrogate per head, the value's distance to the lambda-returns, entropy and cloning.
+
+    Heads are scaled and averaged as in ``vtrace_loss``; an irrelevant head changes no part. ``kl`` is exact: the sum
+    over heads of KL(reference || policy) given the logged operation and slot, averaged over steps.
+    """
+    ptr, exploration = batch.steps.slot_ptr, config.network.exploration
+    relevant, fixed = heads.relevant_heads(batch.actions), _reference_of(reference, batch, config)
+    output = network.act(batch.steps)
+    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration)
+    surrogate = clipped_surrogate(
+        log_prob.heads - fixed.log_prob.heads,
+        (fixed.advantages / advantage_scale)[batch.time, batch.sequence],
+        relevant,
+        clip=config.ppo_clip,
+        dual_clip=config.ppo_dual_clip,
+    )
+    own, _ = batch.successors(network.value(batch.with_finals))
+    entropies = heads.head_mean(heads.entropy(output, ptr, batch.masks, batch.actions, exploration), relevant)
+    parts = {
+        "policy_loss": -heads.equal_noise_sum(surrogate.objective, relevant),
+        "value_loss": huber(own, fixed.estimate.returns, batch.valid, network.value_scale),
+        "entropy": entropies.sum(),
+        "cloning_loss": -heads.head_mean(log_prob.heads, relevant).sum(),
+    }
+    total = (
+        parts["policy_loss"]
+        + parts["value_loss"]
+        - config.entropy_bonus * parts["entropy"]
+        + config.cloning_weight * parts["cloning_loss"]
+    )
+    with torch.no_grad():
+        divergence = heads.kl(fixed.output, output, ptr, batch.masks, batch.actions, exploration).sum(1).mean()
+        joint = batch.to_time_major(log_prob.joint)
+    metrics = {
+        **parts,
+        **{f"entropy_{head.value}": value for head, value in zip(HEADS, entropies, strict=True)},
+        "kl": divergence,
+        "clip_share": surrogate.is_clipped.sum() / relevant.sum(),
+        "explained_variance": explained_variance(own.detach(), fixed.estimate.returns, batch.valid),
+        **off_policyness(joint - batch.log_prob_behaviour, batch.valid),
+        **advantage_metrics(fixed.advantages, batch.valid),
+        **commit_metrics(output, batch),
+    }
+    return Loss(total, {name: value.detach() for name, value in metrics.items()})
+
+
+@torch.no_grad()
+def _reference_of(reference: PolicyNetwork, batch: SequenceBatch, config: TrainConfig) -> _Fixed:
+    output = reference.act(batch.steps)
+    log_prob = heads.log_prob(output, batch.steps.slot_ptr, batch.masks, batch.actions, config.network.exploration)
+    own, following = batch.successors(reference.value(batch.with_finals))
+    estimate = gae(
+        rewards=batch.rewards,
+        discounts=batch.discounts,
+        values=own,
+        next_values=following,
+        is_cut=batch.is_cut,
+        lambda_=config.lambda_,
+    )
+    log_weights = batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour
+    weights = log_weights.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp().clamp(max=config.rho_bar)
+    return _Fixed(output, log_prob, estimate, weights * estimate.advantages)
+
+
+def begin(log: Log) -> PpoObjective:
+    """Return the objective for a log."""
+    return PpoObjective(log)
