@@ -65,7 +65,7 @@ _CONTROLLER_STYLE = {
 _CURVES = (
     "expected_regret", "greedy_regret", "fitted_regret", "q_error", "decision_entropy", "following_loss", "cloning_gap",
     "value_fit_explained_variance", "explained_variance", "value_loss", "policy_loss", "advantage_sd", "entropy_op",
-    "entropy_slot", "entropy_blueprint", "mean_ratio", "effective_sample_share", "commit_rate",
+    "entropy_slot", "entropy_blueprint", "mean_ratio", "effective_sample_share", "kl", "commit_rate",
 )  # fmt: skip
 """Series that are plotted, in order; MLflow has all curves."""
 _SMOOTHING = 20

@@ -48,7 +48,6 @@ NAMES_TO_WIRE = {
     "simic.contracts.telemetry.CurriculumRequest": LEARNER,
     "simic.contracts.telemetry.SloViolation": LEARNER,
     "simic.contracts.telemetry.TelemetryPacket": LEARNER,
-    "simic.controllers.heads.kl": LEARNER,
     "simic.replay.live.buffer.LiveBuffer": SCALE_OUT,
     "simic.replay.live.buffer.LiveBuffer.probabilities": SCALE_OUT,
     "simic.replay.live.buffer.LiveBuffer.stale_updates": SCALE_OUT,
