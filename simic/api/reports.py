@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
+
+from pydantic import ValidationError
 
 from simic.api.home import Home, container_of
 from simic.api.wire import encode
+from simic.app.blueprint_vocabulary import vocabulary
 from simic.bus.factory import BusSpec, open_bus
 from simic.bus.protocol import Line
 from simic.contracts.config import IngestConfig
-from simic.contracts.consistency import TOLERANCE
 from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.field_report import FieldReport
 from simic.contracts.names import FIELD_REPORTS
-from simic.hosts.plugins import blueprint_names
+from simic.ingestion.episode_order import MOST_ENDED, MOST_OPEN, EpisodeOrder, read_link
 from simic.ingestion.validate import Refused, Validator
 from simic.runtime.clock import utc_now
 from simic.runtime.home import HomeUse
@@ -28,38 +29,34 @@ __all__ = ["FieldReportWriter"]
 
 MOST_WAITING = 1000
 """Reports in memory after which they are published."""
-MOST_ENDED = 100_000
-"""Ended episodes that a writer remembers, so that memory is bounded; the oldest is forgotten first."""
-
-
-class _Position(NamedTuple):
-    """What the next report of an episode has to continue."""
-
-    identity: tuple[object, ...]
-    step: int
-    epoch: int
-    """Epoch of the next state."""
-    accuracy: float
-    """Validation accuracy of the next state."""
-    has_ended: bool
 
 
 class FieldReportWriter:
     """Publishes field reports; use it in a ``with`` block. One thread at a time may use a writer.
 
     A report that ingestion would quarantine is refused at once, with the reason. So is one that does not continue its
-    episode, because curation would leave out the whole episode. A file on the bus appears complete or not at all.
+    episode, because curation would leave out the whole episode; the last 100,000 open and 100,000 ended episodes are
+    remembered for that. A file on the bus appears complete or not at all.
     """
 
-    def __init__(self, home: Home | None = None, *, spool: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        home: Home | None = None,
+        *,
+        spool: str | os.PathLike[str] | None = None,
+        blueprints: Sequence[str] = (),
+    ) -> None:
         """Open the bus of a home, or a spool folder.
 
         Args:
             home: By default the home that the command line would use. ``REDIS_URL`` replaces its spool.
             spool: A folder instead, which is created; its content can be moved to ``data/spool`` of a home later.
+            blueprints: Further names of blueprints, without code here, that reports may have; the ingest needs the
+                same in ``ingest.declared_blueprints``.
 
         Raises:
-            ConfigError: if both are given, or the home does not exist or cannot be written.
+            ConfigError: if home and spool are both given, the home does not exist or cannot be written, or a blueprint
+                has a name that no report may have.
         """
         if home is not None and spool is not None:
             raise ConfigError("give home or spool, not both: reports are published in one place")
@@ -69,11 +66,10 @@ class FieldReportWriter:
         else:
             container = container_of(home, HomeUse.CHANGE)
             config, self._bus = container.config.ingest, container.open_bus()
-        self._validator = Validator(config, frozenset(blueprint_names()))
+        self._validator = Validator(config, frozenset(vocabulary(_declaring(config, blueprints))))
         self._most_bytes = config.max_report_bytes
         self._waiting: list[bytes] = []
-        self._episodes: dict[str, _Position] = {}
-        self._ended: OrderedDict[str, _Position] = OrderedDict()
+        self._order = EpisodeOrder(MOST_OPEN, MOST_ENDED)
 
     def write(self, report: FieldReport | Mapping[str, Any]) -> None:
         """Check the next report of an episode and keep it for publication.
@@ -95,23 +91,13 @@ class FieldReportWriter:
         found = self._validator.validate_with_contract(Line(1, data, None))
         if isinstance(found, Refused):
             raise ContractError(f"{found.reason.value}: {found.message}")
-        checked = FieldReport.model_validate_json(found.data)
-        before = self._episodes.get(checked.run_id) or self._ended.get(checked.run_id)
-        if (fault := _break(before, checked)) is not None:
-            raise ContractError(f"run {checked.run_id}: {fault}")
+        link = read_link(found.data)
+        if (fault := self._order.check(link)) is not None:
+            raise ContractError(f"run {link.run_id}: {fault}")
         if len(self._waiting) >= MOST_WAITING:
             self.flush()
-        self._remember(checked.run_id, _after(checked))
+        self._order.record(link)
         self._waiting.append(found.data)
-
-    def _remember(self, run_id: str, position: _Position) -> None:
-        if not position.has_ended:
-            self._episodes[run_id] = position
-            return
-        self._episodes.pop(run_id, None)
-        self._ended[run_id] = position
-        if len(self._ended) > MOST_ENDED:
-            self._ended.popitem(last=False)
 
     def flush(self) -> None:
         """Publish the reports that wait, durably.
@@ -133,43 +119,11 @@ class FieldReportWriter:
         self.flush()
 
 
-def _identity(report: FieldReport) -> tuple[object, ...]:
-    """Return what all reports of an episode share."""
-    host, state = report.host, report.state
-    return (
-        host, report.controller, report.policy_version, report.branch_of, report.branch_step, state.horizon,
-    )  # fmt: skip
-
-
-def _after(report: FieldReport) -> _Position:
-    return _Position(
-        _identity(report),
-        report.step + 1,
-        report.state.epoch + report.observation_window_epochs,
-        report.metrics.validation_accuracy_after,
-        report.terminated or report.truncated,
-    )
-
-
-def _break(before: _Position | None, report: FieldReport) -> str | None:
-    """Return why a report does not continue its episode; None if it does."""
-    if before is None:
-        return None
-    state = report.state
-    if before.has_ended:
-        return f"step: expected none after step {before.step - 1}, which ended the episode, found {report.step}"
-    if report.step != before.step:
-        return f"step: expected {before.step}, the next one, found {report.step}"
-    if _identity(report) != before.identity:
-        return (
-            "host, controller, policy_version, branch_of, branch_step and state.horizon: expected those of the "
-            "episode's report before, found others"
-        )
-    if state.epoch != before.epoch:
-        return f"state.epoch: expected {before.epoch}, the end of the window before, found {state.epoch}"
-    if abs(state.validation_accuracy - before.accuracy) > TOLERANCE:
-        return (
-            f"state.validation_accuracy: expected {before.accuracy:.9g}, metrics.validation_accuracy_after of the "
-            f"report before, found {state.validation_accuracy:.9g}"
-        )
-    return None
+def _declaring(config: IngestConfig, blueprints: Sequence[str]) -> IngestConfig:
+    try:
+        return IngestConfig(**{**config.model_dump(), "declared_blueprints": tuple(blueprints)})
+    except ValidationError as error:
+        raise ConfigError(
+            f"blueprints: expected at most 128 names of up to 32 lower-case letters, digits and _, a letter first, "
+            f"found {blueprints!r}"
+        ) from error

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.names import FIELD_REPORTS
@@ -13,7 +14,6 @@ from simic.contracts.receipts import IngestReceipt, SnapshotManifest
 from simic.contracts.snapshots import Pin, SnapshotCheck, SnapshotDifference, SnapshotList, SnapshotPruning
 from simic.contracts.splits import Split
 from simic.curation import run as curation
-from simic.hosts import plugins
 from simic.ingestion import ingest as ingestion
 from simic.lake.log import committed_digests
 from simic.ledgers import PARTS_LEDGER
@@ -59,7 +59,7 @@ def ingest(container: Container) -> IngestReceipt:
             bus,
             container.home,
             container.config.ingest,
-            frozenset(plugins.blueprint_names()),
+            frozenset(vocabulary(container.config.ingest)),
             provenance=container.provenance,
             clock=container.clock,
             sink=sink,
@@ -165,7 +165,7 @@ def export_snapshot(container: Container, digest: str, format_name: str, out: Pa
             manifest,
             split,
             out,
-            blueprints=tuple(plugins.blueprint_names()),
+            blueprints=vocabulary(container.config.ingest),
             code_version=container.provenance.code_version,
             on_episodes=advance,
         )

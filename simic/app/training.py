@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
+from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
 from simic.app.host_set_names import check_run
 from simic.app.live_episode import check_plot, draw_collection
@@ -220,6 +221,7 @@ def train(container: Container, snapshot: SnapshotManifest, start: WarmStart | N
         receipt = learning.train(
             snapshot,
             container.config.train,
+            blueprints=vocabulary(container.config.ingest),
             start=start,
             out_root=container.home.policies,
             signer=container.signer,

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from pydantic import BaseModel
 from rich.console import Console
@@ -87,12 +87,18 @@ _RAW_IN_JSON = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 
 """Control characters and line ends that JSON may contain literally, but terminals and line readers interpret."""
 
 
-def stdout() -> Console:
+def stdout(file: IO[str] | None = None) -> Console:
     """Return the console for results: created on demand, because streams may be redirected, and wide if not a terminal.
 
-    Brackets are text, not markup: they occur in paths and in reported texts.
+    Brackets are text, not markup: they occur in paths and in reported texts. ``file`` replaces the standard output.
     """
-    return Console(soft_wrap=True, highlight=False, markup=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    return Console(
+        file=file,
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+        width=None if sys.stdout.isatty() else PLAIN_WIDTH,
+    )
 
 
 def stderr() -> Console:
@@ -112,10 +118,11 @@ def emit(
     sys.stdout.flush()
 
 
-def emit_line(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on one line to stdout, at once: for verbs that go on."""
-    sys.stdout.write(_json(value).translate(_RAW_IN_JSON) + "\n")
-    sys.stdout.flush()
+def emit_line(value: Mapping[str, Any], file: IO[str] | None = None) -> None:
+    """Print one JSON object on one line to stdout or ``file``, at once: for verbs that go on."""
+    out = file or sys.stdout
+    out.write(_json(value).translate(_RAW_IN_JSON) + "\n")
+    out.flush()
 
 
 def stream_rows(rows: Iterable[Mapping[str, Any]]) -> None:

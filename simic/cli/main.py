@@ -10,7 +10,22 @@ from typing import Annotated
 import typer
 
 import simic
-from simic.cli import bus, compare, decide, doctor, follow, keys, lake, proof, snapshots, sql, stages, trials, watch
+from simic.cli import (
+    bus,
+    check_reports,
+    compare,
+    decide,
+    doctor,
+    follow,
+    keys,
+    lake,
+    proof,
+    snapshots,
+    sql,
+    stages,
+    trials,
+    watch,
+)
 from simic.cli import registry as registrar
 from simic.cli import run as loop
 from simic.cli.console import DEBUG_VARIABLE, EXIT_CODES, errors_become_exit_codes, stdout
@@ -67,6 +82,7 @@ def _joined(text: str) -> str:
 for verbs in (
     loop,
     stages,
+    check_reports,
     snapshots,
     registrar,
     trials,

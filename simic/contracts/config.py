@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from simic.contracts.actions import BlueprintName
 from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError
 from simic.contracts.lake_url import parse_url
@@ -191,6 +192,9 @@ class IngestConfig(Contract):
     max_age_days: Annotated[float, Field(gt=0.0, le=36_500.0)] = 3650.0
     """Largest number of days by which ``issued_at`` may lie behind the clock. An older report is refused; the default
     is the largest ``curate.ttl_days``, so no curation could have used it."""
+    declared_blueprints: Annotated[tuple[BlueprintName, ...], Field(max_length=128)] = ()
+    """Blueprints of other frameworks, of which no code is installed here. Reports may name them, and a policy that is
+    trained with the same setting may choose them. No host of Simic can grow one."""
 
 
 class LakeConfig(Contract):

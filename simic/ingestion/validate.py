@@ -87,6 +87,8 @@ class Refused(NamedTuple):
     reason: Reason
     message: str
     report_id: str | None
+    place: tuple[int | str, ...] = ()
+    """Path of the field that the contract refuses first; empty for another reason."""
 
 
 class Validator:
@@ -146,7 +148,8 @@ class Validator:
         try:
             report = FieldReport.model_validate_json(line.data, strict=True)
         except ValidationError as error:
-            return Refused(*_explain(error), _report_id(line.data))
+            reason, message, place = _explain(error)
+            return Refused(reason, message, _report_id(line.data), place)
         if (fault := _repeated_key(line.data)) is not None:
             return Refused(*fault, report.report_id)
         if unknown := sorted(_blueprints(report) - self._known):
@@ -236,14 +239,17 @@ def _states(report: FieldReport) -> Iterable[SystemState]:
     return (report.state,) if report.final_state is None else (report.state, report.final_state)
 
 
-def _explain(error: ValidationError) -> tuple[Reason, str]:
-    """Return the most severe reason and the first errors with their locations; the input is not quoted."""
+def _explain(error: ValidationError) -> tuple[Reason, str, tuple[int | str, ...]]:
+    """Return the most severe reason, the first errors with their locations, and the first location.
+
+    The input is not quoted.
+    """
     faults = error.errors(include_url=False, include_input=False)
     reason = min((_reason(fault) for fault in faults), key=_GRAVITY.index)
     relevant = [fault for fault in faults if _reason(fault) is reason]
     places = [f"{'.'.join(map(str, fault['loc'])) or 'report'}: {fault['msg']}" for fault in relevant[:3]]
     more = f"; {len(faults)} faults in all" if len(faults) > len(places) else ""
-    return reason, ("; ".join(places) + more)[:_MESSAGE_LIMIT]
+    return reason, ("; ".join(places) + more)[:_MESSAGE_LIMIT], relevant[0]["loc"]
 
 
 _GRAVITY = [

@@ -52,7 +52,7 @@ class Reason(str, Enum):
     CONTRACT = "contract"
     """Violates another rule of the contract; `message` says which and where."""
     UNKNOWN_BLUEPRINT = "unknown_blueprint"
-    """Names a blueprint that is not installed."""
+    """Names a blueprint that is neither installed nor declared in `ingest.declared_blueprints`."""
     CONTRADICTION = "contradiction"
     """Two fields of the report contradict each other; `message` says what was expected and what was found."""
     ISSUED_AT = "issued_at"

@@ -15,7 +15,6 @@ from simic.contracts.config import TrainConfig
 from simic.contracts.errors import ContractError, IntegrityError, TrainingError
 from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
 from simic.controllers.policy_files import describe, save_policy
-from simic.hosts.plugins import blueprint_names
 from simic.learning.checkpoint import write_state
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
@@ -115,6 +114,7 @@ def train(
     snapshot: SnapshotManifest,
     config: TrainConfig,
     *,
+    blueprints: tuple[str, ...],
     start: WarmStart | None,
     out_root: Path,
     signer: Signer,
@@ -130,6 +130,7 @@ def train(
     A snapshot larger than ``config.replay.max_mb`` is mapped from files beside ``out_root``.
 
     Args:
+        blueprints: those that the policy is to know; the rows name no others.
         verify: returns the digest of a sealed policy or raises IntegrityError; called before a policy is read or kept.
         sink: receives the metrics of every update.
         on_progress: called with increments in per cent that sum to at most 100.
@@ -140,7 +141,7 @@ def train(
         ContractError: if rows or start policy do not fit.
     """
     started_at = clock()
-    store, set_name = _load(snapshot, config, out_root.parent / COLUMNS_NAME)
+    store, set_name = _load(snapshot, config, blueprints, out_root.parent / COLUMNS_NAME)
     start_digest = None if start is None else verify(start.path)
     is_continuation = start is not None and start.is_continuation
     output = TrainingOutput(out_root, snapshot.digest, start_digest, seed, is_continuation=is_continuation)
@@ -166,13 +167,15 @@ def train(
     )
 
 
-def _load(snapshot: SnapshotManifest, config: TrainConfig, cache: Path) -> tuple[GraphDataset, str]:
+def _load(
+    snapshot: SnapshotManifest, config: TrainConfig, blueprints: tuple[str, ...], cache: Path
+) -> tuple[GraphDataset, str]:
     """Load the training episodes and their host set; unusable snapshots are refused here."""
     path = Path(snapshot.path)
     if (found := read_manifest(path)).digest != snapshot.digest or found.files != snapshot.files:
         raise ContractError(f"{path} holds snapshot {found.digest}, the receipt names {snapshot.digest}")
     max_bytes = config.replay.max_mb * (1 << 20)
-    store = GraphDataset.of_snapshot(found, blueprints=blueprint_names(), max_bytes=max_bytes, cache=cache)
+    store = GraphDataset.of_snapshot(found, blueprints=blueprints, max_bytes=max_bytes, cache=cache)
     if store.step_count < config.min_experiences:
         raise TrainingError(
             f"snapshot {snapshot.digest[:12]} holds {store.step_count} training steps, fewer than "

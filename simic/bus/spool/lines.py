@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import stat
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -16,7 +17,7 @@ import zstandard
 
 from simic.bus.protocol import Defect, Line
 
-__all__ = ["COMPRESSED_SUFFIX", "PLAIN_SUFFIX", "FileLimits", "read_lines"]
+__all__ = ["COMPRESSED_SUFFIX", "PLAIN_SUFFIX", "FileLimits", "read_lines", "read_stream"]
 
 PLAIN_SUFFIX = ".jsonl"
 COMPRESSED_SUFFIX = ".jsonl.zst"
@@ -66,6 +67,24 @@ def read_lines(
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb") as file:
         yield from _lines(file, path.name.endswith(COMPRESSED_SUFFIX), max_line_bytes, _Budget(limits, monotonic))
+
+
+def read_stream(file: BinaryIO, max_line_bytes: int, *, is_packed: bool) -> Iterator[Line]:
+    """Iterates over the same lines of a stream of any length to its end; a pipe will do.
+
+    Raises what ``file.read`` raises.
+    """
+    splitter, source = _Splitter(max_line_bytes), _plain(file, sys.maxsize)
+    try:
+        with closing(_unpacked(source) if is_packed else source) as blocks:
+            for block in blocks:
+                yield from splitter.feed(block)
+    except _EndError as end:
+        yield splitter.rest(end.defect, end.note)
+        return
+    last = splitter.rest(None)
+    if last.data.strip():
+        yield last
 
 
 def _lines(file: BinaryIO, is_packed: bool, max_line_bytes: int, budget: _Budget) -> Iterator[Line]:

@@ -138,7 +138,8 @@ def test_steps_come_in_order_and_end_once(tmp_path: Path, first: int, second: in
 def test_what_curation_would_leave_out_the_episode_for_is_refused(tmp_path: Path) -> None:
     before, after = (plain(one) for one in shipped(episode())[3:5])
     for change, message in (
-        ({"controller": "mine"}, "host, controller, policy_version"),
+        ({"controller": "mine"}, "controller: expected that of the episode's report before, found mine"),
+        ({"host": {**after["host"], "key": 9}}, "host: expected that of the episode's report before, found .*9"),
         ({"state": {**after["state"], "epoch": 5}}, r"state\.epoch: expected 4, the end of the window before, found 5"),
         (
             {
@@ -181,3 +182,23 @@ def test_only_the_last_ended_episodes_are_remembered(tmp_path: Path, monkeypatch
     writer.write(last[0])
     with pytest.raises(ContractError, match="ended the episode"):
         writer.write(last[2])
+
+
+def test_only_the_last_open_episodes_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "MOST_OPEN", 2)
+    writer = simic.FieldReportWriter(spool=tmp_path)
+    starts = [shipped(episode(key)) for key in range(3)]
+    for one in starts:
+        writer.write(one[0])
+    with pytest.raises(ContractError, match="expected 1, the next one, found 5"):
+        writer.write(starts[1][5])
+    writer.write(starts[0][5])  # it was forgotten, as by a program that starts again
+
+
+def test_a_blueprint_without_code_is_accepted_where_it_is_declared(tmp_path: Path) -> None:
+    report = episode()[0].model_dump_json().replace('"mlp"', '"wider"').replace('"relu"', '"widen"')
+    with pytest.raises(ContractError, match=r"unknown_blueprint: unknown blueprints \['wider'\]"):
+        simic.FieldReportWriter(spool=tmp_path).write(json.loads(report))
+    simic.FieldReportWriter(spool=tmp_path, blueprints=["wider"]).write(json.loads(report))
+    with pytest.raises(ConfigError, match="blueprints: expected at most 128 names"):
+        simic.FieldReportWriter(spool=tmp_path, blueprints=["Wider!"])

@@ -32,7 +32,8 @@ SURFACE = {
     "FieldReport": "fields action available blueprint_id branch_of branch_step command_id controller final_state "
     "governor host issued_at log_prob_behaviour metrics mitigation observation_window_epochs outcome policy_version "
     "relevant report_id run_id schema_version seed_id state step terminated truncated",
-    "FieldReportWriter": "(home: 'Home | None' = None, *, spool: 'str | os.PathLike[str] | None' = None)",
+    "FieldReportWriter": "(home: 'Home | None' = None, *, spool: 'str | os.PathLike[str] | None' = None, "
+    "blueprints: 'Sequence[str]' = ())",
     "FieldReportWriter.flush": "(self) -> 'None'",
     "FieldReportWriter.write": "(self, report: 'FieldReport | Mapping[str, Any]') -> 'None'",
     "Grower": "(model: 'nn.Module', optimizer: 'Optimizer', *, slots: 'Sequence[str | Layer]', validation: 'Data', "

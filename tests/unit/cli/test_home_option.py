@@ -33,7 +33,7 @@ LOOKS = {
     "snapshots list", "snapshots verify", "sql", "verify", "watch",
 }  # fmt: skip
 """Verbs that write nothing that anybody keeps."""
-HOMELESS = {"plans headroom", "plans search", "schema"}
+HOMELESS = {"check-reports", "plans headroom", "plans search", "schema"}
 """Verbs that need no home; `plans search` makes one only where it is to keep the book."""
 
 ARGUMENTS = {

@@ -23,6 +23,7 @@ LOCKED: dict[str, set[str]] = {
     "collect": {"--controller", "--host-keys", "--set", "--spool", "--seed", "--plot"},
     "trials": {"--controllers", "--host-keys", "--set"},
     "watch": {"--controller", "--key", "--set", "--delay", "--profile", "--seed"},
+    "check-reports": {"--profile", "--override"},
     "decide": {"--state", "--trusted-keys", "--explain"},
     "follow": {"--into", "--trusted-keys", "--policies", "--once", "--interval"},
     "run": {"--seed", "--profile"},
@@ -30,7 +31,14 @@ LOCKED: dict[str, set[str]] = {
     **{verb: set() for verb in ("curate", "train", "validate", "promote", "publish", "sql", "verify", "schema")},
     **{verb: set() for verb in ("init", "up", "down", "ui")},
 }
-ARGUMENTS = {"decide": "policy", "follow": "source", "sql": "query", "verify": "reference", "schema": "name"}
+ARGUMENTS = {
+    "check-reports": "file",
+    "decide": "policy",
+    "follow": "source",
+    "sql": "query",
+    "verify": "reference",
+    "schema": "name",
+}
 BOUNDS = re.compile(r"<(?P<kind>int|float)> \[(?:x>=(?P<only>\S+)|(?P<least>\S+)<=x<=(?P<most>\S+))\]")
 """Bounds of an option as ``--help`` shows them."""
 VIEWS = {"reports", "steps", "episodes", "decisions", "rewards", "snapshots", "policies", "gates", "quarantine"}

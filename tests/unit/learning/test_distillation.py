@@ -257,6 +257,7 @@ def sealed(root: Path, snapshot: SnapshotManifest, config: TrainConfig, start: W
     return train(
         snapshot,
         config,
+        blueprints=blueprint_names(),
         start=start,
         out_root=root / "policies",
         signer=load_signer(root / "keys", {}),

@@ -58,6 +58,7 @@ class RecordingSink:
 
 def run(root: Path, snapshot: SnapshotManifest, config: TrainConfig = SMALL, **changes: Any) -> TrainingReport:
     arguments = {
+        "blueprints": blueprint_names(),
         "start": None,
         "out_root": root / "policies",
         "signer": load_signer(root / "keys", {}),

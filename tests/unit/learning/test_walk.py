@@ -16,6 +16,7 @@ from support.builders.snapshots import write_snapshot
 
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.receipts import Provenance, SnapshotManifest
+from simic.hosts.plugins import blueprint_names
 from simic.learning.train import train
 from simic.replay.dataset import GraphDataset
 from simic.runtime.telemetry import NullSink
@@ -68,6 +69,7 @@ def test_a_snapshot_enters_at_most_twelve_files_and_the_page_lists_them(tmp_path
         train(
             snapshot,
             CONFIG,
+            blueprints=blueprint_names(),
             start=None,
             out_root=tmp_path / "policies",
             signer=load_signer(tmp_path / "keys", {}),

@@ -1,0 +1,14 @@
+"""The blueprints that reports may name and policies may learn: those with code, then the declared ones."""
+
+from __future__ import annotations
+
+from simic.contracts.config import IngestConfig
+from simic.hosts.plugins import blueprint_names
+
+__all__ = ["vocabulary"]
+
+
+def vocabulary(config: IngestConfig) -> tuple[str, ...]:
+    """Return the installed blueprints, then the declared ones without code in alphabetical order."""
+    installed = blueprint_names()
+    return (*installed, *sorted(set(config.declared_blueprints) - set(installed)))

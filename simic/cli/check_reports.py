@@ -1,0 +1,190 @@
+"""``simic check-reports``: what an ingest would say about a file of field reports."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
+
+import typer
+
+from simic.cli.console import EXIT_CODES, emit_line, parse_overrides, stdout, visible
+from simic.cli.options import AsJson, Overrides, ProfileName, show_progress
+from simic.contracts.errors import ConfigError, ContractError
+from simic.runtime.settings import load_profile
+
+if TYPE_CHECKING:
+    from simic.ingestion.check import Fault, ReportCheck
+    from simic.runtime.progress import Advance
+
+__all__ = ["add_to"]
+
+STDIN = "-"
+LEAST_BYTES = 16_000_000
+"""Size of a file from which on progress is shown."""
+_MEGABYTE = 1_000_000
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command("check-reports", epilog=EXIT_CODES)(check_reports)
+
+
+def check_reports(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="One field report per line, *.jsonl or *.jsonl.zst; - is stdin.")
+    ],
+    profile: ProfileName = "default",
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check field reports as `simic ingest` would, and whether their episodes are whole; no home is needed.
+
+    Prints a line for each refused report: line, episode, step, reason, the field with what was expected and found, and
+    what to do. Then the counts of reports and episodes. With --json, each is an object on a line of its own.
+
+    An episode is complete if it was seen from step 0 to its end without a fault. Others land too, and curation leaves
+    them out. Memory is bounded: the 100,000 episodes without an end that were written last are remembered, as many
+    ended ones, and the 200,000 newest report ids. If that was not enough, the last lines say so.
+
+    Example: [bold]simic check-reports reports.jsonl[/bold]
+
+    Exit code 0 if no report is refused, 1 if one is or the file has none, 2 if the file cannot be read. docs/reports.md
+    explains the form.
+    """
+    config = load_profile(profile, parse_overrides(override or ()))
+    from simic.app.blueprint_vocabulary import vocabulary  # these load pyarrow
+    from simic.bus.spool.lines import COMPRESSED_SUFFIX, read_stream
+    from simic.ingestion.check import ReportCheck
+    from simic.runtime.clock import utc_now
+
+    ingest, show = config.ingest, _printer(as_json)
+    check = ReportCheck(ingest, frozenset(vocabulary(ingest)), utc_now)
+    with _opened(file) as source:
+        stream = cast("BinaryIO", source)
+        lines = read_stream(stream, ingest.max_report_bytes, is_packed=file.endswith(COMPRESSED_SUFFIX))
+        for fault in check.faults(lines, file_bytes=source.size):
+            show({"event": "refused", **fault._asdict()}, _words(fault))
+    counts, notes = _counts(check), _notes(check, config.world.horizon, file)
+    show({"event": "summary", **counts, "notes": notes}, "\n".join([*_sentences(counts), *notes]))
+    if check.refused or not (check.accepted or check.duplicates):
+        raise typer.Exit(ContractError.exit_code)
+
+
+class _Source:
+    """An open file that says how far it was read; only ``read`` is used of it."""
+
+    def __init__(self, name: str, file: BinaryIO, size: int | None) -> None:
+        self._name, self._file, self.size = name, file, size
+        self.advance: Advance = lambda _count: None
+        self._rest = 0
+
+    def read(self, count: int) -> bytes:
+        """Return up to ``count`` bytes; raise ConfigError if the system cannot read them."""
+        try:
+            data = self._file.read(count)
+        except OSError as error:
+            raise ConfigError(f"FILE: cannot read {self._name}: {error.strerror}") from error
+        self._rest += len(data)
+        self.advance(self._rest // _MEGABYTE)
+        self._rest %= _MEGABYTE
+        return data
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[_Source]:
+    """Open a file or standard input, and show progress if it is long."""
+    if name == STDIN:
+        yield _Source("standard input", sys.stdin.buffer, None)
+        return
+    try:
+        file = Path(name).open("rb")  # noqa: SIM115 - closed below; the block's own errors are no errors of opening
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"FILE: cannot read {name}: {getattr(error, 'strerror', error)}") from error
+    with file:
+        found = os.fstat(file.fileno())
+        source = _Source(name, file, found.st_size if stat.S_ISREG(found.st_mode) else None)
+        if found.st_size < LEAST_BYTES:
+            yield source
+            return
+        with show_progress().task("check, MB", found.st_size // _MEGABYTE) as source.advance:
+            yield source
+
+
+def _printer(as_json: bool) -> Callable[[Mapping[str, Any], str], None]:
+    """Return what prints an object or its words to the standard output of now.
+
+    A bar on a terminal takes over the standard output, also one that leads into a file.
+    """
+    file = None if sys.stdout.isatty() else sys.stdout
+    console = stdout(file)
+    if as_json:
+        return lambda value, _words: emit_line(value, file)
+    return lambda _value, words: console.print(visible(words))
+
+
+def _words(fault: Fault) -> str:
+    place = f"line {fault.line}" if fault.line else "file"
+    if fault.run_id is not None:
+        place += f", episode {fault.run_id}"
+    if fault.step is not None:
+        place += f", step {fault.step}"
+    found = "" if fault.found is None else f", found {fault.found}"
+    return f"{place}: {fault.reason}: {fault.message}{found}; {fault.remedy}"
+
+
+def _counts(check: ReportCheck) -> dict[str, Any]:
+    return {
+        "accepted": check.accepted,
+        "duplicates": check.duplicates,
+        "refused": check.refused,
+        "reasons": dict(sorted(check.reasons.items())),
+        "complete_episodes": check.complete,
+        "incomplete_episodes": check.incomplete,
+        "forgotten": check.forgotten,
+    }
+
+
+def _sentences(counts: Mapping[str, Any]) -> Iterator[str]:
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts["reasons"].items())
+    yield (
+        f"reports: {counts['accepted']:,} accepted, {counts['duplicates']:,} duplicate, {counts['refused']:,} refused"
+        f"{f' ({reasons})' if reasons else ''}"
+    )
+    yield f"episodes: {counts['complete_episodes']:,} complete, {counts['incomplete_episodes']:,} incomplete"
+
+
+def _notes(check: ReportCheck, horizon: int, file: str) -> list[str]:
+    """Return what else curation or ingestion would do with these reports."""
+    notes = []
+    if not (check.accepted or check.duplicates or check.refused):
+        notes.append(f"expected at least one report in {file}, found none")
+    if check.incomplete:
+        notes.append(
+            "curation leaves out an incomplete episode as a whole; if its other reports are in other files, check all "
+            "at once: cat *.jsonl | simic check-reports -"
+        )
+    if others := sorted(set(check.horizons) - {horizon}):
+        shown = ", ".join(map(str, others[:5])) + (", ..." if len(others) > 5 else "")
+        notes.append(
+            f"curation leaves out episodes of a horizon (state.horizon) other than world.horizon = {horizon}, found "
+            f"{shown}: simic curate -o world.horizon={others[0]}"
+        )
+    if file != STDIN and not file.endswith((".jsonl", ".jsonl.zst")):
+        notes.append(f"an ingest reads files named *.jsonl or *.jsonl.zst: rename {file} for the spool")
+    lost = check.forgotten
+    if lost["open_episodes"]:
+        notes.append(
+            f"{lost['open_episodes']:,} episodes without an end were forgotten to bound the memory; if one went on "
+            "later, it counts as several incomplete ones: write the reports of an episode closer together"
+        )
+    if lost["ended_episodes"] or lost["report_ids"]:
+        notes.append(
+            f"{lost['ended_episodes']:,} ended episodes and {lost['report_ids']:,} report ids were forgotten to bound "
+            "the memory; that one of them came again was not noticed"
+        )
+    return notes

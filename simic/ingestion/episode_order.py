@@ -1,0 +1,183 @@
+"""The order of reports within episodes: whether a valid report continues what was seen of its episode.
+
+Ingestion lands each report by itself, and curation leaves out an episode as a whole if its reports do not join. Who
+writes or checks reports finds that out here, in memory that does not grow with the number of episodes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from simic.contracts.consistency import TOLERANCE
+
+__all__ = ["MOST_ENDED", "MOST_OPEN", "EpisodeOrder", "Link", "read_link"]
+
+MOST_OPEN = 100_000
+"""Episodes without an end that are remembered; beyond it the one without a report for longest is forgotten."""
+MOST_ENDED = 100_000
+"""Ended episodes that are remembered; beyond it the one that ended first is forgotten."""
+_FIELD_BYTES = 8
+"""Bytes of a field's digest: about 500 bytes per open episode in all."""
+_SHARED = ("host", "controller", "policy_version", "branch_of", "branch_step", "state.horizon")
+"""Fields that all reports of an episode share."""
+
+
+class _State(msgspec.Struct, gc=False):
+    epoch: int
+    horizon: int
+    validation_accuracy: float
+
+
+class _Metrics(msgspec.Struct, gc=False):
+    validation_accuracy_after: float
+
+
+class Link(msgspec.Struct, gc=False):
+    """What joins a report to its episode."""
+
+    run_id: str
+    step: int
+    controller: str
+    policy_version: str | None
+    host: msgspec.Raw
+    state: _State
+    metrics: _Metrics
+    terminated: bool
+    truncated: bool
+    observation_window_epochs: int
+    branch_of: str | None
+    branch_step: int | None
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the episode ends with this report."""
+        return self.terminated or self.truncated
+
+
+class _Position(NamedTuple):
+    """What the next report of an episode has to continue."""
+
+    identity: bytes
+    """Digests of the shared fields."""
+    step: int
+    """Number of the next step."""
+    epoch: int
+    """Epoch of the next state."""
+    accuracy: float
+    """Validation accuracy of the next state."""
+    is_whole: bool
+    """Whether the episode was seen from step 0 without a fault."""
+
+
+read_link = msgspec.json.Decoder(Link).decode
+"""Read the link of a report in canonical form, which validation returns."""
+
+
+class EpisodeOrder:
+    """Remembers where episodes are, by run id: at most ``most_open`` open ones and ``most_ended`` ended ones.
+
+    The first report of an episode may have any step, so that a restarted program can go on. Memory is about 500 bytes
+    per open episode and 200 per ended one.
+    """
+
+    def __init__(self, most_open: int, most_ended: int) -> None:
+        self._most_open, self._most_ended = most_open, most_ended
+        self._open: OrderedDict[bytes, _Position | None] = OrderedDict()
+        """None after a report that could not be read: the next may have any step."""
+        self._ended: OrderedDict[bytes, int] = OrderedDict()
+        """Last step of each ended episode."""
+        self.complete = 0
+        """Episodes that were recorded from step 0 to their end without a fault."""
+        self._incomplete = 0
+        self.forgotten_open = 0
+        """Open episodes forgotten for the bound; a later report of one counts as that of another episode."""
+        self.forgotten_ended = 0
+        """Ended episodes forgotten for the bound; a later report of one is not noticed as such."""
+
+    @property
+    def incomplete(self) -> int:
+        """Return the number of episodes that lack a beginning, an end or a report between, or had a fault."""
+        return self._incomplete + len(self._open)
+
+    def check(self, link: Link) -> str | None:
+        """Return why a report does not continue its episode, as ``field: expected X, found Y``; None if it does."""
+        run = bytes.fromhex(link.run_id)
+        if (last := self._ended.get(run)) is not None:
+            return f"step: expected none after step {last}, which ended the episode, found {link.step}"
+        return None if (before := self._open.get(run)) is None else _break(before, link)
+
+    def record(self, link: Link, *, is_faulty: bool = False) -> None:
+        """Make a report the last one of its episode, whether or not it continues it; its first report identifies it."""
+        run = bytes.fromhex(link.run_id)
+        if run in self._ended:
+            return
+        is_known, before = run in self._open, self._open.pop(run, None)
+        is_whole = not is_faulty and (link.step == 0 and not is_known if before is None else before.is_whole)
+        if not link.has_ended:
+            after = _after(link, is_whole=is_whole)
+            self._keep_open(run, after if before is None else after._replace(identity=before.identity))
+            return
+        self.complete += is_whole
+        self._incomplete += not is_whole
+        self._ended[run] = link.step
+        if len(self._ended) > self._most_ended:
+            self._ended.popitem(last=False)
+            self.forgotten_ended += 1
+
+    def record_unread(self, run_id: str) -> None:
+        """Note a report of an episode that cannot be read: the next may have any step, and the episode has a gap."""
+        run = bytes.fromhex(run_id)
+        if run not in self._ended:
+            self._open.pop(run, None)
+            self._keep_open(run, None)
+
+    def _keep_open(self, run: bytes, position: _Position | None) -> None:
+        self._open[run] = position
+        if len(self._open) > self._most_open:
+            self._open.popitem(last=False)
+            self._incomplete += 1
+            self.forgotten_open += 1
+
+
+def _after(link: Link, *, is_whole: bool) -> _Position:
+    return _Position(
+        b"".join(map(_digest, _shared(link))),
+        link.step + 1,
+        link.state.epoch + link.observation_window_epochs,
+        link.metrics.validation_accuracy_after,
+        is_whole,
+    )
+
+
+def _shared(link: Link) -> tuple[object, ...]:
+    """Return the values of ``_SHARED``."""
+    return (
+        bytes(link.host), link.controller, link.policy_version, link.branch_of, link.branch_step, link.state.horizon,
+    )  # fmt: skip
+
+
+def _digest(value: object) -> bytes:
+    return blake2b(value if isinstance(value, bytes) else str(value).encode(), digest_size=_FIELD_BYTES).digest()
+
+
+def _break(before: _Position, link: Link) -> str | None:
+    """Return why a report does not continue its episode; None if it does."""
+    state = link.state
+    if link.step != before.step:
+        return f"step: expected {before.step}, the next one, found {link.step}"
+    for index, (name, value) in enumerate(zip(_SHARED, _shared(link), strict=True)):
+        if _digest(value) != before.identity[index * _FIELD_BYTES : (index + 1) * _FIELD_BYTES]:
+            found = value.decode() if isinstance(value, bytes) else "null" if value is None else value
+            return f"{name}: expected that of the episode's report before, found {found}"
+    if state.epoch != before.epoch:
+        return f"state.epoch: expected {before.epoch}, the end of the window before, found {state.epoch}"
+    if abs(state.validation_accuracy - before.accuracy) > TOLERANCE:
+        return (
+            f"state.validation_accuracy: expected {before.accuracy:.9g}, metrics.validation_accuracy_after of the "
+            f"report before, found {state.validation_accuracy:.9g}"
+        )
+    return None

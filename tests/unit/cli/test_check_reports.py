@@ -1,0 +1,114 @@
+"""`simic check-reports` as a lab with its own framework uses it: a file in, every fault out, a code for scripts."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import typer
+import zstandard
+from support.builders.reports import episode, write_jsonl
+
+from simic.cli import check_reports
+from simic.cli.console import errors_become_exit_codes
+from simic.cli.main import app
+
+
+class Done(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Simic = Callable[..., Done]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Simic:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    command = typer.main.get_command(app)
+
+    def run(*arguments: str) -> Done:
+        with pytest.raises(SystemExit) as ended, errors_become_exit_codes():
+            command(["check-reports", *arguments], prog_name="simic")
+        return Done(int(ended.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+def good(horizon: int = 20) -> list[bytes]:
+    reports = episode(horizon=horizon, script={})
+    return [one.model_dump_json().replace('"mlp"', '"dense"').replace('"relu"', '"widen"').encode() for one in reports]
+
+
+def test_a_good_file_ends_with_0_and_its_counts(tmp_path: Path, call: Simic) -> None:
+    done = call(str(write_jsonl(tmp_path / "a.jsonl", good())))
+    assert done == (0, "reports: 20 accepted, 0 duplicate, 0 refused\nepisodes: 1 complete, 0 incomplete\n", "")
+
+
+def test_a_bad_line_is_explained_and_ends_with_1(tmp_path: Path, call: Simic) -> None:
+    rows = good()
+    rows[4] = rows[4].replace(b'"epoch":4', b'"epoch":-4', 1)
+    path = str(write_jsonl(tmp_path / "a.jsonl", rows))
+    done = call(path)
+    assert done.code == 1
+    run_id = json.loads(rows[0])["run_id"]
+    assert done.out.splitlines()[0] == (
+        f"line 5, episode {run_id}, step 4: contract: state.epoch: Input should be greater than or equal to 0, found "
+        "-4; correct the field; `simic schema FieldReport` prints its rule"
+    )
+    assert "curation leaves out an incomplete episode" in done.out
+    refused, summary = (json.loads(line) for line in call(path, "--json").out.splitlines())
+    assert (refused["event"], refused["line"], refused["step"], refused["found"]) == ("refused", 5, 4, "-4")
+    assert (summary["event"], summary["accepted"], summary["reasons"]) == ("summary", 19, {"contract": 1})
+    assert (summary["complete_episodes"], summary["incomplete_episodes"]) == (0, 1)
+
+
+def test_standard_input_and_compressed_files_are_read(
+    tmp_path: Path, call: Simic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = b"\n".join(good())
+    (tmp_path / "a.jsonl.zst").write_bytes(zstandard.compress(text))
+    assert call(str(tmp_path / "a.jsonl.zst")).code == 0
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert "20 accepted" in call("-").out
+
+
+def test_settings_are_those_of_an_ingest(tmp_path: Path, call: Simic) -> None:
+    path = str(write_jsonl(tmp_path / "a.jsonl", [row.replace(b'"dense"', b'"wider"') for row in good(horizon=6)]))
+    done = call(path)
+    assert (done.code, "unknown_blueprint" in done.out) == (1, True)
+    done = call(path, "-o", 'ingest.declared_blueprints=["wider"]')
+    assert done.code == 0
+    assert "world.horizon = 20, found 6: simic curate -o world.horizon=6" in done.out
+    declared = ["-o", 'ingest.declared_blueprints=["wider"]', "-o", "world.horizon=6"]
+    assert "curation" not in call(path, *declared).out
+    assert call(path, "-o", 'ingest.declared_blueprints=["Wider"]').code == 2
+
+
+def test_what_cannot_be_read_or_holds_nothing_is_no_success(tmp_path: Path, call: Simic) -> None:
+    for name in (str(tmp_path / "absent"), str(tmp_path), "a\0b", "/proc/self/mem"):
+        done = call(name)
+        assert (done.code, "FILE: cannot read" in done.err) == (2, True), name
+    (tmp_path / "empty").write_bytes(b"\n\n")
+    done = call(str(tmp_path / "empty"))
+    assert (done.code, "expected at least one report" in done.out) == (1, True)
+    assert "rename" in done.out
+
+
+def test_a_long_file_shows_its_progress_on_stderr(tmp_path: Path, call: Simic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_reports, "LEAST_BYTES", 1000)
+    path = str(write_jsonl(tmp_path / "a.jsonl", [*good(), b"x"]))
+    monkeypatch.setattr(check_reports, "_MEGABYTE", 1000)
+    done = call(path, "--json")
+    size = Path(path).stat().st_size // 1000
+    assert done.err.splitlines()[0] == f"check, MB: 0/{size}"
+    assert f"{size}/{size} in" in done.err
+    assert len(done.out.splitlines()) == 2, "nothing but JSON on stdout"
