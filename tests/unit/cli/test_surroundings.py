@@ -96,8 +96,9 @@ def test_an_output_that_is_full_is_transient(home: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["sql 'SELECT count(*) AS n FROM steps'", "curate"])
 def test_more_parts_than_files_are_a_limit_that_is_named(parts: Path, verb: str) -> None:
-    done = shell(parts, f"ulimit -n 64; $simic {verb}")
-    assert_sentence(done, 1, "ResourceLimitError", "the 64 files", "`ulimit -n`", "`simic lake compact`")
+    # DuckDB has at least 32 parts open before it reads one, and closes them as it goes: at 64 files a query may succeed.
+    done = shell(parts, f"ulimit -n 24; $simic {verb}")
+    assert_sentence(done, 1, "ResourceLimitError", "the 24 files", ".parquet", "`ulimit -n`", "`simic lake compact`")
 
 
 def test_sixty_four_files_are_enough_to_examine_parts_and_to_merge_them(parts: Path, tmp_path: Path) -> None:
