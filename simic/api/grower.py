@@ -6,7 +6,8 @@ Shapes: n samples, B batch, C classes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, cast
 from uuid import uuid4
@@ -104,6 +105,7 @@ class Grower:
         test: Data | None = None,
         head: str | None = None,
         loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+        logits: Callable[[Any], Tensor] | None = None,
         blueprints: Sequence[str] = STANDARD,
         seeds_max: int = 1,
         name: str = "own",
@@ -113,6 +115,8 @@ class Grower:
         trusted_keys: TrustedKeys | None = None,
     ) -> None:
         """Attach to a model that maps one tensor [B, ...] to logits [B, C], and take the first decision.
+
+        Samples are moved to the device of the model.
 
         Args:
             model: The network, on its device. It holds the seeds as parameters, such as ``grown_seed_0``.
@@ -125,6 +129,7 @@ class Grower:
             test: Samples for the test accuracy in the last report; nothing else reads them.
             head: Name of the layer that gives the logits; by default the last submodule with parameters that runs.
             loss: Function of logits and labels, a mean over the batch; by default the cross-entropy.
+            logits: Function that takes the logits out of an output that is no tensor, as ``lambda out: out.logits``.
             blueprints: Blueprints that may grow; one that does not suit every slot is left out, widening ones too.
             seeds_max: Most seeds at a time.
             name: Name of this kind of network in the reports, as the host's set and family.
@@ -139,34 +144,36 @@ class Grower:
         """
         if not 4 <= epochs <= 1000:
             raise ConfigError(f"epochs: expected 4 to 1,000, found {epochs}")
-        own = Samples(*_joined(validation))
-        layers = tuple(_layers(model, slots, head, own.inputs))
-        spec = ModuleHost(model, layers, own, own, own if test is None else Samples(*_joined(test)))
+        self.model = model
+        self._loss, self._logits = loss or cross_entropy, logits
+        self._is_detached = False
+        self._run_id = uuid4().hex
+        own = self._samples(validation)
+        with self._own_passes():
+            layers = tuple(_layers(model, slots, head, own.inputs))
+        spec = ModuleHost(model, layers, own, own, own if test is None else self._samples(test))
         chosen = HostSet((name,), seeds_max, MODULES, tuple(blueprints))
         identity = _identity(name, seed)
         world = WorldConfig(set=name, horizon=epochs, threads=min(64, torch.get_num_threads()), snapshot_mb=1_000_000)
         self._writer, self._is_own_writer = _writer(report_to)
-        self.model = model
-        self._loss = loss or cross_entropy
         self._controller = _controller(policy, identity, home, trusted_keys)
-        self._host = AttachedHost(
-            spec,
-            seed,
-            optimizer,
-            self._loss,
-            offered_blueprints(chosen.blueprints),
-            has_test=test is not None,
-            who=f"model {name!r}",
-        )
-        self._is_detached = False
-        self._run_id = uuid4().hex
-        try:
-            self._ensemble = Ensemble([identity], world, GivenHosts(chosen, self._host))
-            self._pending = self._decide(0)
-        except BaseException:
-            self._host.clear(np.ones((1, len(self._host.topology.sites)), dtype=bool))
-            self._host.detach()
-            raise
+        with self._own_passes():
+            self._host = AttachedHost(
+                spec,
+                seed,
+                optimizer,
+                self._plain_loss,
+                offered_blueprints(chosen.blueprints),
+                has_test=test is not None,
+                who=f"model {name!r}",
+            )
+            try:
+                self._ensemble = Ensemble([identity], world, GivenHosts(chosen, self._host))
+                self._pending = self._decide(0)
+            except BaseException:
+                self._host.clear(np.ones((1, len(self._host.topology.sites)), dtype=bool))
+                self._host.detach()
+                raise
 
     @property
     def is_finished(self) -> bool:
@@ -178,13 +185,17 @@ class Grower:
         """Return the present state, as the controller sees it and reports hold it."""
         return self._ensemble.observe().to_states(self._hardware)[0]
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def loss(self, logits: Any, labels: Tensor) -> Tensor:
         """Return the loss of a training batch and count the batch; call it once for each pass in training mode.
+
+        ``logits`` are those of the model, or its output, if the Grower has a function ``logits``. Without gradients, as
+        in a validation of the owner's, nothing is counted.
 
         Raises:
             ConfigError: if the model did not run in training mode before, or shapes are not [B, C] and [B].
         """
-        if self.is_finished:
+        logits = self._to_logits(logits)
+        if self.is_finished or not torch.is_grad_enabled():
             return self._loss(logits, labels)
         self._host.check_batch(logits, labels)
         value = self._loss(logits, labels)
@@ -203,6 +214,10 @@ class Grower:
         """
         if self.is_finished:
             return self._growth(None, None)
+        with self._own_passes():
+            return self._step()
+
+    def _step(self) -> Growth:
         decision = self._pending
         outcome = self._ensemble.end_epoch(self._host.finish())
         after = self._ensemble.observe()
@@ -289,8 +304,9 @@ class Grower:
         if unknown := {seed["blueprint"] for seed in state["seeds"].values()} - set(names):
             raise ContractError(f"state of a Grower: unknown blueprints {sorted(unknown)}; known: {', '.join(names)}")
         self._host.clear(np.ones((1, len(self._host.topology.sites)), dtype=bool))
+        device = self._host.host.spec.validation.inputs.device
         for slot, seed in state["seeds"].items():
-            parameters = nn.Parameter(seed["parameters"].clone())
+            parameters = nn.Parameter(seed["parameters"].clone().to(device))
             self._host.place(slot, AttachedSeed(names.index(seed["blueprint"]), seed["number"], parameters))
         assignment = self._ensemble.restore_state(_to_arrays(state["ensemble"]))
         self._run_id = state["run_id"]
@@ -317,6 +333,29 @@ class Grower:
         decisions = self._controller.decide(observations, masks, controller_uniforms(key, 0, epoch))
         self._host.begin(self._ensemble.begin_epoch(decisions.actions), epoch)
         return _Decision(epoch, observations, masks, decisions)
+
+    def _samples(self, data: Data) -> Samples:
+        device = next((one.device for one in self.model.parameters()), None)
+        return Samples(*(one.to(device) for one in _joined(data)))
+
+    @contextmanager
+    def _own_passes(self) -> Iterator[None]:
+        """Let the model give logits, in passes that are not its owner's."""
+        if self._logits is None:
+            yield
+            return
+        handle = self.model.register_forward_hook(lambda _model, _arguments, output: self._to_logits(output))
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def _to_logits(self, output: Any) -> Tensor:
+        return cast(Tensor, output) if self._logits is None or isinstance(output, Tensor) else self._logits(output)
+
+    def _plain_loss(self, output: Any, labels: Tensor) -> Tensor:
+        """Return the loss of what the model gave, which is no tensor if a seed learns within the owner's epoch."""
+        return self._loss(self._to_logits(output), labels)
 
     def _growth(self, action: Action | None, event: GovernorEvent | None) -> Growth:
         system = self._ensemble.observe().system

@@ -30,13 +30,20 @@ HEAVY = (
     "duckdb",
     "pyarrow",
     "psutil",
+    "lightning",
+    "transformers",
 )
 MAX_LINES = 500
 
 HELP = "import sys; sys.argv = ['simic', '--help']\nfrom simic.cli import main\ntry: main()\nexcept SystemExit: pass"
 
-OPTIONAL = {"simic/bus/redis": "redis", "simic/replay/exports": "export"}
-"""Packages that may import what only an extra installs, and the extra."""
+OPTIONAL = {
+    "simic/bus/redis": "redis",
+    "simic/integrations/lightning.py": "lightning",
+    "simic/integrations/transformers.py": "transformers",
+    "simic/replay/exports": "export",
+}
+"""Packages and modules that may import what only an extra installs, and the extra."""
 
 FORBIDDEN_IMPORTS = {
     "simic/contracts/forbidden.py": "import torch",
@@ -48,6 +55,7 @@ FORBIDDEN_IMPORTS = {
     "simic/replay/forbidden.py": "import duckdb",
     "simic/curation/forbidden.py": "import minari",
     "simic/api/forbidden.py": "import prefect",
+    "simic/app/forbidden.py": "import lightning",
     "simic/ingestion/forbidden.py": "import redis",
     "tasks/forbidden.py": "import flows",
     "simic/learning/forbidden.py": "import tasks",
@@ -161,7 +169,7 @@ def test_what_is_imported_is_declared() -> None:
             for top in imported((ROOT / name).read_text())
             if top not in sys.stdlib_module_names
             and top not in PACKAGES
-            and not (declared | extras.get(OPTIONAL.get(name.rpartition("/")[0], ""), set()))
+            and not (declared | extras.get(OPTIONAL.get(name) or OPTIONAL.get(name.rpartition("/")[0], ""), set()))
             & {canonicalize_name(owner) for owner in owners.get(top, ())}
         })
     }  # fmt: skip

@@ -38,11 +38,12 @@ SURFACE = {
     "FieldReportWriter.write": "(self, report: 'FieldReport | Mapping[str, Any]') -> 'None'",
     "Grower": "(model: 'nn.Module', optimizer: 'Optimizer', *, slots: 'Sequence[str | Layer]', validation: 'Data', "
     "epochs: 'int', policy: 'Policy | str | os.PathLike[str]' = 'champion', test: 'Data | None' = None, "
-    "head: 'str | None' = None, loss: 'Callable[[Tensor, Tensor], Tensor] | None' = None, blueprints: "
+    "head: 'str | None' = None, loss: 'Callable[[Tensor, Tensor], Tensor] | None' = None, "
+    "logits: 'Callable[[Any], Tensor] | None' = None, blueprints: "
     "'Sequence[str]' = ('norm', 'gate', 'bottleneck', 'dense', 'heavy', 'dropout'), seeds_max: 'int' = 1,"
     " name: 'str' = 'own', seed: 'int' = 0, report_to: 'FieldReportWriter | Home | str | os.PathLike[str]"
     " | None' = None, home: 'Home | None' = None, trusted_keys: 'TrustedKeys | None' = None)",
-    "Grower.loss": "(self, logits: 'Tensor', labels: 'Tensor') -> 'Tensor'",
+    "Grower.loss": "(self, logits: 'Any', labels: 'Tensor') -> 'Tensor'",
     "Grower.step": "(self) -> 'Growth'",
     "Grower.finalize": "(self) -> 'nn.Module'",
     "Grower.state_dict": "(self) -> 'dict[str, Any]'",

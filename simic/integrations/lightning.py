@@ -1,0 +1,150 @@
+"""A growth controller in Lightning's ``Trainer`` (``pip install simic[lightning]``).
+
+Shapes: B batch, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
+
+from simic.api.grower import Data, Grower
+from simic.contracts.errors import ConfigError
+from simic.hosts.custom import Layer
+from simic.hosts.custom.attached import SEED_PREFIX
+from simic.integrations.training import GrownTraining
+
+__all__ = ["GrowerCallback"]
+
+
+class GrowerCallback(GrownTraining, Callback):
+    """Grows the model of a fit; ``training_step`` computes its loss with ``loss``.
+
+    Checkpoints of the trainer hold the Grower. One that was saved at the end of an epoch is resumed to the bit, if the
+    order of the batches is.
+    """
+
+    def __init__(
+        self,
+        *,
+        slots: Sequence[str | Layer],
+        validation: Data,
+        model: str | None = None,
+        epochs: int | None = None,
+        **settings: Any,
+    ) -> None:
+        """Take what a Grower needs; it is made when a fit begins.
+
+        Args:
+            slots: Names of submodules, as for ``simic.Grower``.
+            validation: Samples of all measurements, as for ``simic.Grower``.
+            model: Name of the submodule that grows, which maps inputs to logits; by default the whole module does.
+            epochs: Epochs of the training; by default ``max_epochs`` of the trainer.
+            **settings: Further arguments of ``simic.Grower``, such as ``policy``.
+        """
+        super().__init__()
+        self._model, self._epochs = model, epochs
+        self._settings = {"slots": slots, "validation": validation, **settings}
+        self._saved: dict[str, Any] = {}
+        self._handles: list[Any] = []
+
+    def loss(self, output: Any, labels: Tensor) -> Tensor:
+        """Return the mean loss of a batch, and count it if it is trained on; see ``simic.Grower.loss``.
+
+        Raises:
+            ConfigError: if the module trains without this callback in its trainer.
+        """
+        if self.grower is None and not torch.is_grad_enabled():
+            logits, loss = self._settings.get("logits"), self._settings.get("loss") or cross_entropy
+            value: Tensor = loss(output if logits is None or isinstance(output, Tensor) else logits(output), labels)
+            return value
+        return self.counted_loss(output, labels)
+
+    def setup(self, _trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Let the module load a checkpoint with seeds, which it gets from the Grower's own state."""
+        if stage == "fit":
+            self._release()
+            network = self._grown_module(pl_module)
+            self._handles = [network.register_load_state_dict_pre_hook(_leave_out_seeds)]  # type: ignore[no-untyped-call]
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Make the Grower, and resume it if the trainer resumes.
+
+        Raises:
+            ConfigError: if the trainer has several processes or optimisers, or the model cannot grow.
+        """
+        self._release()
+        if trainer.world_size > 1 or len(trainer.optimizers) != 1:
+            found = f"{trainer.world_size} processes and {len(trainer.optimizers)} optimisers"
+            raise ConfigError(f"GrowerCallback: expected one process and one optimiser, found {found}")
+        if trainer.ckpt_path and not self._saved:
+            raise ConfigError(
+                f"GrowerCallback: {trainer.ckpt_path} holds no network that grows: its training had no GrowerCallback, "
+                "or growing was over; go on without the callback"
+            )
+        epochs = self._epochs or trainer.max_epochs
+        optimizer = trainer.optimizers[0]
+        self._handles = [optimizer.register_step_pre_hook(_call_closure)]
+        self.grower = Grower(self._grown_module(pl_module), optimizer, epochs=epochs or -1, **self._settings)
+        if self._saved:
+            self.grower.load_state_dict(self._saved)
+            self._saved = {}
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        """End the epoch after its last batch, before any validation and checkpoint."""
+        if trainer.is_last_batch:
+            self.end_epoch()
+
+    def on_train_epoch_end(self, *_: Any) -> None:
+        """End an epoch that stopped before its last batch."""
+        self.end_epoch()
+
+    def on_fit_end(self, *_: Any) -> None:
+        """Make the model plain."""
+        self.end()
+        self._release()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the Grower; nothing if growing is over."""
+        return {} if self.grower is None or self.grower.is_finished else self.grower.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep a state for the fit that is about to start."""
+        self._saved = state_dict
+
+    def _grown_module(self, module: LightningModule) -> nn.Module:
+        try:
+            network: nn.Module = module if self._model is None else module.get_submodule(self._model)
+        except AttributeError as error:
+            raise ConfigError(f"GrowerCallback: model: expected the name of a submodule; {error}") from error
+        return network
+
+    def _release(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+def _leave_out_seeds(_module: nn.Module, state: dict[str, Any], prefix: str, *_others: Any) -> None:
+    for name in [name for name in state if name.startswith(prefix + SEED_PREFIX)]:
+        del state[name]
+
+
+def _call_closure(
+    _optimizer: Optimizer, arguments: tuple[Any, ...], named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Compute the gradients before the step, because Lightning does so in a closure of it, which a Grower cannot see.
+
+    All optimisers but LBFGS, which a Grower refuses, call the closure once and first.
+    """
+    for closure in (*arguments[1:], *named.values()):
+        if closure is not None:
+            with torch.enable_grad():
+                closure()
+    return arguments[:1], {}

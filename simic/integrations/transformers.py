@@ -1,0 +1,150 @@
+"""A growth controller in the ``Trainer`` of Hugging Face's transformers (``pip install simic[transformers]``).
+
+Shapes: B batch, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
+
+from simic.api.grower import Data, Grower
+from simic.contracts.errors import ConfigError
+from simic.hosts.custom import Layer
+from simic.integrations.training import GrownTraining
+
+__all__ = ["GrowerCallback"]
+
+STATE = "simic_grower"
+"""Key of the Grower's state in the optimiser's. A trainer loads the optimiser before any callback may act."""
+
+
+class GrowerCallback(GrownTraining, TrainerCallback):
+    """Grows the model of a trainer; ``attach`` makes it.
+
+    Checkpoints of the trainer hold the Grower, in the file of the optimiser. One that was saved at the end of an epoch
+    is resumed to the bit.
+    """
+
+    def __init__(self, grower: Grower) -> None:
+        """Take a Grower of the trainer's model and optimiser; use ``attach``."""
+        self.grower = grower
+        self._handles: list[Any] = []
+
+    @classmethod
+    def attach(
+        cls,
+        trainer: Trainer,
+        *,
+        slots: Sequence[str | Layer],
+        validation: Data,
+        epochs: int | None = None,
+        logits: Callable[[Any], Tensor] | None = None,
+        **settings: Any,
+    ) -> GrowerCallback:
+        """Make a Grower of the trainer's model and optimiser, and let the trainer use its loss.
+
+        Args:
+            trainer: The trainer, before ``train``; it creates its optimiser here, unless it was given one.
+            slots: Names of submodules, as for ``simic.Grower``.
+            validation: Samples of all measurements, as for ``simic.Grower``; the model gets their inputs alone.
+            epochs: Epochs of the training; by default ``num_train_epochs``.
+            logits: Function that takes the logits out of an output; by default its entry ``logits``.
+            **settings: Further arguments of ``simic.Grower``, such as ``policy``.
+
+        Raises:
+            ConfigError: if the trainer does something that a Grower cannot follow, or the model cannot grow.
+        """
+        _check(trainer)
+        grower = Grower(
+            trainer.model,
+            trainer.create_optimizer(),
+            slots=slots,
+            validation=validation,
+            epochs=_epochs(trainer.args) if epochs is None else epochs,
+            logits=logits or _logits,
+            **settings,
+        )
+        callback = cls(grower)
+        optimizer = trainer.optimizer
+        callback._handles = [
+            optimizer.register_state_dict_post_hook(callback._add_state),
+            optimizer.register_load_state_dict_pre_hook(callback._take_state),
+        ]
+        trainer.compute_loss_func = callback.loss
+        trainer.add_callback(callback)
+        return callback
+
+    def loss(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """Return the loss of a batch as a share of the mean over all batches of an optimiser step."""
+        value = self.counted_loss(outputs, labels)
+        return value if num_items_in_batch is None else value * (len(labels) / num_items_in_batch)
+
+    def on_step_end(self, _args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
+        """End the epoch after its last step, before any evaluation and checkpoint."""
+        if state.epoch is not None and float(state.epoch).is_integer():
+            self.end_epoch()
+
+    def on_epoch_end(self, *_: Any, **__: Any) -> None:
+        """End an epoch that stopped before its last step, or whose length the trainer does not know."""
+        self.end_epoch()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Make the model plain."""
+        self.end()
+
+    def end(self) -> None:
+        super().end()
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _add_state(self, _optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        return {**state, STATE: self.known_grower().state_dict()}
+
+    def _take_state(self, _optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        """Put the seeds of a checkpoint in their places; the state of the optimiser then fits its parameters."""
+        if STATE not in state:
+            raise ConfigError(
+                "GrowerCallback: the checkpoint holds no network that grows: its training had no GrowerCallback, or "
+                "growing was over; go on without the callback"
+            )
+        self.known_grower().load_state_dict(state[STATE])
+        return {name: value for name, value in state.items() if name != STATE}
+
+
+def _logits(output: Any) -> Tensor:
+    logits: Tensor = output["logits"] if isinstance(output, Mapping) else output[0]
+    return logits
+
+
+def _check(trainer: Trainer) -> None:
+    """Raise ConfigError if the trainer does something that a Grower cannot follow."""
+    args = trainer.args
+    wrong = {
+        "several devices": args.world_size > 1 or args.n_gpu > 1,
+        "DeepSpeed or FSDP": trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled,
+        "torch_compile": args.torch_compile,
+        "load_best_model_at_end, whose seeds may be others": args.load_best_model_at_end,
+        "restore_callback_states_from_checkpoint, which makes new callbacks": (
+            args.restore_callback_states_from_checkpoint
+        ),
+        "model_init": trainer.model_init is not None,
+        "compute_loss_func; give a Grower's `loss=` instead": trainer.compute_loss_func is not None,
+        "label_smoothing_factor; give a Grower's `loss=` instead": args.label_smoothing_factor != 0,
+    }
+    if found := [name for name, is_so in wrong.items() if is_so]:
+        raise ConfigError(f"GrowerCallback: expected a trainer of one process without {' and '.join(found)}")
+
+
+def _epochs(args: TrainingArguments) -> int:
+    if args.max_steps > 0 or not float(args.num_train_epochs).is_integer():
+        raise ConfigError(
+            f"GrowerCallback: max_steps {args.max_steps} and num_train_epochs {args.num_train_epochs} give no whole "
+            "number of epochs; say how many there are with epochs="
+        )
+    return int(args.num_train_epochs)

@@ -1,0 +1,180 @@
+"""A Grower in Lightning's trainer: it changes what it decided alone, and goes on from a checkpoint."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from support.builders.grown_loops import ARCHITECTURES
+from support.builders.trained_elsewhere import digest_of, landed_and_quarantined, loss_of, run_examples
+from support.fakes.custom_hosts import blobs
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+import simic
+from simic.contracts.lifecycle import SeedStage
+from simic.hosts.custom.attached import SEED_PREFIX
+from simic.integrations.lightning import GrowerCallback
+from simic.runtime.home import Home
+
+pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
+
+CASE = ARCHITECTURES["residual"]
+TRAIN, VALIDATION = tuple(blobs(0, 44, CASE.shape)), tuple(blobs(1, 60, CASE.shape))
+EPOCHS = 10
+"""In which the heuristic keeps a seed."""
+
+
+class Module(LightningModule):
+    """A residual network of which a submodule gives the logits."""
+
+    optimizers_made = 1
+
+    def __init__(self, loss: Any = cross_entropy) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net, self.loss = CASE.network(), loss
+
+    def training_step(self, batch: tuple[Tensor, Tensor], _index: int) -> Tensor:
+        value: Tensor = self.loss(self.net(batch[0]), batch[1])
+        return value
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], _index: int) -> None:
+        self.log("loss", self.loss(self.net(batch[0]), batch[1]))
+
+    def configure_optimizers(self) -> Any:
+        made = [torch.optim.SGD(self.parameters(), lr=0.03, momentum=0.9) for _ in range(self.optimizers_made)]
+        return made, [torch.optim.lr_scheduler.StepLR(made[0], 4, 0.9)]
+
+
+def growing(policy: str = "heuristic", **settings: Any) -> GrowerCallback:
+    blueprints = ["norm", "gate", "bottleneck", "dense", "heavy"]
+    return GrowerCallback(
+        model="net", slots=CASE.slots, validation=VALIDATION, policy=policy, blueprints=blueprints, **settings
+    )
+
+
+def fit(callback: GrowerCallback | None, *others: Any, ckpt_path: Path | None = None, **settings: Any) -> Module:
+    """Train a fresh module."""
+    module = Module(cross_entropy if callback is None else callback.loss)
+    trainer = Trainer(
+        **{"max_epochs": EPOCHS, **settings},
+        callbacks=[*([] if callback is None else [callback]), *others],
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=bool(others),
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    train, validation = (DataLoader(TensorDataset(*data), batch_size=11) for data in (TRAIN, VALIDATION))
+    trainer.fit(module, train, validation, ckpt_path=ckpt_path)
+    return module
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[GrowerCallback, Module, Path]:
+    """A training with the heuristic, its checkpoints after each epoch, and its reports in a home."""
+    folder = tmp_path_factory.mktemp("grown")
+    Home(folder / "home").create()
+    callback = growing(report_to=simic.Home(folder / "home"))
+    module = fit(callback, ModelCheckpoint(folder, "{epoch}", save_top_k=-1))
+    return callback, module, folder
+
+
+@pytest.mark.parametrize("settings", [{}, {"accumulate_grad_batches": 2, "gradient_clip_val": 0.5}])
+def test_without_growth_training_is_the_same_to_the_bit(settings: dict[str, Any]) -> None:
+    plain, watched = (fit(callback, max_epochs=4, **settings) for callback in (None, growing("wait")))
+    assert digest_of(plain) == digest_of(watched)
+
+
+def test_the_fitted_module_is_plain_and_the_one_that_was_measured(
+    grown: tuple[GrowerCallback, Module, Path],
+) -> None:
+    callback, module, _ = grown
+    assert callback.growth is not None
+    assert callback.grower is not None
+    assert SeedStage.FOSSILIZED in [slot.stage for slot in callback.grower.state.slots]
+    assert callback.network is module.net
+    assert callback.growth.epoch == EPOCHS
+    assert loss_of(module.net, VALIDATION) == pytest.approx(callback.growth.validation_loss, abs=1e-6)
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    assert not [name for name in module.state_dict() if SEED_PREFIX in name]
+    assert callback.state_dict() == {}
+
+
+def test_a_checkpoint_is_resumed_to_the_bit(grown: tuple[GrowerCallback, Module, Path]) -> None:
+    """One in which a seed learns alone."""
+    _, module, folder = grown
+    checkpoint = folder / "epoch=2.ckpt"
+    held = torch.load(checkpoint, weights_only=True)["state_dict"]
+    assert [name for name in held if SEED_PREFIX in name], "the case must hold a seed"
+    again = fit(growing(), ckpt_path=checkpoint)
+    assert digest_of(again) == digest_of(module)
+
+
+def test_reports_land_without_a_quarantined_line(grown: tuple[GrowerCallback, Module, Path]) -> None:
+    assert landed_and_quarantined(grown[2] / "home") == (EPOCHS, 0)
+
+
+def test_a_training_that_stops_early_leaves_a_plain_module() -> None:
+    callback = growing()
+    module = fit(callback, max_steps=4 * 4 + 2)
+    assert callback.growth is not None
+    assert callback.growth.epoch == 5
+    assert not [name for name in module.state_dict() if SEED_PREFIX in name]
+
+
+def test_what_cannot_grow_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit(None, ModelCheckpoint(tmp_path, "plain"), max_epochs=1)
+    with pytest.raises(simic.ConfigError, match="no network that grows"):
+        fit(growing(), ckpt_path=tmp_path / "plain.ckpt")
+    with pytest.raises(simic.ConfigError, match="name of a submodule"):
+        fit(GrowerCallback(model="nett", slots=["layer1"], validation=VALIDATION))
+    forgotten = growing()
+    module = Module(forgotten.loss)
+    with torch.no_grad():
+        assert module.loss(module.net(TRAIN[0]), TRAIN[1]) == cross_entropy(module.net(TRAIN[0]), TRAIN[1])
+    with pytest.raises(simic.ConfigError, match="among the callbacks"):
+        module.training_step(TRAIN, 0)
+    monkeypatch.setattr(Module, "optimizers_made", 2)
+    monkeypatch.setattr(Module, "automatic_optimization", False)
+    with pytest.raises(simic.ConfigError, match="2 optimisers"):
+        fit(growing())
+
+
+def test_reports_that_cannot_be_written_do_not_end_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise simic.TransientError("no bus")
+
+    callback = growing("wait")
+    monkeypatch.setattr("simic.api.grower.Grower._report", fail)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        fit(callback, max_epochs=4)
+    assert sum("written with those of the next epoch: no bus" in str(one.message) for one in found) == 4
+    assert callback.grower is not None
+    assert callback.grower.state.epoch == 4
+
+
+def test_the_surface_is_as_promised() -> None:
+    """A change here is a change of the version (docs/api.md)."""
+    assert str(inspect.signature(GrowerCallback)) == (
+        "(*, slots: 'Sequence[str | Layer]', validation: 'Data', model: 'str | None' = None, "
+        "epochs: 'int | None' = None, **settings: 'Any') -> 'None'"
+    )
+    assert str(inspect.signature(GrowerCallback.loss)) == "(self, output: 'Any', labels: 'Tensor') -> 'Tensor'"
+    assert {"grower", "growth", "network"} <= set(dir(GrowerCallback))
+
+
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = run_examples("Lightning")
+    assert names["growing"].growth.epoch == 8  # type: ignore[attr-defined]
+    assert len(list((tmp_path / "reports").rglob("*.jsonl.zst"))) == 8
