@@ -160,8 +160,8 @@ def train(
     """Train a policy on a snapshot.
 
     If the snapshot holds branches (episodes that tried other actions at one decision of a host), training distils their
-    returns into the policy. From other episodes the policy learns by train.objective: vtrace, ppo or fitted_q. If vtrace
-    or ppo starts from random weights, behaviour cloning and value regression come first.
+    returns into the policy. From other episodes the policy learns by train.objective: vtrace, ppo, awr or fitted_q. If
+    one of the first three starts from random weights, behaviour cloning and value regression come first.
     """
     from simic.app import artifacts, training
 

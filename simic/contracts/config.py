@@ -291,7 +291,7 @@ class TrainConfig(Contract):
     V-trace from other episodes unless that raises the regret; scratch learns from a log as ``objective`` says. Without
     branches in the snapshot, distil learns as scratch does."""
     objective: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] = "vtrace"
-    """How a log is learned from: vtrace, ppo, fitted_q, or an installed objective. V-trace also follows a
+    """How a log is learned from: vtrace, ppo, awr, fitted_q, or an installed objective. V-trace also follows a
     distillation."""
     distil_passes: Annotated[int, Field(ge=1, le=10_000)] = 80
     """Passes over all branched decisions in every training run."""
@@ -309,9 +309,9 @@ class TrainConfig(Contract):
     q_updates: Annotated[int, Field(ge=1, le=1_000_000)] = 450
     """Updates of each Q-function, and about as many of the distillation, with train.objective = fitted_q."""
     vtrace_passes: Annotated[int, Field(ge=0, le=100)] = 8
-    """Passes of V-trace or PPO over the log in the first training run."""
+    """Passes of V-trace, PPO or AWR over the log in the first training run."""
     round_passes: Annotated[int, Field(ge=1, le=100)] = 4
-    """Passes of V-trace or PPO over the new episodes of a round."""
+    """Passes of V-trace, PPO or AWR over the new episodes of a round."""
     average: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.6
     """Share of the average over earlier rounds in a round's policy; 0 acts with the learner's own weights."""
     max_passes: Annotated[int, Field(ge=1, le=100)] = 8
@@ -319,6 +319,12 @@ class TrainConfig(Contract):
     rho_bar: Annotated[float, Field(ge=0.0)] = 1.0
     """Bound on importance ratios: of V-trace, and of the weights with which PPO learns from another policy's log."""
     c_bar: Annotated[float, Field(ge=0.0)] = 1.0
+    """Bound on the ratios of V-trace's traces."""
+    pg_rho_bar: Annotated[float, Field(ge=0.0)] = 1.0
+    """Bound on the ratios that weigh V-trace's policy gradient."""
+    min_effective_share: Share = 0.0
+    """Least effective sample size of V-trace, as a share of the steps and as the mean over a pass; below it no further
+    pass is made, because the policy is too far from the behaviour. 0 makes all passes."""
     lambda_: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
     """Decay of V-trace's traces and of generalised advantage estimation."""
     ppo_epochs: Annotated[int, Field(ge=1, le=100)] = 4
@@ -330,6 +336,11 @@ class TrainConfig(Contract):
     ppo_max_kl: Annotated[float, Field(gt=0.0, le=100.0)] = 0.1
     """KL(reference || policy) in nats per step, averaged over a batch; above it PPO leaves out the other passes that
     share the reference."""
+    awr_temperature: Annotated[float, Field(ge=0.01, le=100.0)] = 0.3
+    """Advantage of which a step of AWR weighs e times as much as one without, in deviations of the log's returns around
+    the values; a large number clones the behaviour."""
+    awr_max_weight: Annotated[float, Field(ge=1.0, le=1e6)] = 20.0
+    """Largest weight of a step of AWR."""
     entropy_bonus: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Weight of the entropy of each head, averaged over the steps that use the head."""
     cloning_weight: Annotated[float, Field(ge=0.0, le=10.0)] = 0.03

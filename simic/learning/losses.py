@@ -17,6 +17,7 @@ from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import NetworkOutput, PolicyNetwork
+from simic.numerics.gae import Gae, gae
 from simic.numerics.vtrace import LOG_RATIO_LIMIT, VTrace, vtrace
 from simic.replay.batch import SequenceBatch
 
@@ -24,6 +25,7 @@ __all__ = [
     "Loss",
     "VTraceLossConfig",
     "advantage_metrics",
+    "behaviour_advantages",
     "cloning_loss",
     "commit_metrics",
     "explained_variance",
@@ -80,6 +82,7 @@ class VTraceLossConfig(NamedTuple):
 
     rho_bar: float
     c_bar: float
+    pg_rho_bar: float
     lambda_: float
     entropy_bonus: float
     cloning_weight: float
@@ -93,6 +96,7 @@ class VTraceLossConfig(NamedTuple):
         return VTraceLossConfig(
             rho_bar=config.rho_bar,
             c_bar=config.c_bar,
+            pg_rho_bar=config.pg_rho_bar,
             lambda_=config.lambda_,
             entropy_bonus=config.entropy_bonus,
             cloning_weight=config.cloning_weight,
@@ -114,7 +118,7 @@ def value_fit_loss(network: PolicyNetwork, batch: SequenceBatch) -> Loss:
     """Return the Huber distance to the behaviour's return to go, bootstrapped where an episode was truncated."""
     own, following = batch.successors(network.value(batch.with_finals))
     fixed = batch.log_prob_behaviour
-    result = _correct(batch, fixed, own, following, rho_bar=1.0, c_bar=1.0, lambda_=1.0)
+    result = _correct(batch, fixed, own, following)
     loss = huber(own, result.vs, batch.valid, network.value_scale)
     explained = explained_variance(own.detach(), result.vs, batch.valid)
     return Loss(loss, {"value_fit_loss": loss.detach(), "value_fit_explained_variance": explained})
@@ -135,9 +139,8 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLos
     entropies = heads.head_mean(heads.entropy(output, ptr, batch.masks, batch.actions, targets.exploration), relevant)
     own, following = batch.successors(network.value(batch.with_finals))
     joint = batch.to_time_major(log_prob.joint)
-    result = _correct(
-        batch, joint, own, following, rho_bar=targets.rho_bar, c_bar=targets.c_bar, lambda_=targets.lambda_
-    )
+    bounds = {name: getattr(targets, name) for name in ("rho_bar", "c_bar", "pg_rho_bar", "lambda_")}
+    result = _correct(batch, joint, own, following, **bounds)
     advantages = (result.pg_advantages / targets.advantage_scale)[batch.time, batch.sequence]
     parts = {
         "policy_loss": -heads.equal_noise_sum(advantages.unsqueeze(1) * log_prob.heads, relevant),
@@ -162,6 +165,18 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLos
     return Loss(total, {name: value.detach() for name, value in metrics.items()})
 
 
+def behaviour_advantages(batch: SequenceBatch, own: Tensor, following: Tensor, lambda_: float) -> Gae:
+    """Return advantages of the logged actions and lambda-returns [T, B], from values [T, B] of steps and successors."""
+    return gae(
+        rewards=batch.rewards,
+        discounts=batch.discounts,
+        values=own.detach(),
+        next_values=following.detach(),
+        is_cut=batch.is_cut,
+        lambda_=lambda_,
+    )
+
+
 def explained_variance(values: Tensor, targets: Tensor, valid: Tensor) -> Tensor:
     """Return ``1 - var(target - value) / var(target)`` over valid entries; 0 if the targets do not vary."""
     target, error = targets[valid], (targets - values)[valid]
@@ -169,9 +184,7 @@ def explained_variance(values: Tensor, targets: Tensor, valid: Tensor) -> Tensor
     return torch.where(spread > 0, 1.0 - error.var(correction=0) / spread.clamp(min=1e-12), 0.0)
 
 
-def _correct(
-    batch: SequenceBatch, joint: Tensor, own: Tensor, following: Tensor, *, rho_bar: float, c_bar: float, lambda_: float
-) -> VTrace:
+def _correct(batch: SequenceBatch, joint: Tensor, own: Tensor, following: Tensor, **bounds: float) -> VTrace:
     return vtrace(
         log_prob_target=joint.detach(),
         log_prob_behaviour=batch.log_prob_behaviour,
@@ -180,10 +193,7 @@ def _correct(
         values=own.detach(),
         next_values=following.detach(),
         is_cut=batch.is_cut,
-        rho_bar=rho_bar,
-        c_bar=c_bar,
-        pg_rho_bar=rho_bar,
-        lambda_=lambda_,
+        **bounds,
     )
 
 

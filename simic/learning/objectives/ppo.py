@@ -27,13 +27,14 @@ from simic.learning.counted_passes import CountedPasses
 from simic.learning.losses import (
     Loss,
     advantage_metrics,
+    behaviour_advantages,
     commit_metrics,
     explained_variance,
     huber,
     off_policyness,
 )
 from simic.learning.objective import Log
-from simic.numerics.gae import Gae, gae
+from simic.numerics.gae import Gae
 from simic.numerics.ppo import clipped_surrogate
 from simic.numerics.vtrace import LOG_RATIO_LIMIT
 from simic.replay.batch import SequenceBatch
@@ -139,14 +140,7 @@ def _reference_of(reference: PolicyNetwork, batch: SequenceBatch, config: TrainC
     output = reference.act(batch.steps)
     log_prob = heads.log_prob(output, batch.steps.slot_ptr, batch.masks, batch.actions, config.network.exploration)
     own, following = batch.successors(reference.value(batch.with_finals))
-    estimate = gae(
-        rewards=batch.rewards,
-        discounts=batch.discounts,
-        values=own,
-        next_values=following,
-        is_cut=batch.is_cut,
-        lambda_=config.lambda_,
-    )
+    estimate = behaviour_advantages(batch, own, following, config.lambda_)
     log_weights = batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour
     weights = log_weights.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp().clamp(max=config.rho_bar)
     return _Fixed(output, log_prob, estimate, weights * estimate.advantages)

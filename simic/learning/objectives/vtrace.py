@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.losses import Loss, VTraceLossConfig, vtrace_loss
 from simic.learning.objective import Log
@@ -17,6 +19,11 @@ class VTraceObjective(CountedPasses):
     """V-trace over the planned passes."""
 
     phase = NAME
+
+    def begins(self, number: int, last: Sequence[Mapping[str, float]]) -> bool:  # noqa: ARG002 - the interface
+        """Return whether the last pass had the effective sample size of ``train.min_effective_share``."""
+        shares = [metrics["effective_sample_share"] for metrics in last]
+        return not shares or sum(shares) / len(shares) >= self.log.config.min_effective_share
 
     def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:
         """Return the V-trace loss of a batch."""

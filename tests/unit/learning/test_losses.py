@@ -182,8 +182,18 @@ def test_h6_a_head_that_never_mattered_changes_no_divergence(store: GraphDataset
 
 
 def test_d7_a_bound_of_zero_reaches_the_loss() -> None:
-    bounds = VTraceLossConfig.of(TrainConfig(rho_bar=0.0, c_bar=0.0, lambda_=0.0), advantage_scale=5.0)
-    assert (bounds.rho_bar, bounds.c_bar, bounds.lambda_) == (0.0, 0.0, 0.0)
+    zeros = dict.fromkeys(("rho_bar", "c_bar", "pg_rho_bar", "lambda_"), 0.0)
+    bounds = VTraceLossConfig.of(TrainConfig(**zeros), advantage_scale=5.0)
+    assert {name: getattr(bounds, name) for name in zeros} == zeros
+
+
+def test_the_policy_gradient_has_a_bound_of_its_own(store: GraphDataset, network: PolicyNetwork) -> None:
+    """It scales the policy's part of the loss where it holds, and changes no target of the value."""
+    batch = store.batch(np.arange(12))
+    rare = SequenceBatch(**{**batch.__dict__, "log_prob_behaviour": batch.log_prob_behaviour - 10.0 * batch.valid})
+    plain, twice = (vtrace_loss(network, rare, TARGETS._replace(pg_rho_bar=bound)).metrics for bound in (1.0, 2.0))
+    assert torch.equal(plain["value_loss"], twice["value_loss"])
+    torch.testing.assert_close(twice["policy_loss"], 2.0 * plain["policy_loss"])
 
 
 def test_h1_a_collapsed_head_shows_in_its_own_entropy(store: GraphDataset, network: PolicyNetwork) -> None:

@@ -210,6 +210,18 @@ def test_l8_passes_move_the_policy_off_the_behaviour(trained: TrainingReport) ->
     assert trained.metrics["clamp_count"] == 0.0
 
 
+def test_simic001_v_trace_stops_far_from_the_behaviour(tmp_path: Path, first_snapshot: SnapshotManifest) -> None:
+    """An effective sample size of all steps is never reached, so the first pass is the last; progress ends at 100."""
+    told: list[int] = []
+    config = SMALL.model_copy(update={"cloning_passes": 0, "value_passes": 0, "min_effective_share": 1.0})
+    report = run(tmp_path, first_snapshot, config, on_progress=told.append)
+    updates = EPISODES // SMALL.batch_sequences
+    assert (report.updates, report.passes) == (updates, 1.0)
+    assert report.metrics["updates_left_out"] == (SMALL.vtrace_passes - 1) * updates
+    assert report.metrics["effective_sample_share"] < 1.0
+    assert sum(told) == 100
+
+
 def test_the_policy_is_sealed_complete_and_without_pickle(root: Path, trained: TrainingReport) -> None:
     path = Path(trained.path)
     assert verify_seal(path, Keyring(root / "keys"), trained.digest).digest == path.name == trained.digest

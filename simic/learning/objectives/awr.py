@@ -1,0 +1,82 @@
+"""``awr``: cloning, value regression, then advantage-weighted regression (Peng et al. 2019, section 3).
+
+The policy is regressed on the logged actions with weights ``exp(advantage / temperature)``. This is cloning of a better
+policy than the behaviour: no importance ratio enters, and an action that the log does not have gets no weight.
+"""
+
+from __future__ import annotations
+
+import math
+
+from simic.contracts.actions import HEADS
+from simic.contracts.config import TrainConfig
+from simic.controllers import heads
+from simic.controllers.network import PolicyNetwork
+from simic.learning.counted_passes import CountedPasses
+from simic.learning.losses import (
+    Loss,
+    advantage_metrics,
+    behaviour_advantages,
+    commit_metrics,
+    explained_variance,
+    huber,
+    off_policyness,
+)
+from simic.learning.objective import Log
+from simic.replay.batch import SequenceBatch
+
+__all__ = ["NAME", "SUMMARY", "AwrObjective", "awr_loss", "begin"]
+
+NAME = "awr"
+SUMMARY = "cloning, value regression, then cloning weighted by advantages"
+
+
+class AwrObjective(CountedPasses):
+    """Advantage-weighted regression over the planned passes."""
+
+    averages_rounds = True
+    phase = NAME
+
+    def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:
+        """Return the loss of a batch."""
+        return awr_loss(self.log.learner.network, batch, self.log.config, advantage_scale)
+
+
+def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, advantage_scale: float) -> Loss:
+    """Return the weighted negative log-likelihood of the logged actions, with value loss and entropy.
+
+    The weight of a step is ``exp(advantage / (awr_temperature advantage_scale))``, at most ``awr_max_weight``, without
+    gradient. Each head is averaged over the steps that use it, so a blueprint, chosen once per episode, weighs as much
+    as the operation of every step. The value learns the lambda-returns of the log.
+    """
+    ptr, exploration = batch.steps.slot_ptr, config.network.exploration
+    output, relevant = network.act(batch.steps), heads.relevant_heads(batch.actions)
+    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration)
+    entropies = heads.head_mean(heads.entropy(output, ptr, batch.masks, batch.actions, exploration), relevant)
+    own, following = batch.successors(network.value(batch.with_finals))
+    estimate = behaviour_advantages(batch, own, following, config.lambda_)
+    exponents = (estimate.advantages / (config.awr_temperature * advantage_scale))[batch.time, batch.sequence]
+    # Bounded before exp, so that no exponent overflows.
+    weights = exponents.clamp(max=math.log(config.awr_max_weight)).exp()
+    parts = {
+        "policy_loss": -heads.head_mean(weights.unsqueeze(1) * log_prob.heads, relevant).sum(),
+        "value_loss": huber(own, estimate.returns, batch.valid, network.value_scale),
+        "entropy": entropies.sum(),
+    }
+    total = parts["policy_loss"] + parts["value_loss"] - config.entropy_bonus * parts["entropy"]
+    metrics = {
+        **parts,
+        **{f"entropy_{head.value}": value for head, value in zip(HEADS, entropies, strict=True)},
+        "weight_mean": weights.mean(),
+        "weight_capped_share": (weights >= config.awr_max_weight).float().mean(),
+        "explained_variance": explained_variance(own.detach(), estimate.returns, batch.valid),
+        **off_policyness(batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour, batch.valid),
+        **advantage_metrics(estimate.advantages, batch.valid),
+        **commit_metrics(output, batch),
+    }
+    return Loss(total, {name: value.detach() for name, value in metrics.items()})
+
+
+def begin(log: Log) -> AwrObjective:
+    """Return the objective for a log."""
+    return AwrObjective(log)
