@@ -54,6 +54,14 @@ class BlueprintMapping:
         offered = masks.blueprint[:, self._to_hosts] & (self._to_hosts >= 0)
         return allow_only(replace(masks, blueprint=offered), np.ones(len(self._policy), dtype=bool), slot_ptr)
 
+    def actions_to_policy(self, actions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return host actions [N, A] with the policy's blueprint indices, and where it knows the blueprint."""
+        chosen = actions[:, _BLUEPRINT]
+        mapped = np.where(chosen < 0, chosen, self._to_policy[chosen])
+        translated = actions.copy()
+        translated[:, _BLUEPRINT] = np.where(chosen < 0, chosen, np.maximum(mapped, 0))
+        return translated, (chosen < 0) | (mapped >= 0)
+
     def to_host(self, decisions: Decisions) -> Decisions:
         """Return decisions with the hosts' blueprint indices."""
         if self._policy == self._hosts:

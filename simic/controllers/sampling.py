@@ -20,8 +20,10 @@ __all__ = [
     "Tables",
     "deterministic",
     "greedy_after",
+    "joint_log_prob",
     "pad_slots",
     "sample",
+    "sample_after",
     "sample_op_greedy_factors",
     "uniform_over",
 ]
@@ -99,11 +101,40 @@ def greedy_after(distribution: FactoredDistribution, ops: NDArray[np.int64]) -> 
 
     def choose(head: Head, table: NDArray[np.float64]) -> tuple[Array, Array]:
         if head is Head.OP:
-            with np.errstate(divide="ignore"):
-                return ops, np.log(np.take_along_axis(table, ops[:, None], axis=1)[:, 0])
+            return ops, _log_share(table, ops)
         return np.argmax(table, axis=1), np.zeros(len(table))
 
     return _decide(distribution, choose)
+
+
+def sample_after(
+    distribution: FactoredDistribution, ops: NDArray[np.int64], uniforms: NDArray[np.float64]
+) -> Decisions:
+    """Return the given operations [N] with the other heads sampled by inverse CDF of ``uniforms`` [N, A]."""
+    draw = _inverse_cdf(uniforms)
+
+    def choose(head: Head, table: NDArray[np.float64]) -> tuple[Array, Array]:
+        return (ops, _log_share(table, ops)) if head is Head.OP else draw(head, table)
+
+    return _decide(distribution, choose)
+
+
+def joint_log_prob(
+    distribution: FactoredDistribution, actions: NDArray[np.int64], *, is_greedy: bool
+) -> NDArray[np.float64]:
+    """Return the joint log-probabilities [N] of ``actions`` [N, A], -1 where irrelevant; -inf if never taken.
+
+    With ``is_greedy`` they are those of ``sample_op_greedy_factors``, else those of ``sample``.
+    """
+
+    def choose(head: Head, table: NDArray[np.float64]) -> tuple[Array, Array]:
+        chosen = actions[:, HEAD_INDEX[head]]
+        if is_greedy and head is not Head.OP:
+            return chosen, np.where(chosen == np.argmax(table, axis=1), 0.0, -np.inf)
+        return chosen, _log_share(table, np.clip(chosen, 0, table.shape[1] - 1))
+
+    found = np.nansum(_decide(distribution, choose).log_probs, axis=1, dtype=np.float64)
+    return np.minimum(found, 0.0)
 
 
 def deterministic(actions: NDArray[np.int16]) -> Decisions:
@@ -135,10 +166,15 @@ def _inverse_cdf(uniforms: NDArray[np.float64]) -> Choose:
         level = uniforms[:, HEAD_INDEX[head], None] * cumulative[:, -1:]
         last = table.shape[1] - 1 - np.argmax(table[:, ::-1] > 0.0, axis=1)
         index = np.minimum((cumulative <= level).sum(axis=1), last)
-        with np.errstate(divide="ignore"):
-            return index, np.log(np.take_along_axis(table, index[:, None], axis=1)[:, 0])
+        return index, _log_share(table, index)
 
     return draw
+
+
+def _log_share(table: NDArray[np.float64], chosen: Array) -> NDArray[np.float64]:
+    with np.errstate(divide="ignore"):
+        found: NDArray[np.float64] = np.log(np.take_along_axis(table, chosen[:, None], axis=1)[:, 0])
+    return found
 
 
 def _decide(distribution: FactoredDistribution, choose: Choose) -> Decisions:

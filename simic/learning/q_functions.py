@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX
+from simic.contracts.config import TrainConfig
 from simic.controllers import heads
 from simic.controllers.graph import GraphBatch
 from simic.controllers.heads import MaskTensors
@@ -32,8 +33,10 @@ from simic.learning.phases import Record
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import generator
 
-__all__ = ["Candidates", "candidates", "fit", "predictions", "supported_ops"]
+__all__ = ["Candidates", "candidates", "fit", "predictions", "q_config", "q_loss", "q_values", "supported_ops"]
 
+RATE, DECAY = 6e-3, 1e-2
+"""Peak learning rate and weight decay of the Q-functions."""
 POINTS = 5.0
 """Points of return per unit of a logit."""
 ERROR_CUT = 5.0
@@ -62,6 +65,11 @@ class Candidates(NamedTuple):
     """int64 [N, C, A]; WAIT again where there is no candidate."""
     advantages: Tensor
     """float32 [N, C]: points over WAIT, a lower bound; NaN where there is no candidate."""
+
+
+def q_config(config: TrainConfig) -> TrainConfig:
+    """Return the settings with the learning rates and the weight decay of Q-functions."""
+    return config.model_copy(update={"policy_lr": RATE, "value_lr": RATE, "weight_decay": DECAY})
 
 
 def q_values(output: NetworkOutput, slot_ptr: Tensor, actions: Tensor) -> Tensor:

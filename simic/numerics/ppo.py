@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simic.numerics.vtrace import LOG_RATIO_LIMIT
+from simic.numerics.importance import LOG_RATIO_LIMIT
 
 __all__ = ["Surrogate", "clipped_surrogate"]
 

@@ -10,13 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from simic.numerics.importance import log_ratios
 from simic.numerics.scan import reverse_scan
 from simic.numerics.shapes import check_bounds, check_cuts, check_same_float, check_time_batch
 
-__all__ = ["LOG_RATIO_LIMIT", "VTrace", "vtrace"]
-
-LOG_RATIO_LIMIT = 20.0
-"""Log-ratios are clamped to +-20 before ``exp``: beyond that every ratio is truncated anyway."""
+__all__ = ["VTrace", "vtrace"]
 
 
 class VTrace(NamedTuple):
@@ -72,9 +70,8 @@ def vtrace(
     check_same_float("rewards", floats)
     check_cuts(is_cut, shape)
     check_bounds({"rho_bar": rho_bar, "c_bar": c_bar, "pg_rho_bar": pg_rho_bar, "lambda_": lambda_})
-    log_ratios = log_prob_target - log_prob_behaviour
-    clamp_count = (log_ratios.abs() > LOG_RATIO_LIMIT).sum()
-    ratios = log_ratios.clamp_(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp_()
+    logarithms, clamp_count = log_ratios(log_prob_target, log_prob_behaviour)
+    ratios = logarithms.exp_()
     targets = torch.addcmul(rewards, discounts, next_values)
     deltas = ratios.clamp(max=rho_bar).mul_(targets - values)
     decays = ratios.clamp(max=c_bar).mul_(discounts).mul_(lambda_).masked_fill_(is_cut, 0.0)

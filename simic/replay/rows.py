@@ -91,11 +91,18 @@ def read_first(manifest: SnapshotManifest, split: str, rows: int) -> pa.Table:
 
 
 def read_parts(
-    manifest: SnapshotManifest, split: str, rows: int, report_columns: tuple[str, ...] = _REPORT_COLUMNS
+    manifest: SnapshotManifest,
+    split: str,
+    rows: int,
+    report_columns: tuple[str, ...] = _REPORT_COLUMNS,
+    further: tuple[str, ...] = (),
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a split in order, whole episodes of about ``rows`` rows at a time."""
+    """Yield the rows of a split in order, whole episodes of about ``rows`` rows at a time.
+
+    ``further`` names columns of ``steps.parquet`` besides those that ``episode_batch_of`` needs.
+    """
     rest: pa.Table | None = None
-    for batch in read_rows(manifest, split, _SNAPSHOT_COLUMNS, report_columns, batch_rows=rows):
+    for batch in read_rows(manifest, split, (*_SNAPSHOT_COLUMNS, *further), report_columns, batch_rows=rows):
         table = pa.Table.from_batches([batch] if rest is None else [*rest.to_batches(), batch])
         whole, rest = _split_last(table)
         if whole.num_rows:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simic.numerics.vtrace import LOG_RATIO_LIMIT, VTrace, vtrace
+from simic.numerics.importance import LOG_RATIO_LIMIT
+from simic.numerics.vtrace import VTrace, vtrace
 
 Case = dict[str, Tensor]
 

@@ -47,8 +47,6 @@ SUMMARY = "regression of returns on states and actions, then distillation"
 
 FOLDS = 4
 """Number of Q-functions; each leaves out the hosts of one fold."""
-Q_RATE, Q_DECAY = 6e-3, 1e-2
-"""Peak learning rate and weight decay of the Q-functions."""
 MOST_DECISIONS = 6000
 """Largest number of states from which the policy is distilled."""
 _TRAINED = FEATURES["context"].index("train_loss_valid")
@@ -93,7 +91,7 @@ class FittedQObjective:
         behaviour = copy.deepcopy(cloned.network)
         networks = []
         for fold in range(FOLDS):
-            learner = self._scratch_learner(f"q {fold}", _q_config(log.config))
+            learner = self._scratch_learner(f"q {fold}", q_functions.q_config(log.config))
             rows = self._fold_rows(behaviour, fold)
             fit = q_functions.fit(learner, log.store, rows, log.config.q_updates, derive(log.seed, "fit", fold))
             yield from self._counted(learner, fit)
@@ -171,10 +169,6 @@ class FittedQObjective:
 
 _NAMES = {"expected_regret": "fitted_regret", "greedy_regret": "fitted_greedy_regret"}
 """Regrets against estimates do not have the names of regrets against returns."""
-
-
-def _q_config(config: TrainConfig) -> TrainConfig:
-    return config.model_copy(update={"policy_lr": Q_RATE, "value_lr": Q_RATE, "weight_decay": Q_DECAY})
 
 
 def _rows_of(store: GraphDataset) -> _Rows:

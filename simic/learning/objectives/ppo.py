@@ -35,8 +35,8 @@ from simic.learning.losses import (
 )
 from simic.learning.objective import Log
 from simic.numerics.gae import Gae
+from simic.numerics.importance import LOG_RATIO_LIMIT
 from simic.numerics.ppo import clipped_surrogate
-from simic.numerics.vtrace import LOG_RATIO_LIMIT
 from simic.replay.batch import SequenceBatch
 
 __all__ = ["NAME", "SUMMARY", "PpoObjective", "begin", "ppo_loss"]

@@ -57,7 +57,7 @@ def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> Non
     """Memory stays bounded, and where a block ends does not show."""
     values = np.random.default_rng(4).normal(size=50)
     whole = paired_bootstrap(values, 0.95, 1000, 5)
-    monkeypatch.setattr(intervals, "_BLOCK_ELEMENTS", 333)
+    monkeypatch.setattr(intervals, "BLOCK_ELEMENTS", 333)
     assert paired_bootstrap(values, 0.95, 1000, 5) == whole
 
 

@@ -1,0 +1,220 @@
+"""Evaluation of a policy on the episodes of a snapshot; no host is grown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.app.artifacts import resolve_snapshot
+from simic.app.container import Container
+from simic.app.trial_controllers import spec_in_set
+from simic.contracts.controllers import ControllerSpec
+from simic.contracts.errors import ConfigError
+from simic.contracts.off_policy import LowerBound, OffPolicyReport
+from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.splits import Split
+from simic.contracts.state import HostIdentity
+from simic.controllers.learned_controller import LearnedController
+from simic.controllers.logged_states import TargetActions, actions_of_policy, actions_of_rules
+from simic.hosts.plugins import blueprint_names
+from simic.learning.fitted_evaluation import fit_values
+from simic.ledgers.policies import ancestors, trainings
+from simic.numerics.off_policy import LoggedEpisodes
+from simic.replay.logged import EpisodeHead, Log, episode_heads, read_log
+from simic.runtime.seeds import derive
+from simic.snapshots.index import find_folder
+from simic.snapshots.manifest import Verify, read_manifest
+from simic.validation.baselines.plan_book import PLAN_CONTROLLERS
+from simic.validation.episodes import make_controller
+from simic.validation.off_policy import CONFIDENCE, judge, lower_bounds, no_judgement
+
+__all__ = ["EvaluationChoice", "evaluate"]
+
+SHORTEST = 8
+"""Characters of a digest that name the policy of a log."""
+
+
+class EvaluationChoice(NamedTuple):
+    """What is evaluated, and how."""
+
+    policy: str
+    """A policy by one of its names, or a controller."""
+    snapshot: str | None = None
+    """Directory, receipt or first characters of a digest; None for the newest."""
+    log: str | None = None
+    """Controller or first characters of the policy whose episodes are used; None for all."""
+    is_exploring: bool = False
+    """Evaluate the policy as it explores instead of as it acts in trials."""
+    most_episodes: int = 10_000
+    with_model: bool = True
+    """Fit action values for the doubly robust estimators."""
+    return_range: tuple[float, float] | None = None
+    """Declared range of returns in points."""
+
+
+def evaluate(container: Container, choice: EvaluationChoice) -> OffPolicyReport:
+    """Judge a policy from the episodes that others logged, and keep the receipt.
+
+    Raises:
+        ConfigError: if policy or snapshot are unknown, the controller draws its actions, or a return lies outside the
+            declared range.
+        IntegrityError: if policy or snapshot are not as they were sealed.
+        ContractError: if rows cannot be evaluated on, such as one without a propensity.
+    """
+    started_at = container.clock()
+    spec = spec_in_set(container, choice.policy)
+    manifest = read_manifest(Path(resolve_snapshot(container, choice.snapshot).path), Verify.ALL)
+    trained = _training_hosts(container, spec)
+    used, left_out = _select(episode_heads(manifest), trained, choice)
+    log = _read(container, manifest, used)
+    judgement, bounds = no_judgement(len(used)), list[LowerBound]()
+    if log is not None:
+        episodes, hosts = _episodes(container, spec, log, choice), log.hosts()
+        judgement = judge(episodes, hosts, derive(container.seed, "evaluate"))
+        bounds = _bounds(episodes, hosts, choice.return_range)
+    report = OffPolicyReport(
+        **container.provenance._asdict(),
+        started_at=started_at,
+        finished_at=container.clock(),
+        controller=container.policies.label(choice.policy, spec),
+        policy_digest=spec.policy_digest,
+        is_exploring=choice.is_exploring,
+        snapshot_digest=manifest.digest,
+        behaviours=dict(Counter(head.behaviour for head in used).most_common()),
+        sets=sorted({head.set for head in used}),
+        episodes=len(used),
+        hosts=len({(head.set, head.host_key) for head in used}),
+        left_out=left_out,
+        training_hosts=trained.about,
+        confidence=CONFIDENCE,
+        lower_bounds=bounds,
+        behaviour_return=judgement.behaviour_return,
+        rows=judgement.rows,
+        judged_by=judgement.judged_by,
+        checks=judgement.checks,
+        verdict=judgement.verdict,
+    )
+    return container.save_receipt(report)
+
+
+class _TrainingHosts(NamedTuple):
+    """The hosts that a policy learned from."""
+
+    known: frozenset[tuple[str, int]] | None
+    """Set and key of each; None if they are not known, so that no host of the training split is used."""
+    about: str
+
+
+def _training_hosts(container: Container, spec: ControllerSpec) -> _TrainingHosts:
+    """Return the hosts of the training episodes of a policy and of those it started from."""
+    if spec.policy_digest is None:
+        if spec.name in PLAN_CONTROLLERS:
+            return _TrainingHosts(
+                frozenset(), "its plan book was searched on training hosts; some of them may be among these"
+            )
+        return _TrainingHosts(frozenset(), "none: it does not learn")
+    chain = list(ancestors(spec.policy_digest, {one.digest: one for one in trainings(container.home)}))
+    if not chain or chain[-1].start_digest is not None:
+        return _TrainingHosts(None, "unknown, so all hosts of the training split are left out: its training is not "
+                              "recorded in this home")  # fmt: skip
+    known = set[tuple[str, int]]()
+    for digest in sorted({one.snapshot_digest for one in chain}):
+        try:
+            heads = episode_heads(read_manifest(find_folder(container.home, digest), Verify.SIZES))
+        except ConfigError:
+            return _TrainingHosts(None, f"unknown, so all hosts of the training split are left out: snapshot "
+                                  f"{digest[:12]} is not in this home")  # fmt: skip
+        known |= {(head.set, head.host_key) for head in heads if head.split == Split.TRAIN.value}
+    return _TrainingHosts(frozenset(known), f"{len(known)}, all left out")
+
+
+def _select(
+    heads: Sequence[EpisodeHead], trained: _TrainingHosts, choice: EvaluationChoice
+) -> tuple[list[EpisodeHead], dict[str, int]]:
+    """Return the episodes to use and the number of others per reason.
+
+    Of too many, those with the smallest run ids stay: run ids are digests, so this is as good as a draw.
+    """
+    used, left_out = list[EpisodeHead](), Counter[str]()
+    repeated = {(head.branch_of, head.set, head.host_key) for head in heads if head.branch_of is not None}
+    for head in heads:
+        host = (head.set, head.host_key)
+        is_trained = head.split == Split.TRAIN.value if trained.known is None else host in trained.known
+        if head.branch_of is not None:
+            left_out["branches, whose action was not drawn"] += 1
+        elif (head.run_id, *host) in repeated:
+            left_out["repeated by branches, without exploration"] += 1
+        elif choice.log is not None and not _is_of(head, choice.log):
+            left_out["of another controller or policy"] += 1
+        elif is_trained:
+            left_out["on hosts that it learned from"] += 1
+        elif head.is_truncated:
+            left_out["cut off before their end"] += 1
+        elif len(used) == choice.most_episodes:
+            left_out["beyond --episodes"] += 1
+        else:
+            used.append(head)
+    return used, dict(left_out)
+
+
+def _is_of(head: EpisodeHead, name: str) -> bool:
+    version = head.policy_version
+    return name in (head.controller, version) or (
+        version is not None and len(name) >= SHORTEST and version.startswith(name)
+    )
+
+
+def _read(container: Container, manifest: SnapshotManifest, used: list[EpisodeHead]) -> Log | None:
+    if len(used) < 2:
+        return None
+    with container.progress.task("read", manifest.rows_out) as advance:
+        return read_log(manifest, [head.run_id for head in used], blueprint_names(), advance)
+
+
+def _episodes(container: Container, spec: ControllerSpec, log: Log, choice: EvaluationChoice) -> LoggedEpisodes:
+    """Return the weights of the log under the controller and, if wanted, values of a fitted model."""
+    target, values = _target(container, spec, log, choice), None
+    if choice.with_model:
+        seed = derive(container.seed, "evaluate", "values")
+        with container.progress.task("fit values", 1) as advance:
+            values = fit_values(log.dataset(blueprint_names()), target, container.config.train, seed)
+            advance(1)
+    return LoggedEpisodes.of(
+        log_prob_target=log.time_major(target.log_probs),
+        log_prob_behaviour=log.time_major(log.batch.steps.log_prob_behaviour.double().numpy()),
+        rewards=log.time_major(log.points),
+        valid=log.valid,
+        q_values=None if values is None else log.time_major(values.q),
+        state_values=None if values is None else log.time_major(values.v),
+    )
+
+
+def _target(container: Container, spec: ControllerSpec, log: Log, choice: EvaluationChoice) -> TargetActions:
+    batch, actions = log.batch, log.batch.steps.actions.long().numpy()
+    sequences = batch.sequences
+    names = zip(sequences.sets, sequences.families, sequences.host_keys.tolist(), strict=True)
+    controller = make_controller(spec, [HostIdentity(set=of, family=name, key=key) for of, name, key in names])
+    if isinstance(controller, LearnedController):
+        seed = derive(container.seed, "evaluate", "actions")
+        return actions_of_policy(
+            controller, batch.states, batch.masks, actions, is_decisive=not choice.is_exploring, seed=seed
+        )
+    if choice.is_exploring:
+        raise ConfigError(f"--exploring: {controller.name} does not explore; leave the option out")
+    return actions_of_rules(controller, batch.states, batch.masks, actions, sequences.starts, sequences.lengths)
+
+
+def _bounds(
+    episodes: LoggedEpisodes, hosts: NDArray[np.int64], declared: tuple[float, float] | None
+) -> list[LowerBound]:
+    if declared is None or len(np.unique(hosts)) < 2:
+        return []
+    try:
+        return lower_bounds(episodes, hosts, *declared)
+    except ValueError as error:
+        raise ConfigError(f"--return-range: {error}; declare a range that holds for every possible return") from error

@@ -1,0 +1,176 @@
+"""``simic evaluate``: what a log says about a policy, without growing a host."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simic.cli import completion
+from simic.cli.console import EXIT_CODES, emit, short
+from simic.cli.options import (
+    POLICY_NAMES,
+    AsJson,
+    Overrides,
+    ProfileName,
+    Seed,
+    open_container,
+    whole_number,
+)
+from simic.cli.tables import numbers_table
+from simic.contracts.errors import ConfigError
+from simic.validation.table import Table
+
+if TYPE_CHECKING:
+    from simic.contracts.off_policy import OffPolicyReport, Range
+
+__all__ = ["add_to"]
+
+_HEADER = ("estimator", "return", "over behaviour", "effective n", "largest weight", "its share", "overlap", "clipped")
+_NOTE = (
+    "return: expected return of the policy in points of trials, with its 95 % interval over hosts. over behaviour: "
+    "minus the mean return of the logged episodes, paired by host. effective n: number of episodes that the weights "
+    "are worth. overlap: share of the logged episodes that the policy could have produced.\n"
+    "The log shows the return on hosts like the logged ones under the settings of the log. It shows nothing about "
+    "actions that the log never took, other hosts or settings, and it is no trial: `simic trials` grows the hosts."
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command("evaluate", epilog=EXIT_CODES)(evaluate)
+
+
+def evaluate(
+    policy: Annotated[
+        str,
+        typer.Argument(
+            help=f"A policy ({POLICY_NAMES}), or a controller with fixed rules, such as wait or heuristic.",
+            autocompletion=completion.controllers,
+        ),
+    ],
+    snapshot: Annotated[
+        str | None,
+        typer.Option(
+            help="Snapshot directory, the first 4 or more characters of a digest, or a curate receipt; default: the "
+            "newest.",
+            autocompletion=completion.snapshots,
+        ),
+    ] = None,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            help="Use only episodes of this controller (such as explore), or of the policy whose version begins with "
+            "these 8 or more characters. Default: all, whose mixture is the behaviour then."
+        ),
+    ] = None,
+    exploring: Annotated[
+        bool, typer.Option("--exploring", help="Evaluate the policy as it explores, not as it acts in trials.")
+    ] = False,
+    episodes: Annotated[
+        int, whole_number(least=1, most=1_000_000, about="Largest number of episodes to use.")
+    ] = 10_000,
+    no_model: Annotated[
+        bool,
+        typer.Option(
+            "--no-model", help="Fit no action values. It is much faster, and leaves out the estimators DR, WDR, MAGIC."
+        ),
+    ] = False,
+    return_range: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW:HIGH",
+            help="Declare that every possible return lies in this range of points, and also show lower bounds that "
+            "hold for any distribution of returns.",
+        ),
+    ] = None,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate a policy's return from the episodes of a snapshot that another controller logged, without a trial.
+
+    For reports of networks that cannot be grown again, and as a second opinion beside a trial. Each logged episode
+    counts as much more or less as the policy would have acted in that way more or less often. Episodes on hosts that
+    the policy learned from are left out.
+
+    The verdict compares with the behaviour that logged the episodes: better, worse, no difference shown, or
+    insufficient evidence. It is insufficient unless there are 50 hosts or more, an effective sample size of 50 or
+    more, no episode with over a tenth of all weight, and a mean weight of 1 within 3 standard errors: otherwise the log
+    lacks actions that the policy takes. A log is most informative for policies that act much like it.
+
+    Example: [bold]simic evaluate champion --log explore --snapshot 150d7590[/bold]
+    """
+    from simic.app import evaluation
+
+    container = open_container(profile, seed, override)
+    found = evaluation.evaluate(
+        container,
+        evaluation.EvaluationChoice(
+            policy=policy,
+            snapshot=snapshot,
+            log=log,
+            is_exploring=exploring,
+            most_episodes=episodes,
+            with_model=not no_model,
+            return_range=None if return_range is None else _parse_range(return_range),
+        ),
+    )
+    emit(found, as_json, lambda console: console.print(*_page(found), sep="\n"))
+
+
+def _page(found: OffPolicyReport) -> list[object]:
+    used = ", ".join(f"{count} of {short(name)}" for name, count in found.behaviours.items()) or "none"
+    left_out = ", ".join(f"{count} {why}" for why, count in found.left_out.items()) or "none"
+    title = f"{found.controller} on snapshot {short(found.snapshot_digest)}: {found.verdict.value}"
+    failed = [check for check in found.checks if not check.passes]
+    lines = [
+        f"episodes: {found.episodes} on {found.hosts} hosts ({used}); left out: {left_out}",
+        f"hosts that it learned from: {found.training_hosts}",
+        f"return of the behaviour: {_cell(found.behaviour_return)}",
+        f"verdict: {found.verdict.value}, by {' and '.join(found.judged_by) or 'no estimator'}",
+        *(f"insufficient: {_found(check.found)} {check.name}; expected {check.expected}" for check in failed),
+        *(
+            f"at least {bound.value:.1f} points with {bound.confidence:.0%} confidence ({bound.method})"
+            for bound in found.lower_bounds
+        ),
+    ]
+    return [numbers_table(_table(found), title, names=1), *lines, _NOTE]
+
+
+def _table(found: OffPolicyReport) -> Table:
+    rows: list[tuple[str, ...]] = [
+        (
+            row.estimator,
+            _cell(row.value),
+            "-" if row.difference is None else _cell(row.difference, "+.1f"),
+            f"{row.effective_sample_size:.1f} of {row.n}",
+            f"{row.largest_weight:.3g}",
+            f"{row.largest_share:.1%}",
+            f"{row.overlap:.1%}",
+            str(row.clip_count),
+        )
+        for row in found.rows
+    ]
+    return Table(_HEADER, rows)
+
+
+def _cell(found: Range | None, form: str = ".1f") -> str:
+    return "-" if found is None else f"{found.value:{form}} [{found.lower:{form}}, {found.upper:{form}}]"
+
+
+def _found(value: float | None) -> str:
+    return "no" if value is None else f"{value:.3g}"
+
+
+def _parse_range(text: str) -> tuple[float, float]:
+    low, separator, high = text.partition(":")
+    try:
+        bounds = float(low), float(high)
+    except ValueError:
+        bounds = math.nan, math.nan
+    if not separator or not all(map(math.isfinite, bounds)) or not bounds[0] < bounds[1]:
+        raise ConfigError(f"--return-range expects LOW:HIGH in points with LOW below HIGH, found {text!r}")
+    return bounds

@@ -1,0 +1,168 @@
+"""Judgement of a policy from a log: estimates with intervals, conditions of sufficient evidence, and the verdict.
+
+The conditions fail closed: a number that is missing or not defined does not pass, and one failed condition is enough
+for "insufficient evidence". The unit of every interval is a host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.off_policy import EvaluationVerdict, EvidenceCheck, LowerBound, OffPolicyRow, Range
+from simic.numerics.intervals import empirical_bernstein, hoeffding
+from simic.numerics.off_policy import (
+    ESTIMATORS,
+    NEEDS_MODEL,
+    LoggedEpisodes,
+    OffPolicyEstimate,
+    bounded_returns,
+    logged_mean,
+    mean_weight,
+)
+from simic.numerics.ratio_sums import RatioSums, joined, ratio_bootstrap, ratio_student
+
+__all__ = ["CONFIDENCE", "OffPolicyJudgement", "judge", "lower_bounds", "no_judgement"]
+
+CONFIDENCE = 0.95
+SAMPLES = 2000
+"""Resamples of a bootstrap."""
+LEAST_HOSTS = 50
+LEAST_EFFECTIVE = 50.0
+"""Least effective sample size, in episodes."""
+MOST_SHARE = 0.1
+"""Largest share of one episode in the sum of all weights."""
+WEIGHT_DEVIATIONS = 3.0
+"""Largest distance of the mean weight from 1, in standard errors."""
+WEIGHT_ROUNDING = 1e-3
+"""Distance that always passes: log-probabilities are stored in float32."""
+STANDARD_ERROR = 0.6827
+"""Confidence of an interval that reaches one standard error to either side, for many hosts."""
+WEIGHT_CUT = 10.0
+"""Weights above it are cut in the bounds that hold for any distribution."""
+JUDGES = ("PDWIS", "WDR")
+"""Estimators that judge, the second one if there is a model of the values."""
+
+
+class OffPolicyJudgement(NamedTuple):
+    """The parts of a report that follow from the weights and returns."""
+
+    behaviour_return: Range | None
+    rows: list[OffPolicyRow]
+    judged_by: list[str]
+    checks: list[EvidenceCheck]
+    verdict: EvaluationVerdict
+
+
+def judge(episodes: LoggedEpisodes, hosts: NDArray[np.int64], seed: int) -> OffPolicyJudgement:
+    """Judge the target against the behaviour; ``hosts`` [B] are labels of the hosts of the episodes.
+
+    The verdict is better or worse where the intervals of all judging estimators lie on that side of 0 and every
+    condition holds.
+    """
+    names = [name for name in ESTIMATORS if episodes.q_values is not None or name not in NEEDS_MODEL]
+    estimates = {name: ESTIMATORS[name](episodes) for name in names}
+    judged_by = [name for name in JUDGES if name in estimates]
+    checks = _checks(episodes, hosts, estimates[judged_by[0]])
+    if len(np.unique(hosts)) < 2:
+        return OffPolicyJudgement(None, [], judged_by, checks, EvaluationVerdict.INSUFFICIENT)
+    logged = logged_mean(episodes)
+    rows = [_row(name, estimate, logged, hosts, seed) for name, estimate in estimates.items()]
+    judging = [row.difference for row in rows if row.estimator in judged_by]
+    return OffPolicyJudgement(_range(logged, hosts, seed), rows, judged_by, checks, _verdict(judging, checks))
+
+
+def no_judgement(episodes: int) -> OffPolicyJudgement:
+    """Return the judgement of a log with too few episodes to compute anything."""
+    check = EvidenceCheck(name="hosts", found=episodes, expected=f"at least {LEAST_HOSTS}", passes=False)
+    return OffPolicyJudgement(None, [], [], [check], EvaluationVerdict.INSUFFICIENT)
+
+
+def lower_bounds(episodes: LoggedEpisodes, hosts: NDArray[np.int64], low: float, high: float) -> list[LowerBound]:
+    """Return lower bounds of the target's value for returns that are declared to lie in [low, high].
+
+    Each host counts as one draw: the mean over its episodes. Weights are cut at ``WEIGHT_CUT``, which lowers the
+    expectation and never raises it.
+
+    Raises:
+        ValueError: if a logged return lies outside the range.
+    """
+    bounded = bounded_returns(episodes, low, high, WEIGHT_CUT)
+    labels = np.unique(hosts, return_inverse=True)[1].reshape(-1)
+    means = np.bincount(labels, bounded) / np.bincount(labels)
+    both = 2.0 * CONFIDENCE - 1.0  # the lower end of a two-sided interval of this confidence
+    top = WEIGHT_CUT * (high - low)
+    methods = {"Hoeffding": hoeffding, "empirical Bernstein": empirical_bernstein}
+    return [
+        LowerBound(method=name, value=low + max(0.0, method(means, 0.0, top, both).lower), confidence=CONFIDENCE)
+        for name, method in methods.items()
+    ]
+
+
+def _checks(episodes: LoggedEpisodes, hosts: NDArray[np.int64], estimate: OffPolicyEstimate) -> list[EvidenceCheck]:
+    count, effective = len(np.unique(hosts)), estimate.effective_sample_size
+    interval = ratio_student(mean_weight(episodes).by_group(hosts), STANDARD_ERROR) if count > 1 else None
+    margin = 0.0 if interval is None else max(WEIGHT_DEVIATIONS * (interval.upper - interval.mean), WEIGHT_ROUNDING)
+    return [
+        EvidenceCheck(name="hosts", found=count, expected=f"at least {LEAST_HOSTS}", passes=count >= LEAST_HOSTS),
+        EvidenceCheck(
+            name="effective sample size",
+            found=effective,
+            expected=f"at least {LEAST_EFFECTIVE:g}",
+            passes=effective >= LEAST_EFFECTIVE,
+        ),
+        EvidenceCheck(
+            name="largest share of one episode",
+            found=estimate.largest_share,
+            expected=f"at most {MOST_SHARE:g}",
+            passes=estimate.largest_share <= MOST_SHARE,
+        ),
+        EvidenceCheck(
+            name="mean weight",
+            found=None if interval is None else interval.mean,
+            expected=f"1 within {margin:.2g}",
+            passes=interval is not None and abs(interval.mean - 1.0) <= margin,
+        ),
+    ]
+
+
+def _row(
+    name: str, estimate: OffPolicyEstimate, logged: RatioSums, hosts: NDArray[np.int64], seed: int
+) -> OffPolicyRow:
+    sums = estimate.sums
+    return OffPolicyRow(
+        estimator=name,
+        value=None if sums is None else _range(sums, hosts, seed),
+        difference=None if sums is None else _range(joined(sums, logged), hosts, seed),
+        n=estimate.n,
+        effective_sample_size=estimate.effective_sample_size,
+        largest_weight=estimate.largest_weight,
+        largest_share=min(1.0, estimate.largest_share),
+        overlap=estimate.overlap,
+        clip_count=estimate.clip_count,
+    )
+
+
+def _range(sums: RatioSums, hosts: NDArray[np.int64], seed: int) -> Range | None:
+    """Return the estimate with the wider one of both intervals on either side."""
+    grouped = sums.by_group(hosts)
+    student = ratio_student(grouped, CONFIDENCE)
+    bootstrap = ratio_bootstrap(grouped, CONFIDENCE, SAMPLES, seed)
+    if student is None or bootstrap is None:
+        return None
+    lower, upper = min(student.lower, bootstrap.lower), max(student.upper, bootstrap.upper)
+    return Range(value=student.mean, lower=lower, upper=upper)
+
+
+def _verdict(judging: Sequence[Range | None], checks: Sequence[EvidenceCheck]) -> EvaluationVerdict:
+    found = [one for one in judging if one is not None]
+    if len(found) < len(judging) or not found or not all(check.passes for check in checks):
+        return EvaluationVerdict.INSUFFICIENT
+    if all(one.lower > 0.0 for one in found):
+        return EvaluationVerdict.BETTER
+    if all(one.upper < 0.0 for one in found):
+        return EvaluationVerdict.WORSE
+    return EvaluationVerdict.NOT_SHOWN

@@ -1,0 +1,139 @@
+"""The verb that evaluates a policy on a log: which episodes it uses, what it says, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.builders.deciding_policies import sealed_decider
+from support.builders.learning import bandit_branches, bandit_episodes
+from support.builders.snapshots import write_snapshot
+
+from simic.app.container import Container
+from simic.cli.evaluate import evaluate
+from simic.contracts.config import RunConfig
+from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.off_policy import OffPolicyReport
+from simic.contracts.splits import Split, split_of
+from simic.runtime.home import Home
+from simic.trust.seal import MANIFEST_NAME, seal
+from simic.validation import off_policy
+
+KEYS = range(240)
+
+
+@pytest.fixture(autouse=True)
+def _made_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Home(home).create()
+    monkeypatch.setattr(off_policy, "SAMPLES", 200)
+
+
+Rows = list[dict[str, Any]]
+
+
+def with_terms(rows: Rows) -> Rows:
+    return [{**row, "reward_progress": row["reward"], "reward_rent": 0.0, "reward_penalty": 0.0} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("log") / "snapshot"
+    write_snapshot(path, [*bandit_episodes(KEYS, noise=0.01), *bandit_branches(range(3))], change=with_terms)
+    return path
+
+
+@pytest.fixture
+def report(capsys: pytest.CaptureFixture[str]) -> Callable[..., OffPolicyReport]:
+    def call(policy: str, **options: Any) -> OffPolicyReport:
+        evaluate(policy, **{"no_model": True, **options}, as_json=True)
+        return OffPolicyReport.model_validate_json(capsys.readouterr().out)
+
+    return call
+
+
+def test_waiting_is_evaluated_from_the_episodes_that_happen_to_wait(log: Path, report, home: Path) -> None:
+    found = report("wait", snapshot=str(log))
+    rows = {row.estimator: row for row in found.rows}
+    assert set(rows) == {"IS", "PDIS", "WIS", "PDWIS"}
+    assert rows["WIS"].value.value == pytest.approx(0.0, abs=0.5), "waiting earns nothing on any host"
+    assert rows["WIS"].overlap == pytest.approx(1 / 3, abs=0.1)
+    assert rows["WIS"].largest_weight == pytest.approx(3.0, abs=1e-5)
+    assert found.behaviour_return.value == pytest.approx(-5 / 3, abs=1.5)
+    assert (found.episodes, found.hosts, found.behaviours) == (240, 240, {"explore": 240})
+    assert found.left_out == {
+        "branches, whose action was not drawn": 6, "repeated by branches, without exploration": 3,
+    }  # fmt: skip
+    assert all(check.passes for check in found.checks)
+    assert found.verdict.value in ("better", "no difference shown")
+    assert list((home / "data" / "receipts" / "evaluate").glob("*.json"))
+    again = report("wait", snapshot=str(log), episodes=40)
+    assert (again.episodes, again.verdict.value) == (40, "insufficient evidence")
+    assert again.left_out["beyond --episodes"] == 200
+
+
+def test_a_policy_of_unknown_training_is_evaluated_on_held_out_hosts_only(log: Path, report, home: Path) -> None:
+    policy = home / "given" / "policy"
+    policy.parent.mkdir()
+    sealed_decider(policy)
+    (policy / MANIFEST_NAME).unlink()
+    seal(policy, Container(Home(home), RunConfig(), 0).signer)
+    found = report(str(policy), snapshot=str(log))
+    held_out = [key for key in KEYS if split_of("benchmark", key) is not Split.TRAIN]
+    assert found.episodes == len(held_out)
+    assert found.left_out["on hosts that it learned from"] == len(KEYS) - len(held_out)
+    assert "unknown" in found.training_hosts
+    assert found.verdict.value == "insufficient evidence"
+    exploring = report(str(policy), snapshot=str(log), exploring=True)
+    assert exploring.rows[0].overlap == 1.0, "with exploration every logged action is possible"
+    assert found.rows[0].overlap < 1.0
+
+
+def test_a_model_brings_the_doubly_robust_estimators(log: Path, report) -> None:
+    found = report("wait", snapshot=str(log), no_model=False, override=["train.q_updates=6", "train.network.hidden=8"])
+    assert [row.estimator for row in found.rows] == ["IS", "PDIS", "WIS", "PDWIS", "DR", "WDR", "MAGIC"]
+    assert found.judged_by == ["PDWIS", "WDR"]
+    assert {row.n for row in found.rows} == {240}
+
+
+def test_the_page_names_verdict_reasons_and_limits(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate("heuristic", snapshot=str(log), no_model=True, return_range="-100:100", episodes=40)
+    printed = capsys.readouterr().out
+    for words in ("insufficient evidence", "effective sample size", "at least -", "Bernstein", "no trial", "plan book"):
+        assert words in printed
+
+
+def test_an_empty_log_is_insufficient(log: Path, report) -> None:
+    found = report("wait", snapshot=str(log), log="nobody")
+    assert (found.episodes, found.rows, found.verdict.value) == (0, [], "insufficient evidence")
+    assert found.left_out["of another controller or policy"] == 240
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "message"),
+    [
+        ("random", {}, "draws its actions"),
+        ("nobody", {}, "not a controller"),
+        ("wait", {"exploring": True}, "does not explore"),
+        ("wait", {"return_range": "3"}, "LOW:HIGH"),
+        ("wait", {"return_range": "nan:1"}, "LOW:HIGH"),
+        ("wait", {"return_range": "0:1"}, "returns must lie"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused(log: Path, policy: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        evaluate(policy, snapshot=str(log), no_model=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: [{**row, "log_prob_behaviour": None} for row in rows], "log_prob_behaviour"),
+        (lambda rows: [{**row, "reward_progress": float("nan")} for row in rows], "finite"),
+    ],
+)
+def test_rows_without_propensity_or_reward_are_refused(tmp_path: Path, change, message: str) -> None:
+    write_snapshot(tmp_path / "s", bandit_episodes(range(4)), change=lambda rows: change(with_terms(rows)))
+    with pytest.raises(ContractError, match=message):
+        evaluate("wait", snapshot=str(tmp_path / "s"), no_model=True)

@@ -1,0 +1,118 @@
+"""The judgement of a log: verdicts, and every way in which evidence is insufficient."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simic.contracts.off_policy import EvaluationVerdict
+from simic.numerics.off_policy import LoggedEpisodes
+from simic.validation import off_policy
+from simic.validation.off_policy import judge, lower_bounds, no_judgement
+
+
+@pytest.fixture(autouse=True)
+def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(off_policy, "SAMPLES", 300)
+
+
+def bandit(
+    n: int = 400,
+    target: float = 0.7,
+    behaviour: float = 0.5,
+    gain: float = 4.0,
+    *,
+    supported: float = 1.0,
+    seed: int = 0,
+) -> LoggedEpisodes:
+    """One step and two arms: arm 1, which the behaviour pulls with probability ``behaviour``, pays ``gain`` more.
+
+    The target's probabilities of both arms sum to ``supported``; the rest is an arm that the log never has.
+    """
+    generator = np.random.default_rng(seed)
+    arms = generator.random(n) < behaviour
+    own, logged = np.where(arms, target, supported - target), np.where(arms, behaviour, 1.0 - behaviour)
+    return LoggedEpisodes.of(
+        log_prob_target=np.log(np.maximum(own, 0.0), where=own > 0, out=np.full(n, -np.inf))[None],
+        log_prob_behaviour=np.log(logged)[None],
+        rewards=(gain * arms + generator.normal(size=n))[None],
+        valid=np.ones((1, n), dtype=bool),
+    )
+
+
+def verdict_of(episodes: LoggedEpisodes) -> tuple[EvaluationVerdict, list[str]]:
+    found = judge(episodes, np.arange(episodes.rewards.shape[1]), 0)
+    return found.verdict, [check.name for check in found.checks if not check.passes]
+
+
+def test_better_worse_and_equal_policies_are_told_apart() -> None:
+    assert verdict_of(bandit(target=0.7)) == (EvaluationVerdict.BETTER, [])
+    assert verdict_of(bandit(target=0.3)) == (EvaluationVerdict.WORSE, [])
+    assert verdict_of(bandit(target=0.7, gain=0.0)) == (EvaluationVerdict.NOT_SHOWN, [])
+    same = judge(bandit(target=0.5), np.arange(400), 0)
+    assert same.verdict is EvaluationVerdict.NOT_SHOWN
+    assert same.rows[-1].difference.value == pytest.approx(0.0, abs=1e-9)
+    assert same.rows[-1].effective_sample_size == pytest.approx(400)
+
+
+@pytest.mark.parametrize(
+    ("episodes", "failed"),
+    [
+        (bandit(n=40), {"hosts", "effective sample size"}),
+        (bandit(n=2000, target=0.99, behaviour=0.01), {"effective sample size"}),
+        (bandit(n=2000, target=0.5, supported=0.5), {"mean weight"}),
+        (
+            bandit(n=400, target=0.0, behaviour=1.0),
+            {"effective sample size", "largest share of one episode", "mean weight"},
+        ),
+    ],
+)
+def test_too_little_evidence_is_no_verdict(episodes: LoggedEpisodes, failed: set[str]) -> None:
+    verdict, names = verdict_of(episodes)
+    assert verdict is EvaluationVerdict.INSUFFICIENT
+    assert failed <= set(names)
+
+
+def test_one_dominant_episode_is_insufficient() -> None:
+    weights = np.full((1, 600), 0.0)
+    weights[0, 0] = np.log(80.0)
+    episodes = bandit(n=600)._replace(log_weights=weights)
+    assert "largest share of one episode" in verdict_of(episodes)[1]
+
+
+def test_episodes_of_one_host_count_as_one_unit() -> None:
+    episodes = bandit(n=400)
+    verdict = judge(episodes, np.arange(400) % 20, 0)
+    assert verdict.verdict is EvaluationVerdict.INSUFFICIENT
+    assert verdict.checks[0].found == 20
+    assert judge(episodes, np.zeros(400, dtype=int), 0).rows == [], "one host has no spread"
+
+
+def test_a_model_must_agree_before_there_is_a_verdict() -> None:
+    episodes = bandit()
+    noise = np.random.default_rng(1).normal(0.0, 200.0, size=episodes.rewards.shape)
+    found = judge(episodes._replace(q_values=noise, state_values=noise), np.arange(400), 0)
+    assert found.judged_by == ["PDWIS", "WDR"]
+    assert found.verdict is EvaluationVerdict.NOT_SHOWN, "the doubly robust interval is wide"
+    assert {row.estimator for row in found.rows} == {"IS", "PDIS", "WIS", "PDWIS", "DR", "WDR", "MAGIC"}
+
+
+def test_an_empty_log_is_insufficient() -> None:
+    found = no_judgement(0)
+    assert (found.verdict, found.checks[0].passes) == (EvaluationVerdict.INSUFFICIENT, False)
+
+
+def test_false_verdicts_are_rare_where_the_target_equals_the_behaviour_in_value() -> None:
+    """100 logs in which no policy is better: at a level of 5 % about 5 verdicts are false."""
+    shown = [verdict_of(bandit(n=120, target=0.7, gain=0.0, seed=seed))[0] for seed in range(100)]
+    false = sum(verdict in (EvaluationVerdict.BETTER, EvaluationVerdict.WORSE) for verdict in shown)
+    assert false <= 5 + 3 * np.sqrt(100 * 0.05 * 0.95)
+    assert EvaluationVerdict.NOT_SHOWN in shown
+
+
+def test_lower_bounds_are_below_the_value_and_the_variance_helps() -> None:
+    episodes = bandit(n=4000, gain=4.0)
+    found = {bound.method: bound.value for bound in lower_bounds(episodes, np.arange(4000), -6.0, 10.0)}
+    assert -6.0 <= found["Hoeffding"] < found["empirical Bernstein"] < 2.8
+    with pytest.raises(ValueError, match="returns must lie"):
+        lower_bounds(episodes, np.arange(4000), 0.0, 1.0)
