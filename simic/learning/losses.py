@@ -18,7 +18,8 @@ from simic.contracts.config import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import NetworkOutput, PolicyNetwork
 from simic.numerics.gae import Gae, gae
-from simic.numerics.vtrace import LOG_RATIO_LIMIT, VTrace, vtrace
+from simic.numerics.importance import LOG_RATIO_LIMIT
+from simic.numerics.vtrace import VTrace, vtrace
 from simic.replay.batch import SequenceBatch
 
 __all__ = [
