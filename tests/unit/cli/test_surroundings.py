@@ -96,7 +96,7 @@ def test_an_output_that_is_full_is_transient(home: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["sql 'SELECT count(*) AS n FROM steps'", "curate"])
 def test_more_parts_than_files_are_a_limit_that_is_named(parts: Path, verb: str) -> None:
-    # DuckDB has at least 32 parts open before it reads one, and closes them as it goes: at 64 files a query may succeed.
+    # DuckDB has at least 32 parts open before it reads one, and closes them as it goes: at 64 files it may succeed.
     done = shell(parts, f"ulimit -n 24; $simic {verb}")
     assert_sentence(done, 1, "ResourceLimitError", "the 24 files", ".parquet", "`ulimit -n`", "`simic lake compact`")
 
