@@ -232,15 +232,28 @@ def train(container: Container, snapshot: SnapshotManifest, start: WarmStart | N
             clock=container.clock,
             on_progress=advance,
         )
-    config = container.config
-    if others := sorted({*receipt.sets} - {config.world.set, *(one.set for one in config.collect.further)}):
+    _warn_of_sets(receipt, container.config)
+    return container.save_receipt(receipt)
+
+
+def _warn_of_sets(receipt: TrainingReport, config: RunConfig) -> None:
+    """Say which hosts a policy learned from that the settings do not name."""
+    named = {config.world.set, *(one.set for one in config.collect.further)}
+    others = ", ".join(sorted({*receipt.sets} - named))
+    if named.isdisjoint(receipt.sets):
+        _LOG.warning(
+            "policy %s learned from hosts of %s only; `simic validate` would try it on hosts of %s, which it never met",
+            receipt.digest[:12],
+            others,
+            config.world.set,
+        )
+    elif others:
         _LOG.warning(
             "policy %s also learned from hosts of %s, which landed in this home before and the settings of this run do "
             "not name; a new home learns without them",
             receipt.digest[:12],
-            ", ".join(others),
+            others,
         )
-    return container.save_receipt(receipt)
 
 
 def train_round(

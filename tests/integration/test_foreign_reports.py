@@ -1,0 +1,113 @@
+"""Reports of a framework that Simic has no code of: the example runs from its log to decisions, and the page shows it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import simic
+from simic.app import artifacts, data, training
+from simic.app.blueprint_vocabulary import vocabulary
+from simic.app.container import Container
+from simic.bus.protocol import Line
+from simic.contracts.errors import ContractError
+from simic.controllers.policy_files import read_card
+from simic.ingestion.check import ReportCheck
+from simic.runtime.clock import utc_now
+from simic.runtime.home import Home
+from simic.runtime.settings import load_profile
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "foreign_reports"
+PAGE = ROOT / "docs" / "reports.md"
+SMALL = {
+    "train.cloning_passes": 1, "train.value_passes": 1, "train.vtrace_passes": 2, "train.min_experiences": 100,
+    "train.network.hidden": 16,
+}  # fmt: skip
+GRAFTS = {"split_unit", "stack_layer"}
+
+
+def written(*arguments: str) -> list[bytes]:
+    command = [sys.executable, EXAMPLE / "graftnet.py", *arguments]
+    return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout.splitlines()
+
+
+def checked(lines: list[bytes], **settings: Any) -> ReportCheck:
+    config = load_profile(str(EXAMPLE / "lab.toml"), settings).ingest
+    check = ReportCheck(config, frozenset(vocabulary(config)), utc_now)
+    assert list(check.faults(Line(number, line, None) for number, line in enumerate(lines, start=1))) == []
+    return check
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[bytes]:
+    return written("--networks", "50")
+
+
+@pytest.fixture(scope="module")
+def container(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> Container:
+    home = Home(tmp_path_factory.mktemp("lab"))
+    home.create()
+    incoming = home.spool / "tamiyo.field_reports" / "incoming"
+    incoming.mkdir(parents=True)
+    (incoming / "reports.jsonl").write_bytes(b"\n".join(lines))
+    return Container(home, load_profile(str(EXAMPLE / "lab.toml"), SMALL), 0)
+
+
+@pytest.fixture
+def graftnet(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    yield import_module("try_policy")
+    for name in ("try_policy", "graftnet"):
+        sys.modules.pop(name)
+
+
+def test_the_page_shows_the_episode_that_the_example_writes_and_it_is_whole() -> None:
+    page = PAGE.read_text("utf-8")
+    block = page.partition("```json\n")[2].partition("```")[0]
+    decoder, shown, at = json.JSONDecoder(), [], 0
+    while at < len(block):
+        report, end = decoder.raw_decode(block, at)
+        shown.append(report)
+        at = end + 1
+    call = page.partition("`python graftnet.py ")[2].partition("`")[0].split()
+    found = written(*call)
+    assert shown == [json.loads(line) for line in found]
+    assert [report["action"]["op"] for report in shown] == ["WAIT", "GERMINATE", "WAIT", "FOSSILIZE"]
+    check = checked(found)
+    assert (check.accepted, check.complete, check.incomplete) == (4, 1, 0)
+
+
+def test_a_log_without_code_of_its_blueprints_becomes_a_policy_that_chooses_them(
+    container: Container, lines: list[bytes], graftnet: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert checked(lines).complete == 50
+    receipt = data.ingest(container)
+    assert (receipt.landed, receipt.quarantined) == (400, 0)
+    snapshot = data.curate(container)
+    assert (snapshot.rows_out, snapshot.rejected) == (400, {})
+    report = training.train(container, artifacts.resolve_snapshot(container, None), None)
+    assert report.sets == ["graftnet"]
+    card = read_card(Path(report.path))
+    assert set(card.blueprints) > GRAFTS
+    assert set(card.germinated or ()) == GRAFTS
+    policy = simic.load_policy(report.digest, home=simic.Home(container.home.root))
+    state, legal = (json.loads(lines[1])[name] for name in ("state", "available"))
+    action, odds = policy.decide(state, legal), policy.explain(state, legal)
+    assert action.op.value in ("WAIT", "GERMINATE")
+    assert odds.digest == report.digest
+    assert set(graftnet.compare(policy, 2)) == {"never growing", "random", "policy"}
+
+
+def test_training_without_the_declaration_says_which_blueprints_are_unknown(container: Container) -> None:
+    undeclared = Container(container.home, load_profile("default", {"train.start": "scratch"}), 0)
+    with pytest.raises(ContractError, match="unknown values .*split_unit"):
+        training.train(undeclared, artifacts.resolve_snapshot(container, None), None)
