@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.app.artifacts import resolve_snapshot
+from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
 from simic.app.trial_controllers import spec_in_set
 from simic.contracts.controllers import ControllerSpec
@@ -21,7 +22,6 @@ from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.controllers.learned_controller import LearnedController
 from simic.controllers.logged_states import TargetActions, actions_of_policy, actions_of_rules
-from simic.hosts.plugins import blueprint_names
 from simic.learning.fitted_evaluation import fit_values
 from simic.ledgers.policies import ancestors, trainings
 from simic.numerics.off_policy import LoggedEpisodes
@@ -173,7 +173,7 @@ def _read(container: Container, manifest: SnapshotManifest, used: list[EpisodeHe
     if len(used) < 2:
         return None
     with container.progress.task("read", manifest.rows_out) as advance:
-        return read_log(manifest, [head.run_id for head in used], blueprint_names(), advance)
+        return read_log(manifest, [head.run_id for head in used], vocabulary(container.config.ingest), advance)
 
 
 def _episodes(container: Container, spec: ControllerSpec, log: Log, choice: EvaluationChoice) -> LoggedEpisodes:
@@ -182,7 +182,7 @@ def _episodes(container: Container, spec: ControllerSpec, log: Log, choice: Eval
     if choice.with_model:
         seed = derive(container.seed, "evaluate", "values")
         with container.progress.task("fit values", 1) as advance:
-            values = fit_values(log.dataset(blueprint_names()), target, container.config.train, seed)
+            values = fit_values(log.dataset(vocabulary(container.config.ingest)), target, container.config.train, seed)
             advance(1)
     return LoggedEpisodes.of(
         log_prob_target=log.time_major(target.log_probs),

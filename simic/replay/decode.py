@@ -97,7 +97,8 @@ def codes(array: pa.Array, choices: Sequence[Any], name: str) -> NDArray[np.int6
     if indices.null_count != values.null_count:
         known = set(choices)
         unknown = sorted({value for value in pc.unique(values).to_pylist() if value is not None} - known)
-        raise ContractError(f"{name}: unknown values {unknown[:5]}; known values: {list(choices)}")
+        remedy = "; declare it in ingest.declared_blueprints, or install it" if name.endswith("blueprint") else ""
+        raise ContractError(f"{name}: unknown values {unknown[:5]}; known values: {list(choices)}{remedy}")
     out: NDArray[np.int64] = pc.fill_null(indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     return out
 

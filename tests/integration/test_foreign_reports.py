@@ -1,4 +1,4 @@
-"""Reports of a framework that Simic has no code of: the example runs from its log to decisions, and the page shows it."""
+"""Reports of a framework that Simic has no code of: the example runs from its log to decisions, as the page says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
 from simic.bus.protocol import Line
 from simic.contracts.errors import ContractError
-from simic.controllers.policy_files import read_card
+from simic.controllers.policy_files import load_policy
 from simic.ingestion.check import ReportCheck
 from simic.runtime.clock import utc_now
 from simic.runtime.home import Home
@@ -96,18 +96,18 @@ def test_a_log_without_code_of_its_blueprints_becomes_a_policy_that_chooses_them
     assert (snapshot.rows_out, snapshot.rejected) == (400, {})
     report = training.train(container, artifacts.resolve_snapshot(container, None), None)
     assert report.sets == ["graftnet"]
-    card = read_card(Path(report.path))
+    card = load_policy(Path(report.path)).card
     assert set(card.blueprints) > GRAFTS
     assert set(card.germinated or ()) == GRAFTS
     policy = simic.load_policy(report.digest, home=simic.Home(container.home.root))
     state, legal = (json.loads(lines[1])[name] for name in ("state", "available"))
     action, odds = policy.decide(state, legal), policy.explain(state, legal)
     assert action.op.value in ("WAIT", "GERMINATE")
-    assert odds.digest == report.digest
+    assert odds.policy == report.digest
     assert set(graftnet.compare(policy, 2)) == {"never growing", "random", "policy"}
 
 
 def test_training_without_the_declaration_says_which_blueprints_are_unknown(container: Container) -> None:
     undeclared = Container(container.home, load_profile("default", {"train.start": "scratch"}), 0)
-    with pytest.raises(ContractError, match="unknown values .*split_unit"):
+    with pytest.raises(ContractError, match=r"unknown values .*split_unit.*ingest\.declared_blueprints"):
         training.train(undeclared, artifacts.resolve_snapshot(container, None), None)
