@@ -69,7 +69,7 @@ def check_reports(
         lines = read_stream(stream, ingest.max_report_bytes, is_packed=file.endswith(COMPRESSED_SUFFIX))
         for fault in check.faults(lines, file_bytes=source.size):
             show({"event": "refused", **fault._asdict()}, _words(fault))
-    counts, notes = _counts(check), _notes(check, config.world.horizon, file)
+    counts, notes = _counts(check), _notes(check, config.world.horizon, file if source.size is not None else STDIN)
     show({"event": "summary", **counts, "notes": notes}, "\n".join([*_sentences(counts), *notes]))
     if check.refused or not (check.accepted or check.duplicates):
         raise typer.Exit(ContractError.exit_code)
@@ -162,7 +162,7 @@ def _notes(check: ReportCheck, horizon: int, file: str) -> list[str]:
     """Return what else curation or ingestion would do with these reports."""
     notes = []
     if not (check.accepted or check.duplicates or check.refused):
-        notes.append(f"expected at least one report in {file}, found none")
+        notes.append("expected at least one report, found none")
     if check.incomplete:
         notes.append(
             "curation leaves out an incomplete episode as a whole; if its other reports are in other files, check all "
