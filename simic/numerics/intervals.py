@@ -10,6 +10,7 @@ Resampling and exchangeable arrays, Bernoulli 6(2)).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import cos, log, pi, sin, sqrt
 from statistics import NormalDist
 from typing import Literal, NamedTuple
@@ -227,6 +228,7 @@ def empirical_bernstein(values: ArrayLike, low: float, high: float, confidence: 
     return Interval(mean, mean - half, mean + half)
 
 
+@lru_cache(maxsize=1024)
 def student_quantile(level: float, freedom: int) -> float:
     """Return the quantile of Student's distribution at ``level`` in [1/2, 1) with ``freedom`` >= 1 degrees of freedom.
 

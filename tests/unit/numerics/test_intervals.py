@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from simic.numerics import intervals
-from simic.numerics.intervals import crossed_bootstrap, crossed_ratio, paired_bootstrap
+from simic.numerics.intervals import (
+    crossed_bootstrap,
+    crossed_ratio,
+    empirical_bernstein,
+    hoeffding,
+    paired_bootstrap,
+    student_interval,
+    student_quantile,
+)
 
 
 def test_same_seed_same_bits_other_seed_other_bounds() -> None:
@@ -147,3 +156,48 @@ def test_strata_must_match() -> None:
 def test_a_confidence_outside_0_and_1_or_no_samples_are_refused(confidence: float, samples: int) -> None:
     with pytest.raises(ValueError, match="confidence"):
         paired_bootstrap([1.0, 2.0], confidence, samples, 0)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 10, 99, 1000])
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.975, 0.9995])
+def test_student_quantiles_agree_with_scipy(level: float, freedom: int) -> None:
+    assert student_quantile(level, freedom) == pytest.approx(stats.t.ppf(level, freedom), rel=1e-9, abs=1e-9)
+
+
+def test_intervals_of_four_values_by_hand() -> None:
+    values = [0.0, 0.0, 1.0, 1.0]  # mean 1/2, sample variance 1/3
+    half = stats.t.ppf(0.975, 3) * np.sqrt(1 / 3) / 2
+    assert student_interval(values) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+    half = np.sqrt(np.log(40) / 8)
+    assert hoeffding(values, 0.0, 1.0) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+    half = np.sqrt(2 * (1 / 3) * np.log(80) / 4) + 7 * np.log(80) / 9
+    assert empirical_bernstein(values, 0.0, 1.0) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+    shifted = empirical_bernstein([3.0, 3.0, 5.0, 5.0], 3.0, 5.0)
+    assert shifted == pytest.approx((4.0, 4.0 - 2 * half, 4.0 + 2 * half)), "it scales with the range"
+
+
+@pytest.mark.parametrize("size", [10, 100, 1000])
+def test_bounds_for_any_distribution_cover_the_mean_and_shrink(size: int) -> None:
+    """Rare events and heavy tails too, where Student's interval misses the mean far more often than it says."""
+    generator, draws = np.random.default_rng(size), 300
+    rare = (generator.random((draws, size)) < 0.01).astype(float)
+    heavy = np.minimum(generator.lognormal(-2.0, 1.5, (draws, size)), 1.0)
+    truth = np.minimum(generator.lognormal(-2.0, 1.5, 2_000_000), 1.0).mean()
+    for values, mean in ((generator.random((draws, size)), 0.5), (rare, 0.01), (heavy, truth)):
+        for bound in (hoeffding, empirical_bernstein):
+            found = np.array([bound(row, 0.0, 1.0)[1:] for row in values])
+            assert ((found[:, 0] <= mean) & (mean <= found[:, 1])).mean() >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / draws)
+            more = bound(np.tile(values[0], 4), 0.0, 1.0)
+            assert more.upper - more.lower < 0.6 * (found[0, 1] - found[0, 0]), "not wider with n"
+    student = np.array([student_interval(row)[1:] for row in rare])
+    covered = ((student[:, 0] <= 0.01) & (student[:, 1] >= 0.01)).mean()
+    assert (covered < 0.8) == (size < 1000)
+
+
+def test_values_outside_the_declared_range_are_refused() -> None:
+    for bound in (hoeffding, empirical_bernstein):
+        for low, high in ((0.0, 0.5), (1.0, 0.0)):
+            with pytest.raises(ValueError, match="declared range"):
+                bound([0.0, 1.0], low, high)
+    with pytest.raises(ValueError, match="n >= 2"):
+        student_interval([1.0])
