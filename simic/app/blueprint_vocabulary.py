@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from simic.contracts.config import IngestConfig
-from simic.hosts.plugins import blueprint_names
+from simic.hosts import plugins
 
 __all__ = ["vocabulary"]
 
 
 def vocabulary(config: IngestConfig) -> tuple[str, ...]:
     """Return the installed blueprints, then the declared ones without code in alphabetical order."""
-    installed = blueprint_names()
+    installed = plugins.blueprint_names()
     return (*installed, *sorted(set(config.declared_blueprints) - set(installed)))

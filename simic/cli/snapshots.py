@@ -151,16 +151,19 @@ def export(
     out: Annotated[Path, typer.Option(help="A new folder; it appears complete or not at all.")],
     format_name: Annotated[str, typer.Option("--format", help=EXPORT_HELP)],
     split: Annotated[str, typer.Option(help="train, validation or test; every host is in one split only.")] = "train",
+    profile: ProfileName = "default",
+    override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
     """Export one split of a snapshot in one of the formats of --format.
 
     The snapshot is verified first. README.md in the folder explains how to read it; card.json lists the digest of the
-    snapshot, reward, discount, features and the SHA-256 of every file. No file is pickled.
+    snapshot, reward, discount, features and the SHA-256 of every file. No file is pickled. Of the settings only
+    ingest.declared_blueprints matters here: reports of other frameworks need the names with which they were ingested.
     """
     from simic.app import data
 
-    card = data.export_snapshot(open_container(), digest, format_name, out, split)
+    card = data.export_snapshot(open_container(profile, overrides=override), digest, format_name, out, split)
     emit(
         card,
         as_json,

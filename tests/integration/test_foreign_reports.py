@@ -107,6 +107,13 @@ def test_a_log_without_code_of_its_blueprints_becomes_a_policy_that_chooses_them
     assert set(graftnet.compare(policy, 2)) == {"never growing", "random", "policy"}
 
 
+def test_an_export_knows_the_declared_blueprints(container: Container, tmp_path: Path) -> None:
+    snapshot = artifacts.resolve_snapshot(container, None)
+    card = data.export_snapshot(container, snapshot.digest, "pyg", tmp_path / "out", "validation")
+    assert card.steps == 8 * snapshot.episodes["validation"] > 0
+    assert {f"blueprint={name}" for name in GRAFTS} <= set(card.features["slot"])
+
+
 def test_training_without_the_declaration_says_which_blueprints_are_unknown(container: Container) -> None:
     undeclared = Container(container.home, load_profile("default", {"train.start": "scratch"}), 0)
     with pytest.raises(ContractError, match=r"unknown values .*split_unit.*ingest\.declared_blueprints"):
