@@ -217,50 +217,73 @@ def test_seeds_of_a_layer_inside_another_are_both_kept(monkeypatch: pytest.Monke
     assert float((after - before).abs().max()) <= 1e-6
 
 
-SCRIPT = """
+CHILD = """
 import os, signal, sys, torch
+import simic
 from support.builders.grown_loops import make_loop, train_epoch
-file, architecture, optimizer, fatal = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-loop = make_loop(architecture, optimizer, epochs=12, seeds_max=2)
-start = 0
-if os.path.exists(file):
-    saved = torch.load(file, weights_only=True)
-    loop.grower.load_state_dict(saved["grower"])
-    loop.model.load_state_dict(saved["model"])
-    loop.optimizer.load_state_dict(saved["optimizer"])
-    start = saved["epoch"]
-for epoch in range(start, 12):
-    torch.manual_seed(epoch)
-    if epoch == fatal:
-        os.kill(os.getpid(), signal.SIGKILL)
-    train_epoch(loop)
-    if not loop.grower.is_finished:
-        state = {"grower": loop.grower.state_dict(), "model": loop.model.state_dict()}
-        torch.save({**state, "optimizer": loop.optimizer.state_dict(), "epoch": epoch + 1}, file + "~")
-        os.replace(file + "~", file)
 from test_grower import digest_of
-print(digest_of(loop.grower.finalize()), loop.grower.state.model_dump_json())
+simic.Grower
+
+def run(file, architecture, optimizer, fatal):
+    loop = make_loop(architecture, optimizer, epochs=12, seeds_max=2)
+    start = 0
+    if os.path.exists(file):
+        saved = torch.load(file, weights_only=True)
+        loop.grower.load_state_dict(saved["grower"])
+        loop.model.load_state_dict(saved["model"])
+        loop.optimizer.load_state_dict(saved["optimizer"])
+        start = saved["epoch"]
+    for epoch in range(start, 12):
+        torch.manual_seed(epoch)
+        if epoch == fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+        train_epoch(loop)
+        if not loop.grower.is_finished:
+            state = {"grower": loop.grower.state_dict(), "model": loop.model.state_dict()}
+            torch.save({**state, "optimizer": loop.optimizer.state_dict(), "epoch": epoch + 1}, file + "~")
+            os.replace(file + "~", file)
+    print(digest_of(loop.grower.finalize()), loop.grower.state.model_dump_json(), flush=True)
+
+for line in sys.stdin:
+    file, architecture, optimizer, fatal = line.split()
+    if (pid := os.fork()) == 0:
+        run(file, architecture, optimizer, int(fatal))
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
+"""Each line is a training in a process of its own, forked from one that trains nothing and loads the libraries once."""
 
 
-@pytest.mark.parametrize(("architecture", "optimizer"), [("residual", "sgd"), ("transformer", "adamw")])
-def test_a_killed_training_resumes_to_the_bit(tmp_path: Path, architecture: str, optimizer: str) -> None:
-    def run(file: Path, fatal: int) -> subprocess.CompletedProcess[str]:
-        tests = Path(__file__).parents[2]
-        folders = os.pathsep.join([str(tests), str(Path(__file__).parent)])
-        return subprocess.run(
-            [sys.executable, "-c", SCRIPT, str(file), architecture, optimizer, str(fatal)],
-            env={**os.environ, "PYTHONPATH": folders},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+KILLED = [("residual", "sgd"), ("transformer", "adamw")]
 
-    whole = run(tmp_path / "whole.pt", -1)
-    assert whole.returncode == 0, whole.stderr
-    for fatal in (3, 7):
-        assert run(tmp_path / "killed.pt", fatal).returncode == -signal.SIGKILL
-    assert run(tmp_path / "killed.pt", -1).stdout == whole.stdout
+
+@pytest.fixture(scope="module")
+def trainings(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """Output of a whole training, of two that are killed, and of the one that ends what they began; for each case."""
+    root, tests = tmp_path_factory.mktemp("killed"), Path(__file__).parents[2]
+    questions = [
+        f"{root / optimizer}-{file}.pt {architecture} {optimizer} {fatal}\n"
+        for architecture, optimizer in KILLED
+        for file, fatal in (("whole", -1), ("killed", 3), ("killed", 7), ("killed", -1))
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        input="".join(questions),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), str(Path(__file__).parent)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 6 * len(KILLED), done.stderr
+    return [lines[start : start + 6] for start in range(0, len(lines), 6)]
+
+
+@pytest.mark.parametrize("case", range(len(KILLED)), ids=map(str, KILLED))
+def test_a_killed_training_resumes_to_the_bit(trainings: list[list[str]], case: int) -> None:
+    result, *ends, resumed, last = trainings[case]
+    assert [*ends, last] == ["0", str(-signal.SIGKILL), str(-signal.SIGKILL), "0"]
+    assert resumed == result
 
 
 def test_a_training_is_reported_without_a_quarantined_line(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
