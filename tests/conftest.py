@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,18 @@ ALLOWED_SKIPS = ("needs a CUDA device",)
 
 _refused_skips: list[str] = []
 _too_little_covered: list[str] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Hide the modules from the garbage collector: each visit to their millions of objects takes a second."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+        atexit.register(gc.unfreeze)  # a library tells of what it takes for leaks when the interpreter ends
 
 
 @pytest.fixture(scope="session", autouse=True)

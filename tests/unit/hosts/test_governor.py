@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -68,24 +66,14 @@ def test_a_collapse_is_seen_in_the_step_it_happens() -> None:
     assert (outcome.governor[1], outcome.terminated.tolist()) == (None, [True, False])
 
 
-@contextmanager
-def only_what_follows() -> Iterator[None]:
-    """The garbage collector neither visits nor lists what was there before: other tests' modules, by the gigabyte."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
 def test_c7_the_governor_keeps_one_snapshot_within_its_budget() -> None:
     alive: list[int] = []
-    with only_what_follows():
-        grown = ensemble([1, 3], horizon=1000)
-        for _ in range(30):
-            grown.step(waits(2))
-            gc.collect()
-            alive.append(sum(found.nbytes for found in gc.get_objects() if type(found) is torch.Tensor))
+    gc.freeze()  # the collector neither visits nor lists what was there before: other tests' modules, by the gigabyte
+    grown = ensemble([1, 3], horizon=1000)
+    for _ in range(30):
+        grown.step(waits(2))
+        gc.collect()
+        alive.append(sum(found.nbytes for found in gc.get_objects() if type(found) is torch.Tensor))
     assert len(set(alive[5:])) == 1, "memory grows with the episode"
     with pytest.raises(ConfigError, match=r"snapshot of 400 hosts needs \d+ MiB, world.snapshot_mb is 1"):
         Ensemble(identify("benchmark", range(400)), WorldConfig(snapshot_mb=1))
