@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from math import isfinite
 from pathlib import Path
@@ -18,7 +17,6 @@ from simic.contracts.episode import (
     SeedAttribution,
     WatchReport,
 )
-from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
@@ -32,7 +30,7 @@ from simic.validation.episodes import episode_record, epoch_record, make_control
 from simic.validation.timeline import action_timeline
 from simic.validation.trials import WAIT, trial_seed
 
-__all__ = ["DEFAULT_CONTROLLER", "LiveEpisode", "check_plot", "draw_collection"]
+__all__ = ["DEFAULT_CONTROLLER", "LiveEpisode", "draw_collection"]
 
 DEFAULT_CONTROLLER = "heuristic"
 """Shown if no controller is named and there is no champion."""
@@ -123,22 +121,6 @@ class LiveEpisode:
     def _record(self, steps: Sequence[Step], name: str) -> EpisodeRecord:
         results = score(steps, 1, self._container.config.world, self._container.config.curate.reward.basic)
         return episode_record(steps, 0, self.host, name, results)
-
-
-def check_plot(path: Path) -> None:
-    """Check before the work that a PNG can be written to ``path``, and create its folder.
-
-    Raises:
-        ConfigError: if it cannot.
-    """
-    if path.suffix.lower() != ".png" or path.is_dir():
-        raise ConfigError(f"--plot expects the name of a .png file, found {str(path)!r}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--plot {str(path)!r}: cannot create its folder: {error}") from error
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ConfigError(f"--plot {str(path)!r}: it is not writable")
 
 
 def draw_collection(

@@ -11,7 +11,8 @@ from uuid import uuid4
 from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
 from simic.app.host_set_names import check_run
-from simic.app.live_episode import check_plot, draw_collection
+from simic.app.live_episode import draw_collection
+from simic.app.timelines import check_plot
 from simic.app.trial_controllers import select_controllers
 from simic.collection import collect as collection
 from simic.collection.branching import BranchChoice

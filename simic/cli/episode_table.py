@@ -170,9 +170,12 @@ def attribution_lines(record: AttributionRecord) -> Iterator[str]:
 
 
 def _results(ours: EpisodeRecord, theirs: EpisodeRecord) -> list[tuple[str, float, float]]:
+    tested = [] if ours.test_accuracy is None or theirs.test_accuracy is None else [(
+        "test accuracy, %", 100 * ours.test_accuracy, 100 * theirs.test_accuracy
+    )]  # fmt: skip
     return [
         ("committed validation accuracy, %", 100 * ours.committed_accuracy, 100 * theirs.committed_accuracy),
-        ("test accuracy, %", 100 * ours.test_accuracy, 100 * theirs.test_accuracy),
+        *tested,
         ("return, points", ours.return_points, theirs.return_points),
     ]
 

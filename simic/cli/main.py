@@ -24,6 +24,7 @@ from simic.cli import (
     snapshots,
     sql,
     stages,
+    timeline,
     trials,
     watch,
 )
@@ -96,6 +97,7 @@ for verbs in (
     keys,
     doctor,
     watch,
+    timeline,
     decide,
     follow,
     system,

@@ -71,8 +71,8 @@ class EpisodeRecord(Contract):
     epochs: Annotated[list[EpochRecord], Field(min_length=1)]
     committed_accuracy: UnitInterval
     """Validation accuracy of the network that is kept, without uncommitted seeds."""
-    test_accuracy: UnitInterval
-    """Test accuracy of the network that is kept."""
+    test_accuracy: UnitInterval | None
+    """Test accuracy of the network that is kept; null if there were no test samples."""
     committed_parameters: Count
     """Number of parameters of fossilised seeds."""
     return_points: Finite

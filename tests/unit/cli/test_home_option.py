@@ -30,7 +30,7 @@ CHANGES = {
 """Verbs that write to a home that is there."""
 LOOKS = {
     "bus dead-letters", "bus status", "decide", "doctor", "follow", "keys list", "lake status", "snapshots diff",
-    "snapshots list", "snapshots verify", "sql", "verify", "watch",
+    "snapshots list", "snapshots verify", "sql", "timeline", "verify", "watch",
 }  # fmt: skip
 """Verbs that write nothing that anybody keeps."""
 HOMELESS = {"check-reports", "plans headroom", "plans search", "schema"}
@@ -48,6 +48,7 @@ ARGUMENTS = {
     "snapshots prune": ["--keep", "1"],
     "snapshots unpin": ["aaaa"],
     "sql": ["SELECT 1"],
+    "timeline": ["--plot", "{tmp}/empty/plot.png"],
     "compare": ["wait", "random", "--host-keys", "1,2"],
     "trials": ["--controllers", "wait", "--host-keys", "1"],
 }

@@ -27,6 +27,7 @@ LOCKED: dict[str, set[str]] = {
     "decide": {"--state", "--trusted-keys", "--explain"},
     "follow": {"--into", "--trusted-keys", "--policies", "--once", "--interval"},
     "run": {"--seed", "--profile"},
+    "timeline": {"--plot"},
     "ingest": {"--spool"},
     **{verb: set() for verb in ("curate", "train", "validate", "promote", "publish", "sql", "verify", "schema")},
     **{verb: set() for verb in ("init", "up", "down", "ui")},
@@ -38,6 +39,7 @@ ARGUMENTS = {
     "sql": "query",
     "verify": "reference",
     "schema": "name",
+    "timeline": "run",
 }
 BOUNDS = re.compile(r"<(?P<kind>int|float)> \[(?:x>=(?P<only>\S+)|(?P<least>\S+)<=x<=(?P<most>\S+))\]")
 """Bounds of an option as ``--help`` shows them."""

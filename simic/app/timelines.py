@@ -1,0 +1,118 @@
+"""The timeline of an episode as field reports tell it, in whatever training it was grown; loads no torch."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simic.catalogue.query_process import ask
+from simic.contracts.episode import EpisodeRecord, EpochRecord
+from simic.contracts.errors import ConfigError
+from simic.contracts.state import HostIdentity
+from simic.numerics.rewards import basic_rewards
+
+if TYPE_CHECKING:
+    from simic.app.container import Container
+
+__all__ = ["check_plot", "draw_reported"]
+
+_SHOWN = ("stage", "blueprint", "alpha", "contribution", "contribution_error")
+"""Fields of a slot that a record of an epoch has too."""
+
+_QUERY = """
+WITH chosen AS (
+    SELECT max_by(run_id, issued_at) AS run_id
+    FROM reports
+    WHERE starts_with(run_id, '{run}') AND (terminated OR truncated)
+)
+SELECT host, controller, state, final_state, action, metrics, governor, mitigation
+FROM reports
+WHERE run_id = (SELECT run_id FROM chosen)
+ORDER BY step
+"""
+
+
+def check_plot(path: Path) -> None:
+    """Check before the work that a PNG can be written to ``path``, and create its folder.
+
+    Raises:
+        ConfigError: if it cannot.
+    """
+    if path.suffix.lower() != ".png" or path.is_dir():
+        raise ConfigError(f"--plot expects the name of a .png file, found {str(path)!r}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--plot {str(path)!r}: cannot create its folder: {error}") from error
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"--plot {str(path)!r}: it is not writable")
+
+
+def draw_reported(container: Container, run: str, path: Path) -> EpisodeRecord:
+    """Draw the newest landed episode that ended and whose id begins with ``run``, and return it.
+
+    Raises:
+        ConfigError: if there is none, or ``run`` is no beginning of an id.
+    """
+    if not re.fullmatch("[0-9a-f]{0,32}", run):
+        raise ConfigError(f"RUN: expected at most 32 hexadecimal digits, found {run!r}")
+    from simic.validation.timeline import action_timeline  # loads matplotlib
+
+    reports = list(ask(container.home, _QUERY.format(run=run)))
+    if not reports:
+        named = f"whose run_id begins with {run!r} " if run else ""
+        hint = '`simic ingest` lands reports, `simic sql "FROM episodes"` lists episodes'
+        raise ConfigError(f"no landed episode {named}has an end; {hint}")
+    record = _record(reports, container)
+    title = f"What {record.controller} did on {record.host.family} {record.host.key}, as reported"
+    action_timeline([record], path, title)
+    return record
+
+
+def _record(reports: Sequence[Mapping[str, Any]], container: Container) -> EpisodeRecord:
+    reward = container.config.curate.reward.basic
+    first, last = reports[0], reports[-1]
+    afters = [*(report["state"] for report in reports[1:]), last["final_state"]]
+    metrics = [report["metrics"] for report in reports]
+    committed = last["final_state"]["committed_validation_accuracy"]
+    accuracies = [one["validation_accuracy_after"] for one in metrics]
+    rewards = basic_rewards(
+        accuracy_before=[one["validation_accuracy_before"] for one in metrics],
+        accuracy_after=[*accuracies[:-1], accuracies[-1] if committed is None else committed],
+        rent_parameters=[one["rent_parameters"] for one in metrics],
+        governor=[report["governor"] is not None for report in reports],
+        accuracy_scale=reward.accuracy_scale,
+        rent=reward.rent,
+        rent_parameters_scale=reward.rent_parameters,
+        horizon=first["state"]["horizon"],
+        governor_penalty=reward.governor_penalty,
+    )
+    return EpisodeRecord(
+        host=HostIdentity.model_validate(first["host"]),
+        controller=first["controller"],
+        horizon=first["state"]["horizon"],
+        start_accuracy=first["state"]["validation_accuracy"],
+        epochs=[_epoch(step, *both) for step, both in enumerate(zip(reports, afters, strict=True))],
+        committed_accuracy=accuracies[-1] if committed is None else committed,
+        test_accuracy=metrics[-1]["test_accuracy"],
+        committed_parameters=metrics[-1]["committed_parameters"],
+        return_points=float(rewards.sum()),
+    )
+
+
+def _epoch(step: int, report: Mapping[str, Any], after: Mapping[str, Any]) -> EpochRecord:
+    is_undone = report["governor"] is not None
+    record = {
+        "epoch": step,
+        "action": report["action"],
+        "slots": [{name: slot[name] for name in _SHOWN} for slot in after["slots"]],
+        "validation_accuracy": after["validation_accuracy"],
+        "validation_loss": after["validation_loss"],
+        "train_loss": None if is_undone else after["train_loss"],
+        "governor": report["governor"],
+        "mitigation": report["mitigation"],
+    }
+    return EpochRecord.model_validate(record)

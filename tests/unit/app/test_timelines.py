@@ -1,0 +1,50 @@
+"""A timeline from field reports shows what the host itself recorded."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from support.homes.pipeline import drop
+
+from simic.app import data, timelines
+from simic.app.container import Container
+from simic.collection.reporting import Source, field_reports
+from simic.contracts.config import WorldConfig
+from simic.contracts.controllers import ControllerSpec, HeuristicRules
+from simic.contracts.episode import EpisodeRecord
+from simic.contracts.errors import ConfigError
+from simic.contracts.state import HardwareContext
+from simic.controllers.factory import make
+from simic.hosts.host_sets import identify
+from simic.hosts.mixed_ensemble import ensemble_of
+from simic.hosts.rollout import rollout
+from simic.runtime.home import Home
+from simic.runtime.settings import load_profile
+from simic.validation.episodes import episode_record, score
+
+
+def test_reports_tell_the_episode_that_the_host_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts, world = identify("benchmark", [3]), WorldConfig(set="benchmark")
+    actor = make(ControllerSpec(name="heuristic", rules=HeuristicRules()), hosts)
+    steps = list(rollout(ensemble_of(hosts, world), actor.decide, 0))
+    source = Source("heuristic", None, hosts, ["ab" * 16], HardwareContext(device="cpu", threads=1), datetime.now(UTC))
+    home = Home(tmp_path / "home")
+    home.create()
+    drop(home, "reports", [report for step in steps for _, report in field_reports(step, source)])
+    container = Container(home, load_profile("default"), 0)
+    assert data.ingest(container).landed == len(steps)
+    results = score(steps, 1, world, container.config.curate.reward.basic)
+    expected = episode_record(steps, 0, hosts[0], "heuristic", results)
+    drawn: list[EpisodeRecord] = []
+    monkeypatch.setattr("simic.validation.timeline.action_timeline", lambda records, *_: drawn.extend(records))
+    found = timelines.draw_reported(container, "ab", tmp_path / "plot.png")
+    assert drawn == [found]
+    assert {slot.stage for record in found.epochs for slot in record.slots} > {"DORMANT", "TRAINING"}
+    assert found.return_points == pytest.approx(expected.return_points)
+    assert found.model_copy(update={"return_points": expected.return_points}) == expected
+    with pytest.raises(ConfigError, match="no landed episode whose run_id begins with 'cd' has an end"):
+        timelines.draw_reported(container, "cd", tmp_path / "plot.png")
+    with pytest.raises(ConfigError, match="hexadecimal"):
+        timelines.draw_reported(container, "' OR true --", tmp_path / "plot.png")
