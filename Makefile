@@ -17,7 +17,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup run test coverage lint format bench architecture up down ui
+.PHONY: help setup run test coverage lint format bench architecture trust up down ui
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ bench: $(STAMP) ## Measure against named peers, in the same run; what this machi
 
 architecture: $(STAMP) ## Draw the packages and imports of docs/architecture.md again
 	@"$(BIN)/python" docs/draw_architecture.py
+
+trust: $(STAMP) ## Measure errors and power of the gate's bounds for docs/trust.md again
+	@"$(BIN)/python" docs/draw_trust.py
 
 up: $(STAMP) ## Start Prefect's server and worker and MLflow's UI on this machine
 	@"$(BIN)/simic" up $(ARGS)

@@ -18,6 +18,7 @@ from simic.contracts.errors import SimicError
 from simic.contracts.names import CHAMPION_REFERENCE
 from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport
 from simic.runtime.home import MLFLOW_URL_VARIABLE
+from simic.validation.gate_bounds import page_text
 from simic.validation.promotion_gate import rejection_message
 from simic.validation.table import render_table
 
@@ -62,7 +63,7 @@ def show_validation(report: ValidationReport) -> None:
 @_artifact("gate")
 def show_decision(decision: GateDecision) -> None:
     """Show every criterion with value, bound and verdict."""
-    lines = [f"# Gate: {'accepted' if decision.accepted else 'rejected'}", ""]
+    lines = [f"# Gate: {'accepted' if decision.accepted else 'rejected'}", "", page_text(decision), ""]
     lines += ["| criterion | value | bound | verdict | evidence |", "| --- | --- | --- | --- | --- |"]
     for line in decision.criteria:
         value = "missing" if line.value is None else f"{line.value:.4g}"

@@ -304,4 +304,4 @@ def publish(run: RunKey, number: int, version: PolicyVersion) -> PublicationRece
 @stage(timeout_h=12)
 def try_further(run: RunKey, number: int, policy: TrainingReport, set_name: str) -> TrialReport:
     """Try the candidate on held-out hosts of a further set."""
-    return training.try_further(_begin("try_further", run, number, policy), policy, set_name)
+    return training.try_further(_begin("try_further", run, number, policy), policy, run.champion, set_name)

@@ -12,6 +12,7 @@ from simic.app.key_checks import RESEAL
 from simic.contracts.errors import IntegrityError, SimicError
 from simic.contracts.lake import Check, Health
 from simic.ledgers import POLICIES_LEDGER
+from simic.ledgers.judgements import check_judgements
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.policies import (
     candidate_versions,
@@ -53,7 +54,7 @@ def examine_policies(
         return
     listed = list(_examine_list(home, history, is_repair=is_repair))
     decisions = [*_examine_decisions(home, history), _examine_candidates(home)]
-    yield from [*listed, *decisions]
+    yield from [*listed, *decisions, _examine_judgements(home)]
     if _is_damaged([*listed, *decisions]) or not _has_registry(home, history):
         return
     begun = history.open_entry
@@ -145,6 +146,15 @@ def _examine_candidates(home: Home) -> Check:
     except SimicError as error:
         return damaged("candidates", str(error), "restore data/ledger/candidates.jsonl from a backup")
     return healthy("candidates", f"{counted(count, 'line')}, all as sealed")
+
+
+def _examine_judgements(home: Home) -> Check:
+    """Check seal and order of every line of the ledger of judgements, and that decisions name no later one."""
+    try:
+        count = len(check_judgements(home, Keyring(home.keys)))
+    except SimicError as error:
+        return damaged("judgements", str(error), "restore data/ledger/judgements.jsonl from a backup")
+    return healthy("judgements", f"{counted(count, 'judgement')}, in their order and as sealed")
 
 
 def _has_registry(home: Home, history: History) -> bool:

@@ -17,6 +17,7 @@ from simic.contracts.receipts import (
     TrainingReport,
     ValidationReport,
 )
+from simic.ledgers.judgements import judgement_of
 from simic.publication import publish as publication
 from simic.registry.mlflow_run import CandidateRecord
 from simic.registry.mlflow_store import initialise
@@ -58,7 +59,11 @@ def resolve_validation(container: Container, path: Path | None) -> ValidationRep
 
 
 def decide(container: Container, report: ValidationReport) -> GateDecision:
-    """Apply the gate to a validation report; missing evidence rejects."""
+    """Apply the gate to a validation report; missing evidence rejects.
+
+    Raises:
+        IntegrityError: if the ledger of judgements does not know the report's, or is damaged.
+    """
     return container.save_receipt(_judge(container, report))
 
 
@@ -69,6 +74,7 @@ def _judge(container: Container, report: ValidationReport) -> GateDecision:
     return decide(
         report,
         container.config.gate,
+        judgement=judgement_of(container.home, report, container.keyring),
         trial=container.config.trial,
         min_commit_rate=container.config.train.min_commit_rate,
         provenance=container.provenance,

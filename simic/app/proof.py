@@ -44,8 +44,9 @@ from simic.validation.baselines.plan_book import without_book
 from simic.validation.baselines.static_network import SAME, grow_rivals
 from simic.validation.episodes import Episodes
 from simic.validation.host_sizes import extra_compute, host_parameters
+from simic.validation.judging_keys import KEY_STARTS
 from simic.validation.proof import Tried, compare
-from simic.validation.report import COMPARISON_CONTROLLERS, KEY_STARTS, comparison_specs, learned_spec
+from simic.validation.report import COMPARISON_CONTROLLERS, comparison_specs, learned_spec
 from simic.validation.trials import WAIT, grow_all
 
 __all__ = ["ProofRequest", "prove"]
@@ -365,7 +366,7 @@ def _train_and_judge(container: Container, profile: str) -> dict[str, Any]:
     try:
         with open_run_in(container, profile) as run:
             policy = run.learn(stages)
-            further = [training.try_further(container, policy, name) for name in run.further_sets]
+            further = [training.try_further(container, policy, run.key.champion, name) for name in run.further_sets]
             decision = promotion.decide(container, training.validate(container, policy, run.key.champion, further))
     except TrainingError as error:
         return {

@@ -32,11 +32,14 @@ from simic.contracts.splits import Split
 from simic.controllers.plans import load_plans, plan_path
 from simic.hosts.batched.images import pictures_digest
 from simic.hosts.host_sets import draw_keys, host_set, identify
+from simic.hosts.plugins import world_identity
 from simic.learning import train as learning
 from simic.learning.training_run import WarmStart
+from simic.ledgers.judgements import Subject, begin_judgement
 from simic.runtime.locks import exclusive
 from simic.runtime.seeds import derive
 from simic.runtime.telemetry import NullSink
+from simic.trust.canonical import digest_of
 from simic.validation import report as reports
 from simic.validation import trials
 from simic.validation.baselines import headroom, search
@@ -51,6 +54,8 @@ from simic.validation.baselines.plan_book import (
 from simic.validation.baselines.symptom_tree import add_tree
 from simic.validation.further import further_config, further_sets, further_specs
 from simic.validation.further import try_further as _try_further
+from simic.validation.gate_bounds import judgement_text
+from simic.validation.report import comparison_specs
 
 __all__ = [
     "check_baselines",
@@ -296,12 +301,14 @@ def validate(
     ``further`` holds its trials on the sets of ``further_sets``, by ``try_further``.
     """
     home, config = container.home, container.config
+    ordinal = _begin_judgement(container, training, champion)
     planned = reports.episodes_planned(config, home.plans, has_champion=champion is not None)
     with container.progress.task("validate", planned) as advance:
         report = reports.validate(
             training,
             None if champion is None else container.policies.fetch_champion(champion),
             config,
+            ordinal=ordinal,
             champion_digest=champion,
             keyring=home.keys,
             plans=home.plans,
@@ -314,20 +321,36 @@ def validate(
     return container.save_receipt(report)
 
 
-def try_further(container: Container, policy: TrainingReport, set_name: str) -> TrialReport:
+def _begin_judgement(container: Container, policy: TrainingReport, champion: str | None) -> int:
+    """Return the ordinal of the judgement of a policy against a champion; a repeated one keeps its ordinal."""
+    config = container.config
+    book = comparison_specs(config, container.home.plans)[1]
+    decides = {"world": world_identity(config.world), "plans": None if book is None else digest_of(book)}
+    subject = Subject(config.world.set, policy.digest, champion, container.provenance, digest_of(decides))
+    budget, signer = config.gate.error_budget, lambda: container.signer
+    begun = begin_judgement(container.home, subject, budget, container.keyring, signer, container.clock)
+    _LOG.info("%s; policy %s on %s", judgement_text(begun, champion), policy.digest[:12], config.world.set)
+    return begun.ordinal
+
+
+def try_further(container: Container, policy: TrainingReport, champion: str | None, set_name: str) -> TrialReport:
     """Try the candidate of a run and the baselines on test hosts of a further set.
+
+    ``champion`` is the digest of the policy against which the same judgement compares it, if any.
 
     Raises:
         ConfigError: for a plan book that is missing and required, or out of date.
         IntegrityError: if the policy is not as it was sealed.
     """
     home, config = container.home, further_config(container.config, set_name)
+    ordinal = _begin_judgement(container, policy, champion)
     arms = len(further_specs(config, home.plans)[0]) + 1
     count = reports.held_out_count(config.world, config.trial, min_episodes=0)
     with container.progress.task(f"trials on {set_name}", arms * count) as advance:
         report = _try_further(
             policy,
             config,
+            ordinal=ordinal,
             keyring=home.keys,
             plans=home.plans,
             provenance=container.provenance,

@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]
 from pydantic import BaseModel
 
+from simic.contracts.judgements import JudgementEntry
 from simic.contracts.receipts import (
     GateDecision,
     PolicyVersion,
@@ -28,10 +29,12 @@ from simic.lake.lake import Lake
 from simic.lake.quarantine import QUARANTINE_SCHEMA
 from simic.lake.schema import arrow_schema, arrow_type
 from simic.lake.verified_files import VerifiedFile, verify_cached
+from simic.ledgers.judgements import judgements
 from simic.ledgers.pins import pinned
 from simic.ledgers.policies import candidate_versions, champion_versions, gate_decisions, parse_record, trainings
 from simic.runtime.home import Home
 from simic.snapshots.schema import SNAPSHOT_TABLES, schema_of
+from simic.trust.keys import Keyring
 
 __all__ = ["PARTS", "SCHEMA", "create_relations", "readable_folders"]
 
@@ -81,6 +84,7 @@ def create_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
     create_table(connection, "policy_versions", _table(champion_versions(home), PolicyVersion))
     create_table(connection, "candidate_versions", _table(candidate_versions(home), PolicyVersion))
     create_table(connection, "gate_decisions", _table(gate_decisions(home), GateDecision))
+    create_table(connection, "begun_judgements", _table(judgements(home, Keyring(home.keys)), JudgementEntry))
     create_table(connection, "training_reports", _table(trained, TrainingReport))
     create_table(connection, "pins", _table(list(pinned(home).values()), Pin))
     _create_snapshots(connection, home)

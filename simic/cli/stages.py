@@ -186,6 +186,7 @@ def validate(
 
     container = open_container(profile, seed, override)
     trained = artifacts.resolve_training(container, policy)
-    further = [training.try_further(container, trained, name) for name in training.further_sets(container.config)]
-    receipt = training.validate(container, trained, container.policies.champion_digest(), further)
+    champion, sets = container.policies.champion_digest(), training.further_sets(container.config)
+    further = [training.try_further(container, trained, champion, name) for name in sets]
+    receipt = training.validate(container, trained, champion, further)
     emit(receipt, as_json, lambda console: console.print(proof_table(receipt)))

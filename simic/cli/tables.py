@@ -27,6 +27,7 @@ from simic.contracts.snapshots import (
 )
 from simic.validation import table as proof
 from simic.validation.baselines.plan_book import lacks_book, missing_book_message, other_game_message
+from simic.validation.gate_bounds import page_text
 
 __all__ = [
     "check_table",
@@ -165,6 +166,8 @@ def decision_table(decision: GateDecision) -> Table:
         "evidence",
         title=f"Gate: {outcome}",
         title_justify="left",
+        caption=page_text(decision),
+        caption_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )

@@ -384,8 +384,9 @@ class GateConfig(Contract):
     require_plan_book: bool = False
     """Whether sets of other packages and ``trunks`` need a plan book too; other shipped sets always do.
     Without a book there is no comparison with blind and symptom, and the heuristic follows its default rules."""
-    min_confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
-    """Confidence of the intervals whose lower bounds are judged."""
+    error_budget: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.025
+    """Largest chance that a home ever promotes a candidate that is no better than its champion, or than wait, random,
+    heuristic or blind. Each judgement spends a part, so later ones show less (docs/trust.md)."""
     margin_over_baselines: Annotated[float, Field(ge=0.0)] = 0.0
     """The lower bound of the paired difference to wait, random, heuristic and blind must exceed this many points."""
     margin_over_champion: Annotated[float, Field(ge=0.0)] = 0.0
@@ -396,8 +397,8 @@ class GateConfig(Contract):
     max_loss_on_further_sets: Annotated[float, Field(ge=0.0)] = 0.3
     """Largest mean paired loss to never growing in points, on each set of ``trial.also_sets``."""
     max_regression: Share = 0.05
-    """Largest relative loss of mean test accuracy and of mean validation accuracy, against the champion, or against
-    wait without one."""
+    """Largest relative loss of mean test accuracy and of mean validation accuracy that the confidence bound may leave
+    open, against wait and against the champion, if there is one."""
     min_mean_ratio: Share = 0.05
     """Least mean min(1, rho) in the last pass; below it, learning was too far off-policy."""
     max_governor_rate: Share = 0.02

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite, UtcDatetime
+from simic.contracts.judgements import Judgement, Ordinal
 from simic.contracts.policy_update import PolicyUpdate, SemanticVersion
 
 __all__ = [
@@ -248,6 +249,8 @@ class ControllerTrial(FamilyTrial):
     returns: list[Finite]
     """Return per host, in the order of the report's host keys."""
     test_accuracies: list[Finite]
+    validation_accuracies: list[Finite] = Field(default_factory=list)
+    """Of the committed network per host; empty in reports of earlier versions."""
     rents: list[Finite] = Field(default_factory=list)
     """Points of rent in each return; empty in reports of earlier versions."""
     by_rent: list[RentTrial] = Field(default_factory=list)
@@ -279,6 +282,8 @@ class ValidationReport(Receipt):
     """Evidence about one candidate."""
 
     stage: Literal["validate"] = "validate"
+    ordinal: Ordinal
+    """Number of the judgement in the home, by which the hosts were chosen."""
     policy_digest: Digest
     champion_digest: Digest | None
     snapshot_digest: Digest
@@ -312,6 +317,9 @@ class Criterion(Contract):
     comparison: Literal[">", ">=", "<", "<="]
     verdict: Verdict
     evidence: Text
+    detectable: Finite | None = None
+    """Smallest true difference, in points, that would have passed with 80 % power; null where the value is no bound of
+    a difference."""
 
 
 class GateDecision(Receipt):
@@ -320,10 +328,11 @@ class GateDecision(Receipt):
     stage: Literal["gate"] = "gate"
     policy_digest: Digest
     champion_digest: Digest | None
+    judgement: Judgement
     accepted: bool
     criteria: list[Criterion]
     digest: Digest
-    """Digest over the criteria and the judged digests."""
+    """Digest over the criteria, the judgement and the judged digests."""
 
 
 class PolicyVersion(Receipt):

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "CANDIDATES_LEDGER",
     "GATES_LEDGER",
+    "JUDGEMENTS_LEDGER",
     "MOVES_LEDGER",
     "PARTS_LEDGER",
     "PINS_LEDGER",
@@ -21,6 +22,8 @@ RUNS_LEDGER = "runs.jsonl"
 """``RunEntry`` lines: retraining runs opened, resumed and closed."""
 MOVES_LEDGER = "moves.jsonl"
 """``Move`` lines: changes of the home's path."""
+JUDGEMENTS_LEDGER = "judgements.jsonl"
+"""Sealed ``JudgementEntry`` lines: judgements that began, in their order."""
 GATES_LEDGER = "gates.jsonl"
 """Sealed ``GateDecision`` lines."""
 CANDIDATES_LEDGER = "candidates.jsonl"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from simic.contracts.judgements import Judgement
 from simic.contracts.names import CANDIDATE, CHAMPION
 from simic.contracts.receipts import FamilyTrial, GateDecision, TrialReport, ValidationReport
 
@@ -54,13 +55,17 @@ def share_of_oracle(report: TrialReport) -> float | None:
 
 
 def tables(report: ValidationReport, gate: GateDecision) -> list[Table]:
-    """Return tables of the criteria, of paired differences, and of every controller over all hosts and per family."""
+    """Return tables of criteria, judgement, paired differences, and every controller over all hosts and per family."""
     return [
         Table(
             "gate",
-            ("criterion", "value", "comparison", "bound", "verdict", "evidence"),
-            [[c.name, c.value, c.comparison, c.bound, c.verdict.value, c.evidence] for c in gate.criteria],
+            ("criterion", "value", "comparison", "bound", "verdict", "detectable", "evidence"),
+            [
+                [c.name, c.value, c.comparison, c.bound, c.verdict.value, c.detectable, c.evidence]
+                for c in gate.criteria
+            ],
         ),
+        Table("judgement", tuple(Judgement.model_fields), [list(gate.judgement.model_dump().values())]),
         Table(
             "differences",
             ("candidate_minus", "mean", "lower", "upper", "confidence", "pairs"),

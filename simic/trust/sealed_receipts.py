@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from simic.contracts.errors import ContractError, IntegrityError
+from simic.contracts.judgements import Judgement
 from simic.contracts.receipts import Criterion, GateDecision, Receipt, Verdict
 from simic.trust.canonical import digest_of
 from simic.trust.keys import Keyring, Signer
@@ -45,13 +46,16 @@ def read_receipt(kind: type[R], record: Mapping[str, Any], keyring: Keyring, pla
         raise ContractError(f"{place} is not a {kind.__name__}: {error}") from error
 
 
-def decision_digest(policy: str, champion: str | None, snapshot: str, criteria: Sequence[Criterion]) -> str:
-    """Return the SHA-256 over the judged digests and every criterion, in hex."""
+def decision_digest(
+    policy: str, champion: str | None, snapshot: str, judgement: Judgement, criteria: Sequence[Criterion]
+) -> str:
+    """Return the SHA-256 over the judged digests, the judgement and every criterion, in hex."""
     return digest_of(
         {
             "policy": policy,
             "champion": champion,
             "snapshot": snapshot,
+            "judgement": judgement.model_dump(mode="json"),
             "criteria": [criterion.model_dump(mode="json") for criterion in criteria],
         }
     )
@@ -63,7 +67,9 @@ def check_decision(decision: GateDecision, snapshot: str) -> None:
     ``accepted`` is not covered by the digest, because it follows from the criteria; it is compared with them.
     """
     name = f"gate decision {decision.digest[:12]}"
-    found = decision_digest(decision.policy_digest, decision.champion_digest, snapshot, decision.criteria)
+    found = decision_digest(
+        decision.policy_digest, decision.champion_digest, snapshot, decision.judgement, decision.criteria
+    )
     if found != decision.digest:
         raise IntegrityError(f"{name}: expected digest {decision.digest}, found {found}: it was edited")
     passed = all(criterion.verdict is Verdict.PASS for criterion in decision.criteria)

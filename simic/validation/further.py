@@ -50,6 +50,7 @@ def try_further(
     training: TrainingReport,
     config: RunConfig,
     *,
+    ordinal: int,
     keyring: Path,
     plans: Path | None,
     provenance: Provenance,
@@ -59,8 +60,9 @@ def try_further(
     """Try the candidate of ``training`` and the baselines on test hosts of the set of ``config``, paired by host.
 
     Args:
-        training: Names the candidate, whose digest chooses the hosts as in a judgement.
+        training: Names the candidate.
         config: Settings of ``further_config``.
+        ordinal: Number of the judgement, which chooses the hosts.
         keyring: Folder of the public keys that policies may be sealed with.
         plans: Folder of the home's plan books.
         provenance: Code and settings of the run.
@@ -75,7 +77,7 @@ def try_further(
     specs[CANDIDATE] = learned_spec(Path(training.path), training.digest, keyring)
     return run_trials(
         specs,
-        held_out_hosts(training.digest, config.world, config.trial, min_episodes=0),
+        held_out_hosts(ordinal, config.world, config.trial, min_episodes=0),
         config.world,
         config.trial,
         config.curate.reward.basic,

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from enum import Enum
 from typing import Literal, NamedTuple
 
 from simic.contracts.config import GateConfig, TrialConfig
+from simic.contracts.judgements import Judgement
 from simic.contracts.names import CANDIDATE, CHAMPION
 from simic.contracts.receipts import (
     ControllerTrial,
@@ -34,6 +34,8 @@ from simic.validation.baselines.plan_book import (
     other_game_message,
     requires_book,
 )
+from simic.validation.gate_bounds import POWER, Direction, difference_bound, loss_bound
+from simic.validation.judging_keys import keys_of_others
 from simic.validation.report_checks import disagreements
 
 __all__ = [
@@ -42,7 +44,7 @@ __all__ = [
     "DETERMINISM",
     "MEAN_RATIO",
     "REGRESSION_METRICS",
-    "Direction",
+    "Metric",
     "decide",
     "rejection_message",
 ]
@@ -72,18 +74,18 @@ _SHOWN = 3
 """Largest number of disagreements in a message."""
 
 
-class Direction(str, Enum):
-    """The better direction of a metric."""
+class Metric(NamedTuple):
+    """A metric that must not get worse by more than the tolerated share."""
 
-    HIGHER = "HIGHER"
-    LOWER = "LOWER"
+    field: str
+    """Field of a ``ControllerTrial`` with an entry per host."""
+    direction: Direction
 
 
-REGRESSION_METRICS: Mapping[str, Direction] = {
-    "test_accuracy": Direction.HIGHER,
-    "validation_accuracy": Direction.HIGHER,
+REGRESSION_METRICS: Mapping[str, Metric] = {
+    "test_accuracy": Metric("test_accuracies", Direction.HIGHER),
+    "validation_accuracy": Metric("validation_accuracies", Direction.HIGHER),
 }
-"""Fields of a ``ControllerTrial`` that must not get worse by more than the tolerated share."""
 
 Comparison = Literal[">", ">=", "<", "<="]
 _HOLDS: Mapping[Comparison, Callable[[float, float], bool]] = {
@@ -94,18 +96,11 @@ _HOLDS: Mapping[Comparison, Callable[[float, float], bool]] = {
 }
 
 
-class _Trials(NamedTuple):
-    """Rows of a report that the criteria read."""
-
-    candidate: ControllerTrial | None
-    champion: ControllerTrial | None
-    wait: ControllerTrial | None
-
-
 def decide(
     report: ValidationReport,
     config: GateConfig,
     *,
+    judgement: Judgement,
     trial: TrialConfig,
     min_commit_rate: float,
     provenance: Provenance,
@@ -114,22 +109,22 @@ def decide(
     """Judge the candidate of ``report``; it is accepted only if every criterion passes.
 
     Args:
+        judgement: that for which the evidence was collected, with its level.
         trial: settings of the report's intervals.
         min_commit_rate: least ``commit_rate``, the bound at which training stops.
     """
-    rows = {trial.controller: trial for trial in report.trials.controllers}
-    trials = _Trials(rows.get(CANDIDATE), rows.get(CHAMPION), rows.get("wait"))
+    candidate = next((row for row in report.trials.controllers if row.controller == CANDIDATE), None)
     criteria = [
         _configuration_criterion(report, provenance.config_digest),
         _book_criterion(report.trials, config),
         *_game_criteria(report.trials),
         _agreement_criterion(report, trial),
-        *_evidence_criteria(report, config, trials),
-        *_difference_criteria(report, config),
+        *_evidence_criteria(report, config, candidate, judgement),
+        *_difference_criteria(report, config, judgement.alpha),
         *_symptom_criteria(report, config),
-        *_further_criteria(report, config, trial.also_sets),
-        *_regression_criteria(report, config, trials),
-        *_safety_criteria(report, config, trials),
+        *_further_criteria(report, config, trial.also_sets, judgement),
+        *_regression_criteria(report, config, judgement.alpha),
+        *_safety_criteria(report, config, candidate),
         *_training_criteria(report.training_metrics, config, min_commit_rate),
     ]
     return GateDecision(
@@ -140,13 +135,23 @@ def decide(
         finished_at=now,
         policy_digest=report.policy_digest,
         champion_digest=report.champion_digest,
+        judgement=judgement,
         accepted=all(criterion.verdict is Verdict.PASS for criterion in criteria),
         criteria=criteria,
-        digest=decision_digest(report.policy_digest, report.champion_digest, report.snapshot_digest, criteria),
+        digest=decision_digest(
+            report.policy_digest, report.champion_digest, report.snapshot_digest, judgement, criteria
+        ),
     )
 
 
-def _criterion(name: str, value: float | None, comparison: Comparison, bound: float, evidence: str) -> Criterion:
+def _criterion(
+    name: str,
+    value: float | None,
+    comparison: Comparison,
+    bound: float,
+    evidence: str,
+    detectable: float | None = None,
+) -> Criterion:
     if value is None or not math.isfinite(value):
         found = "nothing" if value is None else str(value)
         text = f"{evidence}; found {found}; criterion not met"
@@ -155,7 +160,13 @@ def _criterion(name: str, value: float | None, comparison: Comparison, bound: fl
         )
     verdict = Verdict.PASS if _HOLDS[comparison](value, bound) else Verdict.FAIL
     return Criterion(
-        name=name, value=float(value), bound=bound, comparison=comparison, verdict=verdict, evidence=evidence
+        name=name,
+        value=float(value),
+        bound=bound,
+        comparison=comparison,
+        verdict=verdict,
+        evidence=evidence,
+        detectable=detectable,
     )
 
 
@@ -197,28 +208,32 @@ def _short(digests: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(digest[:12] for digest in digests))
 
 
-def _evidence_criteria(report: ValidationReport, config: GateConfig, trials: _Trials) -> Iterator[Criterion]:
-    """Yield the criteria on number and split of the hosts."""
+def _evidence_criteria(
+    report: ValidationReport, config: GateConfig, candidate: ControllerTrial | None, judgement: Judgement
+) -> Iterator[Criterion]:
+    """Yield the criteria on number, split and choice of the hosts."""
     keys = report.trials.host_keys
-    episodes = None if trials.candidate is None else float(min(trials.candidate.episodes, len(set(keys))))
+    episodes = None if candidate is None else float(min(candidate.episodes, len(set(keys))))
     evidence = f"distinct held-out hosts of set {report.trials.set} the candidate was tried on"
     yield _criterion("episodes", episodes, ">=", config.min_episodes, evidence)
     leaked = None if not keys else float(sum(split_of(report.trials.set, key) is not Split.TEST for key in keys))
     yield _criterion("hosts_outside_test_split", leaked, "<=", 0.0, "hosts that training may have seen")
+    strange = float(keys_of_others(keys, judgement.ordinal)) if keys else None
+    evidence = f"hosts that judgement {judgement.ordinal} of set {report.trials.set} does not draw"
+    yield _criterion("hosts_of_other_judgements", strange, "<=", 0.0, evidence)
 
 
-def _difference_criteria(report: ValidationReport, config: GateConfig) -> Iterator[Criterion]:
-    """Yield the criteria on lower confidence bounds of paired return differences, in points."""
+def _difference_criteria(report: ValidationReport, config: GateConfig, alpha: float) -> Iterator[Criterion]:
+    """Yield the criteria on lower confidence bounds of paired return differences, in points.
+
+    A candidate passes only if each of them holds, so all may be at the level of the judgement (intersection-union test:
+    Berger 1982, Technometrics 24(4)).
+    """
     margins = dict.fromkeys(_baselines(report, config), config.margin_over_baselines)
     if report.champion_digest is not None:
         margins[CHAMPION] = config.margin_over_champion
     for name, margin in margins.items():
-        yield _difference(report, config, name, margin)
-    levels = [report.differences[name].confidence for name in margins if name in report.differences]
-    # The least level, or one that is not finite, which fails the criterion.
-    confidence = min(levels) if levels and all(map(math.isfinite, levels)) else None
-    evidence = "least confidence of the intervals whose lower bounds are judged"
-    yield _criterion("confidence", confidence, ">=", config.min_confidence, evidence)
+        yield _difference(report, config, name, margin, alpha)
 
 
 def _baselines(report: ValidationReport, config: GateConfig) -> list[str]:
@@ -229,19 +244,23 @@ def _baselines(report: ValidationReport, config: GateConfig) -> list[str]:
     return [name for name in BASELINES if name not in REQUIRES_PLAN_BOOK or name in report.differences]
 
 
-def _difference(report: ValidationReport, config: GateConfig, other: str, margin: float) -> Criterion:
-    name = f"return_over_{other}"
+def _difference(report: ValidationReport, config: GateConfig, other: str, margin: float, alpha: float) -> Criterion:
+    name, label = f"return_over_{other}", other
     estimate: Estimate | None = report.differences.get(other)
     if other == HEURISTIC and report.trials.plans_digest is None:
-        other = f"{other} on its default rules"
+        label = f"{other} on its default rules"
     if estimate is None:
-        return _criterion(name, None, ">", margin, f"no paired difference to {other} in the report")
-    evidence = f"lower bound of the paired difference to {other}: mean {estimate.mean:+.2f} {_interval(estimate)}"
+        return _criterion(name, None, ">", margin, f"no paired difference to {label} in the report")
+    evidence = f"lower bound at level {alpha:.2g} of the paired difference to {label}: mean {estimate.mean:+.2f} "
+    evidence += _interval(estimate)
     if estimate.n < config.min_episodes:
         return _criterion(name, None, ">", margin, f"{evidence}; fewer than {config.min_episodes}")
-    # A mean that is not finite invalidates the estimate, whatever its lower bound.
-    value = estimate.lower if math.isfinite(estimate.mean) else None
-    return _criterion(name, value, ">", margin, evidence)
+    found = difference_bound(report.trials, other, alpha)
+    # A mean that is not finite invalidates the estimate, whatever its returns.
+    if found is None or not math.isfinite(estimate.mean):
+        return _criterion(name, None, ">", margin, evidence)
+    evidence += f"; {margin + found.detectable:.2f} points would pass with {POWER:.0%} power"
+    return _criterion(name, found.bound, ">", margin, evidence, margin + found.detectable)
 
 
 def _interval(estimate: Estimate) -> str:
@@ -271,11 +290,13 @@ def _symptom_criteria(report: ValidationReport, config: GateConfig) -> Iterator[
     yield _criterion(name, estimate.mean, holds, bound, evidence)
 
 
-def _further_criteria(report: ValidationReport, config: GateConfig, sets: Sequence[str]) -> Iterator[Criterion]:
+def _further_criteria(
+    report: ValidationReport, config: GateConfig, sets: Sequence[str], judgement: Judgement
+) -> Iterator[Criterion]:
     """Yield one criterion for each further set: there the candidate does no harm, compared with never growing.
 
     Its value is the mean, because a run tries too few hosts of a further set for a lower bound this near to 0. Trials
-    of another policy, or on hosts that training may have seen, are no evidence.
+    of another policy, on hosts that training may have seen, or on those of another judgement, are no evidence.
     """
     found = {trials.set: trials for trials in report.further if trials.policy_digest == report.policy_digest}
     for set_name in dict.fromkeys(sets):
@@ -286,36 +307,37 @@ def _further_criteria(report: ValidationReport, config: GateConfig, sets: Sequen
         keys = () if trials is None else trials.host_keys
         rows = () if trials is None else trials.controllers
         estimate = next((row.over_wait for row in rows if row.controller == CANDIDATE), None)
-        if estimate is None or any(split_of(set_name, key) is not Split.TEST for key in keys):
-            yield _criterion(name, None, ">=", bound, f"no trial of the candidate on held-out hosts of {set_name}")
+        is_strange = any(split_of(set_name, key) is not Split.TEST for key in keys) or keys_of_others(
+            keys, judgement.ordinal
+        )
+        if estimate is None or is_strange:
+            lacking = f"no trial of the candidate on the hosts of judgement {judgement.ordinal} of {set_name}"
+            yield _criterion(name, None, ">=", bound, lacking)
             continue
         evidence = f"mean of the paired difference to wait on the further set {set_name}: {_interval(estimate)}"
         yield _criterion(name, estimate.mean, ">=", bound, evidence)
 
 
-def _regression_criteria(report: ValidationReport, config: GateConfig, trials: _Trials) -> Iterator[Criterion]:
-    """Yield the criteria that no metric regresses by more than the tolerated share, against champion or wait."""
-    name, reference = ("wait", trials.wait) if report.champion_digest is None else (CHAMPION, trials.champion)
-    for metric, direction in REGRESSION_METRICS.items():
-        before = None if reference is None else float(getattr(reference, metric))
-        after = None if trials.candidate is None else float(getattr(trials.candidate, metric))
-        evidence = f"relative loss of mean {metric}, where {direction.value} is better, against {name}"
-        if before is not None and after is not None:
-            evidence += f": {before:.4f} -> {after:.4f}"
-        value = _relative_loss(before, after, direction)
-        yield _criterion(f"{metric}_regression", value, "<=", config.max_regression, evidence)
+def _regression_criteria(report: ValidationReport, config: GateConfig, alpha: float) -> Iterator[Criterion]:
+    """Yield the criteria that no metric regresses by more than the tolerated share, against wait and the champion.
+
+    The upper bound of the loss is judged. Small losses against one champion after the other could add up, those against
+    never growing cannot.
+    """
+    for reference in ("wait",) if report.champion_digest is None else (CHAMPION, "wait"):
+        for metric, (field, direction) in REGRESSION_METRICS.items():
+            found = loss_bound(report.trials, reference, field, direction, alpha)
+            evidence = f"upper bound at level {alpha:.2g} of the relative loss of mean {metric}, where "
+            evidence += f"{direction.value} is better, against {reference}"
+            if found is not None:
+                evidence += f": mean {found.estimate:+.4f}"
+            value = None if found is None else found.bound
+            yield _criterion(f"{metric}_regression_to_{reference}", value, "<=", config.max_regression, evidence)
 
 
-def _relative_loss(before: float | None, after: float | None, direction: Direction) -> float | None:
-    """Return the share of ``before`` that was lost; None without a reference."""
-    if before is None or after is None or before == 0.0:
-        return None
-    loss = before - after if direction is Direction.HIGHER else after - before
-    return loss / abs(before)
-
-
-def _safety_criteria(report: ValidationReport, config: GateConfig, trials: _Trials) -> Iterator[Criterion]:
-    candidate = trials.candidate
+def _safety_criteria(
+    report: ValidationReport, config: GateConfig, candidate: ControllerTrial | None
+) -> Iterator[Criterion]:
     illegal = None if candidate is None else float(candidate.illegal_actions)
     yield _criterion("illegal_actions", illegal, "<=", 0.0, "actions of the candidate that its masks forbid")
     panics = None

@@ -30,6 +30,7 @@ from simic.validation.baselines.plan_book import (
     without_book,
 )
 from simic.validation.episodes import Episodes, TrialJob, episode_record, make_controller, score, steps_of
+from simic.validation.judging_keys import first_key
 from simic.validation.plots import learning_curves, paired_differences
 from simic.validation.promotion_gate import DETERMINISM
 from simic.validation.table import families_in_order
@@ -38,7 +39,6 @@ from simic.validation.trials import paired_estimate, run_trials, trial_seed
 
 __all__ = [
     "COMPARISON_CONTROLLERS",
-    "KEY_STARTS",
     "comparison_specs",
     "episodes_planned",
     "held_out_count",
@@ -50,8 +50,6 @@ __all__ = [
 COMPARISON_CONTROLLERS = ("wait", "random", "heuristic", "blind", "symptom", "oracle")
 """Controllers that every candidate of a set with a plan book is compared with. The oracle is told the family; its plans
 were searched, so it is no upper bound."""
-KEY_STARTS = 2**30
-"""Upper bound of the first key drawn, half of all keys, so that keys remain above any start."""
 
 
 def held_out_count(world: WorldConfig, config: TrialConfig, min_episodes: int) -> int:
@@ -60,14 +58,16 @@ def held_out_count(world: WorldConfig, config: TrialConfig, min_episodes: int) -
     return families * max(config.hosts_per_family, math.ceil(min_episodes / families))
 
 
-def held_out_hosts(digest: str, world: WorldConfig, config: TrialConfig, min_episodes: int) -> tuple[HostIdentity, ...]:
-    """Return test-split hosts for one candidate, balanced over families.
+def held_out_hosts(
+    ordinal: int, world: WorldConfig, config: TrialConfig, min_episodes: int
+) -> tuple[HostIdentity, ...]:
+    """Return the test-split hosts of a judgement, balanced over families; set and ordinal alone choose them.
 
-    The candidate's digest decides the first key: no policy is judged on the hosts that selected its predecessor, and a
-    repeated judgement of one policy uses the same hosts.
+    No candidate chooses the hosts on which it is judged, and no policy is judged on the hosts that selected its
+    predecessor.
     """
     count = held_out_count(world, config, min_episodes)
-    return identify(world.set, draw_keys(world.set, Split.TEST, count, int(digest[:16], 16) % KEY_STARTS))
+    return identify(world.set, draw_keys(world.set, Split.TEST, count, first_key(ordinal)))
 
 
 def comparison_specs(config: RunConfig, plans: Path | None) -> tuple[dict[str, ControllerSpec], PlanBook | None]:
@@ -102,6 +102,7 @@ def validate(
     champion: Path | None,
     config: RunConfig,
     *,
+    ordinal: int,
     champion_digest: str | None,
     keyring: Path,
     plans: Path | None,
@@ -114,6 +115,7 @@ def validate(
     """Try the candidate of ``training`` against every opponent and the sealed ``champion``, if there is one.
 
     Raises IntegrityError unless both are, byte for byte, the policies of ``training.digest`` and ``champion_digest``.
+    ``ordinal`` is the number of the judgement, which chooses the hosts.
     ``keyring`` holds the public keys that policies may be sealed with, ``plans`` the home's plan books; figures are
     written to ``figures``. ``further`` holds the candidate's trials on further sets, which become part of the report.
     ``on_done`` receives every chunk of episodes.
@@ -128,7 +130,7 @@ def validate(
         specs[CHAMPION] = learned_spec(champion, champion_digest, keyring)
     trials = run_trials(
         specs,
-        held_out_hosts(training.digest, config.world, config.trial, config.gate.min_episodes),
+        held_out_hosts(ordinal, config.world, config.trial, config.gate.min_episodes),
         config.world,
         config.trial,
         config.curate.reward.basic,
@@ -146,6 +148,7 @@ def validate(
         seed=provenance.seed,
         started_at=started_at,
         finished_at=clock(),
+        ordinal=ordinal,
         policy_digest=training.digest,
         champion_digest=champion_digest,
         snapshot_digest=training.snapshot_digest,

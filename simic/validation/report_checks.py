@@ -55,7 +55,9 @@ def _shape(trials: TrialReport) -> Iterator[str]:
     if len(set(names)) != len(names):
         yield f"expected one row per controller, found {', '.join(names)}"
     for trial in trials.controllers:
-        for what, values in (("returns", trial.returns), ("test accuracies", trial.test_accuracies)):
+        columns = [("returns", trial.returns), ("test accuracies", trial.test_accuracies)]
+        columns += [("validation accuracies", trial.validation_accuracies)] if trial.validation_accuracies else []
+        for what, values in columns:
             if len(values) != hosts:
                 yield f"{trial.controller}: expected {hosts} {what}, found {len(values)}"
             elif not np.isfinite(values).all():
@@ -65,8 +67,8 @@ def _shape(trials: TrialReport) -> Iterator[str]:
 def _row(trial: ControllerTrial, trials: TrialReport, config: TrialConfig, seed: int) -> Iterator[str]:
     """Check one controller over all hosts and over those of each family."""
     wait = next((np.asarray(row.returns) for row in trials.controllers if row.controller == WAIT), None)
-    returns, accuracies = np.asarray(trial.returns), np.asarray(trial.test_accuracies)
-    yield from _summary(trial.controller, trial, returns, accuracies)
+    returns = np.asarray(trial.returns)
+    yield from _summary(trial.controller, trial, trial, slice(None))
     if trial.over_wait is not None:
         what = f"{trial.controller} over {WAIT}"
         if wait is None:
@@ -80,24 +82,25 @@ def _row(trial: ControllerTrial, trials: TrialReport, config: TrialConfig, seed:
         if mine.size == 0:
             yield f"{what}: no host is of this family"
             continue
-        yield from _summary(what, own, returns[mine], accuracies[mine])
+        yield from _summary(what, own, trial, mine)
         if own.over_wait is not None and wait is not None:
             # Nothing depends on the interval of one family, so its mean is enough.
             mean = float((returns[mine] - wait[mine]).mean())
             yield from _differing(f"{what} over {WAIT}", {"mean": (mean, own.over_wait.mean)})
 
 
-def _summary(
-    what: str, trial: FamilyTrial, returns: NDArray[np.float64], accuracies: NDArray[np.float64]
-) -> Iterator[str]:
-    yield from _differing(
-        what,
-        {
-            "episodes": (returns.size, trial.episodes),
-            "mean return": (float(returns.mean()), trial.mean_return),
-            "mean test accuracy": (float(accuracies.mean()), trial.test_accuracy),
-        },
-    )
+def _summary(what: str, found: FamilyTrial, trial: ControllerTrial, rows: NDArray[np.int64] | slice) -> Iterator[str]:
+    """Check the means of ``found`` over ``rows`` of a controller; validation accuracies may be missing."""
+    returns, accuracies = np.asarray(trial.returns)[rows], np.asarray(trial.test_accuracies)[rows]
+    pairs = {
+        "episodes": (returns.size, found.episodes),
+        "mean return": (float(returns.mean()), found.mean_return),
+        "mean test accuracy": (float(accuracies.mean()), found.test_accuracy),
+    }
+    if trial.validation_accuracies:
+        mean = float(np.asarray(trial.validation_accuracies)[rows].mean())
+        pairs["mean validation accuracy"] = (mean, found.validation_accuracy)
+    yield from _differing(what, pairs)
 
 
 def _differences(report: ValidationReport, config: TrialConfig, candidate: str) -> Iterator[str]:

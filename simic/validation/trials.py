@@ -186,6 +186,7 @@ def _trial(
         by_family=_by_family(ours, compared, families, sizes, rule),
         returns=ours.returns.tolist(),
         test_accuracies=ours.test_accuracy.tolist(),
+        validation_accuracies=ours.validation_accuracy.tolist(),
         rents=ours.rents.tolist(),
         by_rent=[_at_rent(factor, ours, compared, families, rule) for factor in rule.rent_factors],
     )

@@ -13,6 +13,9 @@
 -- column bound: Required bound.
 -- column verdict: PASS, FAIL or MISSING; anything but PASS rejects.
 -- column evidence: Source of the value.
+-- column detectable: Smallest true difference in points that would have passed with 80 % power; null where the value is no bound of a difference.
+-- column ordinal: Number of the judgement in this home, from 1; with the set it chose the hosts. View judgements has all.
+-- column alpha: Level of the bounds.
 -- column finished_at: Time of the decision.
 WITH numbered AS (
     SELECT
@@ -33,5 +36,8 @@ SELECT
     criteria[position].bound AS bound,
     criteria[position].verdict AS verdict,
     criteria[position].evidence AS evidence,
+    criteria[position].detectable AS detectable,
+    judgement.ordinal AS ordinal,
+    judgement.alpha AS alpha,
     finished_at
 FROM numbered

@@ -16,18 +16,22 @@ from simic.contracts.receipts import (
     FamilyTrial,
     FileDigest,
     GateDecision,
+    Provenance,
     SnapshotManifest,
     TrainingReport,
     TrialReport,
     ValidationReport,
     Verdict,
 )
+from simic.ledgers import JUDGEMENTS_LEDGER
+from simic.ledgers.judgements import Subject, begin_judgement
 from simic.registry.mlflow_run import CandidateRecord
 from simic.runtime.home import Home
 from simic.runtime.telemetry import JsonLinesSink
-from simic.trust.keys import Signer
+from simic.trust.keys import Keyring, Signer
 from simic.trust.seal import seal
 from simic.trust.sealed_receipts import decision_digest
+from support.builders.judgements import judgement
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SIGNER = Signer(b"s" * 32)
@@ -70,6 +74,13 @@ def sealed_policy(home: Home, weights: bytes, *, hidden: int = 48, schema_versio
     return directory, seal(directory, SIGNER).digest
 
 
+def number(home: Home) -> None:
+    """Put the judgement on record that decisions by hand name, the first one."""
+    if not (home.ledger / JUDGEMENTS_LEDGER).exists():
+        subject = Subject("benchmark", "a" * 64, None, Provenance("0.1.0+0", "c" * 64, 0), "9" * 64)
+        begin_judgement(home, subject, 0.025, Keyring(home.keys), lambda: SIGNER, lambda: NOW)
+
+
 def estimate(mean: float, half_width: float = 1.0, n: int = 160) -> Estimate:
     return Estimate(mean=mean, lower=mean - half_width, upper=mean + half_width, confidence=0.95, n=n)
 
@@ -108,6 +119,7 @@ def judged(
 ) -> CandidateRecord:
     """Record of a freshly sealed policy, judged against ``champion``."""
     path, digest = sealed_policy(home, weights, **policy)
+    number(home)
     return evidence_of(home, path, digest, accepted=accepted, champion=champion, seed=seed)
 
 
@@ -128,7 +140,8 @@ def evidence_of(
             episodes=100, passes=2.0, metrics={"commit_rate": 0.8}, curves_path=str(curves),
         ),
         validation=ValidationReport(
-            **receipt(), policy_digest=digest, champion_digest=champion, snapshot_digest="d" * 64, trials=trials(),
+            **receipt(), ordinal=1, policy_digest=digest, champion_digest=champion, snapshot_digest="d" * 64,
+            trials=trials(),
             differences={"wait": estimate(6.0), "blind": estimate(3.0)}, training_metrics={"commit_rate": 0.8},
             figures={"paired_differences": str(figure)},
         ),
@@ -154,6 +167,6 @@ def decision(digest: str, *, accepted: bool = True, champion: str | None = None)
     ]  # fmt: skip
     times = receipt() if accepted else {**receipt(), "finished_at": NOW + timedelta(minutes=4)}
     return GateDecision(
-        **times, policy_digest=digest, champion_digest=champion, accepted=accepted, criteria=criteria,
-        digest=decision_digest(digest, champion, "d" * 64, criteria),
+        **times, policy_digest=digest, champion_digest=champion, judgement=judgement(), accepted=accepted,
+        criteria=criteria, digest=decision_digest(digest, champion, "d" * 64, judgement(), criteria),
     )  # fmt: skip

@@ -9,6 +9,7 @@ from simic.app.container import Container
 from simic.contracts.receipts import PolicyVersion, ValidationReport
 from simic.trust.seal import seal
 from support.builders.judged_candidates import evidence_of, sealed_policy
+from support.builders.judgements import begun
 from support.builders.validation_reports import validation_of
 
 __all__ = ["crowned", "policy_of", "validated"]
@@ -24,7 +25,10 @@ def validated(
     own = {"config_digest": app.provenance.config_digest, "metrics": {"commit_rate": 0.8, "mean_ratio": 0.6}}
     training = app.save_receipt(evidence.training.model_copy(update=own))
     app.save_receipt(evidence.snapshot)
-    return app.save_receipt(validation_of(training, app.config, app.provenance, margin=margin, champion=champion))
+    ordinal = begun(app, digest, champion)
+    return app.save_receipt(
+        validation_of(training, app.config, app.provenance, margin=margin, champion=champion, ordinal=ordinal)
+    )
 
 
 def crowned(app: Container, weights: bytes = b"one", champion: str | None = None) -> PolicyVersion:

@@ -20,6 +20,7 @@ from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys
 from simic.validation.episodes import Episodes
 from simic.validation.further import further_sets
+from simic.validation.judging_keys import first_key
 from simic.validation.trials import _Rule, _trial, paired_estimate
 from support.builders.judged_candidates import NOW
 
@@ -53,9 +54,11 @@ def trials_of(
     *,
     set_name: str = "benchmark",
     policy: str | None = None,
+    ordinal: int = 1,
 ) -> TrialReport:
     return TrialReport(
-        **_receipt(provenance), set=set_name, host_keys=draw_keys(set_name, Split.TEST, count), policy_digest=policy,
+        **_receipt(provenance), set=set_name, policy_digest=policy,
+        host_keys=draw_keys(set_name, Split.TEST, count, first_key(ordinal)),
         families=families_of(count), controllers=rows_of(means, config, provenance.seed, count), plans_digest="ab" * 32,
     )  # fmt: skip
 
@@ -76,19 +79,23 @@ def validation_of(
     *,
     margin: float,
     champion: str | None = None,
+    ordinal: int = 1,
     count: int = HOSTS,
     figures: Mapping[str, str] | None = None,
 ) -> ValidationReport:
     """The candidate is better than every rival by ``margin`` points on the mean, on further sets too."""
     rivals: Sequence[str] = (*RIVALS, *(["champion"] if champion else []))
-    trials = trials_of({**dict.fromkeys(rivals, 5.0), "candidate": 5.0 + margin}, config, provenance, count)
+    trials = trials_of(
+        {**dict.fromkeys(rivals, 5.0), "candidate": 5.0 + margin}, config, provenance, count, ordinal=ordinal
+    )
     means = {"wait": 5.0, "candidate": 5.0 + margin}
     further = [
-        trials_of(means, config, provenance, 20, set_name=name, policy=training.digest) for name in further_sets(config)
+        trials_of(means, config, provenance, 20, set_name=name, policy=training.digest, ordinal=ordinal)
+        for name in further_sets(config)
     ]
     return ValidationReport(
-        **_receipt(provenance), further=further, policy_digest=training.digest, champion_digest=champion,
-        snapshot_digest=training.snapshot_digest, trials=trials,
+        **_receipt(provenance), further=further, ordinal=ordinal, policy_digest=training.digest,
+        champion_digest=champion, snapshot_digest=training.snapshot_digest, trials=trials,
         differences=differences_of(trials, config, provenance.seed), training_metrics=training.metrics,
         figures=dict(figures or {}), probes={"determinism_mismatches": 0.0},
     )  # fmt: skip

@@ -34,6 +34,7 @@ from simic.registry.mlflow_run import CandidateRecord
 from simic.trust.canonical import digest_of
 from simic.trust.seal import seal
 from support.builders.judged_candidates import evidence_of
+from support.builders.judgements import begun
 from support.builders.validation_reports import trials_of, validation_of
 
 KILL, FAIL, BREAK, STUMBLE, REJECT = (f"STAND_IN_{what}" for what in ("KILL", "FAIL", "BREAK", "STUMBLE", "REJECT"))
@@ -130,6 +131,7 @@ def validate(
         container.provenance,
         margin=-10.0 if os.environ.get(REJECT) else 10.0,
         champion=champion,
+        ordinal=begun(container, training.digest, champion),
         count=20,
         figures=found.validation.figures,
     )
@@ -137,12 +139,20 @@ def validate(
     return container.save_receipt(report.model_copy(update={"trials": trials, "further": list(further)}))
 
 
-def try_further(container: Container, policy: TrainingReport, set_name: str) -> TrialReport:
+def try_further(container: Container, policy: TrainingReport, champion: str | None, set_name: str) -> TrialReport:
     """The candidate does harm on ``compound`` alone."""
     _ask(container, f"further {set_name} {policy.digest[:6]}")
     means = {"wait": 5.0, "heuristic": 6.0, "candidate": -20.0 if set_name == "compound" else 8.0}
     return container.save_receipt(
-        trials_of(means, container.config, container.provenance, 20, set_name=set_name, policy=policy.digest)
+        trials_of(
+            means,
+            container.config,
+            container.provenance,
+            20,
+            set_name=set_name,
+            policy=policy.digest,
+            ordinal=begun(container, policy.digest, champion),
+        )
     )
 
 

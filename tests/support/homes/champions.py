@@ -11,7 +11,8 @@ from simic.ledgers.promotions import History, Operation, Phase, PromotionEntry, 
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 from simic.trust.sealed_receipts import decision_digest
-from support.builders.judged_candidates import SIGNER
+from support.builders.judged_candidates import SIGNER, number
+from support.builders.judgements import judgement
 
 __all__ = ["crown", "journal_of", "open_entry"]
 
@@ -57,10 +58,17 @@ def crown(home: Home, version: PolicyVersion, *, is_rollback: bool = False) -> P
 
 def _accept(home: Home, version: PolicyVersion) -> str:
     common = version.model_dump(include={"code_version", "config_digest", "seed", "started_at", "finished_at"})
-    digest = decision_digest(version.digest, None, version.snapshot_digest, [])
+    digest = decision_digest(version.digest, None, version.snapshot_digest, judgement(), [])
     decision = GateDecision(
-        **common, policy_digest=version.digest, champion_digest=None, accepted=True, criteria=[], digest=digest
+        **common,
+        policy_digest=version.digest,
+        champion_digest=None,
+        judgement=judgement(),
+        accepted=True,
+        criteria=[],
+        digest=digest,
     )
+    number(home)
     if not any(known.digest == digest for known in gate_decisions(home)):
         Ledger(home.ledger / GATES_LEDGER).append(decision.model_dump(mode="json"))
     return digest

@@ -19,6 +19,8 @@ from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 from simic.trust.sealed_receipts import decision_digest
 from support.builders.judged_candidates import SIGNER
+from support.builders.judged_candidates import number as number_judgement
+from support.builders.judgements import judgement
 from support.builders.reports import episode, episodes
 from support.homes.champions import crown
 from support.homes.pipeline import NOW, FixedClock, curate_all, drop, ingest_all, land
@@ -70,14 +72,15 @@ def judge(
                   verdict="PASS" if accepted else "FAIL"),
     ]  # fmt: skip
     gate = GateDecision(
-        **_receipt(hour), policy_digest=policy, champion_digest=None, accepted=accepted, criteria=criteria,
-        digest=decision_digest(policy, None, snapshot.digest, criteria),
+        **_receipt(hour), policy_digest=policy, champion_digest=None, judgement=judgement(), accepted=accepted,
+        criteria=criteria, digest=decision_digest(policy, None, snapshot.digest, judgement(), criteria),
     )  # fmt: skip
     version = PolicyVersion(
         **_receipt(hour), name="tamiyo", number=number, semantic_version=f"1.0.{number - 1}", digest=policy,
         reference=f"models:/tamiyo/{number}", aliases=["candidate"], previous=None, snapshot_digest=snapshot.digest,
         gate_digest=gate.digest, mlflow_run_id=f"run{number}",
     )  # fmt: skip
+    number_judgement(home)
     for ledger, record in ((CANDIDATES_LEDGER, version), (GATES_LEDGER, gate)):
         Ledger(home.ledger / ledger).append(record.model_dump(mode="json"))
     if accepted:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from support.builders.judgements import judgement
 from support.builders.reports import episode, episodes, plain
 from support.homes.champions import crown
 from support.homes.pipeline import NOW, curate_all, drop, ingest_all, land
@@ -23,7 +24,7 @@ from simic.trust.sealed_receipts import decision_digest
 
 NAMES = [
     "reports", "steps", "episodes", "decisions", "rewards", "snapshots", "policies", "gates", "quarantine", "trainings",
-    "rejected", "curves", "trials", "trial_episodes",
+    "rejected", "curves", "trials", "trial_episodes", "judgements",
 ]  # fmt: skip
 RECEIPT = {"code_version": "x", "config_digest": "c" * 64, "seed": 0, "started_at": NOW, "finished_at": NOW}
 
@@ -118,9 +119,15 @@ def test_gates_and_policies_come_from_their_ledgers(tmp_path: Path) -> None:
         Criterion(name="over wait", value=5.5, bound=0.0, comparison=">", verdict="PASS", evidence="trials"),
         Criterion(name="accuracy", value=0.7, bound=0.5, comparison=">=", verdict="PASS", evidence="none"),
     ]
-    digest = decision_digest("a" * 64, None, "d" * 64, criteria)
+    digest = decision_digest("a" * 64, None, "d" * 64, judgement(), criteria)
     gate = GateDecision(
-        **RECEIPT, policy_digest="a" * 64, champion_digest=None, accepted=True, criteria=criteria, digest=digest
+        **RECEIPT,
+        policy_digest="a" * 64,
+        champion_digest=None,
+        judgement=judgement(),
+        accepted=True,
+        criteria=criteria,
+        digest=digest,
     )
     version = PolicyVersion(
         **RECEIPT, name="tamiyo", number=1, semantic_version="1.0.0", digest="a" * 64, reference="models:/tamiyo/1",

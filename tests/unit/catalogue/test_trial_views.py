@@ -80,8 +80,8 @@ def judged(tmp_path: Path) -> Home:
     home.create()
     put(home, make_trials(), "1" * 64)
     report = ValidationReport(
-        **RECEIPT, policy_digest=POLICY, champion_digest=CHAMPION, snapshot_digest=SNAPSHOT, trials=make_trials(),
-        differences={}, training_metrics={"loss": 1.0}, figures={},
+        **RECEIPT, ordinal=1, policy_digest=POLICY, champion_digest=CHAMPION, snapshot_digest=SNAPSHOT,
+        trials=make_trials(), differences={}, training_metrics={"loss": 1.0}, figures={},
     )  # fmt: skip
     put(home, report, POLICY)
     return home

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from support.builders.judgements import judgement
 from support.builders.plan_books import make_book
 
 from simic.contracts.base import Contract
@@ -41,6 +42,7 @@ DECISION = GateDecision(
     **COMMON,
     policy_digest=DIGEST,
     champion_digest=None,
+    judgement=judgement(),
     accepted=False,
     criteria=[
         Criterion(name="over wait", value=None, bound=0.0, comparison=">", verdict=Verdict.MISSING, evidence="none"),

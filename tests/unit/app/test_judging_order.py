@@ -1,0 +1,65 @@
+"""A judgement begins before its hosts grow, and the stages of one judgement agree on its number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.builders.judged_candidates import evidence_of, sealed_policy
+
+from simic.app import training
+from simic.app.container import Container
+from simic.contracts.receipts import TrainingReport
+from simic.ledgers.judgements import judgements
+from simic.runtime.home import Home
+from simic.runtime.settings import load_profile
+
+
+class Killed(BaseException):
+    """What no stage catches."""
+
+
+@pytest.fixture
+def ordinals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The ordinals for which hosts were to grow; the process is killed as soon as they do."""
+    found: list[int] = []
+
+    def grow(*_arguments: Any, ordinal: int, **_named: Any) -> None:
+        found.append(ordinal)
+        raise Killed
+
+    monkeypatch.setattr("simic.app.training.reports.validate", grow)
+    monkeypatch.setattr("simic.app.training._try_further", grow)
+    return found
+
+
+def opened(home: Home, seed: int = 0) -> Container:
+    return Container(home, load_profile("quick", {}), seed)
+
+
+def policy(app: Container, weights: bytes) -> TrainingReport:
+    return evidence_of(app.home, *sealed_policy(app.home, weights)).training
+
+
+def test_a_killed_judgement_goes_on_under_its_number_and_a_reroll_is_another_one(
+    tmp_path: Path, ordinals: list[int]
+) -> None:
+    home = Home(tmp_path)
+    first, second = (policy(opened(home), weights) for weights in (b"one", b"two"))
+    for app, trained in (
+        (opened(home), first), (opened(home), first), (opened(home, seed=1), first),
+        (opened(home), second), (opened(home), first),
+    ):  # fmt: skip
+        for stage in (
+            lambda app=app, trained=trained: training.try_further(app, trained, None, "varied"),
+            lambda app=app, trained=trained: training.validate(app, trained, None, []),
+        ):
+            with pytest.raises(Killed):
+                stage()
+    assert ordinals == [1, 1, 1, 1, 2, 2, 3, 3, 1, 1]
+    app = opened(home)
+    entries = judgements(home, app.keyring)
+    assert [(entry.ordinal, entry.policy_digest, entry.seed) for entry in entries] == [
+        (1, first.digest, 0), (2, first.digest, 1), (3, second.digest, 0)
+    ]  # fmt: skip
