@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,13 +18,12 @@ from simic.app.trial_controllers import spec_in_set
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.off_policy import LowerBound, OffPolicyReport
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.receipts import SnapshotManifest, TrainingReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.controllers.learned_controller import LearnedController
 from simic.controllers.logged_states import TargetActions, actions_of_policy, actions_of_rules
 from simic.learning.fitted_evaluation import fit_values
-from simic.ledgers.policies import ancestors, trainings
 from simic.numerics.off_policy import LoggedEpisodes
 from simic.replay.logged import EpisodeHead, Log, episode_heads, read_log
 from simic.runtime.seeds import derive
@@ -35,6 +35,7 @@ from simic.validation.off_policy import CONFIDENCE, judge, lower_bounds, no_judg
 
 __all__ = ["EvaluationChoice", "evaluate"]
 
+_SEARCHED = "its plan book was searched on training hosts; some of them may be among these"
 SHORTEST = 8
 """Characters of a digest that name the policy of a log."""
 
@@ -111,26 +112,30 @@ class _TrainingHosts(NamedTuple):
 
 
 def _training_hosts(container: Container, spec: ControllerSpec) -> _TrainingHosts:
-    """Return the hosts of the training episodes of a policy and of those it started from."""
+    """Return the hosts of the training episodes of a policy and of those it started from.
+
+    Raises:
+        IntegrityError: if the receipt of a training is not as it was sealed.
+    """
     if spec.policy_digest is None:
-        if spec.name in PLAN_CONTROLLERS:
-            return _TrainingHosts(
-                frozenset(), "its plan book was searched on training hosts; some of them may be among these"
-            )
-        return _TrainingHosts(frozenset(), "none: it does not learn")
-    chain = list(ancestors(spec.policy_digest, {one.digest: one for one in trainings(container.home)}))
-    if not chain or chain[-1].start_digest is not None:
-        return _TrainingHosts(None, "unknown, so all hosts of the training split are left out: its training is not "
-                              "recorded in this home")  # fmt: skip
-    known = set[tuple[str, int]]()
-    for digest in sorted({one.snapshot_digest for one in chain}):
+        is_searched = spec.name in PLAN_CONTROLLERS
+        return _TrainingHosts(frozenset(), _SEARCHED if is_searched else "none: it does not learn")
+    known, seen = set[tuple[str, int]](), set[str]()
+    digest: str | None = spec.policy_digest
+    while digest is not None and digest not in seen:
+        seen.add(digest)
         try:
-            heads = episode_heads(read_manifest(find_folder(container.home, digest), Verify.SIZES))
-        except ConfigError:
-            return _TrainingHosts(None, f"unknown, so all hosts of the training split are left out: snapshot "
-                                  f"{digest[:12]} is not in this home")  # fmt: skip
+            training = container.receipts.find(TrainingReport, partial(_is_training_of, digest), "it is not known here")
+            heads = episode_heads(read_manifest(find_folder(container.home, training.snapshot_digest), Verify.SIZES))
+        except ConfigError as error:
+            return _TrainingHosts(None, f"unknown, so all hosts of the training split are left out: {error}")
         known |= {(head.set, head.host_key) for head in heads if head.split == Split.TRAIN.value}
+        digest = training.start_digest
     return _TrainingHosts(frozenset(known), f"{len(known)}, all left out")
+
+
+def _is_training_of(digest: str, training: TrainingReport) -> bool:
+    return training.digest == digest
 
 
 def _select(

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
+MOST_POINTS = 1e9
+"""Largest bound of a declared range."""
 _HEADER = ("estimator", "return", "over behaviour", "effective n", "largest weight", "its share", "overlap", "clipped")
 _NOTE = (
     "return: expected return of the policy in points of trials, with its 95 % interval over hosts. over behaviour: "
@@ -171,6 +173,8 @@ def _parse_range(text: str) -> tuple[float, float]:
         bounds = float(low), float(high)
     except ValueError:
         bounds = math.nan, math.nan
-    if not separator or not all(map(math.isfinite, bounds)) or not bounds[0] < bounds[1]:
-        raise ConfigError(f"--return-range expects LOW:HIGH in points with LOW below HIGH, found {text!r}")
+    if not (separator and -MOST_POINTS <= bounds[0] < bounds[1] <= MOST_POINTS):  # NaN is refused, too
+        raise ConfigError(
+            f"--return-range expects LOW:HIGH in points, LOW below HIGH, up to {MOST_POINTS:g}, found {text!r}"
+        )
     return bounds

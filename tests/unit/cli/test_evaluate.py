@@ -14,8 +14,9 @@ from support.builders.snapshots import write_snapshot
 from simic.app.container import Container
 from simic.cli.evaluate import evaluate
 from simic.contracts.config import RunConfig
-from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.errors import ConfigError, ContractError, IntegrityError
 from simic.contracts.off_policy import OffPolicyReport
+from simic.contracts.receipts import TrainingReport
 from simic.contracts.splits import Split, split_of
 from simic.runtime.home import Home
 from simic.trust.seal import MANIFEST_NAME, seal
@@ -73,12 +74,17 @@ def test_waiting_is_evaluated_from_the_episodes_that_happen_to_wait(log: Path, r
     assert again.left_out["beyond --episodes"] == 200
 
 
+def given_policy(home: Path) -> tuple[Container, Path, str]:
+    """A policy that this home's key sealed, of which the home has no receipt."""
+    container, path = Container(Home(home), RunConfig(), 0), home / "given" / "policy"
+    path.parent.mkdir()
+    sealed_decider(path)
+    (path / MANIFEST_NAME).unlink()
+    return container, path, seal(path, container.signer).digest
+
+
 def test_a_policy_of_unknown_training_is_evaluated_on_held_out_hosts_only(log: Path, report, home: Path) -> None:
-    policy = home / "given" / "policy"
-    policy.parent.mkdir()
-    sealed_decider(policy)
-    (policy / MANIFEST_NAME).unlink()
-    seal(policy, Container(Home(home), RunConfig(), 0).signer)
+    _, policy, _ = given_policy(home)
     found = report(str(policy), snapshot=str(log))
     held_out = [key for key in KEYS if split_of("benchmark", key) is not Split.TRAIN]
     assert found.episodes == len(held_out)
@@ -88,6 +94,27 @@ def test_a_policy_of_unknown_training_is_evaluated_on_held_out_hosts_only(log: P
     exploring = report(str(policy), snapshot=str(log), exploring=True)
     assert exploring.rows[0].overlap == 1.0, "with exploration every logged action is possible"
     assert found.rows[0].overlap < 1.0
+
+
+def test_exactly_the_hosts_of_a_known_training_are_left_out(log: Path, report, home: Path, tmp_path: Path) -> None:
+    """Those of the training split of its snapshot; its held-out hosts are evaluated on."""
+    container, policy, digest = given_policy(home)
+    learned = write_snapshot(tmp_path / "s", bandit_episodes(range(100), noise=0.0), change=with_terms)
+    Path(learned.path).rename(container.home.snapshots / learned.digest[:16])
+    training = TrainingReport(
+        **container.provenance._asdict(), started_at=learned.started_at, finished_at=learned.finished_at,
+        digest=digest, path=str(policy), snapshot_digest=learned.digest, start_digest=None, updates=1, episodes=100,
+        passes=1.0, metrics={}, curves_path="curves",
+    )  # fmt: skip
+    container.save_receipt(training)
+    found = report(str(policy), snapshot=str(log))
+    trained = [key for key in range(100) if split_of("benchmark", key) is Split.TRAIN]
+    assert found.left_out["on hosts that it learned from"] == len(trained)
+    assert found.episodes == len(KEYS) - len(trained)
+    path = next((home / "data" / "receipts" / "train").glob("*.json"))
+    path.write_text(path.read_text().replace(learned.digest, "0" * 64))
+    with pytest.raises(IntegrityError, match="not trusted"):
+        evaluate(str(policy), snapshot=str(log), no_model=True)
 
 
 def test_a_model_brings_the_doubly_robust_estimators(log: Path, report) -> None:
@@ -118,6 +145,7 @@ def test_an_empty_log_is_insufficient(log: Path, report) -> None:
         ("wait", {"exploring": True}, "does not explore"),
         ("wait", {"return_range": "3"}, "LOW:HIGH"),
         ("wait", {"return_range": "nan:1"}, "LOW:HIGH"),
+        ("wait", {"return_range": "-1e308:1e308"}, "LOW:HIGH"),
         ("wait", {"return_range": "0:1"}, "returns must lie"),
     ],
 )
