@@ -32,9 +32,9 @@ SAMPLES = 2000
 """Resamples of a bootstrap."""
 LEAST_HOSTS = 50
 LEAST_EFFECTIVE = 50.0
-"""Least effective sample size, in episodes."""
+"""Least effective number of hosts, at every step."""
 MOST_SHARE = 0.1
-"""Largest share of one episode in the sum of all weights."""
+"""Largest share of one host in the sum of all weights."""
 WEIGHT_DEVIATIONS = 3.0
 """Largest distance of the mean weight from 1, in standard errors."""
 WEIGHT_ROUNDING = 1e-3
@@ -66,7 +66,7 @@ def judge(episodes: LoggedEpisodes, hosts: NDArray[np.int64], seed: int) -> OffP
     names = [name for name in ESTIMATORS if episodes.q_values is not None or name not in NEEDS_MODEL]
     estimates = {name: ESTIMATORS[name](episodes) for name in names}
     judged_by = [name for name in JUDGES if name in estimates]
-    checks = _checks(episodes, hosts, estimates[judged_by[0]])
+    checks = _checks(episodes, hosts)
     if len(np.unique(hosts)) < 2:
         return OffPolicyJudgement(None, [], judged_by, checks, EvaluationVerdict.INSUFFICIENT)
     logged = logged_mean(episodes)
@@ -102,23 +102,27 @@ def lower_bounds(episodes: LoggedEpisodes, hosts: NDArray[np.int64], low: float,
     ]
 
 
-def _checks(episodes: LoggedEpisodes, hosts: NDArray[np.int64], estimate: OffPolicyEstimate) -> list[EvidenceCheck]:
-    count, effective = len(np.unique(hosts)), estimate.effective_sample_size
+def _checks(episodes: LoggedEpisodes, hosts: NDArray[np.int64]) -> list[EvidenceCheck]:
+    weights = episodes.weights().T
+    by_host, _ = RatioSums(weights, weights).by_group(hosts)
+    count, total, squares = len(by_host), by_host.sum(axis=0), np.square(by_host).sum(axis=0)
+    effective = float((np.square(total) / squares).min()) if (squares > 0.0).all() else 0.0
+    share = float(by_host[:, -1].max() / total[-1]) if total[-1] > 0.0 else 1.0
     interval = ratio_student(mean_weight(episodes).by_group(hosts), STANDARD_ERROR) if count > 1 else None
     margin = 0.0 if interval is None else max(WEIGHT_DEVIATIONS * (interval.upper - interval.mean), WEIGHT_ROUNDING)
     return [
         EvidenceCheck(name="hosts", found=count, expected=f"at least {LEAST_HOSTS}", passes=count >= LEAST_HOSTS),
         EvidenceCheck(
-            name="effective sample size",
+            name="effective number of hosts",
             found=effective,
             expected=f"at least {LEAST_EFFECTIVE:g}",
             passes=effective >= LEAST_EFFECTIVE,
         ),
         EvidenceCheck(
-            name="largest share of one episode",
-            found=estimate.largest_share,
+            name="largest share of one host",
+            found=share,
             expected=f"at most {MOST_SHARE:g}",
-            passes=estimate.largest_share <= MOST_SHARE,
+            passes=share <= MOST_SHARE,
         ),
         EvidenceCheck(
             name="mean weight",

@@ -127,7 +127,14 @@ def test_a_model_brings_the_doubly_robust_estimators(log: Path, report) -> None:
 def test_the_page_names_verdict_reasons_and_limits(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evaluate("heuristic", snapshot=str(log), no_model=True, return_range="-100:100", episodes=40)
     printed = capsys.readouterr().out
-    for words in ("insufficient evidence", "effective sample size", "at least -", "Bernstein", "no trial", "plan book"):
+    for words in (
+        "insufficient evidence",
+        "effective number of hosts",
+        "at least -",
+        "Bernstein",
+        "no trial",
+        "plan book",
+    ):
         assert words in printed
 
 

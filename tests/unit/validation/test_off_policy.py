@@ -58,12 +58,12 @@ def test_better_worse_and_equal_policies_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("episodes", "failed"),
     [
-        (bandit(n=40), {"hosts", "effective sample size"}),
-        (bandit(n=2000, target=0.99, behaviour=0.01), {"effective sample size"}),
+        (bandit(n=40), {"hosts", "effective number of hosts"}),
+        (bandit(n=2000, target=0.99, behaviour=0.01), {"effective number of hosts"}),
         (bandit(n=2000, target=0.5, supported=0.5), {"mean weight"}),
         (
             bandit(n=400, target=0.0, behaviour=1.0),
-            {"effective sample size", "largest share of one episode", "mean weight"},
+            {"effective number of hosts", "largest share of one host", "mean weight"},
         ),
     ],
 )
@@ -73,11 +73,11 @@ def test_too_little_evidence_is_no_verdict(episodes: LoggedEpisodes, failed: set
     assert failed <= set(names)
 
 
-def test_one_dominant_episode_is_insufficient() -> None:
+def test_one_dominant_host_is_insufficient() -> None:
     weights = np.full((1, 600), 0.0)
     weights[0, 0] = np.log(80.0)
     episodes = bandit(n=600)._replace(log_weights=weights)
-    assert "largest share of one episode" in verdict_of(episodes)[1]
+    assert "largest share of one host" in verdict_of(episodes)[1]
 
 
 def test_episodes_of_one_host_count_as_one_unit() -> None:
