@@ -163,6 +163,8 @@ def _notes(check: ReportCheck, horizon: int, file: str) -> list[str]:
     notes = []
     if not (check.accepted or check.duplicates or check.refused):
         notes.append("expected at least one report, found none")
+    if check.reasons["malformed_json"] and not check.accepted:
+        notes.append("no line is a report: write each report on a line of its own, as `jq -c .` does")
     if check.incomplete:
         notes.append(
             "curation leaves out an incomplete episode as a whole; if its other reports are in other files, check all "

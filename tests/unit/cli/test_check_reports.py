@@ -101,6 +101,9 @@ def test_what_cannot_be_read_or_holds_nothing_is_no_success(tmp_path: Path, call
     done = call(str(tmp_path / "empty"))
     assert (done.code, "expected at least one report" in done.out) == (1, True)
     assert "rename" in done.out
+    (tmp_path / "wide.jsonl").write_text(json.dumps(json.loads(good()[0]), indent=2))
+    done = call(str(tmp_path / "wide.jsonl"))
+    assert (done.code, "write each report on a line of its own" in done.out) == (1, True)
 
 
 def test_a_long_file_shows_its_progress_on_stderr(tmp_path: Path, call: Simic, monkeypatch: pytest.MonkeyPatch) -> None:
