@@ -7,6 +7,7 @@ environment, working directory and exit code of its own. Not for tests of import
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import subprocess
@@ -98,8 +99,11 @@ def _become(question: dict[str, object]) -> None:
 
 
 def _serve() -> None:
+    gc.disable()
     for name in PRELOADED:
         __import__(name)
+    gc.freeze()  # no child visits, and so copies, what is loaded here
+    gc.enable()
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
