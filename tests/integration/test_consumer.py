@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.builders.deciding_policies import SIGNER
 from support.builders.published_policies import Publisher, sealed_by_digest
-from support.servers.commands import call_all
+from support.servers.forked_commands import run_command
 from support.servers.redis_buses import stream_bus
 from support.servers.redis_server import RedisProcess
 
@@ -25,6 +25,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "consumer" / "consumer.py"
 @pytest.fixture
 def publisher(tmp_path: Path) -> Publisher:
     return Publisher(tmp_path / "home")
+
+
+def simic(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return run_command(*words, "--home", str(home))
 
 
 def lines(text: str) -> list[dict[str, Any]]:
@@ -52,24 +56,23 @@ def test_follow_keeps_a_verified_directory_and_says_what_it_refused(publisher: P
     good = publisher.publish(1, first)
     base = ["follow", str(publisher.home.spool), "--into", str(tmp_path / "into"), "--once", "--json"]
     keyed = [*base, "--trusted-keys", str(publisher.home.keys)]
-    (taken, again, keyless) = call_all([keyed, keyed, base], tmp_path)
-    assert (taken.code, again.code, again.out) == (0, 0, "")
-    assert lines(taken.out) == [{"event": "accepted", "update": good.model_dump(mode="json")}]
-    assert (keyless.code, keyless.out) == (2, "") and "--trusted-keys" in keyless.err
+    taken, again, keyless = (simic(tmp_path, *words) for words in (keyed, keyed, base))
+    assert (taken.returncode, again.returncode, again.stdout) == (0, 0, "")
+    assert lines(taken.stdout) == [{"event": "accepted", "update": good.model_dump(mode="json")}]
+    assert (keyless.returncode, keyless.stdout) == (2, "") and "--trusted-keys" in keyless.stderr
     assert (tmp_path / "into" / "current").resolve().name == first
 
     publisher.put(publisher.signed(good, Signer(bytes(range(40, 72))), digest=second))
     (publisher.home.policies / second).rename(tmp_path / "late")
-    (refused,) = call_all([keyed], tmp_path)
-    (line,) = lines(refused.out)
-    assert (refused.code, line["event"], line["error"], line["update"]) == (1, "refused", "IntegrityError", None)
+    refused = simic(tmp_path, *keyed)
+    (line,) = lines(refused.stdout)
+    assert (refused.returncode, line["event"], line["error"], line["update"]) == (1, "refused", "IntegrityError", None)
     publisher.publish(2, second)
-    (waits,) = call_all([keyed], tmp_path)
-    assert (waits.code, lines(waits.out)[0]["error"]) == (4, "TransientError")
+    waits = simic(tmp_path, *keyed)
+    assert (waits.returncode, lines(waits.stdout)[0]["error"]) == (4, "TransientError")
     (tmp_path / "late").rename(publisher.home.policies / second)
-    words = [*keyed[:-3], "--once", "--trusted-keys", str(publisher.home.keys)]
-    (taken,) = call_all([words], tmp_path)
-    assert taken.code == 0 and taken.out.startswith(f"accepted tamiyo 1.0.2 ({second[:12]})")
+    taken = simic(tmp_path, *keyed[:-3], "--once", "--trusted-keys", str(publisher.home.keys))
+    assert taken.returncode == 0 and taken.stdout.startswith(f"accepted tamiyo 1.0.2 ({second[:12]})")
     assert (tmp_path / "into" / "current").resolve().name == second
 
 
@@ -79,25 +82,19 @@ def test_follow_takes_a_home_and_redis_and_hides_no_password(
     monkeypatch.delenv("REDIS_URL", raising=False)
     update = publisher.publish(1, sealed_by_digest(publisher.home.policies, 0))
     into = ["--into", str(tmp_path / "into"), "--once"]
-    home = str(publisher.home.root)
+    home = publisher.home.root
     with RedisProcess(tmp_path / "redis") as server:
         remote = ["follow", server.url, "--policies", str(publisher.home.policies), *into]
         keys = ["--trusted-keys", str(publisher.home.keys)]
         publisher.bus = stream_bus(server)
         publisher.put(update)
         assert server.client.xlen(POLICY_UPDATES) == 1
-        of_home, by_option, of_redis, secret = call_all(
-            [
-                ["follow", home, *into],
-                ["follow", *into],
-                [*remote, *keys],
-                ["follow", "redis://:hush@127.0.0.1/0", *into, *keys],
-            ],
-            publisher.home.root,
-        )
-    assert (of_home.code, by_option.code, by_option.out) == (0, 0, "")
-    assert of_home.out.startswith("accepted tamiyo 1.0.1") and SIGNER.key_id in of_home.out
-    assert (of_redis.code, of_redis.out) == (0, "")  # the same update over another transport
-    assert secret.code == 2 and "REDIS_URL" in secret.err and "hush" not in secret.err
-    (away,) = call_all([[*remote, *keys]], tmp_path)
-    assert away.code == 4
+        of_home = simic(home, "follow", str(home), *into)
+        by_option = simic(home, "follow", *into)
+        of_redis = simic(home, *remote, *keys)
+        secret = simic(home, "follow", "redis://:hush@127.0.0.1/0", *into, *keys)
+    assert (of_home.returncode, by_option.returncode, by_option.stdout) == (0, 0, "")
+    assert of_home.stdout.startswith("accepted tamiyo 1.0.1") and SIGNER.key_id in of_home.stdout
+    assert (of_redis.returncode, of_redis.stdout) == (0, "")  # the same update over another transport
+    assert secret.returncode == 2 and "REDIS_URL" in secret.stderr and "hush" not in secret.stderr
+    assert simic(tmp_path, *remote, *keys).returncode == 4
