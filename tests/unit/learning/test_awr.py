@@ -39,21 +39,23 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> GraphDataset:
 
 @pytest.fixture
 def network(store: GraphDataset) -> PolicyNetwork:
-    """Its value is 5 points everywhere."""
+    """Its value differs between states."""
     network = TrainingRun.begin(store, CONFIG, None, 0).learner.network
     network.set_value_scale(5.0, 8.0)
     with torch.no_grad():
-        network.value_head[2].weight.zero_()
-        network.value_head[2].bias.zero_()
+        network.value_head[2].weight.mul_(100.0)
     return network
 
 
 def test_the_weights_by_hand(store: GraphDataset, network: PolicyNetwork) -> None:
-    """With lambda 1 the advantage is the return to go less 5 points; 4 points weigh e times as much, at most 1.5."""
+    """With lambda 1 the advantage is the return to go less the value; 4 points weigh e times as much, at most 1.5."""
     batch = store.batch(np.arange(24))
     config = CONFIG.model_copy(update={"awr_temperature": 0.5, "awr_max_weight": 1.5})
     found = awr_loss(network, batch, config, advantage_scale=8.0)
-    exponents = (batch.returns - 5.0)[batch.time, batch.sequence] / 4.0
+    with torch.no_grad():
+        values = network.value(batch.steps)
+    exponents = (batch.returns[batch.time, batch.sequence] - values) / 4.0
+    assert float(values.std()) > 0.1
     weights = exponents.exp().clamp(max=1.5)
     assert 0.0 < float(found.metrics["weight_capped_share"]) < 1.0
     assert float(found.metrics["weight_mean"]) == pytest.approx(float(weights.mean()), rel=1e-4)
