@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, cast
 from uuid import uuid4
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -59,6 +60,8 @@ RULES = {
 _TABLES = ("system", "history", "slots", "layers")
 """Tables of ``Observations`` that change from epoch to epoch."""
 _FOSSILIZED = STAGE_INDEX[SeedStage.FOSSILIZED]
+_GROWING: WeakSet[nn.Module] = WeakSet()
+"""Models with a Grower that is not finalised."""
 VERSION = 1
 """Version of ``state_dict``."""
 
@@ -144,6 +147,7 @@ class Grower:
         """
         if not 4 <= epochs <= 1000:
             raise ConfigError(f"epochs: expected 4 to 1,000, found {epochs}")
+        _check_alone(model)
         self.model = model
         self._loss, self._logits = loss or cross_entropy, logits
         self._is_detached = False
@@ -174,6 +178,7 @@ class Grower:
                 self._host.clear(np.ones((1, len(self._host.topology.sites)), dtype=bool))
                 self._host.detach()
                 raise
+        _GROWING.add(model)
 
     @property
     def is_finished(self) -> bool:
@@ -195,6 +200,8 @@ class Grower:
             ConfigError: if the model did not run in training mode before, or shapes are not [B, C] and [B].
         """
         logits = self._to_logits(logits)
+        if not isinstance(logits, Tensor):
+            raise ConfigError(f"expected logits as a tensor, found {type(logits).__name__}; give the Grower logits=")
         if self.is_finished or not torch.is_grad_enabled():
             return self._loss(logits, labels)
         self._host.check_batch(logits, labels)
@@ -241,6 +248,7 @@ class Grower:
         if self._is_detached:
             return self.model
         self._is_detached = True
+        _GROWING.discard(self.model)
         slots = self._ensemble.observe().slots
         kept = [stage == _FOSSILIZED for stage in slots["stage"].tolist()]
         self._host.clear(~np.array([kept]))
@@ -377,6 +385,13 @@ class Grower:
             self._writer.write(report)
         if self._is_own_writer:
             self._writer.flush()
+
+
+def _check_alone(model: nn.Module) -> None:
+    """Raise ConfigError if a part of the model grows, or something that the model is a part of."""
+    parts = set(model.modules())
+    if any(other in parts or any(part is model for part in other.modules()) for other in _GROWING):
+        raise ConfigError("a part of the model, or what holds it, grows under another Grower; finalize that one first")
 
 
 def _joined(data: Data) -> tuple[Tensor, Tensor]:

@@ -401,8 +401,9 @@ def test_what_cannot_grow_is_refused_with_the_reason() -> None:
     with pytest.raises(simic.ConfigError, match="trains no parameter"):
         grow(model, torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1), slots=["mixer"])
     grow(model, slots=["mixer"])
-    with pytest.raises(simic.ConfigError, match="another Grower"):
-        grow(model, slots=["mixer"])
+    for other, slot in ((model, "mixer"), (nn.Sequential(model), "0.mixer"), (model.get_submodule("mixer"), "0")):
+        with pytest.raises(simic.ConfigError, match="another Grower"):
+            grow(other, slots=[slot])
 
 
 class Odd(nn.Module):
@@ -503,6 +504,8 @@ def test_a_loop_that_forgets_a_call_is_told() -> None:
     with pytest.raises(simic.ConfigError, match="training mode"):
         loop.grower.loss(loop.model(loop.data[0]), loop.data[1])
     loop.model.train()
+    with pytest.raises(simic.ConfigError, match="found dict; give the Grower logits="):
+        loop.grower.loss({"logits": loop.model(loop.data[0])}, loop.data[1])
     with pytest.raises(simic.ConfigError, match="labels"):
         loop.grower.loss(loop.model(loop.data[0]), loop.data[1][:3])
     loop = make_loop("recurrent", policy="wait")
