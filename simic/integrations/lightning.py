@@ -70,6 +70,8 @@ class GrowerCallback(GrownTraining, Callback):
         """Let the module load a checkpoint with seeds, which it gets from the Grower's own state."""
         if stage == "fit":
             self._release()
+            # A validation of a checkpoint loads its state too, which no later fit may resume.
+            self._saved, self._has_batches = {}, False
             network = self._grown_module(pl_module)
             self._handles = [network.register_load_state_dict_pre_hook(_leave_out_seeds)]  # type: ignore[no-untyped-call]
 
