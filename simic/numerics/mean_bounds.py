@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 __all__ = ["MeanBound", "lower_bound"]
 
@@ -50,6 +49,8 @@ def lower_bound(
     Raises:
         ValueError: if a shape, an entry or a probability is none of these.
     """
+    from scipy.special import stdtrit  # type: ignore[import-untyped]  # every command would wait for it
+
     values, level = np.asarray(differences, dtype=np.float64), np.asarray(alpha, dtype=np.float64)
     if values.ndim < 1 or values.shape[-1] < 2 or not np.isfinite(values).all():
         raise ValueError(f"differences: expected [..., n], finite, with n >= 2, found shape {values.shape}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from support.servers.forked_commands import run_command
@@ -52,6 +54,14 @@ def test_an_ingest_from_a_mistyped_spool_is_a_usage_error_and_creates_nothing(tm
         assert f"--spool: expected an existing folder, found none at {missing}" in done.stderr
     assert not (tmp_path / "spol").exists()
     assert not home.exists()
+
+
+def test_commands_and_queries_begin_without_libraries_that_few_need() -> None:
+    heavy = ("matplotlib", "mlflow", "prefect", "scipy", "sklearn", "torch")
+    for module in ("simic.cli.main", "simic.catalogue.query_worker"):
+        code = f"import sys, {module}; print(*sorted(set({heavy}) & set(sys.modules)))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout == "\n", f"{module} loads {done.stdout}"
 
 
 def test_a_name_that_is_no_policy_is_a_usage_error(home: Path) -> None:

@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import zeta
 
 from simic.numerics.spending import level
 
@@ -16,6 +17,7 @@ BUDGET = 0.025
 def test_levels_of_a_worked_example() -> None:
     # zeta(1.5) = 2.612375...; 1, 4 and 9 have the powers 1, 8 and 27
     assert [level(k, BUDGET) for k in (1, 4, 9)] == pytest.approx([BUDGET / 2.6123753 / n for n in (1, 8, 27)])
+    assert [level(k, BUDGET) for k in range(1, 50)] == [BUDGET * (1.0 / (k**1.5 * zeta(1.5))) for k in range(1, 50)]
 
 
 def test_all_levels_sum_up_to_the_budget() -> None:
