@@ -33,7 +33,7 @@ from simic.validation.baselines.plan_book import PLAN_CONTROLLERS
 from simic.validation.episodes import make_controller
 from simic.validation.off_policy import CONFIDENCE, judge, lower_bounds, no_judgement
 
-__all__ = ["EvaluationChoice", "evaluate"]
+__all__ = ["EvaluationChoice", "actions_in_log", "evaluate"]
 
 _SEARCHED = "its plan book was searched on training hosts; some of them may be among these"
 SHORTEST = 8
@@ -183,7 +183,7 @@ def _read(container: Container, manifest: SnapshotManifest, used: list[EpisodeHe
 
 def _episodes(container: Container, spec: ControllerSpec, log: Log, choice: EvaluationChoice) -> LoggedEpisodes:
     """Return the weights of the log under the controller and, if wanted, values of a fitted model."""
-    target, values = _target(container, spec, log, choice), None
+    target, values = actions_in_log(container, spec, log, is_exploring=choice.is_exploring), None
     if choice.with_model:
         seed = derive(container.seed, "evaluate", "values")
         with container.progress.task("fit values", 1) as advance:
@@ -199,7 +199,14 @@ def _episodes(container: Container, spec: ControllerSpec, log: Log, choice: Eval
     )
 
 
-def _target(container: Container, spec: ControllerSpec, log: Log, choice: EvaluationChoice) -> TargetActions:
+def actions_in_log(
+    container: Container, spec: ControllerSpec, log: Log, *, is_exploring: bool = False
+) -> TargetActions:
+    """Return what a controller would do in every state of a log, as in trials or as it explores.
+
+    Raises:
+        ConfigError: if the controller draws its actions and is no policy, or is to explore and does not.
+    """
     batch, actions = log.batch, log.batch.steps.actions.long().numpy()
     sequences = batch.sequences
     names = zip(sequences.sets, sequences.families, sequences.host_keys.tolist(), strict=True)
@@ -207,9 +214,9 @@ def _target(container: Container, spec: ControllerSpec, log: Log, choice: Evalua
     if isinstance(controller, LearnedController):
         seed = derive(container.seed, "evaluate", "actions")
         return actions_of_policy(
-            controller, batch.states, batch.masks, actions, is_decisive=not choice.is_exploring, seed=seed
+            controller, batch.states, batch.masks, actions, is_decisive=not is_exploring, seed=seed
         )
-    if choice.is_exploring:
+    if is_exploring:
         raise ConfigError(f"--exploring: {controller.name} does not explore; leave the option out")
     return actions_of_rules(controller, batch.states, batch.masks, actions, sequences.starts, sequences.lengths)
 

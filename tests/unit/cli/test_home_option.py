@@ -23,8 +23,8 @@ from simic.runtime.home import Home
 MAKES = {"init", "run", "collect", "ingest", "proof", "up", "ui"}
 """Verbs that bring something into a home, and make one where there is none."""
 CHANGES = {
-    "bus forward", "compare", "curate", "down", "evaluate", "keys reseal", "keys revoke", "keys rotate", "lake compact",
-    "lake retain", "lake vacuum", "nightly", "promote", "publish", "rollback",
+    "bus forward", "compare", "curate", "diff-policies", "down", "evaluate", "keys reseal", "keys revoke",
+    "keys rotate", "lake compact", "lake retain", "lake vacuum", "nightly", "promote", "publish", "rollback",
     "snapshots export", "snapshots pin", "snapshots prune", "snapshots unpin", "train", "trials", "validate",
 }  # fmt: skip
 """Verbs that write to a home that is there."""
@@ -37,6 +37,7 @@ HOMELESS = {"check-reports", "plans headroom", "plans search", "schema"}
 """Verbs that need no home; `plans search` makes one only where it is to keep the book."""
 
 ARGUMENTS = {
+    "diff-policies": ["champion", "wait"],
     "evaluate": ["champion"],
     "decide": ["champion", "--state", "-"],
     "follow": ["--into", "{tmp}/into", "--once"],

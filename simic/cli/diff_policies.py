@@ -1,0 +1,116 @@
+"""``simic diff-policies``: where two policies act differently."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simic.cli import completion
+from simic.cli.console import EXIT_CODES, emit, short
+from simic.cli.options import (
+    POLICY_NAMES,
+    AsJson,
+    Overrides,
+    ProfileName,
+    Seed,
+    SetName,
+    open_container,
+    whole_number,
+)
+from simic.cli.tables import numbers_table
+from simic.contracts.errors import ConfigError
+from simic.validation.table import Table
+
+if TYPE_CHECKING:
+    from simic.contracts.policy_difference import PolicyDifference, Share
+
+__all__ = ["add_to"]
+
+_NOTE = (
+    "disagreement: smallest probability of acting differently in a state, with its 95 % interval over hosts; other "
+    "choice: share of the states in which the likeliest actions differ. Which policy is better is another question: "
+    "`simic compare`."
+)
+_ARGUMENT = f"A policy ({POLICY_NAMES}), or a controller with fixed rules, such as wait or heuristic."
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command("diff-policies", epilog=EXIT_CODES)(diff_policies)
+
+
+def diff_policies(
+    first: Annotated[str, typer.Argument(help=_ARGUMENT, autocompletion=completion.controllers)],
+    second: Annotated[str, typer.Argument(help="Another one.", autocompletion=completion.controllers)],
+    snapshot: Annotated[
+        str | None,
+        typer.Option(
+            help="Snapshot directory, the first 4 or more characters of a digest, or a curate receipt; default: the "
+            "newest.",
+            autocompletion=completion.snapshots,
+        ),
+    ] = None,
+    episodes: Annotated[
+        int, whole_number(least=1, most=100_000, about="Largest number of logged episodes to read.")
+    ] = 2_000,
+    grown: Annotated[
+        int,
+        whole_number(
+            least=0, most=100, about="Largest number of test hosts of the set to grow under both, one of each family."
+        ),
+    ] = 4,
+    out: Annotated[
+        Path | None, typer.Option(help="File of the page, *.html; default: one in the home, whose name is printed.")
+    ] = None,
+    world_set: SetName = None,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show in which logged states two policies act differently, and what they do there.
+
+    Reads the states of a snapshot in which an operation besides WAIT was legal, and asks both policies, as they act in
+    trials. Writes a page with tables and pictures: by family, epoch and stage of the seeds, the commonest different
+    actions, the states of greatest disagreement, and test hosts grown under both, side by side.
+
+    Example: [bold]simic diff-policies champion tamiyo/1[/bold]
+    """
+    from simic.app.policy_difference import DifferenceChoice, compare_policies
+
+    if out is not None and (out.suffix.lower() != ".html" or out.is_dir()):
+        raise ConfigError(f"--out expects the name of an .html file, found {str(out)!r}")
+    container = open_container(profile, seed, override, {} if world_set is None else {"world.set": world_set})
+    choice = DifferenceChoice(first, second, snapshot, episodes, grown, out)
+    found, page = compare_policies(container, choice)
+    emit(found, as_json, lambda console: console.print(*_page(found, page), sep="\n"))
+
+
+def _page(found: PolicyDifference, page: Path) -> list[object]:
+    title = (
+        f"{found.first} and {found.second}: {found.states} states of {found.episodes} episodes, snapshot "
+        f"{short(found.snapshot_digest)}"
+    )
+    rows: list[tuple[str, ...]] = [
+        ("all", "all", str(found.states), _share(found.disagreement), f"{found.other_choice:.1%}"),
+        *(
+            (group.by, group.name, str(group.states), _share(group.disagreement), f"{group.other_choice:.1%}")
+            for group in found.groups
+        ),
+    ]
+    changes: list[tuple[str, ...]] = [(one.first, one.second, f"{one.share:.1%}") for one in found.changes]
+    shown: list[object] = [
+        numbers_table(Table(("states", "name", "number", "disagreement", "other choice"), rows), title, names=2)
+    ]
+    if changes:
+        names = (f"{found.first} does", f"{found.second} does", "share")
+        shown.append(numbers_table(Table(names, changes), "Likeliest actions where they differ", names=2))
+    return [*shown, _NOTE, f"page: {page}"]
+
+
+def _share(found: Share) -> str:
+    if found.lower is None or found.upper is None:
+        return f"{found.value:.1%}"
+    return f"{found.value:.1%} [{found.lower:.1%}, {found.upper:.1%}]"

@@ -1,0 +1,170 @@
+"""The page about the difference of two policies: one HTML file with its pictures in it."""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from simic.contracts.episode import EpisodeRecord
+from simic.contracts.policy_difference import DifferenceGroup, Likeliest, PolicyDifference, Share
+from simic.runtime.files import atomic_write
+from simic.validation.palette import BLUE
+from simic.validation.plots import new_figure, save, style_axes
+from simic.validation.timeline import action_timeline
+
+__all__ = ["GROUPED_BY", "write_page"]
+
+GROUPED_BY = {"family": "By family", "epoch": "By epoch", "seeds": "By the seed that is furthest on"}
+"""Headings of the groups."""
+Pair = tuple[EpisodeRecord, EpisodeRecord]
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1500px; margin: 2em auto; padding: 0 1.5em }
+h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+th, td { text-align: left; padding: .25em .9em .25em 0; border-bottom: 1px solid #e4e4e4; vertical-align: top }
+img { max-width: 100% } .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 1em }
+.lead { font-size: 1.15em } .remark { color: #555 }
+"""
+
+
+def write_page(found: PolicyDifference, pairs: Sequence[Pair], path: Path) -> Path:
+    """Write the page and return its file; equal arguments give equal bytes."""
+    first, second = escape(found.first), escape(found.second)
+    body = "\n".join([*_head(found, first, second), *_groups(found), *_changes(found), *_examples(found),
+                      *_grown(pairs)])  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{first} and {second}</title>'
+        f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n"
+    )
+    atomic_write(path, text.encode())
+    return path
+
+
+def _head(found: PolicyDifference, first: str, second: str) -> Iterator[str]:
+    yield f"<h1>Where {first} and {second} act differently</h1>"
+    yield (
+        f'<p class="lead">In {found.states:,} logged states they act differently with a probability of at least '
+        f"<b>{_share(found.disagreement)}</b>. Their likeliest actions differ in {found.other_choice:.1%} of the "
+        "states.</p>"
+    )
+    yield _table(
+        ("actions told apart by", "disagreement"),
+        [
+            ("operation", _share(found.by_operation)),
+            ("operation, slot and blueprint", _share(found.by_slot_and_blueprint)),
+            ("the whole action", _share(found.disagreement)),
+        ],
+    )
+    left_out = ", ".join(f"{count:,} {escape(why)}" for why, count in found.left_out.items()) or "none"
+    yield (
+        f'<p class="remark">Snapshot {escape(found.snapshot_digest[:12])}: {found.episodes:,} episodes of '
+        f"{escape(', '.join(found.sets))} on {found.hosts:,} hosts; left out: {left_out}. Only states in which an "
+        "operation besides WAIT is legal count, each as often as it was logged. Disagreement is the mean total "
+        f"variation distance, with {found.confidence:.0%} intervals over hosts. It says how often the policies differ, "
+        "not which one is better: <code>simic compare</code> does.</p>"
+    )
+
+
+def _groups(found: PolicyDifference) -> Iterator[str]:
+    for by, heading in GROUPED_BY.items():
+        groups = [group for group in found.groups if group.by == by]
+        yield f"<h2>{heading}</h2>"
+        yield _picture(_bars(groups), f"disagreement {heading.lower()}, as in the table below")
+        rows = [
+            (escape(group.name), f"{group.states:,}", _share(group.disagreement), f"{group.other_choice:.1%}")
+            for group in groups
+        ]
+        yield _table((by, "states", "disagreement", "likeliest actions differ"), rows)
+
+
+def _changes(found: PolicyDifference) -> Iterator[str]:
+    yield "<h2>What they do instead</h2>"
+    rows = [(escape(one.first), escape(one.second), f"{one.states:,}", f"{one.share:.1%}") for one in found.changes]
+    names = (f"{escape(found.first)} does", f"{escape(found.second)} does", "states", "share")
+    yield _table(names, rows) if rows else "<p>Their likeliest actions are the same in every state.</p>"
+
+
+def _examples(found: PolicyDifference) -> Iterator[str]:
+    yield "<h2>States in which they disagree most, one of each host</h2>"
+    rows = [
+        (
+            escape(one.family),
+            f"{one.host_key}",
+            f"{one.step}",
+            f"{one.disagreement:.1%}",
+            _likeliest(one.first),
+            _likeliest(one.second),
+            f"<code>{escape(one.run_id)}</code>",
+        )
+        for one in found.examples
+    ]
+    names = ("family", "host", "step", "disagreement", escape(found.first), escape(found.second), "run_id")
+    yield _table(names, rows) if rows else "<p>There is none.</p>"
+
+
+def _grown(pairs: Sequence[Pair]) -> Iterator[str]:
+    if not pairs:
+        return
+    yield "<h2>Test hosts grown under both</h2>"
+    yield '<p class="remark">Examples, too few for a judgement. Equal decisions give equal episodes.</p>'
+    for ours, theirs in pairs:
+        yield (
+            f"<h3>{escape(ours.host.family)}, host {ours.host.key}: {ours.return_points:.1f} and "
+            f"{theirs.return_points:.1f} points</h3>"
+        )
+        pictures = [_picture(_timeline(one), f"timeline of {escape(one.controller)}") for one in (ours, theirs)]
+        yield f'<div class="pair"><div>{pictures[0]}</div><div>{pictures[1]}</div></div>'
+
+
+def _timeline(episode: EpisodeRecord) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        return action_timeline([episode], Path(folder) / "timeline.png", episode.controller).read_bytes()
+
+
+def _bars(groups: Sequence[DifferenceGroup]) -> bytes:
+    figure = new_figure(8.0, 0.9 + 0.3 * len(groups))
+    axes = figure.subplots()
+    values = [group.disagreement.value for group in groups]
+    reach = [
+        [max(0.0, one.value - (one.value if one.lower is None else one.lower)) for one in _shares(groups)],
+        [max(0.0, (one.value if one.upper is None else one.upper) - one.value) for one in _shares(groups)],
+    ]
+    axes.barh(range(len(groups)), values, xerr=reach, color=BLUE, height=0.6, ecolor="#333333")
+    axes.set_yticks(range(len(groups)), [group.name for group in groups])
+    axes.set_ylim(len(groups) - 0.5, -0.5)
+    axes.set_xlim(0.0, 1.0)
+    axes.set_xlabel("probability of acting differently, at least", fontsize=9)
+    style_axes(axes)
+    axes.grid(visible=False, axis="y")
+    with tempfile.TemporaryDirectory() as folder:
+        return save(figure, Path(folder) / "bars.png").read_bytes()
+
+
+def _shares(groups: Sequence[DifferenceGroup]) -> list[Share]:
+    return [group.disagreement for group in groups]
+
+
+def _picture(png: bytes, words: str) -> str:
+    return f'<img alt="{words}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; texts are HTML already."""
+    head = "".join(f"<th>{name}</th>" for name in names)
+    lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{lines}</tbody></table>"
+
+
+def _likeliest(one: Likeliest) -> str:
+    return f"{escape(one.action)}, {one.probability:.0%}"
+
+
+def _share(found: Share) -> str:
+    if found.lower is None or found.upper is None:
+        return f"{found.value:.1%}"
+    return f"{found.value:.1%} [{found.lower:.1%}, {found.upper:.1%}]"
