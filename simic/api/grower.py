@@ -303,7 +303,7 @@ class Grower:
         Call it before the state dicts of model and optimiser are loaded, which then hold the seeds.
 
         Raises:
-            ContractError: if the state is of another version, or of a model with other layers or blueprints.
+            ContractError: if the state is of another version, or of other layers, blueprints or epochs.
         """
         layers, names = [hook.name for hook in self._host.host.layout.hooks], self._ensemble.blueprints
         if state.get("version") != VERSION or state.get("layers") != layers:
@@ -312,6 +312,10 @@ class Grower:
         if unknown := {seed["blueprint"] for seed in state["seeds"].values()} - set(names):
             raise ContractError(f"state of a Grower: unknown blueprints {sorted(unknown)}; known: {', '.join(names)}")
         self._host.clear(np.ones((1, len(self._host.topology.sites)), dtype=bool))
+        horizon, epochs = self._ensemble.world.horizon, int(state["decision"]["tables"]["system"]["horizon"][0])
+        if epochs != horizon:
+            wanted = f"expected one of {horizon} epochs, found {epochs}; give epochs={epochs}"
+            raise ContractError(f"state of a Grower: {wanted}")
         device = self._host.host.spec.validation.inputs.device
         for slot, seed in state["seeds"].items():
             parameters = nn.Parameter(seed["parameters"].clone().to(device))

@@ -522,3 +522,7 @@ def test_a_state_of_another_model_is_refused() -> None:
     assert states[1] is not None
     with pytest.raises(simic.ContractError, match="layers"):
         states[1].load_state_dict(states[0].state_dict())
+    longer = make_loop("recurrent", policy="wait", epochs=20).grower
+    assert longer is not None
+    with pytest.raises(simic.ContractError, match="one of 20 epochs, found 12; give epochs=12"):
+        longer.load_state_dict(states[0].state_dict())
