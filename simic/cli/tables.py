@@ -27,7 +27,6 @@ from simic.contracts.snapshots import (
 )
 from simic.validation import table as proof
 from simic.validation.baselines.plan_book import lacks_book, missing_book_message, other_game_message
-from simic.validation.gate_bounds import page_text
 
 __all__ = [
     "check_table",
@@ -158,6 +157,8 @@ def proof_table(report: ValidationReport) -> RenderableType:
 
 def decision_table(decision: GateDecision) -> Table:
     """Return a table of every criterion with value, bound and verdict."""
+    from simic.validation.gate_bounds import page_text  # it loads numpy, which completion need not wait for
+
     outcome = "accepted" if decision.accepted else "rejected"
     outcome += ", judged without a plan book" if lacks_book(decision) else ""
     table = Table(
