@@ -327,7 +327,7 @@ class TrainConfig(Contract):
     pass is made, because the policy is too far from the behaviour. 0 makes all passes."""
     lambda_: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
     """Decay of V-trace's traces and of generalised advantage estimation."""
-    ppo_epochs: Annotated[int, Field(ge=1, le=100)] = 4
+    ppo_epochs: Annotated[int, Field(ge=1, le=100)] = 1
     """Passes of PPO that share one reference policy, from which ratios, advantages and KL are computed."""
     ppo_clip: Annotated[float, Field(ge=0.01, le=0.9)] = 0.2
     """A head's ratio to the reference gains nothing beyond 1 +- this."""
