@@ -311,11 +311,11 @@ class Grower:
             raise ContractError(f"state of a Grower: expected version {VERSION} and layers {layers}, found {found}")
         if unknown := {seed["blueprint"] for seed in state["seeds"].values()} - set(names):
             raise ContractError(f"state of a Grower: unknown blueprints {sorted(unknown)}; known: {', '.join(names)}")
-        self._host.clear(np.ones((1, len(self._host.topology.sites)), dtype=bool))
         horizon, epochs = self._ensemble.world.horizon, int(state["decision"]["tables"]["system"]["horizon"][0])
         if epochs != horizon:
             wanted = f"expected one of {horizon} epochs, found {epochs}; give epochs={epochs}"
             raise ContractError(f"state of a Grower: {wanted}")
+        self._host.clear(np.ones((1, len(self._host.topology.sites)), dtype=bool))
         device = self._host.host.spec.validation.inputs.device
         for slot, seed in state["seeds"].items():
             parameters = nn.Parameter(seed["parameters"].clone().to(device))
