@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from support.builders.profiles import write_tiny_profile
 from support.checks.files import bytes_of
-from support.servers.commands import call_all
 from support.servers.forked_commands import run_command
 
 from simic.app.prefect_results import results_elsewhere
@@ -128,22 +127,19 @@ def test_moved_again_every_verb_works_and_the_old_path_stays_gone(copied: Copied
     was, home = copied.copy.root, Home(copied.copy.root.with_name("plain"))
     was.rename(home.root)
     try:
-        found, *answers = call_all(
-            [
-                ["doctor", "--deep", "--json"],
-                ["verify", "models:/tamiyo/1"],
-                ["snapshots", "verify"],
-                ["sql", "SELECT path FROM trainings", "--json"],
-                ["train", "--profile", str(copied.profile)],
-                ["ingest"],
-                ["doctor", "--deep"],
-            ],
-            home.root,
-        )
-        place = next(check for check in json.loads(found.out)["checks"] if check["name"] == "place")
-        assert (found.code, place["health"]) == (5, "repairable")
-        for answer in answers:
-            assert (answer.code, str(was) in answer.out) == (0, False), answer
+        found = copied.simic(home, "doctor", "--deep", "--json")
+        place = next(check for check in json.loads(found.stdout)["checks"] if check["name"] == "place")
+        assert (found.returncode, place["health"]) == (5, "repairable")
+        for words in (
+            ["verify", "models:/tamiyo/1"],
+            ["snapshots", "verify"],
+            ["sql", "SELECT path FROM trainings", "--json"],
+            ["train", "--profile", str(copied.profile)],
+            ["ingest"],
+            ["doctor", "--deep"],
+        ):
+            answer = copied.simic(home, *words)
+            assert (answer.returncode, str(was) in answer.stdout) == (0, False), answer
         assert lines(home, "moves.jsonl")[-1]["target"] == str(home.root)
         assert not was.exists()
         assert bytes_of(copied.original.root) == copied.before
@@ -159,5 +155,6 @@ def test_snapshots_are_whole_in_every_kind_of_copy(copied: Copied, tmp_path: Pat
     links = {path.stat().st_nlink for path in held}
     assert held
     assert links == ({2} if way == ["cp", "-a"] else {1}), "with -a a part is one file under two names, as before"
-    for answer in call_all([["doctor", "--deep", "--repair"], ["snapshots", "verify"]], copy.root):
-        assert answer.code == 0, answer
+    for words in (["doctor", "--deep", "--repair"], ["snapshots", "verify"]):
+        answer = copied.simic(copy, *words)
+        assert answer.returncode == 0, answer
