@@ -169,16 +169,15 @@ def stage(
     """
 
     def wrap(work: Callable[P, R]) -> Stage[P, R]:
-        named = "-{set_name}" if "set_name" in inspect.signature(work).parameters else ""
-        options = _options(work.__name__, timeout_h, is_repeated=is_repeated)
-        options["task_run_name"] += named
-        return Stage(work, options, show)
+        return Stage(work, _options(work, timeout_h, is_repeated=is_repeated), show)
 
     return wrap
 
 
-def _options(name: str, timeout_h: float, *, is_repeated: bool) -> StageOptions:
+def _options(work: Callable[..., object], timeout_h: float, *, is_repeated: bool) -> StageOptions:
     """Results are stored as JSON, because Prefect's default is a pickle; ``tasks.results`` checks stored ones."""
+    name = work.__name__
+    of_set = "-{set_name}" if "set_name" in inspect.signature(work).parameters else ""
 
     def key(_context: TaskRunContext, parameters: dict[str, Any]) -> str:
         run: RunKey = parameters["run"]
@@ -186,7 +185,7 @@ def _options(name: str, timeout_h: float, *, is_repeated: bool) -> StageOptions:
 
     return StageOptions(
         name=name,
-        task_run_name=f"{name}-{{number}}",
+        task_run_name=f"{name}-{{number}}{of_set}",
         retries=2,
         retry_delay_seconds=[2.0, 20.0],
         retry_jitter_factor=0.3,

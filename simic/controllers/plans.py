@@ -135,7 +135,11 @@ def one_set(hosts: Sequence[HostIdentity]) -> str | None:
     """Return the set of all hosts, or None without hosts; raise ConfigError for hosts of several sets."""
     names = {host.set for host in hosts}
     if len(names) > 1:
-        raise ConfigError(f"a plan book serves one set of hosts at a time, found {sorted(names)}")
+        found = ", ".join(sorted(names))
+        raise ConfigError(
+            f"a plan book serves one set of hosts at a time, found {found}: use hosts of one set, or a controller "
+            "without plans"
+        )
     return next(iter(names), None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -66,7 +66,7 @@ class TrainingOutput:
         signer: Signer,
         verify: Callable[[Path], str],
         snapshot: SnapshotManifest,
-        set_name: str,
+        sets: Sequence[str],
         provenance: Provenance,
     ) -> SealedPolicy:
         """Seal the policy at ``<root>/<digest>``; an intact one that exists already stays, as it has the same bytes."""
@@ -74,7 +74,7 @@ class TrainingOutput:
         card = describe(
             network.eval(),
             training.config.network,
-            set_name=set_name,
+            set_name="+".join(sets),
             snapshot_digest=snapshot.digest,
             code_version=provenance.code_version,
             config_digest=provenance.config_digest,
@@ -141,7 +141,7 @@ def train(
         ContractError: if rows or start policy do not fit.
     """
     started_at = clock()
-    store, set_name = _load(snapshot, config, blueprints, out_root.parent / COLUMNS_NAME)
+    store = _load(snapshot, config, blueprints, out_root.parent / COLUMNS_NAME)
     start_digest = None if start is None else verify(start.path)
     is_continuation = start is not None and start.is_continuation
     output = TrainingOutput(out_root, snapshot.digest, start_digest, seed, is_continuation=is_continuation)
@@ -149,7 +149,7 @@ def train(
         training = TrainingRun.begin(store, config, start, seed)
         with output.open_curves() as curves:
             _run(training, TeeSink(curves, sink), on_progress)
-        sealed = output.seal(training, signer, verify, snapshot, set_name, provenance)
+        sealed = output.seal(training, signer, verify, snapshot, store.sets, provenance)
     return TrainingReport(
         **provenance._asdict(),
         started_at=started_at,
@@ -158,7 +158,7 @@ def train(
         path=str(sealed.path),
         snapshot_digest=snapshot.digest,
         start_digest=start_digest,
-        sets=set_name.split("+"),
+        sets=list(store.sets),
         updates=training.learner.updates,
         episodes=training.episodes_seen,
         passes=training.mean_passes,
@@ -167,10 +167,8 @@ def train(
     )
 
 
-def _load(
-    snapshot: SnapshotManifest, config: TrainConfig, blueprints: tuple[str, ...], cache: Path
-) -> tuple[GraphDataset, str]:
-    """Load the training episodes and their host set; unusable snapshots are refused here."""
+def _load(snapshot: SnapshotManifest, config: TrainConfig, blueprints: tuple[str, ...], cache: Path) -> GraphDataset:
+    """Load the training episodes; unusable snapshots are refused here."""
     path = Path(snapshot.path)
     if (found := read_manifest(path)).digest != snapshot.digest or found.files != snapshot.files:
         raise ContractError(f"{path} holds snapshot {found.digest}, the receipt names {snapshot.digest}")
@@ -181,7 +179,7 @@ def _load(
             f"snapshot {snapshot.digest[:12]} holds {store.step_count} training steps, fewer than "
             f"train.min_experiences {config.min_experiences}: collect more episodes"
         )
-    return store, store.set_name
+    return store
 
 
 def _run(training: TrainingRun, sink: MetricSink, on_progress: Callable[[int], None] | None) -> None:

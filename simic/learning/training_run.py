@@ -244,10 +244,10 @@ def _started_network(
             f"policy {start.path} knows blueprints {network.shape.blueprints}, the hosts offer {store.blueprints}: "
             "train a policy from nothing"
         )
-    if set(card.set.split("+")).isdisjoint(store.set_name.split("+")):
+    if set(card.set.split("+")).isdisjoint(store.sets):
         raise ContractError(
-            f"policy {start.path} was trained on hosts of {card.set}, the snapshot has hosts of {store.set_name} only: "
-            "train a policy from nothing"
+            f"policy {start.path} was trained on hosts of {card.set}, the snapshot has only hosts of "
+            f"{', '.join(store.sets)}: train a policy from nothing"
         )
     if card.network != config.network:
         raise ConfigError(f"train.network is {config.network!r}, the policy to start from has {card.network!r}")

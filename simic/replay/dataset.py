@@ -128,9 +128,9 @@ class GraphDataset:
         return len(self.steps.rewards)
 
     @property
-    def set_name(self) -> str:
-        """Return the host sets of all episodes, sorted and joined by ``+``."""
-        return "+".join(sorted(set(self.sequences.sets)))
+    def sets(self) -> tuple[str, ...]:
+        """Return the host sets of all episodes, sorted."""
+        return tuple(sorted(set(self.sequences.sets)))
 
     @property
     def germinated(self) -> tuple[str, ...]:

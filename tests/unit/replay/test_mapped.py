@@ -49,7 +49,7 @@ def test_mapped_batches_are_those_in_memory(in_memory: GraphDataset, tmp_path: P
     assert is_mapped(store) and not is_mapped(in_memory)
     for name, values in in_memory.sequences._asdict().items():
         assert np.array_equal(getattr(store.sequences, name), values), name
-    assert store.germinated == in_memory.germinated and store.set_name == in_memory.set_name
+    assert store.germinated == in_memory.germinated and store.sets == in_memory.sets
     for ids in (np.arange(15), np.array([3, 3, 14, 0]), np.array([7])):
         assert_same_batch(store.batch(ids), in_memory.batch(ids))
     whole = store.statistics_graphs()
