@@ -73,6 +73,14 @@ class _Position(NamedTuple):
     """Whether the episode was seen from step 0 without a fault."""
 
 
+class _End(NamedTuple):
+    """How an episode ended."""
+
+    step: int
+    """Its last step."""
+    is_complete: bool
+
+
 read_link = msgspec.json.Decoder(Link).decode
 """Read the link of a report in canonical form, which validation returns."""
 
@@ -88,10 +96,9 @@ class EpisodeOrder:
         self._most_open, self._most_ended = most_open, most_ended
         self._open: OrderedDict[bytes, _Position | None] = OrderedDict()
         """None after a report that could not be read: the next may have any step."""
-        self._ended: OrderedDict[bytes, int] = OrderedDict()
-        """Last step of each ended episode."""
+        self._ended: OrderedDict[bytes, _End] = OrderedDict()
         self.complete = 0
-        """Episodes that were recorded from step 0 to their end without a fault."""
+        """Episodes that were recorded from step 0 to their end without a fault, and without a report after it."""
         self._incomplete = 0
         self.forgotten_open = 0
         """Open episodes forgotten for the bound; a later report of one counts as that of another episode."""
@@ -106,14 +113,18 @@ class EpisodeOrder:
     def check(self, link: Link) -> str | None:
         """Return why a report does not continue its episode, as ``field: expected X, found Y``; None if it does."""
         run = bytes.fromhex(link.run_id)
-        if (last := self._ended.get(run)) is not None:
-            return f"step: expected none after step {last}, which ended the episode, found {link.step}"
+        if (end := self._ended.get(run)) is not None:
+            return f"step: expected none after step {end.step}, which ended the episode, found {link.step}"
         return None if (before := self._open.get(run)) is None else _break(before, link)
 
     def record(self, link: Link, *, is_faulty: bool = False) -> None:
         """Make a report the last one of its episode, whether or not it continues it; its first report identifies it."""
         run = bytes.fromhex(link.run_id)
-        if run in self._ended:
+        if (end := self._ended.get(run)) is not None:
+            if end.is_complete:  # a report after the end makes steps overlap, for which curation leaves out the episode
+                self._ended[run] = end._replace(is_complete=False)
+                self.complete -= 1
+                self._incomplete += 1
             return
         is_known, before = run in self._open, self._open.pop(run, None)
         is_whole = not is_faulty and (link.step == 0 and not is_known if before is None else before.is_whole)
@@ -123,7 +134,7 @@ class EpisodeOrder:
             return
         self.complete += is_whole
         self._incomplete += not is_whole
-        self._ended[run] = link.step
+        self._ended[run] = _End(link.step, is_whole)
         if len(self._ended) > self._most_ended:
             self._ended.popitem(last=False)
             self.forgotten_ended += 1

@@ -114,6 +114,16 @@ def test_a_gap_is_told_once() -> None:
     assert (check.accepted, check.complete, check.incomplete) == (18, 0, 1)
 
 
+def test_a_report_after_the_end_spoils_a_complete_episode_once() -> None:
+    one, other = episode(1), episode(2)
+    again = [changed(one[5], report_id=f"{number:032x}", command_id=f"{number:032x}") for number in (1, 2)]
+    check, faults = checked([*one, *other, *again])
+    assert [(fault.line, fault.reason) for fault in faults] == [(41, "order"), (42, "order")]
+    assert (check.complete, check.incomplete) == (1, 1), "curation leaves it out"
+    check, _ = checked([*one[:5], *one[6:], again[0]])
+    assert (check.complete, check.incomplete) == (0, 1), "it was not complete before"
+
+
 def test_a_line_twice_is_a_duplicate_and_an_id_twice_a_conflict() -> None:
     rows: list[Row] = list(episode())
     again = changed(episode()[2], issued_at=(EPOCH_ZERO + timedelta(hours=2)).isoformat())
