@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simic.catalogue.query_process import ask
 from simic.contracts.episode import EpisodeRecord, EpochRecord
-from simic.contracts.errors import ConfigError
+from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.state import HostIdentity
 from simic.numerics.rewards import basic_rewards
 
@@ -22,17 +24,40 @@ __all__ = ["check_plot", "draw_reported"]
 _SHOWN = ("stage", "blueprint", "alpha", "contribution", "contribution_error")
 """Fields of a slot that a record of an epoch has too."""
 
-_QUERY = """
+_SHARED: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
+    "host": itemgetter("host"),
+    "controller": itemgetter("controller"),
+    "state.horizon": lambda report: report["state"]["horizon"],
+    "the number of slots": lambda report: len(report["state"]["slots"]),
+}
+"""What all reports of an episode have in common and a record says once."""
+_STATE = ("horizon", "validation_accuracy", "validation_loss", "committed_validation_accuracy", "train_loss")
+"""Fields of a state that a record has too; the rest, above all the graph, can take a megabyte."""
+
+
+def _pack(state: str) -> str:
+    """Return the SQL of the state in column ``state`` without the fields that no record has."""
+    fields = [f"'{name}': {state}.{name}" for name in _STATE]
+    slot = ", ".join(f"'{name}': slot.{name}" for name in _SHOWN)
+    fields.append(f"'slots': list_transform({state}.slots, lambda slot: {{{slot}}})")
+    return f"if({state} IS NULL, NULL, {{{', '.join(fields)}}}) AS {state}"
+
+
+# Every report of an episode has a step below its horizon, so a whole episode is never cut off by the limit.
+_QUERY = f"""
 WITH chosen AS (
     SELECT max_by(run_id, issued_at) AS run_id
     FROM reports
-    WHERE starts_with(run_id, '{run}') AND (terminated OR truncated)
+    WHERE starts_with(run_id, '%s') AND (terminated OR truncated)
 )
-SELECT host, controller, state, final_state, action, metrics, governor, mitigation
+SELECT
+    run_id, step, terminated OR truncated AS has_end, host, controller, action, metrics, governor, mitigation,
+    {_pack("state")}, {_pack("final_state")}
 FROM reports
 WHERE run_id = (SELECT run_id FROM chosen)
-ORDER BY step
-"""
+ORDER BY step, report_id
+LIMIT (SELECT max(state.horizon) + 1 FROM reports WHERE run_id = (SELECT run_id FROM chosen))
+"""  # noqa: S608 - names of the contract; the run is checked to be hexadecimal
 
 
 def check_plot(path: Path) -> None:
@@ -56,12 +81,14 @@ def draw_reported(container: Container, run: str, path: Path) -> EpisodeRecord:
 
     Raises:
         ConfigError: if there is none, or ``run`` is no beginning of an id.
+        ContractError: if its reports are not one for each step from 0 to the end, of one host, controller and horizon.
     """
     if not re.fullmatch("[0-9a-f]{0,32}", run):
         raise ConfigError(f"RUN: expected at most 32 hexadecimal digits, found {run!r}")
     from simic.validation.timeline import action_timeline  # loads matplotlib
 
-    reports = list(ask(container.home, _QUERY.format(run=run)))
+    with closing(ask(container.home, _QUERY % run)) as rows:
+        reports = list(_joined(rows))
     if not reports:
         named = f"whose run_id begins with {run!r} " if run else ""
         hint = '`simic ingest` lands reports, `simic sql "FROM episodes"` lists episodes'
@@ -70,6 +97,34 @@ def draw_reported(container: Container, run: str, path: Path) -> EpisodeRecord:
     title = f"What {record.controller} did on {record.host.family} {record.host.key}, as reported"
     action_timeline([record], path, title)
     return record
+
+
+def _joined(reports: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the reports of an episode, ordered by step; raise ContractError at the first that does not continue it."""
+    before: Mapping[str, Any] | None = None
+    for report in reports:
+        if (fault := _break(before, report)) is not None:
+            raise ContractError(
+                f"episode {report['run_id']}: expected one landed report for each step from 0 to the end, found that "
+                f"{fault}; `simic check-reports FILE` says it of the file that the reports came from"
+            )
+        yield report
+        before = report
+
+
+def _break(before: Mapping[str, Any] | None, report: Mapping[str, Any]) -> str | None:
+    """Return why a report does not follow the one ``before``, which is None for the first; None if it does."""
+    step, expected = report["step"], 0 if before is None else before["step"] + 1
+    if step < expected:
+        return f"step {step} is repeated"
+    if before is not None and before["has_end"]:
+        return f"step {step} is after the end at step {before['step']}"
+    if step > expected:
+        missing = f"step {expected} is" if step == expected + 1 else f"steps {expected} to {step - 1} are"
+        return f"{missing} missing"
+    if before is not None and (differing := [name for name, of in _SHARED.items() if of(before) != of(report)]):
+        return f"step {step} differs from the step before in {', '.join(differing)}"
+    return None
 
 
 def _record(reports: Sequence[Mapping[str, Any]], container: Container) -> EpisodeRecord:

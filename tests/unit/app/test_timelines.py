@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from support.homes.pipeline import drop
+from support.builders.reports import episode
+from support.homes.pipeline import drop, land
 
 from simic.app import data, timelines
 from simic.app.container import Container
@@ -14,7 +15,7 @@ from simic.collection.reporting import Source, field_reports
 from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules
 from simic.contracts.episode import EpisodeRecord
-from simic.contracts.errors import ConfigError
+from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.state import HardwareContext
 from simic.controllers.factory import make
 from simic.hosts.host_sets import identify
@@ -48,3 +49,24 @@ def test_reports_tell_the_episode_that_the_host_recorded(tmp_path: Path, monkeyp
         timelines.draw_reported(container, "cd", tmp_path / "plot.png")
     with pytest.raises(ConfigError, match="hexadecimal"):
         timelines.draw_reported(container, "' OR true --", tmp_path / "plot.png")
+
+
+def test_an_episode_that_is_not_whole_is_refused_with_the_step_at_fault(tmp_path: Path) -> None:
+    gap, late, other = episode(1), episode(2), episode(4, horizon=10)
+    copies = [late[3].model_copy(update={"report_id": f"{number:032x}"}) for number in range(30)]
+    after = [*episode(3, truncate_at=5), *episode(3)[6:8]]
+    mixed = [*episode(4)[:9], other[9]]
+    home = Home(tmp_path / "home")
+    home.create()
+    reports = [*gap[:3], *gap[8:], *late, *copies, *after, *mixed]
+    assert land(home, reports).landed == len(reports)
+    container = Container(home, load_profile("default"), 0)
+    for run, fault in {
+        gap[0].run_id: "steps 3 to 7 are missing",
+        late[0].run_id: "step 3 is repeated",
+        after[0].run_id: "step 6 is after the end at step 5",
+        mixed[0].run_id: "step 9 differs from the step before in state.horizon",
+    }.items():
+        with pytest.raises(ContractError, match=f"episode {run}: .* {fault}; `simic check-reports FILE`"):
+            timelines.draw_reported(container, run, tmp_path / "plot.png")
+    assert not (tmp_path / "plot.png").exists()
