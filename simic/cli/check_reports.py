@@ -51,6 +51,9 @@ def check_reports(
     them out. Memory is bounded: the 100,000 episodes without an end that were written last are remembered, as many
     ended ones, and the 200,000 newest report ids. If that was not enough, the last lines say so.
 
+    Checking ends at a limit of an ingest: ingest.max_file_mb, max_file_s or max_file_refusals. Standard input and pipes
+    have no limit of size and time.
+
     Example: [bold]simic check-reports reports.jsonl[/bold]
 
     Exit code 0 if no report is refused, 1 if one is or the file has none, 2 if the file cannot be read. docs/reports.md
@@ -58,7 +61,7 @@ def check_reports(
     """
     config = load_profile(profile, parse_overrides(override or ()))
     from simic.app.blueprint_vocabulary import vocabulary  # these load pyarrow
-    from simic.bus.spool.lines import COMPRESSED_SUFFIX, read_stream
+    from simic.bus.spool.lines import COMPRESSED_SUFFIX, NO_LIMITS, FileLimits, read_stream
     from simic.ingestion.check import ReportCheck
     from simic.runtime.clock import utc_now
 
@@ -66,10 +69,12 @@ def check_reports(
     check = ReportCheck(ingest, frozenset(vocabulary(ingest)), utc_now)
     with _opened(file) as source:
         stream = cast("BinaryIO", source)
-        lines = read_stream(stream, ingest.max_report_bytes, is_packed=file.endswith(COMPRESSED_SUFFIX))
-        for fault in check.faults(lines, file_bytes=source.size):
+        is_file, is_packed = source.size is not None, file.endswith(COMPRESSED_SUFFIX)
+        limits = FileLimits(ingest.max_file_mb << 20, ingest.max_file_s) if is_file else NO_LIMITS
+        lines = read_stream(stream, ingest.max_report_bytes, limits, is_packed=is_packed, size_bytes=source.size)
+        for fault in check.faults(lines):
             show({"event": "refused", **fault._asdict()}, _words(fault))
-    counts, notes = _counts(check), _notes(check, config.world.horizon, file if source.size is not None else STDIN)
+    counts, notes = _counts(check), _notes(check, config.world.horizon, file if is_file else STDIN)
     show({"event": "summary", **counts, "notes": notes}, "\n".join([*_sentences(counts), *notes]))
     if check.refused or not (check.accepted or check.duplicates):
         raise typer.Exit(ContractError.exit_code)

@@ -32,10 +32,10 @@ _DIGEST_CHARACTERS = 16
 """Hex characters of a content digest that are compared."""
 _ID = re.compile("[0-9a-f]{32}")
 _RUN_ID = re.compile(rb'"run_id"\s*:\s*"([0-9a-f]{32})"')
-_SPLIT = "split the file at ends of lines, or raise ingest.max_file_mb"
 _REMEDIES = {
     Reason.MALFORMED_JSON.value: "write one JSON object per line, without line ends in it, and end the line",
     Reason.TORN.value: "compress the file again, from its beginning to its end",
+    Reason.GIVEN_UP.value: "split the file at ends of lines, or raise the setting that the message names",
     Reason.TOO_LONG.value: "describe the network by fewer layers and edges, or raise ingest.max_report_bytes",
     Reason.TOO_DEEP.value: "write the fields as `simic schema FieldReport --example` shows them",
     Reason.SCHEMA_VERSION.value: "write schema_version 1 as a whole number",
@@ -55,7 +55,7 @@ class Fault(NamedTuple):
     """A line that is refused, and why."""
 
     line: int
-    """From 1, counting blank lines."""
+    """From 1, counting blank lines; 0 for too many refused lines. Of ``given_up`` the line at which reading ended."""
     run_id: str | None
     """Its episode; None if it is not readable. So is ``step``."""
     step: int | None
@@ -114,30 +114,21 @@ class ReportCheck:
             "report_ids": self._forgotten_ids,
         }
 
-    def faults(self, lines: Iterable[Line], *, file_bytes: int | None = None) -> Iterator[Fault]:
-        """Check lines in order and yield the refused ones; as an ingest, stop after too many of them.
-
-        ``file_bytes`` is the size of the file on disk; None for a stream, whose size is not judged.
-        """
-        config, size, is_told = self._config, 0, file_bytes is None
-        most = config.max_file_mb << 20
+    def faults(self, lines: Iterable[Line]) -> Iterator[Fault]:
+        """Check lines in order and yield the refused ones; as an ingest, stop after too many of them."""
+        most = self._config.max_file_refusals
         for line in lines:
-            size += len(line.data) + 1
-            if not is_told and max(size, file_bytes or 0) > most:
-                is_told = True
-                yield self._counted(
-                    _given_up(f"expected at most {most} bytes (ingest.max_file_mb), found more", _SPLIT)
-                )
             fault = self._fault(line)
             if fault is None:
                 continue
             yield self._counted(fault)
-            if self._refusals > config.max_file_refusals:
+            if self._refusals > most:
                 text = (
-                    f"expected at most {config.max_file_refusals} refused lines (ingest.max_file_refusals), found "
-                    f"more; what follows line {line.number} was not read"
+                    f"expected at most {most} refused lines (ingest.max_file_refusals), found more; what follows line "
+                    f"{line.number} was not read"
                 )
-                yield self._counted(_given_up(text, "correct these lines, then check again"))
+                remedy = "correct these lines, then check again"
+                yield self._counted(Fault(0, None, None, Reason.GIVEN_UP.value, text, None, remedy))
                 return
 
     def _counted(self, fault: Fault) -> Fault:
@@ -200,10 +191,6 @@ class ReportCheck:
     @staticmethod
     def _explained(line: Line, link: Link, reason: str, message: str) -> Fault:
         return Fault(line.number, link.run_id, link.step, reason, message, None, _REMEDIES[reason])
-
-
-def _given_up(message: str, remedy: str) -> Fault:
-    return Fault(0, None, None, Reason.GIVEN_UP.value, message, None, remedy)
 
 
 def _parsed(line: Line, reason: Reason) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 import stat
@@ -17,7 +18,7 @@ import zstandard
 
 from simic.bus.protocol import Defect, Line
 
-__all__ = ["COMPRESSED_SUFFIX", "PLAIN_SUFFIX", "FileLimits", "read_lines", "read_stream"]
+__all__ = ["COMPRESSED_SUFFIX", "NO_LIMITS", "PLAIN_SUFFIX", "FileLimits", "read_lines", "read_stream"]
 
 PLAIN_SUFFIX = ".jsonl"
 COMPRESSED_SUFFIX = ".jsonl.zst"
@@ -40,6 +41,10 @@ class FileLimits(NamedTuple):
     """Largest size in bytes, both on disk and decompressed."""
     time_s: float = 3600.0
     """Longest time in seconds from the first byte to the last, including the work of the consumer on its lines."""
+
+
+NO_LIMITS = FileLimits(sys.maxsize, math.inf)
+"""Those of a stream that is read to its end."""
 
 
 class _EndError(Exception):
@@ -66,45 +71,59 @@ def read_lines(
     # A symbolic link could point anywhere and a pipe would block for ever; both are refused by the open flags.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb") as file:
-        yield from _lines(file, path.name.endswith(COMPRESSED_SUFFIX), max_line_bytes, _Budget(limits, monotonic))
+        budget = _Budget(limits, monotonic)
+        yield from _lines(_file_blocks(file, path.name.endswith(COMPRESSED_SUFFIX), budget), max_line_bytes, budget)
 
 
-def read_stream(file: BinaryIO, max_line_bytes: int, *, is_packed: bool) -> Iterator[Line]:
-    """Iterates over the same lines of a stream of any length to its end; a pipe will do.
+def read_stream(
+    file: BinaryIO,
+    max_line_bytes: int,
+    limits: FileLimits = NO_LIMITS,
+    *,
+    is_packed: bool,
+    size_bytes: int | None = None,
+) -> Iterator[Line]:
+    """Iterates over the same lines of a stream to its end, or to a limit; a pipe will do.
 
-    Raises what ``file.read`` raises.
+    ``size_bytes`` is its size on disk, None if it has none. Raises what ``file.read`` raises.
     """
-    splitter, source = _Splitter(max_line_bytes), _plain(file, sys.maxsize)
-    try:
-        with closing(_unpacked(source) if is_packed else source) as blocks:
-            for block in blocks:
-                yield from splitter.feed(block)
-    except _EndError as end:
-        yield splitter.rest(end.defect, end.note)
-        return
-    last = splitter.rest(None)
-    if last.data.strip():
-        yield last
+    budget = _Budget(limits, time.monotonic)
+    yield from _lines(_stream_blocks(file, is_packed, budget, size_bytes), max_line_bytes, budget)
 
 
-def _lines(file: BinaryIO, is_packed: bool, max_line_bytes: int, budget: _Budget) -> Iterator[Line]:
+def _file_blocks(file: BinaryIO, is_packed: bool, budget: _Budget) -> Generator[bytes, None, None]:
     found = os.fstat(file.fileno())
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
+    budget.check_file(found.st_size)
+    source = _plain(file, found.st_size)
+    with closing(_unpacked(source) if is_packed else source) as blocks:
+        yield from blocks
+    if (size := os.fstat(file.fileno()).st_size) != found.st_size:
+        raise _EndError(
+            Defect.GIVEN_UP,
+            f"expected {found.st_size} bytes as at the start of reading, found {size}: the file was put into the "
+            "spool before it was whole",
+        )
+
+
+def _stream_blocks(
+    file: BinaryIO, is_packed: bool, budget: _Budget, size_bytes: int | None
+) -> Generator[bytes, None, None]:
+    if size_bytes is not None:
+        budget.check_file(size_bytes)
+    source = _plain(file, sys.maxsize)
+    with closing(_unpacked(source) if is_packed else source) as blocks:
+        yield from blocks
+
+
+def _lines(source: Generator[bytes, None, None], max_line_bytes: int, budget: _Budget) -> Iterator[Line]:
     splitter = _Splitter(max_line_bytes)
     try:
-        budget.check_file(found.st_size)
-        source = _plain(file, found.st_size)
-        with closing(_unpacked(source) if is_packed else source) as blocks:
+        with closing(source) as blocks:
             for block in blocks:
                 budget.spend(len(block), splitter.number)
                 yield from splitter.feed(block)
-        if (size := os.fstat(file.fileno()).st_size) != found.st_size:
-            raise _EndError(
-                Defect.GIVEN_UP,
-                f"expected {found.st_size} bytes as at the start of reading, found {size}: the file was put into the "
-                "spool before it was whole",
-            )
     except _EndError as end:
         yield splitter.rest(end.defect, end.note)
         return

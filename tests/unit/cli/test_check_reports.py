@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +92,36 @@ def test_settings_are_those_of_an_ingest(tmp_path: Path, call: Simic) -> None:
     declared = ["-o", 'ingest.declared_blueprints=["wider"]', "-o", "world.horizon=6"]
     assert "curation" not in call(path, *declared).out
     assert call(path, "-o", 'ingest.declared_blueprints=["Wider"]').code == 2
+
+
+@pytest.mark.parametrize(
+    ("filling", "setting", "message"),
+    [
+        (b"\n" * (2 << 20), "ingest.max_file_mb=1", "expected at most 100000 lines in a file of ingest.max_file_mb"),
+        (b"x" * (2 << 20), "ingest.max_file_mb=1", "expected at most 1048576 bytes unpacked (ingest.max_file_mb)"),
+        (b"", "ingest.max_file_s=1e-9", "expected to be done within 1e-09 s (ingest.max_file_s)"),
+    ],
+)
+def test_a_file_that_an_ingest_gives_up_on_is_refused(
+    filling: bytes, setting: str, message: str, tmp_path: Path, call: Simic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = b"\n".join([*good(), filling])
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(zstandard.compress(text))
+    done = call(str(path), "-o", setting)
+    last = [line for line in done.out.splitlines() if line.startswith("line ")][-1]
+    assert (done.code, f"given_up: the source exceeds a limit of the reader: {message}" in last) == (1, True), done
+    assert last.endswith("; split the file at ends of lines, or raise the setting that the message names")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert "given_up" not in call("-", "-o", setting).out, "standard input has no limit"
+
+
+def test_a_file_too_large_on_disk_is_refused_before_it_is_read(tmp_path: Path, call: Simic) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", good())
+    os.truncate(path, 1 << 40)
+    done = call(str(path), "-o", "ingest.max_file_mb=1")
+    assert (done.code, f"(ingest.max_file_mb), found {1 << 40}" in done.out) == (1, True)
+    assert "0 accepted" in done.out
 
 
 def test_what_cannot_be_read_or_holds_nothing_is_no_success(tmp_path: Path, call: Simic) -> None:

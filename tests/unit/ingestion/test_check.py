@@ -26,9 +26,9 @@ KNOWN = frozenset(BLUEPRINTS)
 Row = FieldReport | dict[str, Any] | bytes
 
 
-def checked(rows: Iterable[Row], config: IngestConfig | None = None, **sizes: int) -> tuple[ReportCheck, list[Fault]]:
+def checked(rows: Iterable[Row], config: IngestConfig | None = None) -> tuple[ReportCheck, list[Fault]]:
     check = ReportCheck(config or IngestConfig(), KNOWN, lambda: NOW)
-    return check, list(check.faults(lines_of(rows), **sizes))
+    return check, list(check.faults(lines_of(rows)))
 
 
 def lines_of(rows: Iterable[Row]) -> list[Line]:
@@ -175,16 +175,11 @@ def test_a_defect_of_a_line_is_a_refusal(defect: Defect) -> None:
     assert (fault.reason, fault.run_id, check.incomplete) == (defect.value, run_id, 1)
 
 
-def test_limits_of_a_file_are_those_of_an_ingest() -> None:
+def test_too_many_refused_lines_end_the_check() -> None:
     few = IngestConfig(max_file_refusals=3)
     _, faults = checked([b"x"] * 10, few)
     assert [fault.reason for fault in faults] == ["malformed_json"] * 4 + ["given_up"]
     assert "what follows line 4 was not read" in faults[-1].message
-    small = IngestConfig(max_file_mb=1)
-    _, [fault] = checked(episode(), small, file_bytes=2 << 20)
-    assert (fault.line, fault.reason) == (0, "given_up")
-    assert "ingest.max_file_mb" in fault.message
-    assert checked(episode(), small, file_bytes=1000)[1] == []
 
 
 def test_memory_is_bounded_and_what_was_forgotten_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
