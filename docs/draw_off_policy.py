@@ -29,7 +29,7 @@ SIZES = (10, 100, 1000)
 PAGE_SAMPLES = 200
 """Resamples per log; the verb takes 2,000."""
 SHIFTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
-STEPS, EPISODES = 20, 400
+STEPS, EPISODES = 20, 2_000
 OUT = Path(__file__).with_name("off-policy.png")
 
 

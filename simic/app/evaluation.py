@@ -126,7 +126,7 @@ def _training_hosts(container: Container, spec: ControllerSpec) -> _TrainingHost
         seen.add(digest)
         try:
             training = container.receipts.find(TrainingReport, partial(_is_training_of, digest), "it is not known here")
-            heads = episode_heads(read_manifest(find_folder(container.home, training.snapshot_digest), Verify.SIZES))
+            heads = episode_heads(read_manifest(find_folder(container.home, training.snapshot_digest), Verify.ALL))
         except ConfigError as error:
             return _TrainingHosts(None, f"unknown, so all hosts of the training split are left out: {error}")
         known |= {(head.set, head.host_key) for head in heads if head.split == Split.TRAIN.value}

@@ -313,7 +313,8 @@ class TrainConfig(Contract):
     round_passes: Annotated[int, Field(ge=1, le=100)] = 4
     """Passes of V-trace, PPO or AWR over the new episodes of a round."""
     average: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.6
-    """Share of the average over earlier rounds in a round's policy; 0 acts with the learner's own weights."""
+    """Share of the average over earlier rounds in a round's policy; 0 acts with the learner's own weights. Objectives
+    that do not average ignore it: ppo and fitted_q, and a distillation."""
     max_passes: Annotated[int, Field(ge=1, le=100)] = 8
     """Largest number of these passes over one episode during a run."""
     rho_bar: Annotated[float, Field(ge=0.0)] = 1.0
@@ -386,7 +387,8 @@ class GateConfig(Contract):
     Without a book there is no comparison with blind and symptom, and the heuristic follows its default rules."""
     error_budget: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.025
     """Largest chance that a home ever promotes a candidate that is no better than its champion, or than wait, random,
-    heuristic or blind. Each judgement spends a part, so later ones show less (docs/trust.md)."""
+    heuristic or blind, unless returns are strongly skewed to the left. Each judgement spends a part, so later ones
+    show less (docs/trust.md)."""
     margin_over_baselines: Annotated[float, Field(ge=0.0)] = 0.0
     """The lower bound of the paired difference to wait, random, heuristic and blind must exceed this many points."""
     margin_over_champion: Annotated[float, Field(ge=0.0)] = 0.0

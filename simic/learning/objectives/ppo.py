@@ -91,8 +91,8 @@ def ppo_loss(
 ) -> Loss:
     """Return the clipped surrogate per head, the value's distance to the lambda-returns, entropy and cloning.
 
-    Heads are scaled and averaged as in ``vtrace_loss``; an irrelevant head changes no part. ``kl`` is exact: the sum
-    over heads of KL(reference || policy) given the logged operation and slot, averaged over steps.
+    Heads are scaled and averaged as in ``vtrace_loss``; an irrelevant head changes no part. ``kl`` is the sum
+    over heads of KL(reference || policy), given the logged operation and slot, averaged over steps.
     """
     ptr, exploration = batch.steps.slot_ptr, config.network.exploration
     relevant, fixed = heads.relevant_heads(batch.actions), _reference_of(reference, batch, config)
