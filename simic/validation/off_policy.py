@@ -37,9 +37,9 @@ MOST_SHARE = 0.1
 """Largest share of one host in the sum of all weights."""
 WEIGHT_DEVIATIONS = 3.0
 """Largest distance of the mean weight from 1, in standard errors."""
-MOST_MARGIN = 0.1
-"""Largest such distance. Where the weights are so noisy that it would be larger, the target could take actions that the
-log lacks with a probability above it, and nothing would show that."""
+LEAST_WEIGHT = 0.85
+"""Least mean weight less as many standard errors: where weights are noisy, a mean near 1 does not show that the log has
+the actions of the target."""
 WEIGHT_ROUNDING = 1e-3
 """Distance that always passes: log-probabilities are stored in float32."""
 STANDARD_ERROR = 0.6827
@@ -130,8 +130,10 @@ def _checks(episodes: LoggedEpisodes, hosts: NDArray[np.int64]) -> list[Evidence
         EvidenceCheck(
             name="mean weight",
             found=None if interval is None else interval.mean,
-            expected=f"1 within {margin:.2g}, which may be {MOST_MARGIN:g} at most",
-            passes=interval is not None and abs(interval.mean - 1.0) <= margin <= MOST_MARGIN,
+            expected=f"1 within {margin:.2g}, and {LEAST_WEIGHT:g} or more without that",
+            passes=interval is not None
+            and abs(interval.mean - 1.0) <= margin
+            and interval.mean - margin >= LEAST_WEIGHT,
         ),
     ]
 

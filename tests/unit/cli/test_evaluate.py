@@ -66,8 +66,8 @@ def test_waiting_is_evaluated_from_the_episodes_that_happen_to_wait(log: Path, r
     assert found.left_out == {
         "branches, whose action was not drawn": 6, "repeated by branches, without exploration": 3,
     }  # fmt: skip
-    assert all(check.passes for check in found.checks)
-    assert found.verdict.value in ("better", "no difference shown")
+    assert [check.name for check in found.checks if not check.passes] == ["mean weight"], "0 and 3 are noisy weights"
+    assert found.verdict.value == "insufficient evidence"
     assert list((home / "data" / "receipts" / "evaluate").glob("*.json"))
     again = report("wait", snapshot=str(log), episodes=40)
     assert (again.episodes, again.verdict.value) == (40, "insufficient evidence")

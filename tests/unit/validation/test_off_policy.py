@@ -76,8 +76,9 @@ def test_too_little_evidence_is_no_verdict(episodes: LoggedEpisodes, failed: set
 @pytest.mark.parametrize(("n", "shift"), [(400, 0.1), (400, 0.15), (1000, 0.15), (4000, 0.05)])
 @pytest.mark.parametrize("missing", [0.1, 0.2])
 def test_a_policy_with_actions_that_the_log_lacks_is_never_better(n: int, shift: float, missing: float) -> None:
-    """20 binary choices, of which the first one pays. With probability ``missing`` the target begins with an action that
-    the log never has, whatever that one costs; noisy weights must not hide it.
+    """20 binary choices, of which the first one pays; noisy weights must not hide what is missing.
+
+    With probability ``missing`` the target begins with an action that the log never has, whatever that one costs.
     """
     generator = np.random.default_rng(n)
     first = generator.random((20, n)) < 0.5
