@@ -5,6 +5,7 @@ Shapes: n samples, B batch, C classes.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,6 +48,8 @@ from simic.hosts.rollout import Step, controller_uniforms
 from simic.runtime.clock import utc_now
 
 __all__ = ["Grower", "Growth"]
+
+_LOG = logging.getLogger("simic.grower")
 
 Data: TypeAlias = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
 """Inputs [n, ...] and labels int64 [n], or batches of them, such as a ``DataLoader``."""
@@ -232,6 +235,13 @@ class Grower:
         if not self.is_finished:
             self._pending = self._decide(decision.epoch + 1)
             action = action_of(self._pending.decisions.actions[0], after.blueprints)
+        if (event := outcome.governor[0]) is not None:
+            _LOG.warning(
+                "growing ends after epoch %d: %s; the model is set back to the start of that epoch, and the state of "
+                "the optimiser is cleared",
+                decision.epoch,
+                event.message,
+            )
         self._report(Step(decision.epoch, outcome.live, *decision[1:], outcome, after))
         committed = float(outcome.validation_accuracy_after[0])
         return self._growth(action, outcome.governor[0])._replace(

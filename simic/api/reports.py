@@ -22,6 +22,7 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.names import FIELD_REPORTS
 from simic.ingestion.episode_order import MOST_ENDED, MOST_OPEN, EpisodeOrder, read_link
 from simic.ingestion.validate import Refused, Validator
+from simic.runtime import home as places
 from simic.runtime.clock import utc_now
 from simic.runtime.home import HomeUse
 
@@ -55,14 +56,14 @@ class FieldReportWriter:
                 same in ``ingest.declared_blueprints``.
 
         Raises:
-            ConfigError: if home and spool are both given, the home does not exist or cannot be written, or a blueprint
-                has a name that no report may have.
+            ConfigError: if home and spool are both given, the home does not exist or cannot be written, the spool is
+                a home or a file, or a blueprint has a name that no report may have.
         """
         if home is not None and spool is not None:
             raise ConfigError("give home or spool, not both: reports are published in one place")
         if spool is not None:
             config = IngestConfig()
-            self._bus = open_bus(BusSpec(Path(spool).expanduser(), ingest=config))
+            self._bus = open_bus(BusSpec(_spool(spool), ingest=config))
         else:
             container = container_of(home, HomeUse.CHANGE)
             config, self._bus = container.config.ingest, container.open_bus()
@@ -127,3 +128,13 @@ def _declaring(config: IngestConfig, blueprints: Sequence[str]) -> IngestConfig:
             f"blueprints: expected at most 128 names of up to 32 lower-case letters, digits and _, a letter first, "
             f"found {blueprints!r}"
         ) from error
+
+
+def _spool(folder: str | os.PathLike[str]) -> Path:
+    """Return the folder of a spool; reports in the root of a home would be read by nobody."""
+    path = Path(folder).expanduser()
+    if places.Home(path).is_home():
+        raise ConfigError(f"spool: {path} is a home; give simic.Home({str(path)!r}), or the spool in it, data/spool")
+    if path.is_file():
+        raise ConfigError(f"spool: expected a folder, found the file {path}")
+    return path

@@ -145,6 +145,9 @@ def _select(
 
     Of too many, those with the smallest run ids stay: run ids are digests, so this is as good as a draw.
     """
+    if choice.log is not None and not any(_is_of(head, choice.log) for head in heads):
+        known = ", ".join(sorted({head.behaviour[:12] for head in heads})) or "none"
+        raise ConfigError(f"--log: no episode of this snapshot is of {choice.log!r}; expected one of {known}")
     used, left_out = list[EpisodeHead](), Counter[str]()
     repeated = {(head.branch_of, head.set, head.host_key) for head in heads if head.branch_of is not None}
     for head in heads:

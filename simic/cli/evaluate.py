@@ -38,6 +38,11 @@ _NOTE = (
     "actions that the log never took, other hosts or settings, and it is no trial: `simic trials` grows the hosts."
 )
 
+_NOTHING_DRAWN = (
+    "no episode of this snapshot can be used: collect some whose actions are drawn, with `simic collect --controller "
+    "explore`, then `simic ingest` and `simic curate`"
+)
+
 
 def add_to(app: typer.Typer) -> None:
     """Register the verb."""
@@ -133,6 +138,7 @@ def _page(found: OffPolicyReport) -> list[object]:
         f"episodes: {found.episodes} on {found.hosts} hosts ({used}); left out: {left_out}",
         f"hosts that it learned from: {found.training_hosts}",
         f"return of the behaviour: {_cell(found.behaviour_return)}",
+        *([] if found.episodes else [_NOTHING_DRAWN]),
         f"verdict: {found.verdict.value}, by {' and '.join(found.judged_by) or 'no estimator'}",
         *(f"insufficient: {_found(check.found)} {check.name}; expected {check.expected}" for check in failed),
         *(

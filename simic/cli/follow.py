@@ -38,8 +38,8 @@ def follow(
         str | None,
         typer.Argument(
             metavar="[SOURCE]",
-            help="Folder of a spool, a home, or redis://host[:port][/database] without a password; default: the home "
-            "of the command line, with the Redis that REDIS_URL names.",
+            help="Folder of a spool, a home, or redis://host\\[:port]\\[/database] without a password; default: the "
+            "home of the command line, with the Redis that REDIS_URL names.",
         ),
     ] = None,
     trusted_keys: Annotated[

@@ -71,7 +71,8 @@ class GrowerCallback(GrownTraining, Callback):
         if stage == "fit":
             self._release()
             # A validation of a checkpoint loads its state too, which no later fit may resume.
-            self._saved, self._has_batches = {}, False
+            self._saved = {}
+            self.forget_batches()
             network = self._grown_module(pl_module)
             self._handles = [network.register_load_state_dict_pre_hook(_leave_out_seeds)]  # type: ignore[no-untyped-call]
 

@@ -52,6 +52,10 @@ class GrownTraining:
         self._has_batches |= value.requires_grad
         return value
 
+    def forget_batches(self) -> None:
+        """Count no batch of an earlier training."""
+        self._has_batches = False
+
     def end_epoch(self) -> None:
         """Measure, decide and act, if batches came since the last time; where growing is over, make the model plain.
 
@@ -59,7 +63,7 @@ class GrownTraining:
         """
         if not self._has_batches:
             return
-        self._has_batches = False
+        self.forget_batches()
         grower = self.known_grower()
         try:
             self.growth = grower.step()

@@ -308,5 +308,8 @@ def _unknown(reference: str, name: str | int, shown: Shown) -> str:
     )
     known = f"Registered versions: {names or 'none'}"
     if name == CHAMPION:
-        return f"There is no champion: no policy has been promoted. `simic run` makes one. {known}"
+        return (
+            "There is no champion: no policy has been promoted. `simic run` makes one if its gate accepts the policy. "
+            f"{known}"
+        )
     return f"{reference} does not exist. {known}; known aliases: {CHAMPION}, {CANDIDATE}"

@@ -202,3 +202,13 @@ def test_a_blueprint_without_code_is_accepted_where_it_is_declared(tmp_path: Pat
     simic.FieldReportWriter(spool=tmp_path, blueprints=["wider"]).write(json.loads(report))
     with pytest.raises(ConfigError, match="blueprints: expected at most 128 names"):
         simic.FieldReportWriter(spool=tmp_path, blueprints=["Wider!"])
+
+
+def test_a_home_and_a_file_are_no_spools(places: Home, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is a home; give simic\.Home"):
+        simic.FieldReportWriter(spool=places.root)
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    with pytest.raises(ConfigError, match="expected a folder, found the file"):
+        simic.FieldReportWriter(spool=file)
+    assert not (places.root / "tamiyo.field_reports").exists()

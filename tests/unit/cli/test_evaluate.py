@@ -83,6 +83,13 @@ def given_policy(home: Path) -> tuple[Container, Path, str]:
     return container, path, seal(path, container.signer).digest
 
 
+def test_a_log_that_nobody_made_is_refused_with_those_that_there_are(log: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"--log: no episode of this snapshot is of 'explor'; expected one of explore"
+    ):
+        evaluate("wait", snapshot=str(log), no_model=True, log="explor")
+
+
 def test_a_policy_of_unknown_training_is_evaluated_on_held_out_hosts_only(log: Path, report, home: Path) -> None:
     _, policy, _ = given_policy(home)
     found = report(str(policy), snapshot=str(log))
@@ -138,10 +145,15 @@ def test_the_page_names_verdict_reasons_and_limits(log: Path, capsys: pytest.Cap
         assert words in printed
 
 
-def test_an_empty_log_is_insufficient(log: Path, report) -> None:
-    found = report("wait", snapshot=str(log), log="nobody")
+def test_an_empty_log_is_insufficient_and_says_how_to_make_one(
+    tmp_path: Path, report, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_snapshot(tmp_path / "s", bandit_branches(range(3)), change=with_terms)
+    found = report("wait", snapshot=str(tmp_path / "s"))
     assert (found.episodes, found.rows, found.verdict.value) == (0, [], "insufficient evidence")
-    assert found.left_out["of another controller or policy"] == 240
+    assert found.left_out["repeated by branches, without exploration"] == 3
+    evaluate("wait", snapshot=str(tmp_path / "s"), no_model=True)
+    assert "`simic collect --controller explore`" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,15 @@ def _call(verb: str, tmp_path: Path) -> list[str]:
     return [*verb.split(), *(text.format(tmp=tmp_path) for text in ARGUMENTS.get(verb, []))]
 
 
+@pytest.mark.parametrize("verb", sorted(_verbs(typer.main.get_command(app))))
+def test_the_help_of_every_verb_is_whole(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bracket that is no markup must not end the text."""
+    with pytest.raises(SystemExit) as ended:
+        typer.main.get_command(app)([*verb.split(), "--help"], prog_name="simic")
+    assert ended.value.code == 0
+    assert "--help" in capsys.readouterr().out
+
+
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[object]:
     """The command in this process, many times faster; returns exit code and what stderr said."""
