@@ -36,7 +36,8 @@ _NOTE = (
     "difference: mean return, paired by host, in points, with its interval. adjusted p: sign flips of the paired "
     "differences, adjusted for all pairs by Holm's method; up to 0.05 a difference is shown. improves: probability "
     "that a return of the controller exceeds one of the other, without pairing. detectable: smallest difference that "
-    "these hosts show with 80 % power, before the adjustment."
+    "these hosts show with 80 % power, before the adjustment. The interval compares hosts within their families; p and "
+    "detectable take all hosts together, which is more cautious where families differ."
 )
 
 

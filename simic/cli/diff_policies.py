@@ -16,6 +16,7 @@ from simic.cli.options import (
     ProfileName,
     Seed,
     SetName,
+    SnapshotName,
     open_container,
     whole_number,
 )
@@ -44,14 +45,7 @@ def add_to(app: typer.Typer) -> None:
 def diff_policies(
     first: Annotated[str, typer.Argument(help=_ARGUMENT, autocompletion=completion.controllers)],
     second: Annotated[str, typer.Argument(help="Another one.", autocompletion=completion.controllers)],
-    snapshot: Annotated[
-        str | None,
-        typer.Option(
-            help="Snapshot directory, the first 4 or more characters of a digest, or a curate receipt; default: the "
-            "newest.",
-            autocompletion=completion.snapshots,
-        ),
-    ] = None,
+    snapshot: SnapshotName = None,
     episodes: Annotated[
         int, whole_number(least=1, most=100_000, about="Largest number of logged episodes to read.")
     ] = 2_000,

@@ -15,6 +15,7 @@ from simic.cli.options import (
     Overrides,
     ProfileName,
     Seed,
+    SnapshotName,
     open_container,
     whole_number,
 )
@@ -57,14 +58,7 @@ def evaluate(
             autocompletion=completion.controllers,
         ),
     ],
-    snapshot: Annotated[
-        str | None,
-        typer.Option(
-            help="Snapshot directory, the first 4 or more characters of a digest, or a curate receipt; default: the "
-            "newest.",
-            autocompletion=completion.snapshots,
-        ),
-    ] = None,
+    snapshot: SnapshotName = None,
     log: Annotated[
         str | None,
         typer.Option(

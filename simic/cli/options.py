@@ -34,6 +34,7 @@ __all__ = [
     "ProfileName",
     "Seed",
     "SetName",
+    "SnapshotName",
     "SplitName",
     "number",
     "open_container",
@@ -61,6 +62,15 @@ ProfileName: TypeAlias = Annotated[
 SetName: TypeAlias = Annotated[
     str | None,
     typer.Option("--set", help="The set of hosts; default: the profile's.", autocompletion=completion.sets),
+]
+
+SnapshotName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Snapshot directory, the first 4 or more characters of a digest, or a curate receipt; default: the "
+        "newest.",
+        autocompletion=completion.snapshots,
+    ),
 ]
 
 

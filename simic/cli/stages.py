@@ -19,6 +19,7 @@ from simic.cli.options import (
     ProfileName,
     Seed,
     SetName,
+    SnapshotName,
     open_container,
     parse_host_keys,
 )
@@ -136,14 +137,7 @@ def curate(
 
 
 def train(
-    snapshot: Annotated[
-        str | None,
-        typer.Option(
-            help="Snapshot directory, the first 4 or more characters of a digest, or a curate receipt; default: the "
-            "newest.",
-            autocompletion=completion.snapshots,
-        ),
-    ] = None,
+    snapshot: SnapshotName = None,
     start: Annotated[
         str,
         typer.Option(
