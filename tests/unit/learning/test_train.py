@@ -383,7 +383,7 @@ def test_a_policy_of_other_sets_alone_cannot_go_on(
 ) -> None:
     snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(60)), split="train", change=in_set("other", 1))
     start = WarmStart(Path(trained.path), is_continuation)
-    with pytest.raises(ContractError, match="trained on hosts of benchmark, the snapshot has hosts of other only"):
+    with pytest.raises(ContractError, match="trained on hosts of benchmark, the snapshot has only hosts of other:"):
         run(root, snapshot, start=start, out_root=tmp_path / "policies")
 
 
