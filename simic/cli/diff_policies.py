@@ -25,7 +25,7 @@ from simic.contracts.errors import ConfigError
 from simic.validation.table import Table
 
 if TYPE_CHECKING:
-    from simic.contracts.policy_difference import PolicyDifference, Share
+    from simic.contracts.policy_difference import PolicyDifference
 
 __all__ = ["add_to"]
 
@@ -83,14 +83,16 @@ def diff_policies(
 
 
 def _page(found: PolicyDifference, page: Path) -> list[object]:
+    from simic.validation.difference_page import share_text  # loads matplotlib
+
     title = (
         f"{found.first} and {found.second}: {found.states} states of {found.episodes} episodes, snapshot "
         f"{short(found.snapshot_digest)}"
     )
     rows: list[tuple[str, ...]] = [
-        ("all", "all", str(found.states), _share(found.disagreement), f"{found.other_choice:.1%}"),
+        ("all", "all", str(found.states), share_text(found.disagreement), f"{found.other_choice:.1%}"),
         *(
-            (group.by, group.name, str(group.states), _share(group.disagreement), f"{group.other_choice:.1%}")
+            (group.by, group.name, str(group.states), share_text(group.disagreement), f"{group.other_choice:.1%}")
             for group in found.groups
         ),
     ]
@@ -102,9 +104,3 @@ def _page(found: PolicyDifference, page: Path) -> list[object]:
         names = (f"{found.first} does", f"{found.second} does", "share")
         shown.append(numbers_table(Table(names, changes), "Likeliest actions where they differ", names=2))
     return [*shown, _NOTE, f"page: {page}"]
-
-
-def _share(found: Share) -> str:
-    if found.lower is None or found.upper is None:
-        return f"{found.value:.1%}"
-    return f"{found.value:.1%} [{found.lower:.1%}, {found.upper:.1%}]"

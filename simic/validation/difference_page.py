@@ -15,9 +15,9 @@ from simic.validation.palette import BLUE
 from simic.validation.plots import new_figure, save, style_axes
 from simic.validation.timeline import action_timeline
 
-__all__ = ["GROUPED_BY", "write_page"]
+__all__ = ["share_text", "write_page"]
 
-GROUPED_BY = {"family": "By family", "epoch": "By epoch", "seeds": "By the seed that is furthest on"}
+_GROUPED_BY = {"family": "By family", "epoch": "By epoch", "seeds": "By the seed that is furthest on"}
 """Headings of the groups."""
 Pair = tuple[EpisodeRecord, EpisodeRecord]
 
@@ -49,15 +49,15 @@ def _head(found: PolicyDifference, first: str, second: str) -> Iterator[str]:
     yield f"<h1>Where {first} and {second} act differently</h1>"
     yield (
         f'<p class="lead">In {found.states:,} logged states they act differently with a probability of at least '
-        f"<b>{_share(found.disagreement)}</b>. Their likeliest actions differ in {found.other_choice:.1%} of the "
+        f"<b>{share_text(found.disagreement)}</b>. Their likeliest actions differ in {found.other_choice:.1%} of the "
         "states.</p>"
     )
     yield _table(
         ("actions told apart by", "disagreement"),
         [
-            ("operation", _share(found.by_operation)),
-            ("operation, slot and blueprint", _share(found.by_slot_and_blueprint)),
-            ("the whole action", _share(found.disagreement)),
+            ("operation", share_text(found.by_operation)),
+            ("operation, slot and blueprint", share_text(found.by_slot_and_blueprint)),
+            ("the whole action", share_text(found.disagreement)),
         ],
     )
     left_out = ", ".join(f"{count:,} {escape(why)}" for why, count in found.left_out.items()) or "none"
@@ -71,12 +71,12 @@ def _head(found: PolicyDifference, first: str, second: str) -> Iterator[str]:
 
 
 def _groups(found: PolicyDifference) -> Iterator[str]:
-    for by, heading in GROUPED_BY.items():
+    for by, heading in _GROUPED_BY.items():
         groups = [group for group in found.groups if group.by == by]
         yield f"<h2>{heading}</h2>"
         yield _picture(_bars(groups), f"disagreement {heading.lower()}, as in the table below")
         rows = [
-            (escape(group.name), f"{group.states:,}", _share(group.disagreement), f"{group.other_choice:.1%}")
+            (escape(group.name), f"{group.states:,}", share_text(group.disagreement), f"{group.other_choice:.1%}")
             for group in groups
         ]
         yield _table((by, "states", "disagreement", "likeliest actions differ"), rows)
@@ -129,12 +129,11 @@ def _timeline(episode: EpisodeRecord) -> bytes:
 def _bars(groups: Sequence[DifferenceGroup]) -> bytes:
     figure = new_figure(8.0, 0.9 + 0.3 * len(groups))
     axes = figure.subplots()
-    values = [group.disagreement.value for group in groups]
-    reach = [
-        [max(0.0, one.value - (one.value if one.lower is None else one.lower)) for one in _shares(groups)],
-        [max(0.0, (one.value if one.upper is None else one.upper) - one.value) for one in _shares(groups)],
-    ]
-    axes.barh(range(len(groups)), values, xerr=reach, color=BLUE, height=0.6, ecolor="#333333")
+    shares = [group.disagreement for group in groups]
+    below = [0.0 if one.lower is None else max(0.0, one.value - one.lower) for one in shares]
+    above = [0.0 if one.upper is None else max(0.0, one.upper - one.value) for one in shares]
+    values = [one.value for one in shares]
+    axes.barh(range(len(groups)), values, xerr=[below, above], color=BLUE, height=0.6, ecolor="#333333")
     axes.set_yticks(range(len(groups)), [group.name for group in groups])
     axes.set_ylim(len(groups) - 0.5, -0.5)
     axes.set_xlim(0.0, 1.0)
@@ -143,10 +142,6 @@ def _bars(groups: Sequence[DifferenceGroup]) -> bytes:
     axes.grid(visible=False, axis="y")
     with tempfile.TemporaryDirectory() as folder:
         return save(figure, Path(folder) / "bars.png").read_bytes()
-
-
-def _shares(groups: Sequence[DifferenceGroup]) -> list[Share]:
-    return [group.disagreement for group in groups]
 
 
 def _picture(png: bytes, words: str) -> str:
@@ -164,7 +159,8 @@ def _likeliest(one: Likeliest) -> str:
     return f"{escape(one.action)}, {one.probability:.0%}"
 
 
-def _share(found: Share) -> str:
+def share_text(found: Share) -> str:
+    """Return a share in per cent, with its interval if there is one."""
     if found.lower is None or found.upper is None:
         return f"{found.value:.1%}"
     return f"{found.value:.1%} [{found.lower:.1%}, {found.upper:.1%}]"

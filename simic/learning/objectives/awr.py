@@ -34,7 +34,6 @@ SUMMARY = "cloning, value regression, then cloning weighted by advantages"
 class AwrObjective(CountedPasses):
     """Advantage-weighted regression over the planned passes."""
 
-    averages_rounds = True
     phase = NAME
 
     def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:
