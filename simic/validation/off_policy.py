@@ -38,8 +38,8 @@ MOST_SHARE = 0.1
 WEIGHT_DEVIATIONS = 3.0
 """Largest distance of the mean weight from 1, in standard errors."""
 LEAST_WEIGHT = 0.85
-"""Least mean weight less as many standard errors: where weights are noisy, a mean near 1 does not show that the log has
-the actions of the target."""
+"""Least value that many standard errors below the mean weight: where weights are noisy, a mean near 1 does not show
+that the log has the actions of the target."""
 WEIGHT_ROUNDING = 1e-3
 """Distance that always passes: log-probabilities are stored in float32."""
 STANDARD_ERROR = 0.6827
@@ -130,7 +130,7 @@ def _checks(episodes: LoggedEpisodes, hosts: NDArray[np.int64]) -> list[Evidence
         EvidenceCheck(
             name="mean weight",
             found=None if interval is None else interval.mean,
-            expected=f"1 within {margin:.2g}, and {LEAST_WEIGHT:g} or more without that",
+            expected=f"1 within {margin:.2g}, and that much below it still {LEAST_WEIGHT:g} or more",
             passes=interval is not None
             and abs(interval.mean - 1.0) <= margin
             and interval.mean - margin >= LEAST_WEIGHT,
