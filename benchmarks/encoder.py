@@ -1,10 +1,10 @@
-"""The policy network: PyG's ``HeteroConv`` against a loop over relations, forward and with the backward pass.
+"""The policy network against the same one by PyG's ``HeteroConv``: forward, with the backward pass, and its import.
 
 Usage: python benchmarks/encoder.py [--json] [--out FILE] [--check] [--repetitions N]
 Sizes are those of the profile ``nightly``: 672 graphs are a training batch of 32 sequences with final states, 64 graphs
-are a chunk of hosts of one decision. Both forms share their weights, and their outputs are asserted equal to 1e-6.
-The ratio is loop / HeteroConv: above 1, HeteroConv is faster. ``--check`` exits 1 if forward and backward of the
-training batch take more than 10 % longer with HeteroConv.
+are a chunk of hosts of one decision. Both forms have the same weights, and their outputs are asserted equal to 1e-6.
+The ratio is HeteroConv / ours: above 1, ours is faster. ``--check`` exits 1 if forward and backward of the training
+batch take longer than with HeteroConv. Imports are processor times of new processes: torch, then PyG's layers after it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from graph_batch import make_table
-from peers.loop_network import LoopNetwork
+from peers.hetero_conv import HeteroConvNetwork
 
 from simic.contracts.config import NetworkConfig
 from simic.controllers.graph import GraphBatch
@@ -27,7 +27,7 @@ from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.hosts.plugins import blueprint_names
 
 TRAINING_GRAPHS, ACTING_GRAPHS = 672, 64
-LEAST_RATIO = 0.9
+LEAST_RATIO = 1.0
 
 
 def forward(network: PolicyNetwork, batch: GraphBatch) -> None:
@@ -59,13 +59,13 @@ def compare(graphs: int, repetitions: int) -> list[dict[str, Any]]:
     rows = torch.randint(0, table.graphs, (graphs,), generator=torch.Generator().manual_seed(1))
     batch = table.take(rows)
     network = PolicyNetwork(NetworkShape.of(NetworkConfig(), blueprint_names()))
-    loop = LoopNetwork(network)
+    peer = HeteroConvNetwork(network)
     with torch.no_grad():
-        for mine, other in zip(network(batch), loop(batch), strict=True):
+        for mine, other in zip(network(batch), peer(batch), strict=True):
             assert (mine - other).abs().max() <= 1e-6 * max(1.0, float(other.abs().max()))
     results = []
     for work in (forward, forward_and_backward):
-        contenders = {"loop": lambda: work(loop, batch), "hetero_conv": lambda: work(network, batch)}  # noqa: B023
+        contenders = {"hetero_conv": lambda: work(peer, batch), "simic": lambda: work(network, batch)}  # noqa: B023
         measure(contenders, 3)
         medians = measure(contenders, repetitions)
         results.append(
@@ -73,7 +73,7 @@ def compare(graphs: int, repetitions: int) -> list[dict[str, Any]]:
                 "graphs": graphs,
                 "work": work.__name__,
                 "median_ms": medians,
-                "ratio": medians["loop"] / medians["hetero_conv"],
+                "ratio": medians["hetero_conv"] / medians["simic"],
             }
         )
     return results
@@ -83,7 +83,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
-    parser.add_argument("--check", action="store_true", help="exit 1 if HeteroConv is more than 10 % slower")
+    parser.add_argument("--check", action="store_true", help="exit 1 if HeteroConv is faster")
     parser.add_argument("--repetitions", type=int, default=60, help="calls per contender")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -96,12 +96,12 @@ def main() -> int:
 
 
 def table_of(results: list[dict[str, Any]]) -> str:
-    """Return the results as a text table: milliseconds per call and the ratio loop / HeteroConv."""
+    """Return the results as a text table: milliseconds per call and the ratio HeteroConv / ours."""
     lines = ["Policy network, 1 thread, median of interleaved calls, equal outputs"]
-    lines.append(f"{'graphs':>8}  {'work':<22}{'loop ms':>10}{'HeteroConv ms':>15}{'ratio':>8}")
+    lines.append(f"{'graphs':>8}  {'work':<22}{'HeteroConv ms':>15}{'ours ms':>10}{'ratio':>8}")
     for row in results:
         medians = row["median_ms"]
-        times = f"{medians['loop']:10.2f}{medians['hetero_conv']:15.2f}{row['ratio']:8.2f}"
+        times = f"{medians['hetero_conv']:15.2f}{medians['simic']:10.2f}{row['ratio']:8.2f}"
         lines.append(f"{row['graphs']:8}  {row['work'].replace('_', ' '):<22}{times}")
     return "\n".join(lines)
 

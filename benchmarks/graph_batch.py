@@ -25,6 +25,7 @@ from simic.controllers.features import encode
 from simic.controllers.graph import EDGE_TYPES, NODE_TYPES, GraphBatch
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import identify
+from simic.replay.exports.pyg import hetero_data
 from simic.replay.graph_table import GraphTable
 
 SIZES = {32: 300, 256: 60, 1600: 12}
@@ -68,7 +69,7 @@ def measure(contenders: dict[str, Callable[[], object]], repetitions: int) -> di
 
 def compare(table: GraphTable, rows: Tensor, repetitions: int) -> dict[str, float]:
     """One batch both ways; the list of graphs is made outside the clock."""
-    graphs: list[HeteroData] = [table.take(torch.tensor([row])).to_hetero_data() for row in rows.tolist()]
+    graphs: list[HeteroData] = [hetero_data(table.take(torch.tensor([row]))) for row in rows.tolist()]
     assert all(graph.num_nodes == 8 for graph in graphs)
     assert_identical(table.take(rows), Batch.from_data_list(graphs))
     contenders: dict[str, Callable[[], object]] = {

@@ -10,14 +10,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.actions import Head, Op
+from simic.contracts.actions import OPS, RELEVANT_HEADS, Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Decisions, Masks, Observations
 from simic.contracts.errors import ContractError
 
-__all__ = ["BlueprintMapping", "allow_only"]
+__all__ = ["BlueprintMapping", "allow_only", "consistent"]
 
 _GERMINATE = OP_INDEX[Op.GERMINATE]
 _BLUEPRINT = HEAD_INDEX[Head.BLUEPRINT]
+_NEEDS_SLOT = np.array([Head.SLOT in RELEVANT_HEADS[op] for op in OPS])
 
 
 class BlueprintMapping:
@@ -70,6 +71,18 @@ class BlueprintMapping:
         chosen = actions[:, _BLUEPRINT]
         actions[:, _BLUEPRINT] = np.where(chosen < 0, chosen, self._to_hosts[chosen])
         return replace(decisions, actions=actions)
+
+
+def consistent(masks: Masks, slot_ptr: NDArray[np.int64]) -> Masks:
+    """Return masks without the operations for which no slot, or to germinate no blueprint, is legal.
+
+    The masks of a host never contradict each other so, and are returned as they are; those of a report may.
+    """
+    usable = np.zeros_like(masks.op)
+    np.logical_or.at(usable, np.repeat(np.arange(len(masks.op)), np.diff(slot_ptr)), masks.slot)
+    usable |= ~_NEEDS_SLOT
+    usable[:, _GERMINATE] &= masks.blueprint.any(axis=1)
+    return masks if (usable | ~masks.op).all() else replace(masks, op=masks.op & usable)
 
 
 def allow_only(masks: Masks, blueprints: NDArray[np.bool_], slot_ptr: NDArray[np.int64]) -> Masks:

@@ -1,4 +1,4 @@
-"""A batch of host graphs as flat columns, in the form that the network and PyG read.
+"""A batch of host graphs as flat columns, in the form that the network reads.
 
 Shapes: N graphs (one context node each), S slot nodes, L layer nodes, E edges of a type, F features of a node type.
 Nodes of one graph are contiguous and edges are sorted by graph, so offsets identify the graph of every row.
@@ -10,7 +10,6 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch_geometric.data import HeteroData  # type: ignore[import-untyped]
 
 from simic.numerics.ragged import row_owners
 
@@ -79,14 +78,6 @@ class GraphBatch(NamedTuple):
         edges = {name: edge.to(device) for name, edge in self.edges.items()}
         moved = {name: value.to(device) for name, value in self._asdict().items() if name != "edges"}
         return GraphBatch(**moved, edges=edges)
-
-    def to_hetero_data(self) -> HeteroData:
-        """Return the whole batch as one ``HeteroData`` of PyG."""
-        data = HeteroData()
-        data["context"].x, data["slot"].x, data["layer"].x = self.context_x, self.slot_x, self.layer_x
-        for name, edge in self.edges.items():
-            data[name].edge_index = edge
-        return data
 
 
 def build(

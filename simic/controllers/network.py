@@ -17,19 +17,17 @@ Shapes: N graphs, S slots, L layers, F features, H hidden width, K blueprints.
 from __future__ import annotations
 
 import hashlib
-import warnings
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_geometric.nn import HeteroConv, HeteroDictLinear, SAGEConv  # type: ignore[import-untyped]
-from torch_geometric.utils import scatter  # type: ignore[import-untyped]
 
 from simic.contracts.actions import HEAD_SIZES, OPS, Head, Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.config import NetworkConfig
 from simic.contracts.errors import ContractError
+from simic.contracts.network_config import NetworkConfig
 from simic.controllers.features import feature_names
 from simic.controllers.graph import EDGE_TYPES, NODE_TYPES, EdgeType, GraphBatch, NodeFeatures
 from simic.numerics.ragged import row_owners
@@ -173,32 +171,93 @@ class _InputNormaliser(nn.Module):
         return ((x - self.mean) / self.deviation).clamp(-_CLIP, _CLIP) * present
 
 
+class Relation(NamedTuple):
+    """The edges of one type in a batch."""
+
+    edges: Tensor
+    """int64 [2, E]: source row, target row."""
+    neighbours: Tensor
+    """[targets, 1]: number of edges that end at each node, at least 1; of the features' dtype."""
+
+
+def relations_of(batch: GraphBatch) -> dict[EdgeType, Relation]:
+    """Return the edges of each type with the number of neighbours over which a mean is taken."""
+    rows = {"context": batch.context_x, "slot": batch.slot_x, "layer": batch.layer_x}
+    found = {}
+    for edge_type, edges in batch.edges.items():
+        count = rows[edge_type[2]].new_zeros(len(rows[edge_type[2]]))
+        count = count.index_add(0, edges[1], count.new_ones(edges.shape[1]))
+        found[edge_type] = Relation(edges, count.clamp(min=1.0).unsqueeze(1))
+    return found
+
+
+class _ByNodeType(nn.Module):
+    """A linear map of its own for each node type."""
+
+    def __init__(self, nodes: Sequence[str], hidden: int) -> None:
+        super().__init__()
+        self.lins = nn.ModuleDict({node: nn.Linear(hidden, hidden) for node in nodes})
+
+    def forward(self, h: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {node: linear(h[node]) for node, linear in self.lins.items()}
+
+
+class _MeanMessage(nn.Module):
+    """W_r times the mean of the neighbours over one relation; 0 without neighbours."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.lin_l = nn.Linear(hidden, hidden, bias=False)
+
+    def forward(self, source: Tensor, relation: Relation, targets: int) -> Tensor:
+        """Return [targets, H] from the states [rows, H] of the sources."""
+        begins, ends = relation.edges
+        total = source.new_zeros(targets, source.shape[1]).index_add(0, ends, source[begins])
+        message: Tensor = self.lin_l(total / relation.neighbours)
+        return message
+
+
+class _Messages(nn.Module):
+    """The sum of the mean messages over all relations that lead to the target node types."""
+
+    def __init__(self, hidden: int, targets: Sequence[str]) -> None:
+        super().__init__()
+        self._relations = [edge for edge in EDGE_TYPES if edge[2] in targets]
+        self.convs = nn.ModuleDict({_parameter_name(edge): _MeanMessage(hidden) for edge in self._relations})
+
+    def forward(self, h: dict[str, Tensor], relations: dict[EdgeType, Relation]) -> dict[str, Tensor]:
+        received: dict[str, Tensor] = {}
+        for edge in self._relations:
+            source, _, target = edge
+            message = self.convs[_parameter_name(edge)](h[source], relations[edge], len(h[target]))
+            received[target] = received[target] + message if target in received else message
+        return received
+
+
+def _parameter_name(edge: EdgeType) -> str:
+    return f"<{'___'.join(edge)}>"
+
+
 class HeteroSageLayer(nn.Module):
     """One round of message passing.
 
     h <- LayerNorm(h + relu(W h + sum over relations of W_r times the mean of the neighbours))
+
+    Parameters have the names that PyG's ``HeteroDictLinear`` and ``HeteroConv`` of ``SAGEConv`` give them, so that a
+    policy can be loaded into either form. This one does without the import of PyG, which takes longer than that of
+    torch (ADR 41).
     """
 
     def __init__(self, hidden: int, targets: tuple[str, ...]) -> None:
         """Build a layer that updates the node types ``targets`` only, those whose new state is read."""
         super().__init__()
-        self.own = HeteroDictLinear(dict.fromkeys(targets, hidden), hidden)
-        with warnings.catch_warnings():
-            # The last layer omits the layer nodes, because their new state is not used.
-            warnings.filterwarnings("ignore", message="There exist node types")
-            self.messages = HeteroConv(
-                {
-                    edge: SAGEConv((hidden, hidden), hidden, aggr="mean", root_weight=False, bias=False)
-                    for edge in EDGE_TYPES
-                    if edge[2] in targets
-                },
-                aggr="sum",
-            )
+        self.own = _ByNodeType(targets, hidden)
+        self.messages = _Messages(hidden, targets)
         self.norms = nn.ModuleDict({node: nn.LayerNorm(hidden) for node in targets})
 
-    def forward(self, h: dict[str, Tensor], edges: dict[EdgeType, Tensor]) -> dict[str, Tensor]:
+    def forward(self, h: dict[str, Tensor], relations: dict[EdgeType, Relation]) -> dict[str, Tensor]:
         """Return the new states [rows, H] of the target node types from those of all node types."""
-        own, received = self.own(h), self.messages(h, edges)
+        own, received = self.own(h), self.messages(h, relations)
         return {node: norm(h[node] + functional.relu(own[node] + received[node])) for node, norm in self.norms.items()}
 
 
@@ -211,10 +270,10 @@ class _Encoder(nn.Module):
         targets = [NODE_TYPES] * (rounds - 1) + [_READ_BY_HEADS]
         self.layers = nn.ModuleList(HeteroSageLayer(hidden, read) for read in targets)
 
-    def forward(self, x: dict[str, Tensor], edges: dict[EdgeType, Tensor]) -> dict[str, Tensor]:
+    def forward(self, x: dict[str, Tensor], relations: dict[EdgeType, Relation]) -> dict[str, Tensor]:
         h = {node: functional.relu(self.inputs[node](x[node])) for node in NODE_TYPES}
         for layer in self.layers:
-            h = layer(h, edges)
+            h = layer(h, relations)
         return h
 
 
@@ -245,22 +304,22 @@ class PolicyNetwork(nn.Module):
 
     def forward(self, batch: GraphBatch) -> NetworkOutput:
         """Return logits and values."""
-        x = self._inputs(batch)
-        value_states = self.value_encoder(x, batch.edges)
-        return self._logits(batch, x, value_states)._replace(value=self._value(batch, value_states))
+        x, relations = self._inputs(batch), relations_of(batch)
+        value_states = self.value_encoder(x, relations)
+        return self._logits(batch, x, relations, value_states)._replace(value=self._value(batch, value_states))
 
     def act(self, batch: GraphBatch, noise: FeatureNoise | None = None) -> NetworkOutput:
         """Return logits only; the value is zero. With ``noise``, all present features are perturbed."""
-        x = self._inputs(batch)
+        x, relations = self._inputs(batch), relations_of(batch)
         if noise is not None:
             x = {node: noise.added_to(features) for node, features in x.items()}
         with torch.no_grad():
-            value_states = self.value_encoder(x, batch.edges)
-        return self._logits(batch, x, value_states)
+            value_states = self.value_encoder(x, relations)
+        return self._logits(batch, x, relations, value_states)
 
     def value(self, batch: GraphBatch) -> Tensor:
         """Return values [N] only, without running the policy encoder."""
-        return self._value(batch, self.value_encoder(self._inputs(batch), batch.edges))
+        return self._value(batch, self.value_encoder(self._inputs(batch), relations_of(batch)))
 
     def policy_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of the policy losses; disjoint from ``value_parameters``."""
@@ -270,6 +329,11 @@ class PolicyNetwork(nn.Module):
     def value_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of the value losses; the policy reads their encoder without gradient."""
         return [parameter for part in (self.value_encoder, self.value_head) for parameter in part.parameters()]
+
+    @property
+    def slot_sizes(self) -> list[int]:
+        """Return the widths of a slot's outputs: pointer, tempo, target, speed, curve, blueprint."""
+        return [*_SLOT_OUTPUTS, len(self.shape.blueprints)]
 
     def set_normaliser(self, normaliser: Normaliser) -> None:
         """Set the feature statistics; raise ContractError if a shape differs."""
@@ -303,13 +367,18 @@ class PolicyNetwork(nn.Module):
         tables = {"context": batch.context_x, "slot": batch.slot_x, "layer": batch.layer_x}
         return {node: module(tables[node]) for node, module in self.normalise.items()}
 
-    def _logits(self, batch: GraphBatch, x: dict[str, Tensor], value_states: dict[str, Tensor]) -> NetworkOutput:
+    def _logits(
+        self,
+        batch: GraphBatch,
+        x: dict[str, Tensor],
+        relations: dict[EdgeType, Relation],
+        value_states: dict[str, Tensor],
+    ) -> NetworkOutput:
         """Return logits; ``value_states`` of the value encoder are read without gradient."""
-        own, read = self.policy_encoder(x, batch.edges), {node: state.detach() for node, state in value_states.items()}
+        own, read = self.policy_encoder(x, relations), {node: state.detach() for node, state in value_states.items()}
         op = self.op_head(torch.cat([self._summary(batch, own), self._summary(batch, read)], dim=1))
         slots = torch.cat([own["slot"], read["slot"], read["context"][row_owners(batch.slot_ptr)]], dim=1)
-        sizes = [*_SLOT_OUTPUTS, len(self.shape.blueprints)]
-        slot, tempo, target, speed, curve, blueprint = self.slot_head(slots).split(sizes, dim=1)
+        slot, tempo, target, speed, curve, blueprint = self.slot_head(slots).split(self.slot_sizes, dim=1)
         return NetworkOutput(
             self._mask_first_epoch_germination(op, batch),
             slot,
@@ -360,5 +429,6 @@ def _head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
 
 def strongest_slot(slot_ptr: Tensor, slots: Tensor) -> Tensor:
     """Return [N, H]: per column the largest positive value of a graph's slots [S, H]; 0 if there is none."""
-    strongest: Tensor = scatter(slots.relu(), row_owners(slot_ptr), dim_size=len(slot_ptr) - 1, reduce="max")
-    return strongest
+    index = row_owners(slot_ptr).unsqueeze(1).expand_as(slots)
+    strongest = slots.new_zeros(len(slot_ptr) - 1, slots.shape[1])
+    return strongest.scatter_reduce(0, index, slots.relu(), reduce="amax", include_self=False)

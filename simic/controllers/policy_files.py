@@ -19,8 +19,8 @@ from torch import Tensor
 
 from simic.contracts.actions import BlueprintName
 from simic.contracts.base import Contract, Count, Digest
-from simic.contracts.config import NetworkConfig
 from simic.contracts.errors import ConfigError, ContractError, IntegrityError
+from simic.contracts.network_config import NetworkConfig
 from simic.controllers.features import FEATURE_VERSION, feature_names
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.runtime.files import atomic_dir
@@ -28,6 +28,7 @@ from simic.runtime.files import atomic_dir
 __all__ = [
     "ARCHITECTURE",
     "CARD_NAME",
+    "LEARNER_NAMES",
     "WEIGHTS_NAME",
     "LoadedPolicy",
     "PolicyCard",
@@ -72,6 +73,8 @@ class PolicyCard(Contract):
 
 WEIGHTS_NAME = "weights.safetensors"
 CARD_NAME = "card.json"
+LEARNER_NAMES = ("learner.json", "learner.safetensors")
+"""Files that training may seal beside a policy, so that a later run continues its optimiser; acting reads neither."""
 MAX_WEIGHTS_BYTES = 256 * 1024 * 1024
 MAX_CARD_BYTES = 1024 * 1024
 

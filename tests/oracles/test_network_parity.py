@@ -1,11 +1,11 @@
-"""The network against its message passing of architecture ``hetero-sage-3``: same weights, same results."""
+"""The network against message passing by PyG's ``HeteroConv``: same weights, same results."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from peers.loop_network import LoopNetwork
+from peers.hetero_conv import HeteroConvNetwork
 
 from simic.contracts.config import WorldConfig
 from simic.controllers.features import encode
@@ -33,30 +33,32 @@ def network(request: pytest.FixtureRequest) -> PolicyNetwork:
     return PolicyNetwork(NetworkShape(48, request.param, blueprint_names()), seed=3)
 
 
-def test_logits_and_values_equal_those_of_the_loop(network: PolicyNetwork, batch: GraphBatch) -> None:
+def test_logits_and_values_equal_those_of_hetero_conv(network: PolicyNetwork, batch: GraphBatch) -> None:
     with torch.no_grad():
-        ours, theirs = network(batch), LoopNetwork(network)(batch)
+        ours, theirs = network(batch), HeteroConvNetwork(network)(batch)
     assert float(ours.value.std()) > 0 and float(ours.op.std()) > 0
     for name, mine, other in zip(NetworkOutput._fields, ours, theirs, strict=True):
         # A value is a sum of terms of the size of the value scale; everything else is of size 1.
         assert (mine - other).abs().max() <= 1e-6 * max(1.0, float(other.abs().max())), name
 
 
-def test_gradients_equal_those_of_the_loop(network: PolicyNetwork, batch: GraphBatch) -> None:
+def test_gradients_equal_those_of_hetero_conv(network: PolicyNetwork, batch: GraphBatch) -> None:
     """In float64, where only a different formula could differ by more than rounding."""
     network = network.double()
     batch = batch._replace(
         context_x=batch.context_x.double(), slot_x=batch.slot_x.double(), layer_x=batch.layer_x.double()
     )
-    parameters = [*network.policy_encoder.parameters(), *network.value_encoder.parameters()]
     found = []
-    for form in (network, LoopNetwork(network)):
+    for form in (network, HeteroConvNetwork(network)):
+        names, parameters = zip(*form.named_parameters(), strict=True)
         loss = sum((column.square().mean() for column in form(batch)), torch.zeros(()))
-        found.append(torch.autograd.grad(loss, parameters, allow_unused=True))
-    for mine, other in zip(*found, strict=True):
-        assert (mine is None) == (other is None)
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        found.append(dict(zip(names, gradients, strict=True)))
+    assert found[0].keys() == found[1].keys()
+    for name, mine in found[0].items():
+        assert (mine is None) == (found[1][name] is None), name
         if mine is not None:
-            torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-12)
+            torch.testing.assert_close(mine, found[1][name], rtol=1e-6, atol=1e-12)
 
 
 def test_slots_that_all_respond_negatively_count_as_0() -> None:

@@ -10,6 +10,7 @@ from torch_geometric.data import Batch
 from simic.controllers.features import encode
 from simic.controllers.graph import EDGE_TYPES, NODE_TYPES, GraphBatch
 from simic.numerics.ragged import row_owners
+from simic.replay.exports.pyg import hetero_data
 from simic.replay.graph_table import GraphTable
 
 
@@ -17,7 +18,7 @@ from simic.replay.graph_table import GraphTable
 def test_take_equals_collating_pyg_graphs(rows: list[int]) -> None:
     table = GraphTable.of(encode(make_scene(7, 12).observations))
     taken = table.take(torch.tensor(rows))
-    collated = Batch.from_data_list([table.take(torch.tensor([row])).to_hetero_data() for row in rows])
+    collated = Batch.from_data_list([hetero_data(table.take(torch.tensor([row]))) for row in rows])
     for node, ours in zip(NODE_TYPES, (taken.context_x, taken.slot_x, taken.layer_x), strict=True):
         assert torch.equal(ours, collated[node].x), node
     for edge in EDGE_TYPES:
