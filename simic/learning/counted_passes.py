@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from simic.contracts.errors import TrainingError
 from simic.learning.learner import LrSchedule
@@ -26,7 +30,10 @@ from simic.learning.phases import (
     supervised_sampler,
     value_fit,
 )
+from simic.learning.prioritised_passes import PrioritisedPasses
 from simic.replay.batch import SequenceBatch
+from simic.replay.live.prioritised import Draw, sequence_magnitudes
+from simic.runtime.seeds import derive
 
 __all__ = ["CountedPasses"]
 
@@ -38,11 +45,14 @@ class CountedPasses(ABC):
     """Runs the planned passes; an objective gives the loss and may leave updates out."""
 
     averages_rounds: ClassVar[bool] = True
+    is_resumable: ClassVar[bool] = True
     phase: ClassVar[str]
     """Phase of the records."""
 
     def __init__(self, log: Log) -> None:
         self.log, self.metrics = log, dict[str, float]()
+        self._prioritised: PrioritisedPasses | None = None
+        self._scored: tuple[Tensor, Tensor] | None = None
 
     @abstractmethod
     def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:
@@ -75,35 +85,80 @@ class CountedPasses(ABC):
         state = self.log.passes
         scale = state.advantage_scale
         if scale is None:
-            scale = fitted_scale(self.log.learner, self.log.store, self.log.config.batch_sequences)
+            scale = self.log.learner.history.value("advantage_scale", self._fitted_scale)["advantage_scale"]
             state.advantage_scale = scale
+        if self.log.config.sampling == "prioritised":
+            self._prioritised = self._prioritise()
         schedule = LrSchedule(state.warmup, self._pass_updates, state.first_share, state.first_share * FINAL_SHARE)
         last, position, left_out = list[dict[str, float]](), 0, 0
         for number, rows in enumerate(state.plan):
             if self.begins(number, last):
-                last = []
-                for record in self._pass(rows, schedule, position, scale):
-                    last.append(record.metrics)
+                seen = list[dict[str, float]]()
+                for record in self._pass(number, schedule, position, scale):
+                    seen.append(record.metrics)
                     yield record
-                left_out += self._updates_of(len(rows)) - len(last)
+                left_out += self._updates_of(len(rows)) - len(seen)
+                last = seen or last
             else:
                 left_out += self._updates_of(len(rows))
             position += self._updates_of(len(rows))
         self.metrics = {**means(last), "advantage_scale": scale, "updates_left_out": float(left_out)}
 
-    def _pass(
-        self, rows: NDArray[np.int64], schedule: LrSchedule, position: int, advantage_scale: float
-    ) -> Iterator[Record]:
+    def _fitted_scale(self) -> dict[str, float]:
+        log = self.log
+        return {"advantage_scale": fitted_scale(log.learner, log.store, log.config.batch_sequences)}
+
+    def _prioritise(self) -> PrioritisedPasses:
+        log = self.log
+        return PrioritisedPasses(
+            log.store.sequences.run_ids,
+            log.passes.sampler,
+            log.config.replay,
+            batch=log.config.batch_sequences,
+            updates=self._pass_updates,
+            seed=derive(log.seed, "prioritised"),
+            history=log.learner.history,
+        )
+
+    def _pass(self, number: int, schedule: LrSchedule, position: int, advantage_scale: float) -> Iterator[Record]:
         """Run one pass, at ``position`` of the schedule; raise TrainingError if the policy has collapsed at its end."""
         log, seen = self.log, list[dict[str, float]]()
-        for ids in log.passes.sampler.draw_pass(log.store.sequences.run_ids, rows):
-            loss = self.loss(log.store.batch(ids), advantage_scale)
-            metrics = log.learner.update(loss, schedule, position + len(seen))
+        for draw in self._draws(number):
+            compute = partial(self._loss_of, draw, advantage_scale)
+            metrics = log.learner.update(compute, schedule, position + len(seen))
+            self._reprioritise(draw, advantage_scale)
             seen.append(metrics)
             yield Record(log.learner.updates, self.phase, metrics)
             if not self.goes_on(metrics):
                 break
-        check_commit_rate(seen, log.config.min_commit_rate)
+        if seen:
+            check_commit_rate(seen, log.config.min_commit_rate)
+
+    def _draws(self, number: int) -> Iterator[Draw]:
+        """Yield the batches of a pass; ``weights`` is empty if all sequences weigh alike."""
+        rows = self.log.passes.plan[number]
+        if self._prioritised is not None:
+            yield from self._prioritised.draw_pass(number, rows)
+            return
+        for ids in self.log.passes.sampler.draw_pass(self.log.store.sequences.run_ids, rows):
+            yield Draw(ids, np.zeros(0, dtype=np.float32))
+
+    def _loss_of(self, draw: Draw, advantage_scale: float) -> Loss:
+        batch = self.log.store.batch(draw.rows)
+        if self._prioritised is not None:
+            batch = replace(batch, weights=torch.from_numpy(draw.weights))
+        loss = self.loss(batch, advantage_scale)
+        self._scored = None if loss.errors is None else (loss.errors, batch.valid)
+        return loss
+
+    def _reprioritise(self, draw: Draw, advantage_scale: float) -> None:
+        """Set the priorities of the batch of an update that was made, and not repeated, in units of the scale."""
+        if self._prioritised is None or self._scored is None:
+            return
+        errors, valid = self._scored
+        deviations = errors.double().numpy() / advantage_scale
+        self._prioritised.update(draw.rows, sequence_magnitudes(deviations, valid.numpy()))
+        self._scored = None
 
     @property
     def planned_updates(self) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -210,7 +211,7 @@ def distillation(
 ) -> Iterator[Record]:
     """Run ``passes`` over the decisions, with features under noise of ``deviation``; yield one record per update."""
     total, position = updates_of(decisions, passes), 0
-    noise = FeatureNoise(deviation, torch.Generator().manual_seed(derive(seed, "feature noise")))
+    noise = FeatureNoise(deviation, learner.history.generator("feature noise", derive(seed, "feature noise")))
     schedule = LrSchedule(min(20, total // 4), total, RATE_SHARE, 0.01 * RATE_SHARE)
     for number in range(passes):
         draw = generator(seed, "distillation", number)
@@ -218,13 +219,36 @@ def distillation(
         for ids in np.array_split(order, -(-len(order) // BATCH)):
             progress = min(1.0, position / max(1.0, COOLING_SHARE * total))
             temperature = FIRST_TEMPERATURE + progress * (LAST_TEMPERATURE - FIRST_TEMPERATURE)
-            loss = _decision_loss(learner.network, store, decisions, ids, temperature, exploration, noise)
-            if len(decisions.following):
-                some = draw.choice(decisions.following, min(BATCH, len(decisions.following)), replace=False)
-                loss = _plus_cloning(loss, learner.network, store, some, exploration, noise)
-            metrics = learner.update(loss, schedule, position)
+            some = draw.choice(decisions.following, min(BATCH, len(decisions.following)), replace=False)
+            chosen = _Chosen(ids, some, temperature)
+            compute = partial(_loss, learner.network, store, decisions, chosen, exploration, noise)
+            metrics = learner.update(compute, schedule, position)
             position += 1
             yield Record(learner.updates, "distillation", metrics)
+
+
+class _Chosen(NamedTuple):
+    """What an update learns from."""
+
+    ids: NDArray[np.int64]
+    """[B]: decisions."""
+    following: NDArray[np.int64]
+    """Steps after decisions, to clone; may be empty."""
+    temperature: float
+
+
+def _loss(
+    network: PolicyNetwork,
+    store: GraphDataset,
+    decisions: BranchedDecisions,
+    chosen: _Chosen,
+    exploration: float,
+    noise: FeatureNoise,
+) -> Loss:
+    loss = _decision_loss(network, store, decisions, chosen.ids, chosen.temperature, exploration, noise)
+    if not len(chosen.following):
+        return loss
+    return _plus_cloning(loss, network, store, chosen.following, exploration, noise)
 
 
 def _decision_loss(

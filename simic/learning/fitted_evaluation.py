@@ -11,6 +11,7 @@ Shapes: N steps, C candidate actions of a step, A heads.
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -79,7 +80,8 @@ def _fit(
         if update >= per_round:
             targets = store.steps.rewards[chosen] + _following(before, store, target, ids)
         states, _ = store.states(ids)
-        learner.update(q_loss(learner.network, states, store.steps.actions[chosen], targets), schedule, update)
+        loss = partial(q_loss, learner.network, states, store.steps.actions[chosen], targets)
+        learner.update(loss, schedule, update)
     return learner.network
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -10,8 +11,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from simic.contracts.config import TrainConfig
-from simic.contracts.errors import TrainingError
+from simic.contracts.errors import DivergenceError
 from simic.controllers.network import PolicyNetwork
+from simic.learning.history import History
 from simic.learning.losses import Loss
 
 __all__ = ["Learner", "LrSchedule", "apply_lr_schedule"]
@@ -54,28 +56,38 @@ GROUPS = ("policy", "value")
 class Learner:
     """A network with AdamW, one parameter group for the policy and one for the value."""
 
-    def __init__(self, network: PolicyNetwork, config: TrainConfig) -> None:
+    def __init__(
+        self, network: PolicyNetwork, config: TrainConfig, history: History | None = None, name: str = "policy"
+    ) -> None:
+        """Join the ``history`` of a training under a name that no other learner has at the same time."""
         self.network, self._config = network, config
+        self.history = History() if history is None else history
         self.updates = 0
         """Optimiser steps so far, over all phases and rounds."""
         parameters = {"policy": network.policy_parameters(), "value": network.value_parameters()}
         peaks = {"policy": config.policy_lr, "value": config.value_lr}
-        self.optimizer = torch.optim.AdamW(
+        self.optimizer: Optimizer = torch.optim.AdamW(
             [{"name": name, "params": parameters[name], "lr": peaks[name], "peak_lr": peaks[name]} for name in GROUPS],
             weight_decay=config.weight_decay,
             foreach=True,
         )
+        self.history.add_learner(name, self)
 
-    def update(self, loss: Loss, schedule: LrSchedule, position: int) -> dict[str, float]:
-        """Check the loss, run backward, check gradients, clip per group, step; gradients are always cleared.
+    def update(self, compute: Callable[[], Loss], schedule: LrSchedule, position: int) -> dict[str, float]:
+        """Compute and check the loss, run backward, check gradients, clip per group, step, and clear the gradients.
+
+        An update that a resumed training repeats computes no loss, and returns what was recorded of it.
 
         Returns:
             The loss's metrics, gradient norms and learning rates.
 
         Raises:
-            TrainingError: if the loss or a gradient is not finite; the parameters are unchanged.
+            DivergenceError: if the loss or a gradient is not finite; the parameters are unchanged.
         """
-        rates = apply_lr_schedule(self.optimizer, schedule.share(position), self._config.min_lr)
+        if (recorded := self.history.next_update(self)) is not None:
+            return recorded
+        share = schedule.share(position) * self.history.lr_factor
+        rates, loss = apply_lr_schedule(self.optimizer, share, self._config.min_lr), compute()
         metrics = dict(zip(loss.metrics, torch.stack(list(loss.metrics.values())).tolist(), strict=True))
         self._require_finite("loss", float(loss.total.detach()), metrics)
         try:
@@ -100,6 +112,6 @@ class Learner:
 
     def _require_finite(self, what: str, value: float, metrics: dict[str, float]) -> None:
         if not math.isfinite(value):
-            raise TrainingError(
+            raise DivergenceError(
                 f"{what} is {value} at update {self.updates}; nothing was changed by it. Metrics: {metrics}"
             )

@@ -76,6 +76,8 @@ class Loss(NamedTuple):
     """[]"""
     metrics: dict[str, Tensor]
     """[] each."""
+    errors: Tensor | None = None
+    """[T, B]: distances of the values from their targets in points, without gradient; None if there are none."""
 
 
 class VTraceLossConfig(NamedTuple):
@@ -120,7 +122,7 @@ def value_fit_loss(network: PolicyNetwork, batch: SequenceBatch) -> Loss:
     own, following = batch.successors(network.value(batch.with_finals))
     fixed = batch.log_prob_behaviour
     result = _correct(batch, fixed, own, following)
-    loss = huber(own, result.vs, batch.valid, network.value_scale)
+    loss = huber(own, result.vs, batch, network.value_scale)
     explained = explained_variance(own.detach(), result.vs, batch.valid)
     return Loss(loss, {"value_fit_loss": loss.detach(), "value_fit_explained_variance": explained})
 
@@ -137,17 +139,18 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLos
     output, ptr = network.act(batch.steps), batch.steps.slot_ptr
     log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, targets.exploration)
     relevant = heads.relevant_heads(batch.actions)
-    entropies = heads.head_mean(heads.entropy(output, ptr, batch.masks, batch.actions, targets.exploration), relevant)
+    entropy = heads.entropy(output, ptr, batch.masks, batch.actions, targets.exploration)
+    entropies = heads.head_mean(batch.weighted(entropy), relevant)
     own, following = batch.successors(network.value(batch.with_finals))
     joint = batch.to_time_major(log_prob.joint)
     bounds = {name: getattr(targets, name) for name in ("rho_bar", "c_bar", "pg_rho_bar", "lambda_")}
     result = _correct(batch, joint, own, following, **bounds)
     advantages = (result.pg_advantages / targets.advantage_scale)[batch.time, batch.sequence]
     parts = {
-        "policy_loss": -heads.equal_noise_sum(advantages.unsqueeze(1) * log_prob.heads, relevant),
-        "value_loss": huber(own, result.vs, batch.valid, network.value_scale),
+        "policy_loss": -heads.equal_noise_sum(batch.weighted(advantages.unsqueeze(1) * log_prob.heads), relevant),
+        "value_loss": huber(own, result.vs, batch, network.value_scale),
         "entropy": entropies.sum(),
-        "cloning_loss": -heads.head_mean(log_prob.heads, relevant).sum(),
+        "cloning_loss": -heads.head_mean(batch.weighted(log_prob.heads), relevant).sum(),
     }
     total = (
         parts["policy_loss"]
@@ -163,7 +166,7 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLos
         **advantage_metrics(result.pg_advantages, batch.valid),
         **commit_metrics(output, batch),
     }
-    return Loss(total, {name: value.detach() for name, value in metrics.items()})
+    return Loss(total, {name: value.detach() for name, value in metrics.items()}, result.vs - own.detach())
 
 
 def behaviour_advantages(batch: SequenceBatch, own: Tensor, following: Tensor, lambda_: float) -> Gae:
@@ -198,9 +201,13 @@ def _correct(batch: SequenceBatch, joint: Tensor, own: Tensor, following: Tensor
     )
 
 
-def huber(values: Tensor, targets: Tensor, valid: Tensor, scale: Tensor) -> Tensor:
-    """Return the mean Huber distance over valid entries, in units of ``scale``."""
-    return functional.smooth_l1_loss(values[valid] / scale, targets[valid] / scale)
+def huber(values: Tensor, targets: Tensor, batch: SequenceBatch, scale: Tensor) -> Tensor:
+    """Return the mean Huber distance [T, B] over valid entries, in units of ``scale``, with the batch's weights."""
+    own, target = values[batch.valid] / scale, targets[batch.valid] / scale
+    if batch.weights is None:
+        return functional.smooth_l1_loss(own, target)
+    weights = batch.weights.expand_as(batch.valid)[batch.valid]
+    return (weights * functional.smooth_l1_loss(own, target, reduction="none")).mean()
 
 
 def off_policyness(log_ratios: Tensor, valid: Tensor) -> dict[str, Tensor]:

@@ -52,6 +52,11 @@ class Objective(Protocol):
 
     averages_rounds: bool
     """Whether policies are averaged over rounds."""
+    is_resumable: bool
+    """Whether a killed training goes on within ``run``. Then all that ``run`` computes from weights, losses aside,
+    must come from ``value``, ``keep`` and ``frozen`` of the learner's history, its random numbers from seeds or that
+    history's ``generator``, and its other learners must belong to the history. False, or absent: the training begins
+    again."""
     metrics: dict[str, float]
     """Final metrics, after ``run``: means over the last pass. They contain ``commit_rate``."""
 

@@ -6,6 +6,7 @@ E sequences of the data set; rows are positions among them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -143,10 +144,13 @@ def _supervised(
     schedule: LrSchedule,
     loss: Callable[[SequenceBatch], Loss],
 ) -> Iterator[Record]:
+    def loss_of(ids: Rows) -> Loss:
+        return loss(store.batch(ids))
+
     position = 0
     for _ in range(passes):
         for ids in sampler.draw_pass(store.sequences.run_ids, store.ordinary):
-            metrics = learner.update(loss(store.batch(ids)), schedule, position)
+            metrics = learner.update(partial(loss_of, ids), schedule, position)
             position += 1
             yield Record(learner.updates, phase, metrics)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -89,12 +90,15 @@ def fit(learner: Learner, store: GraphDataset, rows: NDArray[np.int64], updates:
     schedule, draw = LrSchedule(min(20, updates // 4), updates, 1.0, 0.02), generator(seed, "q")
     germinates = store.steps.actions[torch.from_numpy(rows), HEAD_INDEX[Head.OP]].numpy() == _GERMINATE
     weights = np.where(germinates, GERMINATION_WEIGHT, 1.0)
-    for position in range(updates):
-        ids = draw.choice(rows, min(BATCH, len(rows)), p=weights / weights.sum())
+
+    def loss_of(ids: NDArray[np.int64]) -> Loss:
         states, _ = store.states(ids)
         chosen = torch.from_numpy(ids)
-        loss = q_loss(learner.network, states, store.steps.actions[chosen], store.steps.returns[chosen])
-        metrics = learner.update(loss, schedule, position)
+        return q_loss(learner.network, states, store.steps.actions[chosen], store.steps.returns[chosen])
+
+    for position in range(updates):
+        ids = draw.choice(rows, min(BATCH, len(rows)), p=weights / weights.sum())
+        metrics = learner.update(partial(loss_of, ids), schedule, position)
         yield Record(learner.updates, "q_fit", metrics)
 
 

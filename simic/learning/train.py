@@ -1,4 +1,8 @@
-"""Train a policy from a snapshot and seal it; equal snapshot, start and seed give an equal digest."""
+"""Train a policy from a snapshot and seal it; equal snapshot, start and seed give an equal digest.
+
+A training that was killed goes on from its newest checkpoint, with the same bits (``history``). One that diverges goes
+back to it once, with half the learning rates.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,25 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from simic.contracts.config import TrainConfig
-from simic.contracts.errors import ContractError, IntegrityError, TrainingError
+from simic.contracts.config import WITHOUT_EFFECT, TrainConfig
+from simic.contracts.errors import ContractError, DivergenceError, IntegrityError, TrainingError
 from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
 from simic.controllers.policy_files import describe, save_policy
-from simic.learning.checkpoint import write_state
+from simic.learning.checkpoints import Checkpoint, Checkpoints
+from simic.learning.history import History
+from simic.learning.learner_state import write_state
+from simic.learning.limits import TrainingLimits
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
 from simic.runtime.clock import Clock
-from simic.runtime.files import move_to_damaged
+from simic.runtime.files import atomic_write, move_to_damaged, publish_dir
 from simic.runtime.telemetry import JsonLinesSink, MetricSink, TeeSink
 from simic.snapshots.manifest import read_manifest
+from simic.trust.canonical import digest_of
 from simic.trust.keys import Signer
 from simic.trust.seal import seal
 
@@ -41,7 +49,7 @@ class SealedPolicy(NamedTuple):
 
 
 class TrainingOutput:
-    """The working folder of one training run; a killed run leaves it, and the same run clears it."""
+    """The working folder of one training run; a killed run leaves it, and the same run resumes from it or clears it."""
 
     def __init__(
         self, out_root: Path, snapshot_digest: str, start_digest: str | None, seed: int, *, is_continuation: bool
@@ -52,13 +60,27 @@ class TrainingOutput:
         self._folder = out_root / name
         self._curves = self._folder / "curves.jsonl"
 
-    def open_curves(self) -> JsonLinesSink:
-        """Open a new file of curves; that of a later round begins with the curves of earlier rounds, if they exist."""
+    def checkpoints(self, training: str, signer: Signer, verify: Callable[[Path], str]) -> Checkpoints:
+        """Return the checkpoints in this folder of a training that ``training`` identifies."""
+        return Checkpoints(self._folder / "checkpoints", self._curves, training, signer, verify)
+
+    def open_curves(self, checkpoints: Checkpoints, checkpoint: Checkpoint | None) -> JsonLinesSink:
+        """Open the curves cut back to a checkpoint, or in a cleared folder.
+
+        New curves of a later round begin with those of earlier rounds, if they exist.
+        """
+        if checkpoint is None:
+            self._clear()
+        checkpoints.begin(checkpoint)
+        return JsonLinesSink(self._curves)
+
+    def _clear(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
         if self._previous is not None and (earlier := self._curves_of(self._previous)).is_file():
             shutil.copyfile(earlier, self._curves)
-        return JsonLinesSink(self._curves)
+        else:
+            self._curves.touch()
 
     def seal(
         self,
@@ -69,7 +91,10 @@ class TrainingOutput:
         sets: Sequence[str],
         provenance: Provenance,
     ) -> SealedPolicy:
-        """Seal the policy at ``<root>/<digest>``; an intact one that exists already stays, as it has the same bytes."""
+        """Seal the policy at ``<root>/<digest>``; an intact one that exists already stays, as it has the same bytes.
+
+        The working folder stays until ``remove``: a training that is killed before resumes from it.
+        """
         network, folder = training.policy(), self._folder / "policy"
         card = describe(
             network.eval(),
@@ -80,18 +105,22 @@ class TrainingOutput:
             config_digest=provenance.config_digest,
             germinated=training.germinated,
         )
+        shutil.rmtree(folder, ignore_errors=True)  # what a kill left
         save_policy(folder, network, card)
         write_state(folder, training.state(snapshot.digest), training.learner.network, training.learner.optimizer)
         digest = seal(folder, signer).digest
         target, curves = self._root / digest, self._curves_of(digest)
-        curves.parent.mkdir(parents=True, exist_ok=True)
-        self._curves.replace(curves)
         if target.exists() and not _is_whole(target, digest, verify):
             _LOG.warning("policy %s was damaged and is set aside as %s", target, move_to_damaged(target))
         if not target.exists():
-            folder.rename(target)
-        shutil.rmtree(self._folder, ignore_errors=True)
+            publish_dir(folder, target)
+        curves.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(curves, self._curves.read_bytes())  # a copy: the checkpoints need their own
         return SealedPolicy(target, digest, curves)
+
+    def remove(self) -> None:
+        """Remove the working folder with its checkpoints, once the report is saved."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _curves_of(self, digest: str) -> Path:
         return self._root.with_name(CURVES_FOLDER) / f"{digest}.jsonl"
@@ -124,6 +153,8 @@ def train(
     provenance: Provenance,
     clock: Clock,
     on_progress: Callable[[int], None] | None,
+    resume: bool = False,
+    save: Callable[[TrainingReport], TrainingReport] = lambda report: report,
 ) -> TrainingReport:
     """Train on the training split of ``snapshot`` and seal the policy at ``out_root/<digest>``.
 
@@ -134,9 +165,13 @@ def train(
         verify: returns the digest of a sealed policy or raises IntegrityError; called before a policy is read or kept.
         sink: receives the metrics of every update.
         on_progress: called with increments in per cent that sum to at most 100.
+        resume: whether an unfinished training of the same snapshot, start, seed, settings and code goes on.
+        save: stores the report and returns it; the checkpoints are removed after that.
 
     Raises:
-        TrainingError: for too little experience, a loss that is not finite, or a policy that stops growing.
+        TrainingError: for too little experience, or a policy that stops growing.
+        DivergenceError: for a second loss, gradient or weight that is not finite.
+        ResourceLimitError: beyond ``config.max_hours`` or ``config.max_memory_gb``.
         IntegrityError: if snapshot or start policy are damaged.
         ContractError: if rows or start policy do not fit.
     """
@@ -145,12 +180,17 @@ def train(
     start_digest = None if start is None else verify(start.path)
     is_continuation = start is not None and start.is_continuation
     output = TrainingOutput(out_root, snapshot.digest, start_digest, seed, is_continuation=is_continuation)
+    decisive = _decisive(config, snapshot, start_digest, seed, is_continuation=is_continuation)
+    identity = digest_of({**decisive, "blueprints": list(blueprints), "code": provenance.code_version})
+    checkpoints = output.checkpoints(identity, signer, verify)
+    checkpoint = checkpoints.newest() if resume else None
+    if resume:
+        _LOG.info("training %s", "begins" if checkpoint is None else f"goes on from checkpoint {checkpoint.path.name}")
+    attempts = _Attempts(config, checkpoints, output, sink, on_progress)
     with _threads(config.threads):
-        training = TrainingRun.begin(store, config, start, seed)
-        with output.open_curves() as curves:
-            _run(training, TeeSink(curves, sink), on_progress)
+        training = attempts.run(lambda history: TrainingRun.begin(store, config, start, seed, history), checkpoint)
         sealed = output.seal(training, signer, verify, snapshot, store.sets, provenance)
-    return TrainingReport(
+    report = TrainingReport(
         **provenance._asdict(),
         started_at=started_at,
         finished_at=clock(),
@@ -160,11 +200,15 @@ def train(
         start_digest=start_digest,
         sets=list(store.sets),
         updates=training.learner.updates,
+        recoveries=training.learner.history.recoveries,
         episodes=training.episodes_seen,
         passes=training.mean_passes,
         metrics=training.final_metrics,
         curves_path=str(sealed.curves),
     )
+    saved = save(report)
+    output.remove()
+    return saved
 
 
 def _load(snapshot: SnapshotManifest, config: TrainConfig, blueprints: tuple[str, ...], cache: Path) -> GraphDataset:
@@ -182,16 +226,83 @@ def _load(snapshot: SnapshotManifest, config: TrainConfig, blueprints: tuple[str
     return store
 
 
-def _run(training: TrainingRun, sink: MetricSink, on_progress: Callable[[int], None] | None) -> None:
-    planned, reported = max(1, training.planned_updates), 0
-    for done, record in enumerate(training.run(), start=1):
-        sink.log(record.update, record.metrics)
-        percent = min(PROGRESS_TOTAL, PROGRESS_TOTAL * done // planned)
-        if on_progress is not None and percent > reported:
-            on_progress(percent - reported)
-        reported = percent
-    if on_progress is not None and reported < PROGRESS_TOTAL:  # updates that were left out
-        on_progress(PROGRESS_TOTAL - reported)
+def _decisive(
+    config: TrainConfig, snapshot: SnapshotManifest, start_digest: str | None, seed: int, *, is_continuation: bool
+) -> dict[str, Any]:
+    """Return what decides the bits of a training, besides blueprints and code."""
+    return {
+        "config": config.model_dump(mode="json", exclude=set(WITHOUT_EFFECT)),
+        "snapshot": snapshot.digest,
+        "start": start_digest,
+        "is_continuation": is_continuation,
+        "seed": seed,
+        "torch": torch.__version__,
+    }
+
+
+class _Attempts:
+    """Runs a training to its end, from the beginning, from a checkpoint, and again after a divergence."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        checkpoints: Checkpoints,
+        output: TrainingOutput,
+        sink: MetricSink,
+        on_progress: Callable[[int], None] | None,
+    ) -> None:
+        self._config, self._checkpoints, self._output, self._sink = config, checkpoints, output, sink
+        self._on_progress, self._reported = on_progress, 0
+
+    def run(self, begin: Callable[[History], TrainingRun], checkpoint: Checkpoint | None) -> TrainingRun:
+        """Return the finished training."""
+        recoveries = 0 if checkpoint is None else checkpoint.state.recoveries
+        spent_s = 0.0 if checkpoint is None else checkpoint.state.elapsed_s
+        limits = TrainingLimits(self._config.max_hours, self._config.max_memory_gb, spent_s)
+        has_begun_again = False
+        while True:
+            history = History(None if checkpoint is None else checkpoint.content, recoveries)
+            training = begin(history)
+            try:
+                with self._output.open_curves(self._checkpoints, checkpoint) as curves:
+                    self._run(training, TeeSink(curves, self._sink), limits)
+            except ContractError as error:
+                # Only a repetition can be at fault; a second begin would diverge and fail to repeat without end.
+                if checkpoint is None or has_begun_again or history.done > history.covered:
+                    raise
+                _LOG.warning("training begins again: %s", error)
+                checkpoint, recoveries, has_begun_again = None, 0, True
+            except DivergenceError as error:
+                if recoveries:
+                    raise DivergenceError(f"training diverged again with halved learning rates: {error}") from error
+                checkpoint, recoveries = self._checkpoints.recovered(), 1
+                place = "the beginning" if checkpoint is None else f"checkpoint {checkpoint.path.name}"
+                _LOG.warning("training diverged and goes on from %s with halved learning rates: %s", place, error)
+            else:
+                return training
+
+    def _run(self, training: TrainingRun, sink: MetricSink, limits: TrainingLimits) -> None:
+        planned, history, every = max(1, training.planned_updates), training.learner.history, self._every(training)
+        limits.check()
+        for record in training.run():
+            if history.done > history.covered:
+                sink.log(record.update, record.metrics)
+                limits.check()
+                if every and history.done % every == 0:
+                    self._checkpoints.write(history, limits.elapsed_s)
+            self._report(PROGRESS_TOTAL * history.done // planned)
+        history.require_finite()
+        self._report(PROGRESS_TOTAL)  # also of updates that were left out
+
+    def _every(self, training: TrainingRun) -> int:
+        """Return the number of updates between checkpoints, 0 for none."""
+        return self._config.checkpoint_updates if training.is_resumable else 0
+
+    def _report(self, percent: int) -> None:
+        percent = min(PROGRESS_TOTAL, percent)
+        if self._on_progress is not None and percent > self._reported:
+            self._on_progress(percent - self._reported)
+            self._reported = percent
 
 
 @contextmanager

@@ -12,10 +12,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from simic.contracts.config import TrainConfig
-from simic.contracts.errors import ConfigError, ContractError, TrainingError
+from simic.contracts.errors import ConfigError, ContractError, DivergenceError, TrainingError
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.policy_files import load_policy
-from simic.learning.checkpoint import LearnerState, SamplerState, read_state
 from simic.learning.distillation import (
     FEATURE_NOISE,
     BranchedDecisions,
@@ -24,7 +23,9 @@ from simic.learning.distillation import (
     regrets,
     updates_of,
 )
+from simic.learning.history import History, optimizer_tensors, restore_optimizer
 from simic.learning.learner import Learner
+from simic.learning.learner_state import LearnerState, SamplerState, read_state
 from simic.learning.objective import Log, Objective, PassState
 from simic.learning.objectives import OBJECTIVES
 from simic.learning.phases import Record, check_commit_rate, fresh_network, logged_commit_rates, means, round_rows
@@ -62,6 +63,7 @@ class TrainingRun:
     def __init__(
         self, store: GraphDataset, config: TrainConfig, learner: Learner, seed: int, *, is_fresh: bool
     ) -> None:
+        """Prepare a run; ``learner`` brings the history of a training that is resumed."""
         self.store, self.config, self.learner = store, config, learner
         self._seed, self._is_fresh = seed, is_fresh
         self.germinated: tuple[str, ...] | None = store.germinated
@@ -82,8 +84,10 @@ class TrainingRun:
         self._final: dict[str, float] = {}
 
     @staticmethod
-    def begin(store: GraphDataset, config: TrainConfig, start: WarmStart | None, seed: int) -> TrainingRun:
-        """Start from scratch, from another policy's weights, or resume after the last round.
+    def begin(
+        store: GraphDataset, config: TrainConfig, start: WarmStart | None, seed: int, history: History | None = None
+    ) -> TrainingRun:
+        """Start from scratch, from another policy's weights, or from the last round; ``history`` repeats what was done.
 
         Raises:
             ConfigError: for settings that contradict each other or the start policy.
@@ -94,9 +98,10 @@ class TrainingRun:
                 f"train.vtrace_passes {config.vtrace_passes} exceeds train.max_passes {config.max_passes}"
             )
         if start is None:
-            return TrainingRun(store, config, Learner(fresh_network(store, config, seed), config), seed, is_fresh=True)
+            learner = Learner(fresh_network(store, config, seed), config, history)
+            return TrainingRun(store, config, learner, seed, is_fresh=True)
         network, earlier = _started_network(store, config, start)
-        training = TrainingRun(store, config, Learner(network, config), seed, is_fresh=False)
+        training = TrainingRun(store, config, Learner(network, config, history), seed, is_fresh=False)
         known = {*store.germinated, *(earlier or ())}
         training.germinated = None if earlier is None else tuple(name for name in store.blueprints if name in known)
         training._passes.first_share = TRAINED_SHARE
@@ -144,25 +149,33 @@ class TrainingRun:
         ):
             records.append(record.metrics)
             yield record
+        found = self.learner.history.value("distilled", lambda: self._distilled(decisions))
+        check_commit_rate([found], self.config.min_commit_rate)
+        self._final = {**means(records[-updates_of(decisions, 1) :]), **found}
+
+    def _distilled(self, decisions: BranchedDecisions) -> dict[str, float]:
+        """Return what the distilled policy does, without the noise of training that the records have."""
         rates = logged_commit_rates(self.learner.network, self.store, self.config.batch_sequences)
-        check_commit_rate([rates], self.config.min_commit_rate)
-        finished = regrets(self.learner.network, self.store, decisions)  # records have the noise of training
-        self._final = {
-            **means(records[-updates_of(decisions, 1) :]),
-            "expected_regret": finished["held_out_regret"],
-            "greedy_regret": finished["held_out_greedy_regret"],
+        found = regrets(self.learner.network, self.store, decisions)
+        return {
+            "expected_regret": found["held_out_regret"],
+            "greedy_regret": found["held_out_greedy_regret"],
             **rates,
         }
 
     def _vtrace_if_better(self, held_out: BranchedDecisions) -> Iterator[Record]:
         """Run V-trace on top of the distilled policy; undo it if it fails or the regret on held-out decisions rises."""
-        learner, state = self.learner, self._passes
-        saved = copy.deepcopy((learner.network.state_dict(), learner.optimizer.state_dict(), state.sampler.get_state()))
-        scale = state.advantage_scale
-        before, failure = regrets(learner.network, self.store, held_out)["held_out_regret"], None
+        learner, state, history = self.learner, self._passes, self.learner.history
+        weights = history.keep("distilled", learner.network.state_dict)
+        moments = history.keep("distilled moments", lambda: optimizer_tensors(learner))
+        counts, scale, failure = state.sampler.get_state(), state.advantage_scale, None
+        measured = history.value("before vtrace", lambda: regrets(learner.network, self.store, held_out))
+        before = measured["held_out_regret"]
         try:
             yield from self._objective.run()
         except TrainingError as error:
+            if isinstance(error, DivergenceError) and not history.recoveries:
+                raise
             failure = error
         after = regrets(learner.network, self.store, held_out)["held_out_regret"]
         if failure is None and after <= before:
@@ -172,11 +185,19 @@ class TrainingRun:
                 "V-trace on top of the distilled policy is undone: %s",
                 failure or f"it raised the regret on held-out decisions from {before:.3f} to {after:.3f} points",
             )
-            learner.network.load_state_dict(saved[0])
-            learner.optimizer.load_state_dict(saved[1])
-            state.sampler.set_state(saved[2])
+            learner.network.load_state_dict(weights)
+            restore_optimizer(learner, moments)
+            state.sampler.set_state(counts)
             state.advantage_scale = scale
         self._final |= {"regret_before_vtrace": before, "regret_after_vtrace": after}
+
+    @property
+    def is_resumable(self) -> bool:
+        """Return whether the objective runs again in the same way from the metrics of its updates (``history``).
+
+        An objective of another package that does not say so cannot.
+        """
+        return getattr(self._objective, "is_resumable", False)
 
     @property
     def planned_updates(self) -> int:

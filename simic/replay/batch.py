@@ -66,6 +66,8 @@ class SequenceBatch:
     """int64 [M]: the row of each flat entry."""
     sequence: Tensor
     """int64 [M]: the column of each flat entry."""
+    weights: Tensor | None = None
+    """float32 [B]: importance weights of prioritised draws; None weighs all alike."""
 
     def __post_init__(self) -> None:
         shape, count = self.valid.shape, len(self.actions)
@@ -94,6 +96,10 @@ class SequenceBatch:
         parts["masks"] = MaskTensors(*(send(mask) for mask in self.masks))
         parts |= {name: send_graphs(parts[name]) for name in ("steps", "with_finals")}
         return SequenceBatch(**parts)
+
+    def weighted(self, flat: Tensor) -> Tensor:
+        """Return [M, A] times the weights of the sequences."""
+        return flat if self.weights is None else flat * self.weights[self.sequence].unsqueeze(1)
 
     def to_time_major(self, flat: Tensor) -> Tensor:
         """Return [M, ...] as [T, B, ...] with zeros in the padding; differentiable."""

@@ -114,6 +114,10 @@ class Log(NamedTuple):
         labels: NDArray[np.int64] = np.unique(names, return_inverse=True)[1].reshape(-1)
         return labels
 
+    def horizons(self) -> list[int]:
+        """Return the different horizons of the episodes."""
+        return [int(horizon) for horizon in np.unique(self.batch.states.system["horizon"])]
+
     def _hosts(self) -> tuple[Sequence[str], Sequence[int]]:
         return self.batch.sequences.sets, self.batch.sequences.host_keys.tolist()
 

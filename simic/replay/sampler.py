@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simic.contracts.errors import ContractError, TrainingError
 from simic.runtime.seeds import generator
 
-__all__ = ["PassSampler"]
+__all__ = ["PassSampler", "split"]
 
 
 class PassSampler:
@@ -38,11 +38,15 @@ class PassSampler:
                 f"{len(exhausted)} sequences, such as run {exhausted[0]}, have had {self._max} passes: "
                 "collect new episodes or raise train.max_passes"
             )
-        for row in rows.tolist():
-            self._counts[run_ids[row]] = self._counts.get(run_ids[row], 0) + 1
+        self.count([run_ids[row] for row in rows.tolist()])
         order = generator(self._seed, "pass", self._passes).permutation(np.sort(rows))
         self._passes += 1
         return iter(split(order, self._batch))
+
+    def count(self, run_ids: Sequence[str]) -> None:
+        """Count one pass more of each given episode, as often as it is given."""
+        for run_id in run_ids:
+            self._counts[run_id] = self._counts.get(run_id, 0) + 1
 
     def passes_of(self, run_ids: Sequence[str]) -> NDArray[np.int64]:
         """Return the number of passes of each given episode."""

@@ -51,15 +51,16 @@ def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, 
     ptr, exploration = batch.steps.slot_ptr, config.network.exploration
     output, relevant = network.act(batch.steps), heads.relevant_heads(batch.actions)
     log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration)
-    entropies = heads.head_mean(heads.entropy(output, ptr, batch.masks, batch.actions, exploration), relevant)
+    entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration)
+    entropies = heads.head_mean(batch.weighted(entropy), relevant)
     own, following = batch.successors(network.value(batch.with_finals))
     estimate = behaviour_advantages(batch, own, following, config.lambda_)
     exponents = (estimate.advantages / (config.awr_temperature * advantage_scale))[batch.time, batch.sequence]
     # Bounded before exp, so that no exponent overflows.
     weights = exponents.clamp(max=math.log(config.awr_max_weight)).exp()
     parts = {
-        "policy_loss": -heads.head_mean(weights.unsqueeze(1) * log_prob.heads, relevant).sum(),
-        "value_loss": huber(own, estimate.returns, batch.valid, network.value_scale),
+        "policy_loss": -heads.head_mean(batch.weighted(weights.unsqueeze(1) * log_prob.heads), relevant).sum(),
+        "value_loss": huber(own, estimate.returns, batch, network.value_scale),
         "entropy": entropies.sum(),
     }
     total = parts["policy_loss"] + parts["value_loss"] - config.entropy_bonus * parts["entropy"]
@@ -73,7 +74,8 @@ def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, 
         **advantage_metrics(estimate.advantages, batch.valid),
         **commit_metrics(output, batch),
     }
-    return Loss(total, {name: value.detach() for name, value in metrics.items()})
+    errors = estimate.returns - own.detach()
+    return Loss(total, {name: value.detach() for name, value in metrics.items()}, errors)
 
 
 def begin(log: Log) -> AwrObjective:

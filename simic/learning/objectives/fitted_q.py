@@ -9,7 +9,6 @@ The policy is then distilled from the advantages of the supported actions, with 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -65,7 +64,7 @@ class _Rows(NamedTuple):
 class FittedQObjective:
     """Learns from all ordinary episodes in every round; nothing of it but the policy outlives a round."""
 
-    averages_rounds = False
+    averages_rounds, is_resumable = False, True
 
     def __init__(self, log: Log) -> None:
         self._log, self.metrics = log, dict[str, float]()
@@ -88,19 +87,24 @@ class FittedQObjective:
         cloned = log.learner if log.is_fresh else self._scratch_learner("behaviour", log.config)
         sampler = supervised_sampler(log.config, log.seed, "cloning")
         yield from self._counted(cloned, cloning(cloned, log.store, sampler, log.config, log.config.cloning_passes))
-        behaviour = copy.deepcopy(cloned.network)
+        history = log.learner.history
+        behaviour = history.frozen("behaviour", cloned.network)
+        if cloned is not log.learner:
+            history.drop_learner("behaviour")
         networks = []
         for fold in range(FOLDS):
             learner = self._scratch_learner(f"q {fold}", q_functions.q_config(log.config))
             rows = self._fold_rows(behaviour, fold)
             fit = q_functions.fit(learner, log.store, rows, log.config.q_updates, derive(log.seed, "fit", fold))
             yield from self._counted(learner, fit)
-            networks.append(learner.network)
+            networks.append(history.frozen(f"q {fold}", learner.network))
+            history.drop_learner(f"q {fold}")
         yield from self._distil(networks, behaviour)
         self.metrics["q_explained_variance"] = self._explained(networks)
 
     def _scratch_learner(self, name: str, config: TrainConfig) -> Learner:
-        return Learner(fresh_network(self._log.store, config, derive(self._log.seed, name)), config)
+        network = fresh_network(self._log.store, config, derive(self._log.seed, name))
+        return Learner(network, config, self._log.learner.history, name)
 
     def _counted(self, learner: Learner, records: Iterator[Record]) -> Iterator[Record]:
         """Number the updates of another learner on from those of the policy's."""

@@ -12,7 +12,6 @@ and hold only near it. Cloning puts the first reference there.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -58,7 +57,8 @@ class PpoObjective(CountedPasses):
     def begins(self, number: int, last: Sequence[Mapping[str, float]]) -> bool:  # noqa: ARG002 - the interface
         """Take a new reference every ``train.ppo_epochs`` passes; return whether the policy is near its reference."""
         if number % self.log.config.ppo_epochs == 0:
-            self._reference, self._is_near = copy.deepcopy(self.log.learner.network), True
+            learner = self.log.learner
+            self._reference, self._is_near = learner.history.frozen("reference", learner.network), True
         return self._is_near
 
     def goes_on(self, metrics: Mapping[str, float]) -> bool:
@@ -106,12 +106,13 @@ def ppo_loss(
         dual_clip=config.ppo_dual_clip,
     )
     own, _ = batch.successors(network.value(batch.with_finals))
-    entropies = heads.head_mean(heads.entropy(output, ptr, batch.masks, batch.actions, exploration), relevant)
+    entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration)
+    entropies = heads.head_mean(batch.weighted(entropy), relevant)
     parts = {
-        "policy_loss": -heads.equal_noise_sum(surrogate.objective, relevant),
-        "value_loss": huber(own, fixed.estimate.returns, batch.valid, network.value_scale),
+        "policy_loss": -heads.equal_noise_sum(batch.weighted(surrogate.objective), relevant),
+        "value_loss": huber(own, fixed.estimate.returns, batch, network.value_scale),
         "entropy": entropies.sum(),
-        "cloning_loss": -heads.head_mean(log_prob.heads, relevant).sum(),
+        "cloning_loss": -heads.head_mean(batch.weighted(log_prob.heads), relevant).sum(),
     }
     total = (
         parts["policy_loss"]
@@ -132,7 +133,8 @@ def ppo_loss(
         **advantage_metrics(fixed.advantages, batch.valid),
         **commit_metrics(output, batch),
     }
-    return Loss(total, {name: value.detach() for name, value in metrics.items()})
+    errors = fixed.estimate.returns - own.detach()
+    return Loss(total, {name: value.detach() for name, value in metrics.items()}, errors)
 
 
 @torch.no_grad()

@@ -121,7 +121,9 @@ def _need(module: str) -> Any:
         importlib.import_module("h5py")
         return importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError(f"--format minari needs {error.name}: pip install 'simic[export]'") from error
+        raise ConfigError(
+            f"--format minari needs {error.name}: pip install -e '.[export]' in a checkout of Simic"
+        ) from error
 
 
 class _Tally:

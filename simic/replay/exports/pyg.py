@@ -14,18 +14,17 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.utils.data import Dataset
-from torch_geometric.data import HeteroData  # type: ignore[import-untyped]
 
-from simic.contracts.errors import IntegrityError
+from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.receipts import SnapshotManifest
-from simic.controllers.graph import CONNECTS, MONITORS, build
+from simic.controllers.graph import CONNECTS, MONITORS, GraphBatch, build
 from simic.replay.exporting import (
     CARD_NAME,
     Counted,
@@ -41,7 +40,10 @@ from simic.replay.exporting import (
 from simic.replay.graph_table import GraphTable
 from simic.runtime.files import sha256_file
 
-__all__ = ["FORMAT", "SUMMARY", "PygExport", "write"]
+if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData  # type: ignore[import-untyped]
+
+__all__ = ["FORMAT", "SUMMARY", "PygExport", "hetero_data", "write"]
 
 FORMAT = "pyg"
 SUMMARY = "shards of HeteroData for PyTorch Geometric"
@@ -148,7 +150,7 @@ _PER_STEP = (
 )  # fmt: skip
 
 
-class PygExport(Dataset[HeteroData]):
+class PygExport(Dataset["HeteroData"]):
     """The steps of an export, in order; at most two shards are in memory.
 
     ``torch_geometric.loader.DataLoader`` batches them directly. Shuffling over several shards reads them repeatedly:
@@ -178,7 +180,7 @@ class PygExport(Dataset[HeteroData]):
             raise IndexError(f"step {index} of {len(self)}")
         shard = bisect_right(self._first_steps, index) - 1
         loaded, row = self._shard(shard), index - self._first_steps[shard]
-        data = _hetero_data(loaded, row)
+        data = _graph_of(loaded, row)
         slots = loaded.graphs.slot_ptr
         data["slot"].available = loaded.tensors["slot_available"][slots[row] : slots[row + 1]]
         for name in _PER_STEP:
@@ -192,7 +194,7 @@ class PygExport(Dataset[HeteroData]):
         """Return the graph after an episode's last step."""
         shard = self._shard_of(episode)
         loaded = self._shard(shard)
-        return _hetero_data(loaded, self.card.shards[shard].steps + episode - self._first_episodes[shard])
+        return _graph_of(loaded, self.card.shards[shard].steps + episode - self._first_episodes[shard])
 
     def info(self, episode: int) -> EpisodeInfo:
         """Return the identity of an episode."""
@@ -222,6 +224,21 @@ class PygExport(Dataset[HeteroData]):
         return _Loaded(GraphTable.of(graphs), tensors, infos)
 
 
-def _hetero_data(loaded: _Loaded, row: int) -> HeteroData:
+def hetero_data(graphs: GraphBatch) -> HeteroData:
+    """Return a whole batch as one ``HeteroData``; raise ConfigError if PyG is not installed."""
+    try:
+        from torch_geometric.data import HeteroData
+    except ImportError as error:
+        raise ConfigError(
+            f"reading the export as HeteroData needs {error.name}: pip install -e '.[export]' in a checkout of Simic"
+        ) from error
+    data = HeteroData()
+    data["context"].x, data["slot"].x, data["layer"].x = graphs.context_x, graphs.slot_x, graphs.layer_x
+    for name, edge in graphs.edges.items():
+        data[name].edge_index = edge
+    return data
+
+
+def _graph_of(loaded: _Loaded, row: int) -> HeteroData:
     """Return one graph of a shard, with nodes numbered from 0."""
-    return loaded.graphs.take(torch.tensor([row])).to_hetero_data()
+    return hetero_data(loaded.graphs.take(torch.tensor([row])))

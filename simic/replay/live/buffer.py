@@ -54,7 +54,7 @@ class LiveBuffer:
     def __init__(self, config: ReplayConfig, *, seed: int, clock: Clock, sink: MetricSink | None = None) -> None:
         self._config, self._clock, self._sink = config, clock, sink or NullSink()
         self._sequences = SequenceTable(config.capacity)
-        settings = Prioritisation(config.alpha, config.beta, config.eps, config.anneal_draws, config.max_decay)
+        settings = Prioritisation(config.alpha, config.beta, config.eps, config.anneal_draws or 0, config.max_decay)
         self._priorities = PrioritisedSampler(config.capacity, seed=seed, settings=settings)
         self._uniform = generator(seed, "uniform")
         self._columns: ColumnStore | None = None

@@ -63,6 +63,9 @@ def assert_same_batch(found: SequenceBatch, expected: SequenceBatch) -> None:
     """Everything but the ids."""
     for name in vars(expected).keys() - {"sequence_ids", "masks", "steps", "with_finals"}:
         ours, theirs = getattr(found, name), getattr(expected, name)
+        assert (ours is None) == (theirs is None), name
+        if ours is None:
+            continue
         assert ours.dtype == theirs.dtype and torch.equal(ours, theirs), name
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(found.masks, expected.masks, strict=True))
     assert_same_graphs(found.steps, expected.steps)

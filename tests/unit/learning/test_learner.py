@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -37,8 +38,8 @@ def learner(**changes: Any) -> Learner:
     return Learner(TwoNumbers(), config)  # type: ignore[arg-type]
 
 
-def loss(total: Tensor) -> Loss:
-    return Loss(total, {"seen": total.detach()})
+def loss(total: Tensor) -> Callable[[], Loss]:
+    return lambda: Loss(total, {"seen": total.detach()})
 
 
 class _FailsBackward(torch.autograd.Function):

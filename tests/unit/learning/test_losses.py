@@ -122,7 +122,7 @@ def test_d8_each_group_learns_from_its_own_loss_alone(store: GraphDataset, netwo
 
 def test_the_total_is_the_weighted_sum_of_its_parts(store: GraphDataset, network: PolicyNetwork) -> None:
     weights = TARGETS._replace(entropy_bonus=0.3, cloning_weight=0.7)
-    total, metrics = vtrace_loss(network, store.batch(np.arange(12)), weights)
+    total, metrics, _ = vtrace_loss(network, store.batch(np.arange(12)), weights)
     found = metrics["policy_loss"] + metrics["value_loss"] - 0.3 * metrics["entropy"] + 0.7 * metrics["cloning_loss"]
     torch.testing.assert_close(total.detach(), found)
     entropies = sum(metrics[f"entropy_{head.value}"] for head in HEADS)

@@ -157,7 +157,7 @@ def test_h6_a_head_that_never_mattered_changes_no_part_and_gets_no_gradient(
 
 def test_the_total_is_the_weighted_sum_of_its_parts(batch: SequenceBatch, network: PolicyNetwork) -> None:
     config = CONFIG.model_copy(update={"entropy_bonus": 0.3, "cloning_weight": 0.7})
-    total, metrics = ppo_loss(network, moved(network), batch, config, 5.0)
+    total, metrics, _ = ppo_loss(network, moved(network), batch, config, 5.0)
     found = metrics["policy_loss"] + metrics["value_loss"] - 0.3 * metrics["entropy"] + 0.7 * metrics["cloning_loss"]
     torch.testing.assert_close(total.detach(), found)
 

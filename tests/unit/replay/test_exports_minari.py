@@ -17,6 +17,7 @@ from simic.contracts.receipts import SnapshotManifest
 from simic.replay.dataset import GraphDataset
 from simic.replay.exporting import ExportCard
 from simic.replay.exports import minari as minari_export
+from simic.replay.exports.pyg import hetero_data
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def test_observations_are_the_graphs_with_padding_that_says_so(
         start, length = int(store.sequences.starts[index]), int(store.sequences.lengths[index])
         rows = [*range(start, start + length), store.step_count + index]
         for time, row in enumerate(rows):
-            expected = store.table.take(torch.tensor([row])).to_hetero_data()
+            expected = hetero_data(store.table.take(torch.tensor([row])))
             seen = {name: values[time] for name, values in episode.observations.items()}
             np.testing.assert_array_equal(seen["context"], expected["context"].x[0].numpy())
             for node, column, flag in (("slot", "slots", "slot_valid"), ("layer", "layers", "layer_valid")):
@@ -141,6 +142,6 @@ def test_without_the_extra_it_says_what_to_install(
     manifest: SnapshotManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ConfigError, match=r"simic\[export\]"):
+    with pytest.raises(ConfigError, match=r"pip install -e .\.\[export\]"):
         write(manifest, tmp_path / "x")
     assert not list(tmp_path.iterdir())

@@ -20,7 +20,7 @@ from simic.controllers.graph import EDGE_TYPES, NODE_TYPES
 from simic.replay.dataset import GraphDataset
 from simic.replay.exporting import ExportCard
 from simic.replay.exports import pyg
-from simic.replay.exports.pyg import PygExport
+from simic.replay.exports.pyg import PygExport, hetero_data
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_every_step_is_that_of_the_replay_store(export: PygExport, store: GraphD
     assert len(export.card.shards) > 2
     assert len(export) == store.step_count
     for row, data in enumerate(export):
-        assert_same_graph(data, store.table.take(torch.tensor([row])).to_hetero_data())
+        assert_same_graph(data, hetero_data(store.table.take(torch.tensor([row]))))
         assert torch.equal(data.action, store.steps.actions[row : row + 1])
         assert torch.equal(data.log_prob_heads, store.steps.log_prob_heads[row : row + 1])
         assert torch.equal(data.log_prob_behaviour, store.steps.log_prob_behaviour[row : row + 1])
@@ -77,9 +77,7 @@ def test_what_was_legal_when_it_ended_and_whose_it_is(export: PygExport, store: 
         assert {int(data.episode) for data in steps} == {index}
         ends = [bool(data.terminated) or bool(data.truncated) for data in steps]
         assert ends == [False] * (length - 1) + [True]
-        assert_same_graph(
-            export.final(index), store.table.take(torch.tensor([store.step_count + index])).to_hetero_data()
-        )
+        assert_same_graph(export.final(index), hetero_data(store.table.take(torch.tensor([store.step_count + index]))))
         info = export.info(index)
         assert (info.run_id, info.policy_version) == (run_id, store.sequences.policy_versions[index])
         assert (info.family, info.host_key) == (store.sequences.families[index], store.sequences.host_keys[index])

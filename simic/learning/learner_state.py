@@ -17,12 +17,12 @@ from torch import Tensor
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.errors import ContractError
 from simic.controllers.network import PolicyNetwork
+from simic.controllers.policy_files import LEARNER_NAMES
 from simic.trust.canonical import canonical_bytes
 
 __all__ = ["LearnerState", "SamplerState", "read_state", "write_state"]
 
-STATE_NAME = "learner.json"
-MOMENTS_NAME = "learner.safetensors"
+STATE_NAME, MOMENTS_NAME = LEARNER_NAMES
 _MAX_STATE_BYTES = 256 * 1024 * 1024
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _STEP = "step"

@@ -1,0 +1,259 @@
+"""What a training in progress has done, and its repetition after a kill.
+
+The phases of a training are generators. What they draw depends on seeds and on the metrics of earlier updates, never on
+anything else, so a resumed training runs them again from the beginning: an update that a checkpoint covers returns its
+recorded metrics and computes nothing. Behind the last one, weights, moments and random generators take the values of
+the checkpoint, and the training goes on as if it had never stopped. What a phase computes from weights on its way, such
+as an advantage scale or a copy of the network, is kept by name and not computed again.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from simic.contracts.errors import ContractError, DivergenceError
+from simic.controllers.network import PolicyNetwork
+
+__all__ = ["History", "Resumed", "optimizer_tensors", "restore_optimizer"]
+
+Tensors = dict[str, Tensor]
+Metrics = dict[str, float]
+T = TypeVar("T")
+
+RECOVERED_SHARE = 0.5
+"""Factor on all learning rates after a divergence."""
+
+
+class Sampler(Protocol):
+    """What a checkpoint holds of a sampler."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the state as arrays and plain JSON."""
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Restore the state."""
+
+
+class Trainee(Protocol):
+    """What a checkpoint holds of a learner."""
+
+    network: PolicyNetwork
+    optimizer: Optimizer
+    updates: int
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The content of a checkpoint."""
+
+    metrics: Sequence[Metrics]
+    """Of every update that it covers, in order."""
+    tensors: Mapping[str, Tensor]
+    """By ``learner/<name>/...``, ``generator/<name>`` and ``kept/<name>/...``."""
+    updates: Mapping[str, int]
+    """Update counter of each learner."""
+    values: Mapping[str, Metrics]
+    """Numbers by name."""
+    samplers: Mapping[str, str]
+    """States of samplers by name, as JSON."""
+
+
+@dataclass
+class History:
+    """The learners and random generators of a training, what it has kept, and how many updates it has made."""
+
+    resumed: Resumed | None = None
+    recoveries: int = 0
+    """Divergences after which the training went on; each halves the learning rates."""
+    done: int = 0
+    """Updates of all learners, repeated ones included."""
+    _learners: dict[str, Trainee] = field(default_factory=dict)
+    _generators: dict[str, torch.Generator] = field(default_factory=dict)
+    _samplers: dict[str, Sampler] = field(default_factory=dict)
+    _kept: dict[str, Tensors] = field(default_factory=dict)
+    _values: dict[str, Metrics] = field(default_factory=dict)
+
+    @property
+    def covered(self) -> int:
+        """Return the number of updates that are repeated from a checkpoint."""
+        return 0 if self.resumed is None else len(self.resumed.metrics)
+
+    @property
+    def lr_factor(self) -> float:
+        """Return the factor on all learning rates."""
+        return RECOVERED_SHARE**self.recoveries
+
+    def add_learner(self, name: str, learner: Trainee) -> None:
+        """Make a learner part of the following checkpoints."""
+        self._learners[name] = learner
+
+    def drop_learner(self, name: str) -> None:
+        """Leave a learner that makes no more updates out of the following checkpoints."""
+        del self._learners[name]
+
+    def generator(self, name: str, seed: int) -> torch.Generator:
+        """Return a new random generator that is part of the following checkpoints."""
+        self._generators[name] = torch.Generator().manual_seed(seed)
+        return self._generators[name]
+
+    def add_sampler(self, name: str, sampler: Sampler) -> None:
+        """Make a sampler whose draws depend on weights part of the following checkpoints."""
+        self._samplers[name] = sampler
+
+    @property
+    def is_repeating(self) -> bool:
+        """Return whether the next update is one that a checkpoint covers."""
+        return self.done < self.covered
+
+    def next_update(self, learner: Trainee) -> Metrics | None:
+        """Count an update, and return its recorded metrics if a checkpoint covers it; the last one restores all state.
+
+        Raises:
+            ContractError: if the repetition did not lead to the learners of the checkpoint.
+        """
+        self.done += 1
+        if self.resumed is None or self.done > self.covered:
+            return None
+        learner.updates += 1
+        if self.done == self.covered:
+            self._restore(self.resumed, learner)
+        return dict(self.resumed.metrics[self.done - 1])
+
+    def value(self, name: str, compute: Callable[[], Metrics]) -> Metrics:
+        """Return numbers that depend on weights: computed, or those of the checkpoint while updates are repeated.
+
+        Raises:
+            ContractError: if the checkpoint has none under ``name``.
+        """
+        repeated = self._repeated
+        self._values[name] = compute() if repeated is None else self._known(name, repeated.values.get(name))
+        return self._values[name]
+
+    def keep(self, name: str, compute: Callable[[], Tensors]) -> Tensors:
+        """Return tensors that depend on weights, as ``value`` does; a later call with the same name replaces them."""
+        repeated = self._repeated
+        if repeated is None:
+            self._kept[name] = {key: tensor.detach().clone() for key, tensor in compute().items()}
+        else:
+            self._kept[name] = self._known(name, _below(repeated, f"kept/{name}/") or None)
+        return self._kept[name]
+
+    def frozen(self, name: str, network: PolicyNetwork) -> PolicyNetwork:
+        """Return a copy of the network as it is at this point of the training."""
+        weights = self.keep(name, network.state_dict)
+        frozen = copy.deepcopy(network)
+        frozen.load_state_dict(weights)
+        return frozen
+
+    def state(self) -> Resumed:
+        """Return what a checkpoint holds at this point, without metrics.
+
+        Raises:
+            DivergenceError: if a weight or a moment is not finite.
+        """
+        self.require_finite()
+        tensors = {
+            f"learner/{name}/{key}": tensor
+            for name, learner in self._learners.items()
+            for key, tensor in _learner_tensors(learner).items()
+        }
+        tensors |= {f"generator/{name}": generator.get_state() for name, generator in self._generators.items()}
+        tensors |= {f"kept/{name}/{key}": tensor for name, kept in self._kept.items() for key, tensor in kept.items()}
+        updates = {name: learner.updates for name, learner in self._learners.items()}
+        samplers = {name: _text(sampler.get_state()) for name, sampler in self._samplers.items()}
+        return Resumed([], tensors, updates, dict(self._values), samplers)
+
+    def require_finite(self) -> None:
+        """Raise DivergenceError if a weight or a moment of a learner is not finite."""
+        for name, learner in self._learners.items():
+            broken = [key for key, tensor in _learner_tensors(learner).items() if not bool(tensor.isfinite().all())]
+            if broken:
+                raise DivergenceError(
+                    f"{len(broken)} tensors of learner {name} are not finite after update {learner.updates}, such as "
+                    f"{broken[0]}"
+                )
+
+    @property
+    def _repeated(self) -> Resumed | None:
+        """Return the checkpoint as long as updates are repeated from it; weights have their first values then."""
+        return self.resumed if self.is_repeating else None
+
+    def _known(self, name: str, stored: T | None) -> T:
+        if stored is None:
+            raise ContractError(
+                f"a checkpoint does not fit its training: expected {name!r} before update {self.done + 1} of "
+                f"{self.covered}, found none"
+            )
+        return stored
+
+    def _restore(self, resumed: Resumed, last: Trainee) -> None:
+        """Give all learners and generators their state; ``last`` is the learner of the last repeated update."""
+        generators = {key.removeprefix("generator/") for key in resumed.tensors if key.startswith("generator/")}
+        expected = sorted({*resumed.updates, *resumed.samplers, *generators})
+        found = sorted({*self._learners, *self._samplers, *self._generators})
+        updates = [resumed.updates.get(name) for name, one in self._learners.items() if one is last]
+        if (expected, updates) != (found, [last.updates]):
+            raise ContractError(
+                f"a checkpoint does not fit its training: after {self.covered} repeated updates expected {expected} "
+                f"with update {updates}, found {found} with update {last.updates}"
+            )
+        for name, learner in self._learners.items():
+            _restore_learner(learner, _below(resumed, f"learner/{name}/"))
+        for name, generator in self._generators.items():
+            generator.set_state(resumed.tensors[f"generator/{name}"])
+        for name, sampler in self._samplers.items():
+            sampler.set_state(json.loads(resumed.samplers[name]))
+
+
+def _text(state: Mapping[str, Any]) -> str:
+    return json.dumps(
+        {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in state.items()}
+    )
+
+
+def _below(resumed: Resumed, prefix: str) -> Tensors:
+    """Return copies of the tensors whose names begin with ``prefix``, without it."""
+    return {
+        key.removeprefix(prefix): tensor.clone() for key, tensor in resumed.tensors.items() if key.startswith(prefix)
+    }
+
+
+def _learner_tensors(learner: Trainee) -> Tensors:
+    weights = {f"weight/{key}": tensor.detach() for key, tensor in learner.network.state_dict().items()}
+    return weights | {f"moment/{key}": tensor for key, tensor in optimizer_tensors(learner).items()}
+
+
+def _restore_learner(learner: Trainee, tensors: Tensors) -> None:
+    parts: dict[str, Tensors] = {"weight": {}, "moment": {}}
+    for key, tensor in tensors.items():
+        kind, _, rest = key.partition("/")
+        parts[kind][rest] = tensor
+    learner.network.load_state_dict(parts["weight"])
+    restore_optimizer(learner, parts["moment"])
+
+
+def optimizer_tensors(learner: Trainee) -> Tensors:
+    """Return the moments by ``<parameter>/<kind>``; parameters that were never stepped have none."""
+    return {
+        f"{name}/{kind}": value
+        for name, parameter in learner.network.named_parameters()
+        for kind, value in learner.optimizer.state.get(parameter, {}).items()
+    }
+
+
+def restore_optimizer(learner: Trainee, tensors: Mapping[str, Tensor]) -> None:
+    """Replace all moments by copies of ``tensors``, as ``optimizer_tensors`` returns them."""
+    learner.optimizer.state.clear()
+    parameters = dict(learner.network.named_parameters())
+    for key, tensor in tensors.items():
+        name, _, kind = key.rpartition("/")
+        learner.optimizer.state[parameters[name]][kind] = tensor.clone()
