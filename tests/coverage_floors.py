@@ -26,7 +26,7 @@ LINES = 95.0
 """Percent of all lines."""
 BRANCHES = 85.0
 """Percent of all branches."""
-COMPLETE = ("simic/contracts/", "simic/numerics/", "simic/validation/promotion_gate.py")
+COMPLETE = ("simic/contracts/", "simic/numerics/", "simic/validation/promotion_gate.py", "simic/validation/criteria/")
 """Files whose every line is covered: what crosses a boundary, what computes, what decides."""
 TOLERANCE = 0.2
 """Points below the record that are still accepted: whether a killed process saved its figures, and which of two

@@ -80,12 +80,19 @@ def page_text(decision: GateDecision) -> str:
     What it could show is that to the champion, or else to the baseline for which it is largest.
     """
     text = judgement_text(decision.judgement, decision.champion_digest)
+    if decision.without:
+        text += f". Left out by gate.without: {', '.join(decision.without)}"
+    if decision.evidence == "reports":
+        text += (
+            ". Judged from logged episodes of held-out hosts: no host was grown, and nothing is known of actions that "
+            f"the log lacks. Criteria that need grown episodes do not apply: {', '.join(decision.absent) or 'none'}"
+        )
     found = {line.name: line.detectable for line in decision.criteria if line.detectable is not None}
     if not found:
         return f"{text}."
-    champion = f"return_over_{CHAMPION}"
-    name = champion if champion in found else max(found, key=lambda one: found[one])
-    other = name.removeprefix("return_over_")
+    champions = [name for name in (f"return_over_{CHAMPION}", f"log_return_over_{CHAMPION}") if name in found]
+    name = champions[0] if champions else max(found, key=lambda one: found[one])
+    other = name.rpartition("return_over_")[2]
     return f"{text}. A candidate {found[name]:.2f} points better than {other} passes that bound with {POWER:.0%} power."
 
 

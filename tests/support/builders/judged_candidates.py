@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from simic.contracts.config import RunConfig
+from simic.contracts.file_digest import FileDigest
 from simic.contracts.receipts import (
     ControllerTrial,
     Criterion,
     Estimate,
     FamilyTrial,
-    FileDigest,
     GateDecision,
     Provenance,
     SnapshotManifest,

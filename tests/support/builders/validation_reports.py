@@ -11,6 +11,7 @@ from simic.contracts.config import RunConfig
 from simic.contracts.receipts import (
     ControllerTrial,
     Estimate,
+    Probe,
     Provenance,
     TrainingReport,
     TrialReport,
@@ -24,10 +25,16 @@ from simic.validation.judging_keys import first_key
 from simic.validation.trials import _Rule, _trial, paired_estimate
 from support.builders.judged_candidates import NOW
 
-__all__ = ["HOSTS", "differences_of", "rows_of", "trials_of", "validation_of"]
+__all__ = ["HOSTS", "PROBES", "differences_of", "rows_of", "trials_of", "validation_of"]
 
 HOSTS = 160
 FAMILIES = ("cap", "select")
+_COUNTED = (
+    "artifact", "blueprint_names", "decision_latency", "determinism_mismatches", "finite_outputs", "mask_respect",
+    "fault_recovery", "node_order", "policy_memory", "repeatability", "slot_counts", "staleness",
+)  # fmt: skip
+PROBES = {name: Probe(value=0.0, count=8) for name in _COUNTED}
+"""Results of a sound policy."""
 RIVALS = ("wait", "random", "heuristic", "blind", "symptom")
 SPREAD = np.linspace(-5.0, 5.0, HOSTS)
 """What luck adds to the candidate's return on each host."""
@@ -97,7 +104,7 @@ def validation_of(
         **_receipt(provenance), further=further, ordinal=ordinal, policy_digest=training.digest,
         champion_digest=champion, snapshot_digest=training.snapshot_digest, trials=trials,
         differences=differences_of(trials, config, provenance.seed), training_metrics=training.metrics,
-        figures=dict(figures or {}), probes={"determinism_mismatches": 0.0},
+        figures=dict(figures or {}), probes=dict(PROBES),
     )  # fmt: skip
 
 
@@ -113,6 +120,8 @@ def _episodes(mean: float, count: int, *, is_lucky: bool) -> Episodes:
         panicked=np.zeros(count, dtype=bool),
         illegal_actions=np.zeros(count, dtype=np.int64),
         kept=np.full(count, None, dtype=object),
+        validation_loss=np.full(count, 0.6),
+        flags=np.tile([20, 1, 0], (count, 1)),
     )
 
 

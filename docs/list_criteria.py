@@ -1,0 +1,30 @@
+"""List the gate's criteria in trust.md, between its two markers: ``make criteria``.
+
+Names come from the files of ``simic/validation/criteria``, texts from their ``SUMMARY``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from simic.validation.criteria import CRITERIA
+from simic.validation.promotion_gate import applied_criteria
+
+__all__ = ["BEGIN", "END", "PAGE", "relisted"]
+
+PAGE = Path(__file__).with_name("trust.md")
+BEGIN, END = "<!-- listed by docs/list_criteria.py -->", "<!-- end of the list -->"
+
+
+def relisted(page: str) -> str:
+    """Return the page with the list of the shipped criteria, in the order of a decision."""
+    installed = set(CRITERIA.installed())
+    shipped = [one for one in applied_criteria(()) if one.NAME not in installed]
+    rows = [f"| `{one.NAME}` | {getattr(one, 'EVIDENCE', 'both')} | {one.SUMMARY} |" for one in shipped]
+    before, _, rest = page.partition(BEGIN)
+    table = "\n".join(["| criterion | evidence | what must hold |", "|---|---|---|", *rows])
+    return f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(relisted(PAGE.read_text("utf-8")), "utf-8")

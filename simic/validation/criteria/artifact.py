@@ -1,0 +1,51 @@
+"""``artifact``: the sealed folder holds weights and learner as safetensors and JSON, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from simic.contracts.errors import SimicError
+from simic.contracts.receipts import Criterion, Probe
+from simic.controllers.policy_files import CARD_NAME, LEARNER_NAMES, WEIGHTS_NAME, load_policy
+from simic.trust.keys import Keyring, SignatureCheck
+from simic.trust.seal import MANIFEST_NAME, verify
+from simic.validation.criterion import Case
+from simic.validation.probing import Subject, judged
+
+__all__ = ["NAME", "ORDER", "SUMMARY", "faults", "judge", "measure"]
+
+NAME = "artifact"
+SUMMARY = "files outside the allow-list, and faults of digest, signature, shapes, types, sizes and weights: none"
+ORDER = 590
+_ALLOWED = frozenset({WEIGHTS_NAME, CARD_NAME, MANIFEST_NAME, *LEARNER_NAMES})
+
+
+def faults(folder: Path, keyring: SignatureCheck, digest: str | None) -> list[str]:
+    """Return what is wrong with the folder of a policy; nothing of it is executed.
+
+    Args:
+        folder: The sealed folder.
+        keyring: Checks signatures.
+        digest: The digest that the policy must have; None takes any.
+    """
+    names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    allowed = ", ".join(sorted(_ALLOWED))
+    found = [f"{name!r} is not in the allow-list {allowed}" for name in names if name not in _ALLOWED]
+    try:
+        seal = verify(folder, keyring, digest)
+        load_policy(folder, {file.name: file.sha256 for file in seal.files})
+    except SimicError as error:
+        found.append(f"{type(error).__name__}: {error}")
+    return found
+
+
+def measure(subject: Subject) -> Probe:
+    """Check the folder of the candidate, file by file."""
+    found = faults(subject.folder, Keyring(subject.keyring), subject.training.digest)
+    return Probe(value=float(len(found)), count=len(_ALLOWED), detail="; ".join(found)[:1000])
+
+
+def judge(case: Case) -> Iterator[Criterion]:
+    """Yield the criterion."""
+    yield judged(case, NAME, "faults of the sealed files of the policy")

@@ -1,0 +1,48 @@
+"""``fault_recovery``: the candidate decides the same during faults of the machine or after them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from simic.contracts.controllers import ControllerSpec
+from simic.contracts.errors import TransientError
+from simic.contracts.receipts import Criterion, Probe
+from simic.contracts.state import HostIdentity
+from simic.validation.criterion import Case
+from simic.validation.disturbances import CASES, Decider, Job, failures
+from simic.validation.episodes import make_controller
+from simic.validation.probing import States, Subject, decision_bytes, judged, states_of
+
+__all__ = ["NAME", "ORDER", "SUMMARY", "judge", "load", "measure"]
+
+NAME = "fault_recovery"
+SUMMARY = (
+    "faults of memory, files, threads or data, or a machine without network or device, that change a decision: none"
+)
+ORDER = 575
+
+
+def load(spec: ControllerSpec, hosts: tuple[HostIdentity, ...], states: States, folder: Path) -> Decider:
+    """Verify and load the policy of a folder."""
+    policy = make_controller(spec.model_copy(update={"policy_path": str(folder)}), hosts)
+    return lambda: decision_bytes(policy.decide(*states)).tobytes()
+
+
+def measure(subject: Subject) -> Probe:
+    """Inject six faults while the candidate decides in a process of its own."""
+    states = states_of(subject)
+    start = partial(load, subject.spec, tuple(subject.hosts), states)
+    job = Job(start, subject.folder, start(subject.folder)(), subject.gate.max_recovery_s)
+    try:
+        found = failures(job)
+    except TransientError as error:
+        found = dict.fromkeys(CASES, str(error))
+    detail = "; ".join(f"{name}: {why}" for name, why in found.items())
+    return Probe(value=float(len(found)), count=len(CASES), detail=detail[:1000])
+
+
+def judge(case: Case) -> Iterator[Criterion]:
+    """Yield the criterion."""
+    yield judged(case, NAME, "faults of the machine after which it decides otherwise, or too late")

@@ -1,0 +1,36 @@
+"""``plan_book``: baselines follow a plan book; only sets of other packages may lack one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simic.contracts.receipts import Criterion
+from simic.validation.baselines.plan_book import (
+    HEURISTIC,
+    PLAN_BOOK,
+    SYMPTOM,
+    missing_book_message,
+    requires_book,
+)
+from simic.validation.criterion import TRIALS, Case, line
+
+__all__ = ["EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]
+
+NAME = "plan_book"
+SUMMARY = "baselines follow a plan book, unless the set is of another package and `gate.require_plan_book` is false"
+ORDER = 110
+EVIDENCE = TRIALS
+
+PLAN_BASELINES = (HEURISTIC, "blind", SYMPTOM, "oracle")
+"""Controllers of a judgement that follow a plan book."""
+
+
+def judge(case: Case) -> Iterator[Criterion]:
+    """Yield the criterion."""
+    trials = case.report.trials
+    needed = float(requires_book(trials.set, is_asked=case.gate.require_plan_book))
+    if trials.plans_digest is not None:
+        evidence = f"plan book {trials.plans_digest[:12]} of set {trials.set}"
+        yield line(PLAN_BOOK, 1.0, ">=", needed, evidence)
+    else:
+        yield line(PLAN_BOOK, 0.0, ">=", needed, missing_book_message(trials.set, PLAN_BASELINES))

@@ -1,0 +1,50 @@
+"""``regression``: no metric regresses by more than the tolerated share, against wait and the champion.
+
+The upper bound of the loss is judged. Small losses against one champion after the other could add up, those against
+never growing cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from simic.contracts.names import CHAMPION
+from simic.contracts.receipts import Criterion
+from simic.validation.criterion import TRIALS, Case, line
+from simic.validation.gate_bounds import Direction, loss_bound
+
+__all__ = ["EVIDENCE", "METRICS", "NAME", "ORDER", "SUMMARY", "Metric", "judge"]
+
+NAME = "regression"
+SUMMARY = "upper bound of each metric's relative loss to champion and wait, at most `gate.max_regression`"
+ORDER = 300
+EVIDENCE = TRIALS
+
+
+class Metric(NamedTuple):
+    """A metric that must not get worse by more than the tolerated share."""
+
+    field: str
+    """Field of a ``ControllerTrial`` with an entry per host."""
+    direction: Direction
+
+
+METRICS: Mapping[str, Metric] = {
+    "test_accuracy": Metric("test_accuracies", Direction.HIGHER),
+    "validation_accuracy": Metric("validation_accuracies", Direction.HIGHER),
+}
+
+
+def judge(case: Case) -> Iterator[Criterion]:
+    """Yield one criterion per metric and reference."""
+    alpha = case.judgement.alpha
+    for reference in ("wait",) if case.report.champion_digest is None else (CHAMPION, "wait"):
+        for metric, (field, direction) in METRICS.items():
+            found = loss_bound(case.report.trials, reference, field, direction, alpha)
+            evidence = f"upper bound at level {alpha:.2g} of the relative loss of mean {metric}, where "
+            evidence += f"{direction.value} is better, against {reference}"
+            if found is not None:
+                evidence += f": mean {found.estimate:+.4f}"
+            value = None if found is None else found.bound
+            yield line(f"{metric}_{NAME}_to_{reference}", value, "<=", case.gate.max_regression, evidence)

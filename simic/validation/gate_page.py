@@ -1,0 +1,136 @@
+"""The page of a judgement: every criterion with value, bound and evidence, in Markdown with pictures."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from simic.contracts.log_evidence import LogEvidence
+from simic.contracts.receipts import Criterion, GateDecision, ValidationReport, Verdict
+from simic.runtime.files import atomic_write
+from simic.validation.criterion import REPORTS
+from simic.validation.gate_bounds import page_text
+from simic.validation.palette import BLACK, GREEN, GREY, RED
+from simic.validation.plots import new_figure, save, style_axes
+from simic.validation.table import render_log
+
+__all__ = ["PAGE_NAME", "gate_text", "headroom", "write_gate_page"]
+
+PAGE_NAME = "gate.md"
+_CRITERIA = "criteria.png"
+_DIFFERENCES = "paired_differences"
+_COLOURS = {Verdict.PASS: GREEN, Verdict.FAIL: RED, Verdict.MISSING: GREY}
+_CELLS = 5
+"""Characters on either side of the bound."""
+
+
+def headroom(criterion: Criterion) -> float | None:
+    """Return how far a value is from its bound, as a share of the larger of both, in [-1, 1].
+
+    It is positive on the side that passes. None for a missing value.
+    """
+    if criterion.value is None:
+        return None
+    value, bound = criterion.value, criterion.bound
+    better = value - bound if criterion.comparison in {">", ">="} else bound - value
+    return max(-1.0, min(1.0, better / max(abs(value), abs(bound)))) if better else 0.0
+
+
+def gate_text(decision: GateDecision) -> str:
+    """Return the page without pictures: verdict, reasons, what the judgement may spend, and a table of all criteria.
+
+    A bar per criterion shows its headroom: to the right of ``:`` it passes, a full side is the whole value or bound.
+    """
+    failed = [one for one in decision.criteria if one.verdict is not Verdict.PASS]
+    verdict = "accepted" if decision.accepted else "rejected"
+    lines = [f"# Gate: {verdict}", "", page_text(decision), ""]
+    lines += [f"Policy `{decision.policy_digest}` passes {len(decision.criteria) - len(failed)} of "
+              f"{len(decision.criteria)} criteria; each must pass, and a missing value does not.", ""]  # fmt: skip
+    lines += [f"- **{one.name}** is {_value(one)}, needs {_bound(one)}: {_cell(one.evidence)}" for one in failed]
+    lines += ["", "| criterion | value | bound | fails : passes | verdict | evidence |", "| --- " * 6 + "|"]
+    lines += [
+        f"| {one.name} | {_value(one)} | {_bound(one)} | {_bar(headroom(one))} | {one.verdict.value} "
+        f"| {_cell(one.evidence)} |"
+        for one in decision.criteria
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write_gate_page(decision: GateDecision, report: ValidationReport, folder: Path) -> Path:
+    """Write the page and its pictures to ``folder``, replacing those of an earlier decision, and return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _draw(decision, folder / _CRITERIA)
+    parts = [gate_text(decision), "## Headroom of each criterion", f"![Criteria]({_CRITERIA})"]
+    drawn = Path(report.figures.get(_DIFFERENCES, ""))
+    if drawn.is_file():
+        shutil.copyfile(drawn, folder / f"{_DIFFERENCES}.png")
+        parts += ["## Paired differences", f"![Paired differences]({_DIFFERENCES}.png)"]
+    if report.log is not None:
+        parts += ["## Evidence of the log", _log_text(report, report.log)]
+    else:
+        parts += ["## Evidence of a log", "No estimate beside the trials: the snapshot has too few held-out hosts."]
+    measured = [
+        f"| {name} | {probe.value:.4g} | {probe.count} | {_cell(probe.detail)} |"
+        for name, probe in report.probes.items()
+    ]
+    if measured:
+        parts += ["## Probes", "\n".join(["| probe | value | cases | detail |", "| --- " * 4 + "|", *measured])]
+    atomic_write(folder / PAGE_NAME, ("\n\n".join(parts) + "\n").encode())
+    return folder
+
+
+def _log_text(report: ValidationReport, log: LogEvidence) -> str:
+    """Return what a log says: the episodes, the estimate and a table of the policies."""
+    used = ", ".join(f"{count} by {name[:12]}" for name, count in log.behaviours.items())
+    others = ", ".join(f"{count} {reason}" for reason, count in log.left_out.items()) or "none"
+    value = f" The expected return is {sum(log.returns) / len(log.returns):.2f} points." if log.returns else ""
+    table = render_log(log, report.differences if report.evidence == REPORTS else {})
+    rows = ["| " + " | ".join(cells) + " |" for cells in (table.header, ("---",) * len(table.header), *table.rows)]
+    text = f"{log.episodes} episodes of {len(log.host_keys)} held-out hosts in snapshot `{log.snapshot_digest[:12]}`: "
+    text += f"{used}; left out: {others}. Estimator: {log.estimator}.{value}"
+    return "\n\n".join([text, "\n".join(rows)])
+
+
+def _draw(decision: GateDecision, path: Path) -> None:
+    """Draw the headroom of every criterion as a bar."""
+    rows = decision.criteria
+    figure = new_figure(9.0, 1.2 + 0.22 * max(len(rows), 1))
+    axes = figure.subplots()
+    for row, one in enumerate(rows):
+        share, colour = headroom(one), _COLOURS[one.verdict]
+        if share is None:
+            axes.plot(0.0, row, marker="x", color=colour, markersize=7)
+        else:
+            axes.barh(row, share, color=colour, height=0.7)
+            axes.plot(share, row, marker="o", color=colour, markersize=4)
+        axes.text(1.03, row, f"{_value(one)} {_bound(one)}", va="center", fontsize=7)
+    axes.axvline(0.0, color=BLACK, linewidth=1.0)
+    axes.set_yticks(range(len(rows)), [one.name for one in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(-1.02, 1.02)
+    axes.set_xlabel("distance of the value from its bound, as a share of the larger of both; right of 0 passes")
+    verdict = "accepted" if decision.accepted else "rejected"
+    axes.set_title(f"Policy {decision.policy_digest[:8]} is {verdict}; x: missing", loc="left")
+    style_axes(axes)
+    axes.grid(visible=False, axis="y")
+    save(figure, path)
+
+
+def _bar(share: float | None) -> str:
+    if share is None:
+        return "`" + " missing ".center(2 * _CELLS + 1) + "`"
+    filled = "#" * round(abs(share) * _CELLS)
+    left, right = ("", filled) if share >= 0 else (filled, "")
+    return f"`{left:>{_CELLS}}:{right:<{_CELLS}}`"
+
+
+def _value(one: Criterion) -> str:
+    return "missing" if one.value is None else f"{one.value:.4g}"
+
+
+def _bound(one: Criterion) -> str:
+    return f"{one.comparison} {one.bound:.4g}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
