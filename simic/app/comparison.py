@@ -8,54 +8,137 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from math import ceil, isfinite
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simic.app.container import Container
+from simic.app.judging_experience import reporter_of_comparison
 from simic.app.training import run_trials
-from simic.app.trial_controllers import select_controllers
-from simic.contracts.comparison import Comparison, PairComparison, Verdict
+from simic.app.trial_controllers import SelectedControllers, select_controllers
+from simic.contracts.comparison import LEVEL, Comparison, PairComparison, SequentialStop, Verdict
 from simic.contracts.config import TrialConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.receipts import Estimate, TrialReport
 from simic.contracts.splits import Split
+from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.numerics.comparisons import holm, minimum_detectable_effect, probability_of_improvement, sign_flip_p
-from simic.validation.trials import paired_estimate
+from simic.numerics.sequential import anytime_interval, anytime_p
+from simic.validation.episodes import Episodes, join
+from simic.validation.trials import grow_all, paired_estimate, trial_report, trial_seed, with_wait
 
-__all__ = ["compare", "compare_pairs"]
+__all__ = ["Looks", "compare", "compare_pairs", "compare_until_decided"]
 
-LEVEL = 0.05
-"""Largest adjusted p value of a difference that counts as shown."""
+ROUND, FEWEST = 8, 32
+"""Hosts of each family, and hosts in all, that at least grow between two looks."""
+BOUND = "mixture of self-normalised supermartingales (Howard, Ramdas, McAuliffe and Sekhon 2021)"
+
+
+class Looks(NamedTuple):
+    """Numbers of pairs that the test of ``compare_until_decided`` depends on."""
+
+    first: int
+    """Pairs at the first look."""
+    best_at: int
+    """Pairs at which the test is most powerful."""
 
 
 def compare(container: Container, arms: Sequence[str], host_keys: Sequence[int] | None, split: Split) -> Comparison:
     """Grow the same hosts under all arms and compare these by pairs.
 
     Raises:
-        ConfigError: if fewer than 2 hosts or arms are named, two arms are the same, or an arm is unknown.
+        ConfigError: if fewer than 2 hosts or arms are named, two arms are the same, an arm is unknown, or the episodes
+            are to land and a host is not of the test split.
     """
-    if len(arms) < 2:
-        raise ConfigError(f"a comparison needs 2 or more arms, found {len(arms)}; name another controller or policy")
     if host_keys is not None and len(host_keys) < 2:
         raise ConfigError(f"a comparison needs 2 or more hosts, found {len(host_keys)}; give more --host-keys")
-    labels = list(select_controllers(container, arms).specs)
-    if len(labels) != len(arms):
-        raise ConfigError(f"expected different arms, found {', '.join(arms)}, which are {', '.join(labels)}")
-    report = run_trials(container, arms, host_keys, split)
+    labels = list(_selected(container, arms).specs)
+    report = run_trials(container, arms, host_keys, split, may_land=True)
     return Comparison(pairs=compare_pairs(report, labels, container.config.trial), trials=report)
 
 
-def compare_pairs(report: TrialReport, arms: Sequence[str], config: TrialConfig) -> list[PairComparison]:
-    """Return each arm minus each later one, those of the first arm first; p is adjusted over all pairs."""
+def _selected(container: Container, arms: Sequence[str]) -> SelectedControllers:
+    if len(arms) < 2:
+        raise ConfigError(f"a comparison needs 2 or more arms, found {len(arms)}; name another controller or policy")
+    chosen = select_controllers(container, arms)
+    if len(chosen.specs) != len(arms):
+        raise ConfigError(f"expected different arms, found {', '.join(arms)}, which are {', '.join(chosen.specs)}")
+    return chosen
+
+
+def compare_until_decided(container: Container, arms: Sequence[str], split: Split) -> Comparison:
+    """Compare as ``compare``, in rounds of hosts, until every pair shows a difference or all hosts have grown.
+
+    The hosts are those of a trial of the present number of hosts per family. P values and intervals hold at every look
+    (``numerics.sequential``), so that stopping when they show something keeps their level.
+
+    Raises:
+        ConfigError: if fewer than 2 arms are named, two arms are the same, an arm is unknown, the episodes are to land
+            and the split is not the test split, or the confidence is so large that the first hosts give no interval.
+    """
+    chosen, config, clock = _selected(container, arms), container.config, container.clock
+    world, provenance, started_at = config.world, container.provenance, container.clock()
+    families = len(host_set(world.set).families)
+    each = max(ROUND, ceil(FEWEST / families))
+    most = config.trial.hosts_per_family
+    counts = [families * count for count in [*range(each, most, each), most]]
+    looks = Looks(counts[0], max(counts[0], min(counts[-1] // 2, 8 * counts[0])))
+    reporter = reporter_of_comparison(container, chosen, identify(world.set, draw_keys(world.set, split, counts[0])))
+    specs, grown, keys = with_wait(chosen.specs), dict[str, Episodes](), list[int]()
+    with container.progress.task("compare", counts[-1] * len(specs)) as advance:
+        for count in counts:
+            # The first hosts of each family: those of every larger count are among them.
+            new = [key for key in draw_keys(world.set, split, count) if key not in set(keys)]
+            found = grow_all(
+                specs, identify(world.set, new), world, config.curate.reward.basic, trial_seed(provenance),
+                lambda episodes: advance(len(episodes.returns)), reporter,
+            )  # fmt: skip
+            grown = {name: join([grown[name], part]) if grown else part for name, part in found.items()}
+            keys += new
+            report = trial_report(
+                grown, identify(world.set, keys), world, config.trial, provenance=provenance, started_at=started_at,
+                finished_at=clock(), policy_digest=None, plans_digest=chosen.plans_digest,
+                without_book=chosen.without_book, book_differences=chosen.book_differences,
+            )  # fmt: skip
+            pairs = compare_pairs(report, list(chosen.specs), config.trial, looks)
+            is_decided = all(pair.verdict is not Verdict.NOT_SHOWN for pair in pairs)
+            if is_decided:
+                break
+    stop = SequentialStop(
+        looks=counts.index(len(keys)) + 1,
+        most_looks=len(counts),
+        hosts=len(keys),
+        most_hosts=counts[-1],
+        is_decided=is_decided,
+        bound=BOUND,
+    )
+    return Comparison(pairs=pairs, trials=container.save_receipt(report), sequential=stop)
+
+
+def compare_pairs(
+    report: TrialReport, arms: Sequence[str], config: TrialConfig, looks: Looks | None = None
+) -> list[PairComparison]:
+    """Return each arm minus each later one, those of the first arm first; p is adjusted over all pairs.
+
+    With ``looks``, p values and intervals hold at every look, and the hosts are in the order in which they grew.
+    """
     returns = {row.controller: np.asarray(row.returns) for row in report.controllers}
     pairs = list(combinations(arms, 2))
-    raw = [sign_flip_p(returns[ours] - returns[theirs]) for ours, theirs in pairs]
+    raw = [
+        sign_flip_p(gain) if looks is None else float(anytime_p(gain, *looks))
+        for gain in (returns[ours] - returns[theirs] for ours, theirs in pairs)
+    ]
     adjusted = holm(raw)
     found = []
     for (ours, theirs), p, adjusted_p in zip(pairs, raw, adjusted, strict=True):
         differences = returns[ours] - returns[theirs]
-        estimate = paired_estimate(returns[ours], returns[theirs], config, report.seed, report.families)
+        estimate = (
+            paired_estimate(returns[ours], returns[theirs], config, report.seed, report.families)
+            if looks is None
+            else _anytime_estimate(differences, config, looks)
+        )
         found.append(
             PairComparison(
                 controller=ours,
@@ -70,6 +153,16 @@ def compare_pairs(report: TrialReport, arms: Sequence[str], config: TrialConfig)
             )
         )
     return found
+
+
+def _anytime_estimate(differences: NDArray[np.float64], config: TrialConfig, looks: Looks) -> Estimate:
+    mean, lower, upper = anytime_interval(differences, config.confidence, *looks)
+    if not isfinite(upper - lower):
+        raise ConfigError(
+            f"{len(differences)} hosts give no interval at trial.confidence {config.confidence:g} that holds at every "
+            "look; lower it, or compare without --until-decided"
+        )
+    return Estimate(mean=mean, lower=lower, upper=upper, confidence=config.confidence, n=len(differences))
 
 
 def _by_family(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -12,6 +13,7 @@ from simic.cli.options import (
     CONTROLLER_NAMES,
     POLICY_NAMES,
     AsJson,
+    Land,
     Overrides,
     ProfileName,
     Seed,
@@ -20,17 +22,27 @@ from simic.cli.options import (
     open_container,
     parse_host_keys,
 )
+from simic.cli.recipes import RECIPE_HELP, is_recipe, parse_recipe
 from simic.cli.tables import cost_table, numbers_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split
 from simic.validation.table import Table
 
 if TYPE_CHECKING:
-    from simic.contracts.comparison import Comparison
+    from collections.abc import Sequence
+
+    from simic.app.container import Container
+    from simic.contracts.comparison import Comparison, PairComparison
     from simic.contracts.receipts import Estimate
+    from simic.contracts.recipes import RecipeComparison
 
-__all__ = ["add_to"]
+__all__ = ["PairPlot", "add_to", "draw", "interval", "pairs_table", "run_line"]
 
+PairPlot: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE.png", help="Also draw the differences of each pair with their intervals."),
+]
+"""Of the verbs that compare pairs."""
 _HEADER = ("controller", "against", "verdict", "difference", "adjusted p", "improves", "detectable")
 _NOTE = (
     "difference: mean return, paired by host, in points, with its interval. adjusted p: sign flips of the paired "
@@ -38,6 +50,12 @@ _NOTE = (
     "that a return of the controller exceeds one of the other, without pairing. detectable: smallest difference that "
     "these hosts show with 80 % power, before the adjustment. The interval compares hosts within their families; p and "
     "detectable take all hosts together, which is more cautious where families differ."
+)
+_SEQUENTIAL_NOTE = (
+    "adjusted p: adjusted for all pairs by Holm's method; up to 0.05 a difference is shown. improves: probability that "
+    "a return of the controller exceeds one of the other, without pairing. detectable: smallest difference that a test "
+    "on just these hosts, at one look, shows with 80 % power; the test at every look needs a larger one. Intervals by "
+    "family are those of one look."
 )
 
 
@@ -50,7 +68,8 @@ def compare(
     arms: Annotated[
         list[str],
         typer.Argument(
-            help=f"Two or more controllers ({CONTROLLER_NAMES}) or policies ({POLICY_NAMES}).",
+            help=f"Two or more controllers ({CONTROLLER_NAMES}), policies ({POLICY_NAMES}), or recipes, of which the "
+            f"newest policy takes part: {RECIPE_HELP}.",
             autocompletion=completion.controller_list,
         ),
     ],
@@ -59,6 +78,15 @@ def compare(
     ] = None,
     split: SplitName = None,
     world_set: SetName = None,
+    until_decided: Annotated[
+        bool,
+        typer.Option(
+            "--until-decided",
+            help="Grow hosts in rounds, up to trial.hosts_per_family, until every pair shows a difference.",
+        ),
+    ] = False,
+    land: Land = False,
+    plot: PairPlot = None,
     profile: ProfileName = "default",
     seed: Seed = 0,
     override: Overrides = None,
@@ -66,56 +94,115 @@ def compare(
 ) -> None:
     """Say of each pair of controllers or policies whether one is better, from episodes on the same hosts.
 
+    A recipe stands for the policy that this home trained last with exactly its settings. `simic ab` compares recipes
+    themselves, over several trainings.
+
     The hosts and episodes are those of [bold]simic trials[/bold], and the receipt is kept in the same way; wait takes
     part in it too. A difference counts as shown if its p value, adjusted for all pairs, is at most 0.05. --json has
     the differences within each family too.
 
+    With --until-decided p values and intervals hold at every look, so stopping early keeps the level of 0.05. Large
+    differences need fewer hosts; without the option, all hosts together show smaller ones (ADR 39).
+
+    With --land the episodes, which have to be on test hosts, reach the lake at the next [bold]simic ingest[/bold]; view
+    judging_episodes has them.
+
     Example: [bold]simic compare heuristic blind wait -o trial.hosts_per_family=64[/bold]
     """
     from simic.app import comparison
+    from simic.app.comparison_runs import log_compared
+    from simic.app.timelines import check_plot
 
     if host_keys is not None and split is not None:
         raise ConfigError("--host-keys names the hosts, so --split has no meaning; give one of them")
+    if until_decided and host_keys is not None:
+        raise ConfigError(
+            "--until-decided draws the hosts in rounds, so --host-keys cannot name them; give one of them"
+        )
+    if plot is not None:
+        check_plot(plot)
     keys = None if host_keys is None else parse_host_keys(host_keys)
-    container = open_container(profile, seed, override, {} if world_set is None else {"world.set": world_set})
-    found = comparison.compare(container, arms, keys, split or Split.TEST)
+    extra: dict[str, object] = {} if world_set is None else {"world.set": world_set}
+    container = open_container(profile, seed, override, extra | ({"trial.land": True} if land else {}))
+    arms = [_newest(container, arm) if is_recipe(arm) else arm for arm in arms]
+    found = (
+        comparison.compare_until_decided(container, arms, split or Split.TEST)
+        if until_decided
+        else comparison.compare(container, arms, keys, split or Split.TEST)
+    )
+    written = [*run_line(log_compared(container, found)), *draw(found, plot)]
     title = f"{len(found.trials.host_keys)} hosts of set {found.trials.set}, paired by host"
     emit(
         found,
         as_json,
         lambda console: console.print(
-            numbers_table(_table(found), title, names=3),
-            _NOTE,
-            numbers_table(_families(found), "By family, paired by host", names=2),
+            numbers_table(pairs_table(found.pairs), title, names=3),
+            _note(found),
+            numbers_table(_families(found.pairs), "By family, paired by host", names=2),
             cost_table(found.trials),
+            *written,
             sep="\n",
         ),
     )
 
 
-def _table(found: Comparison) -> Table:
+def _newest(container: Container, arm: str) -> str:
+    from simic.app.recipes import newest_policy
+
+    recipe = parse_recipe(arm)
+    return newest_policy(container, recipe.config, recipe.name)
+
+
+def _note(found: Comparison) -> str:
+    stop = found.sequential
+    if stop is None:
+        return _NOTE
+    state = "every pair is decided" if stop.is_decided else "not every pair is decided"
+    return (
+        f"After look {stop.looks} of at most {stop.most_looks}, {stop.hosts} of {stop.most_hosts} hosts, {state}. p "
+        f"values and the intervals of difference hold at every look: {stop.bound}. {_SEQUENTIAL_NOTE}"
+    )
+
+
+def pairs_table(pairs: Sequence[PairComparison]) -> Table:
+    """Return one row per pair of controllers."""
     rows: list[tuple[str, ...]] = [
         (
             pair.controller,
             pair.against,
             pair.verdict.value,
-            _interval(pair.difference),
+            interval(pair.difference),
             f"{pair.adjusted_p:.4f}",
             f"{pair.probability_of_improvement:.2f}",
             f"{pair.detectable:.1f}",
         )
-        for pair in found.pairs
+        for pair in pairs
     ]
     return Table(_HEADER, rows)
 
 
-def _families(found: Comparison) -> Table:
-    names = list(dict.fromkeys(name for pair in found.pairs for name in pair.by_family))
+def _families(pairs: Sequence[PairComparison]) -> Table:
+    names = list(dict.fromkeys(name for pair in pairs for name in pair.by_family))
     rows: list[tuple[str, ...]] = [
-        (pair.controller, pair.against, *(_interval(pair.by_family[name]) for name in names)) for pair in found.pairs
+        (pair.controller, pair.against, *(interval(pair.by_family[name]) for name in names)) for pair in pairs
     ]
     return Table(("controller", "against", *names), rows)
 
 
-def _interval(found: Estimate) -> str:
+def run_line(run_id: str | None) -> list[str]:
+    """Return the line about the MLflow run of a comparison; none in a home without MLflow's database."""
+    return [] if run_id is None else [f"MLflow run: {run_id}"]
+
+
+def draw(found: Comparison | RecipeComparison, plot: Path | None) -> list[str]:
+    """Draw a comparison if a file is named, and return the line that says so."""
+    if plot is None:
+        return []
+    from simic.validation.comparison_plot import draw_comparison  # loads matplotlib
+
+    return [f"wrote {draw_comparison(found, plot)}"]
+
+
+def interval(found: Estimate) -> str:
+    """Return a difference in points with its interval."""
     return f"{found.mean:+.1f} [{found.lower:+.1f}, {found.upper:+.1f}]"

@@ -8,9 +8,13 @@ from typing import Annotated
 from pydantic import Field
 
 from simic.contracts.base import Contract, NonNegative, UnitInterval
-from simic.contracts.receipts import Estimate, TrialReport
+from simic.contracts.config import Positive
+from simic.contracts.receipts import Estimate, Text, TrialReport
 
-__all__ = ["Comparison", "PairComparison", "Verdict"]
+__all__ = ["LEVEL", "Comparison", "PairComparison", "SequentialStop", "Verdict"]
+
+LEVEL = 0.05
+"""Largest adjusted p value of a difference that counts as shown."""
 
 
 class Verdict(str, Enum):
@@ -29,11 +33,11 @@ class PairComparison(Contract):
     verdict: Verdict
     """Better or worse where ``adjusted_p`` is at most 0.05."""
     difference: Estimate
-    """Mean difference, paired by host."""
+    """Mean difference, paired by host; the interval holds at every look of a comparison that stops by itself."""
     by_family: dict[str, Estimate]
     """The same within each family of two or more hosts."""
     p: UnitInterval
-    """Two-sided p value of the difference, from sign flips of the pairs."""
+    """Two-sided p value of the difference, from sign flips of the pairs, or that of ``SequentialStop.bound``."""
     adjusted_p: UnitInterval
     """``p`` adjusted for all pairs of the comparison by Holm's method."""
     probability_of_improvement: UnitInterval
@@ -42,9 +46,25 @@ class PairComparison(Contract):
     """Smallest mean difference that these hosts show with 80 % power, before the adjustment."""
 
 
+class SequentialStop(Contract):
+    """How a comparison ended that stops by itself."""
+
+    looks: Positive
+    most_looks: Positive
+    """Looks at which all hosts would have grown."""
+    hosts: Positive
+    most_hosts: Positive
+    is_decided: bool
+    """Whether every pair showed a difference; otherwise all hosts have grown."""
+    bound: Text
+    """The test that makes p values and intervals hold at every look."""
+
+
 class Comparison(Contract):
     """All pairs of the arms and the trials that they come from."""
 
     pairs: Annotated[list[PairComparison], Field(min_length=1)]
     """Each arm minus each later one; those of the first arm come first."""
     trials: TrialReport
+    sequential: SequentialStop | None = None
+    """Null for a comparison on a number of hosts that was fixed in advance."""

@@ -3,15 +3,15 @@
 The unit of a bootstrap is a pair: one host under two controllers. Pairs are resampled as a whole, steps of an episode
 never.
 
-Several trainings on the same hosts form a table, training seeds x hosts. Its rows and its columns are drawn
+Several trainings on the same hosts form a table, training seeds x hosts. The bootstrap draws its rows and its columns
 independently of each other (Owen 2007, The pigeonhole bootstrap, Annals of Applied Statistics 1(2); McCullagh 2000,
-Resampling and exchangeable arrays, Bernoulli 6(2)).
+Resampling and exchangeable arrays, Bernoulli 6(2)). For few seeds there is a Student interval of the table.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from math import cos, log, pi, sin, sqrt
+from math import cos, lgamma, log, log1p, pi, sin, sqrt
 from statistics import NormalDist
 from typing import Literal, NamedTuple
 
@@ -21,8 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = [
     "BLOCK_ELEMENTS",
     "Interval",
+    "binomial_interval",
     "crossed_bootstrap",
     "crossed_ratio",
+    "crossed_student",
     "empirical_bernstein",
     "hoeffding",
     "paired_bootstrap",
@@ -83,14 +85,41 @@ def crossed_bootstrap(
     Each resample draws N hosts, for all seeds the same ones, and S seeds, both with replacement; ``strata`` [N] as in
     ``paired_bootstrap``. With row effects a, column effects b and residuals r of the table, the resampled means have
     the variance sum(a^2)/S^2 + sum(b^2)/N^2 + sum(r^2)/(S N)^2. For many hosts it expects the variance between seeds
-    times (S - 1)/S and three times the residual one (Owen 2007): seeds count a little too little if they
-    are few, chance within a cell too much. One seed has no spread: the interval is that of ``paired_bootstrap``.
+    times (S - 1)/S and three times the residual one (Owen 2007): seeds count too little if they are few, chance within
+    a cell too much. Where the spread between few seeds dominates, it is much too short; ``crossed_student`` is not.
+    One seed has no spread: the interval is that of ``paired_bootstrap``.
     """
     values = _table(differences, confidence, samples)
     means = _crossed_means(values, None, strata, samples, seed)[0]
     tail = (1.0 - confidence) / 2.0
     lower, upper = np.quantile(means, (tail, 1.0 - tail))
     return Interval(float(values.mean()), float(lower), float(upper))
+
+
+def crossed_student(differences: ArrayLike, confidence: float = 0.95, *, strata: ArrayLike | None = None) -> Interval:
+    """Return a Student interval of the mean of ``differences`` [S, N]: S training seeds, N >= 2 hosts they share.
+
+    Half of its width is sqrt(t(S - 1)^2 a^2 / S + t(N - F)^2 b^2 / N), with the quantiles t of Student's distribution,
+    the sample variance a^2 of the means of the seeds, and b^2, that of the means of the hosts within their F
+    ``strata``. It covers the mean with at least ``confidence`` for normal effects of seeds, hosts and cells, whatever
+    their shares (Banerjee 1960, Sankhya 22). One seed has no spread: the interval is over hosts alone.
+
+    Raises:
+        ValueError: if no stratum has two hosts.
+    """
+    values = _table(differences, confidence, 1)
+    seeds, hosts = values.shape
+    groups, columns, rows = _groups(hosts, strata), values.mean(axis=0), values.mean(axis=1)
+    freedom = hosts - len(groups)
+    if freedom < 1:
+        raise ValueError(f"strata: expected two hosts or more in one of them, found {hosts} hosts in as many strata")
+    level = 0.5 + confidence / 2.0
+    between_hosts = sum(float(((columns[own] - columns[own].mean()) ** 2).sum()) for own in groups) / freedom
+    square = student_quantile(level, freedom) ** 2 * between_hosts / hosts
+    if seeds > 1:
+        square += student_quantile(level, seeds - 1) ** 2 * float(rows.var(ddof=1)) / seeds
+    mean = float(values.mean())
+    return Interval(mean, mean - sqrt(square), mean + sqrt(square))
 
 
 def crossed_ratio(
@@ -226,6 +255,33 @@ def empirical_bernstein(values: ArrayLike, low: float, high: float, confidence: 
     half = sqrt(2.0 * float(array.var(ddof=1)) * level / count) + 7.0 * (high - low) * level / (3.0 * (count - 1))
     mean = float(array.mean())
     return Interval(mean, mean - half, mean + half)
+
+
+def binomial_interval(successes: int, n: int, confidence: float = 0.95) -> Interval:
+    """Return the share of successes among ``n`` independent trials with its exact interval.
+
+    Clopper and Pearson 1934: each bound is the share under which what was found, or more of it, has the probability
+    (1 - confidence) / 2. The interval covers the true share with at least ``confidence``. It is found by bisection.
+
+    Raises:
+        ValueError: unless 0 <= successes <= n, n >= 1 and 0 < confidence < 1.
+    """
+    if not (0 <= successes <= n and n >= 1 and 0.0 < confidence < 1.0):
+        raise ValueError(f"expected successes in [0, {n}], n >= 1 and confidence in (0, 1), found {successes}")
+    counts = np.arange(n + 1, dtype=np.float64)
+    ways = np.array([lgamma(n + 1.0) - lgamma(count + 1.0) - lgamma(n - count + 1.0) for count in counts])
+
+    def bound(tail: slice, is_rising: bool) -> float:
+        below, above = 0.0, 1.0
+        for _ in range(60):
+            middle = (below + above) / 2.0
+            chance = float(np.exp(ways + counts * log(middle) + (n - counts) * log1p(-middle))[tail].sum())
+            below, above = (middle, above) if (chance < (1.0 - confidence) / 2.0) == is_rising else (below, middle)
+        return (below + above) / 2.0
+
+    lower = 0.0 if successes == 0 else bound(slice(successes, None), is_rising=True)
+    upper = 1.0 if successes == n else bound(slice(None, successes + 1), is_rising=False)
+    return Interval(successes / n, lower, upper)
 
 
 @lru_cache(maxsize=1024)

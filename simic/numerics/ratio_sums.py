@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simic.numerics.intervals import BLOCK_ELEMENTS, Interval, student_interval
 
-__all__ = ["RatioSums", "joined", "ratio_bootstrap", "ratio_student"]
+__all__ = ["RatioSums", "contributions", "joined", "ratio_bootstrap", "ratio_student"]
 
 
 class RatioSums(NamedTuple):
@@ -50,11 +50,11 @@ def joined(ours: RatioSums, theirs: RatioSums) -> RatioSums:
     )
 
 
-def ratio_student(sums: RatioSums, confidence: float = 0.95) -> Interval | None:
-    """Return Student's interval of the linearised estimate (delta method); None if the estimate is not defined.
+def contributions(sums: RatioSums) -> NDArray[np.float64] | None:
+    """Return what each unit contributes to the linearised estimate [N] (delta method); None if it is not defined.
 
-    Unit i contributes sum_k (numerator - ratio_k denominator) / mean denominator_k (Owen 2013, Monte Carlo theory,
-    methods and examples, section 9.2). For a mean this is Student's interval itself. It needs two or more units.
+    Unit i contributes value + sum_k (numerator - ratio_k denominator) / mean denominator_k (Owen 2013, Monte Carlo
+    theory, methods and examples, section 9.2). Their mean is the estimate; for a mean they are its entries.
     """
     value = sums.value
     if value is None:
@@ -62,7 +62,19 @@ def ratio_student(sums: RatioSums, confidence: float = 0.95) -> Interval | None:
     below = sums.denominators.sum(axis=0)
     ratios = sums.numerators.sum(axis=0) / below
     scaled = (sums.numerators - ratios * sums.denominators) / (below / len(sums.denominators))
-    _, lower, upper = student_interval(value + scaled.sum(axis=1), confidence)
+    found: NDArray[np.float64] = value + scaled.sum(axis=1)
+    return found
+
+
+def ratio_student(sums: RatioSums, confidence: float = 0.95) -> Interval | None:
+    """Return Student's interval of the contributions of two or more units; None if the estimate is not defined.
+
+    For a mean this is Student's interval itself.
+    """
+    value, found = sums.value, contributions(sums)
+    if value is None or found is None:
+        return None
+    _, lower, upper = student_interval(found, confidence)
     return Interval(value, lower, upper)
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from simic.app import comparison
 from simic.app.comparison import compare_pairs
 from simic.cli.compare import compare
 from simic.contracts.comparison import Comparison
 from simic.contracts.config import TrialConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.splits import Split
+from simic.hosts.host_sets import draw_keys
 from simic.runtime.home import Home
+from simic.validation.episodes import Episodes
+from simic.validation.trials import grow_all
 
 HOSTS = "0:6"
 
@@ -83,8 +89,47 @@ def test_what_cannot_be_compared_is_refused(arms: list[str], hosts: str, message
         compare(arms, world_set="benchmark", host_keys=hosts)
 
 
-def test_the_table_says_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    compare(["random", "wait"], world_set="benchmark", host_keys=HOSTS, override=["world.horizon=4", "world.workers=1"])
+def test_the_table_says_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings, plot = ["world.horizon=4", "world.workers=1"], tmp_path / "pairs.png"
+    compare(["random", "wait"], world_set="benchmark", host_keys=HOSTS, override=settings, plot=plot)
+    assert plot.read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out
     assert "detectable" in printed
     assert "wait" in printed
+
+
+def test_a_comparison_that_stops_by_itself_has_the_hosts_of_a_trial_of_that_size(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Arms that never grow are equal, so all 40 hosts grow, in two rounds of 32 and 8."""
+    settings = ["world.horizon=4", "world.workers=1", "trial.hosts_per_family=40", "trial.bootstrap_samples=200"]
+    compare(["wait", "random"], world_set="fine", until_decided=True, override=settings, as_json=True)
+    found = Comparison.model_validate_json(capsys.readouterr().out)
+    stop, (pair,) = found.sequential, found.pairs
+    assert stop is not None
+    assert (stop.most_looks, stop.most_hosts) == (2, 40)
+    assert stop.hosts == pair.difference.n == (32, 40)[stop.looks - 1]
+    assert stop.is_decided == (pair.verdict != "no difference shown")
+    assert sorted(found.trials.host_keys) == draw_keys("fine", Split.TEST, stop.hosts)
+    assert (pair.difference.lower > 0 or pair.difference.upper < 0) == (pair.p < 0.05)
+
+
+def test_decided_pairs_stop_the_comparison(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def better(*arguments: Any) -> dict[str, Episodes]:
+        found = grow_all(*arguments)
+        return {**found, "random": found["random"]._replace(returns=found["random"].returns + 50.0)}
+
+    monkeypatch.setattr(comparison, "grow_all", better)
+    settings = ["world.horizon=4", "world.workers=1", "trial.hosts_per_family=64", "trial.bootstrap_samples=200"]
+    compare(["wait", "random"], world_set="fine", until_decided=True, override=settings, as_json=False)
+    assert "After look 1 of at most 2, 32 of 64 hosts" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_recipe_that_nothing_was_trained_with_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no policy was trained with recipe quick"):
+        compare(["quick", "wait"], host_keys=HOSTS)
+
+
+def test_rounds_and_named_hosts_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="--host-keys"):
+        compare(["wait", "random"], until_decided=True, host_keys=HOSTS)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from simic.numerics.comparisons import holm, minimum_detectable_effect, probability_of_improvement, sign_flip_p
+from simic.numerics.comparisons import (
+    holm,
+    mann_whitney_p,
+    minimum_detectable_effect,
+    probability_of_improvement,
+    sign_flip_p,
+)
 
 RETURNS = st.lists(st.integers(-50, 50).map(float), min_size=1, max_size=12)
 SHARES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8)
@@ -71,3 +79,31 @@ def test_the_detectable_effect_is_found_at_its_power() -> None:
 
 def test_a_drawn_p_value_counts_the_observed_signs_and_is_never_zero() -> None:
     assert sign_flip_p(np.arange(1.0, 41.0), samples=99) == 1 / 100
+
+
+def test_mann_whitney_of_the_worked_example() -> None:
+    ours, theirs = [19, 22, 16, 29, 24], [20, 11, 17, 12]
+    assert probability_of_improvement(ours, theirs) * len(ours) * len(theirs) == 17
+    assert mann_whitney_p(ours, theirs) == pytest.approx(0.111111, abs=1e-6)
+
+
+@given(RETURNS, RETURNS)
+def test_mann_whitney_is_exact_with_ties_too(values: list[float], others: list[float]) -> None:
+    """Against the labels that are enumerated one by one."""
+    ours, theirs = values[:4], others[:4]
+    found, pooled = probability_of_improvement(ours, theirs), [*ours, *theirs]
+    labelled = [
+        probability_of_improvement(
+            [pooled[at] for at in chosen], [value for at, value in enumerate(pooled) if at not in chosen]
+        )
+        for chosen in combinations(range(len(pooled)), len(ours))
+    ]
+    below, above = (np.mean([sign * one <= sign * found + 1e-12 for one in labelled]) for sign in (1, -1))
+    assert mann_whitney_p(ours, theirs) == pytest.approx(min(1.0, 2 * min(below, above)))
+    assert mann_whitney_p(ours, theirs) == pytest.approx(mann_whitney_p(theirs, ours))
+
+
+def test_mann_whitney_agrees_with_scipy_on_many_values() -> None:
+    generator = np.random.default_rng(3)
+    ours, theirs = generator.normal(0.3, 1.0, 60), generator.normal(0.0, 1.0, 70)
+    assert mann_whitney_p(ours, theirs) == pytest.approx(stats.mannwhitneyu(ours, theirs, method="exact").pvalue)

@@ -8,8 +8,10 @@ from scipy import stats
 
 from simic.numerics import intervals
 from simic.numerics.intervals import (
+    binomial_interval,
     crossed_bootstrap,
     crossed_ratio,
+    crossed_student,
     empirical_bernstein,
     hoeffding,
     paired_bootstrap,
@@ -109,6 +111,34 @@ def test_crossed_coverage_is_near_nominal_when_known_components_make_the_table()
     assert 0.86 - 3 * np.sqrt(0.09 / trials) <= hits / trials <= 0.95 + 3 * np.sqrt(0.0475 / trials)
 
 
+def test_crossed_student_adds_the_squares_of_two_student_intervals() -> None:
+    """Oracle: Student's interval of the means of the seeds, and that of the means of the hosts, by scipy."""
+    values = crossed(np.random.default_rng(10), 3, 8, (1.0, 4.0, 2.0))
+    rows, columns = values.mean(axis=1), values.mean(axis=0)
+    halves = [stats.t.ppf(0.95, len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means)) for means in (rows, columns)]
+    found = crossed_student(values, 0.9)
+    assert found.mean == pytest.approx(values.mean())
+    assert [found.mean - found.lower, found.upper - found.mean] == pytest.approx([np.hypot(*halves)] * 2)
+    strata = np.repeat(["cap", "gain"], 4)
+    shifted = np.where(strata == "cap", 100.0, 0.0) + values
+    assert crossed_student(shifted, 0.9, strata=strata).upper - shifted.mean() == pytest.approx(
+        crossed_student(values, 0.9, strata=strata).upper - values.mean()
+    ), "the difference between strata is no chance"
+    assert crossed_student(values[:1], 0.9) == pytest.approx(student_interval(values[0], 0.9))
+    with pytest.raises(ValueError, match="two hosts"):
+        crossed_student(values, 0.9, strata=np.arange(8))
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("between_hosts", [0.0, 4.0])
+def test_crossed_student_covers_with_few_seeds(seeds: int, between_hosts: float) -> None:
+    generator, draws = np.random.default_rng(11), 2000
+    tables = (crossed(generator, seeds, 16, (1.0, between_hosts, 1.0)) for _ in range(draws))
+    found = [crossed_student(table) for table in tables]
+    hits = sum(one.lower <= 2.0 <= one.upper for one in found)
+    assert hits / draws >= 0.94 - 3 * np.sqrt(0.05 * 0.95 / draws)
+
+
 def test_one_seed_has_the_interval_of_its_hosts() -> None:
     values = np.random.default_rng(8).normal(1.0, 3.0, 40)
     strata = np.repeat(["cap", "gain"], 20)
@@ -201,3 +231,13 @@ def test_values_outside_the_declared_range_are_refused() -> None:
                 bound([0.0, 1.0], low, high)
     with pytest.raises(ValueError, match="n >= 2"):
         student_interval([1.0])
+
+
+@pytest.mark.parametrize(("successes", "n"), [(0, 1), (1, 1), (0, 30), (30, 30), (7, 10), (41, 50), (800, 1000)])
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_the_exact_interval_of_a_share_is_that_of_clopper_and_pearson(
+    successes: int, n: int, confidence: float
+) -> None:
+    found = binomial_interval(successes, n, confidence)
+    exact = stats.binomtest(successes, n).proportion_ci(confidence, method="exact")
+    assert found == pytest.approx((successes / n, exact.low, exact.high), abs=1e-9)

@@ -1,0 +1,270 @@
+"""Trainings of several recipes with the same seeds, and one trial of all their policies on the same hosts.
+
+Every training has a home of its own and ends with one receipt, so a killed comparison continues after the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from simic.app import training
+from simic.app.comparison import compare_pairs
+from simic.app.container import Container
+from simic.app.inner_runs import InnerStages, open_inner
+from simic.app.judging_experience import reporter_of_comparison
+from simic.app.parts import take_part
+from simic.app.receipts import content_digest
+from simic.app.recipes import Recipe, differing_settings
+from simic.app.runs import open_run_in
+from simic.app.trial_controllers import SelectedControllers
+from simic.collection.judging import require_test_hosts
+from simic.contracts.config import RunConfig
+from simic.contracts.controllers import ControllerSpec
+from simic.contracts.errors import ConfigError, TrainingError
+from simic.contracts.receipts import SnapshotManifest, TrialReport
+from simic.contracts.recipes import RecipeArm, RecipeComparison, RecipePolicy, RecipeTraining
+from simic.contracts.splits import Split
+from simic.contracts.state import HostIdentity
+from simic.hosts.host_sets import draw_keys, host_set, identify
+from simic.hosts.plugins import world_identity
+from simic.learning.objectives import OBJECTIVES
+from simic.runtime.home import Home
+from simic.runtime.locks import exclusive
+from simic.runtime.progress import Advance
+from simic.runtime.seeds import derive
+from simic.runtime.settings import config_digest
+from simic.trust.canonical import digest_of
+from simic.validation.further import further_config, further_sets, further_specs
+from simic.validation.judging_keys import KEY_STARTS
+from simic.validation.recipes import Judging, compare_recipes, least_p
+from simic.validation.report import comparison_specs, learned_spec
+from simic.validation.trials import WAIT, run_trials
+
+__all__ = ["RecipeRequest", "compare"]
+
+_SHORT = 12
+"""Characters of digests in the names of folders."""
+_DATA_SECTIONS = frozenset({"world", "collect", "ingest", "curate"})
+"""Sections that decide what a recipe learns from, and so have no effect on a given snapshot."""
+
+
+class RecipeRequest(NamedTuple):
+    """What is trained and tried."""
+
+    recipes: tuple[Recipe, ...]
+    """Two or more with different names; equal configurations are trained one by one all the same."""
+    seeds: tuple[int, ...]
+    hosts: int
+    """Judging hosts of each family."""
+    split: Split
+    snapshot: SnapshotManifest | None
+    """All recipes train on it; None if each collects its own experience."""
+    is_fresh: bool
+    """Whether trainings of another version of the code or PyTorch are made again; otherwise they are refused."""
+
+
+class _Trained(NamedTuple):
+    """The policy of one training."""
+
+    training: RecipeTraining
+    home: Home
+    row: str
+    """Its row in the trials; that of ``wait`` if training failed, as in a home without a policy."""
+
+
+def compare(container: Container, request: RecipeRequest) -> RecipeComparison:
+    """Make all trainings that are not there yet, try their policies on the same hosts, and compare the recipes.
+
+    ``container`` has the settings of ``judging_config``.
+
+    Raises:
+        ConfigError: for a plan book that is missing or out of date, recipes that differ in their data although a
+            snapshot is given, or a training of another version of the code or PyTorch, unless the request says to
+            make it again.
+        TransientError: if another comparison of recipes is made in this home.
+    """
+    with exclusive(container.home.locks / "ab", "a comparison of recipes"):
+        return _RecipeTrial(container, request).make()
+
+
+class _RecipeTrial:
+    def __init__(self, container: Container, request: RecipeRequest) -> None:
+        self._container, self._request, self._started_at = container, request, container.clock()
+        home: Home = container.home
+        self._root = home.ab
+        self._hosts = _judging_hosts(container.config, request)
+        names = [recipe.name for recipe in request.recipes]
+        self._settings = dict(zip(names, differing_settings(request.recipes), strict=True))
+        self._plans = {recipe.name: self._check(recipe) for recipe in request.recipes}
+        digests = [config_digest(recipe.config) for recipe in request.recipes]
+        self._digests = dict(zip(names, digests, strict=True))
+        self._repeats = {recipe.name: digests[:at].count(digests[at]) for at, recipe in enumerate(request.recipes)}
+        """How many recipes before it have the same configuration."""
+        self._advance: Advance = lambda _count: None
+
+    def make(self) -> RecipeComparison:
+        request = self._request
+        total = len(request.recipes) * len(request.seeds)
+        trained: dict[str, list[_Trained]] = {recipe.name: [] for recipe in request.recipes}
+        with self._container.progress.task("ab", total) as self._advance:
+            for turn, seed in enumerate(request.seeds):
+                # The order alternates: a drift of the machine, or of what is shared, meets every recipe alike.
+                for recipe in request.recipes if turn % 2 == 0 else request.recipes[::-1]:
+                    trained[recipe.name].append(self._train(recipe, seed))
+        return self._compare(trained)
+
+    def _check(self, recipe: Recipe) -> str | None:
+        """Refuse what would fail after hours; return the digest of the recipe's plan book."""
+        OBJECTIVES.load(recipe.config.train.objective)
+        if self._request.snapshot is not None:
+            wrong = [name for name in self._settings[recipe.name] if name.partition(".")[0] in _DATA_SECTIONS]
+            if wrong:
+                raise ConfigError(
+                    f"the recipes differ in {wrong[0]}, which has no effect on a given snapshot; leave --snapshot out, "
+                    "so that each recipe collects its own experience"
+                )
+            return None
+        home, config = self._container.home, recipe.config
+        for name in further_sets(config):
+            further_specs(further_config(config, name), home.plans)
+        book = comparison_specs(config, home.plans)[1]
+        return None if book is None else digest_of(book)
+
+    def _train(self, recipe: Recipe, seed: int) -> _Trained:
+        """Return one training, from its receipt if there is one."""
+        container, snapshot = self._container, self._request.snapshot
+        digest, given = self._digests[recipe.name], None if snapshot is None else snapshot.digest
+        repeat = self._repeats[recipe.name]
+        words = [digest[:_SHORT], str(seed), *([] if given is None else [given[:_SHORT]])]
+        home = Home(self._root / "-".join([*words, *([f"again{repeat}"] if repeat else [])]))
+        identity = {
+            "code_version": container.provenance.code_version,
+            "config_digest": digest,
+            "seed": seed,
+            "world_digest": digest_of(world_identity(recipe.config.world)),
+            "plans_digest": self._plans[recipe.name],
+            "torch_version": str(torch.__version__),
+            "given_snapshot": given,
+        }
+
+        def make() -> RecipeTraining:
+            lake = recipe.config.lake.model_copy(update={"url": None})
+            config = recipe.config.model_copy(update={"lake": lake})
+            inner = open_inner(container, home, f"{recipe.name} seed {seed}", config, seed)
+            started_at, outcome = container.clock(), _learn(inner, recipe.profile, snapshot)
+            return RecipeTraining(**identity, started_at=started_at, finished_at=container.clock(), **outcome)
+
+        path = home.root.with_name(f"{home.root.name}.json")
+        found = take_part(path, RecipeTraining, identity, make, is_fresh=self._request.is_fresh)
+        self._advance(1)
+        policy = found.policy_digest
+        return _Trained(found, home, WAIT if policy is None else f"{recipe.name} seed {seed} ({policy[:8]})")
+
+    def _compare(self, trained: Mapping[str, Sequence[_Trained]]) -> RecipeComparison:
+        request, container, started_at = self._request, self._container, self._started_at
+        report = self._try([one for row in trained.values() for one in row])
+        path = container.receipts.save(report, content=content_digest(report))
+        rows = {row.controller: np.asarray(row.returns) for row in report.controllers}
+        returns = {recipe: np.array([rows[one.row] for one in own]) for recipe, own in trained.items()}
+        is_one, judging = len(request.seeds) == 1, Judging(report.set, report.families, container.config.trial)
+        policies = list(dict.fromkeys(own[0].row for own in trained.values()))
+        found = RecipeComparison(
+            **container.provenance._asdict(),
+            started_at=started_at,
+            finished_at=container.clock(),
+            set=report.set,
+            seeds=list(request.seeds),
+            hosts_per_family=request.hosts,
+            first_key=report.host_keys[0],
+            snapshot_digest=None if request.snapshot is None else request.snapshot.digest,
+            recipes=[self._arm(recipe, trained[recipe.name], report) for recipe in request.recipes],
+            pairs=[] if is_one else compare_recipes(returns, judging),
+            least_p=least_p(len(request.seeds), len(request.recipes)),
+            policies=compare_pairs(report, policies, container.config.trial) if is_one else [],
+            trials=f"{path.parent.name}/{path.name}",
+        )
+        return container.save_receipt(found)
+
+    def _try(self, trained: Sequence[_Trained]) -> TrialReport:
+        """Grow the judging hosts under all policies and never growing."""
+        container, config = self._container, self._container.config
+        specs = {one.row: _spec(one) for one in trained if one.training.policy_digest is not None}
+        reporter = reporter_of_comparison(container, SelectedControllers(specs, None, [], []), self._hosts)
+        with container.progress.task("trials", len(self._hosts) * (len(specs) + 1)) as advance:
+            return run_trials(
+                specs,
+                self._hosts,
+                config.world,
+                config.trial,
+                config.curate.reward.basic,
+                provenance=container.provenance,
+                clock=container.clock,
+                on_done=lambda episodes: advance(len(episodes.returns)),
+                reporter=reporter,
+            )
+
+    def _arm(self, recipe: Recipe, trained: Sequence[_Trained], report: TrialReport) -> RecipeArm:
+        rows = {row.controller: row for row in report.controllers}
+        own = [rows[one.row] for one in trained]
+        returns = [row.mean_return for row in own]
+        extra = [row.extra_compute for row in own if row.extra_compute is not None]
+        seconds = [(one.training.finished_at - one.training.started_at).total_seconds() for one in trained]
+        return RecipeArm(
+            name=recipe.name,
+            profile=recipe.profile,
+            overrides=list(recipe.overrides),
+            config_digest=self._digests[recipe.name],
+            settings=self._settings[recipe.name],
+            mean_return=float(np.mean(returns)),
+            spread=float(np.std(returns, ddof=1)) if len(own) > 1 else None,
+            test_accuracy=float(np.mean([row.test_accuracy for row in own])),
+            parameters=float(np.mean([row.committed_parameters for row in own])),
+            extra_compute=float(np.mean(extra)),
+            train_s=float(np.mean(seconds)),
+            policies=[
+                RecipePolicy(
+                    seed=one.training.seed,
+                    controller=one.row,
+                    policy_digest=one.training.policy_digest,
+                    failure=one.training.failure,
+                    mean_return=mean_return,
+                    train_s=train_s,
+                    episodes=one.training.episodes,
+                )
+                for one, mean_return, train_s in zip(trained, returns, seconds, strict=True)
+            ],
+        )
+
+
+def _judging_hosts(config: RunConfig, request: RecipeRequest) -> tuple[HostIdentity, ...]:
+    """Return the hosts that judge, elsewhere than those of `simic compare`, on which recipes may have been chosen."""
+    name = config.world.set
+    count = request.hosts * len(host_set(name).families)
+    hosts = identify(name, draw_keys(name, request.split, count, derive(0, "ab", name) % KEY_STARTS))
+    if config.trial.land:
+        require_test_hosts(hosts)
+    return hosts
+
+
+def _learn(container: Container, profile: str, snapshot: SnapshotManifest | None) -> dict[str, Any]:
+    """Return the fields of a ``RecipeTraining`` that a training in a new home results in."""
+    stages = InnerStages(container)
+    failure = digest = None
+    try:
+        if snapshot is not None:
+            digest = training.train(container, snapshot, None, resume=False).digest
+        else:
+            with open_run_in(container, profile) as run:
+                digest = run.learn(stages).digest
+    except TrainingError as error:
+        failure = str(error)
+    return {"policy_digest": digest, "failure": failure, "episodes": stages.episodes}
+
+
+def _spec(trained: _Trained) -> ControllerSpec:
+    digest = str(trained.training.policy_digest)
+    return learned_spec(trained.home.policies / digest, digest, trained.home.keys)

@@ -1,0 +1,79 @@
+"""Recipes: complete configurations that are compared with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from simic.app.container import Container
+from simic.contracts.config import RunConfig
+from simic.contracts.errors import ConfigError
+from simic.contracts.receipts import TrainingReport
+from simic.hosts.plugins import world_identity
+from simic.registry.mlflow_run import flatten
+from simic.runtime.settings import config_digest
+
+__all__ = ["Recipe", "differing_settings", "judging_config", "newest_policy"]
+
+
+class Recipe(NamedTuple):
+    """A complete configuration and how it was named."""
+
+    name: str
+    """Name in tables."""
+    profile: str
+    overrides: tuple[str, ...]
+    config: RunConfig
+
+
+def judging_config(recipes: Sequence[Recipe], set_name: str | None) -> RunConfig:
+    """Return the settings under which the policies of all recipes are tried: those of the first one.
+
+    Raises:
+        ConfigError: if the recipes differ in a setting that decides the result of a trial; their sets may differ if
+            ``set_name`` chooses one.
+    """
+    first = recipes[0].config
+    chosen = set_name or first.world.set
+    for other in recipes[1:]:
+        if set_name is None and other.config.world.set != chosen:
+            raise ConfigError(
+                f"{recipes[0].name} trains on set {chosen}, {other.name} on {other.config.world.set}; name the set of "
+                "the judging hosts with --set"
+            )
+        ours, theirs = _judging_settings(first, chosen), _judging_settings(other.config, chosen)
+        if wrong := [name for name in ours if ours[name] != theirs.get(name)]:
+            raise ConfigError(
+                f"{recipes[0].name} and {other.name} differ in {wrong[0]}: {ours[wrong[0]]} and {theirs[wrong[0]]}. It "
+                f"decides how policies are judged; give both the same value, such as with -o for all recipes"
+            )
+    world = first.world.model_copy(update={"set": chosen, "without": ()})
+    return first.model_copy(update={"world": world})
+
+
+def _judging_settings(config: RunConfig, set_name: str) -> dict[str, Any]:
+    world = config.world.model_copy(update={"set": set_name, "without": ()})
+    return {
+        **{f"world.{name}": value for name, value in world_identity(world).items() if name != "code"},
+        **{f"curate.reward.{name}": value for name, value in config.curate.reward.basic},
+    }
+
+
+def newest_policy(container: Container, config: RunConfig, name: str) -> str:
+    """Return the digest of the policy that this home trained last with exactly these settings.
+
+    Raises:
+        ConfigError: if there is none.
+        IntegrityError: if the seal of its receipt is broken.
+    """
+    digest = config_digest(config)
+    hint = f"no policy was trained with recipe {name} (configuration {digest[:12]}); `simic run` trains one"
+    return container.receipts.find(TrainingReport, lambda found: found.config_digest == digest, hint).digest
+
+
+def differing_settings(recipes: Sequence[Recipe]) -> list[dict[str, str]]:
+    """Return for each recipe its values of the settings in which not all are equal, by dotted name."""
+    flat = [dict(flatten(recipe.config.model_dump(mode="json"))) for recipe in recipes]
+    names = dict.fromkeys(name for one in flat for name in one)
+    differing = [name for name in names if len({one.get(name) for one in flat}) > 1]
+    return [{name: one[name] for name in differing if name in one} for one in flat]

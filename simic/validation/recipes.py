@@ -1,0 +1,106 @@
+"""The figures of a comparison of recipes: returns of several trainings on the same hosts in, pairs out.
+
+The unit of the test is a training. Its value is the mean return over hosts that all trainings share, so the spread
+between hosts is in no difference, and the test holds for these hosts. Its hypothesis is that both recipes give values
+of one distribution; equal medians are not enough. A recipe whose values do not vary gets no verdict: the level would
+not hold against one that varies around the same value. The intervals are over hosts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from math import comb
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.comparison import LEVEL, Verdict
+from simic.contracts.config import TrialConfig
+from simic.contracts.receipts import Estimate
+from simic.contracts.recipes import RecipePair
+from simic.numerics.comparisons import holm, mann_whitney_p, probability_of_improvement
+from simic.numerics.intervals import crossed_student
+from simic.validation.table import families_in_order
+from simic.validation.trials import estimate_of
+
+__all__ = ["Judging", "compare_recipes", "least_p"]
+
+Table = NDArray[np.float64]
+"""Returns [S, N]: S training seeds, N hosts."""
+
+
+class Judging(NamedTuple):
+    """The hosts that judge, and how intervals are made."""
+
+    set: str
+    families: Sequence[str]
+    """Family of each host."""
+    config: TrialConfig
+
+
+def compare_recipes(returns: Mapping[str, Table], judging: Judging) -> list[RecipePair]:
+    """Return each recipe minus each later one; p is adjusted over all pairs.
+
+    ``returns`` holds two or more training seeds, the same for all recipes, in the same order.
+    """
+    pairs = list(combinations(returns, 2))
+    means = {name: table.mean(axis=1) for name, table in returns.items()}
+    raw = [mann_whitney_p(means[ours], means[theirs]) for ours, theirs in pairs]
+    found = []
+    for (ours, theirs), p, adjusted in zip(pairs, raw, holm(raw).tolist(), strict=True):
+        share = probability_of_improvement(means[ours], means[theirs])
+        unjudged = _unjudged({name: means[name] for name in (ours, theirs)})
+        found.append(
+            RecipePair(
+                recipe=ours,
+                against=theirs,
+                verdict=Verdict.NOT_SHOWN if unjudged else _verdict(share, adjusted),
+                unjudged=unjudged,
+                **_differences(returns[ours] - returns[theirs], judging),
+                u=share * len(means[ours]) * len(means[theirs]),
+                p=p,
+                adjusted_p=adjusted,
+                probability_of_improvement=share,
+                effect=2.0 * share - 1.0,
+            )
+        )
+    return found
+
+
+def least_p(seeds: int, recipes: int) -> float:
+    """Return the smallest adjusted p value that ``seeds`` trainings of each recipe can give."""
+    return min(1.0, comb(recipes, 2) * 2.0 / comb(2 * seeds, seeds))
+
+
+def _differences(values: Table, judging: Judging) -> dict[str, Any]:
+    """Return the paired differences [S, N] over all, by training seed and by family."""
+    labels, config = np.asarray(judging.families), judging.config
+    rows = {name: labels == name for name in families_in_order(judging.set, judging.families)}
+    return {
+        "difference": _estimate(values, config, judging.families),
+        "by_seed": [_estimate(row[None], config, judging.families) for row in values],
+        "by_family": {name: _estimate(values[:, own], config) for name, own in rows.items() if own.sum() >= 2},
+    }
+
+
+def _estimate(values: Table, config: TrialConfig, families: Sequence[str] | None = None) -> Estimate:
+    return estimate_of(crossed_student(values, config.confidence, strata=families), config, values.size)
+
+
+def _unjudged(means: Mapping[str, NDArray[np.float64]]) -> str | None:
+    """Return why a pair gets no verdict, or None."""
+    constant = [name for name, values in means.items() if np.ptp(values) == 0.0]
+    if not constant:
+        return None
+    return (
+        f"all {len(means[constant[0]])} trainings of {' and of '.join(constant)} have the same mean return (one that "
+        "fails counts as never growing), and the test does not hold its level for a recipe that does not vary"
+    )
+
+
+def _verdict(share: float, adjusted_p: float) -> Verdict:
+    if adjusted_p > LEVEL:
+        return Verdict.NOT_SHOWN
+    return Verdict.BETTER if share > 0.5 else Verdict.WORSE
