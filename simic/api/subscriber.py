@@ -14,7 +14,8 @@ from simic.bus.history import is_url, open_history
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import MODEL_NAME, POLICY_UPDATES
 from simic.contracts.policy_update import PolicyUpdate
-from simic.publication.follower import Follower, Refusal
+from simic.publication.follower import MOST_CONSUMER_CHARACTERS, Follower, Refusal
+from simic.publication.policy_sources import FolderPolicies, PolicySource
 from simic.runtime.clock import utc_now
 
 __all__ = ["Subscriber"]
@@ -35,6 +36,7 @@ class Subscriber:
         state: str | os.PathLike[str],
         policies: str | os.PathLike[str] | None = None,
         target: str = MODEL_NAME,
+        consumer: str | None = None,
     ) -> None:
         """Open the state, and load the policy that was current when it was closed or killed; no update is read yet.
 
@@ -44,9 +46,12 @@ class Subscriber:
             trusted_keys: Keys of which one must have signed an update and one its policy, as for ``load_policy``.
             state: Folder of this subscriber alone. It holds the last accepted update, a copy of the current and of the
                 previous policy, and the link ``current``. Without it, older updates count as new.
-            policies: Folder with the policies by digest. By default that of the home, or ``policies`` beside the
+            policies: Folder with the policies by digest, or ``s3://bucket/prefix`` with the same below the prefix and
+                credentials in the AWS environment variables. By default that of the home, or ``policies`` beside the
                 folder of the spool; a URL needs it.
             target: Only updates that name this target count.
+            consumer: Name of this subscriber, which decides with the policy's digest whether it is within the share of
+                a rollout. By default one is drawn and kept in ``state``; give one where ``state`` does not last.
 
         Raises:
             ConfigError: if source, keys or policies are not usable.
@@ -55,20 +60,18 @@ class Subscriber:
         """
         if not os.fspath(state):
             raise ConfigError("state: expected a folder, found an empty text")
+        if consumer is not None and not 0 < len(consumer) <= MOST_CONSUMER_CHARACTERS:
+            raise ConfigError(f"consumer: expected 1 to {MOST_CONSUMER_CHARACTERS} characters, found {len(consumer)}")
         place, beside = _places(source, os.environ)
-        folder = beside if policies is None else Path(policies).expanduser().absolute()
-        if folder is None:
-            raise ConfigError("policies: expected the folder with the policies by digest, because source is a URL")
-        if not folder.is_dir():
-            raise ConfigError(f"policies: expected the folder with the policies by digest, found no folder at {folder}")
         self._follower: Follower[Policy] = Follower(
             Path(state).expanduser().absolute(),
             open_history(place, POLICY_UPDATES),
-            policies=folder,
+            policies=_policies(beside if policies is None else policies),
             keyring=signature_check(trusted_keys),
             target=target,
             load=policy_of,
             clock=utc_now,
+            consumer=consumer,
         )
 
     @property
@@ -79,9 +82,17 @@ class Subscriber:
 
     @property
     def update(self) -> PolicyUpdate | None:
-        """Return the update that named the current policy; None before the first one."""
+        """Return the update that named the current policy; None before the first one.
+
+        Outside the share of its rollout the current policy is the baseline that it names.
+        """
         held = self._follower.held
         return None if held is None else held[1]
+
+    @property
+    def is_within_share(self) -> bool:
+        """Return whether the newest update is for this subscriber; False only outside the share of a rollout."""
+        return self._follower.is_within
 
     @property
     def refused(self) -> tuple[Refusal, ...]:
@@ -114,6 +125,17 @@ class Subscriber:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _policies(place: str | os.PathLike[str] | None) -> PolicySource:
+    if place is None:
+        raise ConfigError("policies: expected the folder with the policies by digest, because source is a URL")
+    if isinstance(place, str) and "://" in place:
+        # Only who uses a store needs the library of its client.
+        from simic.publication.stored_policies import StoredPolicies
+
+        return StoredPolicies(place)
+    return FolderPolicies(Path(place).expanduser().absolute())
 
 
 def _places(

@@ -1,4 +1,4 @@
-"""Commands on the registry: decide, record, promote, publish, roll back, verify."""
+"""Commands on the registry: decide, record, stage, promote, publish, roll back, verify."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 from simic.app.container import Container
 from simic.app.policy_names import locate, require_path
+from simic.bus.codec import unwrap
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.names import CHAMPION, CHAMPION_REFERENCE, MODEL_NAME, REFERENCE_PREFIX
+from simic.contracts.policy_update import PolicyUpdate, RolloutPlan
 from simic.contracts.receipts import (
     GateDecision,
     PolicyVersion,
@@ -18,7 +20,10 @@ from simic.contracts.receipts import (
     ValidationReport,
 )
 from simic.ledgers.judgements import judgement_of
+from simic.ledgers.policies import read_history
+from simic.ledgers.promotions import Operation, PromotionEntry
 from simic.publication import publish as publication
+from simic.publication.rollout import first_plan
 from simic.registry.mlflow_run import CandidateRecord
 from simic.registry.mlflow_store import initialise
 from simic.runtime.files import scratch_dir
@@ -33,6 +38,7 @@ __all__ = [
     "record",
     "resolve_validation",
     "roll_back",
+    "stage",
     "verify",
 ]
 
@@ -110,27 +116,47 @@ def record(
             f"policy {training.digest[:12]} was trained under configuration {training.config_digest[:12]}, but "
             f"this is {own.config_digest[:12]}: pass the profile and overrides that it was trained with"
         )
-    version = container.registry.record(CandidateRecord(training, report, decision, snapshot, container.config))
+    # The page is drawn, which publishing, rolling back and verifying do not need.
+    from simic.validation.gate_page import write_gate_page
+
+    page = write_gate_page(decision, report, container.home.runs / report.policy_digest[:16] / "gate")
+    version = container.registry.record(CandidateRecord(training, report, decision, snapshot, container.config, page))
     if flow_run is not None:
         container.registry.link_flow_run(version, flow_run)
     return version
 
 
-def promote(
+def stage(
     container: Container, candidate: PolicyVersion, report: ValidationReport, decision: GateDecision
 ) -> PolicyVersion:
-    """Make the candidate the champion; the alias in MLflow moves last.
+    """Let the accepted candidate wait to be promoted; the champion stays.
 
     Raises:
         IntegrityError: if the gate now decides differently about ``report``.
     """
+    _judge_again(container, report, decision)
+    return container.registry.stage(candidate, report, decision)
+
+
+def promote(
+    container: Container, candidate: PolicyVersion, report: ValidationReport, decision: GateDecision
+) -> PolicyVersion:
+    """Make the candidate the champion, after it is staged unless it was; the alias in MLflow moves last.
+
+    Raises:
+        IntegrityError: if the gate now decides differently about ``report``.
+    """
+    _judge_again(container, report, decision)
+    return container.save_receipt(container.registry.promote(candidate, report, decision))
+
+
+def _judge_again(container: Container, report: ValidationReport, decision: GateDecision) -> None:
     again = _judge(container, report)
     if again.digest != decision.digest:
         raise IntegrityError(
             f"policy {report.policy_digest[:12]}: judging again gives another decision (now: {again.digest}, recorded: "
             f"{decision.digest}). Use the original profile, or run `simic validate` again"
         )
-    return container.save_receipt(container.registry.promote(candidate, report, decision))
 
 
 def publish(container: Container, version: PolicyVersion) -> PublicationReceipt:
@@ -143,24 +169,34 @@ def publish(container: Container, version: PolicyVersion) -> PublicationReceipt:
     return _publish(container, version)
 
 
-def publish_champion(container: Container) -> PublicationReceipt:
+def publish_champion(
+    container: Container, *, is_for_all: bool = False, expected: PolicyVersion | None = None
+) -> PublicationReceipt:
     """Put a signed update about the present champion on the bus, once per version and target.
 
-    All its content comes from the journal of promotions, after journal, registry and every byte of the policy were
-    found to agree.
+    With ``is_for_all`` its rollout ends: an update without a plan follows, once. All content comes from the journal of
+    promotions, after journal, registry and every byte of the policy were found to agree.
 
     Raises:
         ConfigError: if there is no champion.
+        TransientError: if the champion is not the ``expected`` one; then nothing is signed or put.
         IntegrityError: if journal, registry and policy disagree; then nothing is signed or put.
     """
-    return _publish(container, None)
+    return _publish(container, None, is_for_all=is_for_all, decided_on=expected)
 
 
-def _publish(container: Container, expected: PolicyVersion | None) -> PublicationReceipt:
+def _publish(
+    container: Container,
+    expected: PolicyVersion | None,
+    *,
+    is_for_all: bool = False,
+    decided_on: PolicyVersion | None = None,
+) -> PublicationReceipt:
     if container.policies.is_empty():
         raise ConfigError("there is no champion to publish: `simic run` or `simic promote` makes one")
-    delivered = publication.digests_in_updates(publication.open_outbox(container.home))
-    with container.registry.certified(delivered) as entry:
+    outbox = publication.open_outbox(container.home)
+    delivered = [unwrap(event, PolicyUpdate) for event in outbox.delivered()]
+    with container.registry.certified(publication.digests_in_updates(outbox), decided_on) as entry:
         if expected is not None and (expected.number, expected.digest) != (entry.target, entry.digest):
             raise ConfigError(
                 f"version {expected.number} with digest {expected.digest} is not published: the champion now is "
@@ -175,13 +211,32 @@ def _publish(container: Container, expected: PolicyVersion | None) -> Publicatio
             home=container.home,
             provenance=container.provenance,
             clock=container.clock,
+            plan=_plan(container, entry, delivered),
+            is_for_all=is_for_all,
+            actor=container.actor,
         )
     return container.save_receipt(receipt)
 
 
-def roll_back(container: Container, reason: str) -> PolicyVersion:
-    """Make the previous champion of the journal the champion again; ``publish_champion`` then tells production."""
-    return container.save_receipt(container.registry.rollback(reason))
+def _plan(container: Container, entry: PromotionEntry, delivered: list[PolicyUpdate]) -> RolloutPlan | None:
+    """Return the plan with which an update about the champion of the journal begins."""
+    former = read_history(container.home, container.keyring).before_champion()
+    return first_plan(
+        entry.version,
+        None if former is None else former.version,
+        [update for update in delivered if update.policy_name == entry.version.name],
+        container.config.rollout,
+        is_rollback=entry.operation is Operation.ROLLBACK,
+    )
+
+
+def roll_back(container: Container, reason: str, expected: PolicyVersion | None = None) -> PolicyVersion:
+    """Make the previous champion of the journal the champion again; ``publish_champion`` then tells production.
+
+    Raises:
+        TransientError: if the champion is not the ``expected`` one.
+    """
+    return container.save_receipt(container.registry.rollback(reason, expected))
 
 
 def verify(container: Container, reference: str) -> Seal:

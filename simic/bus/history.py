@@ -63,5 +63,7 @@ def _of_redis(url: str, topic: str) -> History:
     try:
         from simic.bus.redis.history import RedisHistory  # it imports the redis package, which the extra installs
     except ModuleNotFoundError as error:
-        raise ConfigError("Python's redis package is missing: pip install 'simic[redis]'") from error
+        raise ConfigError(
+            "Python's redis package is missing: pip install -e '.[redis]' in a checkout of Simic"
+        ) from error
     return RedisHistory(url, topic)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from simic.contracts.envelope import EventEnvelope
+
 __all__ = [
     "Bus",
     "BusCounters",
@@ -43,6 +45,9 @@ class Line(NamedTuple):
     defect: Defect | None
     note: str = ""
     """Cause of a defect in one sentence for the operator, if the reader knows more than the kind."""
+    envelope: EventEnvelope | None = None
+    """The envelope in which it travelled; its event id and payload need not be set, because they follow from ``data``.
+    None for a line that a program put into the spool by itself, and on topics whose lines are envelopes."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import typer
 
 from simic.cli.console import EXIT_CODES, emit_line, stderr, stdout, visible
-from simic.cli.options import AsJson, number
+from simic.cli.options import AsJson, naming_options, number
 from simic.contracts.errors import ConfigError, TransientError
 from simic.runtime import home as places
 
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 LONGEST_INTERVAL_S = 86_400
+_OPTIONS = {
+    "source": "SOURCE",
+    "trusted_keys": "--trusted-keys",
+    "state": "--into",
+    "policies": "--policies",
+    "consumer": "--consumer",
+}
+"""Where the arguments of a subscriber come from."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -54,8 +62,16 @@ def follow(
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="Folder of sealed policies by digest; default: data/policies of the home, or policies beside the "
-            "spool. Redis needs it.",
+            help="Folder of sealed policies by digest, or s3://bucket/prefix; default: data/policies of the home, or "
+            "policies beside the spool. Redis needs it.",
+        ),
+    ] = None,
+    consumer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of this consumer, by which it is within the share of a rollout or not; default: one that is "
+            "drawn and kept in FOLDER.",
         ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
@@ -68,7 +84,8 @@ def follow(
     the link once, then the files in the directory: the policy before it stays beside it. An update that is older than
     the accepted one, edited, or signed by a key that is unknown or revoked is refused, and the policy stays.
 
-    Prints a line for each accepted or refused update, with --json an object a line. Nothing is taken from the bus.
+    Prints a line for each accepted or refused update, with --json an object a line. With --once, a line also says if
+    there is no new update. Nothing is taken from the bus.
 
     Example: [bold]simic follow /srv/simic/data/spool --trusted-keys keys --into tamiyo[/bold]
 
@@ -81,7 +98,9 @@ def follow(
         raise ConfigError("--trusted-keys: expected a folder of <key id>.pub files, because SOURCE is not a home")
     from simic.api.subscriber import Subscriber  # it loads torch, which wrong usage need not wait for
 
-    with Subscriber(found, trusted_keys=keys, state=into, policies=policies) as subscriber:
+    with naming_options(_OPTIONS):
+        subscriber = Subscriber(found, trusted_keys=keys, state=into, policies=policies, consumer=consumer)
+    with subscriber:
         shown = 0
         while True:
             shown = _look(subscriber, shown, as_json, is_last=once)
@@ -122,17 +141,44 @@ def _look(subscriber: Subscriber, shown: int, as_json: bool, *, is_last: bool) -
     for refusal in subscriber.refused[-fresh:] if fresh else ():
         _tell_refusal(refusal, as_json)
     if accepted is not None:
-        _tell(accepted, as_json)
+        _tell(accepted, as_json, is_within=subscriber.is_within_share)
+    elif is_last and not fresh:
+        _tell_unchanged(subscriber, as_json)
     return subscriber.refusals
 
 
-def _tell(update: PolicyUpdate, as_json: bool) -> None:
+def _tell(update: PolicyUpdate, as_json: bool, *, is_within: bool) -> None:
     if as_json:
-        emit_line({"event": "accepted", "update": update.model_dump(mode="json")})
+        emit_line({"event": "accepted", "update": update.model_dump(mode="json"), "is_within_share": is_within})
     else:
         stdout().print(
             f"accepted {update.policy_name} {update.version} ({update.digest[:12]}), issued "
-            f"{update.issued_at.isoformat()}, key {update.key_id}"
+            f"{update.issued_at.isoformat()}, key {update.key_id}{'' if is_within else _outside(update)}"
+        )
+
+
+def _outside(update: PolicyUpdate) -> str:
+    plan = update.rollout
+    return (
+        ""
+        if plan is None
+        else f"; this consumer is outside its share of {plan.share:.0%} and uses {plan.baseline_version}"
+    )
+
+
+def _tell_unchanged(subscriber: Subscriber, as_json: bool) -> None:
+    update, policy, is_within = subscriber.update, subscriber.policy, subscriber.is_within_share
+    if as_json:
+        told = None if update is None else update.model_dump(mode="json")
+        emit_line({"event": "unchanged", "update": told, "is_within_share": is_within})
+    elif update is None or policy is None:
+        stdout().print("no update yet: no policy is current")
+    else:
+        plan = update.rollout
+        version = update.version if plan is None or policy.digest == update.digest else plan.baseline_version
+        stdout().print(
+            f"no new update: {update.policy_name} {version} ({policy.digest[:12]}) stays current"
+            f"{'' if is_within else _outside(update)}"
         )
 
 

@@ -1,9 +1,10 @@
-"""``simic promote``, ``publish``, ``rollback`` and ``verify``: the registry and the champion."""
+"""``simic stage``, ``promote``, ``publish``, ``rollback`` and ``verify``: the registry and the champion."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -18,40 +19,77 @@ from simic.runtime.home import HomeUse
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from simic.contracts.receipts import PublicationReceipt
+    from simic.app.container import Container
+    from simic.contracts.receipts import GateDecision, PolicyVersion, PublicationReceipt, ValidationReport
 
 __all__ = ["add_to"]
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
-    for verb in (promote, publish, rollback, verify):
+    for verb in (stage, promote, publish, rollback, verify):
         app.command(verb.__name__, epilog=EXIT_CODES)(verb)
 
 
-def promote(
-    validation: Annotated[Path | None, typer.Option(help="Receipt of validate; default: the newest.")] = None,
+Validation: TypeAlias = Annotated[Path | None, typer.Option(help="Receipt of validate; default: the newest.")]
+
+
+def stage(
+    validation: Validation = None,
     profile: ProfileName = "default",
     seed: Seed = 0,
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Judge a validated policy, register it, and make it the champion if it passes the gate.
+    """Judge a validated policy, register it, and let it wait as `staged` if it passes the gate; the champion stays.
+
+    Somebody can look at it first: it is [bold]models:/tamiyo@staged[/bold]. `simic promote` then makes it champion. One
+    policy is staged at a time, and a change of champion ends that.
 
     If the gate rejects it, the exit code is 3, and --json prints the decision of the gate.
     """
     from simic.app import promotion
-    from simic.validation.promotion_gate import rejection_message
 
     container = open_container(profile, seed, override)
+    decision, version = _accepted(container, validation, promotion.stage, as_json)
+    emit(version, as_json, lambda console: console.print(decision_table(decision), receipt_lines(version)))
+
+
+def promote(
+    validation: Validation = None,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge a validated policy, register and stage it, and make it the champion if it passes the gate.
+
+    If the gate rejects it, the exit code is 3, and --json prints the decision of the gate.
+    """
+    from simic.app import promotion
+
+    container = open_container(profile, seed, override)
+    decision, version = _accepted(container, validation, promotion.promote, as_json)
+    emit(version, as_json, lambda console: console.print(decision_table(decision), receipt_lines(version)))
+
+
+def _accepted(
+    container: Container,
+    validation: Path | None,
+    move: Callable[[Container, PolicyVersion, ValidationReport, GateDecision], PolicyVersion],
+    as_json: bool,
+) -> tuple[GateDecision, PolicyVersion]:
+    """Judge and register a policy, and return what ``move`` makes of it; raise GateRejectedError if it is rejected."""
+    from simic.app import promotion
+    from simic.validation.promotion_gate import rejection_message
+
     report = promotion.resolve_validation(container, validation)
     decision = promotion.decide(container, report)
     candidate = promotion.record(container, report, decision)
     if not decision.accepted:
         emit(decision, as_json, lambda console: console.print(decision_table(decision)))
         raise GateRejectedError(rejection_message(decision))
-    version = promotion.promote(container, candidate, report, decision)
-    emit(version, as_json, lambda console: console.print(decision_table(decision), receipt_lines(version)))
+    return decision, move(container, candidate, report, decision)
 
 
 def publish(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from simic.contracts.base import Contract, Count, Digest, Finite, UtcDatetime
+from simic.contracts.actor import Actor
+from simic.contracts.base import Contract, Count, Digest, Finite, UnitInterval, UtcDatetime
 
-__all__ = ["PolicyUpdate", "SemanticVersion", "ValidationSummary"]
+__all__ = ["PolicyUpdate", "RolloutPlan", "SemanticVersion", "ValidationSummary"]
 
 SemanticVersion = Annotated[str, Field(pattern=r"^\d{1,6}\.\d{1,6}\.\d{1,6}$")]
 
@@ -23,6 +24,22 @@ class ValidationSummary(Contract):
     """Lower bound of the interval."""
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
     gate_digest: Digest
+
+
+class RolloutPlan(Contract):
+    """How production takes a new policy: a share of its consumers first, all of them if it succeeds."""
+
+    share: Annotated[float, Field(gt=0.0, lt=1.0)]
+    """Share of the consumers that use the policy; the others use the baseline."""
+    hours: Annotated[float, Field(gt=0.0, le=8760.0)]
+    """Hours from ``issued_at`` before all consumers may use it."""
+    min_success: UnitInterval
+    """Least share of its episodes that must succeed; below it the policy is rolled back."""
+    min_episodes: Annotated[int, Field(ge=1, le=2**53)]
+    """Least number of its episodes; with fewer the evidence is insufficient."""
+    baseline: Digest
+    """Digest of the sealed policy of the consumers outside the share."""
+    baseline_version: SemanticVersion
 
 
 class PolicyUpdate(Contract):
@@ -42,3 +59,12 @@ class PolicyUpdate(Contract):
     key_id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
     signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")] = "0" * 128
     """Ed25519 signature in hex; all zeros until signed."""
+    rollout: RolloutPlan | None = None
+    """Plan of the rollout that this update begins; absent if all consumers are to use the policy now."""
+    issued_by: Actor | None = None
+    """Who had it published; absent in updates of earlier releases."""
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # An update without these fields has the bytes, and so the signature, that earlier releases gave it.
+        return {name: value for name, value in handler(self).items() if value is not None}

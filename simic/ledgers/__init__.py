@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "CANDIDATES_LEDGER",
+    "COLLECTIONS_LEDGER",
     "GATES_LEDGER",
     "JUDGEMENTS_LEDGER",
     "MOVES_LEDGER",
@@ -18,6 +19,8 @@ PARTS_LEDGER = "ingest.jsonl"
 """Operations on the lake: a ``Part`` per ingested batch, and the operations of ``lake.log``."""
 PINS_LEDGER = "pins.jsonl"
 """``Pin`` lines: snapshots that are kept, or no longer."""
+COLLECTIONS_LEDGER = "collections.jsonl"
+"""``CollectionEntry`` lines: collections of this home in which a policy explores."""
 RUNS_LEDGER = "runs.jsonl"
 """``RunEntry`` lines: retraining runs opened, resumed and closed."""
 MOVES_LEDGER = "moves.jsonl"

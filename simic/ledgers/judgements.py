@@ -6,7 +6,7 @@ Judging again what a line names already, with the same settings and code, gives 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from simic.contracts.errors import IntegrityError
@@ -23,7 +23,7 @@ from simic.trust.keys import Keyring, Signer
 from simic.trust.records import sign_record, verify_record
 from simic.trust.sealed_receipts import read_receipt
 
-__all__ = ["Subject", "begin_judgement", "check_judgements", "judgement_of", "judgements"]
+__all__ = ["Subject", "begin_judgement", "check_judgements", "judgement_of", "judgements", "next_judgement"]
 
 _PURPOSE = "judgement"
 _WAIT_S = 30.0
@@ -96,15 +96,9 @@ def begin_judgement(
         if (known := next((entry for entry in entries if _subject(entry) == subject), None)) is not None:
             return known
         accepted = _accepted(home, keyring)
-        carried = entries[-1].alpha if entries and entries[-1].ordinal in accepted else 0.0
-        ordinal = len(entries) + 1
-        alpha = level(ordinal, budget, min(carried, budget))
+        against = sum(one.champion_digest == subject.champion_digest for one in entries)
         entry = JudgementEntry(
-            ordinal=ordinal,
-            attempts=1 + sum(one.champion_digest == subject.champion_digest for one in entries),
-            budget=budget,
-            alpha=alpha,
-            spent=alpha + sum(one.alpha for one in entries if one.ordinal not in accepted),
+            **next_judgement(entries, accepted, against, budget).model_dump(),
             set=subject.set,
             policy_digest=subject.policy_digest,
             champion_digest=subject.champion_digest,
@@ -115,6 +109,19 @@ def begin_judgement(
         record = sign_record(entry.model_dump(mode="json"), _PURPOSE, signer())
         Ledger(home.ledger / JUDGEMENTS_LEDGER).append(record)
         return entry
+
+
+def next_judgement(earlier: Sequence[Judgement], accepted: Collection[int], against: int, budget: float) -> Judgement:
+    """Return the judgement after ``earlier``, all of a home in their order, with its level.
+
+    ``accepted`` holds the ordinals of accepted candidates, whose levels are not spent; ``against`` is the number of
+    earlier judgements against the same champion.
+    """
+    carried = earlier[-1].alpha if earlier and earlier[-1].ordinal in accepted else 0.0
+    ordinal = len(earlier) + 1
+    alpha = level(ordinal, budget, min(carried, budget))
+    spent = alpha + sum(one.alpha for one in earlier if one.ordinal not in accepted)
+    return Judgement(ordinal=ordinal, attempts=1 + against, budget=budget, alpha=alpha, spent=spent)
 
 
 def judgement_of(home: Home, report: ValidationReport, keyring: Keyring) -> Judgement:

@@ -1,5 +1,10 @@
 """The journal of promotions, the only record that decides who is champion, and by which decision of the gate.
 
+A policy is staged before it is promoted: a staging names the version and the accepting decision, and the next promotion
+takes both from it. A journal that begins with promotions by a release without staging stays valid; from its first
+staging on, only what is staged is promoted. Every change of champion ends the staging, because the decision behind it
+was made against the champion before.
+
 An entry is opened before a promotion changes anything and closed after everything was verified. A process that is
 killed in between leaves an open entry, which names the intended change.
 
@@ -21,6 +26,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from simic.contracts.actor import Actor
 from simic.contracts.base import Contract, Count, UtcDatetime
 from simic.contracts.errors import IntegrityError
 from simic.contracts.keys import KeyId, PublicKey
@@ -53,14 +59,16 @@ Text = Annotated[str, Field(max_length=4096)]
 
 
 class Operation(str, Enum):
-    """Kind of a change of champion."""
+    """Kind of an entry."""
 
+    STAGE = "stage"
+    """An accepted policy waits to be promoted; the champion stays."""
     PROMOTE = "promote"
     ROLLBACK = "rollback"
 
 
 class Phase(str, Enum):
-    """Progress of a change of champion."""
+    """Progress of an entry."""
 
     OPEN = "open"
     DONE = "done"
@@ -69,19 +77,19 @@ class Phase(str, Enum):
 
 
 class PromotionEntry(Contract):
-    """A line about a change of champion; the opening and the closing line have the same ``entry``."""
+    """A line about a staging or a change of champion; the opening and the closing line have the same ``entry``."""
 
     schema_version: Literal[2] = 2
     entry: Count
-    """Number of the promotion or rollback, from 1."""
+    """Number of the staging, promotion or rollback, from 1."""
     phase: Phase
-    operation: Literal[Operation.PROMOTE, Operation.ROLLBACK]
+    operation: Literal[Operation.STAGE, Operation.PROMOTE, Operation.ROLLBACK]
     source: Count | None
     """Version number of the champion before, if any."""
     restores: Count | None
-    """For a rollback, the ``entry`` of the promotion that it restores; null for a promotion."""
+    """For a rollback, the ``entry`` of the promotion that it restores; else null."""
     version: PolicyVersion
-    """The new champion, without aliases, which belong to the registry."""
+    """The staged version or new champion, without aliases, which belong to the registry."""
     validation: ValidationSummary
     """Figures of the accepted judgement; a rollback repeats those of the promotion it restores."""
     tags: dict[str, Text]
@@ -89,15 +97,17 @@ class PromotionEntry(Contract):
     reason: Text
     at: UtcDatetime
     """Time at which the entry was opened."""
+    actor: Actor | None = None
+    """Who opened it; null in entries of earlier releases."""
 
     @property
     def target(self) -> int:
-        """Version number of the new champion."""
+        """Version number of the staged version or new champion."""
         return self.version.number
 
     @property
     def digest(self) -> str:
-        """Digest of the new champion."""
+        """Digest of the staged policy or new champion."""
         return self.version.digest
 
 
@@ -126,18 +136,28 @@ class History(NamedTuple):
 
     @property
     def entries(self) -> list[PromotionEntry]:
-        """Lines about changes of champion, oldest first."""
+        """Lines about stagings and changes of champion, oldest first."""
         return [line for line in self.lines if isinstance(line, PromotionEntry)]
 
     @property
     def open_entry(self) -> PromotionEntry | None:
-        """Entry of a change in progress, or of a killed process; None if the last entry is closed."""
+        """Entry in progress, or of a killed process; None if the last entry is closed."""
         entries = self.entries
         return entries[-1] if entries and entries[-1].phase is Phase.OPEN else None
 
     @property
     def done(self) -> list[PromotionEntry]:
         """Completed changes of champion, oldest first."""
+        return [entry for entry in self._completed if entry.operation is not Operation.STAGE]
+
+    @property
+    def staged(self) -> PromotionEntry | None:
+        """The staging that the next promotion takes; None if the champion changed since, or nothing was staged."""
+        completed = self._completed
+        return completed[-1] if completed and completed[-1].operation is Operation.STAGE else None
+
+    @property
+    def _completed(self) -> list[PromotionEntry]:
         return [entry for entry in self.entries if entry.phase is Phase.DONE]
 
     @property
@@ -332,6 +352,8 @@ class _Order:
     def __init__(self) -> None:
         self._open: PromotionEntry | None = None
         self._champion: int | None = None
+        self._staged: PromotionEntry | None = None
+        self._is_staging_required = False
         self._last = 0
         self._promotions: set[int] = set()
 
@@ -354,13 +376,31 @@ class _Order:
         is_rollback = line.operation is Operation.ROLLBACK
         if is_rollback != (line.restores in self._promotions) or is_rollback == (line.restores is None):
             raise IntegrityError(f"{place}: a {line.operation.value} cannot restore entry {line.restores}")
+        if line.operation is Operation.PROMOTE and self._is_staging_required and not _is_same(line, self._staged):
+            raise IntegrityError(f"{place}: it promotes {_named(line)}, but {_named(self._staged)} is staged")
         self._open, self._last = line, line.entry
 
     def _end(self, line: PromotionEntry, place: str) -> None:
         if self._open is None or line != self._open.model_copy(update={"phase": line.phase}):
             raise IntegrityError(f"{place}: it ends entry {line.entry}, which the line before it did not open")
-        if line.phase is Phase.DONE:
-            self._champion = line.target
+        if line.phase is Phase.DONE and line.operation is Operation.STAGE:
+            self._staged, self._is_staging_required = line, True
+        elif line.phase is Phase.DONE:
+            self._champion, self._staged = line.target, None
             if line.operation is Operation.PROMOTE:
                 self._promotions.add(line.entry)
         self._open = None
+
+
+def _named(entry: PromotionEntry | None) -> str:
+    if entry is None:
+        return "nothing"
+    return f"version {entry.target} by gate decision {entry.version.gate_digest[:12]}"
+
+
+def _is_same(line: PromotionEntry, staged: PromotionEntry | None) -> bool:
+    """Return whether a promotion is of the staged policy, by the decision that staged it."""
+    if staged is None:
+        return False
+    mine, theirs = line.version, staged.version
+    return (mine.number, mine.digest, mine.gate_digest) == (theirs.number, theirs.digest, theirs.gate_digest)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import shutil
 import threading
 from collections import deque
@@ -16,9 +17,9 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Generic, Literal, NamedTuple, TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from simic.bus.codec import unwrap
 from simic.bus.history import Entry, History
@@ -26,15 +27,16 @@ from simic.contracts.base import Contract, Digest
 from simic.contracts.errors import ConfigError, ContractError, IntegrityError, SimicError, TransientError
 from simic.contracts.names import REFERENCE_PREFIX
 from simic.contracts.policy_update import PolicyUpdate
+from simic.publication.policy_sources import PolicySource
 from simic.publication.publish import check_event, verify_update
+from simic.publication.rollout import digest_for, is_within
 from simic.runtime.clock import Clock
 from simic.runtime.files import atomic_dir, atomic_write, fsync_dir, os_error_as_transient
 from simic.runtime.locks import exclusive
 from simic.trust.keys import SignatureCheck
 from simic.trust.seal import Seal, verify
-from simic.trust.sealed_copy import copy_sealed
 
-__all__ = ["CURRENT_NAME", "Follower", "Refusal"]
+__all__ = ["CURRENT_NAME", "MOST_CONSUMER_CHARACTERS", "Follower", "Refusal"]
 
 _LOG = logging.getLogger(__name__)
 P = TypeVar("P")
@@ -46,6 +48,7 @@ _MOST_POLICY_BYTES = 264 * 1024 * 1024
 """More than the largest weights and card that the loader takes."""
 _MOST_AHEAD = timedelta(hours=1)
 _MOST_CANDIDATES = 8
+MOST_CONSUMER_CHARACTERS = 128
 _MOST_REFUSALS = 100
 
 
@@ -73,6 +76,8 @@ class _State(Contract):
     place: str = ""
     position: tuple[str, ...] = ()
     """What was read of the transport ``place``."""
+    consumer: Annotated[str, Field(max_length=MOST_CONSUMER_CHARACTERS)] = ""
+    """Name by which this consumer is within the share of a rollout or not; drawn at random."""
 
 
 class _Candidate(NamedTuple):
@@ -85,6 +90,8 @@ class _Held(NamedTuple, Generic[P]):
 
     policy: P
     update: PolicyUpdate
+    digest: Digest
+    """That of the policy: the update's or its baseline."""
 
 
 class Follower(Generic[P]):
@@ -95,22 +102,24 @@ class Follower(Generic[P]):
         root: Path,
         history: History,
         *,
-        policies: Path,
+        policies: PolicySource,
         keyring: SignatureCheck,
         target: str,
         load: Callable[[Path, Seal], P],
         clock: Clock,
+        consumer: str | None = None,
     ) -> None:
         """Open the state in ``root``, which is created, and verify and load the policy that was current.
 
         Args:
             root: folder of the state.
             history: updates of production.
-            policies: folder from which policies are copied, as ``<digest>``.
+            policies: where policies are copied from.
             keyring: trusted keys.
             target: updates for other targets are ignored.
             load: makes a policy of a verified directory; raises a SimicError for one that it does not take.
             clock: present time.
+            consumer: name of this consumer; one is drawn and kept in the state if it is None.
 
         Raises:
             TransientError: if another process holds ``root``, or it cannot be written.
@@ -130,20 +139,29 @@ class Follower(Generic[P]):
             stack.enter_context(exclusive(root / _LOCK_NAME, f"following into {root}"))
             stack.callback(history.close)
             self._state = self._stored = _read_state(root / _STATE_NAME)
+            if consumer is None and not self._state.consumer:
+                self._state = self._state.model_copy(update={"consumer": secrets.token_hex(16)})
+            self._consumer = consumer or self._state.consumer
             if self._state.place == history.place:
                 history.position = list(self._state.position)
             self._restore()
             self._stack = stack.pop_all()
 
     @property
-    def held(self) -> tuple[P, PolicyUpdate] | None:
-        """Return the current policy and the update that named it, or None."""
+    def held(self) -> tuple[P, PolicyUpdate, Digest] | None:
+        """Return the current policy, the update that named it, and the policy's digest; or None."""
         return self._held
 
     @property
     def refused(self) -> tuple[Refusal, ...]:
         """Return the last 100 refusals, oldest first."""
         return tuple(self._refused)
+
+    @property
+    def is_within(self) -> bool:
+        """Return whether the newest update is for this consumer, and not only for a share without it."""
+        last = self._state.accepted
+        return last is None or is_within(last, self._consumer)
 
     def close(self) -> None:
         """Release the folder; the policy stays usable."""
@@ -243,25 +261,29 @@ class Follower(Generic[P]):
             raise TransientError(f"update {update.version} is issued {ahead} from now; compare the clocks")
         if not update.reference.startswith(f"{REFERENCE_PREFIX}{update.policy_name}/"):
             raise ContractError(f"update {update.version}: {update.reference} is no version of {update.policy_name}")
-        path = self._own / update.digest
-        with os_error_as_transient(f"copy policy {update.digest[:12]} into {self._own}"):
+        digest = self._digest_for(update)
+        path = self._own / digest
+        with os_error_as_transient(f"copy policy {digest[:12]} into {self._own}"):
             with suppress(IntegrityError):  # a copy that was damaged here is made again
                 if path.exists():
-                    return self._load(path, verify(path, self._keyring, update.digest))
+                    return self._load(path, verify(path, self._keyring, digest))
             shutil.rmtree(path, ignore_errors=True)
             with atomic_dir(path) as folder:
-                sealed = copy_sealed(
-                    self._policies / update.digest, folder, self._keyring, update.digest, _MOST_POLICY_BYTES
-                )
+                sealed = self._policies.copy(digest, folder, self._keyring, _MOST_POLICY_BYTES)
                 return self._load(folder, sealed)
 
     def _swap(self, update: PolicyUpdate, policy: P) -> None:
         last = self._state.accepted
-        is_other = last is not None and last.digest != update.digest
-        previous = last.digest if last is not None and is_other else self._state.previous
+        digest = self._digest_for(update)
+        before = digest if last is None else self._digest_for(last)
+        before = before if self._held is None else self._held.digest
+        previous = before if before != digest else self._state.previous
         self._store(self._state.model_copy(update={"accepted": update, "previous": previous}))
-        self._held = _Held(policy, update)
-        _LOG.info("policy %s %s (%s) is current", update.policy_name, update.version, update.digest[:12])
+        self._held = _Held(policy, update, digest)
+        _LOG.info("by update %s of %s, policy %s is current", update.version, update.policy_name, digest[:12])
+
+    def _digest_for(self, update: PolicyUpdate) -> str:
+        return digest_for(update, self._consumer)
 
     def _refuse(self, source: str, update: PolicyUpdate | None, error: SimicError) -> None:
         """Report a refusal; that of an update that waits is reported once."""
@@ -276,19 +298,37 @@ class Follower(Generic[P]):
     # -- state --------------------------------------------------------------------------------------
 
     def _restore(self) -> None:
-        """Verify and load the policy that was current; without it the accepted update waits to be taken again."""
+        """Verify and load the policy that was current; without it the accepted update waits to be taken again.
+
+        A consumer with another name may be to use the other policy of a rollout. It goes on with the current one until
+        ``poll`` has taken that.
+        """
         last = self._state.accepted
         if last is not None:
             try:
                 verify_update(last, self._keyring)
-                path = self._own / last.digest
-                self._held = _Held(self._load(path, verify(path, self._keyring, last.digest)), last)
+                self._held = self._kept(last, self._digest_for(last))
             except SimicError as error:
                 self._refuse(_STATE_NAME, last, error)
                 waiting = (*self._state.waiting, last)
                 self._state = self._state.model_copy(update={"waiting": waiting[-_MOST_CANDIDATES:]})
+                self._held = self._linked(last)
         self._point()
         self._tidy()
+
+    def _kept(self, update: PolicyUpdate, digest: Digest) -> _Held[P]:
+        path = self._own / digest
+        return _Held(self._load(path, verify(path, self._keyring, digest)), update, digest)
+
+    def _linked(self, update: PolicyUpdate) -> _Held[P] | None:
+        """Return the policy behind ``current`` if it is sound and a trusted update names it for any consumer."""
+        named = {update.digest} if update.rollout is None else {update.digest, update.rollout.baseline}
+        with suppress(SimicError, OSError):
+            verify_update(update, self._keyring)
+            target = (self._root / CURRENT_NAME).readlink()
+            if target.name in named and target.parent == Path(_POLICIES_NAME):
+                return self._kept(update, target.name)
+        return None
 
     def _store(self, state: _State) -> None:
         if state != self._stored:
@@ -303,7 +343,7 @@ class Follower(Generic[P]):
             if self._held is None:
                 link.unlink(missing_ok=True)
                 return
-            target = Path(_POLICIES_NAME, self._held.update.digest)
+            target = Path(_POLICIES_NAME, self._held.digest)
             if link.is_symlink() and link.readlink() == target:
                 return
             unfinished = self._root / f".{CURRENT_NAME}.tmp"
@@ -315,7 +355,8 @@ class Follower(Generic[P]):
     def _tidy(self) -> None:
         """Remove all policies but the current and the previous one, and what a kill left unfinished."""
         last = self._state.accepted
-        kept = {self._state.previous, None if last is None else last.digest}
+        kept = {self._state.previous, None if last is None else self._digest_for(last)}
+        kept.add(None if self._held is None else self._held.digest)
         for entry in os.scandir(self._own):
             if entry.name not in kept:
                 shutil.rmtree(entry.path, ignore_errors=True)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from simic.bus.codec import envelop, event_id_of, unwrap
 from simic.bus.protocol import Bus
+from simic.contracts.actor import Actor
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.names import POLICY_UPDATE_TYPE, POLICY_UPDATES
-from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
+from simic.contracts.policy_update import PolicyUpdate, RolloutPlan, ValidationSummary
 from simic.contracts.receipts import PolicyVersion, Provenance, PublicationReceipt
 from simic.publication.outbox import Outbox
 from simic.runtime.clock import Clock
@@ -59,29 +61,38 @@ def publish(
     home: Home,
     provenance: Provenance,
     clock: Clock,
+    plan: RolloutPlan | None = None,
+    is_for_all: bool = False,
+    actor: Actor | None = None,
 ) -> PublicationReceipt:
     """Publish ``version``, which is registered and accepted by the gate, to ``targets``.
 
     Updates about this version that an earlier call left in the outbox are sent first. Waiting updates about another
     version, or not new to any of their targets, are moved to ``superseded`` and never delivered. A target whose newest
-    update already names this version gets no update; if no target is left, the receipt repeats the last update with
-    ``delivered`` false. After a rollback, a version that a target had replaced is new to it again. Raises
-    IntegrityError, and puts nothing on the bus, if an update in the outbox differs from what was signed.
+    update already names this version gets no update, whatever its plan; with ``is_for_all`` only if it has no plan, so
+    that a rollout goes on to all consumers. A new update has the ``plan``, and ``actor`` for who issued it. If no
+    target is left, the receipt repeats the last update with ``delivered`` false. After a rollback, a version that a
+    target had replaced is new to it again.
+
+    Raises:
+        IntegrityError: an update in the outbox differs from what was signed; nothing is put on the bus.
     """
     if not targets:
         raise ConfigError(f"publishing {version.name} {version.semantic_version}: name at least one target")
     started_at = clock()
     outbox = open_outbox(home)
     with exclusive(home.locks / "publish", "publishing policies", LOCK_WAIT_S):
-        _set_aside_outdated(outbox, version)
+        wanted = _Wanted(version, is_for_all)
+        _set_aside_outdated(outbox, wanted)
         sent = {event.event_id for event in outbox.flush(bus, POLICY_UPDATES)}
         heard = _newest_by_target(outbox.delivered(), version.name)
         doubtful = _newest_by_target(outbox.superseded(), version.name)
-        missing = [target for target in dict.fromkeys(targets) if not _knows(target, version, heard, doubtful)]
+        missing = [target for target in dict.fromkeys(targets) if not _knows(target, wanted, heard, doubtful)]
         if missing:
             moment = _moment_after([*heard.values(), *doubtful.values()], clock())
-            update = _update(version, validation, missing, signer, moment)
+            update = _update(version, validation, missing, signer, moment, None if is_for_all else plan, actor)
             event = envelop(update, type_=POLICY_UPDATE_TYPE, source=SOURCE, created_at=update.issued_at)
+            event = event.model_copy(update={"correlation_id": version.snapshot_digest})
             outbox.add(event)
             sent |= {event.event_id for event in outbox.flush(bus, POLICY_UPDATES)}
         else:
@@ -119,8 +130,28 @@ def check_event(event: EventEnvelope, keyring: SignatureCheck) -> None:
         raise IntegrityError(f"the envelope of update {update.version} says {found}, expected {expected}")
 
 
+class _Wanted(NamedTuple):
+    """What the targets are to have heard last."""
+
+    version: PolicyVersion
+    is_for_all: bool
+    """Whether an update with a plan is not it."""
+
+    def is_told_by(self, event: EventEnvelope) -> bool:
+        update, version = unwrap(event, PolicyUpdate), self.version
+        named = (update.policy_name, update.version, update.digest)
+        is_same = named == (version.name, version.semantic_version, version.digest)
+        return is_same and not (self.is_for_all and update.rollout is not None)
+
+
 def _update(
-    version: PolicyVersion, validation: ValidationSummary, targets: list[str], signer: Signer, moment: datetime
+    version: PolicyVersion,
+    validation: ValidationSummary,
+    targets: list[str],
+    signer: Signer,
+    moment: datetime,
+    plan: RolloutPlan | None,
+    actor: Actor | None,
 ) -> PolicyUpdate:
     return sign_update(
         PolicyUpdate(
@@ -132,40 +163,33 @@ def _update(
             validation=validation,
             issued_at=moment,
             key_id=signer.key_id,
+            rollout=plan,
+            issued_by=actor,
         ),
         signer,
     )
 
 
-def _concerns(event: EventEnvelope, version: PolicyVersion) -> bool:
-    update = unwrap(event, PolicyUpdate)
-    return (update.policy_name, update.version, update.digest) == (
-        version.name,
-        version.semantic_version,
-        version.digest,
-    )
-
-
-def _set_aside_outdated(outbox: Outbox, version: PolicyVersion) -> None:
-    """Withdraw undelivered updates, except those about ``version`` that are new to a target."""
+def _set_aside_outdated(outbox: Outbox, wanted: _Wanted) -> None:
+    """Withdraw undelivered updates, except those that tell what is wanted and are new to a target."""
     waiting = outbox.waiting()
-    heard = _newest_by_target(outbox.delivered(), version.name)
+    heard = _newest_by_target(outbox.delivered(), wanted.version.name)
     for event in waiting:
         targets = unwrap(event, PolicyUpdate).targets
         is_news = any(target not in heard or heard[target].created_at < event.created_at for target in targets)
-        if not (is_news and _concerns(event, version)):
+        if not (is_news and wanted.is_told_by(event)):
             outbox.supersede(event)
 
 
 def _knows(
-    target: str, version: PolicyVersion, heard: Mapping[str, EventEnvelope], doubtful: Mapping[str, EventEnvelope]
+    target: str, wanted: _Wanted, heard: Mapping[str, EventEnvelope], doubtful: Mapping[str, EventEnvelope]
 ) -> bool:
-    """Return whether the target's newest update is about ``version``.
+    """Return whether the target's newest update tells what is wanted.
 
     A superseded update that is newer may have been put by a process that was killed before it marked it.
     """
     newest = heard.get(target)
-    if newest is None or not _concerns(newest, version):
+    if newest is None or not wanted.is_told_by(newest):
         return False
     return target not in doubtful or doubtful[target].created_at <= newest.created_at
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from simic.contracts.errors import IntegrityError
-from simic.contracts.names import CANDIDATE, CHAMPION, MODEL_NAME
+from simic.contracts.names import CANDIDATE, CHAMPION, MODEL_NAME, STAGED
 from simic.ledgers import POLICIES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.promotions import History, Operation, PromotionEntry
 from simic.registry.ledger_records import LedgerRecords, unlisted_message
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 REPAIR = "`simic doctor --repair` restores what the journal says"
-_PAST = {Operation.PROMOTE: "promoted", Operation.ROLLBACK: "rolled back to"}
+_PAST = {Operation.STAGE: STAGED, Operation.PROMOTE: "promoted", Operation.ROLLBACK: "rolled back to"}
 
 
 class Difference(NamedTuple):
@@ -146,10 +146,20 @@ def alias_difference(history: History, shown: Shown) -> str | None:
     """Return how MLflow's champion alias differs from the journal; during a move either version is right."""
     found, champion, begun = shown.aliases.get(CHAMPION), history.champion, history.open_entry
     expected = None if champion is None else champion.target
-    if found == expected or (begun is not None and found == begun.target):
+    is_moving = begun is not None and begun.operation is not Operation.STAGE and found == begun.target
+    if found == expected or is_moving:
         return None
     claim = "names no champion" if champion is None else f"says version {expected}{_by(champion)}"
     return f"MLflow's alias {CHAMPION} is on {_version(found)}, but {PROMOTIONS_LEDGER} {claim}; {REPAIR}"
+
+
+def staged_difference(history: History, shown: Shown) -> str | None:
+    """Return how MLflow's alias ``staged`` differs from the journal; None also while an entry is open."""
+    found, staged = shown.aliases.get(STAGED), history.staged
+    if history.open_entry is not None or found == (None if staged is None else staged.target):
+        return None
+    claim = "stages no version" if staged is None else f"says version {staged.target}{_by(staged)}"
+    return f"MLflow's alias {STAGED} is on {_version(found)}, but {PROMOTIONS_LEDGER} {claim}; {REPAIR}"
 
 
 def unknown_promotions(history: History, shown: Shown) -> list[int]:
@@ -192,6 +202,8 @@ def differences(
     found = [Difference(cut, is_repairable=False)] if cut else []
     if cut is None and (text := alias_difference(records.history, shown)) is not None:
         found.append(Difference(text, is_repairable=True))
+    if cut is None and (text := staged_difference(records.history, shown)) is not None:
+        found.append(Difference(text, is_repairable=True))
     for number in unlisted(records, shown):
         if number not in cut_short:
             found.append(Difference(unlisted_message(number), is_repairable=False))
@@ -212,8 +224,12 @@ def differences(
 
 def wanted_aliases(records: LedgerRecords) -> dict[str, int | None]:
     """Return the expected version of each alias; ``candidate`` belongs on the version that was judged last."""
-    champion = records.history.champion
-    return {CHAMPION: None if champion is None else champion.target, CANDIDATE: records.newest}
+    champion, staged = records.history.champion, records.history.staged
+    return {
+        CHAMPION: None if champion is None else champion.target,
+        STAGED: None if staged is None else staged.target,
+        CANDIDATE: records.newest,
+    }
 
 
 def unlisted(records: LedgerRecords, shown: Shown) -> list[int]:

@@ -1,4 +1,4 @@
-"""Journal entries that begin a promotion or a rollback."""
+"""Journal entries that begin a staging, a promotion or a rollback."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from simic.ledgers.promotions import History, Operation, Phase, PromotionEntry
 from simic.registry.mlflow_run import summary_of
 from simic.registry.version_numbers import Lineage, lineage_tags
 
-__all__ = ["check_gate", "promotion_entry", "rollback_entry"]
+__all__ = ["check_gate", "promotion_entry", "rollback_entry", "staging_entry"]
 
 
-def promotion_entry(
+def staging_entry(
     recorded: PolicyVersion,
     report: ValidationReport,
     gate: GateDecision,
@@ -22,7 +22,7 @@ def promotion_entry(
     history: History,
     moment: datetime,
 ) -> PromotionEntry:
-    """Return the open journal entry of a promotion.
+    """Return the open journal entry of a staging.
 
     Raises:
         IntegrityError: ``report`` is not the evidence that ``gate`` judged.
@@ -48,7 +48,7 @@ def promotion_entry(
     return PromotionEntry(
         entry=history.next_number,
         phase=Phase.OPEN,
-        operation=Operation.PROMOTE,
+        operation=Operation.STAGE,
         source=source,
         restores=None,
         version=recorded.model_copy(update=own),
@@ -57,6 +57,19 @@ def promotion_entry(
         reason="accepted by the gate",
         at=moment,
     )
+
+
+def promotion_entry(staged: PromotionEntry, history: History, moment: datetime) -> PromotionEntry:
+    """Return an open entry that promotes what is staged."""
+    times: Mapping[str, object] = {"started_at": moment, "finished_at": moment}
+    own: Mapping[str, object] = {
+        "entry": history.next_number,
+        "phase": Phase.OPEN,
+        "operation": Operation.PROMOTE,
+        "version": staged.version.model_copy(update=times),
+        "at": moment,
+    }
+    return staged.model_copy(update=own)
 
 
 def rollback_entry(
@@ -127,7 +140,7 @@ def _judgement_tags(report: ValidationReport, gate: GateDecision) -> dict[str, s
     tags = {
         "gate": "accepted" if gate.accepted else "rejected",
         "gate_digest": gate.digest,
-        "episodes": str(len(report.trials.host_keys)),
+        "episodes": str(report.hosts),
     }
     for name, estimate in report.differences.items():
         tags[f"return_over_{name}"] = f"{estimate.mean:.4f}"

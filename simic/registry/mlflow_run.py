@@ -24,6 +24,7 @@ from simic.contracts.receipts import (
 )
 from simic.registry.headline import Table, headline_metrics, tables
 from simic.registry.mlflow_store import display_only
+from simic.registry.model_card import CARD_FILE, model_card
 from simic.registry.version_numbers import Lineage
 from simic.registry.version_status import STATUS_TAG, judged_status, version_description
 from simic.runtime.telemetry import read_metrics
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric
 
 __all__ = [
+    "TABLES_TAG",
     "CandidateRecord",
     "RunLabel",
     "ensure_run",
@@ -60,10 +62,11 @@ _DIGEST_CHARACTERS = 32
 """MLflow limits the digest of a data set to 36 characters; the full digest is a tag."""
 
 
-_TABLES_TAG = "mlflow.loggedArtifacts"
+TABLES_TAG = "mlflow.loggedArtifacts"
 """Tag by which MLflow recognises table artifacts."""
 _RUN_NAME_TAG = "mlflow.runName"
 _PAGE = 1_000
+_PAGE_FOLDER = "gate"
 
 
 class CandidateRecord(NamedTuple):
@@ -74,6 +77,8 @@ class CandidateRecord(NamedTuple):
     gate: GateDecision
     snapshot: SnapshotManifest
     config: RunConfig
+    page: Path | None = None
+    """Folder of the page of the judgement, which becomes the folder ``gate`` of the run."""
 
 
 class RunLabel(NamedTuple):
@@ -144,7 +149,7 @@ def log_run(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> Non
         "gate_digest": gate.digest,
         "gate_failed": ", ".join(c.name for c in gate.criteria if c.verdict.value != "PASS") or "none",
         "mlflow.note.content": version_description(evidence.training, evidence.validation, gate, evidence.snapshot),
-        _TABLES_TAG: json.dumps([{"path": _table_file(table), "type": "table"} for table in _tables(evidence)]),
+        TABLES_TAG: json.dumps([{"path": _table_file(table), "type": "table"} for table in _tables(evidence)]),
         # MLflow plots no NaN and alters infinities, so a tag names the first step instead.
         **{f"not_finite.{name}": f"first at step {step}" for name, step in broken.items()},
     }
@@ -212,7 +217,7 @@ def summary_of(report: ValidationReport, gate: GateDecision) -> ValidationSummar
             "run `simic validate` again"
         )
     return ValidationSummary(
-        episodes=len(report.trials.host_keys),
+        episodes=report.hosts,
         return_over_wait=over_wait.mean,
         lower_bound=over_wait.lower,
         confidence=over_wait.confidence,
@@ -243,6 +248,7 @@ def _log_params(client: MlflowClient, run_id: str, evidence: CandidateRecord) ->
     params = {
         **dict(flatten(evidence.config.model_dump(mode="json"))),
         "seed": str(evidence.training.seed),
+        "recoveries": str(evidence.training.recoveries),
         "start_digest": str(evidence.training.start_digest or "null"),
     }
     # MLflow refuses to change a parameter; an existing one comes from the same receipt.
@@ -296,10 +302,13 @@ def _log_files(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> 
     }
     for name, receipt in receipts.items():
         client.log_text(run_id, receipt.model_dump_json(indent=2), f"receipts/{name}.json")
+    client.log_text(run_id, model_card(evidence), CARD_FILE)
     for table in _tables(evidence):
         # MlflowClient.log_table appends to an existing table; a repeated recording must replace it.
         content = {"columns": table.columns, "data": table.rows}
         client.log_text(run_id, json.dumps(content), _table_file(table))
+    if evidence.page is not None:
+        client.log_artifacts(run_id, str(evidence.page), _PAGE_FOLDER)
     for folder, path in [
         ("curves", evidence.training.curves_path),
         *(("figures", path) for path in evidence.validation.figures.values()),

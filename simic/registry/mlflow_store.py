@@ -15,6 +15,7 @@ from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.promotions import History
 from simic.registry.experiment_page import experiment_tags
 from simic.registry.locations import rewrite_locations
+from simic.registry.protection import protect
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.runtime.sqlite_files import sqlite_url
@@ -42,6 +43,8 @@ _QUIET = {
 def initialise(home: Home) -> str:
     """Create the database and the experiment if they are missing; return the experiment's id.
 
+    The database refuses to delete a version that has an alias.
+
     Two processes that create MLflow's tables at once break each other. So one process creates them under a lock, in a
     file with another name: the file at the final name is always complete.
     """
@@ -50,6 +53,7 @@ def initialise(home: Home) -> str:
         with exclusive(home.locks / "mlflow", "creating the MLflow database", INITIALISE_WAIT_S):
             if not database.exists():
                 _create(home, database)
+    protect(database)
     experiment = open_client(home.tracking_uri).get_experiment_by_name(EXPERIMENT)
     if experiment is None:
         raise ConfigError(_without_experiment(home, database))

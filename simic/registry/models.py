@@ -26,7 +26,7 @@ __all__ = ["Models", "Registered", "Shown"]
 _PAGE = 1_000
 _DESCRIPTION = (
     "Growth controllers that the gate judged, accepted or not. The alias `champion` is on the version in production, "
-    "`candidate` on the newest one."
+    "`staged` on the accepted one that waits to be promoted, `candidate` on the newest one."
 )
 _REFERENCE = re.compile(r"models:/(?P<name>[a-z][a-z0-9_-]{0,63})(?:@(?P<alias>[a-z]+)|/(?P<number>[1-9]\d{0,8}))")
 

@@ -1,4 +1,4 @@
-"""The registry: recorded candidates, one champion, promotion and rollback."""
+"""The registry: recorded candidates, one staged, one champion, promotion and rollback."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from simic.contracts.actor import Actor
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.names import CANDIDATE, CHAMPION
+from simic.contracts.names import CANDIDATE, CHAMPION, STAGED
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport
 from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
@@ -15,12 +16,13 @@ from simic.ledgers.policies import check_candidates, check_entry, is_candidate_t
 from simic.ledgers.promotions import PromotionEntry
 from simic.registry.differences import Difference, journal_cut, registered_as
 from simic.registry.doctor import RegistryDoctor
-from simic.registry.journal_entries import check_gate, promotion_entry, rollback_entry
+from simic.registry.journal_entries import check_gate, promotion_entry, rollback_entry, staging_entry
 from simic.registry.labels import Labels
+from simic.registry.ledger_records import LedgerRecords
 from simic.registry.mlflow_run import CandidateRecord, restore_run_hint
 from simic.registry.mlflow_store import display_only, initialise, open_client, store_errors
 from simic.registry.models import Models, Shown
-from simic.registry.promotion import OnStep, Promotions
+from simic.registry.promotion import OnStep, Promotions, SmokeTest
 from simic.registry.reader import RegistryReader
 from simic.registry.recording import Recorder
 from simic.runtime.clock import Clock
@@ -43,6 +45,10 @@ def _ignore(_step: str) -> None:
     """Do nothing after a step."""
 
 
+def _pass(_policy: Path, _digest: str) -> None:
+    """Try nothing."""
+
+
 class Registry:
     """The judged policies. Opening the registry finishes or undoes what a killed process left half done.
 
@@ -51,7 +57,15 @@ class Registry:
     """
 
     def __init__(
-        self, home: Home, keyring: Keyring, *, signer: Callable[[], Signer], clock: Clock, on_step: OnStep = _ignore
+        self,
+        home: Home,
+        keyring: Keyring,
+        *,
+        signer: Callable[[], Signer],
+        clock: Clock,
+        actor: Actor | None = None,
+        on_step: OnStep = _ignore,
+        smoke_test: SmokeTest | None = None,
     ) -> None:
         """Open the registry of a home.
 
@@ -60,9 +74,12 @@ class Registry:
             keyring: Trusted keys.
             signer: Called when a decision or a move is signed.
             clock: Gives the time of moves.
+            actor: Who stages, promotes and rolls back; the journal keeps it.
             on_step: Called after every durable step, with its name.
+            smoke_test: Tries a new champion before its promotion or rollback is closed; if it raises, the champion
+                before is restored.
         """
-        self._home, self._keyring, self._clock = home, keyring, clock
+        self._home, self._keyring, self._clock, self._actor = home, keyring, clock, actor
         _check_database(home)
         with store_errors("opening the registry"):
             experiment = initialise(home)
@@ -70,7 +87,7 @@ class Registry:
         self._models = Models(client, home.tracking_uri)
         labels = Labels(client, experiment, self._models)
         self._reader = RegistryReader(home, keyring, self._models)
-        self._promotions = Promotions(home, self._models, labels, keyring, signer, on_step)
+        self._promotions = Promotions(home, self._models, labels, keyring, signer, on_step, smoke_test or _pass)
         self._recorder = Recorder(client, experiment, self._reader, labels, signer, on_step)
         self._doctor = RegistryDoctor(self._reader, labels)
         self._settle()
@@ -109,8 +126,24 @@ class Registry:
         with self._writing("linking a flow run"), display_only(f"the tag {FLOW_RUN_TAG} was", restore_run_hint(run_id)):
             open_client(self._home.tracking_uri).set_tag(run_id, FLOW_RUN_TAG, flow_run)
 
+    def stage(self, version: PolicyVersion, report: ValidationReport, gate: GateDecision) -> PolicyVersion:
+        """Let a recorded candidate wait to be promoted; the gate must have accepted it against the present champion.
+
+        It replaces what was staged before. Staging it again by the same decision, or staging the champion, changes
+        nothing. The parameters and errors are those of ``promote``.
+        """
+        with self._writing("staging a policy"):
+            records, shown = self._reader.agreed(digest=version.digest)
+            champion = records.history.champion
+            if champion is not None and champion.digest == version.digest:
+                return self._reader.version(champion.target, records, shown)
+            staged = self._stage(version, report, gate, records, shown)
+            return self._reader.version(staged.target, *self._reader.agreed(staged.target))
+
     def promote(self, version: PolicyVersion, report: ValidationReport, gate: GateDecision) -> PolicyVersion:
-        """Make a recorded candidate champion; the gate must have accepted it against the present champion.
+        """Make a recorded candidate champion, after it is staged unless it was.
+
+        The gate must have accepted it against the present champion.
 
         Args:
             version: The candidate.
@@ -124,19 +157,38 @@ class Registry:
         with self._writing("promoting a policy"):
             records, shown = self._reader.agreed(digest=version.digest)
             champion = records.history.champion
-            target = registered_as(version.digest, records, shown)
-            if target is None:
-                raise ConfigError(f"policy {version.digest} is not registered; `simic promote` registers it")
             if champion is not None and champion.digest == version.digest:
                 return self._reader.version(champion.target, records, shown)
-            check_gate(gate, version.digest, champion)
-            self._check_candidate(target.number)
-            recorded = self._reader.version(target.number, records, shown)
-            lineage = self._reader.stored_lineage(recorded.number, recorded.digest)
-            entry = promotion_entry(recorded, report, gate, lineage, records.history, self._clock())
-            check_entry(self._home, entry)
-            self._promotions.move(entry)
+            staged = self._stage(version, report, gate, records, shown)
+            entry = promotion_entry(staged, self._reader.records().history, self._clock())
+            self._promotions.move(self._signed_for(entry))
             return self._reader.version(entry.target, *self._reader.agreed())
+
+    def _stage(
+        self,
+        version: PolicyVersion,
+        report: ValidationReport,
+        gate: GateDecision,
+        records: LedgerRecords,
+        shown: Shown,
+    ) -> PromotionEntry:
+        """Return the closed staging of a candidate by this decision; the caller holds the lock."""
+        target = registered_as(version.digest, records, shown)
+        if target is None:
+            raise ConfigError(f"policy {version.digest} is not registered; `simic promote` registers it")
+        check_gate(gate, version.digest, records.history.champion)
+        self._check_candidate(target.number)
+        recorded = self._reader.version(target.number, records, shown)
+        lineage = self._reader.stored_lineage(recorded.number, recorded.digest)
+        entry = staging_entry(recorded, report, gate, lineage, records.history, self._clock())
+        check_entry(self._home, entry)
+        staged = records.history.staged
+        if staged is not None and (staged.target, staged.version.gate_digest) == (entry.target, gate.digest):
+            return staged
+        return self._promotions.stage(self._signed_for(entry))
+
+    def _signed_for(self, entry: PromotionEntry) -> PromotionEntry:
+        return entry.model_copy(update={"actor": self._actor})
 
     def _check_candidate(self, number: int) -> None:
         """Raise IntegrityError unless a trusted key sealed what the journal takes from the ledger of candidates."""
@@ -147,13 +199,14 @@ class Registry:
                 f"revoked, so it is not promoted; validate that policy again and record it again (`simic promote`)"
             )
 
-    def rollback(self, reason: str) -> PolicyVersion:
+    def rollback(self, reason: str, expected: PolicyVersion | None = None) -> PolicyVersion:
         """Restore the champion before the present one; ``reason`` is recorded on the version that is replaced.
 
         Both versions come from the journal, whatever the alias or the state of the present champion.
 
         Raises:
             ConfigError: There is no champion to go back to, or the reason is too long.
+            TransientError: The champion is not the ``expected`` one.
             IntegrityError: The former champion's files are damaged, or its accepting decision is not on record.
         """
         if len(reason) > _MOST_CHARACTERS:
@@ -161,6 +214,7 @@ class Registry:
         with self._writing("rolling back"):
             history = read_history(self._home, self._keyring)
             champion, former = history.champion, history.before_champion()
+            _check_expected(champion, expected)
             if champion is None:
                 raise ConfigError("cannot roll back: this home has no champion; `simic run` makes one")
             if former is None:
@@ -170,7 +224,7 @@ class Registry:
                 )
             check_entry(self._home, former)
             entry = rollback_entry(champion, former, history, reason, self._clock())
-            self._promotions.move(entry)
+            self._promotions.move(self._signed_for(entry))
             return self._reader.version(entry.target, self._reader.records(), self._models.look_at(entry.target))
 
     def champion(self) -> PolicyVersion | None:
@@ -185,15 +239,19 @@ class Registry:
             return None if champion is None else self._reader.version(champion.target, records, shown)
 
     @contextmanager
-    def certified(self, update_digests: Collection[str] = ()) -> Iterator[PromotionEntry]:
+    def certified(
+        self, update_digests: Collection[str] = (), expected: PolicyVersion | None = None
+    ) -> Iterator[PromotionEntry]:
         """Yield the journal entry of the present champion, every byte verified; the champion cannot change meanwhile.
 
-                Args:
-        update_digests: Policy digests named by signed updates; the journal must contain the promotion of each.
+        Args:
+            update_digests: Policy digests named by signed updates; the journal must contain the promotion of each.
+            expected: The champion on which the caller decided.
 
-                Raises:
-                    ConfigError: There is no champion.
-                    IntegrityError: As ``champion`` and ``load`` raise it, or the journal lost lines.
+        Raises:
+            ConfigError: There is no champion.
+            TransientError: The champion is not the ``expected`` one.
+            IntegrityError: As ``champion`` and ``load`` raise it, or the journal lost lines.
         """
         with self._writing("reading the champion"):
             if cut := journal_cut(self._reader.records(), Shown({}, {}), update_digests):
@@ -204,6 +262,7 @@ class Registry:
             if cut := journal_cut(records, shown, update_digests):
                 raise IntegrityError(cut)
             champion = records.history.champion
+            _check_expected(champion, expected)
             if champion is None:
                 raise ConfigError("there is no champion to publish: `simic run` or `simic promote` makes one")
             self._reader.fetch(champion.version, is_champion=True, into=None)
@@ -222,6 +281,11 @@ class Registry:
                 records, shown = self._reader.agreed()
                 champion = records.history.champion
                 number = None if champion is None else champion.target
+            elif name == STAGED:
+                records, shown = self._reader.agreed()
+                staged = records.history.staged
+                number = None if staged is None else staged.target
+                shown = shown if number is None else self._models.look_at(number)
             else:
                 records = self._reader.records()
                 number = self._models.alias(name) if isinstance(name, str) else name
@@ -302,6 +366,17 @@ def _check_database(home: Home) -> None:
         )
 
 
+def _check_expected(champion: PromotionEntry | None, expected: PolicyVersion | None) -> None:
+    """Raise TransientError if the champion changed after a caller without the lock decided about it."""
+    found = None if champion is None else (champion.target, champion.digest)
+    if expected is not None and found != (expected.number, expected.digest):
+        present = "none" if champion is None else f"version {champion.target} with digest {champion.digest}"
+        raise TransientError(
+            f"the champion changed meanwhile: expected version {expected.number} with digest {expected.digest}, found "
+            f"{present}. Nothing was changed or sent; run the command again to decide about the present champion"
+        )
+
+
 def _unknown(reference: str, name: str | int, shown: Shown) -> str:
     names = ", ".join(
         f"{number} ({version.tags.get('semantic_version')})" for number, version in shown.versions.items()
@@ -312,4 +387,4 @@ def _unknown(reference: str, name: str | int, shown: Shown) -> str:
             "There is no champion: no policy has been promoted. `simic run` makes one if its gate accepts the policy. "
             f"{known}"
         )
-    return f"{reference} does not exist. {known}; known aliases: {CHAMPION}, {CANDIDATE}"
+    return f"{reference} does not exist. {known}; known aliases: {CHAMPION}, {STAGED}, {CANDIDATE}"

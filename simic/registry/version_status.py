@@ -109,11 +109,12 @@ def version_description(
     failed = ", ".join(criterion.name for criterion in gate.criteria if criterion.verdict.value != "PASS")
     verdict = f"{'Accepted' if gate.accepted else 'Rejected'} by the gate on {gate.finished_at:%Y-%m-%d}"
     share = share_of_oracle(report.trials)
-    hosts = f"{len(report.trials.host_keys)} held-out hosts of set {report.trials.set}"
+    hosts = f"{report.hosts} held-out hosts of set {report.trials.set}"
+    kind = "Paired differences of returns" if report.evidence == "trials" else "Estimates from a log, no trial,"
     lines = [
         verdict + (f": {failed} failed." if failed else ": every criterion passed."),  # plain: lists show it as text
         "",
-        f"Paired differences of returns on {hosts}:",
+        f"{kind} on {hosts}:",
         "",
         "| candidate minus | mean | lower | upper |",
         "| --- | --- | --- | --- |",

@@ -14,6 +14,9 @@ from simic.contracts.errors import IntegrityError, SimicError, TransientError
 __all__ = ["reading", "sqlite_url", "writing"]
 
 _WAIT_S = 60.0
+_LOOK = "SELECT count(*) FROM sqlite_master"
+_HALF_DONE = ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")
+"""Names of the errors of a reader that finds the journal of a writer that is gone."""
 
 
 def sqlite_url(path: Path, driver: str = "sqlite") -> str:
@@ -30,6 +33,8 @@ def sqlite_url(path: Path, driver: str = "sqlite") -> str:
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a read-only connection, also on a read-only file system.
 
+    What a killed writer left half done is undone first, for which SQLite needs a connection that may write.
+
     Raises IntegrityError for a file that is damaged or not a database, and TransientError for other failures.
     """
     # SQLite creates a file beside a database with a write-ahead log even to read it. If it cannot, and no log is left,
@@ -38,6 +43,13 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     address = f"file:{quote(str(path))}?mode=ro{'&immutable=1' if is_alone else ''}"
     try:
         with closing(sqlite3.connect(address, timeout=_WAIT_S, uri=True)) as connection:
+            try:
+                connection.execute(_LOOK)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorname not in _HALF_DONE:
+                    raise
+                with closing(sqlite3.connect(path, timeout=_WAIT_S)) as writer:
+                    writer.execute(_LOOK)
             yield connection
     except sqlite3.Error as error:
         raise _failure("read", path, error) from error

@@ -122,6 +122,13 @@ def another_update_of_the_same_moment(place: Place) -> str:
 
 
 @attack
+def an_older_update(place: Place) -> str:
+    earlier = place.good.issued_at - timedelta(hours=1)
+    place.publisher.put(place.publisher.signed(place.good, digest=place.digests[1], issued_at=earlier))
+    return "an older update was put again"
+
+
+@attack
 def an_update_from_the_far_future(place: Place) -> str:
     issued_at = utc_now() + timedelta(hours=2)
     place.publisher.put(place.publisher.signed(place.good, digest=place.digests[1], issued_at=issued_at))

@@ -1,4 +1,4 @@
-"""kill -9 while a policy is recorded or promoted: the champion is the old one or the new one, and the books close."""
+"""kill -9 while a policy is recorded, staged or promoted: the champion is the old or new one, and the books close."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from support.builders.judged_candidates import SIGNER, evidence_of, judged, tick
 from support.homes.mlflow_databases import furnished_home
 
 from simic.catalogue.query import query
+from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION_REFERENCE
 from simic.contracts.receipts import PolicyVersion
 from simic.registry.mlflow_store import open_client
@@ -21,8 +23,12 @@ from simic.registry.registry import Registry
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
+STAGED_REFERENCE = "models:/tamiyo@staged"
 RECORD_STEPS = ("logged", "stored", "registered", "recorded")
-PROMOTE_STEPS = ("journalled", "tagged", "aliased", "verified", "closed")
+STAGE_STEPS = ("staging journalled", "staging aliased", "staging closed")
+PROMOTE_STEPS = ("journalled", "tagged", "aliased", "verified", "unstaged", "closed")
+MOVED = ("aliased", "verified", "unstaged", "closed")
+"""Steps after the alias moved, which commits."""
 
 CHILD = """
 import os, signal, sys
@@ -100,20 +106,24 @@ def _lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-@pytest.mark.parametrize("fatal", [*RECORD_STEPS, *PROMOTE_STEPS])
-def test_a_promotion_cut_short_anywhere_is_settled_and_can_be_repeated(
-    place: Home, keyring: Keyring, champion: PolicyVersion, fatal: str
-) -> None:
+def killed_at(fatal: str) -> Callable[[str], None]:
     def die(step: str) -> None:
         if step == fatal:
             raise Killed
 
+    return die
+
+
+@pytest.mark.parametrize("fatal", [*RECORD_STEPS, *STAGE_STEPS, *PROMOTE_STEPS])
+def test_a_promotion_cut_short_anywhere_is_settled_and_can_be_repeated(
+    place: Home, keyring: Keyring, champion: PolicyVersion, fatal: str
+) -> None:
     evidence = judged(place, b"two", champion=champion.digest)
-    registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), on_step=die)
+    registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), on_step=killed_at(fatal))
     with pytest.raises(Killed):
         registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
     digest = evidence.training.digest
-    check_settled(place, champion, digest, was_moved=fatal in ("aliased", "verified", "closed"))
+    check_settled(place, champion, digest, was_moved=fatal in MOVED)
     check_rerun(place, champion, Path(evidence.training.path), digest)
 
 
@@ -121,24 +131,38 @@ def test_a_promotion_cut_short_anywhere_is_settled_and_can_be_repeated(
 def test_a_rollback_cut_short_anywhere_is_settled_and_can_be_published(
     place: Home, keyring: Keyring, champion: PolicyVersion, fatal: str
 ) -> None:
-    def die(step: str) -> None:
-        if step == fatal:
-            raise Killed
-
     evidence = judged(place, b"two", champion=champion.digest)
     registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking())
     second = registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
     with pytest.raises(Killed):
-        Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), on_step=die).rollback("worse")
+        Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), on_step=killed_at(fatal)).rollback("worse")
     after = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking())
-    expected = champion if fatal in ("aliased", "verified", "closed") else second
+    expected = champion if fatal in MOVED else second
     with after.certified() as entry:
         assert entry.digest == expected.digest
     assert after.differences() == []
     assert query(place, "SELECT policy FROM policies WHERE is_live") == [{"policy": expected.digest}]
 
 
-@pytest.mark.parametrize("fatal", ["registered", "journalled", "aliased"])
+@pytest.mark.parametrize("fatal", STAGE_STEPS)
+def test_a_staging_cut_short_is_settled_by_its_alias(
+    place: Home, keyring: Keyring, champion: PolicyVersion, fatal: str
+) -> None:
+    evidence = judged(place, b"two", champion=champion.digest)
+    registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), on_step=killed_at(fatal))
+    with pytest.raises(Killed):
+        registry.stage(registry.record(evidence), evidence.validation, evidence.gate)
+    check_settled(place, champion, evidence.training.digest, was_moved=False)
+    after = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking())
+    if fatal == "staging journalled":
+        with pytest.raises(ConfigError, match="does not exist"):
+            after.find(STAGED_REFERENCE)
+    else:
+        assert after.find(STAGED_REFERENCE).digest == evidence.training.digest
+    check_rerun(place, champion, Path(evidence.training.path), evidence.training.digest)
+
+
+@pytest.mark.parametrize("fatal", ["registered", "staging aliased", "journalled", "aliased", "unstaged"])
 def test_kill_9_during_a_promotion(place: Home, champion: PolicyVersion, fatal: str) -> None:
     evidence = judged(place, b"two", champion=champion.digest)
     path, digest = evidence.training.path, evidence.training.digest
@@ -153,20 +177,16 @@ def test_kill_9_during_a_promotion(place: Home, champion: PolicyVersion, fatal: 
     assert child.returncode == -signal.SIGKILL, child.stderr.decode()
     if fatal == "journalled":
         assert _lines(place.ledger / "promotions.jsonl")[-1]["phase"] == "open"
-    check_settled(place, champion, digest, was_moved=fatal == "aliased")
+    check_settled(place, champion, digest, was_moved=fatal in MOVED)
     check_rerun(place, champion, Path(path), digest)
 
 
 def test_a_promotion_that_was_cut_short_and_then_damaged_gives_the_title_back(
     place: Home, keyring: Keyring, champion: PolicyVersion
 ) -> None:
-    def die(step: str) -> None:
-        if step == "aliased":
-            raise Killed
-
     evidence = judged(place, b"two", champion=champion.digest)
     with pytest.raises(Killed):
-        registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), on_step=die)
+        registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), on_step=killed_at("aliased"))
         registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
     for weights in (place.artifacts / "models").rglob("weights.safetensors"):
         if weights.read_bytes().startswith(b"two"):

@@ -17,6 +17,8 @@ from support.servers.redis_server import RedisProcess
 
 from simic.catalogue.contract_schemas import example_of
 from simic.contracts.names import POLICY_UPDATES
+from simic.contracts.policy_update import RolloutPlan
+from simic.publication.rollout import is_within
 from simic.trust.keys import Signer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "consumer" / "consumer.py"
@@ -57,8 +59,10 @@ def test_follow_keeps_a_verified_directory_and_says_what_it_refused(publisher: P
     base = ["follow", str(publisher.home.spool), "--into", str(tmp_path / "into"), "--once", "--json"]
     keyed = [*base, "--trusted-keys", str(publisher.home.keys)]
     taken, again, keyless = (simic(tmp_path, *words) for words in (keyed, keyed, base))
-    assert (taken.returncode, again.returncode, again.stdout) == (0, 0, "")
-    assert lines(taken.stdout) == [{"event": "accepted", "update": good.model_dump(mode="json")}]
+    assert (taken.returncode, again.returncode) == (0, 0)
+    told = {"update": good.model_dump(mode="json"), "is_within_share": True}
+    assert lines(taken.stdout) == [{"event": "accepted", **told}]
+    assert lines(again.stdout) == [{"event": "unchanged", **told}]
     assert (keyless.returncode, keyless.stdout) == (2, "") and "--trusted-keys" in keyless.stderr
     assert (tmp_path / "into" / "current").resolve().name == first
 
@@ -74,6 +78,27 @@ def test_follow_keeps_a_verified_directory_and_says_what_it_refused(publisher: P
     taken = simic(tmp_path, *keyed[:-3], "--once", "--trusted-keys", str(publisher.home.keys))
     assert taken.returncode == 0 and taken.stdout.startswith(f"accepted tamiyo 1.0.2 ({second[:12]})")
     assert (tmp_path / "into" / "current").resolve().name == second
+
+
+def test_follow_outside_the_share_names_the_policy_that_it_uses(publisher: Publisher, tmp_path: Path) -> None:
+    baseline, new = (sealed_by_digest(publisher.home.policies, seed) for seed in (0, 1))
+    publisher.publish(1, baseline)
+    plan = RolloutPlan(
+        share=0.01, hours=24.0, min_success=0.8, min_episodes=5, baseline=baseline, baseline_version="1.0.1"
+    )
+    begun = publisher.publish(2, new, plan=plan)
+    outside = next(name for name in map(str, range(100)) if not is_within(begun, name))
+    words = ["follow", str(publisher.home.root), "--into", str(tmp_path / "into"), "--consumer", outside, "--once"]
+    assert simic(tmp_path, *words).returncode == 0
+    assert (
+        simic(tmp_path, *words).stdout.split()
+        == (
+            f"no new update: tamiyo 1.0.1 ({baseline[:12]}) stays current; this consumer is outside its share "
+            "of 1% and uses 1.0.1"
+        ).split()
+    )
+    (line,) = lines(simic(tmp_path, *words, "--json").stdout)
+    assert (line["event"], line["is_within_share"], line["update"]["version"]) == ("unchanged", False, "1.0.2")
 
 
 def test_follow_takes_a_home_and_redis_and_hides_no_password(
@@ -92,9 +117,12 @@ def test_follow_takes_a_home_and_redis_and_hides_no_password(
         of_home = simic(home, "follow", str(home), *into)
         by_option = simic(home, "follow", *into)
         of_redis = simic(home, *remote, *keys)
+        nowhere = simic(home, "follow", server.url, *into, *keys)
         secret = simic(home, "follow", "redis://:hush@127.0.0.1/0", *into, *keys)
-    assert (of_home.returncode, by_option.returncode, by_option.stdout) == (0, 0, "")
+    assert (of_home.returncode, by_option.returncode) == (0, 0)
     assert of_home.stdout.startswith("accepted tamiyo 1.0.1") and SIGNER.key_id in of_home.stdout
-    assert (of_redis.returncode, of_redis.stdout) == (0, "")  # the same update over another transport
+    assert by_option.stdout.startswith(f"no new update: tamiyo 1.0.1 ({update.digest[:12]}) stays current")
+    assert (of_redis.returncode, of_redis.stdout) == (0, by_option.stdout)  # the same update over another transport
+    assert nowhere.returncode == 2 and "ConfigError: --policies: expected" in nowhere.stderr
     assert secret.returncode == 2 and "REDIS_URL" in secret.stderr and "hush" not in secret.stderr
     assert simic(tmp_path, *remote, *keys).returncode == 4

@@ -29,8 +29,8 @@ def open_bus(url: str, spec: BusSpec) -> SpoolFallbackBus:
     """
     if find_spec("redis") is None:
         raise ConfigError(
-            f"{URL_VARIABLE} is set, but Python's redis package is missing: pip install 'simic[redis]', or unset it "
-            "to use the spool"
+            f"{URL_VARIABLE} is set, but Python's redis package is missing: pip install -e '.[redis]' in a checkout "
+            "of Simic, or unset it to use the spool"
         )
     # These import the redis package, which the extra installs.
     from simic.bus.redis.bus import RedisStreamsBus

@@ -25,4 +25,5 @@ def open_bus(url: str, spec: BusSpec) -> SpoolBus:
 
 def open_spool(spec: BusSpec) -> SpoolBus:
     """Open the spool of ``spec``, whichever bus its URL names."""
-    return SpoolBus(spec.spool, FileLimits(spec.ingest.max_file_mb * 2**20, spec.ingest.max_file_s))
+    limits = FileLimits(spec.ingest.max_file_mb * 2**20, spec.ingest.max_file_s)
+    return SpoolBus(spec.spool, limits, spec.config.ttl_s)

@@ -14,7 +14,7 @@ consumers down takes nothing else to the dead letters. The server's delivery cou
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -80,18 +80,24 @@ class RedisStreamsBus:
         return f"redis/{topic}"
 
     def forward(self, topic: str, name: str, lines: Iterable[Line]) -> None:
-        """Add the lines of another bus, torn ones too; a line that cannot be an entry becomes a dead letter."""
+        """Add the lines of another bus, torn ones too; a line that cannot be an entry becomes a dead letter.
+
+        The correlation id is that of a line's envelope, or ``name``. The time to live begins now: the server was away.
+        """
         now = self._clock()
-        wrap = wrapper(topic, name, now, self._config.ttl_s)
+        wraps: dict[str, Callable[[bytes], list[bytes]]] = {}
         self._stream(topic).ensure()
         with StreamWriter(topic) as writer:
             for line in lines:
+                sent = (line.envelope.correlation_id if line.envelope is not None else None) or name
+                if sent not in wraps:
+                    wraps[sent] = wrapper(topic, sent, now, self._config.ttl_s)
                 try:
                     if line.defect in (Defect.UNREADABLE, Defect.GIVEN_UP):
                         raise ContractError(line.note)
-                    writer.add(wrap(line.data))
+                    writer.add(wraps[sent](line.data))
                 except ContractError as error:
-                    fields = {b"payload": line.data, b"correlation_id": name.encode()}
+                    fields = {b"payload": line.data, b"correlation_id": sent.encode()}
                     message = f"line {line.number} of {name}: {error}"
                     self._move_to_dead_letters(topic, [DeadEntry(b"0-1", fields, DeathReason.MALFORMED, message, 0)])
             writer.send(self._server)

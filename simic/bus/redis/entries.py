@@ -18,11 +18,11 @@ import zstandard
 from pydantic import ValidationError
 
 from simic.bus.codec import MAX_PAYLOAD_BYTES, decode, encode
+from simic.bus.envelopes import LINES_ARE_ENVELOPES, envelope_around
 from simic.bus.protocol import Defect, Line
 from simic.bus.redis.connection import RedisServer
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import ContractError
-from simic.contracts.names import FIELD_REPORT_TYPE, FIELD_REPORTS, POLICY_UPDATES
 
 __all__ = [
     "Entry",
@@ -42,9 +42,6 @@ Fields = Mapping[bytes, bytes]
 Entry = tuple[bytes, Fields | None]
 """Entry id and fields; None stands for an entry that was trimmed away."""
 
-SOURCE = "simic"
-_TYPES = {FIELD_REPORTS: FIELD_REPORT_TYPE}
-_LINES_ARE_ENVELOPES = frozenset({POLICY_UPDATES})
 _NUMBERS = frozenset({"schema_version", "ttl_s", "priority", "attempt", "max_attempts"})
 _MOST_FIELDS = len(EventEnvelope.model_fields)
 _SEQUENCES = 1000
@@ -114,11 +111,13 @@ def envelope_of(fields: Fields) -> EventEnvelope:
 
 def line_of(topic: str, number: int, envelope: EventEnvelope, max_line_bytes: int) -> Line:
     """Return the line as the spool gives it: a long one cut and flagged, an undecodable one flagged as torn."""
-    if topic in _LINES_ARE_ENVELOPES:
-        data, defect = encode(envelope), None
+    around: EventEnvelope | None = envelope
+    if topic in LINES_ARE_ENVELOPES:
+        data, defect, around = encode(envelope), None, None
     else:
         data, defect = _unpacked(envelope, max_line_bytes)
-    return Line(number, data[:max_line_bytes], Defect.TOO_LONG if len(data) > max_line_bytes else defect)
+    defect = Defect.TOO_LONG if len(data) > max_line_bytes else defect
+    return Line(number, data[:max_line_bytes], defect, envelope=around)
 
 
 def _unpacked(envelope: EventEnvelope, max_line_bytes: int) -> tuple[bytes, Defect | None]:
@@ -143,12 +142,10 @@ def wrapper(topic: str, name: str, now: datetime, ttl_s: int) -> Callable[[bytes
 
     The event id is a digest of the content, so an event put twice is recognised; ``name`` becomes its correlation id.
     """
-    if topic in _LINES_ARE_ENVELOPES:
+    if topic in LINES_ARE_ENVELOPES:
         return lambda line: fields_of(decode(EventEnvelope, line))
-    kind = _TYPES.get(topic, topic.replace("-", "_"))
-    template = EventEnvelope(
-        event_id="0" * 32, type=kind, source=SOURCE, created_at=now, ttl_s=ttl_s, payload=b"", correlation_id=name
-    )
+    template = envelope_around(topic, name, now, ttl_s)
+    kind = template.type
     common = fields_of(template)[2:-1]  # all but the id, the first field, and the payload, the last
     salt = hashlib.sha256(kind.encode() + b":")
 

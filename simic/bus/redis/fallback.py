@@ -46,7 +46,7 @@ class SpoolFallbackBus:
         They are in the spool when this returns or raises ConfigError. If ``lines`` raises, none is published.
         """
         check_name(name)
-        self._spool.put(topic, self._next_name(topic, name), map(_short_enough, lines))
+        self._spool.put(topic, self._next_name(topic, name), map(_short_enough, lines), correlation_id=name)
         if self._away_until is None or self._monotonic() >= self._away_until:
             try:
                 self.catch_up()

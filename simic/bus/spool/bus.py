@@ -5,6 +5,9 @@ in ``incoming`` is complete. One consumer at a time claims files by renaming the
 may add files ``*.jsonl`` or ``*.jsonl.zst`` to ``incoming``: copy them there under a name that begins with a dot or
 ends in ``.tmp`` or ``.part``, then rename, so that they are not taken half-written.
 
+A file begins with the envelope of its put, in a frame that decompressors pass over (``simic.bus.envelopes``). Files
+without it are read in the same way.
+
 A bad file does not stop the others. A file that cannot be claimed or read to its end is delivered as a line with the
 flag UNREADABLE, GIVEN_UP or TORN and the reason. On acknowledgement it moves to ``aside`` and is never deleted. Once
 repaired, it can be moved back to ``incoming``; lines that landed before are recognised as duplicates.
@@ -26,10 +29,13 @@ from pathlib import Path
 
 import zstandard
 
+from simic.bus.envelopes import HEADER_LIMIT_BYTES, LINES_ARE_ENVELOPES, envelope_around, pack_header, read_header
 from simic.bus.protocol import BusCounters, DeadLetter, Defect, Delivery, Line, TopicStatus
 from simic.bus.spool.files import Entrant, free_name, is_own_fault, listing
-from simic.bus.spool.lines import COMPRESSED_SUFFIX, FileLimits, read_lines
+from simic.bus.spool.lines import COMPRESSED_SUFFIX, FileLimits, read_lines, read_start
+from simic.contracts.config import BusConfig
 from simic.contracts.errors import ContractError, TransientError
+from simic.runtime.clock import Clock, utc_now
 from simic.runtime.files import durable_file, fsync_dir, rename_durably
 
 __all__ = ["SpoolBus", "StuckDelivery", "check_name", "check_topic", "spill_lock"]
@@ -51,8 +57,15 @@ class StuckDelivery(Delivery):
 class SpoolBus:
     """Bus on a directory; survives kill -9 of any party at any moment."""
 
-    def __init__(self, root: Path, limits: FileLimits = FileLimits()) -> None:  # noqa: B008 - a constant
-        self._root, self._limits = root, limits
+    def __init__(
+        self,
+        root: Path,
+        limits: FileLimits = FileLimits(),  # noqa: B008 - a constant
+        ttl_s: int = BusConfig().ttl_s,
+        clock: Clock = utc_now,
+    ) -> None:
+        """``ttl_s`` is written into envelopes; on the spool nothing expires."""
+        self._root, self._limits, self._ttl_s, self._clock = root, limits, ttl_s, clock
         self._retried: Counter[str] = Counter()
         self._bad: set[tuple[str, str]] = set()
         """Topic and source of deliveries that were not read completely."""
@@ -62,13 +75,18 @@ class SpoolBus:
         """Return the folder of lock files for forwarding."""
         return self._root / ".locks"
 
-    def put(self, topic: str, name: str, lines: Iterable[bytes]) -> str:
-        """Publish lines as ``<name>-<digest>.jsonl.zst``; the same lines put again before a claim are one delivery."""
+    def put(self, topic: str, name: str, lines: Iterable[bytes], *, correlation_id: str | None = None) -> str:
+        """Publish lines as ``<name>-<digest>.jsonl.zst``; the same lines put again before a claim are one delivery.
+
+        ``correlation_id`` is that of the envelope, by default ``name``.
+        """
         check_name(name)
         folder = self._made(topic, "incoming")
         unfinished = self._made(topic, "tmp") / f"{name}.{os.urandom(6).hex()}.tmp"
+        envelope = envelope_around(topic, correlation_id or name, self._clock(), self._ttl_s)
+        header = b"" if topic in LINES_ARE_ENVELOPES else pack_header(envelope)
         with _storage(f"put {name} on {topic}"):
-            digest = _write_lines(unfinished, lines)
+            digest = _write_lines(unfinished, header, lines)
             source = f"{name}-{digest[:16]}{COMPRESSED_SUFFIX}"
             rename_durably(unfinished, folder / source)
         return source
@@ -239,7 +257,9 @@ class SpoolBus:
             yield Line(0, b"", Defect.UNREADABLE, f"{fault}; set aside as {place}")
             return
         try:
+            envelope = read_header(read_start(path, HEADER_LIMIT_BYTES))
             for line in read_lines(path, max_line_bytes, self._limits):
+                line = line._replace(envelope=envelope)
                 if line.defect in _ENDS:
                     self._bad.add((topic, source))
                     line = line._replace(note=f"{line.note}; set aside as {place}")
@@ -290,17 +310,19 @@ def _stuck(place: str, error: OSError, _max_line_bytes: int) -> Iterator[Line]:
     yield Line(0, b"", Defect.UNREADABLE, f"it cannot be claimed: {error.strerror or error}; it stays as {place}")
 
 
-def _write_lines(path: Path, lines: Iterable[bytes]) -> str:
-    """Compress lines into a synced file and return the SHA-256 of the uncompressed bytes."""
+def _write_lines(path: Path, header: bytes, lines: Iterable[bytes]) -> str:
+    """Compress lines into a synced file behind the header and return the SHA-256 of the lines."""
     digest = hashlib.sha256()
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
-    with durable_file(path) as file, compressor.stream_writer(file, closefd=False) as writer:
-        for line in lines:
-            if b"\n" in line:
-                raise ContractError(f"a line must not contain a line end: {line[:80]!r}")
-            record = line + b"\n"
-            digest.update(record)
-            writer.write(record)
+    with durable_file(path) as file:
+        file.write(header)
+        with compressor.stream_writer(file, closefd=False) as writer:
+            for line in lines:
+                if b"\n" in line:
+                    raise ContractError(f"a line must not contain a line end: {line[:80]!r}")
+                record = line + b"\n"
+                digest.update(record)
+                writer.write(record)
     return digest.hexdigest()
 
 

@@ -18,11 +18,13 @@ import zstandard
 
 from simic.bus.protocol import Defect, Line
 
-__all__ = ["COMPRESSED_SUFFIX", "NO_LIMITS", "PLAIN_SUFFIX", "FileLimits", "read_lines", "read_stream"]
+__all__ = ["COMPRESSED_SUFFIX", "NO_LIMITS", "PLAIN_SUFFIX", "FileLimits", "read_lines", "read_start", "read_stream"]
 
 PLAIN_SUFFIX = ".jsonl"
 COMPRESSED_SUFFIX = ".jsonl.zst"
 
+# A symbolic link could point anywhere and a pipe would block for ever; both are refused.
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _BLOCK_BYTES = 256 * 1024
 _COMPRESSED_BLOCK_BYTES = 512
 """Bytes read per step. A zstd block takes at least four bytes and unpacks to at most 128 KiB: 16 MiB per step."""
@@ -68,11 +70,17 @@ def read_lines(
     while it is read ends with a line flagged GIVEN_UP. Raises OSError for a file that cannot be read, for example a
     symbolic link, a pipe or a device.
     """
-    # A symbolic link could point anywhere and a pipe would block for ever; both are refused by the open flags.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
-    with os.fdopen(descriptor, "rb") as file:
+    with os.fdopen(os.open(path, _OPEN_FLAGS), "rb") as file:
         budget = _Budget(limits, monotonic)
         yield from _lines(_file_blocks(file, path.name.endswith(COMPRESSED_SUFFIX), budget), max_line_bytes, budget)
+
+
+def read_start(path: Path, size_bytes: int) -> bytes:
+    """Return the first bytes of a compressed file; none of a plain one. Raises OSError as ``read_lines``."""
+    if not path.name.endswith(COMPRESSED_SUFFIX):
+        return b""
+    with os.fdopen(os.open(path, _OPEN_FLAGS), "rb") as file:
+        return file.read(size_bytes)
 
 
 def read_stream(

@@ -11,7 +11,7 @@ from simic.bus.protocol import Bus
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.names import POLICY_UPDATE_TYPE, POLICY_UPDATES
-from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
+from simic.contracts.policy_update import PolicyUpdate, RolloutPlan, ValidationSummary
 from simic.contracts.receipts import PolicyVersion, Provenance
 from simic.publication.publish import publish, sign_update
 from simic.runtime.clock import Clock, utc_now
@@ -45,7 +45,15 @@ class Publisher:
         Keyring(self.home.keys).trust(SIGNER.public_bytes)
         self.bus = SpoolBus(self.home.spool) if bus is None else bus
 
-    def publish(self, number: int, digest: str, targets: tuple[str, ...] = ("tamiyo",)) -> PolicyUpdate:
+    def publish(
+        self,
+        number: int,
+        digest: str,
+        targets: tuple[str, ...] = ("tamiyo",),
+        plan: RolloutPlan | None = None,
+        *,
+        is_for_all: bool = False,
+    ) -> PolicyUpdate:
         """The signed update about version ``number``, which is on the bus."""
         version = PolicyVersion(
             **receipt(), name="tamiyo", number=number, semantic_version=f"1.0.{number}", digest=digest,
@@ -54,7 +62,8 @@ class Publisher:
         )  # fmt: skip
         return publish(
             version, SUMMARY, targets, bus=self.bus, signer=SIGNER, home=self.home,
-            provenance=Provenance("0.1.0+0", "c" * 64, 0), clock=self.clock,
+            provenance=Provenance("0.1.0+0", "c" * 64, 0), clock=self.clock, plan=plan,
+            is_for_all=is_for_all,
         ).update  # fmt: skip
 
     def put(self, update: PolicyUpdate, name: str = "again", **envelope: Any) -> EventEnvelope:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +19,11 @@ import simic
 from simic.bus.codec import envelop
 from simic.bus.redis.entries import fields_of
 from simic.catalogue.contract_schemas import example_of
+from simic.contracts.errors import ConfigError
 from simic.contracts.names import POLICY_UPDATE_TYPE, POLICY_UPDATES
+from simic.contracts.policy_update import RolloutPlan
+from simic.publication.rollout import is_within
+from simic.runtime.clock import utc_now
 
 KEYS = [SIGNER.public_bytes.hex()]
 
@@ -107,6 +113,14 @@ def test_a_rollback_to_the_previous_policy_needs_no_source(setting: Setting, dig
         assert subscriber.poll() is None
         assert subscriber.poll() is None
         assert setting.publisher.publish(1, digests[0]) == subscriber.poll()
+
+
+def test_a_consumer_that_was_off_for_two_days_takes_the_newest_update(setting: Setting, digests: list[str]) -> None:
+    for number, days in ((1, 3), (2, 2)):
+        setting.publisher.clock = lambda days=days: utc_now() - timedelta(days=days)
+        newest = setting.publisher.publish(number, digests[number])
+    with setting.open() as subscriber:
+        assert (subscriber.poll(), subscriber.refused) == (newest, ())
 
 
 def test_the_same_update_twice_changes_nothing_also_after_a_restart(setting: Setting, digests: list[str]) -> None:
@@ -275,3 +289,89 @@ def test_one_process_follows_into_a_state(tmp_path: Path, made: Path) -> None:
     with setting.open(), pytest.raises(simic.TransientError, match="busy"):
         setting.open()
     setting.open().close()
+
+
+def partly(baseline: str, version: str = "1.0.1") -> RolloutPlan:
+    return RolloutPlan(
+        share=0.5, hours=24.0, min_success=0.8, min_episodes=5, baseline=baseline, baseline_version=version
+    )
+
+
+def consumers(setting: Setting, digests: list[str]) -> dict[bool, str]:
+    """A name within the share of the second policy, and one outside."""
+    plan, found = partly(digests[0]), {}
+    like = setting.publisher.signed(setting.publisher.publish(1, digests[0]), digest=digests[1], rollout=plan)
+    for number in range(100):
+        found.setdefault(is_within(like, f"trainer-{number}"), f"trainer-{number}")
+    return found
+
+
+def test_a_share_of_the_consumers_uses_a_new_policy_and_the_others_its_baseline(
+    setting: Setting, digests: list[str], tmp_path: Path
+) -> None:
+    names = consumers(setting, digests)
+    for is_within_share, name in names.items():
+        state, expected = tmp_path / name, digests[1] if is_within_share else digests[0]
+        for _ in range(2):  # a consumer that starts again, or loses its state, gets the same one
+            with setting.open(state=state, consumer=name) as subscriber:
+                subscriber.poll()
+                assert subscriber.policy is not None
+    begun = setting.publisher.publish(2, digests[1], plan=partly(digests[0]))
+    for is_within_share, name in names.items():
+        state, expected = tmp_path / name, digests[1] if is_within_share else digests[0]
+        for folder in (state, state, tmp_path / f"new-{name}"):
+            with setting.open(state=folder, consumer=name) as subscriber:
+                subscriber.poll()
+                assert subscriber.policy is not None and subscriber.policy.digest == expected
+                assert (subscriber.update, subscriber.is_within_share) == (begun, is_within_share)
+                assert (folder / "current").resolve().name == expected
+    whole = setting.publisher.publish(2, digests[1], is_for_all=True)
+    for name in names.values():
+        with setting.open(state=tmp_path / name, consumer=name) as subscriber:
+            assert subscriber.poll() == whole
+            assert subscriber.policy is not None and subscriber.policy.digest == digests[1]
+            assert subscriber.is_within_share
+    back = setting.publisher.publish(1, digests[0])
+    for name in names.values():
+        with setting.open(state=tmp_path / name, consumer=name) as subscriber:
+            assert subscriber.poll() == back
+            assert subscriber.policy is not None and subscriber.policy.digest == digests[0]
+
+
+@pytest.mark.parametrize("was_within", [True, False])
+def test_a_consumer_under_another_name_keeps_its_policy_until_it_has_the_other_one(
+    setting: Setting, digests: list[str], tmp_path: Path, was_within: bool
+) -> None:
+    names = consumers(setting, digests)
+    begun = setting.publisher.publish(2, digests[1], plan=partly(digests[0]))
+    old, new = (digests[1], digests[0]) if was_within else (digests[0], digests[1])
+    with setting.open(consumer=names[was_within]) as subscriber:
+        assert subscriber.poll() == begun
+    (setting.publisher.home.policies / new).rename(tmp_path / "late")
+    for _ in range(2):
+        with setting.open(consumer=names[not was_within]) as subscriber:
+            assert (subscriber.poll(), subscriber.update) == (None, begun)
+            assert subscriber.policy is not None and subscriber.policy.digest == old
+            assert (setting.state / "current").resolve() == setting.state.resolve() / "policies" / old
+            decided(subscriber.policy)
+    (tmp_path / "late").rename(setting.publisher.home.policies / new)
+    with setting.open(consumer=names[not was_within]) as subscriber:
+        assert subscriber.poll() == begun
+        assert subscriber.policy is not None and subscriber.policy.digest == new
+        assert (setting.state / "current").resolve().name == new
+        assert {path.name for path in (setting.state / "policies").iterdir()} == {old, new}
+    (setting.state / "policies" / new / "weights.safetensors").write_bytes(b"damaged")
+    with setting.open(consumer=names[not was_within]) as subscriber:
+        assert subscriber.policy is None and not (setting.state / "current").is_symlink()
+
+
+def test_the_name_of_a_consumer_is_drawn_once(setting: Setting, digests: list[str]) -> None:
+    setting.publisher.publish(1, digests[0])
+    found = set()
+    for _ in range(3):
+        with setting.open() as subscriber:
+            subscriber.poll()
+        found.add(json.loads((setting.state / "state.json").read_text())["consumer"])
+    assert len(found) == 1 and len(found.pop()) == 32
+    with pytest.raises(ConfigError, match="consumer: expected 1 to 128 characters, found 0"):
+        setting.open(consumer="")

@@ -14,7 +14,7 @@ from simic.bus.protocol import Bus
 from simic.bus.redis.fallback import SpoolFallbackBus
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.base import Contract
-from simic.contracts.envelope import Priority
+from simic.contracts.envelope import EventEnvelope, Priority
 from simic.contracts.errors import ContractError
 from simic.contracts.names import POLICY_UPDATES
 from simic.runtime.clock import utc_now
@@ -113,6 +113,22 @@ def test_names_and_topics_are_plain(opened: Opener, name: str) -> None:
         bus.put(TOPIC, name, [b"1"])
     with pytest.raises(ContractError):
         bus.put(name, "a", [b"1"])
+
+
+def test_every_bus_carries_the_same_envelope_with_the_lines_of_a_put(opened: Opener) -> None:
+    bus, began = opened(), utc_now()
+    bus.put(TOPIC, "some-name", [b"1", b"2"])
+    bus.put(TOPIC, "another", [b"3"])
+    found = {line.data: line.envelope for delivery in opened().claim(TOPIC) for line in delivery.open(100)}
+    expected = EventEnvelope(
+        event_id="0" * 32, type="tamiyo.field_report", source="simic", created_at=began, ttl_s=7 * 86_400, payload=b"",
+        correlation_id="some-name",
+    )  # fmt: skip
+    for data, name in ((b"1", "some-name"), (b"2", "some-name"), (b"3", "another")):
+        envelope = found[data]
+        assert envelope is not None and began <= envelope.created_at <= utc_now()
+        own = {"event_id", "payload", "created_at"}
+        assert envelope.model_dump(exclude=own) == {**expected.model_dump(exclude=own), "correlation_id": name}
 
 
 def test_topics_do_not_mix_and_an_envelope_comes_out_as_it_went_in(opened: Opener) -> None:

@@ -202,7 +202,7 @@ def test_the_environment_chooses_and_says_what_is_missing(tmp_path: Path, monkey
     with pytest.raises(ConfigError, match="REDIS_URL is not set"):
         open_bus(BusSpec(tmp_path, has_url=True), {})
     monkeypatch.setattr(plugin, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r"pip install 'simic\[redis\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[redis\]'"):
         open_bus(BusSpec(tmp_path, has_url=True), {"REDIS_URL": NOBODY})
     assert issubclass(ConfigError, SimicError)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import re
+import struct
 import time
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from simic.bus.protocol import Defect, Delivery
 from simic.bus.spool.bus import SpoolBus
@@ -38,6 +40,36 @@ def test_round_trip_in_order_of_names(bus: SpoolBus) -> None:
     assert got == [[b"1", b"2"], [b"3"]]
     assert bus.pending(TOPIC) == 0
     assert list(bus.claim(TOPIC)) == []
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [b"", struct.pack("<II", 0x184D2A50, 7) + b"no JSON", struct.pack("<II", 0x184D2A50, 2**31)],
+    ids=["no frame", "another frame", "a frame longer than the file"],
+)
+def test_a_file_without_an_envelope_is_read_as_ever(bus: SpoolBus, tmp_path: Path, frame: bytes) -> None:
+    """Earlier versions and other programs write such files."""
+    incoming = tmp_path / TOPIC / "incoming"
+    incoming.mkdir(parents=True)
+    (incoming / "old.jsonl.zst").write_bytes(frame + zstandard.compress(b"1\n2\n"))
+    (delivery,) = bus.claim(TOPIC)
+    found = list(delivery.open(100))
+    assert {line.envelope for line in found} == {None}
+    is_whole = not frame.endswith(b"\x00\x80")
+    assert ([line.data for line in found] == [b"1", b"2"]) is is_whole
+    bus.ack(delivery)
+    assert bus.set_aside(TOPIC) == ([] if is_whole else ["old.jsonl.zst"])
+
+
+def test_other_programs_read_a_file_as_lines(bus: SpoolBus, tmp_path: Path) -> None:
+    """Any decompressor passes over the envelope, and the same lines put again are the same file."""
+    names = {bus.put(TOPIC, "a", [b"1", b"2"], correlation_id=one) for one in ("x", "y")}
+    (file,) = (tmp_path / TOPIC / "incoming").iterdir()
+    assert names == {file.name}
+    with zstandard.open(file, "rb") as stream:
+        assert stream.read() == b"1\n2\n"
+    (delivery,) = bus.claim(TOPIC)
+    assert {line.envelope and line.envelope.correlation_id for line in delivery.open(100)} == {"y"}
 
 
 def test_unacknowledged_deliveries_come_first_and_under_the_same_name(bus: SpoolBus) -> None:

@@ -207,3 +207,28 @@ def test_signed_lines_that_cannot_follow_are_refused(home: Home) -> None:
         with pytest.raises(IntegrityError, match=rf"line 7: .*{found}"):
             journal.read()
         (home.ledger / "promotions.jsonl").write_bytes(kept)
+
+
+def test_once_something_was_staged_only_that_is_promoted(home: Home) -> None:
+    journal = journal_of(home)
+    staging = open_entry(journal.read(), version(4)).model_copy(update={"operation": Operation.STAGE})
+    journal.append(staging)
+    journal.append(staging.model_copy(update={"phase": Phase.DONE}))
+    history = journal.read()
+    assert history.staged is not None and history.staged.target == 4
+    assert history.champion is not None and history.champion.target == 3
+    kept = (home.ledger / "promotions.jsonl").read_bytes()
+    for other in (version(5), version(4).model_copy(update={"gate_digest": "c" * 64})):
+        journal.append(open_entry(journal.read(), other))
+        with pytest.raises(
+            IntegrityError, match=rf"line 9: it promotes version {other.number} .*but version 4 .*is staged"
+        ):
+            journal.read()
+        (home.ledger / "promotions.jsonl").write_bytes(kept)
+    promotion = open_entry(journal.read(), version(4))
+    journal.append(promotion)
+    history = journal.append(promotion.model_copy(update={"phase": Phase.DONE}))
+    assert history.staged is None and history.champion is not None and history.champion.target == 4
+    journal.append(open_entry(journal.read(), version(5)))
+    with pytest.raises(IntegrityError, match="but nothing is staged"):
+        journal.read()

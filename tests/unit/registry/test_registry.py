@@ -10,11 +10,13 @@ from urllib.parse import urlsplit
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 from support.builders.judged_candidates import SIGNER, decision, estimate, evidence_of, judged, sealed_policy, ticking
 
 from simic.catalogue.query import query
+from simic.contracts.actor import Actor
 from simic.contracts.config import GateConfig, RunConfig
-from simic.contracts.errors import ConfigError, GateRejectedError, IntegrityError
+from simic.contracts.errors import ConfigError, GateRejectedError, IntegrityError, SmokeTestError, TransientError
 from simic.contracts.names import CHAMPION_REFERENCE
 from simic.contracts.receipts import PolicyVersion
 from simic.registry.mlflow_run import CandidateRecord
@@ -82,7 +84,7 @@ def test_promotion_moves_the_title_and_remembers_the_former_holder(registry: Reg
     assert registry.champion() == second
     assert second.aliases == ["candidate", "champion"]
     assert [line["digest"] for line in ledger(place, "policies.jsonl")] == [first.digest, second.digest]
-    assert [line["phase"] for line in ledger(place, "promotions.jsonl")] == ["open", "done"] * 2
+    assert [line["phase"] for line in ledger(place, "promotions.jsonl")] == ["open", "done"] * 4
 
 
 def test_recording_and_promoting_twice_changes_nothing(registry: Registry, place: Home) -> None:
@@ -94,7 +96,7 @@ def test_recording_and_promoting_twice_changes_nothing(registry: Registry, place
     assert len(client.search_runs(["1"])) == 1
     assert len(ledger(place, "gates.jsonl")) == 1
     assert len(ledger(place, "candidates.jsonl")) == 1
-    assert len(ledger(place, "promotions.jsonl")) == 2
+    assert len(ledger(place, "promotions.jsonl")) == 4
 
 
 def test_a_run_shows_parameters_curves_numbers_files_and_data(registry: Registry, place: Home) -> None:
@@ -250,7 +252,55 @@ def test_a_policy_damaged_before_promotion_moves_nothing(registry: Registry, pla
     held = registry.champion()
     assert held is not None
     assert held.digest == champion.digest
-    assert len(ledger(place, "promotions.jsonl")) == 2
+    assert len(ledger(place, "promotions.jsonl")) == 4
+
+
+def test_a_staged_version_waits_until_it_is_promoted_or_the_champion_changes(registry: Registry, place: Home) -> None:
+    first = crown(registry, judged(place, b"one"))
+    evidence = judged(place, b"two", champion=first.digest)
+    version = registry.record(evidence)
+    staged = registry.stage(version, evidence.validation, evidence.gate)
+    assert staged.aliases == ["candidate", "staged"]
+    assert registry.stage(version, evidence.validation, evidence.gate) == staged
+    assert registry.find("models:/tamiyo@staged") == staged
+    assert registry.champion() == first.model_copy(update={"aliases": ["champion"]})
+    assert registry.differences() == []
+    promoted = registry.promote(version, evidence.validation, evidence.gate)
+    assert promoted.aliases == ["candidate", "champion"]
+    operations = [(line["operation"], line["phase"]) for line in ledger(place, "promotions.jsonl")]
+    assert operations == [(name, end) for name in ("stage", "promote") * 2 for end in ("open", "done")]
+    other = judged(place, b"three", champion=promoted.digest)
+    registry.stage(registry.record(other), other.validation, other.gate)
+    registry.rollback("worse")
+    with pytest.raises(ConfigError, match="does not exist"):
+        registry.find("models:/tamiyo@staged")
+    assert registry.differences() == []
+
+
+def test_a_rejected_or_outdated_candidate_is_not_staged(registry: Registry, place: Home) -> None:
+    rejected = judged(place, b"bad", accepted=False)
+    version = registry.record(rejected)
+    with pytest.raises(GateRejectedError, match="did not pass the gate"):
+        registry.stage(version, rejected.validation, rejected.gate)
+    crown(registry, judged(place, b"one"))
+    outdated = judged(place, b"two")
+    version = registry.record(outdated)
+    with pytest.raises(GateRejectedError, match="judged against no champion"):
+        registry.stage(version, outdated.validation, outdated.gate)
+    assert [line["operation"] for line in ledger(place, "promotions.jsonl")] == ["stage", "stage", "promote", "promote"]
+
+
+def test_an_alias_staged_that_was_moved_by_hand_decides_nothing_and_is_repaired(
+    registry: Registry, place: Home
+) -> None:
+    first = crown(registry, judged(place, b"one"))
+    evidence = judged(place, b"two", champion=first.digest)
+    registry.stage(registry.record(evidence), evidence.validation, evidence.gate)
+    open_client(place.tracking_uri).set_registered_model_alias("tamiyo", "staged", "1")
+    assert registry.find("models:/tamiyo@staged").number == 2
+    assert "alias staged is on version 1" in registry.differences()[0].text
+    registry.repair()
+    assert registry.differences() == []
 
 
 @pytest.mark.parametrize("has_champion", [True, False])
@@ -391,3 +441,122 @@ def test_what_a_killed_initialisation_left_is_replaced(tmp_path: Path) -> None:
     experiment = open_client(home.tracking_uri).get_experiment_by_name("simic")
     assert experiment is not None
     assert experiment.artifact_location == home.artifacts.as_uri()
+
+
+def test_mlflow_refuses_to_delete_a_version_with_an_alias(registry: Registry, place: Home) -> None:
+    first = crown(registry, judged(place, b"one"))
+    second = judged(place, b"two", champion=first.digest)
+    registry.stage(registry.record(second), second.validation, second.gate)
+    registry.record(judged(place, b"bad", accepted=False, champion=first.digest))
+    client = open_client(place.tracking_uri)
+    for number in ("1", "2", "3"):  # champion, staged, candidate
+        with pytest.raises(MlflowException, match="a version with an alias is not deleted"):
+            client.delete_model_version("tamiyo", number)
+    with pytest.raises(MlflowException, match="it holds the champion"):
+        client.delete_registered_model("tamiyo")
+    assert registry.champion() == first.model_copy(update={"aliases": ["champion"]})
+    assert registry.differences() == []
+    client.delete_registered_model_alias("tamiyo", "candidate")
+    client.delete_model_version("tamiyo", "3")
+    assert [int(found.version) for found in client.search_model_versions("name='tamiyo'")] == [2, 1]
+
+
+def test_a_database_of_an_earlier_release_gets_the_refusals(registry: Registry, place: Home, keyring: Keyring) -> None:
+    crown(registry, judged(place, b"one"))
+    with sqlite3.connect(place.mlruns / "mlflow.db") as database:
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            database.execute(f"DROP TRIGGER {name}")
+    Registry(place, keyring, signer=lambda: SIGNER, clock=ticking())
+    with pytest.raises(MlflowException, match="a version with an alias is not deleted"):
+        open_client(place.tracking_uri).delete_model_version("tamiyo", "1")
+
+
+def test_the_journal_says_who_staged_and_promoted(place: Home, keyring: Keyring) -> None:
+    actor = Actor(operator="ada", host="trainer-7", run="0123456789ab")
+    registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), actor=actor)
+    crown(registry, judged(place, b"one"))
+    assert [line["actor"] for line in ledger(place, "promotions.jsonl")] == [actor.model_dump()] * 4
+    for wrong in ({"operator": "/home/ada"}, {"host": "a b"}, {"run": "../x"}):
+        with pytest.raises(ValueError, match="should match pattern"):
+            Actor(**{**actor.model_dump(), **wrong})
+
+
+def test_each_version_has_a_model_card(registry: Registry, place: Home) -> None:
+    evidence = judged(place, accepted=False)
+    version = registry.record(evidence)
+    run = open_client(place.tracking_uri).get_run(version.mlflow_run_id)
+    card = (Path(urlsplit(str(run.info.artifact_uri)).path) / "model_card.md").read_text()
+    for told in (
+        version.digest, evidence.snapshot.digest, evidence.gate.digest, "9 of 10 landed rows", "Rejected on",
+        "| return_over_wait | -5 | > 0 | FAIL |", "| blind | 3 | 2 | 4 | 160 |", "## Limits", "None stated.",
+    ):  # fmt: skip
+        assert told in card
+    assert str(place.root) not in card
+
+
+@pytest.mark.parametrize("operation", ["promote", "rollback"])
+@pytest.mark.parametrize(("failures", "attempts"), [(2, 3), (3, 3), (None, 1)])
+def test_a_smoke_test_is_repeated_a_few_times_and_restores_the_champion_if_it_fails(
+    place: Home, keyring: Keyring, monkeypatch: pytest.MonkeyPatch, operation: str, failures: int | None, attempts: int
+) -> None:
+    """``failures`` of the machine come first; None is a failure of the policy."""
+    monkeypatch.setattr("simic.registry.promotion._PAUSE_S", 0.0)
+    plain = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking())
+    champion = crown(plain, judged(place, b"one"))
+    second = judged(place, b"two", champion=champion.digest)
+    if operation == "rollback":
+        champion = crown(plain, second)
+    tried: list[str] = []
+
+    def try_it(policy: Path, digest: str) -> None:
+        assert (policy / "weights.safetensors").exists()
+        tried.append(digest)
+        if failures is None:
+            raise SmokeTestError("does not decide")
+        if len(tried) <= failures:
+            raise TransientError("no space")
+
+    registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), smoke_test=try_it)
+
+    def move() -> PolicyVersion:
+        return crown(registry, second) if operation == "promote" else registry.rollback("worse")
+
+    if failures == 2:
+        moved = move()
+        assert registry.champion() == moved
+        assert ledger(place, "promotions.jsonl")[-1]["phase"] == "done"
+    else:
+        expected = (SmokeTestError, "^does not decide$") if failures is None else (TransientError, "^no space$")
+        with pytest.raises(expected[0], match=expected[1]):
+            move()
+        held = registry.champion()
+        assert held is not None and held.digest == champion.digest
+        assert ledger(place, "promotions.jsonl")[-1]["phase"] == "rolled_back"
+    assert len(tried) == attempts and len(set(tried)) == 1
+    assert registry.differences() == []
+
+
+def test_a_promotion_of_a_killed_process_stays_open_while_the_machine_refuses_to_try_it(
+    place: Home, keyring: Keyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk of the process that opens the registry does not undo what another one decided."""
+    monkeypatch.setattr("simic.registry.promotion._PAUSE_S", 0.0)
+    champion = crown(Registry(place, keyring, signer=lambda: SIGNER, clock=ticking()), judged(place, b"one"))
+
+    def die(step: str) -> None:
+        if step == "aliased":
+            raise KeyboardInterrupt
+
+    def refuse(_policy: Path, _digest: str) -> None:
+        raise TransientError("no space")
+
+    second = judged(place, b"two", champion=champion.digest)
+    with pytest.raises(KeyboardInterrupt):
+        crown(Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), on_step=die), second)
+    for _ in range(2):
+        with pytest.raises(TransientError, match="no space"):
+            Registry(place, keyring, signer=lambda: SIGNER, clock=ticking(), smoke_test=refuse).champion()
+        assert ledger(place, "promotions.jsonl")[-1]["phase"] == "open"
+    held = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking()).champion()
+    assert held is not None and held.digest == second.training.digest
+    assert ledger(place, "promotions.jsonl")[-1]["phase"] == "done"

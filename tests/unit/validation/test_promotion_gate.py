@@ -8,14 +8,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from list_criteria import BEGIN, END, PAGE, relisted
 from support.builders.judgements import judgement
+from support.builders.validation_reports import PROBES
 
 from simic.contracts.config import GateConfig, TrialConfig
+from simic.contracts.errors import ConfigError
 from simic.contracts.judgements import Judgement
 from simic.contracts.receipts import (
     ControllerTrial,
     Estimate,
     GateDecision,
+    Probe,
     Provenance,
     TrialReport,
     ValidationReport,
@@ -23,9 +27,12 @@ from simic.contracts.receipts import (
 )
 from simic.contracts.splits import Split, split_of
 from simic.validation.baselines.plan_book import lacks_book, without_book
-from simic.validation.gate_bounds import Direction
+from simic.validation.criteria import CRITERIA
+from simic.validation.criteria.regression import Metric
+from simic.validation.criteria.return_over import BASELINES
+from simic.validation.gate_bounds import Direction, page_text
 from simic.validation.judging_keys import first_key
-from simic.validation.promotion_gate import BASELINES, Metric, decide, rejection_message
+from simic.validation.promotion_gate import decide, rejection_message
 from simic.validation.trials import paired_estimate
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -63,6 +70,7 @@ def trial(name: str, mean: float = 5.0, **changes: Any) -> ControllerTrial:
         "controller": name, "episodes": N, "mean_return": mean, "over_wait": None, "test_accuracy": 0.7,
         "validation_accuracy": 0.7, "committed_parameters": 200.0, "illegal_actions": 0, "governor_events": 0,
         "by_family": {}, "returns": [mean] * N, "test_accuracies": [0.7] * N, "validation_accuracies": [0.7] * N,
+        "validation_losses": [0.6] * N, "measured_steps": 400, "hacking_steps": 20, "ransomware_steps": 0,
     }  # fmt: skip
     return ControllerTrial.model_construct(**{**fields, **changes})
 
@@ -104,7 +112,7 @@ def report(
     fields: dict[str, Any] = {
         "policy_digest": DIGEST, "champion_digest": CHAMPION if champion else None, "snapshot_digest": "d" * 64,
         "trials": trials, "differences": differences, "training_metrics": HEALTHY, "figures": {},
-        "probes": {"determinism_mismatches": 0.0}, "further": [tried_further()],
+        "probes": PROBES, "further": [tried_further()],
     }  # fmt: skip
     return ValidationReport.model_construct(**{**RECEIPT, **fields, **changes})
 
@@ -198,6 +206,9 @@ def candidate_with(**changes: Any) -> ControllerTrial:
     return trial("candidate", 9.0, **changes)
 
 
+MOSTLY_LESS = [0.695] * 97 + [0.71] * 63
+"""Less accurate than never growing on 97 of 160 hosts."""
+
 BAD_EVIDENCE: list[tuple[str, dict[str, Any], set[str], Verdict]] = [
     *(
         (f"no {name}", {"differences": {k: v for k, v in DIFFERENCES.items() if k != name}}, {f"return_over_{name}"},
@@ -228,18 +239,29 @@ BAD_EVIDENCE: list[tuple[str, dict[str, Any], set[str], Verdict]] = [
     ("training hosts", {"keys": list(range(START, START + N))}, {"hosts_outside_test_split"}, Verdict.FAIL),
     ("hosts of another judgement", {"keys": OTHER_KEYS}, {"hosts_of_other_judgements"}, Verdict.FAIL),
     ("no hosts", {"keys": []},
-     {"hosts_of_other_judgements", "hosts_outside_test_split", "episodes", OTHER}, Verdict.MISSING),
+     {"hosts_of_other_judgements", "hosts_outside_test_split", "episodes", "success", OTHER}, Verdict.MISSING),
     ("worse on test data", {"candidate": candidate_with(test_accuracy=0.66, test_accuracies=[0.66] * N)},
      {"test_accuracy_regression_to_wait"}, Verdict.FAIL),
     ("NaN accuracy", {"candidate": candidate_with(validation_accuracies=[math.nan] * N)},
-     {"validation_accuracy_regression_to_wait", OTHER}, Verdict.MISSING),
+     {"validation_accuracy_regression_to_wait", "success", OTHER}, Verdict.MISSING),
     ("no validation accuracies", {"candidate": candidate_with(validation_accuracies=[])},
-     {"validation_accuracy_regression_to_wait"}, Verdict.MISSING),
+     {"validation_accuracy_regression_to_wait", "success"}, Verdict.MISSING),
     ("edited validation accuracy", {"candidate": candidate_with(validation_accuracy=0.9)}, {OTHER}, Verdict.FAIL),
+    ("mostly less accurate than never growing", {"candidate": candidate_with(validation_accuracy=sum(MOSTLY_LESS) / N,
+      validation_accuracies=MOSTLY_LESS)}, {"success"}, Verdict.FAIL),
+    ("contributions that no host gained", {"candidate": candidate_with(hacking_steps=21)}, {"reward_hacking"},
+     Verdict.FAIL),
+    ("hosts held to ransom", {"candidate": candidate_with(ransomware_steps=9)}, {"ransomware"}, Verdict.FAIL),
+    ("flags that nobody counted", {"candidate": candidate_with(measured_steps=None, hacking_steps=None,
+      ransomware_steps=None)}, {"reward_hacking", "ransomware"}, Verdict.MISSING),
     ("illegal", {"candidate": candidate_with(illegal_actions=1)}, {"illegal_actions"}, Verdict.FAIL),
     ("panics", {"candidate": candidate_with(governor_events=4)}, {"governor_rate"}, Verdict.FAIL),
-    ("not deterministic", {"probes": {"determinism_mismatches": 1.0}}, {"determinism_mismatches"}, Verdict.FAIL),
-    ("determinism unknown", {"probes": {}}, {"determinism_mismatches"}, Verdict.MISSING),
+    *((f"failed probe {name}", {"probes": {**PROBES, name: Probe(value=1e6, count=8, detail="how")}}, {name},
+       Verdict.FAIL) for name in PROBES),
+    *((f"no probe {name}", {"probes": {key: found for key, found in PROBES.items() if key != name}}, {name},
+       Verdict.MISSING) for name in PROBES),
+    ("probes of nothing", {"probes": {name: Probe(value=0.0, count=0) for name in PROBES}}, set(PROBES),
+     Verdict.MISSING),
     ("NaN in training", {"training_metrics": {**HEALTHY, "value_loss": math.nan}}, {"training_metrics_not_finite"},
      Verdict.FAIL),
     ("never commits", {"training_metrics": {**HEALTHY, "commit_rate": 0.0}}, {"commit_rate"}, Verdict.FAIL),
@@ -402,13 +424,56 @@ def test_a_regression_that_the_hosts_cannot_exclude_rejects() -> None:
 def test_d25_direction_of_a_metric_is_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """More rent is a loss once the table says that less is better."""
     metrics = {"rent": Metric("rents", Direction.LOWER)}
-    monkeypatch.setattr("simic.validation.promotion_gate.REGRESSION_METRICS", metrics)
+    monkeypatch.setattr("simic.validation.criteria.regression.METRICS", metrics)
     rivals = [trial(name, rents=[1.0] * N) for name in COMPARED]
     for rent, found in ((1.04, set()), (1.1, {"rent_regression_to_wait"}), (0.5, set())):
         evidence = report(candidate=candidate_with(rents=[rent] * N))
         rows = [*rivals, evidence.trials.controllers[-1]]
         trials = evidence.trials.model_copy(update={"controllers": rows})
         assert failing(judge(evidence.model_copy(update={"trials": trials}))) == found
+
+
+@pytest.mark.parametrize(
+    ("setting", "bound", "verdict"),
+    [
+        ("min_validation_accuracy", 0.7, Verdict.PASS),
+        ("min_validation_accuracy", 0.71, Verdict.FAIL),
+        ("max_validation_loss", 0.6, Verdict.PASS),
+        ("max_validation_loss", 0.59, Verdict.FAIL),
+    ],
+)
+def test_a_set_may_define_least_accuracy_and_largest_loss(setting: str, bound: float, verdict: Verdict) -> None:
+    name = setting.partition("_")[2]
+    asked = CONFIG.model_copy(update={setting: bound})
+    assert name not in verdicts(judge(report()))
+    assert verdicts(judge(report(), asked))[name] is verdict
+    unknown = report(candidate=candidate_with(validation_accuracies=[], validation_losses=[]))
+    assert verdicts(judge(unknown, asked))[name] is Verdict.MISSING
+
+
+def test_a_candidate_that_grows_nothing_has_no_flagged_step() -> None:
+    idle = candidate_with(measured_steps=0, hacking_steps=0, ransomware_steps=0)
+    assert judge(report(candidate=idle)).accepted
+
+
+def test_a_criterion_that_is_left_out_is_named_and_no_other_is() -> None:
+    lost = report(rivals={"blind": 13.0}, probes={})
+    decision = judge(lost, CONFIG.model_copy(update={"without": ("return_over",)}))
+    assert (failing(decision), decision.without) == (set(PROBES), ["return_over"])
+    assert "Left out by gate.without: return_over." in page_text(decision)
+    with pytest.raises(ConfigError, match=r"gate\.without: expected criteria of .*return_over.*, found return_ower"):
+        judge(lost, CONFIG.model_copy(update={"without": ("return_ower",)}))
+
+
+def test_a_gate_without_any_criterion_accepts_nothing() -> None:
+    assert not judge(report(), CONFIG.model_copy(update={"without": CRITERIA.names()})).accepted
+
+
+def test_the_page_lists_every_criterion() -> None:
+    page = PAGE.read_text("utf-8")
+    assert (page.count(BEGIN), page.count(END)) == (1, 1)
+    assert relisted(page) == page, "make criteria"
+    assert all(f"| `{name}` |" in page for name in CRITERIA.names())
 
 
 def test_digest_follows_evidence_and_not_the_clock() -> None:
@@ -478,4 +543,5 @@ def test_what_was_compared_is_judged_with_or_without_a_book() -> None:
 def test_without_a_book_every_other_baseline_is_still_needed(lost: str) -> None:
     found = failing(judge(own_report(without=["blind", lost])))
     assert f"return_over_{lost}" in found
-    assert all(name.endswith("_regression_to_wait") for name in found - {f"return_over_{lost}"})
+    others = {name for name in found - {f"return_over_{lost}"} if not name.endswith("_regression_to_wait")}
+    assert others <= ({"success"} if lost == "wait" else set())

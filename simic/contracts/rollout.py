@@ -1,0 +1,81 @@
+"""What `simic rollout status` says: the success of a policy in production, and the verdict on its rollout."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from simic.contracts.base import Contract, Count, UnitInterval, UtcDatetime
+from simic.contracts.policy_update import PolicyUpdate, RolloutPlan
+
+__all__ = ["RolloutStatus", "RolloutVerdict", "SuccessRate"]
+
+
+class RolloutVerdict(str, Enum):
+    """What the evidence says about a policy in its rollout."""
+
+    PASSING = "PASSING"
+    """The lower bound of its success reaches the plan's least success."""
+    UNDECIDED = "UNDECIDED"
+    """Its success reaches it, the lower bound does not."""
+    INSUFFICIENT = "INSUFFICIENT"
+    """Fewer episodes than the plan asks for."""
+    FAILING = "FAILING"
+    """Its success is below it, or with few episodes the upper bound is."""
+
+
+class SuccessRate(Contract):
+    """Share of a policy's episodes that succeeded; null without an episode."""
+
+    episodes: Count
+    """Whole episodes, and those that were cut off."""
+    succeeded: Count
+    """Episodes that the governor did not end and that kept the validation accuracy of their host, to 0.005."""
+    cut_off: Count
+    """Episodes without an end that are open for three times as long as the longest whole one of their set."""
+    share: UnitInterval | None = None
+    lower: UnitInterval | None = None
+    upper: UnitInterval | None = None
+    confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
+    """Of the interval of Clopper and Pearson (1934)."""
+
+
+class RolloutStatus(Contract):
+    """A rollout in progress, and what the landed reports say about it."""
+
+    schema_version: Literal[1] = 1
+    update: PolicyUpdate
+    """The update that began it."""
+    judged_at: UtcDatetime
+    ends_at: UtcDatetime
+    """When the hours of the plan are over."""
+    is_over: bool
+    policy: SuccessRate
+    baseline: SuccessRate
+    """Of the policy outside the share in the same time, for comparison only."""
+    verdict: RolloutVerdict
+
+    @property
+    def plan(self) -> RolloutPlan:
+        """The plan of the update."""
+        if self.update.rollout is None:
+            raise AssertionError("an update without a plan has no rollout")
+        return self.update.rollout
+
+    def told(self) -> str:
+        """Return the evidence in one sentence, without a full stop."""
+        found, plan = self.policy, self.plan
+        if found.share is None:
+            return f"insufficient evidence, no whole episode of it has landed, {plan.min_episodes} are needed"
+        figures = (
+            f"{found.succeeded} of {found.episodes} episodes succeeded, {found.share:.0%} "
+            f"[{found.lower:.0%}, {found.upper:.0%}]" + (f", {found.cut_off} were cut off" if found.cut_off else "")
+        )
+        return {
+            RolloutVerdict.PASSING: f"passing, {figures}, at least {plan.min_success:.0%} are needed",
+            RolloutVerdict.UNDECIDED: f"undecided, {figures}, the lower bound must reach {plan.min_success:.0%}",
+            RolloutVerdict.INSUFFICIENT: f"insufficient evidence, {figures}, {plan.min_episodes} episodes are needed",
+            RolloutVerdict.FAILING: f"failing, {figures}, at least {plan.min_success:.0%} are needed",
+        }[self.verdict]

@@ -1,0 +1,122 @@
+"""The model card of a policy: one page of Markdown that says what it is, from the receipts alone.
+
+After Mitchell et al. 2019, "Model Cards for Model Reporting".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from simic.registry.headline import share_of_oracle
+
+if TYPE_CHECKING:
+    from simic.registry.mlflow_run import CandidateRecord
+
+__all__ = ["CARD_FILE", "model_card"]
+
+CARD_FILE = "model_card.md"
+
+
+def model_card(evidence: CandidateRecord) -> str:
+    """Return the card of a judged policy; it names no path."""
+    return "\n".join(
+        [
+            f"# Policy {evidence.training.digest[:12]}",
+            "",
+            *_what(evidence),
+            "",
+            "## Trained on",
+            "",
+            *_experience(evidence),
+            "",
+            "## Judged",
+            "",
+            *_verdict(evidence),
+            "",
+            "## Figures",
+            "",
+            *_figures(evidence),
+            "",
+            "## Limits",
+            "",
+            *_limits(evidence),
+            "",
+            "## Licence",
+            "",
+            "None stated.",
+            "",
+        ]
+    )
+
+
+def _what(evidence: CandidateRecord) -> Iterator[str]:
+    training, network = evidence.training, evidence.config.train.network
+    yield (
+        "A controller that decides, once per host and epoch, whether and how a neural network grows while it trains: "
+        "germinate a seed, blend it in, keep or prune it, or wait."
+    )
+    yield ""
+    start = "none" if training.start_digest is None else f"`{training.start_digest}`"
+    yield f"- Digest: `{training.digest}`"
+    yield f"- Network: {network.layers} rounds of message passing, {network.hidden} hidden units"
+    yield f"- Started from: {start}"
+    yield f"- Code {training.code_version}, configuration `{training.config_digest[:12]}`, seed {training.seed}"
+    yield f"- Trained {training.finished_at:%Y-%m-%d %H:%M} UTC"
+
+
+def _experience(evidence: CandidateRecord) -> Iterator[str]:
+    training, snapshot = evidence.training, evidence.snapshot
+    sets = ", ".join(training.sets) or "not recorded"
+    counts = ", ".join(f"{count} {split}" for split, count in snapshot.episodes.items())
+    rejected = ", ".join(f"{count} {reason}" for reason, count in sorted(snapshot.rejected.items())) or "none"
+    yield f"- Snapshot `{snapshot.digest}`: {snapshot.rows_out} of {snapshot.rows_in} landed rows; episodes: {counts}"
+    yield f"- Rows left out, by reason: {rejected}"
+    yield f"- Host sets: {sets}; reward family {snapshot.reward_family}, discount {snapshot.gamma:g} per epoch"
+    yield f"- {training.episodes} training episodes, {training.passes:.3g} passes over each, {training.updates} updates"
+    yield '- `simic sql "SELECT * FROM trainings"` lists the snapshots of earlier rounds'
+
+
+def _verdict(evidence: CandidateRecord) -> Iterator[str]:
+    gate, report = evidence.gate, evidence.validation
+    hosts = f"{report.hosts} held-out hosts of set {report.trials.set} that no policy was trained"
+    hosts += " or judged on before" if report.evidence == "trials" else " on, from logged episodes; no host was grown"
+    champion = "no champion" if gate.champion_digest is None else f"champion `{gate.champion_digest[:12]}`"
+    yield (
+        f"{'Accepted' if gate.accepted else 'Rejected'} on {gate.finished_at:%Y-%m-%d} in judgement "
+        f"{gate.judgement.ordinal} of its home, against {champion}, on {hosts}. Gate decision `{gate.digest}`."
+    )
+    yield ""
+    yield "| criterion | value | bound | verdict |"
+    yield "| --- | --- | --- | --- |"
+    for one in gate.criteria:
+        value = "none" if one.value is None else f"{one.value:.4g}"
+        yield f"| {one.name} | {value} | {one.comparison} {one.bound:.4g} | {one.verdict.value} |"
+
+
+def _figures(evidence: CandidateRecord) -> Iterator[str]:
+    report = evidence.validation
+    kind = (
+        "Paired differences of returns per host" if report.evidence == "trials" else "Differences estimated from a log"
+    )
+    yield f"{kind}; a point is one percentage point of validation accuracy:"
+    yield ""
+    yield "| candidate minus | mean | lower | upper | hosts |"
+    yield "| --- | --- | --- | --- | --- |"
+    for name, found in report.differences.items():
+        yield f"| {name} | {found.mean:.3g} | {found.lower:.3g} | {found.upper:.3g} | {found.n} |"
+    if (share := share_of_oracle(report.trials)) is not None:
+        yield ""
+        yield f"Share of the oracle's gain over never growing: {share:.0%}."
+
+
+def _limits(evidence: CandidateRecord) -> Iterator[str]:
+    judged, horizon = evidence.validation.trials.set, evidence.config.world.horizon
+    yield f"- Judged on hosts of set {judged} with {horizon} epochs; nothing is known of it elsewhere."
+    if evidence.validation.evidence == "reports":
+        yield "- No trial: its return is estimated from actions that other controllers took and reported."
+        yield "- Nothing is known of actions that the log lacks, nor of accuracy, panics or reward hacking of its own."
+        yield f"- Criteria that did not apply: {', '.join(evidence.gate.absent)}."
+    yield "- It knows the blueprints of its sealed card and chooses no other one."
+    yield "- Differences are means over hosts: single hosts can be worse off than without growth."
+    yield "- One training seed. Another seed gives another policy."

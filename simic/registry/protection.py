@@ -1,0 +1,39 @@
+"""Deletions that MLflow's database refuses, whoever asks: the page, the client, or the command line of MLflow.
+
+MLflow deletes the aliases of a version together with it and says nothing, so one click would leave production without a
+champion to reload. Two triggers of the database refuse that. An alias can still be moved or removed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from simic.contracts.names import MODEL_NAME
+from simic.runtime.sqlite_files import reading, writing
+
+__all__ = ["protect"]
+
+_REFUSALS = {
+    "simic_keeps_aliased_versions": """
+        BEFORE UPDATE OF current_stage ON model_versions
+        WHEN new.current_stage = 'Deleted_Internal' AND EXISTS (
+            SELECT 1 FROM registered_model_aliases AS held WHERE held.name = new.name AND held.version = new.version
+        )
+        BEGIN SELECT raise(ABORT, 'a version with an alias is not deleted: move the alias first'); END""",
+    "simic_keeps_the_model": f"""
+        BEFORE DELETE ON registered_models
+        WHEN old.name = '{MODEL_NAME}'
+        BEGIN SELECT raise(ABORT, 'the registered model {MODEL_NAME} is not deleted: it holds the champion'); END""",
+}
+
+
+def protect(database: Path) -> None:
+    """Add the triggers that a database lacks, unless it cannot be written."""
+    with reading(database) as connection:
+        found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
+    missing = _REFUSALS.keys() - found
+    if missing and os.access(database, os.W_OK):
+        with writing(database) as connection:
+            for name in sorted(missing):
+                connection.execute(f"CREATE TRIGGER IF NOT EXISTS {name} {_REFUSALS[name]}")
