@@ -69,6 +69,10 @@ _MEMORY_LIMIT_MB = 1024
 _BATCH_ROWS = 8192
 """Rows of a batch and of a row group, small enough that wide rows need little memory."""
 _BROKEN_RECEIPT = "Malformed JSON in file"
+_VIEWS_HINT = (
+    "\n`SHOW TABLES` lists the views, `DESCRIBE episodes` the columns of one, and docs/schema.md their meaning."
+)
+"""What to do about a table that does not exist."""
 THREADS = 2
 """Threads of DuckDB, for the catalogue and for a query."""
 
@@ -251,7 +255,8 @@ def _sandboxed(lake: Lake, catalogue: Path, sql: str, tmp: Path, memory_mb: int)
     except duckdb.Error as error:
         if _BROKEN_RECEIPT in str(error):
             raise IntegrityError(f"a file that the views show cannot be read: {error}") from error
-        raise ConfigError(f"the query failed: {error}") from error
+        hint = _VIEWS_HINT if "Table with name" in str(error) else ""
+        raise ConfigError(f"the query failed: {error}{hint}") from error
 
 
 def _refuse_other_than_text(sql: str) -> None:

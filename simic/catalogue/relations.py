@@ -12,7 +12,11 @@ import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]
 from pydantic import BaseModel
 
+from simic.bus.codec import decode, unwrap
+from simic.contracts.envelope import EventEnvelope
+from simic.contracts.errors import ContractError
 from simic.contracts.judgements import JudgementEntry
+from simic.contracts.policy_update import PolicyUpdate
 from simic.contracts.receipts import (
     GateDecision,
     PolicyVersion,
@@ -51,6 +55,8 @@ _POLICY = "policy_digest"
 """Field of a TrialReport that names the candidate of a run; the view has that of a judgement from its report."""
 _JUDGED = ("policy_digest", "champion_digest", "snapshot_digest", "trials")
 """Fields of a ValidationReport that the views show."""
+_EVENT = {"event_id", "correlation_id"}
+"""Fields of an update's envelope that the view shows."""
 _JSON_BYTES = 2**20
 """Room for one JSON object where the files are smaller: DuckDB reserves twice as much for each thread."""
 
@@ -90,6 +96,7 @@ def create_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
     _create_snapshots(connection, home)
     _create_curves(connection, trained)
     _create_trials(connection, home)
+    _create_updates(connection, home)
     connection.execute("USE main")
 
 
@@ -150,6 +157,25 @@ def _create_trials(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
         f"UNION ALL BY NAME SELECT receipt, 'trials' AS stage, {_POLICY} AS policy, {tried} "
         "FROM trials_receipts INNER JOIN trial_files USING (filename)"
     )
+
+
+def _create_updates(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
+    """``delivered_updates``: the updates that the outbox delivered. The signatures are not checked here.
+
+    A file that is no update was edited; `simic doctor` names it, and it says nothing here.
+    """
+    rows = []
+    for path in sorted((home.outbox / "done").glob("*.json")):
+        try:
+            event = decode(EventEnvelope, path.read_bytes())
+            rows.append({**unwrap(event, PolicyUpdate).model_dump(), **event.model_dump(include=_EVENT)})
+        except ContractError:
+            continue
+    names = ("policy_name", "version", "digest", "reference", "targets", "issued_at")
+    fields = [(name, arrow_type(PolicyUpdate.model_fields[name].annotation)) for name in names]
+    schema = pa.schema([*((name, pa.string()) for name in sorted(_EVENT)), *fields, ("share", pa.float64())])
+    shares = [{**row, "share": row["rollout"]["share"] if row.get("rollout") else None} for row in rows]
+    create_table(connection, "delivered_updates", pa.Table.from_pylist(shares, schema=schema))
 
 
 def _create_json_view(

@@ -1,11 +1,11 @@
-"""``simic check-reports``: what an ingest would say about a file of field reports."""
+"""``simic check-reports``: what an ingest would say about files of field reports."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
@@ -15,6 +15,7 @@ import typer
 from simic.cli.console import EXIT_CODES, emit_line, parse_overrides, stdout, visible
 from simic.cli.options import AsJson, Overrides, ProfileName, show_progress
 from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.names import FIELD_REPORTS
 from simic.runtime.settings import load_profile
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 STDIN = "-"
+SUFFIXES = (".jsonl", ".jsonl.zst")
 LEAST_BYTES = 16_000_000
 """Size of a file from which on progress is shown."""
 _MEGABYTE = 1_000_000
@@ -36,7 +38,11 @@ def add_to(app: typer.Typer) -> None:
 
 def check_reports(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="One field report per line, *.jsonl or *.jsonl.zst; - is stdin.")
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Files *.jsonl or *.jsonl.zst with one field report per line, folders of them, or spools; - is stdin.",
+        ),
     ],
     profile: ProfileName = "default",
     override: Overrides = None,
@@ -44,8 +50,12 @@ def check_reports(
 ) -> None:
     """Check field reports as `simic ingest` would, and whether their episodes are whole; no home is needed.
 
-    Prints a line for each refused report: line, episode, step, reason, the field with what was expected and found, and
-    what to do. Then the counts of reports and episodes. With --json, each is an object on a line of its own.
+    Prints a line for each refused report: file, if there are several, line, episode, step, reason, the field with what
+    was expected and found, and what to do. Then the counts of reports and episodes. With --json, each is an object on a
+    line of its own.
+
+    Several files may come in any order, as those of a Grower do, and may share episodes. In a single file the reports
+    of an episode stand in the order of their steps.
 
     An episode is complete if it was seen from step 0 to its end without a fault. Others land too, and curation leaves
     them out. Memory is bounded: the 100,000 episodes without an end that were written last are remembered, as many
@@ -54,9 +64,9 @@ def check_reports(
     Checking ends at a limit of an ingest: ingest.max_file_mb, max_file_s or max_file_refusals. Standard input and pipes
     have no limit of size and time.
 
-    Example: [bold]simic check-reports reports.jsonl[/bold]
+    Examples: [bold]simic check-reports reports.jsonl[/bold], [bold]simic check-reports reports/[/bold]
 
-    Exit code 0 if no report is refused, 1 if one is or the file has none, 2 if the file cannot be read. docs/reports.md
+    Exit code 0 if no report is refused, 1 if one is or the file has none, 2 if a file cannot be read. docs/reports.md
     explains the form.
     """
     config = load_profile(profile, parse_overrides(override or ()))
@@ -66,18 +76,49 @@ def check_reports(
     from simic.runtime.clock import utc_now
 
     ingest, show = config.ingest, _printer(as_json)
-    check = ReportCheck(ingest, frozenset(vocabulary(ingest)), utc_now)
-    with _opened(file) as source:
-        stream = cast("BinaryIO", source)
-        is_file, is_packed = source.size is not None, file.endswith(COMPRESSED_SUFFIX)
-        limits = FileLimits(ingest.max_file_mb << 20, ingest.max_file_s) if is_file else NO_LIMITS
-        lines = read_stream(stream, ingest.max_report_bytes, limits, is_packed=is_packed, size_bytes=source.size)
-        for fault in check.faults(lines):
+    names = [name for given in file for name in _names(given)]
+    has_several = len(names) > 1
+    check = ReportCheck(ingest, frozenset(vocabulary(ingest)), utc_now, has_several=has_several)
+
+    def tell(faults: Iterable[Fault]) -> None:
+        for fault in faults:
             show({"event": "refused", **fault._asdict()}, _words(fault))
-    counts, notes = _counts(check), _notes(check, config.world.horizon, file if is_file else STDIN)
+
+    misnamed = []
+    for name in names:
+        with _opened(name) as source:
+            stream = cast("BinaryIO", source)
+            is_file, is_packed = source.size is not None, name.endswith(COMPRESSED_SUFFIX)
+            limits = FileLimits(ingest.max_file_mb << 20, ingest.max_file_s) if is_file else NO_LIMITS
+            lines = read_stream(stream, ingest.max_report_bytes, limits, is_packed=is_packed, size_bytes=source.size)
+            tell(check.faults(lines, name if has_several else None))
+        if is_file and not name.endswith(SUFFIXES):
+            misnamed.append(name)
+    tell(check.rest())
+    counts = _counts(check)
+    notes = _notes(check, {config.world.horizon, *config.curate.also_horizons}, misnamed)
     show({"event": "summary", **counts, "notes": notes}, "\n".join([*_sentences(counts), *notes]))
     if check.refused or not (check.accepted or check.duplicates):
         raise typer.Exit(ContractError.exit_code)
+
+
+def _names(given: str) -> list[str]:
+    """Return the files that a name stands for: those of a folder, or of what waits in a spool, the oldest first."""
+    folder = Path(given)
+    try:
+        if given == STDIN or not folder.is_dir():
+            return [given]
+        waiting = folder / FIELD_REPORTS / "incoming"
+        within = waiting if waiting.is_dir() else folder
+        found = [one for one in within.iterdir() if one.name.endswith(SUFFIXES) and not one.name.startswith(".")]
+        if not found:
+            raise ConfigError(
+                f"FILE: cannot read {given}: expected files *.jsonl or *.jsonl.zst in {within}, found none"
+            )
+        # A file is newer than those whose reports it continues, so few reports have to wait for earlier ones.
+        return [str(one) for one in sorted(found, key=lambda one: (one.stat().st_mtime_ns, one.name))]
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"FILE: cannot read {given}: {getattr(error, 'strerror', None) or error}") from error
 
 
 class _Source:
@@ -134,6 +175,8 @@ def _printer(as_json: bool) -> Callable[[Mapping[str, Any], str], None]:
 
 def _words(fault: Fault) -> str:
     place = f"line {fault.line}" if fault.line else "file"
+    if fault.file is not None:
+        place = f"{fault.file}, {place}" if fault.line else fault.file
     if fault.run_id is not None:
         place += f", episode {fault.run_id}"
     if fault.step is not None:
@@ -163,7 +206,7 @@ def _sentences(counts: Mapping[str, Any]) -> Iterator[str]:
     yield f"episodes: {counts['complete_episodes']:,} complete, {counts['incomplete_episodes']:,} incomplete"
 
 
-def _notes(check: ReportCheck, horizon: int, file: str) -> list[str]:
+def _notes(check: ReportCheck, used: Set[int], misnamed: Sequence[str]) -> list[str]:
     """Return what else curation or ingestion would do with these reports."""
     notes = []
     if not (check.accepted or check.duplicates or check.refused):
@@ -173,16 +216,20 @@ def _notes(check: ReportCheck, horizon: int, file: str) -> list[str]:
     if check.incomplete:
         notes.append(
             "curation leaves out an incomplete episode as a whole; if its other reports are in other files, check all "
-            "at once: cat *.jsonl | simic check-reports -"
+            "at once: simic check-reports FILE FILE ..., or their folder"
         )
-    if others := sorted(set(check.horizons) - {horizon}):
+    if others := sorted(set(check.horizons) - used):
         shown = ", ".join(map(str, others[:5])) + (", ..." if len(others) > 5 else "")
+        known = ", ".join(map(str, sorted(used)))
         notes.append(
-            f"curation leaves out episodes of a horizon (state.horizon) other than world.horizon = {horizon}, found "
-            f"{shown}: simic curate -o world.horizon={others[0]}"
+            f"curation leaves out episodes of a horizon (state.horizon) other than {known}, found "
+            f"{shown}: simic curate -o 'curate.also_horizons={others[:5]}'"
         )
-    if file != STDIN and not file.endswith((".jsonl", ".jsonl.zst")):
-        notes.append(f"an ingest reads files named *.jsonl or *.jsonl.zst: rename {file} for the spool")
+    if misnamed:
+        named = ", ".join(misnamed[:5]) + (", ..." if len(misnamed) > 5 else "")
+        notes.append(
+            f"an ingest reads files named *.jsonl or *.jsonl.zst: rename {named} for the spool; gzip is not read"
+        )
     lost = check.forgotten
     if lost["open_episodes"]:
         notes.append(

@@ -125,11 +125,12 @@ def evaluate(
 
 def _page(found: OffPolicyReport) -> list[object]:
     used = ", ".join(f"{count} of {short(name)}" for name, count in found.behaviours.items()) or "none"
+    horizons = f", horizons {', '.join(map(str, found.horizons))}" if len(found.horizons) > 1 else ""
     left_out = ", ".join(f"{count} {why}" for why, count in found.left_out.items()) or "none"
     title = f"{found.controller} on snapshot {short(found.snapshot_digest)}: {found.verdict.value}"
     failed = [check for check in found.checks if not check.passes]
     lines = [
-        f"episodes: {found.episodes} on {found.hosts} hosts ({used}); left out: {left_out}",
+        f"episodes: {found.episodes} on {found.hosts} hosts ({used}{horizons}); left out: {left_out}",
         f"hosts that it learned from: {found.training_hosts}",
         f"return of the behaviour: {_cell(found.behaviour_return)}",
         *([] if found.episodes else [_NOTHING_DRAWN]),

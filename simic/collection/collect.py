@@ -144,11 +144,13 @@ def collect(
     progress: Progress | None = None,
     reward: RewardConfig | None = None,
     choice: BranchChoice | None = None,
+    on_start: Callable[[datetime], None] | None = None,
 ) -> CollectionReceipt:
     """Run one episode per host and, with a ``choice``, the branches of these episodes; publish all reports on the bus.
 
     Reports carry the start time of the collection, so a chunk that runs twice is the same delivery. ``reward`` only
-    prices the mean return in the receipt; curation computes the rewards of training.
+    prices the mean return in the receipt; curation computes the rewards of training. ``on_start`` receives the start
+    before a report is published.
 
     Raises:
         ConfigError: without hosts, or for a controller that cannot be made.
@@ -156,6 +158,8 @@ def collect(
     if not hosts:
         raise ConfigError("collect: no hosts were given")
     started, shown = clock(), progress or NoProgress()
+    if on_start is not None:
+        on_start(started)
     keys = digest_of([[host.set, host.key] for host in hosts])
     made_of = {"hosts": keys, "seed": seed, "world": world_identity(world)}
     # The path already names the policy; without the digest, names of deliveries equal those of earlier versions.

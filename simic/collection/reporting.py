@@ -41,6 +41,10 @@ class Source(NamedTuple):
     issued_at: datetime
     branches: Sequence[Branch] = ()
     """The branch that each host grows; empty for ordinary episodes."""
+    trial_id: str | None = None
+    """The trial that the episodes judge in, if they do."""
+    judgement: int | None = None
+    """Number of the judgement of that trial, if it has one."""
 
 
 def short_id(text: str) -> str:
@@ -113,6 +117,8 @@ def field_reports(step: Step, source: Source) -> Iterator[tuple[int, FieldReport
                 final_state=finals.get(row),
                 branch_of=None if branch is None else branch.parent,
                 branch_step=None if branch is None else branch.step,
+                trial_id=source.trial_id,
+                judgement=source.judgement,
             ),
         )
 

@@ -83,6 +83,8 @@ class OffPolicyReport(Receipt):
     behaviours: dict[str, Count]
     """Number of episodes used per controller or policy that logged them."""
     sets: list[Text]
+    horizons: list[Count] = Field(default_factory=list)
+    """Horizons of these episodes; empty in receipts of earlier versions."""
     episodes: Count
     """Number of episodes used."""
     hosts: Count

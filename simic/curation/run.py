@@ -15,6 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from simic.contracts.config import CurateConfig
 from simic.contracts.errors import ContractError, IntegrityError, TransientError
 from simic.contracts.receipts import Provenance, SnapshotManifest
+from simic.contracts.rewards import HACKING_RATIO, RANSOM_CONTRIBUTION, RANSOM_LOSS
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE, Split
 from simic.curation.statements import (
     OnStatement,
@@ -45,9 +46,9 @@ CONSTANTS: dict[str, object] = {
     "points_tolerance": 1e-9,  # tolerance of rounding in identities between points
     "chain_tolerance": 1e-6,  # the same for accuracies, which travel as float32
     "parameters_most": float(2**53),  # the largest number of them that a report may name
-    "hacking_ratio": 5.0,
-    "ransom_contribution": 0.1,
-    "ransom_loss": 0.2,
+    "hacking_ratio": HACKING_RATIO,
+    "ransom_contribution": RANSOM_CONTRIBUTION,
+    "ransom_loss": RANSOM_LOSS,
     "least_health": 0.7,  # bound of gate G2
     "least_log_prob": -10.0,  # probability 1 in 20,000; importance weights of rarer decisions carry no information
     "statistics_episodes": 5_000,
@@ -57,10 +58,11 @@ _CAUSES = {
     "conflict": "another content under an id that landed before",
     "duplicate": "landed before",
     "same_content": "landed before under another id",
+    "judging": "of trials and comparisons, which judge and never train",
     "expired": "older than curate.ttl_days",
     "stale": "of a policy further behind than curate.max_versions_behind",
     "evicted": "beyond curate.max_mb",
-    "other_horizon": "of another horizon than world.horizon",
+    "other_horizon": "of a horizon that neither world.horizon nor curate.also_horizons names, or of two",
     "mixed_identity": "of episodes with two hosts or two policies",
     "overlap": "of episodes with two reports of one step",
     "gap": 'of episodes without all their steps; `simic sql "SELECT * FROM quarantine"` shows refused reports',
@@ -86,7 +88,8 @@ def curate(
 
     The same rows under the same settings give the same digest, whatever parts they lie in; if that snapshot exists,
     its manifest is returned. Reports older than ``config.ttl_days`` at ``clock()`` are left out. If no row is left,
-    the snapshot is empty and a warning names the reasons. ``on_statement`` is called with the name of each SQL file
+    the snapshot is empty and a warning names the reasons. Episodes of ``horizon`` epochs are used, and those of
+    ``config.also_horizons``. ``on_statement`` is called with the name of each SQL file
     after it ran.
 
     Raises:
@@ -152,11 +155,13 @@ class _Counts(NamedTuple):
 
 def _parameters(config: CurateConfig, horizon: int, now: datetime) -> dict[str, object]:
     """Return the value of each ``$name`` in the SQL."""
+    horizons = {horizon, *config.also_horizons}
     return {
         **config.reward.model_dump(exclude={"family"}),
         **CONSTANTS,
         "gamma": config.gamma,
-        "horizon": horizon,
+        "horizons": sorted(horizons),
+        "shortest_horizon": min(horizons),
         "oldest": now - timedelta(days=config.ttl_days),
         "max_versions_behind": config.max_versions_behind,
         "max_bytes": None if config.max_mb is None else config.max_mb * 2**20,

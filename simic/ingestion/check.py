@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from simic.bus.protocol import Line
 from simic.contracts.config import IngestConfig
+from simic.ingestion.any_order import MOST_HELD, AnyOrder, Judged
 from simic.ingestion.episode_order import MOST_ENDED, MOST_OPEN, EpisodeOrder, Link, read_link
 from simic.ingestion.validate import Accepted, Refused, Validator
 from simic.lake.quarantine import Reason
@@ -54,6 +55,8 @@ _REMEDIES = {
 class Fault(NamedTuple):
     """A line that is refused, and why."""
 
+    file: str | None
+    """Its file, if there are several."""
     line: int
     """From 1, counting blank lines; 0 for too many refused lines. Of ``given_up`` the line at which reading ended."""
     run_id: str | None
@@ -68,17 +71,31 @@ class Fault(NamedTuple):
     remedy: str
 
 
-class ReportCheck:
-    """Checks the lines of one file, or of several in a row."""
+class _Place(NamedTuple):
+    """Where a report stands."""
 
-    def __init__(self, config: IngestConfig, known_blueprints: frozenset[str], clock: Clock) -> None:
+    file: str | None
+    line: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}" if self.file is None else f"line {self.line} of {self.file}"
+
+
+class ReportCheck:
+    """Checks the lines of one file, or of several; those of several may hold an episode in any order."""
+
+    def __init__(
+        self, config: IngestConfig, known_blueprints: frozenset[str], clock: Clock, *, has_several: bool = False
+    ) -> None:
         self._config, self._clock = config, clock
         self._validator = Validator(config, known_blueprints)
         self._refusals = 0
         """Lines that ingestion refuses; it lands those that only break the order."""
         self._order = EpisodeOrder(MOST_OPEN, MOST_ENDED)
-        self._ids: OrderedDict[bytes, tuple[str, int]] = OrderedDict()
-        """Digest and line of the first report of each id."""
+        self._sorter: AnyOrder[_Place] | None = AnyOrder(self._order, MOST_HELD) if has_several else None
+        self._file: str | None = None
+        self._ids: OrderedDict[bytes, tuple[str, _Place]] = OrderedDict()
+        """Digest and place of the first report of each id."""
         self._forgotten_ids = 0
         self.accepted = 0
         """Reports that land and continue their episodes."""
@@ -109,76 +126,101 @@ class ReportCheck:
         """Return how many open episodes, ended episodes and report ids were forgotten to bound the memory."""
         order = self._order
         return {
-            "open_episodes": order.forgotten_open,
+            "open_episodes": order.forgotten_open + (0 if self._sorter is None else self._sorter.forgotten),
             "ended_episodes": order.forgotten_ended,
             "report_ids": self._forgotten_ids,
         }
 
-    def faults(self, lines: Iterable[Line]) -> Iterator[Fault]:
-        """Check lines in order and yield the refused ones; as an ingest, stop after too many of them."""
-        most = self._config.max_file_refusals
+    def faults(self, lines: Iterable[Line], file: str | None = None) -> Iterator[Fault]:
+        """Check the lines of a file in order and yield the refused ones; as an ingest, stop after too many of them.
+
+        ``file`` is named in faults. After the last of several files ``rest`` yields what is left.
+        """
+        most, self._file, self._refusals = self._config.max_file_refusals, file, 0
         for line in lines:
-            fault = self._fault(line)
-            if fault is None:
-                continue
-            yield self._counted(fault)
+            for fault in self._found(line):
+                yield self._counted(fault)
             if self._refusals > most:
                 text = (
                     f"expected at most {most} refused lines (ingest.max_file_refusals), found more; what follows line "
                     f"{line.number} was not read"
                 )
                 remedy = "correct these lines, then check again"
-                yield self._counted(Fault(0, None, None, Reason.GIVEN_UP.value, text, None, remedy))
+                yield self._counted(Fault(file, 0, None, None, Reason.GIVEN_UP.value, text, None, remedy))
                 return
+
+    def rest(self) -> Iterator[Fault]:
+        """Yield the faults of reports that waited for earlier steps, which no file had."""
+        for judged in () if self._sorter is None else self._sorter.end():
+            yield from map(self._counted, self._settled(judged))
 
     def _counted(self, fault: Fault) -> Fault:
         self.reasons[fault.reason] += 1
         return fault
 
-    def _fault(self, line: Line) -> Fault | None:
+    def _found(self, line: Line) -> Iterator[Fault]:
+        """Yield the faults that a line shows, in itself or in those that waited for it."""
         now = self._clock()
         self._validator.begin(now, now)
         found = self._validator.validate(line)
         if isinstance(found, Refused):
             self._refusals += 1
-            return self._refusal(line, found)
+            yield from self._refusal(line, found)
+            return
         link = read_link(found.data)
-        if (first := self._first(found, line.number)) is not None:
-            digest, number = first
+        place = _Place(self._file, line.number)
+        if (first := self._first(found, place)) is not None:
+            digest, earlier = first
             if digest == found.content_digest[:_DIGEST_CHARACTERS]:
                 self.duplicates += 1
-                return None
-            self._order.record_unread(link.run_id)
-            text = f"report_id: expected one that no other report has, found that of line {number}"
-            return self._explained(line, link, Reason.CONFLICT.value, text)
-        fault = self._order.check(link)
-        self._order.record(link, is_faulty=fault is not None)
+                return
+            text = f"report_id: expected one that no other report has, found that of {earlier}"
+            yield self._explained(place, link, Reason.CONFLICT.value, text)
+            yield from self._lost(link.run_id)
+        elif self._sorter is not None:
+            for judged in self._sorter.take(place, link):
+                yield from self._settled(judged)
+        else:
+            fault = self._order.check(link)
+            self._order.record(link, is_faulty=fault is not None)
+            yield from self._settled(Judged(place, link, fault))
+
+    def _lost(self, run_id: str) -> Iterator[Fault]:
+        """Note that a report of an episode cannot be used; yield the faults of those that waited for it."""
+        if self._sorter is None:
+            self._order.record_unread(run_id)
+            return
+        for judged in self._sorter.lose(run_id):
+            yield from self._settled(judged)
+
+    def _settled(self, judged: Judged[_Place]) -> Iterator[Fault]:
+        """Count a report that lands; yield why it does not continue its episode."""
+        place, link, fault = judged
         if fault is not None:
-            return self._explained(line, link, ORDER, fault)
+            yield self._explained(place, link, ORDER, fault)
+            return
         self.accepted += 1
         if link.state.horizon in self.horizons or len(self.horizons) < MOST_HORIZONS:
             self.horizons[link.state.horizon] += 1
-        return None
 
-    def _first(self, report: Accepted, number: int) -> tuple[str, int] | None:
-        """Return digest and line of the first report with this id; None if this is the first."""
+    def _first(self, report: Accepted, place: _Place) -> tuple[str, _Place] | None:
+        """Return digest and place of the first report with this id; None if this is the first."""
         key = bytes.fromhex(report.report_id)
         if (first := self._ids.get(key)) is not None:
             return first
-        self._ids[key] = report.content_digest[:_DIGEST_CHARACTERS], number
+        self._ids[key] = report.content_digest[:_DIGEST_CHARACTERS], place
         if len(self._ids) > MOST_IDS:
             self._ids.popitem(last=False)
             self._forgotten_ids += 1
         return None
 
-    def _refusal(self, line: Line, refused: Refused) -> Fault:
+    def _refusal(self, line: Line, refused: Refused) -> Iterator[Fault]:
         report = _parsed(line, refused.reason)
         run_id, step = report.get("run_id"), report.get("step")
         run_id = run_id if isinstance(run_id, str) and _ID.fullmatch(run_id) else None
-        if run_id is not None:
-            self._order.record_unread(run_id)
         reason = refused.reason.value
-        return Fault(
+        yield Fault(
+            self._file,
             line.number,
             run_id,
             step if type(step) is int else None,
@@ -187,10 +229,12 @@ class ReportCheck:
             _shown(report, refused.place) if refused.place else None,
             _REMEDIES[reason],
         )
+        if run_id is not None:
+            yield from self._lost(run_id)
 
     @staticmethod
-    def _explained(line: Line, link: Link, reason: str, message: str) -> Fault:
-        return Fault(line.number, link.run_id, link.step, reason, message, None, _REMEDIES[reason])
+    def _explained(place: _Place, link: Link, reason: str, message: str) -> Fault:
+        return Fault(*place, link.run_id, link.step, reason, message, None, _REMEDIES[reason])
 
 
 def _parsed(line: Line, reason: Reason) -> Mapping[str, Any]:

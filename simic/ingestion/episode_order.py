@@ -22,7 +22,9 @@ MOST_ENDED = 100_000
 """Ended episodes that are remembered; beyond it the one that ended first is forgotten."""
 _FIELD_BYTES = 8
 """Bytes of a field's digest: about 500 bytes per open episode in all."""
-_SHARED = ("host", "controller", "policy_version", "branch_of", "branch_step", "state.horizon")
+_SHARED = (
+    "host", "controller", "policy_version", "branch_of", "branch_step", "trial_id", "judgement", "state.horizon",
+)  # fmt: skip
 """Fields that all reports of an episode share."""
 
 
@@ -51,6 +53,8 @@ class Link(msgspec.Struct, gc=False):
     observation_window_epochs: int
     branch_of: str | None
     branch_step: int | None
+    trial_id: str | None
+    judgement: int | None
 
     @property
     def has_ended(self) -> bool:
@@ -81,6 +85,8 @@ class _End(NamedTuple):
     is_complete: bool
 
 
+_ABSENT = _Position(b"", 0, 0, 0.0, is_whole=False)
+
 read_link = msgspec.json.Decoder(Link).decode
 """Read the link of a report in canonical form, which validation returns."""
 
@@ -109,6 +115,17 @@ class EpisodeOrder:
     def incomplete(self) -> int:
         """Return the number of episodes that lack a beginning, an end or a report between, or had a fault."""
         return self._incomplete + len(self._open)
+
+    def next_step(self, run_id: str) -> int | None:
+        """Return the step that the episode continues with, 0 for an unknown one; None after its end."""
+        run = bytes.fromhex(run_id)
+        if run in self._ended:
+            return None
+        return 0 if (before := self._open.get(run)) is None else before.step
+
+    def is_unread(self, run_id: str) -> bool:
+        """Return whether the last report of an open episode could not be read."""
+        return self._open.get(bytes.fromhex(run_id), _ABSENT) is None
 
     def check(self, link: Link) -> str | None:
         """Return why a report does not continue its episode, as ``field: expected X, found Y``; None if it does."""
@@ -167,7 +184,8 @@ def _after(link: Link, *, is_whole: bool) -> _Position:
 def _shared(link: Link) -> tuple[object, ...]:
     """Return the values of ``_SHARED``."""
     return (
-        bytes(link.host), link.controller, link.policy_version, link.branch_of, link.branch_step, link.state.horizon,
+        bytes(link.host), link.controller, link.policy_version, link.branch_of, link.branch_step, link.trial_id,
+        link.judgement, link.state.horizon,
     )  # fmt: skip
 
 

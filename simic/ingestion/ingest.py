@@ -62,7 +62,8 @@ class Batch:
         self.lines += 1
         if isinstance(result, Accepted):
             self.size_bytes += len(result.data)
-            self.candidates.add(*result, source, line.number)
+            sent = None if line.envelope is None else line.envelope.correlation_id
+            self.candidates.add(*result, source, line.number, sent)
         else:
             self.size_bytes += len(line.data)
             self.refused.append(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -20,8 +19,9 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.state import SystemState
 from simic.ingestion.fast_validator import nesting, strict_struct_for
 from simic.lake.quarantine import Reason
+from simic.runtime.repeated_fields import find_repeated_field
 
-__all__ = ["Accepted", "Refused", "Validator", "exceeds_depth", "find_repeated_field"]
+__all__ = ["Accepted", "Refused", "Validator", "exceeds_depth"]
 
 _DELETE = bytes(byte for byte in range(256) if byte not in b'[]{}"\\')
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
@@ -57,6 +57,7 @@ def _is_deeper(limit: int, brackets: bytes) -> bool:
 
 _ISSUED_AT = b',"issued_at":"'
 _NO_BRANCH = b',"branch_of":null,"branch_step":null'
+_NO_TRIAL = b',"trial_id":null,"judgement":null'
 _REPORT_ID = re.compile(rb'"report_id"\s*:\s*"([0-9a-f]{32})"')
 _MESSAGE_LIMIT = 512
 _NOTE_LIMIT = 1024
@@ -76,7 +77,8 @@ class Accepted(NamedTuple):
     report_id: str
     content_digest: str
     """SHA-256 of ``data`` without ``issued_at``, so a report that is issued again has the same digest; also without the
-    two null fields of a report that is of no branch, which keeps the digests of reports that landed before branches."""
+    null fields of a report that is of no trial and of no branch, which keeps the digests of reports that landed before
+    these fields existed."""
     data: bytes
     """JSON as the contract writes it: coerced values, times in UTC, no field twice."""
 
@@ -178,10 +180,6 @@ def _shifted(moment: datetime, by: timedelta) -> datetime:
         return _LAST if by > timedelta(0) else _FIRST
 
 
-class _RepeatedKeyError(Exception):
-    """An object has a field twice."""
-
-
 def _repeated_key(data: bytes) -> tuple[Reason, str] | None:
     """Return the reason for refusing a text with a repeated field, or None.
 
@@ -195,33 +193,14 @@ def _repeated_key(data: bytes) -> tuple[Reason, str] | None:
     return None if fault is None else (Reason.DUPLICATE_KEY, fault[:_MESSAGE_LIMIT])
 
 
-def find_repeated_field(text: str | bytes) -> str | None:
-    """Return which field occurs twice in an object of a JSON text, as a message; None if none does.
-
-    Raises:
-        ValueError: if the text is not JSON.
-    """
-    try:
-        json.loads(text, object_pairs_hook=_unique)
-    except _RepeatedKeyError as error:
-        return str(error)
-    return None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> None:
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        name = next(name for name in names if names.count(name) > 1)
-        raise _RepeatedKeyError(f"{name}: expected once in an object, found {names.count(name)} times")
-
-
 def _content_digest(data: bytes) -> str:
     # Inside a JSON string a quote is escaped, so these bytes occur nowhere but at the field itself.
-    # It stands near the end of all but an episode's last report, directly after the two fields of a branch.
+    # It stands near the end of all but an episode's last report, directly after the fields of a branch and a trial.
     start = data.rindex(_ISSUED_AT)
     end = data.index(b'"', start + len(_ISSUED_AT)) + 1
-    if data.endswith(_NO_BRANCH, 0, start):
-        start -= len(_NO_BRANCH)
+    for absent in (_NO_TRIAL, _NO_BRANCH):
+        if data.endswith(absent, 0, start):
+            start -= len(absent)
     digest = hashlib.sha256(data[:start])
     digest.update(data[end:])
     return digest.hexdigest()

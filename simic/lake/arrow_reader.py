@@ -46,21 +46,32 @@ class AcceptedReports:
     """JSON in the contract's canonical form."""
     sources: list[str] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
+    correlation_ids: list[str | None] = field(default_factory=list)
+    """Those of the envelopes in which the lines travelled, if they did."""
 
     def __len__(self) -> int:
         return len(self.data)
 
-    def add(self, report_id: str, content_digest: str, data: bytes, source: str, line: int) -> None:
+    def add(
+        self,
+        report_id: str,
+        content_digest: str,
+        data: bytes,
+        source: str,
+        line: int,
+        correlation_id: str | None = None,
+    ) -> None:
         """Append a report."""
         self.report_ids.append(report_id)
         self.content_digests.append(content_digest)
         self.data.append(data)
         self.sources.append(source)
         self.lines.append(line)
+        self.correlation_ids.append(correlation_id)
 
     def take(self, rows: Sequence[int]) -> AcceptedReports:
         """Return the reports at these rows, in this order."""
-        columns = (self.report_ids, self.content_digests, self.data, self.sources, self.lines)
+        columns = (self.report_ids, self.content_digests, self.data, self.sources, self.lines, self.correlation_ids)
         return AcceptedReports(*([column[row] for row in rows] for column in columns))  # type: ignore[arg-type]
 
 
@@ -93,6 +104,7 @@ class ArrowReader:
             pa.array(rows.content_digests, pa.string()),
             pa.array(rows.sources, pa.string()),
             pa.array(rows.lines, pa.int64()),
+            pa.array(rows.correlation_ids, pa.string()),
             pa.repeat(pa.scalar(moment, pa.timestamp("us", tz="UTC")), len(rows)),
             pa.repeat(pa.scalar(moment.date(), pa.date32()), len(rows)),
         ]

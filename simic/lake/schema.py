@@ -78,11 +78,16 @@ REPORT_SCHEMA = arrow_schema(FieldReport)
 LANDING_COLUMNS: dict[str, tuple[pa.Field, str]] = {
     "content_digest": (
         pa.field("content_digest", pa.string(), nullable=False),
-        "SHA-256 of the report's canonical form without `issued_at`, and without `branch_of` and `branch_step` where "
-        "they are null: equal for a report that is sent again.",
+        "SHA-256 of the report's canonical form without `issued_at`, and without the fields of a branch and of a trial "
+        "where they are null: equal for a report that is sent again.",
     ),
     "source": (pa.field("source", pa.string(), nullable=False), "Delivery that contained the report."),
     "line": (pa.field("line", pa.int64(), nullable=False), "Line in that delivery, from 1."),
+    "correlation_id": (
+        pa.field("correlation_id", pa.string()),
+        "Correlation id of its envelope on the bus: the name under which its producer put it there. Null for a line "
+        "that travelled without one.",
+    ),
     "landed_at": (
         pa.field("landed_at", pa.timestamp("us", tz="UTC"), nullable=False),
         "Landing time of its batch.",

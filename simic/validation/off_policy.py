@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simic.contracts.log_evidence import LogSupport
 from simic.contracts.off_policy import EvaluationVerdict, EvidenceCheck, LowerBound, OffPolicyRow, Range
 from simic.numerics.intervals import empirical_bernstein, hoeffding
 from simic.numerics.off_policy import (
@@ -25,7 +26,20 @@ from simic.numerics.off_policy import (
 )
 from simic.numerics.ratio_sums import RatioSums, joined, ratio_bootstrap, ratio_student
 
-__all__ = ["CONFIDENCE", "OffPolicyJudgement", "judge", "lower_bounds", "no_judgement"]
+__all__ = [
+    "CONFIDENCE",
+    "LEAST_EFFECTIVE",
+    "LEAST_HOSTS",
+    "LEAST_WEIGHT",
+    "MOST_SHARE",
+    "OffPolicyJudgement",
+    "is_sufficient",
+    "judge",
+    "lower_bounds",
+    "no_judgement",
+    "support_of",
+    "weight_margin",
+]
 
 CONFIDENCE = 0.95
 SAMPLES = 2000
@@ -69,7 +83,7 @@ def judge(episodes: LoggedEpisodes, hosts: NDArray[np.int64], seed: int) -> OffP
     names = [name for name in ESTIMATORS if episodes.q_values is not None or name not in NEEDS_MODEL]
     estimates = {name: ESTIMATORS[name](episodes) for name in names}
     judged_by = [name for name in JUDGES if name in estimates]
-    checks = _checks(episodes, hosts)
+    checks = _checks(support_of(episodes, hosts))
     if len(np.unique(hosts)) < 2:
         return OffPolicyJudgement(None, [], judged_by, checks, EvaluationVerdict.INSUFFICIENT)
     logged = logged_mean(episodes)
@@ -105,35 +119,56 @@ def lower_bounds(episodes: LoggedEpisodes, hosts: NDArray[np.int64], low: float,
     ]
 
 
-def _checks(episodes: LoggedEpisodes, hosts: NDArray[np.int64]) -> list[EvidenceCheck]:
-    weights = episodes.weights().T
+def support_of(episodes: LoggedEpisodes, hosts: NDArray[np.int64]) -> LogSupport:
+    """Return how much of a log speaks about the target; ``hosts`` [B] are labels of the hosts of the episodes."""
+    weights, whole = episodes.weights().T, np.exp(episodes.log_weights[-1])
     by_host, _ = RatioSums(weights, weights).by_group(hosts)
     count, total, squares = len(by_host), by_host.sum(axis=0), np.square(by_host).sum(axis=0)
-    effective = float((np.square(total) / squares).min()) if (squares > 0.0).all() else 0.0
-    share = float(by_host[:, -1].max() / total[-1]) if total[-1] > 0.0 else 1.0
     interval = ratio_student(mean_weight(episodes).by_group(hosts), STANDARD_ERROR) if count > 1 else None
-    margin = 0.0 if interval is None else max(WEIGHT_DEVIATIONS * (interval.upper - interval.mean), WEIGHT_ROUNDING)
+    return LogSupport(
+        hosts=count,
+        effective_hosts=float((np.square(total) / squares).min()) if (squares > 0.0).all() else 0.0,
+        largest_share=min(1.0, float(by_host[:, -1].max() / total[-1])) if total[-1] > 0.0 else 1.0,
+        largest_weight=float(whole.max()),
+        overlap=float((whole > 0.0).mean()),
+        clip_count=episodes.clip_count,
+        mean_weight=None if interval is None else interval.mean,
+        mean_weight_error=None if interval is None else interval.upper - interval.mean,
+    )
+
+
+def is_sufficient(support: LogSupport) -> bool:
+    """Return whether a log is sufficient evidence about a policy."""
+    return all(check.passes for check in _checks(support))
+
+
+def weight_margin(support: LogSupport) -> float:
+    """Return the largest distance of the mean weight from 1 that passes."""
+    error = support.mean_weight_error
+    return 0.0 if error is None else max(WEIGHT_DEVIATIONS * error, WEIGHT_ROUNDING)
+
+
+def _checks(support: LogSupport) -> list[EvidenceCheck]:
+    count, margin, weight = support.hosts, weight_margin(support), support.mean_weight
     return [
         EvidenceCheck(name="hosts", found=count, expected=f"at least {LEAST_HOSTS}", passes=count >= LEAST_HOSTS),
         EvidenceCheck(
             name="effective number of hosts",
-            found=effective,
+            found=support.effective_hosts,
             expected=f"at least {LEAST_EFFECTIVE:g}",
-            passes=effective >= LEAST_EFFECTIVE,
+            passes=support.effective_hosts >= LEAST_EFFECTIVE,
         ),
         EvidenceCheck(
             name="largest share of one host",
-            found=share,
+            found=support.largest_share,
             expected=f"at most {MOST_SHARE:g}",
-            passes=share <= MOST_SHARE,
+            passes=support.largest_share <= MOST_SHARE,
         ),
         EvidenceCheck(
             name="mean weight",
-            found=None if interval is None else interval.mean,
+            found=weight,
             expected=f"1 within {margin:.2g}, and that much below it still {LEAST_WEIGHT:g} or more",
-            passes=interval is not None
-            and abs(interval.mean - 1.0) <= margin
-            and interval.mean - margin >= LEAST_WEIGHT,
+            passes=weight is not None and abs(weight - 1.0) <= margin and weight - margin >= LEAST_WEIGHT,
         ),
     ]
 

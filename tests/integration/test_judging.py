@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.builders.judged_candidates import SIGNER, evidence_of
 from support.builders.judgements import judgement
 from support.homes.mlflow_databases import furnished_home
 
+from simic.contracts.actions import Op
+from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import GateConfig, NetworkConfig, RunConfig, TrialConfig, WorldConfig
 from simic.contracts.errors import GateRejectedError, IntegrityError
 from simic.contracts.receipts import GateDecision, Provenance, TrainingReport, ValidationReport, Verdict
@@ -23,7 +28,8 @@ from simic.registry.registry import Registry
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 from simic.trust.seal import seal
-from simic.validation.promotion_gate import decide
+from simic.validation.episodes import Reporter
+from simic.validation.promotion_gate import decide, rejection_message
 from simic.validation.report import COMPARISON_CONTROLLERS, episodes_planned, held_out_count, held_out_hosts, validate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,10 +46,12 @@ def place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Home:
     return furnished_home(tmp_path / "place", tmp_path_factory)
 
 
-def untrained(place: Home, seed: int) -> TrainingReport:
-    """A policy that knows nothing, sealed."""
+def untrained(place: Home, seed: int, change: Callable[[PolicyNetwork], object] = id) -> TrainingReport:
+    """A policy that knows nothing, sealed; ``change`` alters its weights before."""
     config = NetworkConfig(hidden=8, layers=1)
     network = PolicyNetwork(NetworkShape.of(config, blueprint_names()), seed=seed)
+    with torch.no_grad():
+        change(network)
     card = describe(
         network, config, set_name="benchmark", snapshot_digest=None, code_version="0.1.0+0", config_digest="c" * 64
     )
@@ -54,7 +62,11 @@ def untrained(place: Home, seed: int) -> TrainingReport:
 
 
 def judge(
-    place: Home, training: TrainingReport, champion: TrainingReport | None = None, **world: Any
+    place: Home,
+    training: TrainingReport,
+    champion: TrainingReport | None = None,
+    reporter: Reporter | None = None,
+    **world: Any,
 ) -> ValidationReport:
     return validate(
         training,
@@ -67,6 +79,7 @@ def judge(
         figures=place.runs / "figures",
         provenance=PROVENANCE,
         clock=lambda: NOW,
+        reporter=reporter,
     )
 
 
@@ -78,11 +91,13 @@ def decided(report: ValidationReport, gate: GateConfig, min_commit_rate: float) 
 
 
 def test_a_policy_that_knows_nothing_is_tried_judged_recorded_and_turned_away(place: Home) -> None:
-    training = untrained(place, 0)
-    report = judge(place, training)
+    training, landed = untrained(place, 0), Counter[str]()
+    report = judge(place, training, reporter=lambda arm, _, hosts, *_rest: landed.update({arm: len(hosts)}))
+    assert landed == {trial.controller: len(report.trials.host_keys) for trial in report.trials.controllers}
     assert [trial.controller for trial in report.trials.controllers] == [*COMPARISON_CONTROLLERS, "candidate"]
     assert set(report.differences) == set(COMPARISON_CONTROLLERS)
-    assert report.probes == {"determinism_mismatches": 0.0}
+    assert len(report.probes) == 12 and all(probe.count for probe in report.probes.values())
+    assert {name for name, probe in report.probes.items() if probe.value} <= {"policy_memory", "staleness"}
     assert {split_of("benchmark", key) for key in report.trials.host_keys} == {Split.TEST}
     assert all(Path(path).read_bytes().startswith(b"\x89PNG") for path in report.figures.values())
     assert set(report.figures) == {"paired_differences", "action_timeline", "learning_curves"}
@@ -138,6 +153,32 @@ def test_the_champion_as_its_own_candidate_differs_by_nothing_and_is_turned_away
     assert verdicts["return_over_champion"] is Verdict.FAIL
     assert verdicts["test_accuracy_regression_to_champion"] is Verdict.PASS
     assert not decision.accepted
+
+
+def idle(network: PolicyNetwork) -> None:
+    last = network.op_head[-1]
+    last.weight.zero_()
+    last.bias.copy_(100.0 * (torch.arange(len(last.bias)) == OP_INDEX[Op.WAIT]))
+
+
+def overflowing(network: PolicyNetwork) -> None:
+    """Finite weights whose products are not."""
+    network.op_head[-1].weight.fill_(3e38)
+
+
+@pytest.mark.parametrize(("change", "reason"), [(idle, "return_over_wait"), (overflowing, "finite_outputs")])
+def test_a_policy_that_waits_or_gives_nan_is_turned_away_for_that(
+    place: Home, change: Callable[[PolicyNetwork], None], reason: str
+) -> None:
+    """Both wait on every host; the one without a probability for it fails every state of the probe."""
+    report = judge(place, untrained(place, 0, change))
+    candidate = next(row for row in report.trials.controllers if row.controller == "candidate")
+    assert (candidate.committed_parameters, candidate.illegal_actions) == (0.0, 0)
+    decision = decided(report, CONFIG.gate, 0.0)
+    verdicts = {criterion.name: criterion.verdict for criterion in decision.criteria}
+    assert verdicts["return_over_wait"] is Verdict.FAIL
+    assert verdicts[reason] is Verdict.FAIL and reason in rejection_message(decision)
+    assert (verdicts["finite_outputs"] is Verdict.PASS) == (change is idle)
 
 
 def test_judging_again_gives_the_same_evidence_and_the_same_decision(place: Home) -> None:

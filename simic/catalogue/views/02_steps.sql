@@ -13,6 +13,8 @@
 -- column policy_version: Digest of the acting policy; null for a controller without weights.
 -- column branch_of: Parent of a branch, the episode that it repeats up to branch_step; null in other episodes.
 -- column branch_step: Step at which the action of a branch was enumerated, not chosen; null in other episodes.
+-- column trial_id: Trial or comparison of judging experience, which no training uses; null in other episodes.
+-- column judgement: Number of the judgement that the trial belongs to; null in a comparison and in other episodes.
 -- column epoch: Number of epochs trained before the decision.
 -- column horizon: Number of epochs of the whole episode.
 -- column op: The chosen operation.
@@ -34,6 +36,7 @@
 -- column issued_at: Time at which the report was made.
 -- column landed_at: Time at which the report landed.
 -- column source: Delivery that contained the report.
+-- column correlation_id: Correlation id of the envelope of that report on the bus; null for a line without one.
 SELECT
     run_id,
     step,
@@ -46,6 +49,8 @@ SELECT
     policy_version,
     branch_of,
     branch_step,
+    trial_id,
+    judgement,
     state.epoch AS epoch,
     state.horizon AS horizon,
     action.op AS op,
@@ -66,5 +71,6 @@ SELECT
     truncated,
     issued_at,
     landed_at,
-    source
+    source,
+    correlation_id
 FROM internal.landed

@@ -1,5 +1,5 @@
--- Results of all episodes, complete or not, branches included: averages over what a controller does need
--- `branch_of IS NULL`. A step that was reported under two ids counts once, as it landed first.
+-- Results of all episodes, complete or not, branches and judging experience included: averages over what a controller
+-- does need `branch_of IS NULL`, those over what it learns from `trial_id IS NULL` too. A step that was reported under two ids counts once, as it landed first.
 -- grain: one episode
 -- key: run_id
 -- inputs: steps
@@ -12,6 +12,8 @@
 -- column policy_version: Digest of the acting policy; null for a controller without weights.
 -- column branch_of: Parent of a branch, the episode that it repeats up to branch_step; null in other episodes.
 -- column branch_step: Step at which the action of a branch was enumerated, not chosen; null in other episodes.
+-- column trial_id: Trial or comparison of judging experience, which no training uses; null in other episodes.
+-- column judgement: Number of the judgement that the trial belongs to; null in a comparison and in other episodes.
 -- column steps: Number of landed steps.
 -- column is_complete: Whether all steps from 0 to an end have landed.
 -- column ending: terminated, truncated, aborted (by the governor), or open.
@@ -41,6 +43,8 @@ SELECT
     min(policy_version) AS policy_version,
     min(branch_of) AS branch_of,
     min(branch_step) AS branch_step,
+    min(trial_id) AS trial_id,
+    min(judgement) AS judgement,
     count(*) AS steps,
     min(step) = 0
         AND max(step) = count(*) - 1

@@ -9,6 +9,8 @@
 -- column policy_version: Digest of the acting policy; null for a controller without weights.
 -- column branch_of: Parent of a branch, the episode that it repeats up to branch_step; null in other episodes.
 -- column branch_step: Step at which the action of a branch was enumerated, not chosen; null in other episodes.
+-- column trial_id: Trial or comparison of judging experience, which no training uses; null in other episodes.
+-- column judgement: Number of the judgement that the trial belongs to; null in a comparison and in other episodes.
 -- column family: Family of the host.
 -- column host_key: Key of the host, which determines its data, weights and noise.
 -- column op: The chosen operation.
@@ -30,6 +32,8 @@ SELECT
     policy_version,
     branch_of,
     branch_step,
+    trial_id,
+    judgement,
     host.family AS family,
     host.key AS host_key,
     action.op AS op,

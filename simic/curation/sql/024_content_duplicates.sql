@@ -41,7 +41,11 @@ numbered AS (
             source,
             line,
             struct_pack(
-                *COLUMNS(* EXCLUDE (report_id, issued_at, content_digest, source, line, landed_at, "day", row_id))
+                *COLUMNS(
+                    * EXCLUDE (
+                        report_id, issued_at, content_digest, source, line, correlation_id, landed_at, "day", row_id
+                    )
+                )
             ) AS content
         FROM reports
     ) AS reports USING (row_id)

@@ -2,6 +2,7 @@
 -- seeds: live and fossilised seeds of the state, in the order of its slots; final_seeds: those of the final state.
 -- skips_epochs: whether the next state is not the one at the end of this step's window.
 -- identity: hash of what all reports of one episode share, a branch's parent and step included.
+-- is_judging: whether the report is judging experience, of a trial or comparison.
 -- content_id: the first 128 bits of the content's digest.
 -- grain:  one report
 -- key:    row_id
@@ -17,6 +18,7 @@ WITH deduplicated AS (
             host."set", host.family, host.key, controller, coalesce(policy_version, ''),
             coalesce(branch_of, ''), coalesce(branch_step, -1)
         ) AS identity,
+        trial_id IS NOT NULL AS is_judging,
         state.horizon::INTEGER AS horizon,
         state.epoch::INTEGER AS epoch,
         state.epoch::INTEGER + observation_window_epochs::INTEGER AS end_epoch,

@@ -1,10 +1,11 @@
 -- Whether an episode can be learned from: the first reason against it or null, and its quality.
+-- Judging experience is never learned from, whatever the settings: one marked report excludes its episode.
 -- An episode expires as a whole, with its first report, so retention leaves no partial episodes behind.
 -- quality: in [0, 1], the product of the share of active seeds whose contribution was measured, of probed seeds whose
 -- gradients were healthy, and of decisions likely enough for importance weights. A share of nothing counts as 1.
 -- grain:  one episode
 -- key:    run_id
--- inputs: transitions, episode_heads, policies; $oldest (older reports have expired), $horizon (epochs),
+-- inputs: transitions, episode_heads, policies; $oldest (older reports have expired), $horizons (epochs),
 --         $max_versions_behind (null: no limit), $chain_tolerance (accuracy),
 --         $least_health (share of gradients that were finite and not 0)
 WITH counted AS (
@@ -21,12 +22,13 @@ summaries AS (
         count(*) AS steps,
         min(step) AS first_step,
         min(issued_at) AS first_issued_at,
+        bool_or(is_judging) AS is_judging,
         min(identity) <> max(identity) AS has_two_identities,
         bool_or(next_step = step) AS has_overlap,
         bool_or(next_step > step + 1) AS has_gap,
         bool_or(next_step IS NULL AND has_final_state AND (terminated OR truncated)) AS has_end,
         count_if(terminated OR truncated) AS ends,
-        bool_or(horizon <> $horizon) AS has_other_horizon,
+        min(horizon) <> max(horizon) OR NOT list_contains($horizons, min(horizon)) AS has_other_horizon,
         bool_or(abs(accuracy_before - state_accuracy) > $chain_tolerance) AS starts_elsewhere,
         bool_or(
             NOT (terminated OR truncated)
@@ -54,6 +56,7 @@ SELECT
     policies.versions_behind,
     summaries.steps * episode_heads.bytes_per_step AS size_bytes,
     CASE
+        WHEN summaries.is_judging THEN 'judging'
         WHEN summaries.first_issued_at < $oldest THEN 'expired'
         WHEN policies.versions_behind > $max_versions_behind::BIGINT THEN 'stale'
         WHEN summaries.has_two_identities THEN 'mixed_identity'

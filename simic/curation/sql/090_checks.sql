@@ -2,8 +2,8 @@
 -- family is checked too: see range_violations in curation/statements.py.
 -- grain:  one violation
 -- key:    none
--- inputs: reports, rejected_rows, reward_terms, returns, episode_heads, episode_rows, episode_verdicts, difficulty_rows,
---         range_violations; $accuracy_scale, $gamma, $horizon, $points_tolerance, $chain_tolerance, $max_versions_behind,
+-- inputs: reports, transitions, rejected_rows, reward_terms, returns, episode_heads, episode_rows, episode_verdicts, difficulty_rows,
+--         range_violations; $accuracy_scale, $gamma, $shortest_horizon, $points_tolerance, $chain_tolerance, $max_versions_behind,
 --         $max_bytes
 WITH steps AS (
     SELECT
@@ -81,6 +81,11 @@ violations AS (
         'expected one split for host ' || "set" || '/' || host_key || ', found ' || string_agg(DISTINCT split::VARCHAR, ', ')
     FROM episode_rows
     GROUP BY "set", host_key HAVING count(DISTINCT split) > 1
+    UNION ALL
+    SELECT 'no_judging_experience', run_id, step, 'expected no report of a trial or comparison, found one'
+    FROM transitions
+    SEMI JOIN reward_terms USING (row_id)
+    WHERE is_judging
     UNION ALL
     SELECT 'quality_in_range', run_id, NULL, 'expected 0 to 1, found ' || coalesce(quality::VARCHAR, 'null')
     FROM episode_rows WHERE NOT coalesce(quality BETWEEN 0 AND 1, false)

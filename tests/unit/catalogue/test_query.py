@@ -24,7 +24,8 @@ from simic.trust.sealed_receipts import decision_digest
 
 NAMES = [
     "reports", "steps", "episodes", "decisions", "rewards", "snapshots", "policies", "gates", "quarantine", "trainings",
-    "rejected", "curves", "trials", "trial_episodes", "judgements",
+    "rejected", "curves", "trials", "trial_episodes", "judgements", "judging_episodes",
+    "updates", "update_reports", "report_updates",
 ]  # fmt: skip
 RECEIPT = {"code_version": "x", "config_digest": "c" * 64, "seed": 0, "started_at": NOW, "finished_at": NOW}
 
@@ -194,7 +195,7 @@ def test_whatever_is_not_a_read_of_the_views_is_a_config_error(full: Home, sql: 
 
 
 def test_duckdb_message_reaches_the_person(full: Home) -> None:
-    with pytest.raises(ConfigError, match="nowhere"):
+    with pytest.raises(ConfigError, match=r"(?s)nowhere.*SHOW TABLES"):
         query(full, "FROM nowhere")
 
 

@@ -82,13 +82,40 @@ def test_standard_input_and_compressed_files_are_read(
     assert "20 accepted" in call("-").out
 
 
+def test_files_of_one_episode_may_come_in_any_order(
+    tmp_path: Path, call: Simic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Grower writes a file per epoch, under names without an order; a copy may lose the times of the files."""
+    rows = good(horizon=8)
+    settings = ("-o", "world.horizon=8")
+    waiting = tmp_path / "reports" / "tamiyo.field_reports" / "incoming"
+    waiting.mkdir(parents=True)
+    for step in (5, 2, 7, 0, 4, 1, 6, 3):
+        (waiting / f"reports-{step * 5 % 8}.jsonl.zst").write_bytes(zstandard.compress(rows[step]))
+    (waiting / ".unfinished.jsonl").write_bytes(b"x")
+    (waiting / "notes.txt").write_bytes(b"x")
+    whole = "reports: 8 accepted, 0 duplicate, 0 refused\nepisodes: 1 complete, 0 incomplete\n"
+    assert call(str(tmp_path / "reports"), *settings) == (0, whole, ""), "a spool"
+    assert call(str(waiting), *settings) == (0, whole, ""), "a folder"
+    first = str(write_jsonl(tmp_path / "b.jsonl", rows[4:]))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n".join(rows[:4]))))
+    assert call(first, "-", *settings) == (0, whole, ""), "a file and standard input"
+    write_jsonl(tmp_path / "c.jsonl", [rows[0], rows[3].replace(b'"epoch":3', b'"epoch":2', 1), b"x", rows[2]])
+    done = call(first, str(tmp_path / "c.jsonl"), *settings, "--json")
+    *refused, summary = (json.loads(line) for line in done.out.splitlines())
+    assert [(one["file"], one["line"], one["reason"]) for one in refused] == [
+        (str(tmp_path / "c.jsonl"), 2, "contradiction"), (str(tmp_path / "c.jsonl"), 3, "malformed_json"),
+    ]  # fmt: skip
+    assert (done.code, summary["complete_episodes"], summary["incomplete_episodes"]) == (1, 0, 1)
+
+
 def test_settings_are_those_of_an_ingest(tmp_path: Path, call: Simic) -> None:
     path = str(write_jsonl(tmp_path / "a.jsonl", [row.replace(b'"dense"', b'"wider"') for row in good(horizon=6)]))
     done = call(path)
     assert (done.code, "unknown_blueprint" in done.out) == (1, True)
     done = call(path, "-o", 'ingest.declared_blueprints=["wider"]')
     assert done.code == 0
-    assert "world.horizon = 20, found 6: simic curate -o world.horizon=6" in done.out
+    assert "found 6: simic curate -o 'curate.also_horizons=[6]'" in done.out
     declared = ["-o", 'ingest.declared_blueprints=["wider"]', "-o", "world.horizon=6"]
     assert "curation" not in call(path, *declared).out
     assert call(path, "-o", 'ingest.declared_blueprints=["Wider"]').code == 2

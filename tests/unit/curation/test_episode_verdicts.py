@@ -111,6 +111,26 @@ def test_unusable_episodes_are_rejected_whole_and_counted(tmp_path: Path, rows: 
     ]
 
 
+def test_further_horizons_are_used_and_pay_rent_by_their_own(tmp_path: Path) -> None:
+    """An episode that changes its horizon midway is none of either."""
+    home, both = Home(tmp_path), edited(lambda rows: rows[3]["state"].update(horizon=16), key=52)
+    drop(
+        home, "rows", [*rows_of(50, horizon=12), *rows_of(51), *both, *rows_of(53, horizon=16), *rows_of(54, horizon=8)]
+    )
+    ingest_all(home)
+    manifest = curate_all(home, also_horizons=(16, 12))
+    assert manifest.rejected == {"other_horizon": 20 + 8}
+    rows = pq.read_table(Path(manifest.path) / "steps.parquet").to_pylist()
+    horizons = {50: 12, 51: 20, 53: 16}
+    assert {(row["host_key"], row["step"]) for row in rows} == {
+        (key, n) for key, end in horizons.items() for n in range(end)
+    }
+    assert any(row["rent_parameters"] for row in rows if row["host_key"] == 50)
+    for row in rows:
+        expected = -3.0 * row["rent_parameters"] / 1640 / horizons[row["host_key"]]
+        assert row["reward_rent"] == pytest.approx(expected, rel=0, abs=1e-12)
+
+
 @pytest.mark.parametrize(
     "rows",
     [

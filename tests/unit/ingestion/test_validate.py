@@ -159,10 +159,10 @@ def test_content_digest_is_of_what_was_told_not_of_when() -> None:
 
 
 @pytest.mark.parametrize("step", [0, 19])
-def test_a_report_of_no_branch_keeps_the_digest_of_the_contract_before_branches(step: int) -> None:
+def test_a_report_of_no_branch_and_no_trial_keeps_the_digest_of_the_contract_before_them(step: int) -> None:
     report = episode(1)[step]
-    before = report.model_dump_json(exclude={"branch_of", "branch_step"}).encode()
-    for data in (before, line(report)):
+    before = report.model_dump_json(exclude={"branch_of", "branch_step", "trial_id", "judgement"}).encode()
+    for data in (before, report.model_dump_json(exclude={"trial_id", "judgement"}).encode(), line(report)):
         result = check(data)
         assert isinstance(result, Accepted) and result.data == line(report)
         issued_at = report.model_dump_json(include={"issued_at"})[1:-1].encode()
@@ -174,6 +174,14 @@ def test_parent_and_step_of_a_branch_are_content() -> None:
     reports = [REPORT, *(REPORT.model_copy(update=branch) for branch in branches)]
     results = [check(line(report)) for report in reports]
     assert len({result.content_digest for result in results if isinstance(result, Accepted)}) == 4
+
+
+def test_the_mark_of_a_trial_is_content_and_its_judgement_needs_it() -> None:
+    marks = [{}, {"trial_id": "a" * 32}, {"trial_id": "b" * 32}, {"trial_id": "a" * 32, "judgement": 1}]
+    results = [check(line(REPORT.model_copy(update=mark))) for mark in marks]
+    assert len({result.content_digest for result in results if isinstance(result, Accepted)}) == 4
+    result = check(spoiled(lambda r: r.update(judgement=1)))
+    assert isinstance(result, Refused) and "expected a trial_id, found null" in result.message
 
 
 @pytest.mark.parametrize("half", [{"branch_of": "a" * 32}, {"branch_step": 3}])

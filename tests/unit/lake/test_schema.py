@@ -116,7 +116,7 @@ def test_bytes_that_are_not_a_report_are_refused_rather_than_guessed(spoilt: byt
     data = episode(1)[0].model_dump_json().encode()
     assert b'"step":0,' in data
     with pytest.raises(ContractError, match="not columns"):
-        table_of(AcceptedReports(["id"], ["d" * 64], [data.replace(b'"step":0,', spoilt)], ["file"], [1]))
+        table_of(AcceptedReports(["id"], ["d" * 64], [data.replace(b'"step":0,', spoilt)], ["file"], [1], [None]))
 
 
 @pytest.mark.parametrize("slice_bytes", [columns._SLICE_BYTES, 2**40], ids=["by slices", "by halves"])
@@ -128,7 +128,9 @@ def test_a_batch_of_the_longest_reports_fits_the_memory(slice_bytes: int, monkey
     monkeypatch.setattr(columns, "_SLICE_BYTES", slice_bytes)
     count = 330
     numbers = list(range(1, count + 1))
-    table = table_of(AcceptedReports(["id"] * count, ["d" * 64] * count, [data] * count, ["file"] * count, numbers))
+    table = table_of(
+        AcceptedReports(["id"] * count, ["d" * 64] * count, [data] * count, ["file"] * count, numbers, [None] * count)
+    )
     assert table.column("line").to_pylist() == numbers
     assert table.slice(count - 1).to_pylist()[0]["state"] == table.slice(0, 1).to_pylist()[0]["state"]
 
@@ -146,7 +148,7 @@ def test_a_reader_goes_on_to_the_next_batch_even_after_one_it_refused() -> None:
     with tempfile.TemporaryDirectory() as tmp, open_arrow_reader(Path(tmp)) as reader:
         for rows in (
             batches[0],
-            AcceptedReports(["id"], ["d" * 64], [b"{}"], ["file"], [1]),
+            AcceptedReports(["id"], ["d" * 64], [b"{}"], ["file"], [1], [None]),
             AcceptedReports(),
             batches[1],
         ):

@@ -8,7 +8,7 @@
 -- term reward_effort in [-greatest($germination_cost, $prune_cost), 0]: a germination or a prune
 -- grain:  one step of a usable episode
 -- key:    run_id, step
--- inputs: usable_steps; $accuracy_scale, $rent, $rent_parameters, $horizon, $governor_penalty, $germination_cost, $prune_cost
+-- inputs: usable_steps; $accuracy_scale, $rent, $rent_parameters, $governor_penalty, $germination_cost, $prune_cost
 WITH terms AS (
     SELECT
         *,
@@ -17,7 +17,7 @@ WITH terms AS (
         END AS reward_progress,
         CASE
             WHEN has_final_state
-                THEN 0.0 - $rent::DOUBLE * parameter_epochs::DOUBLE / $rent_parameters::DOUBLE / $horizon::DOUBLE
+                THEN 0.0 - $rent::DOUBLE * parameter_epochs::DOUBLE / $rent_parameters::DOUBLE / horizon::DOUBLE
             ELSE 0.0::DOUBLE
         END AS reward_rent,
         CASE WHEN has_governor THEN -$governor_penalty::DOUBLE ELSE 0.0::DOUBLE END AS reward_penalty,

@@ -7,12 +7,12 @@
 -- constant potential = 2.0 in [0, 100]: Points by which the potential rises from a host that has grown nothing to one that has grown all it may.
 -- constant contribution_full = 0.1 in (0, 1]: Contribution, as a share of accuracy, beyond which a seed's potential rises no further.
 -- term reward_progress in [-$accuracy_scale, $accuracy_scale]: accuracy gained
--- term reward_rent in [-$rent * $parameters_most / $rent_parameters / $horizon, 0]: seeds alive or fossilised
+-- term reward_rent in [-$rent * $parameters_most / $rent_parameters / $shortest_horizon, 0]: seeds alive or fossilised
 -- term reward_penalty in [-$governor_penalty, 0]: a panic, in the step it ended
 -- term reward_shaping in [-$potential, $potential]: change of the potential
 -- grain:  one step of a usable episode
 -- key:    run_id, step
--- inputs: usable_steps; $accuracy_scale, $rent, $rent_parameters, $horizon, $governor_penalty, $potential,
+-- inputs: usable_steps; $accuracy_scale, $rent, $rent_parameters, $shortest_horizon, $governor_penalty, $potential,
 --         $contribution_full, $gamma
 WITH grown AS (
     SELECT
@@ -57,7 +57,7 @@ terms AS (
         phis[1] AS potential,
         if(terminated, 0.0::DOUBLE, phis[2]) AS next_potential,
         $accuracy_scale::DOUBLE * (accuracy_after - accuracy_before) AS reward_progress,
-        0.0 - $rent::DOUBLE * rent_parameters::DOUBLE / $rent_parameters::DOUBLE / $horizon::DOUBLE AS reward_rent,
+        0.0 - $rent::DOUBLE * rent_parameters::DOUBLE / $rent_parameters::DOUBLE / horizon::DOUBLE AS reward_rent,
         CASE WHEN has_governor THEN -$governor_penalty::DOUBLE ELSE 0.0::DOUBLE END AS reward_penalty
     FROM potentials
 ),

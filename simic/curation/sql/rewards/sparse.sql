@@ -6,7 +6,7 @@
 -- term reward_penalty in [-$governor_penalty, 0]: a panic, in the step it ended
 -- grain:  one step of a usable episode
 -- key:    run_id, step
--- inputs: usable_steps; $accuracy_scale, $rent, $rent_parameters, $horizon, $governor_penalty
+-- inputs: usable_steps; $accuracy_scale, $rent, $rent_parameters, $governor_penalty
 WITH terms AS (
     SELECT
         *,
@@ -15,7 +15,7 @@ WITH terms AS (
         END AS reward_progress,
         CASE
             WHEN has_final_state
-                THEN 0.0 - $rent::DOUBLE * parameter_epochs::DOUBLE / $rent_parameters::DOUBLE / $horizon::DOUBLE
+                THEN 0.0 - $rent::DOUBLE * parameter_epochs::DOUBLE / $rent_parameters::DOUBLE / horizon::DOUBLE
             ELSE 0.0::DOUBLE
         END AS reward_rent,
         CASE WHEN has_governor THEN -$governor_penalty::DOUBLE ELSE 0.0::DOUBLE END AS reward_penalty

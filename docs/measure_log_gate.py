@@ -1,0 +1,227 @@
+"""Measure the errors and the power of the gate on logs of a small known world, and write them into ``docs/trust.md``.
+
+Run ``make trust``, some minutes on one core. In that world a controller first waits, or plants seed A or B; a planted
+seed is kept or removed at each of seven further steps. Rewards are drawn so that true gains are known.
+Evidence and criteria are those of the gate, by the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simic.contracts.config import GateConfig, TrialConfig
+from simic.contracts.judgements import Judgement
+from simic.contracts.names import CANDIDATE
+from simic.contracts.receipts import Provenance, TrialReport, ValidationReport, Verdict
+from simic.contracts.splits import Split, split_of
+from simic.contracts.state import HostIdentity
+from simic.numerics.off_policy import LoggedEpisodes
+from simic.numerics.spending import level
+from simic.validation.criteria import CRITERIA
+from simic.validation.criterion import REPORTS, WAIT, Case
+from simic.validation.log_evidence import LogUse, log_differences, log_evidence
+
+PAGE = Path(__file__).with_name("trust.md")
+BEGIN, END = "<!-- measured by docs/measure_log_gate.py -->", "<!-- end of the measurements on logs -->"
+
+Floats = NDArray[np.float64]
+SET, HOSTS, STEPS = "graftnet", 1000, 8
+LOGS, POWER_LOGS, HOMES, NIGHTS = 2000, 400, 120, 60
+SPREAD = 4.0
+"""Standard deviation of returns over hosts, in points."""
+GATE, TRIAL = GateConfig(evidence="reports"), TrialConfig()
+BUDGET = GATE.error_budget
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SUPPORT = ("log_effective_hosts", "log_largest_share", "log_mean_weight")
+BOUNDS = ("log_return_over",)
+KEYS = [key for key in range(20 * HOSTS) if split_of(SET, key) is Split.TEST][:HOSTS]
+IDENTITIES = [HostIdentity(set=SET, family="narrow", key=key) for key in KEYS]
+
+
+class Policy(NamedTuple):
+    """Probabilities of what a controller does."""
+
+    first: tuple[float, float, float]
+    """Wait, plant A, plant B."""
+    keep: float
+    """Keep a planted seed at a later step."""
+    unlogged: float = 0.0
+    """Share of its episodes in which it does what the log never shows."""
+
+
+LOGGER = Policy((0.4, 0.3, 0.3), 0.95)
+WAITING = Policy((1.0, 0.0, 0.0), LOGGER.keep)
+
+
+class Log(NamedTuple):
+    """Episodes of the logging controller."""
+
+    first: NDArray[np.int64]
+    """[B]: 0 waits, 1 planted A, 2 planted B."""
+    kept: NDArray[np.bool_]
+    """[T, B]: the seed was kept, or there is none."""
+    rewards: Floats
+    """[T, B]"""
+
+
+Pay = Callable[[np.random.Generator, NDArray[np.int64]], Floats]
+"""Returns what each episode earns beyond its host's own return, given what was planted."""
+
+
+def rare(share: float, loss: float) -> Pay:
+    """Seed A loses much on a share of the hosts, and gains as much in the mean on all others."""
+
+    def pay(random: np.random.Generator, first: NDArray[np.int64]) -> Floats:
+        found: Floats = np.where(first == 1, loss * (share - (random.random(len(first)) < share)), 0.0)
+        return found
+
+    return pay
+
+
+def mixed(random: np.random.Generator, first: NDArray[np.int64]) -> Floats:
+    """Seed A gains 8 points on half of the hosts and loses 8 on the others."""
+    return np.where(first == 1, 8.0 * random.choice([-1.0, 1.0], len(first)), 0.0)
+
+
+def flat(gain: float) -> Pay:
+    """Both seeds gain equally."""
+    return lambda _, first: gain * (first > 0)
+
+
+def skewed(random: np.random.Generator, first: NDArray[np.int64]) -> Floats:
+    """A seed gains a little mostly and loses more the more seldom."""
+    return np.where(first > 0, 3.0 * (1.0 - random.exponential(size=len(first))), 0.0)
+
+
+def log_of(random: np.random.Generator, pay: Pay) -> Log:
+    """Draw a log."""
+    first = random.choice(3, HOSTS, p=LOGGER.first)
+    kept = (random.random((STEPS, HOSTS)) < LOGGER.keep) | (first == 0)
+    kept[0] = True
+    rewards = random.normal(0.0, 0.3, (STEPS, HOSTS))
+    rewards[-1] += 40.0 + random.normal(0.0, SPREAD, HOSTS) + pay(random, first)
+    return Log(first, kept, rewards)
+
+
+def weighted(log: Log, policy: Policy) -> LoggedEpisodes:
+    """Return the weights of a log under a policy."""
+    return LoggedEpisodes.of(
+        log_prob_target=_log_probs(log, policy) + np.log1p(-policy.unlogged) * (np.arange(STEPS) == 0)[:, None],
+        log_prob_behaviour=_log_probs(log, LOGGER),
+        rewards=log.rewards,
+        valid=np.ones(log.kept.shape, dtype=bool),
+    )
+
+
+def _log_probs(log: Log, policy: Policy) -> Floats:
+    with np.errstate(divide="ignore"):
+        found = np.where(log.first == 0, 0.0, np.log(np.where(log.kept, policy.keep, 1.0 - policy.keep)))
+        found[0] = np.log(np.array(policy.first))[log.first]
+    return found
+
+
+def judged(log: Log, policy: Policy, alpha: float) -> tuple[bool, bool]:
+    """Return whether the evidence suffices for the criteria of support, and whether all bounds pass."""
+    use = LogUse("0" * 64, {"logger": HOSTS}, {}, IDENTITIES)
+    evidence = log_evidence(use, {CANDIDATE: weighted(log, policy), WAIT: weighted(log, WAITING)})
+    own = Provenance("0", "0" * 64, 0)._asdict() | {"started_at": NOW, "finished_at": NOW}
+    trials = TrialReport(**own, set=SET, host_keys=[], families=[], controllers=[], plans_digest=None)
+    report = ValidationReport(
+        **own, ordinal=1, policy_digest="1" * 64, champion_digest=None, snapshot_digest="0" * 64, evidence=REPORTS,
+        trials=trials, differences=log_differences(evidence, TRIAL.confidence), training_metrics={}, figures={},
+        log=evidence,
+    )  # fmt: skip
+    judgement = Judgement(ordinal=1, attempts=1, budget=BUDGET, alpha=alpha, spent=alpha)
+    case = Case(report, GATE, TRIAL, judgement, 0.0, "0" * 64)
+    return _pass(case, SUPPORT), _pass(case, BOUNDS)
+
+
+def _pass(case: Case, names: tuple[str, ...]) -> bool:
+    lines = [line for name in names for line in CRITERIA.load(name).judge(case)]
+    return all(line.verdict is Verdict.PASS for line in lines)
+
+
+GROWS = Policy((0.15, 0.5, 0.35), 0.97)
+NULLS: Mapping[str, tuple[Pay, Policy]] = {
+    "seeds change nothing": (flat(0.0), GROWS),
+    "a seed gains 8 points on half of the hosts and loses 8 on the others": (mixed, GROWS),
+    "skewed to the left (exponential)": (skewed, GROWS),
+    "a loss of 20 points on 5 % of the hosts with seed A": (rare(0.05, 20.0), GROWS),
+    "a loss of 40 points on 1 % of the hosts with seed A": (rare(0.01, 40.0), GROWS),
+    "a loss of 400 points on 0.2 % of the hosts with seed A": (rare(0.002, 400.0), GROWS),
+    "seeds lose 0.5 points": (flat(-0.5), GROWS),
+    "the candidate acts as the log": (mixed, LOGGER),
+    "the candidate waits, seeds lose 2 points": (flat(-2.0), WAITING),
+    "seeds gain 2 points; in 3 % of its episodes the candidate does what the log lacks, and loses all":
+        (flat(2.0), GROWS._replace(unlogged=0.03)),
+    "the same in 10 % of its episodes": (flat(2.0), GROWS._replace(unlogged=0.1)),
+}  # fmt: skip
+"""Worlds in which a candidate must not be accepted."""
+GAINS = (0.5, 1.0, 2.0, 4.0)
+"""Points that a seed gains in the measurement of power."""
+
+
+def random_policy(random: np.random.Generator) -> Policy:
+    """Return a candidate of a home: some other probabilities than those of the log."""
+    return Policy(tuple(random.dirichlet([4.0, 4.0, 4.0]).tolist()), float(random.uniform(0.9, 0.99)))  # type: ignore[arg-type]
+
+
+def accepts_one(seed: int) -> bool:
+    """Return whether a home accepts one of 60 candidates on the same log, in which no seed changes anything."""
+    random = np.random.default_rng(seed)
+    log = log_of(random, mixed)
+    return any(all(judged(log, random_policy(random), level(night, BUDGET))) for night in range(1, NIGHTS + 1))
+
+
+def _errors() -> Iterator[str]:
+    yield "| world and candidate | sufficient evidence | bounds pass | accepted |"
+    yield "|---|---|---|---|"
+    for name, (pay, policy) in NULLS.items():
+        random = np.random.default_rng(1)
+        found = np.array([judged(log_of(random, pay), policy, level(1, BUDGET)) for _ in range(LOGS)])
+        enough, passes = found.T
+        yield f"| {name} | {enough.mean():.0%} | {passes.mean():.2%} | {(enough & passes).mean():.2%} |"
+
+
+def _power() -> Iterator[str]:
+    yield "|  | " + " | ".join(f"seeds gain {gain:g} points" for gain in GAINS) + " |"
+    yield "|---" * (1 + len(GAINS)) + "|"
+    for night in (1, 10, 40):
+        shares = []
+        for gain in GAINS:
+            random = np.random.default_rng(2)
+            found = [judged(log_of(random, flat(gain)), GROWS, level(night, BUDGET)) for _ in range(POWER_LOGS)]
+            shares.append(f"{np.all(found, axis=1).mean():.0%}")
+        yield f"| judgement {night} | {' | '.join(shares)} |"
+
+
+def measurements() -> str:
+    """Return the tables in Markdown."""
+    homes = float(np.mean([accepts_one(seed) for seed in range(HOMES)]))
+    parts = [
+        f"{LOGS:,} logs of {HOSTS:,} held-out hosts per line, at the level of the first judgement, "
+        f"{level(1, BUDGET):.2%}. The promise is about the last column.",
+        "\n".join(_errors()),
+        f"{NIGHTS} candidates in a row on one and the same log, whose seeds gain on half of the hosts what they lose "
+        f"on the others: {homes:.1%} of {HOMES} homes accept at least one; the budget is {BUDGET:.1%}.",
+        "Chance that a candidate is accepted that plants in 85 % of its episodes, where the log plants in 60 %:",
+        "\n".join(_power()),
+    ]
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    """Measure, and replace the tables of the page."""
+    found = measurements()
+    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{found}\n\n{END}{rest.partition(END)[2]}", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Judgements: their beginning, and the evidence of a log for sets that Simic cannot grow."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simic.app.artifacts import resolve_snapshot
+from simic.app.blueprint_vocabulary import vocabulary
+from simic.app.container import Container
+from simic.app.evaluation import actions_in_log, hosts_of, undrawn, weighted
+from simic.app.host_set_names import is_set
+from simic.contracts.actions import HEADS
+from simic.contracts.controllers import ControllerSpec
+from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.judgements import JudgementEntry
+from simic.contracts.log_evidence import LogEvidence
+from simic.contracts.names import CANDIDATE, CHAMPION
+from simic.contracts.receipts import SnapshotManifest, TrainingReport, ValidationReport
+from simic.contracts.splits import Split
+from simic.ledgers.judgements import Subject, begin_judgement
+from simic.replay.logged import EpisodeHead, episode_heads, read_log
+from simic.snapshots.index import find_folder
+from simic.snapshots.manifest import Verify, read_manifest
+from simic.trust.canonical import digest_of
+from simic.validation.criterion import WAIT
+from simic.validation.gate_bounds import judgement_text
+from simic.validation.log_evidence import LogUse, log_evidence
+from simic.validation.log_report import LoggedCase, validate_from_log
+from simic.validation.off_policy import LEAST_HOSTS
+from simic.validation.probing import States
+from simic.validation.report import learned_spec
+
+__all__ = ["begin", "check_growable", "log_beside_trials", "validate_by_reports"]
+
+_LOG = logging.getLogger("simic.run")
+
+MOST_EPISODES = 10_000
+"""Largest number of logged episodes that judge alone."""
+MOST_BESIDE = 1000
+"""The same beside trials, where the estimate shall take seconds."""
+
+
+def begin(
+    container: Container, set_name: str, policy: TrainingReport, champion: str | None, decides: Mapping[str, Any]
+) -> JudgementEntry:
+    """Return the judgement of a policy against a champion; a repeated one keeps its ordinal.
+
+    ``decides`` is what else decides the evidence, besides settings, seed and code.
+    """
+    subject = Subject(set_name, policy.digest, champion, container.provenance, digest_of(decides))
+    budget, signer = container.config.gate.error_budget, lambda: container.signer
+    begun = begin_judgement(container.home, subject, budget, container.keyring, signer, container.clock)
+    _LOG.info("%s; policy %s on %s", judgement_text(begun, champion), policy.digest[:12], set_name)
+    return begun
+
+
+def check_growable(training: TrainingReport) -> None:
+    """Check that Simic can grow hosts of a set that a policy learned from.
+
+    Raises:
+        ConfigError: if it knows them all by their reports only.
+    """
+    if training.sets and not any(is_set(name) for name in training.sets):
+        raise ConfigError(
+            f"policy {training.digest[:12]} learned from reports of {', '.join(training.sets)}, and Simic has no code "
+            "of these hosts, so no trial is possible. Set gate.evidence = reports to judge it from logged episodes of "
+            "held-out hosts (docs/trust.md says what that does not show), or install the family"
+        )
+
+
+def validate_by_reports(container: Container, training: TrainingReport, champion: str | None) -> ValidationReport:
+    """Judge a policy from the held-out episodes of the newest snapshot, for sets that Simic cannot grow.
+
+    Raises:
+        ConfigError: if Simic can grow a set that the policy learned from, or fewer than two held-out hosts were logged.
+        IntegrityError: if policy, champion or snapshot are not as they were sealed.
+        ContractError: if rows cannot be evaluated on, such as one without a propensity.
+    """
+    if not training.sets or any(is_set(name) for name in training.sets):
+        raise ConfigError(
+            f"gate.evidence = reports is for sets that Simic cannot grow; policy {training.digest[:12]} learned from "
+            f"{', '.join(training.sets) or 'unknown sets'}. Set gate.evidence = trials"
+        )
+    started_at = container.clock()
+    manifest = read_manifest(Path(resolve_snapshot(container, None).path), Verify.ALL)
+    used, left_out = _held_out(episode_heads(manifest), training.sets)
+    if len({(head.set, head.host_key) for head in used}) < 2:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "it has no episodes"
+        raise ConfigError(
+            f"snapshot {manifest.digest[:12]} has no held-out episodes to judge policy {training.digest[:12]} by: "
+            f"{reasons}. One network in ten is held out; land reports of at least "
+            f"{10 * container.config.gate.min_episodes} networks, then run `simic curate`"
+        )
+    set_name = "+".join(training.sets)
+    judgement = begin(container, set_name, training, champion, {"snapshot": manifest.digest})
+    report = validate_from_log(
+        _case(container, training, champion, set_name, manifest, used, left_out),
+        container.config,
+        ordinal=judgement.ordinal,
+        figures=container.home.runs / training.digest[:16] / "figures",
+        provenance=container.provenance,
+        started_at=started_at,
+        clock=container.clock,
+    )
+    return container.save_receipt(report)
+
+
+def _held_out(
+    heads: Sequence[EpisodeHead], sets: Sequence[str], most: int = MOST_EPISODES
+) -> tuple[list[EpisodeHead], dict[str, int]]:
+    """Return the whole episodes on test hosts, and the number of others per reason.
+
+    No training and no choice between trainings reads the test split. Of too many, those with the smallest run ids stay.
+    """
+    used, left_out = list[EpisodeHead](), Counter[str]()
+    reasons = undrawn(heads)
+    for head in heads:
+        if (reason := reasons.get(head.run_id)) is not None:
+            left_out[reason] += 1
+        elif head.set not in sets:
+            left_out["of another set"] += 1
+        elif head.split != Split.TEST.value:
+            left_out["not held out"] += 1
+        elif head.is_truncated:
+            left_out["cut off before their end"] += 1
+        elif len(used) == most:
+            left_out[f"beyond the first {most}"] += 1
+        else:
+            used.append(head)
+    return used, dict(left_out)
+
+
+def log_beside_trials(container: Container, training: TrainingReport) -> LogEvidence | None:
+    """Return what the snapshot of a policy says about it on held-out hosts of the set of its trials.
+
+    None without enough such hosts, as in a run that collects on training hosts alone, for episodes of another horizon
+    than that of the trials, without the snapshot, and for rows that cannot be evaluated on.
+    """
+    try:
+        return _log_beside_trials(container, training)
+    except (ConfigError, ContractError) as error:
+        _LOG.warning("policy %s: no estimate from a log beside the trials: %s", training.digest[:12], error)
+        return None
+
+
+def _log_beside_trials(container: Container, training: TrainingReport) -> LogEvidence | None:
+    world = container.config.world
+    manifest = read_manifest(find_folder(container.home, training.snapshot_digest), Verify.SIZES)
+    used, left_out = _held_out(episode_heads(manifest), [world.set], MOST_BESIDE)
+    if len({head.host_key for head in used}) < LEAST_HOSTS:
+        return None
+    log = read_log(manifest, [head.run_id for head in used], vocabulary(container.config.ingest), lambda _: None)
+    if log.horizons() != [world.horizon]:
+        return None
+    spec = learned_spec(Path(training.path), training.digest, container.home.keys)
+    behaviours = Counter(head.behaviour for head in used)
+    use = LogUse(manifest.digest, dict(behaviours.most_common()), left_out, hosts_of(log))
+    return log_evidence(use, {CANDIDATE: weighted(log, actions_in_log(container, spec, log))})
+
+
+def _case(
+    container: Container,
+    training: TrainingReport,
+    champion: str | None,
+    set_name: str,
+    manifest: SnapshotManifest,
+    used: Sequence[EpisodeHead],
+    left_out: dict[str, int],
+) -> LoggedCase:
+    specs = {CANDIDATE: learned_spec(Path(training.path), training.digest, container.home.keys)}
+    specs[WAIT] = ControllerSpec(name=WAIT)
+    if champion is not None:
+        specs[CHAMPION] = learned_spec(container.policies.fetch_champion(champion), champion, container.home.keys)
+    with container.progress.task("validate", manifest.rows_out) as advance:
+        blueprints = vocabulary(container.config.ingest)
+        log = read_log(manifest, [head.run_id for head in used], blueprints, advance)
+        episodes = {name: weighted(log, actions_in_log(container, spec, log)) for name, spec in specs.items()}
+    hosts = hosts_of(log)
+    behaviours = Counter(head.behaviour for head in used)
+    use = LogUse(manifest.digest, dict(behaviours.most_common()), left_out, hosts)
+    uniforms = np.zeros((len(log.points), len(HEADS)))
+    states = States(log.batch.states, log.batch.masks, uniforms)
+    evidence = log_evidence(use, episodes)
+    return LoggedCase(training, specs[CANDIDATE], champion, set_name, evidence, hosts, states)

@@ -1,0 +1,89 @@
+"""Evidence of a log for the gate: estimates and bounds by hand, and criteria that reject for each fault of a log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import measure_log_gate as world
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from simic.contracts.log_evidence import LogEvidence
+from simic.contracts.names import CANDIDATE
+from simic.contracts.state import HostIdentity
+from simic.numerics.off_policy import LoggedEpisodes
+from simic.validation.criterion import WAIT
+from simic.validation.log_evidence import BEHAVIOUR, ROUNDING, LogUse, gain_bound, log_differences, log_evidence
+
+ALPHA = 0.01
+
+
+def evidence(ratios: list[float], returns: list[float], keys: list[int]) -> LogEvidence:
+    """Episodes of one step with the given weights; those of one key are of one host."""
+    even = np.full((1, len(ratios)), 0.5)
+    with np.errstate(divide="ignore"):
+        episodes = LoggedEpisodes.of(
+            log_prob_target=np.log(even * ratios), log_prob_behaviour=np.log(even),
+            rewards=np.array([returns]), valid=np.ones((1, len(ratios)), dtype=bool),
+        )  # fmt: skip
+    hosts = [HostIdentity(set="graftnet", family="narrow", key=key) for key in keys]
+    return log_evidence(LogUse("0" * 64, {"lab": len(keys)}, {}, hosts), {CANDIDATE: episodes})
+
+
+def test_a_gain_is_the_weighted_mean_less_the_plain_one_with_hosts_as_units() -> None:
+    found = evidence([2.0, 0.0, 1.0, 1.0], [10.0, 2.0, 4.0, 6.0], [5, 3, 3, 9])
+    assert (found.host_keys, found.episodes) == ([3, 5, 9], 4)
+    gain = log_differences(found, 0.95)[BEHAVIOUR]
+    assert gain.mean == pytest.approx((2 * 10 + 4 + 6) / 4 - (10 + 2 + 4 + 6) / 4)
+    assert gain.n == 3
+    assert np.mean(found.returns) == pytest.approx(7.5)
+    assert found.support[CANDIDATE].effective_hosts == pytest.approx(16.0 / (4 + 1 + 1))
+    assert found.support[CANDIDATE].overlap == 0.75
+    # Host 3: (weight 1, 4 points weighted, 6 plain); mean weight 4/3 and 4/3 episodes per host.
+    assert found.gains[BEHAVIOUR][0] == pytest.approx(2.0 + (4 - 7.5 * 1) / (4 / 3) - (6 - 5.5 * 2) / (4 / 3))
+
+
+def test_rounding_is_no_gain_and_a_policy_without_weight_has_no_estimate() -> None:
+    found = evidence([1.0] * 4, [1.0, 2.0, 3.0, 4.0], [1, 2, 3, 4])
+    bound = gain_bound(found, BEHAVIOUR, ALPHA)
+    assert bound is not None
+    assert bound.bound == pytest.approx(-ROUNDING)
+    assert bound.bound < 0.0
+    none = evidence([0.0] * 4, [1.0, 2.0, 3.0, 4.0], [1, 2, 3, 4])
+    assert (none.returns, none.gains) == ([], {})
+    assert gain_bound(none, BEHAVIOUR, ALPHA) is None
+    assert log_differences(evidence([1.0], [1.0], [1]), 0.95) == {}
+
+
+def test_numbers_per_host_are_one_per_host() -> None:
+    found = evidence([1.0, 1.0], [1.0, 2.0], [1, 2]).model_dump()
+    with pytest.raises(ValidationError, match=r"expected 2 entries, one per host, found \{'behaviour': 1\}"):
+        LogEvidence.model_validate({**found, "gains": {BEHAVIOUR: [1.0]}})
+
+
+@pytest.mark.parametrize(
+    ("pay", "policy", "expected"),
+    [
+        (world.flat(4.0), world.GROWS, (True, True)),
+        (world.flat(0.0), world.GROWS, (True, False)),
+        (world.flat(-4.0), world.GROWS, (True, False)),
+        (world.flat(4.0), world.WAITING, (True, False)),
+        (world.flat(4.0), world.GROWS._replace(unlogged=0.2), (False, True)),
+        (world.flat(4.0), world.GROWS._replace(keep=0.2), (False, True)),
+        (world.flat(4.0), world.GROWS._replace(keep=0.85), (False, True)),
+    ],
+    ids=["better", "level", "worse", "waits", "actions that the log lacks", "few hosts like it", "noisy weights"],
+)
+def test_only_a_gain_on_sufficient_evidence_passes(pay: Any, policy: world.Policy, expected: tuple[bool, bool]) -> None:
+    found = world.judged(world.log_of(np.random.default_rng(5), pay), policy, ALPHA)
+    assert found[0] == expected[0]
+    assert not expected[0] or found[1] == expected[1]
+
+
+def test_a_log_in_which_nothing_waits_says_nothing_about_never_growing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "LOGGER", world.Policy((0.0, 0.5, 0.5), 0.95))
+    log = world.log_of(np.random.default_rng(5), world.flat(4.0))
+    assert (log.first > 0).all()
+    assert world.judged(log, world.Policy((0.0, 0.6, 0.4), 0.97), ALPHA) == (False, False)
+    assert WAIT not in log_evidence(LogUse("0" * 64, {}, {}, []), {}).support
