@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias, cast
+from difflib import get_close_matches
+from typing import Any, NamedTuple, cast
 from uuid import uuid4
 from weakref import WeakSet
 
 import numpy as np
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
+from simic.api.grower_arguments import Data, identity_of, joined, layers_of, writer_of
 from simic.api.home import Home
 from simic.api.policy import Policy, TrustedKeys, controller_of, load_policy
+from simic.api.processes import unwrapped
 from simic.api.reports import FieldReportWriter
 from simic.collection.reporting import Source, field_reports
 from simic.contracts.actions import Action
@@ -33,14 +34,14 @@ from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.field_report import GovernorEvent
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.names import CHAMPION
-from simic.contracts.state import HardwareContext, HostIdentity, LayerKind, SystemState
+from simic.contracts.state import HardwareContext, HostIdentity, SystemState
 from simic.controllers.factory import controller_names, make
 from simic.controllers.protocol import Controller
 from simic.hosts.blueprints import STANDARD
 from simic.hosts.custom import Layer, ModuleHost, Samples
 from simic.hosts.custom.attached import AttachedHost, AttachedSeed
 from simic.hosts.custom.plain import append_seed, plain_seed
-from simic.hosts.custom.run_order import last_leaf, run_order
+from simic.hosts.custom.tasks import task_of
 from simic.hosts.ensemble import Ensemble, GivenHosts
 from simic.hosts.factory import offered_blueprints
 from simic.hosts.host_sets import MODULES, HostSet
@@ -51,12 +52,10 @@ __all__ = ["Grower", "Growth"]
 
 _LOG = logging.getLogger("simic.grower")
 
-Data: TypeAlias = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
-"""Inputs [n, ...] and labels int64 [n], or batches of them, such as a ``DataLoader``."""
-
 RULES = {
     "wait": ControllerSpec(name="wait"),
     "heuristic": ControllerSpec(name="heuristic", rules=HeuristicRules()),
+    "explore": ControllerSpec(name="explore"),
     "random": ControllerSpec(name="random"),
 }
 """Controllers that need neither a policy nor a plan book."""
@@ -65,7 +64,7 @@ _TABLES = ("system", "history", "slots", "layers")
 _FOSSILIZED = STAGE_INDEX[SeedStage.FOSSILIZED]
 _GROWING: WeakSet[nn.Module] = WeakSet()
 """Models with a Grower that is not finalised."""
-VERSION = 1
+VERSION = 2
 """Version of ``state_dict``."""
 
 
@@ -120,21 +119,28 @@ class Grower:
         home: Home | None = None,
         trusted_keys: TrustedKeys | None = None,
     ) -> None:
-        """Attach to a model that maps one tensor [B, ...] to logits [B, C], and take the first decision.
+        """Attach to a model that maps one tensor [B, ...] to logits, and take the first decision.
 
-        Samples are moved to the device of the model.
+        Labels tell the task: classes int64 [n], with logits [B, C]; classes of positions int64 [n, T], with logits
+        [B, T, C] and -100 where no class counts; or numbers float32 [n, ...], with outputs of their shape.
+
+        Samples are moved to the device of the model. If several processes train it, each makes a Grower with the same
+        arguments and calls its methods together with the others; the first one loads the policy and reports.
 
         Args:
-            model: The network, on its device. It holds the seeds as parameters, such as ``grown_seed_0``.
+            model: The network, on its device, or its ``DistributedDataParallel``. The network holds the seeds as
+                parameters, such as ``grown_seed_0``.
             optimizer: The optimiser of its parameters, any but LBFGS. Seeds join the parameter group of their layer.
             slots: Names of submodules on whose outputs seeds may grow; their outputs are tensors of one shape. Or all
                 layers of the graph in the order in which they run, as ``Layer``.
             validation: Samples of all measurements; a few hundred suffice.
             epochs: Epochs of the whole training, 4 to 1,000; a controller decides once before each.
-            policy: A policy, a name or directory as for ``load_policy``, or ``heuristic``, ``wait`` or ``random``.
+            policy: A policy, a name or directory as for ``load_policy``, or ``heuristic``, ``wait``, ``explore``
+                or ``random``.
             test: Samples for the test accuracy in the last report; nothing else reads them.
             head: Name of the layer that gives the logits; by default the last submodule with parameters that runs.
-            loss: Function of logits and labels, a mean over the batch; by default the cross-entropy.
+            loss: Function of logits and labels, a mean over the batch; by default the cross-entropy, or the mean
+                squared error if labels are numbers.
             logits: Function that takes the logits out of an output that is no tensor, as ``lambda out: out.logits``.
             blueprints: Blueprints that may grow; one that does not suit every slot is left out, widening ones too.
             seeds_max: Most seeds at a time.
@@ -148,40 +154,57 @@ class Grower:
             ConfigError: if the model, an argument or the policy cannot be used; the message says what to change.
             DatasetError: if samples are invalid.
         """
-        if not 4 <= epochs <= 1000:
-            raise ConfigError(f"epochs: expected 4 to 1,000, found {epochs}")
-        _check_alone(model)
-        self.model = model
-        self._loss, self._logits = loss or cross_entropy, logits
+        for what, value, least, most in (("epochs", epochs, 4, 1000), ("seeds_max", seeds_max, 1, 1024)):
+            if type(value) is not int or not least <= value <= most:
+                raise ConfigError(f"{what}: expected a whole number from {least} to {most:,}, found {value!r}")
+        module, self._processes = unwrapped(model)
+        _check_alone(module)
+        self.model = module
+        self._logits = logits
         self._is_detached = False
         self._run_id = uuid4().hex
-        own = self._samples(validation)
-        with self._own_passes():
-            layers = tuple(_layers(model, slots, head, own.inputs))
-        spec = ModuleHost(model, layers, own, own, own if test is None else self._samples(test))
+        identity = identity_of(name, seed)
         chosen = HostSet((name,), seeds_max, MODULES, tuple(blueprints))
-        identity = _identity(name, seed)
         world = WorldConfig(set=name, horizon=epochs, threads=min(64, torch.get_num_threads()), snapshot_mb=1_000_000)
-        self._writer, self._is_own_writer = _writer(report_to)
-        self._controller = _controller(policy, identity, home, trusted_keys)
-        with self._own_passes():
-            self._host = AttachedHost(
-                spec,
-                seed,
-                optimizer,
-                self._plain_loss,
-                offered_blueprints(chosen.blueprints),
-                has_test=test is not None,
-                who=f"model {name!r}",
-            )
-            try:
-                self._ensemble = Ensemble([identity], world, GivenHosts(chosen, self._host))
+        is_first = self._processes.is_first
+        host: AttachedHost | None = None
+        try:
+            with self._own_passes():
+                with self._processes.together():
+                    own = self._samples(validation)
+                    self._loss = loss or task_of(own.labels, "validation").loss
+                    layers = tuple(layers_of(module, slots, head, own.inputs))
+                    spec = ModuleHost(module, layers, own, own, own if test is None else self._samples(test))
+                    self._writer, self._is_own_writer = writer_of(report_to if is_first else None)
+                    self._controller = _controller(policy if is_first else "wait", identity, home, trusted_keys)
+                    host = self._host = self._processes.attach(
+                        spec,
+                        seed,
+                        optimizer,
+                        self._plain_loss,
+                        offered_blueprints(chosen.blueprints),
+                        has_test=test is not None,
+                        who=f"model {name!r}",
+                    )
+                self._processes.check_equal((epochs, name, seed, seeds_max, tuple(blueprints), layers))
+                self._made_for = self._processes.first_of(
+                    {
+                        "name": name,
+                        "seed": seed,
+                        "seeds_max": seeds_max,
+                        "blueprints": list(blueprints),
+                        "controller": self._controller.name,
+                        "policy": self._controller.policy_version,
+                    }
+                )
+                self._ensemble = Ensemble([identity], world, GivenHosts(chosen, host))
                 self._pending = self._decide(0)
-            except BaseException:
-                self._host.clear(np.ones((1, len(self._host.topology.sites)), dtype=bool))
-                self._host.detach()
-                raise
-        _GROWING.add(model)
+        except BaseException:
+            if host is not None:
+                host.clear(np.ones((1, len(host.topology.sites)), dtype=bool))
+                host.detach()
+            raise
+        _GROWING.add(module)
 
     @property
     def is_finished(self) -> bool:
@@ -200,7 +223,7 @@ class Grower:
         in a validation of the owner's, nothing is counted.
 
         Raises:
-            ConfigError: if the model did not run in training mode before, or shapes are not [B, C] and [B].
+            ConfigError: if the model did not run in training mode before, or logits and labels do not fit each other.
         """
         logits = self._to_logits(logits)
         if not isinstance(logits, Tensor):
@@ -253,7 +276,8 @@ class Grower:
 
         Layers with a kept seed become a ``torch.nn.Sequential`` of layer and seed. Seeds that were not fossilised are
         removed, and so are those that act in training only. The parameters of kept seeds stay in the optimiser. Growing
-        is over then, also if epochs are left; a second call changes nothing.
+        is over then, also if epochs are left; a second call changes nothing. Before the last epoch, the reports of the
+        episode get no end, because its outcome is unknown, and curation leaves the episode out.
         """
         if self._is_detached:
             return self.model
@@ -288,7 +312,8 @@ class Grower:
         return {
             "version": VERSION,
             "run_id": self._run_id,
-            "steps": self._host.steps,
+            "made_for": self._made_for,
+            "stride": self._host.stride,
             "layers": [hook.name for hook in self._host.host.layout.hooks],
             "ensemble": _to_tensors(self._ensemble.state()),
             "seeds": {
@@ -313,12 +338,16 @@ class Grower:
         Call it before the state dicts of model and optimiser are loaded, which then hold the seeds.
 
         Raises:
-            ContractError: if the state is of another version, or of other layers, blueprints or epochs.
+            ContractError: if the state is of another version, or of a Grower with other arguments: layers, epochs,
+                ``name``, ``seed``, ``seeds_max``, blueprints or policy.
         """
         layers, names = [hook.name for hook in self._host.host.layout.hooks], self._ensemble.blueprints
         if state.get("version") != VERSION or state.get("layers") != layers:
             found = f"version {state.get('version')} and layers {state.get('layers')}"
             raise ContractError(f"state of a Grower: expected version {VERSION} and layers {layers}, found {found}")
+        for what, mine in self._made_for.items():
+            if (theirs := state["made_for"][what]) != mine:
+                raise ContractError(f"state of a Grower: expected {what} {mine!r} as here, found {theirs!r}")
         if unknown := {seed["blueprint"] for seed in state["seeds"].values()} - set(names):
             raise ContractError(f"state of a Grower: unknown blueprints {sorted(unknown)}; known: {', '.join(names)}")
         horizon, epochs = self._ensemble.world.horizon, int(state["decision"]["tables"]["system"]["horizon"][0])
@@ -340,8 +369,8 @@ class Grower:
             Masks(**_to_arrays(decision["masks"])),
             Decisions(**_to_arrays(decision["decisions"])),
         )
-        self._host.steps = state["steps"]
         self._host.begin(assignment, decision["epoch"])
+        self._host.stride = state["stride"]
 
     @property
     def _hardware(self) -> HardwareContext:
@@ -352,13 +381,15 @@ class Grower:
         """Take the decision before an epoch and act on it."""
         observations, masks = self._ensemble.observe(), self._ensemble.masks()
         key = np.array([self._host.host.key], dtype=np.int64)
-        decisions = self._controller.decide(observations, masks, controller_uniforms(key, 0, epoch))
+        uniforms = controller_uniforms(key, 0, epoch)
+        found = self._processes.agreed(lambda: vars(self._controller.decide(observations, masks, uniforms)))
+        decisions = Decisions(**found)
         self._host.begin(self._ensemble.begin_epoch(decisions.actions), epoch)
         return _Decision(epoch, observations, masks, decisions)
 
     def _samples(self, data: Data) -> Samples:
         device = next((one.device for one in self.model.parameters()), None)
-        return Samples(*(one.to(device) for one in _joined(data)))
+        return Samples(*(one.to(device) for one in joined(data)))
 
     @contextmanager
     def _own_passes(self) -> Iterator[None]:
@@ -408,51 +439,6 @@ def _check_alone(model: nn.Module) -> None:
         raise ConfigError("a part of the model, or what holds it, grows under another Grower; finalize that one first")
 
 
-def _joined(data: Data) -> tuple[Tensor, Tensor]:
-    """Return inputs and labels of all batches; a loader's random numbers are not the caller's."""
-    if isinstance(data, (tuple, list)) and len(data) == 2 and all(isinstance(one, Tensor) for one in data):
-        return cast(tuple[Tensor, Tensor], tuple(data))
-    owners = (data, getattr(data, "sampler", None))
-    own = [one for one in (getattr(owner, "generator", None) for owner in owners) if isinstance(one, torch.Generator)]
-    states = [(one, one.get_state()) for one in own]
-    with torch.random.fork_rng(devices=[]):
-        batches = [tuple(batch) for batch in data]
-    for generator, before in states:
-        generator.set_state(before)
-    if not batches or any(len(batch) != 2 or not all(isinstance(one, Tensor) for one in batch) for batch in batches):
-        raise ConfigError("samples: expected (inputs, labels) or batches of them, as tensors; found something else")
-    inputs, labels = zip(*batches, strict=True)
-    return torch.cat(inputs), torch.cat(labels)
-
-
-def _layers(model: nn.Module, slots: Sequence[str | Layer], head: str | None, inputs: Tensor) -> list[Layer]:
-    """Return the layers of the graph: those with a slot in the order in which they run, then the head."""
-    if isinstance(slots, str):
-        raise ConfigError(f"slots: expected a list of names, found the text {slots!r}")
-    given = [slot for slot in slots if isinstance(slot, Layer)]
-    if given:
-        if len(given) != len(slots) or head is not None:
-            raise ConfigError("slots: give names, or all layers as Layer with the head among them; not both")
-        return given
-    names = [slot for slot in slots if isinstance(slot, str)]
-    if not names:
-        raise ConfigError("slots: expected at least one name of a submodule, found none")
-    few = inputs[:2]
-    last = last_leaf(model, few) if head is None else head
-    order = [name for name in run_order(model, [*names, last], few) if name != last]
-    kinds = [LayerKind.STEM, *[LayerKind.BLOCK] * (len(order) - 1)]
-    rest = [Layer(name, kind, has_slot=True) for name, kind in zip(order, kinds, strict=True)]
-    return [*rest, Layer(last, LayerKind.HEAD)]
-
-
-def _identity(name: str, seed: int) -> HostIdentity:
-    try:
-        return HostIdentity(set=name, family=name, key=seed)
-    except ValidationError as error:
-        wanted = "expected a name of a-z, 0-9 and _ with at most 32 characters, and a seed from 0 to 2**31 - 1"
-        raise ConfigError(f"name and seed: {wanted}, found {name!r} and {seed!r}") from error
-
-
 def _controller(
     policy: Policy | str | os.PathLike[str], host: HostIdentity, home: Home | None, trusted_keys: TrustedKeys | None
 ) -> Controller:
@@ -464,16 +450,16 @@ def _controller(
         raise ConfigError(
             f"policy: {policy!r} needs what only a set of hosts has; expected a policy, or one of {', '.join(RULES)}"
         )
-    return controller_of(load_policy(policy, home=home, trusted_keys=trusted_keys))
-
-
-def _writer(
-    report_to: FieldReportWriter | Home | str | os.PathLike[str] | None,
-) -> tuple[FieldReportWriter | None, bool]:
-    """Return the writer of the reports, and whether it is the Grower's own."""
-    if report_to is None or isinstance(report_to, FieldReportWriter):
-        return report_to, False
-    return (FieldReportWriter(report_to) if isinstance(report_to, Home) else FieldReportWriter(spool=report_to)), True
+    try:
+        return controller_of(load_policy(policy, home=home, trusted_keys=trusted_keys))
+    except ConfigError as error:
+        if not isinstance(policy, str) or policy == CHAMPION or not policy.isidentifier():
+            raise
+        near = get_close_matches(policy, RULES, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(
+            f"policy: no controller is called {policy!r}, only {', '.join(RULES)}{hint}. As a policy: {error}"
+        ) from error
 
 
 def _to_tensors(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from simic.app.container import Container
 from simic.runtime import home as places
 from simic.runtime.home import HomeUse, resolve_home
-from simic.runtime.settings import load_profile
 from simic.trust.keys import Keyring
+
+if TYPE_CHECKING:
+    from simic.app.container import Container
 
 __all__ = ["Home", "container_of", "places_of"]
 
@@ -60,4 +62,8 @@ def places_of(home: Home) -> places.Home:
 
 def container_of(home: Home | None, use: HomeUse = HomeUse.LOOK) -> Container:
     """Return the parts of a home, by default of the one that the command line would use."""
+    # Whoever loads a policy from a directory needs no stage of Simic and should not wait for their imports.
+    from simic.app.container import Container
+    from simic.runtime.settings import load_profile
+
     return Container(places_of(Home() if home is None else home), load_profile("default"), 0, use=use)

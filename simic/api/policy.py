@@ -19,7 +19,6 @@ from pydantic import ValidationError
 from simic.api.explanation import Alternative, Choice, Explanation
 from simic.api.home import Home, container_of, places_of
 from simic.api.wire import encode
-from simic.app.policy_names import is_policy_name
 from simic.contracts.actions import (
     ALPHA_CURVES,
     ALPHA_SPEEDS,
@@ -37,6 +36,7 @@ from simic.contracts.batches import HEAD_INDEX, Decisions, Observations, action_
 from simic.contracts.consistency import find_mask_contradiction
 from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.names import CHAMPION
+from simic.contracts.policy_names import is_policy_name
 from simic.contracts.state import SystemState
 from simic.controllers.learned_controller import Considered, LearnedController
 from simic.controllers.policy_files import LoadedPolicy
@@ -45,7 +45,7 @@ from simic.controllers.sampling import greedy_after, sample, sample_op_greedy_fa
 from simic.trust.keys import GivenKeys, Keyring, SignatureCheck
 from simic.trust.seal import Seal, verify
 
-__all__ = ["Policy", "TrustedKeys", "controller_of", "load_policy", "policy_of", "signature_check"]
+__all__ = ["Policy", "TrustedKeys", "controller_of", "load_policy", "loaded_of", "policy_of", "signature_check"]
 
 StateLike: TypeAlias = SystemState | Mapping[str, Any]
 MasksLike: TypeAlias = ActionMasks | Mapping[str, Any]
@@ -64,6 +64,7 @@ class Policy:
     """
 
     def __init__(self, loaded: LoadedPolicy, digest: str) -> None:
+        self._loaded = loaded
         self._controller = LearnedController(loaded, policy_version=digest, is_decisive=True)
         self.digest: str = digest
         """SHA-256 of the sealed files: the ``policy_version`` of a field report."""
@@ -179,6 +180,11 @@ class Policy:
 def controller_of(policy: Policy) -> LearnedController:
     """Return the controller that decides for a policy."""
     return policy._controller  # noqa: SLF001 - one module
+
+
+def loaded_of(policy: Policy) -> LoadedPolicy:
+    """Return network and card of a policy."""
+    return policy._loaded  # noqa: SLF001 - one module
 
 
 class _Decided(NamedTuple):

@@ -71,6 +71,7 @@ class FieldReportWriter:
         self._most_bytes = config.max_report_bytes
         self._waiting: list[bytes] = []
         self._order = EpisodeOrder(MOST_OPEN, MOST_ENDED)
+        self._is_closed = False
 
     def write(self, report: FieldReport | Mapping[str, Any]) -> None:
         """Check the next report of an episode and keep it for publication.
@@ -79,11 +80,16 @@ class FieldReportWriter:
         A refused report changes nothing: it can be corrected and written again.
 
         Raises:
+            ConfigError: after the end of the writer's ``with`` block, because nothing would publish the report.
             ContractError: if ingestion would refuse the report, or it does not continue its episode; the message names
                 the field, what was expected and what was found.
             TransientError: if the reports before have to be published first and the bus cannot take them now; they wait
                 on, this one is not kept, and the same call can be repeated.
         """
+        if self._is_closed:
+            raise ConfigError(
+                "the `with` block of this writer is over, and nothing would publish the report; make a new one"
+            )
         data = report.model_dump_json().encode() if isinstance(report, FieldReport) else encode(report, "report")
         if len(data) > self._most_bytes:
             raise ContractError(f"report: expected at most {self._most_bytes} bytes as JSON, found {len(data)}")
@@ -111,12 +117,14 @@ class FieldReportWriter:
             self._waiting = []
 
     def __enter__(self) -> FieldReportWriter:
+        self._is_closed = False
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Publish what was written, also if the block failed: every report that was accepted is true."""
+        self._is_closed = True
         self.flush()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from simic.contracts.errors import ContractError
-from simic.ingestion.validate import find_repeated_field
+from simic.runtime.repeated_fields import find_repeated_field
 
 __all__ = ["encode", "parse_object"]
 

@@ -16,23 +16,27 @@ from simic.app.container import Container
 from simic.app.evaluation import actions_in_log
 from simic.app.trial_controllers import select_controllers
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.episode import EpisodeRecord
+from simic.contracts.episode import AttributionRecord, EpisodeRecord
 from simic.contracts.errors import ConfigError
 from simic.contracts.policy_difference import GrownPair, PolicyDifference
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.controllers.logged_states import TargetActions
+from simic.hosts.counterfactual import PLAYERS_MAX
+from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import draw_keys, host_set, identify
+from simic.registry.instrument_runs import InstrumentResult, log_instrument
 from simic.replay.logged import EpisodeHead, Log, episode_heads, read_log
 from simic.runtime.seeds import derive
 from simic.snapshots.manifest import Verify, read_manifest
-from simic.validation.difference_page import write_page
+from simic.validation.attribution import attribution_record
+from simic.validation.difference_page import draw, write_page
 from simic.validation.episodes import TrialJob, episode_record, make_controller, score, steps_of
 from simic.validation.policy_difference import CONFIDENCE, Places, summarise
 from simic.validation.trials import trial_seed
 
-__all__ = ["DifferenceChoice", "compare_policies"]
+__all__ = ["Compared", "DifferenceChoice", "compare_policies"]
 
 
 class DifferenceChoice(NamedTuple):
@@ -49,8 +53,17 @@ class DifferenceChoice(NamedTuple):
     """File of the page; None for one in the home."""
 
 
-def compare_policies(container: Container, choice: DifferenceChoice) -> tuple[PolicyDifference, Path]:
-    """Compare two policies or controllers state by state, write the page, and keep the receipt.
+class Compared(NamedTuple):
+    """What was found, and where it is shown."""
+
+    report: PolicyDifference
+    page: Path
+    mlflow_run_id: str | None
+    """Run with page, figures and receipt; None in a home without MLflow's database."""
+
+
+def compare_policies(container: Container, choice: DifferenceChoice) -> Compared:
+    """Compare two policies or controllers state by state, write the page, keep the receipt, and log an MLflow run.
 
     Raises:
         ConfigError: if a name or the snapshot is unknown, both names mean the same, a controller draws its actions, or
@@ -92,7 +105,23 @@ def compare_policies(container: Container, choice: DifferenceChoice) -> tuple[Po
     )
     names = [(one.policy_digest or one.name)[:12] for one in specs.values()]
     page = choice.out or container.home.runs / "differences" / f"{names[0]}-{names[1]}.html"
-    return container.save_receipt(report), write_page(report, pairs, page)
+    records = [(ours.episode, theirs.episode) for ours, theirs in pairs]
+    figures = draw(report, records)
+    write_page(report, records, figures, page)
+    result = InstrumentResult(
+        f"{report.first} and {report.second}", report.stage, report, _metrics(report), page, figures
+    )
+    return Compared(container.save_receipt(report), page, log_instrument(container.home, result))
+
+
+def _metrics(found: PolicyDifference) -> dict[str, float]:
+    return {
+        "disagreement": found.disagreement.value,
+        "disagreement_by_operation": found.by_operation.value,
+        "disagreement_by_slot_and_blueprint": found.by_slot_and_blueprint.value,
+        "other_choice": found.other_choice,
+        "states": found.states,
+    }
 
 
 def _select(heads: Sequence[EpisodeHead], most: int) -> tuple[list[EpisodeHead], dict[str, int]]:
@@ -130,9 +159,14 @@ def _places(log: Log) -> Places:
     return Places(sequences.run_ids, sequences.sets, sequences.families, sequences.host_keys, episode, step)
 
 
-def _grow(
-    container: Container, specs: dict[str, ControllerSpec], count: int
-) -> list[tuple[EpisodeRecord, EpisodeRecord]]:
+class _Grown(NamedTuple):
+    """One host grown under one of the policies."""
+
+    episode: EpisodeRecord
+    attribution: AttributionRecord | None
+
+
+def _grow(container: Container, specs: dict[str, ControllerSpec], count: int) -> list[tuple[_Grown, _Grown]]:
     """Grow the first test hosts of the set, one of each family, under both controllers."""
     world = container.config.world
     keys = draw_keys(world.set, Split.TEST, min(count, len(host_set(world.set).families)))
@@ -140,28 +174,30 @@ def _grow(
     with container.progress.task("grow examples", len(hosts) * len(specs)) as advance:
         records = []
         for name, spec in specs.items():
-            records.append(_episodes(container, name, spec, hosts))
+            records.append([_grown(container, name, spec, host) for host in hosts])
             advance(len(hosts))
     return list(zip(*records, strict=True))
 
 
-def _episodes(
-    container: Container, name: str, spec: ControllerSpec, hosts: Sequence[HostIdentity]
-) -> list[EpisodeRecord]:
-    if not hosts:
-        return []
-    config = container.config
-    seed = trial_seed(container.provenance)
-    job = TrialJob(name, spec, tuple(hosts), config.world, config.curate.reward.basic, seed)
-    steps = list(steps_of(make_controller(spec, hosts), job))
-    results = score(steps, len(hosts), job.world, job.reward)
-    return [episode_record(steps, row, host, name, results) for row, host in enumerate(hosts)]
+def _grown(container: Container, name: str, spec: ControllerSpec, host: HostIdentity) -> _Grown:
+    """Grow one host as in trials, and attribute its accuracy at the end to its active seeds."""
+    config, seed = container.config, trial_seed(container.provenance)
+    job = TrialJob(name, spec, (host,), config.world, config.curate.reward.basic, seed)
+    ensemble = Ensemble([host], config.world)
+    steps = list(steps_of(make_controller(spec, [host]), job, ensemble))
+    episode = episode_record(steps, 0, host, name, score(steps, 1, job.world, job.reward))
+    slots = episode.epochs[-1].slots
+    if sum(slot.alpha > 0.0 for slot in slots) > PLAYERS_MAX:
+        return _Grown(episode, None)
+    return _Grown(episode, attribution_record(ensemble.attribute(), 0, slots))
 
 
-def _pair(ours: EpisodeRecord, theirs: EpisodeRecord) -> GrownPair:
+def _pair(ours: _Grown, theirs: _Grown) -> GrownPair:
     return GrownPair(
-        family=ours.host.family,
-        host_key=ours.host.key,
-        first_return=ours.return_points,
-        second_return=theirs.return_points,
+        family=ours.episode.host.family,
+        host_key=ours.episode.host.key,
+        first_return=ours.episode.return_points,
+        second_return=theirs.episode.return_points,
+        first_attribution=ours.attribution,
+        second_attribution=theirs.attribution,
     )

@@ -10,7 +10,7 @@ import typer
 
 from simic.cli import completion
 from simic.cli.console import EXIT_CODES, emit
-from simic.cli.options import POLICY_NAMES, AsJson
+from simic.cli.options import POLICY_NAMES, AsJson, TrustedKeys
 from simic.contracts.config import IngestConfig
 from simic.contracts.errors import ConfigError, ContractError
 
@@ -38,14 +38,7 @@ def decide(
     state: Annotated[
         str, typer.Option("--state", metavar="FILE", help="JSON file with the state and the legal choices; - is stdin.")
     ],
-    trusted_keys: Annotated[
-        str | None,
-        typer.Option(
-            "--trusted-keys",
-            metavar="FOLDER",
-            help="Folder of <key id>.pub files; default: the keys of the home. With it, a path needs no home.",
-        ),
-    ] = None,
+    trusted_keys: TrustedKeys = None,
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Also print the shares of each head, the value, and what else is likely."),

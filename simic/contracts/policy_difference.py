@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from simic.contracts.base import Contract, Count, Digest, Finite, UnitInterval
+from simic.contracts.episode import AttributionRecord
 from simic.contracts.receipts import Receipt
 
 __all__ = ["ActionChange", "DifferenceGroup", "DifferentState", "GrownPair", "Likeliest", "PolicyDifference", "Share"]
@@ -72,6 +73,9 @@ class GrownPair(Contract):
     host_key: Count
     first_return: Finite
     second_return: Finite
+    first_attribution: AttributionRecord | None = None
+    """What the active seeds contribute at the end; null with more of them than can be measured exactly."""
+    second_attribution: AttributionRecord | None = None
 
 
 class PolicyDifference(Receipt):

@@ -17,7 +17,7 @@ from simic.hosts.batched.host_batch import CompactedHosts
 from simic.hosts.batched.images import pool_source
 from simic.hosts.batched.masked.host_batch import MaskedHosts
 from simic.hosts.blueprint_checks import initial_change
-from simic.hosts.custom.host_batch import CustomHosts
+from simic.hosts.custom.host_batch import make_custom_hosts
 from simic.hosts.host_sets import MODULES, HostSet
 from simic.hosts.interfaces import Blueprint, HostBatch, Operator, Site
 from simic.hosts.plugins import blueprint_names, is_modular, load_blueprint, load_trunk
@@ -100,7 +100,7 @@ def make_host_batch(hosts: Sequence[HostIdentity], chosen: HostSet, world: World
             "use world.device = cpu and world.form = auto"
         )
     if wants_modules:
-        return CustomHosts(hosts, blueprints)
+        return make_custom_hosts(hosts, blueprints)
     kind, pools = load_trunk(chosen.kind), pool_source(world.images)
     if not world.is_masked:
         return CompactedHosts(hosts, blueprints, kind, pools)

@@ -116,6 +116,7 @@ def world_identity(world: WorldConfig) -> dict[str, str | int]:
         **({"threads": world.threads} if world.threads > _SAME_BITS_THREADS else {}),
         **pictures,
         **_data_digests(world.set),
+        **_optimisers(world.set),
     }
 
 
@@ -127,6 +128,24 @@ def _data_digests(set_name: str) -> dict[str, str | int]:
     families = chosen.families if chosen.kind == MODULES else ()
     digests = {name: getattr(load_family(name), "data_digest", lambda: None)() for name in families}
     return {f"data of {name}": digest for name, digest in digests.items() if digest is not None}
+
+
+def _optimisers(set_name: str) -> dict[str, str | int]:
+    """Return the optimisers of installed families, as their first hosts have them, by family, if they make any.
+
+    A family may take its settings from outside its code, which the digest of the world covers.
+    """
+    from simic.hosts.host_sets import MODULES, host_set
+
+    chosen = host_set(set_name)
+    installed = _FAMILIES.installed() if chosen.kind == MODULES else {}
+    mine = [(key, name) for key, name in enumerate(chosen.families) if name in installed]
+    if not mine:
+        return {}
+    from simic.hosts.custom.host import optimiser_of
+
+    found = {name: optimiser_of(load_module_family(name), key) for key, name in mine}
+    return {f"optimiser of {name}": text for name, text in found.items() if text is not None}
 
 
 def _source_digest(point: EntryPoint) -> str:

@@ -1,4 +1,4 @@
-"""A growth controller in Lightning's ``Trainer`` (``pip install simic[lightning]``).
+"""A growth controller in Lightning's ``Trainer`` (extra ``lightning``).
 
 Shapes: B batch, C classes.
 """
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from simic.api.grower import Data, Grower
+from simic.api.grower import Grower
+from simic.api.grower_arguments import Data
 from simic.contracts.errors import ConfigError
 from simic.hosts.custom import Layer
 from simic.hosts.custom.attached import SEED_PREFIX
@@ -85,7 +86,10 @@ class GrowerCallback(GrownTraining, Callback):
         self._release()
         if trainer.world_size > 1 or len(trainer.optimizers) != 1:
             found = f"{trainer.world_size} processes and {len(trainer.optimizers)} optimisers"
-            raise ConfigError(f"GrowerCallback: expected one process and one optimiser, found {found}")
+            raise ConfigError(
+                f"GrowerCallback: expected one process and one optimiser, found {found}. For several processes, write "
+                "the loop around simic.Grower and DistributedDataParallel yourself (docs/api.md)"
+            )
         if trainer.ckpt_path and not self._saved:
             raise ConfigError(
                 f"GrowerCallback: {trainer.ckpt_path} holds no network that grows: its training had no GrowerCallback, "

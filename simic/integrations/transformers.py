@@ -1,4 +1,4 @@
-"""A growth controller in the ``Trainer`` of Hugging Face's transformers (``pip install simic[transformers]``).
+"""A growth controller in the ``Trainer`` of Hugging Face's transformers (extra ``transformers``).
 
 Shapes: B batch, C classes.
 """
@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 
-from simic.api.grower import Data, Grower
+from simic.api.grower import Grower
+from simic.api.grower_arguments import Data
 from simic.contracts.errors import ConfigError
 from simic.hosts.custom import Layer
 from simic.integrations.training import GrownTraining
@@ -126,7 +127,9 @@ def _check(trainer: Trainer) -> None:
     """Raise ConfigError if the trainer does something that a Grower cannot follow."""
     args = trainer.args
     wrong = {
-        "several devices": args.world_size > 1 or args.n_gpu > 1,
+        "several devices; write the loop around simic.Grower and DistributedDataParallel yourself": (
+            args.world_size > 1 or args.n_gpu > 1
+        ),
         "DeepSpeed or FSDP": trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled,
         "torch_compile": args.torch_compile,
         "load_best_model_at_end, whose seeds may be others": args.load_best_model_at_end,

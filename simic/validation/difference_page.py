@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import base64
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from simic.contracts.episode import EpisodeRecord
+from simic.contracts.episode import AttributionRecord, EpisodeRecord
 from simic.contracts.policy_difference import DifferenceGroup, Likeliest, PolicyDifference, Share
 from simic.runtime.files import atomic_write
 from simic.validation.palette import BLUE
 from simic.validation.plots import new_figure, save, style_axes
 from simic.validation.timeline import action_timeline
 
-__all__ = ["share_text", "write_page"]
+__all__ = ["draw", "share_text", "write_page"]
 
 _GROUPED_BY = {"family": "By family", "epoch": "By epoch", "seeds": "By the seed that is furthest on"}
 """Headings of the groups."""
+_SIDES = ("first", "second")
 Pair = tuple[EpisodeRecord, EpisodeRecord]
 
 _STYLE = """
@@ -31,11 +32,17 @@ img { max-width: 100% } .pair { display: grid; grid-template-columns: 1fr 1fr; g
 """
 
 
-def write_page(found: PolicyDifference, pairs: Sequence[Pair], path: Path) -> Path:
-    """Write the page and return its file; equal arguments give equal bytes."""
+def draw(found: PolicyDifference, pairs: Sequence[Pair]) -> dict[str, bytes]:
+    """Return the figures of the page by name, as PNG."""
+    bars = {by: _bars([group for group in found.groups if group.by == by]) for by in _GROUPED_BY}
+    return bars | {_name(one, of): _timeline(one) for pair in pairs for of, one in zip(_SIDES, pair, strict=True)}
+
+
+def write_page(found: PolicyDifference, pairs: Sequence[Pair], figures: Mapping[str, bytes], path: Path) -> Path:
+    """Write the page with the figures of ``draw`` and return its file; equal arguments give equal bytes."""
     first, second = escape(found.first), escape(found.second)
-    body = "\n".join([*_head(found, first, second), *_groups(found), *_changes(found), *_examples(found),
-                      *_grown(pairs)])  # fmt: skip
+    body = "\n".join([*_head(found, first, second), *_groups(found, figures), *_changes(found), *_examples(found),
+                      *_grown(found, pairs, figures)])  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     text = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{first} and {second}</title>'
@@ -70,11 +77,11 @@ def _head(found: PolicyDifference, first: str, second: str) -> Iterator[str]:
     )
 
 
-def _groups(found: PolicyDifference) -> Iterator[str]:
+def _groups(found: PolicyDifference, figures: Mapping[str, bytes]) -> Iterator[str]:
     for by, heading in _GROUPED_BY.items():
         groups = [group for group in found.groups if group.by == by]
         yield f"<h2>{heading}</h2>"
-        yield _picture(_bars(groups), f"disagreement {heading.lower()}, as in the table below")
+        yield _picture(figures[by], f"disagreement {heading.lower()}, as in the table below")
         rows = [
             (escape(group.name), f"{group.states:,}", share_text(group.disagreement), f"{group.other_choice:.1%}")
             for group in groups
@@ -107,18 +114,55 @@ def _examples(found: PolicyDifference) -> Iterator[str]:
     yield _table(names, rows) if rows else "<p>There is none.</p>"
 
 
-def _grown(pairs: Sequence[Pair]) -> Iterator[str]:
+def _grown(found: PolicyDifference, pairs: Sequence[Pair], figures: Mapping[str, bytes]) -> Iterator[str]:
     if not pairs:
         return
     yield "<h2>Test hosts grown under both</h2>"
-    yield '<p class="remark">Examples, too few for a judgement. Equal decisions give equal episodes.</p>'
-    for ours, theirs in pairs:
+    yield (
+        '<p class="remark">Examples, too few for a judgement. Equal decisions give equal episodes. Contributions are '
+        "points of validation accuracy at the end of the episode, measured with every set of the active seeds. "
+        "<i>Leave one out</i>: accuracy with all seeds minus accuracy without this one. <i>Shapley value</i>: mean "
+        "gain over all orders in which the seeds can be added. <i>Together minus alone</i>: gain of two seeds minus "
+        "the sum of their gains alone.</p>"
+    )
+    for pair, told in zip(pairs, found.grown, strict=True):
+        ours, theirs = pair
         yield (
             f"<h3>{escape(ours.host.family)}, host {ours.host.key}: {ours.return_points:.1f} and "
             f"{theirs.return_points:.1f} points</h3>"
         )
-        pictures = [_picture(_timeline(one), f"timeline of {escape(one.controller)}") for one in (ours, theirs)]
-        yield f'<div class="pair"><div>{pictures[0]}</div><div>{pictures[1]}</div></div>'
+        sides = [
+            _picture(figures[_name(one, of)], f"timeline of {escape(one.controller)}") + "".join(_attribution(account))
+            for one, of, account in zip(pair, _SIDES, (told.first_attribution, told.second_attribution), strict=True)
+        ]
+        yield '<div class="pair">' + "".join(f"<div>{side}</div>" for side in sides) + "</div>"
+
+
+def _attribution(account: AttributionRecord | None) -> Iterator[str]:
+    if account is None:
+        yield '<p class="remark">More seeds are active than can be measured exactly.</p>'
+        return
+    if not account.seeds:
+        yield '<p class="remark">No seed is active at the end.</p>'
+        return
+    seeds = [
+        (f"slot {seed.slot}, {escape(seed.blueprint)}", _points(seed.leave_one_out), _points(seed.shapley))
+        for seed in account.seeds
+    ]
+    seeds.append(("all seeds", "", _points(account.everything - account.nothing)))
+    yield _table(("active seed", "leave one out", "Shapley value"), seeds)
+    if account.pairs:
+        rows = [(f"{pair.slots[0]} and {pair.slots[1]}", _points(pair.interaction)) for pair in account.pairs]
+        yield _table(("slots", "together minus alone"), rows)
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}"
+
+
+def _name(episode: EpisodeRecord, side: str) -> str:
+    """Return the name of a timeline among the figures."""
+    return f"{episode.host.family}-{episode.host.key}-{side}"
 
 
 def _timeline(episode: EpisodeRecord) -> bytes:

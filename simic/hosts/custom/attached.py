@@ -7,7 +7,7 @@ Shapes: S slots, L layers, B samples, C classes, P parameters of a seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,20 +23,19 @@ from torch.optim import Optimizer
 from simic.contracts.errors import ConfigError
 from simic.hosts.batched.weights import initial_seed
 from simic.hosts.custom.checks import check_labels, check_layers, check_samples
+from simic.hosts.custom.epoch_sums import EpochSums
 from simic.hosts.custom.evaluation import measure
 from simic.hosts.custom.forward import ActiveSeed, LayerHook, check_output, grow_output, preserve_state
 from simic.hosts.custom.host import CustomHost, norm_of
 from simic.hosts.custom.inspect import inspect_module, layer_columns
-from simic.hosts.custom.interface import ModuleHost
+from simic.hosts.custom.interface import Loss, ModuleHost
 from simic.hosts.custom.optimiser_state import copied_state, group_of
 from simic.hosts.custom.plain import check_replaceable
-from simic.hosts.custom.training import score_logits, seed_noise
+from simic.hosts.custom.tasks import task_of
+from simic.hosts.custom.training import seed_noise
 from simic.hosts.interfaces import Blueprint, DataSplit, Measurement, Memory, SeedAssignment, TrainingRecord
 
-__all__ = ["SEED_PREFIX", "AttachedHost", "AttachedSeed", "Loss"]
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""(logits [B, C], labels int64 [B]) -> the loss that the owner minimises."""
+__all__ = ["SEED_PREFIX", "AttachedHost", "AttachedSeed"]
 
 SEED_PREFIX = "grown_seed_"
 """Names of the seeds' parameters, which the module itself holds, are this and the slot's number. A submodule could not
@@ -73,19 +72,6 @@ class _Batch(NamedTuple):
     """State of torch's generator before the pass; kept only while a seed learns alone."""
     first: int
     """Samples of the epoch before this pass."""
-
-
-class _Sums:
-    """What an epoch of training adds up to."""
-
-    def __init__(self, slots: int, layers: int) -> None:
-        self.loss = torch.zeros((), dtype=torch.float64)
-        self.hits = torch.zeros((), dtype=torch.float64)
-        self.samples = 0
-        self.steps = 0
-        self.measured = 0
-        self.layers = np.zeros(layers)
-        self.seed_norm, self.seed_good = np.zeros((2, slots))
 
 
 @dataclass
@@ -128,19 +114,23 @@ class AttachedHost:
         if spec.module in _ATTACHED:
             raise ConfigError(f"{who}: the module grows under another Grower already; finalize that one first")
         layout = inspect_module(spec.module, spec, key, who)
-        check_labels(spec, layout.topology.classes, who)
+        check_labels({"validation": spec.validation, "test": spec.test}, layout.topology.classes, who)
         slots = [hook.name for hook in layout.hooks if hook.slot is not None]
         check_replaceable(spec.module, slots, spec.train.inputs[: spec.batch], who)
         self.host = CustomHost(key, spec, spec.module, layout, {})
         self.topology, self.blueprints = layout.topology, blueprints
+        self._task = task_of(spec.validation.labels, who)
         self.seeds: dict[int, AttachedSeed] = {}
         """By slot, in the order of germination."""
         self._loss, self._optimiser, self._has_test, self._who = loss, optimiser, has_test, who
         self._groups = [group_of(optimiser, spec.module, hook, who) for hook in self._slot_hooks()]
         self._assignment = self._nothing()
-        self._sums = _Sums(len(self.topology.sites), len(self.topology.kinds))
-        self._epoch, self._stride, self._seen = 0, 1, 0
-        self._is_paused, self._alone = False, -1
+        self._sums = self._no_sums()
+        self.stride = 1
+        """Gradient norms are measured in every step of this number; a resumed loop sets it after ``begin``."""
+        self._epoch, self._seen = 0, 0
+        self._is_paused, self._alone, self._met = False, -1, 0
+        self._is_measured_step = True
         self._snapshot = Snapshot()
         self._latest: _Batch | None = None
         self._waiting: list[tuple[_Batch, Tensor]] = []
@@ -166,9 +156,8 @@ class AttachedHost:
         if seed.learns:
             self.host.module.register_parameter(f"{SEED_PREFIX}{slot}", seed.parameters)
             self._group(slot)["params"].append(seed.parameters)
-            seed.parameters.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                partial(self._keep_norm, f"{SEED_PREFIX}{slot}")
-            )
+            keep = partial(self._keep_norm, f"{SEED_PREFIX}{slot}")
+            self._handles.append(seed.parameters.register_post_accumulate_grad_hook(keep))  # type: ignore[no-untyped-call]
 
     def clear(self, where: NDArray[np.bool_]) -> None:
         for slot in np.flatnonzero(where[0]).tolist():
@@ -261,47 +250,39 @@ class AttachedHost:
 
     def begin(self, assignment: SeedAssignment, epoch: int) -> None:
         """Open an epoch in which the assigned seeds take part."""
-        self._stride = max(1, -(-self._sums.steps // MEASURED_STEPS))
+        self.stride = max(1, -(-self._sums.steps // MEASURED_STEPS))
         self._assignment, self._epoch, self._seen = assignment, epoch, 0
-        self._sums = _Sums(len(self.topology.sites), len(self.topology.kinds))
+        self._sums, self._is_measured_step = self._no_sums(), True
         self._waiting.clear()
 
     def check_batch(self, logits: Tensor, labels: Tensor) -> None:
-        """Raise ConfigError unless a training pass gave these logits [B, C], for labels int64 [B]."""
+        """Raise ConfigError unless a training pass gave these logits, which fit the labels."""
         if self._latest is None:
             raise ConfigError(
                 f"{self._who}: expected logits of a pass of the module in training mode, found none; call "
                 "model.train() and compute the loss once for each pass"
             )
-        if logits.dim() != 2 or labels.shape != logits.shape[:1] or labels.dtype != torch.int64:
+        if self._met < len(self._groups):
+            raise ConfigError(
+                f"{self._who}: expected all {len(self._groups)} layers with slots in each pass, found {self._met};"
+                " call torch.compiler.reset() on a compiled model; a layer that some passes skip cannot have a slot"
+            )
+        if (wanted := self._task.fault(logits, labels)) is not None:
             found = f"{tuple(logits.shape)} and {labels.dtype} {tuple(labels.shape)}"
-            raise ConfigError(f"{self._who}: expected logits [B, C] and int64 labels [B], found {found}")
+            raise ConfigError(f"{self._who}: expected {wanted}, found {found}")
 
     def note(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """Count a training batch, which ``check_batch`` passed, and the loss that is about to be minimised."""
         batch, self._latest = cast(_Batch, self._latest), None
         if (self._scale or self._waiting) and all(one.grad is None for one in self.host.trained.values()):
             self._forget()  # the owner cleared the gradients of a batch without a step
-        with torch.no_grad():
-            likelihood, hits = score_logits(logits.detach().float(), labels)
-            self._sums.loss = self._sums.loss.to(logits.device) - likelihood.sum()
-            self._sums.hits = self._sums.hits.to(logits.device) + hits.sum()
-        self._sums.samples += len(labels)
+        self._sums.add(logits, labels)
         self._seen += len(labels)
         self._probe_batch = (batch, labels)
         if batch.random_state is not None and len(self._waiting) < MOST_WAITING:
             self._waiting.append(self._probe_batch)
         if self._is_measured_step and loss.requires_grad:
             loss.register_hook(self._keep_scale)  # type: ignore[no-untyped-call]
-
-    @property
-    def steps(self) -> int:
-        """Return the optimiser steps of the latest epoch that was begun; a resumed loop sets it before ``begin``."""
-        return self._sums.steps
-
-    @steps.setter
-    def steps(self, count: int) -> None:
-        self._sums.steps = count
 
     def finish(self) -> TrainingRecord:
         """Close the epoch and return its measurements.
@@ -315,9 +296,10 @@ class AttachedHost:
             raise ConfigError(f"{self._who}: {missing} in this epoch, so there is nothing to measure")
         learned = np.array([slot in self.seeds and self.seeds[slot].learns for slot in range(len(sums.seed_norm))])
         learned &= (self._assignment.alpha[0] > 0) | self._assignment.is_incubating[0]
+        loss, accuracy = sums.means()
         return TrainingRecord(
-            loss=np.array([float(sums.loss) / sums.samples]),
-            accuracy=np.array([float(sums.hits) / sums.samples]),
+            loss=np.array([loss]),
+            accuracy=np.array([accuracy]),
             layer_gradient=(sums.layers / max(1, sums.measured))[None],
             seed_gradient=np.where(learned, sums.seed_norm / count, np.nan)[None],
             seed_health=np.where(learned, sums.seed_good / count, np.nan)[None],
@@ -346,20 +328,24 @@ class AttachedHost:
         for hook in self.host.layout.hooks:
             for name, one in module.get_submodule(hook.name).named_parameters(prefix=hook.name):
                 if one.requires_grad:
-                    keep = partial(self._keep_norm, name)
+                    keep = partial(self._keep_layer_norm, name)
                     handles.append(one.register_post_accumulate_grad_hook(keep))  # type: ignore[no-untyped-call]
         return handles
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _see_pass(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         if self._is_paused or self._alone >= 0 or not module.training or not torch.is_grad_enabled():
             return
         if self._snapshot.tensors is None:
             self._take_snapshot(self._snapshot)
         alone = any(self.seeds[slot].learns for slot in self._incubating())
+        self._met = 0
         self._latest = _Batch(arguments, named, torch.get_rng_state() if alone else None, self._seen)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _pass_layer(self, hook: LayerHook, _module: nn.Module, _arguments: Any, output: Any) -> Tensor | None:
         slot = hook.slot
+        self._met += 1
         if self._is_paused or slot is None or slot not in self.seeds:
             return None
         alpha = 1.0 if slot == self._alone else float(self._assignment.alpha[0, slot])
@@ -374,12 +360,13 @@ class AttachedHost:
             noise = seed_noise(self.host.key, slot, self._epoch, first, len(output), site).to(output.device)
         return grow_output(hook, ActiveSeed(blueprint, seed.parameters, alpha, noise), output).to(output.dtype)
 
+    def _keep_layer_norm(self, name: str, parameter: Tensor) -> None:
+        # For every parameter in every step, so whether the step is measured is not computed here.
+        if self._is_measured_step:
+            self._keep_norm(name, parameter)
+
     def _keep_norm(self, name: str, parameter: Tensor) -> None:
-        if (
-            parameter.grad is not None
-            and not self._is_paused
-            and (self._is_measured_step or name.startswith(SEED_PREFIX))
-        ):
+        if parameter.grad is not None and not self._is_paused:
             self._norms[name] = torch.linalg.vector_norm(parameter.grad)
 
     def _keep_scale(self, gradient: Tensor) -> None:
@@ -411,6 +398,7 @@ class AttachedHost:
                 self.seeds[slot].parameters.grad = gradient * (1.0 / max(1.0, norm / self.host.spec.clip_norm))
         self._forget()
         sums.steps += 1
+        self._is_measured_step = sums.steps % self.stride == 0 and sums.measured < MEASURED_STEPS
 
     def _forget(self) -> None:
         self._waiting.clear()
@@ -442,10 +430,6 @@ class AttachedHost:
     # Parts
 
     @property
-    def _is_measured_step(self) -> bool:
-        return self._sums.steps % self._stride == 0 and self._sums.measured < MEASURED_STEPS
-
-    @property
     def _device(self) -> torch.device:
         return self.host.spec.validation.inputs.device
 
@@ -462,6 +446,9 @@ class AttachedHost:
     def _nothing(self) -> SeedAssignment:
         shape = (1, len(self.topology.sites))
         return SeedAssignment(np.full(shape, -1, np.int16), np.zeros(shape, np.float32), np.zeros(shape, dtype=bool))
+
+    def _no_sums(self) -> EpochSums:
+        return EpochSums(self._task, len(self.topology.sites), len(self.topology.kinds))
 
     def _tensors(self) -> dict[str, Tensor]:
         return {**dict(self.host.module.named_parameters()), **dict(self.host.module.named_buffers())}

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor, nn
 
 from simic.contracts.errors import ConfigError, DatasetError
 from simic.contracts.state import LayerKind
 from simic.hosts.custom.interface import Layer, ModuleHost, Samples
+from simic.hosts.custom.run_order import SEVERAL_INPUTS
+from simic.hosts.custom.tasks import IGNORED, task_of
 
-__all__ = ["check_host", "check_labels", "check_layers", "check_samples", "check_unshared"]
+__all__ = ["check_host", "check_labels", "check_layers", "check_samples", "check_unshared", "parts_of"]
+
+
+_OF_SGD = (ModuleHost.learning_rate, ModuleHost.momentum)
+"""Settings that only SGD has."""
 
 
 def check_host(host: ModuleHost, who: str) -> None:
@@ -32,16 +37,19 @@ def check_host(host: ModuleHost, who: str) -> None:
             raise ConfigError(f"{who}: {name} must be positive and finite, found {value}")
     if not 0 <= host.momentum < 1:
         raise ConfigError(f"{who}: momentum must lie in [0, 1), found {host.momentum}")
+    if host.optimizer is not None and (host.learning_rate, host.momentum) != _OF_SGD:
+        found = f"learning_rate {host.learning_rate} and momentum {host.momentum} beside an optimizer"
+        raise ConfigError(f"{who}: found {found}, which has its own; set them where it is made, not in the host")
     if not any(parameter.requires_grad for parameter in host.module.parameters()):
         raise ConfigError(f"{who}: the module has no parameter to train")
     for name, tensor in [*host.module.named_parameters(), *host.module.named_buffers()]:
         if tensor.device.type != "cpu":
             raise ConfigError(f"{who}: {name} lies on {tensor.device}; hosts train on the CPU, return `module.cpu()`")
     check_layers(host.module, host.layers, who)
-    for part, samples in _parts(host).items():
+    for part, samples in parts_of(host).items():
         check_samples(samples, f"{who}, {part}")
     first = host.train.inputs
-    for part, samples in _parts(host).items():
+    for part, samples in parts_of(host).items():
         if samples.inputs.shape[1:] != first.shape[1:] or samples.inputs.dtype != first.dtype:
             raise DatasetError(
                 f"{who}, {part}: expected inputs {first.dtype} [n, {', '.join(map(str, first.shape[1:]))}] as in "
@@ -49,10 +57,19 @@ def check_host(host: ModuleHost, who: str) -> None:
             )
 
 
-def check_labels(host: ModuleHost, classes: int, who: str) -> None:
-    """Raise DatasetError if a label has no logit."""
-    for part, samples in _parts(host).items():
-        low, high = int(samples.labels.min()), int(samples.labels.max())
+def check_labels(parts: Mapping[str, Samples], classes: int, who: str) -> None:
+    """Raise DatasetError if a label of samples, by the name of their part, has no logit, or parts differ in kind."""
+    (first, like), *_ = ((part, samples.labels) for part, samples in parts.items())
+    for part, samples in parts.items():
+        if samples.labels.dtype != like.dtype or samples.labels.shape[1:] != like.shape[1:]:
+            raise DatasetError(
+                f"{who}, {part}: expected labels {like.dtype} {['n', *like.shape[1:]]} as in {first}, "
+                f"found {samples.labels.dtype} {list(samples.labels.shape)}"
+            )
+        if samples.labels.is_floating_point():
+            continue
+        known = samples.labels[samples.labels != IGNORED] if samples.labels.dim() > 1 else samples.labels
+        low, high = int(known.min()), int(known.max())
         if low < 0 or high >= classes:
             raise DatasetError(
                 f"{who}, {part}: the module gives {classes} logits, so labels must lie in [0, {classes}), "
@@ -74,7 +91,8 @@ def check_unshared(modules: Sequence[nn.Module], names: Sequence[str]) -> None:
                 )
 
 
-def _parts(host: ModuleHost) -> dict[str, Samples]:
+def parts_of(host: ModuleHost) -> dict[str, Samples]:
+    """Return the samples of a host by the name of their part."""
     return {"train": host.train, "validation": host.validation, "test": host.test}
 
 
@@ -99,19 +117,21 @@ def check_layers(module: nn.Module, layers: Sequence[Layer], who: str) -> None:
 
 
 def check_samples(samples: Samples, where: str) -> None:
-    """Raise DatasetError unless ``samples`` are finite inputs with one int64 class each, of at least two classes."""
+    """Raise DatasetError unless ``samples`` are finite inputs with labels of a task, which are not all alike."""
     inputs, labels = samples
     if not isinstance(inputs, Tensor) or not isinstance(labels, Tensor):
         found = type(inputs).__name__, type(labels).__name__
-        raise DatasetError(f"{where}: inputs and labels must be tensors, found {found[0]} and {found[1]}")
-    if labels.dtype != torch.int64 or labels.dim() != 1:
-        raise DatasetError(f"{where}: labels must be int64 [n], found {labels.dtype} {list(labels.shape)}")
-    if not len(labels) or inputs.dim() == 0 or not len(inputs):
+        hint = f"; {SEVERAL_INPUTS}" if isinstance(inputs, (tuple, list, dict)) else ""
+        raise DatasetError(f"{where}: inputs and labels must be tensors, found {found[0]} and {found[1]}{hint}")
+    if labels.dim() == 0 or not len(labels) or inputs.dim() == 0 or not len(inputs):
         raise DatasetError(f"{where}: expected at least one sample, found none")
     if len(inputs) != len(labels):
         raise DatasetError(f"{where}: {len(inputs)} inputs and {len(labels)} labels; each input needs one label")
     if inputs.is_floating_point() and not bool(inputs.isfinite().all()):
         bad = int((~inputs.isfinite()).flatten(1).any(dim=1).sum()) if inputs.dim() > 1 else 1
         raise DatasetError(f"{where}: inputs must be finite, found NaN or infinity in {bad} of {len(inputs)} samples")
-    if bool((labels == labels[0]).all()):
-        raise DatasetError(f"{where}: expected at least two classes, all {len(labels)} labels are {int(labels[0])}")
+    task_of(labels, where)
+    known = labels[labels != IGNORED]
+    if not labels.is_floating_point() and bool((known == known[:1]).all()):
+        found = f"are {int(known[0])}" if len(known) else f"are {IGNORED}, which counts for none"
+        raise DatasetError(f"{where}: expected at least two classes, all {len(labels)} labels {found}")

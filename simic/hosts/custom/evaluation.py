@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.hosts.batched.evaluation import measure_logits, ratio_of, spread_of
 from simic.hosts.batched.seeds import RowLayout
 from simic.hosts.custom.forward import ActiveSeed, RngStream, forward, preserve_state, seeded_rng
 from simic.hosts.custom.host import CustomHost
+from simic.hosts.custom.tasks import Task, task_of
 from simic.hosts.interfaces import DataSplit, Measurement
 
 __all__ = ["join", "measure"]
@@ -25,24 +27,52 @@ _CHUNK = 256
 
 def measure(host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, *, leave_one_out: bool) -> Measurement:
     """Measure one host with its active ``seeds`` by slot; the host is not changed."""
-    labels, slots = host.samples(part).labels.cpu().unsqueeze(0), len(host.layout.topology.sites)
+    labels, slots = host.samples(part).labels.cpu(), len(host.layout.topology.sites)
     without = sorted(seeds) if leave_one_out else []
     recorder = _NormRecorder(len(host.layout.hooks))
     with preserve_state(host.module, training=False), torch.no_grad():
         rows = [_logits(host, seeds, part, recorder)]
         for slot in without:
             rows.append(_logits(host, {other: seed for other, seed in seeds.items() if other != slot}, part, None))
-    starts = tuple(torch.zeros(int(slot in without), dtype=torch.int64) for slot in range(slots))
-    counts = tuple(np.cumsum([1, *map(len, starts)]).tolist())
-    layout = RowLayout(torch.zeros(len(rows), dtype=torch.int64), counts, starts)
-    valid = labels.shape[1]
+    valid = len(labels)
     risk = np.full((1, slots), np.nan)
     for slot, pieces in recorder.changes.items():
         changes, states = (torch.cat(sizes, dim=1) for sizes in pieces)
         risk[:, slot] = ratio_of(changes, states, changes.shape[1])
     spread = np.stack([spread_of(torch.cat(sizes, dim=1), valid) for sizes in recorder.sizes], axis=1)
+    if labels.is_floating_point() or labels.dim() > 1:
+        return _measure_scores(task_of(host.spec.validation.labels, "validation"), rows, labels, without, spread, risk)
+    starts = tuple(torch.zeros(int(slot in without), dtype=torch.int64) for slot in range(slots))
+    counts = tuple(np.cumsum([1, *map(len, starts)]).tolist())
+    layout = RowLayout(torch.zeros(len(rows), dtype=torch.int64), counts, starts)
     logits = torch.stack(rows).transpose(1, 2)
-    return measure_logits(logits, layout.per_row(labels, slots), valid, layout, spread, risk)
+    return measure_logits(logits, layout.per_row(labels.unsqueeze(0), slots), valid, layout, spread, risk)
+
+
+def _measure_scores(
+    task: Task,
+    rows: Sequence[Tensor],
+    labels: Tensor,
+    without: Sequence[int],
+    spread: NDArray[np.float64],
+    risk: NDArray[np.float64],
+) -> Measurement:
+    """Score the rows' outputs [n, ...]; rows behind the first lack one seed each, in the order of ``without``."""
+    scores = [task.score(row, labels) for row in rows]
+    (likelihood, hits), *others = [(one.numpy(), two.numpy()) for one, two in scores]
+    accuracy_without, error = np.full((2, *risk.shape), np.nan)
+    for slot, (_, less) in zip(without, others, strict=True):
+        accuracy_without[0, slot] = less.mean()
+        error[0, slot] = (hits - less).std() / np.sqrt(len(labels))
+    return Measurement(
+        loss=-likelihood.mean(keepdims=True),
+        accuracy=hits.mean(keepdims=True),
+        accuracy_without=accuracy_without,
+        error_without=error,
+        spread=spread,
+        risk=risk,
+        largest_share=np.array([task.largest_share(rows[0])]),
+    )
 
 
 def join(measured: Sequence[Measurement]) -> Measurement:

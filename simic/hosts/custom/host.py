@@ -13,13 +13,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from simic.hosts.custom.checks import check_host, check_labels
+from simic.hosts.custom.checks import check_host, check_labels, parts_of
 from simic.hosts.custom.forward import RngStream, seeded_rng
 from simic.hosts.custom.inspect import ModuleLayout, inspect_module
-from simic.hosts.custom.interface import ModuleFamily, ModuleHost, Samples
+from simic.hosts.custom.interface import Loss, ModuleFamily, ModuleHost, Samples
+from simic.hosts.custom.optimiser_state import describe
+from simic.hosts.custom.tasks import Task, task_of
 from simic.hosts.interfaces import DataSplit
 
-__all__ = ["CustomHost", "HostState", "build_host", "norm_of"]
+__all__ = ["CustomHost", "HostState", "build_host", "norm_of", "optimiser_of"]
 
 
 class HostState(NamedTuple):
@@ -46,6 +48,16 @@ class CustomHost:
     def trained(self) -> dict[str, nn.Parameter]:
         """Return the trainable parameters by name."""
         return {name: one for name, one in self.module.named_parameters() if one.requires_grad}
+
+    @property
+    def task(self) -> Task:
+        """Return what the host is trained for."""
+        return task_of(self.spec.validation.labels, "validation")
+
+    @property
+    def loss(self) -> Loss:
+        """Return the loss of a batch that training minimises."""
+        return self.spec.loss or self.task.loss
 
     @property
     def batch(self) -> int:
@@ -125,10 +137,19 @@ def build_host(family: ModuleFamily, key: int, who: str, *, with_readers: bool =
         for name, buffer in part.named_buffers(recurse=False):
             # An expanded buffer shares memory within itself and could not be written back.
             setattr(part, name, buffer.contiguous())
+    if (logits := spec.logits) is not None:
+        module.register_forward_hook(lambda _module, _arguments, output: logits(output))
     layout = inspect_module(module, spec, key, who, with_readers=with_readers)
-    check_labels(spec, layout.topology.classes, who)
+    check_labels(parts_of(spec), layout.topology.classes, who)
     momentum = {name: torch.zeros_like(one) for name, one in module.named_parameters() if one.requires_grad}
     return CustomHost(key, spec, module, layout, momentum)
+
+
+def optimiser_of(family: ModuleFamily, key: int) -> str | None:
+    """Return the description of the optimiser of a family's host, or None if it trains with SGD."""
+    with seeded_rng(key, RngStream.BIRTH):
+        spec = family.host(key)
+    return None if spec.optimizer is None else describe(spec.optimizer(spec.module))
 
 
 def norm_of(tensor: Tensor) -> float:

@@ -18,13 +18,22 @@ from simic.hosts.batched.weights import SeedStore, finite_rows, initial_seed
 from simic.hosts.custom.checks import check_unshared
 from simic.hosts.custom.evaluation import join, measure
 from simic.hosts.custom.forward import ActiveSeed
-from simic.hosts.custom.host import HostState, build_host
+from simic.hosts.custom.host import CustomHost, HostState, build_host
 from simic.hosts.custom.inspect import layer_columns
+from simic.hosts.custom.optimised import OptimisedHosts
 from simic.hosts.custom.training import EpochRecord, SeedState, probe_seed, train_host
-from simic.hosts.interfaces import Blueprint, DataSplit, Measurement, Memory, SeedAssignment, TrainingRecord
+from simic.hosts.interfaces import (
+    Blueprint,
+    DataSplit,
+    HostBatch,
+    Measurement,
+    Memory,
+    SeedAssignment,
+    TrainingRecord,
+)
 from simic.hosts.plugins import load_module_family
 
-__all__ = ["CustomHosts", "Snapshot"]
+__all__ = ["CustomHosts", "Snapshot", "make_custom_hosts"]
 
 
 class Snapshot(NamedTuple):
@@ -34,26 +43,41 @@ class Snapshot(NamedTuple):
     seeds: SeedStore
 
 
-class CustomHosts:
-    """A ``HostBatch`` of modules from families of custom hosts."""
+def make_custom_hosts(hosts: Sequence[HostIdentity], blueprints: Sequence[Blueprint]) -> HostBatch:
+    """Build the hosts, which train with SGD, or with the optimisers that their families make.
 
-    def __init__(self, hosts: Sequence[HostIdentity], blueprints: Sequence[Blueprint]) -> None:
-        names = [f"family {host.family!r}, host {host.key}" for host in hosts]
-        # Without a widening blueprint, hosts may differ in what reads their layers, such as hidden widths of blocks.
-        widens = any(one.is_widening for one in blueprints)
-        self.hosts = [
-            build_host(load_module_family(host.family), host.key, who, with_readers=widens)
-            for host, who in zip(hosts, names, strict=True)
-        ]
-        check_unshared([host.spec.module for host in self.hosts], names)
-        for host, who in zip(self.hosts[1:], names[1:], strict=True):
-            if host.layout != self.hosts[0].layout:
-                raise ConfigError(
-                    f"{who}: its layers differ from those of {names[0]}; hosts of one family must be alike in "
-                    "everything but weights and samples, and in what reads their layers if the set offers a widening "
-                    f"blueprint: expected {self.hosts[0].layout}, found {host.layout}"
-                )
-        self.blueprints = blueprints
+    Raises:
+        ConfigError: if module, layers or settings of a host are invalid, or hosts differ in their layers.
+        DatasetError: if samples are invalid.
+    """
+    names = [f"family {host.family!r}, host {host.key}" for host in hosts]
+    # Without a widening blueprint, hosts may differ in what reads their layers, such as hidden widths of blocks.
+    widens = any(one.is_widening for one in blueprints)
+    built = [
+        build_host(load_module_family(host.family), host.key, who, with_readers=widens)
+        for host, who in zip(hosts, names, strict=True)
+    ]
+    check_unshared([host.spec.module for host in built], names)
+    for host, who in zip(built[1:], names[1:], strict=True):
+        if host.layout != built[0].layout:
+            raise ConfigError(
+                f"{who}: its layers differ from those of {names[0]}; hosts of one family must be alike in "
+                "everything but weights and samples, and in what reads their layers if the set offers a widening "
+                f"blueprint: expected {built[0].layout}, found {host.layout}"
+            )
+    own = [host.spec.optimizer is not None for host in built]
+    if any(own) and not all(own):
+        missing = names[own.index(False)]
+        raise ConfigError(f"{missing}: it has no optimizer, and others have one; hosts of one family must agree in it")
+    return OptimisedHosts(built, blueprints, names) if all(own) else CustomHosts(built, blueprints)
+
+
+class CustomHosts:
+    """A ``HostBatch`` of modules that train with SGD."""
+
+    def __init__(self, hosts: Sequence[CustomHost], blueprints: Sequence[Blueprint]) -> None:
+        """Take hosts of one layout."""
+        self.hosts, self.blueprints = list(hosts), blueprints
         self.topology = self.hosts[0].layout.topology
         sizes = [one.parameters(site) for one in blueprints for site in self.topology.sites if one.suits(site)]
         self.seeds = SeedStore.zeros(len(hosts), len(self.topology.sites), max([1, *sizes]))

@@ -28,6 +28,8 @@ from simic.hosts.custom.readers import (
     sample_shape,
     stable_runs,
 )
+from simic.hosts.custom.run_order import SEVERAL_INPUTS
+from simic.hosts.custom.tasks import Kind, task_of
 from simic.hosts.interfaces import HostTopology, Site
 
 __all__ = ["ModuleLayout", "inspect_module", "layer_columns"]
@@ -79,9 +81,9 @@ def inspect_module(
                     f"{who}: layer {layer.name!r} changes its shape between passes: expected {(count, *shape)}, "
                     f"found {tuple(output.shape)}"
                 )
-        if seen.logits.shape != (count, first.logits.shape[1]):
+        if seen.logits.shape != (count, *first.logits.shape[1:]):
             raise ConfigError(
-                f"{who}: expected logits {(count, first.logits.shape[1])}, found {tuple(seen.logits.shape)}"
+                f"{who}: expected logits {(count, *first.logits.shape[1:])}, found {tuple(seen.logits.shape)}"
             )
     edges = _edges(first)
     hooks = _outlets(host.layers, first.outputs, who)
@@ -94,7 +96,7 @@ def inspect_module(
         connects=edges,
         sites=tuple(site for site, hook in zip(sites, hooks, strict=True) if hook.slot is not None),
         monitors=tuple((hook.slot, index) for index, hook in enumerate(hooks) if hook.slot is not None),
-        classes=int(first.logits.shape[1]),
+        classes=task_of(host.train.labels, who).classes(first.logits),
     )
     return ModuleLayout(topology, hooks)
 
@@ -125,8 +127,9 @@ def _trace(module: nn.Module, host: ModuleHost, key: int, who: str, count: int, 
     def cut(index: int, arguments: Any, output: Any) -> Tensor:
         if not isinstance(output, Tensor) or not output.is_floating_point() or output.dim() < 2:
             found = f"{output.dtype} {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+            hint = "" if isinstance(output, Tensor) else "; name a module around it that returns one tensor of these"
             raise ConfigError(
-                f"{who}: layer {names[index]!r} must give a floating-point tensor [B, ...], found {found}"
+                f"{who}: layer {names[index]!r} must give a floating-point tensor [B, ...], found {found}{hint}"
             )
         order.append(index)
         inputs.append(sample_shape(arguments[0] if arguments else None, count))
@@ -141,19 +144,32 @@ def _trace(module: nn.Module, host: ModuleHost, key: int, who: str, count: int, 
                 logits = module(host.train.inputs[:count].clone())
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             mode = "training" if training else "evaluation"
-            raise ConfigError(f"{who}: the module fails on {count} of its samples in {mode} mode: {error}") from error
+            hint = f"; {SEVERAL_INPUTS}" if isinstance(error, TypeError) else ""
+            raise ConfigError(
+                f"{who}: the module fails on {count} of its samples in {mode} mode: {error}{hint}"
+            ) from error
     if order != list(range(len(names))):
         ran = [names[index] for index in order]
-        raise ConfigError(f"{who}: layers must run once each in the order given, {names}; found {ran}")
-    _check_logits(logits, count, who)
+        raise ConfigError(
+            f"{who}: layers must run once each in the order given, {names}; found {ran}. For a layer that runs "
+            "more than once, name a module around all its uses, or a torch.nn.Identity behind one of them"
+        )
+    _check_logits(logits, host.train.labels[:count], who)
     return _Pass(outputs, leaves, logits, inputs, leaf_runs)
 
 
-def _check_logits(logits: Any, count: int, who: str) -> None:
-    good = isinstance(logits, Tensor) and logits.dim() == 2 and len(logits) == count and logits.shape[1] >= 2
-    if not good or logits.dtype != torch.float32:
+def _check_logits(logits: Any, labels: Tensor, who: str) -> None:
+    task, count = task_of(labels, who), len(labels)
+    good = isinstance(logits, Tensor) and logits.dtype == torch.float32 and task.fault(logits, labels) is None
+    if not good or task.classes(logits) < 2:
         found = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
-        raise ConfigError(f"{who}: the module must give float32 logits [{count}, C >= 2], found {found}")
+        wanted = {
+            Kind.CLASS: f"logits [{count}, C >= 2]",
+            Kind.POSITIONS: f"logits {[*labels.shape]} x C, C >= 2",
+            Kind.NUMBERS: f"numbers {[*labels.shape]}, as the targets",
+        }
+        hint = "" if isinstance(logits, Tensor) else "; logits= takes them out of an output"
+        raise ConfigError(f"{who}: the module must give float32 {wanted[task.kind]}, found {found}{hint}")
     if not bool(logits.isfinite().all()):
         raise ConfigError(f"{who}: the module gives logits that are not finite before any training")
 

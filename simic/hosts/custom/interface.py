@@ -6,15 +6,21 @@ Shapes: n samples, B batch, C channels or classes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from simic.contracts.state import LayerKind
 from simic.hosts.blueprints import STANDARD
 
-__all__ = ["Layer", "ModuleFamily", "ModuleHost", "Samples"]
+__all__ = ["Layer", "Loss", "ModuleFamily", "ModuleHost", "Samples"]
+
+
+Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""(logits [B, C], labels int64 [B]), or those of another task, -> the loss that is minimised."""
 
 
 class Layer(NamedTuple):
@@ -39,7 +45,8 @@ class Samples(NamedTuple):
     inputs: Tensor
     """[n, ...]: inputs of the module."""
     labels: Tensor
-    """int64 [n]: classes from 0."""
+    """Classes from 0, int64 [n]; or one per position, int64 [n, T], -100 where none counts; or numbers, float32
+    [n, ...]."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ class ModuleHost:
     """The specification of one custom host."""
 
     module: nn.Module
-    """Maps inputs [B, ...] to logits [B, C], on the CPU. A copy is trained."""
+    """Maps inputs [B, ...] to logits [B, C], or to outputs of another task, on the CPU. A copy is trained."""
     layers: tuple[Layer, ...]
     """Layers in the order in which they run; at least one has a slot."""
     train: Samples
@@ -58,10 +65,18 @@ class ModuleHost:
     """Samples of the measurement after an episode; never part of an observation or reward."""
     batch: int = 32
     learning_rate: float = 0.05
-    """Learning rate of SGD on the mean cross-entropy of a batch."""
+    """Learning rate of SGD on the loss of a batch."""
     momentum: float = 0.9
     clip_norm: float = 5.0
     """Clip norm of the network's gradient together with its active seeds, and of an incubating seed's alone."""
+    loss: Loss | None = None
+    """Loss that is minimised, a mean over the batch; by default the cross-entropy, or the mean squared error of
+    numbers. Measurements do not depend on it."""
+    logits: Callable[[Any], Tensor] | None = None
+    """Takes the logits out of an output of the module that is no tensor."""
+    optimizer: Callable[[nn.Module], Optimizer] | None = None
+    """Makes the optimiser of the module that is trained, instead of SGD: any of ``torch.optim`` but LBFGS. Seeds join
+    the parameter group of their layer, as under a Grower."""
 
 
 class ModuleFamily(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch.optim import LBFGS, Optimizer
 from simic.contracts.errors import ConfigError
 from simic.hosts.custom.forward import LayerHook
 
-__all__ = ["copied_state", "group_of"]
+__all__ = ["copied_state", "describe", "group_of"]
 
 
 def group_of(optimiser: Optimizer, module: nn.Module, hook: LayerHook, who: str) -> int:
@@ -28,6 +29,13 @@ def group_of(optimiser: Optimizer, module: nn.Module, hook: LayerHook, who: str)
             if any(id(one) in wanted for one in group["params"]):
                 return index
     raise ConfigError(f"{who}: the optimiser trains no parameter of the module; make it from model.parameters()")
+
+
+def describe(optimiser: Optimizer) -> str:
+    """Return class and settings of an optimiser, and the numbers of parameters in its groups, as JSON."""
+    kind = type(optimiser)
+    groups = [{**group, "params": [one.numel() for one in group["params"]]} for group in optimiser.param_groups]
+    return json.dumps([f"{kind.__module__}.{kind.__qualname__}", groups], sort_keys=True, default=repr)
 
 
 def copied_state(state: dict[str, Any]) -> dict[str, Any]:

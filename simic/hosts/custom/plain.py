@@ -1,6 +1,6 @@
 """Plain modules of grown networks: a kept seed as a graph of tensor operations, behind the layer in whose slot it grew.
 
-Such a module needs no package but PyTorch: it can be copied, trained, saved as a state dict and exported.
+Such a module needs no package but PyTorch: it can be copied, trained, saved as a state dict or whole, and exported.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ def plain_seed(blueprint: Blueprint, parameters: nn.Parameter, alpha: float, hoo
         weight.replace_all_uses_with(module.graph.get_attr("weight"))
     module.graph.erase_node(weight)
     module.graph.eliminate_dead_code()
-    module.recompile()
-    return module
+    for node in module.graph.nodes:
+        # Values of the example and annotations as text, neither of which can be pickled.
+        node.type = None
+        node.meta.clear()
+    return fx.GraphModule(module, module.graph, class_name="KeptSeed")
 
 
 def append_seed(network: nn.Module, layer: str, seed: nn.Module) -> None:

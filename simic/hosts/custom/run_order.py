@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from simic.contracts.errors import ConfigError
 from simic.hosts.custom.forward import hooked, preserve_state
 
-__all__ = ["last_leaf", "run_order"]
+__all__ = ["SEVERAL_INPUTS", "last_leaf", "run_order"]
+
+SEVERAL_INPUTS = "a network with several inputs needs a wrapper that takes them out of one tensor"
 
 
 def run_order(model: nn.Module, names: Sequence[str], inputs: Tensor) -> list[str]:
@@ -55,5 +57,6 @@ def _runs(model: nn.Module, names: Sequence[str], inputs: Tensor) -> list[str]:
         try:
             model(inputs.clone())
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            raise ConfigError(f"the model fails on {len(inputs)} validation samples: {error}") from error
+            hint = f"; {SEVERAL_INPUTS}" if isinstance(error, TypeError) else ""
+            raise ConfigError(f"the model fails on {len(inputs)} validation samples: {error}{hint}") from error
     return ran

@@ -14,9 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from simic.hosts import rng
 from simic.hosts.custom.forward import ActiveSeed, RngStream, forward, preserve_state, seeded_rng
@@ -24,7 +22,7 @@ from simic.hosts.custom.host import CustomHost, norm_of
 from simic.hosts.interfaces import Blueprint, Site
 from simic.hosts.rng import Purpose
 
-__all__ = ["EpochRecord", "SeedState", "probe_seed", "score_logits", "seed_noise", "train_host"]
+__all__ = ["EpochRecord", "SeedState", "batch_of", "probe_seed", "sample_order", "seed_noise", "train_host"]
 
 
 @dataclass
@@ -64,10 +62,10 @@ class EpochRecord(NamedTuple):
 
 def train_host(host: CustomHost, seeds: Sequence[SeedState], epoch: int) -> EpochRecord:
     """Train the host and its seeds in place; each seed accumulates its gradient norm and health."""
-    rows = _order(host, epoch)
+    rows = sample_order(host, epoch)
     logits, layers = [], np.zeros(len(host.layout.hooks))
     for step in range(host.steps):
-        inputs, labels = _batch(host, rows, step)
+        inputs, labels = batch_of(host, rows, step)
         drawn, gradients = _host_gradients(host, seeds, epoch, step, inputs, labels)
         alone = {
             id(seed): _isolated_gradient(host, seeds, seed, epoch, step, inputs, labels)
@@ -76,22 +74,24 @@ def train_host(host: CustomHost, seeds: Sequence[SeedState], epoch: int) -> Epoc
         }
         layers += _sgd_step(host, seeds, gradients, alone)
         logits.append(drawn)
-    return _record(torch.cat(logits), host.spec.train.labels[rows], layers / host.steps)
+    likelihood, hits = host.task.score(torch.cat(logits), host.spec.train.labels[rows])
+    return EpochRecord(float(-likelihood.mean()), float(hits.mean()), (layers / host.steps).tolist())
 
 
 def probe_seed(host: CustomHost, seeds: Sequence[SeedState], seed: SeedState, epoch: int) -> float:
     """Return the gradient norm of one incubating seed on the epoch's first batch; changes nothing."""
-    inputs, labels = _batch(host, _order(host, epoch), 0)
+    inputs, labels = batch_of(host, sample_order(host, epoch), 0)
     return norm_of(_isolated_gradient(host, seeds, seed, epoch, 0, inputs, labels))
 
 
-def _order(host: CustomHost, epoch: int) -> Tensor:
+def sample_order(host: CustomHost, epoch: int) -> Tensor:
     """Return the sample order of the epoch, complete batches only."""
     order = rng.permutations(rng.streams(host.key, Purpose.ORDER, epoch), len(host.spec.train.labels))[0]
     return torch.from_numpy(order[: host.steps * host.batch])
 
 
-def _batch(host: CustomHost, rows: Tensor, step: int) -> tuple[Tensor, Tensor]:
+def batch_of(host: CustomHost, rows: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    """Return inputs and labels of a step of the epoch with this order of samples."""
     chosen = rows[step * host.batch : (step + 1) * host.batch]
     return host.spec.train.inputs.index_select(0, chosen), host.spec.train.labels.index_select(0, chosen)
 
@@ -113,7 +113,7 @@ def _host_gradients(
     with seeded_rng(host.key, RngStream.TRAINING, epoch, step), torch.enable_grad():
         grown = {seed.slot: seed.grown(_noise(host, seed, epoch, step)) for seed in active}
         logits = forward(host.module, host.layout.hooks, inputs.clone(), grown)
-        gradients = torch.autograd.grad(cross_entropy(logits, labels), leaves, allow_unused=True)
+        gradients = torch.autograd.grad(host.loss(logits, labels), leaves, allow_unused=True)
     pairs = zip(leaves, gradients, strict=True)
     return logits.detach(), [torch.zeros_like(leaf) if own is None else own for leaf, own in pairs]
 
@@ -134,7 +134,7 @@ def _isolated_gradient(
         grown = {other.slot: other.grown(_noise(host, other, epoch, step)) for other in seeds if other.is_active}
         grown[seed.slot] = seed.grown(_noise(host, seed, epoch, step), is_alone=True)
         logits = forward(host.module, host.layout.hooks, inputs.clone(), grown)
-        (gradient,) = torch.autograd.grad(cross_entropy(logits, labels), seed.parameters, allow_unused=True)
+        (gradient,) = torch.autograd.grad(host.loss(logits, labels), seed.parameters, allow_unused=True)
     return torch.zeros_like(seed.parameters) if gradient is None else gradient
 
 
@@ -183,18 +183,3 @@ def _count(seed: SeedState, norm: float) -> None:
 def _clipped_lr(host: CustomHost, norm: float) -> float:
     """Return the learning rate times min(1, clip norm / norm); NaN stays NaN."""
     return float(host.spec.learning_rate * host.spec.clip_norm / np.maximum(norm, host.spec.clip_norm))
-
-
-def _record(logits: Tensor, labels: Tensor, layers: NDArray[np.float64]) -> EpochRecord:
-    """Return the means of the epoch from logits [n, C] and labels [n]."""
-    likelihood, hits = score_logits(logits, labels)
-    return EpochRecord(float(-likelihood.mean()), float(hits.mean()), layers.tolist())
-
-
-def score_logits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log-likelihood and hit of each sample, float64 [n] each; a tie for the largest logit is a miss."""
-    index = labels.unsqueeze(1)
-    wanted = logits.gather(1, index)[:, 0]
-    others = logits.scatter(1, index, -torch.inf).amax(dim=1)
-    likelihood = logits.log_softmax(dim=1).gather(1, index)[:, 0].double()
-    return likelihood, (wanted > others).double()

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 import simic
 from support.fakes.custom_hosts import blobs
 
-__all__ = ["ARCHITECTURES", "OPTIMIZERS", "Loop", "make_loop", "train", "train_epoch"]
+__all__ = ["ARCHITECTURES", "OPTIMIZERS", "Loop", "Recurrent", "make_loop", "train", "train_epoch"]
 
 
 class Residual(nn.Module):

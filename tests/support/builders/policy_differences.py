@@ -4,18 +4,32 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from simic.contracts.episode import AttributionRecord, PairAttribution, SeedAttribution
 from simic.contracts.policy_difference import (
     ActionChange,
     DifferenceGroup,
     DifferentState,
+    GrownPair,
     Likeliest,
     PolicyDifference,
     Share,
 )
 
-__all__ = ["difference"]
+__all__ = ["difference", "grown_pair"]
 
 SHARE = Share(value=0.25, lower=0.2, upper=0.3)
+
+
+def grown_pair(slots: int = 2) -> GrownPair:
+    """A host on which the first policy ended with ``slots`` active seeds and the second with none."""
+    seeds = [SeedAttribution(slot=slot, blueprint="gate", leave_one_out=0.125, shapley=0.0625) for slot in range(slots)]
+    pairs = [PairAttribution(slots=(slot - 1, slot), interaction=-0.03125) for slot in range(1, slots)]
+    account = AttributionRecord(nothing=0.25, everything=0.375, seeds=seeds, pairs=pairs)
+    nothing = AttributionRecord(nothing=0.25, everything=0.25, seeds=[])
+    return GrownPair(
+        family="cap", host_key=15, first_return=39.0, second_return=0.0, first_attribution=account,
+        second_attribution=nothing,
+    )  # fmt: skip
 
 
 def difference(*, first: str = "tamiyo/2", second: str = "tamiyo/1", family: str = "cap") -> PolicyDifference:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from support.builders.ensembles import action
-from support.builders.grown_loops import ARCHITECTURES, OPTIMIZERS, Loop, make_loop, train, train_epoch
+from support.builders.grown_loops import ARCHITECTURES, OPTIMIZERS, Loop, Recurrent, make_loop, train, train_epoch
 from support.fakes.custom_hosts import Maps, ToyFamily, install, modules_of
 from torch import Tensor, nn
 
@@ -27,12 +29,14 @@ from simic.contracts.batches import Decisions, Masks, Observations
 from simic.contracts.config import WorldConfig
 from simic.contracts.field_report import GovernorKind
 from simic.contracts.lifecycle import SeedStage
+from simic.controllers.plugins.explore import operation_table
 from simic.controllers.plugins.random import RandomController
 from simic.controllers.sampling import deterministic
 from simic.hosts import rng
 from simic.hosts.custom.attached import SEED_PREFIX
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import identify
+from simic.hosts.plugins import blueprint_names
 from simic.hosts.rng import Purpose
 from simic.hosts.rollout import controller_uniforms
 from simic.runtime.home import Home
@@ -70,12 +74,14 @@ class Keeper:
     policy_version: str | None = None
     slot = 0
 
+    def __init__(self, blueprint: str = "gate") -> None:
+        self.blueprint = blueprint_names().index(blueprint)
+
     def decide(self, _observations: Observations, masks: Masks, _uniforms: Any) -> Decisions:
         wanted = (Op.FOSSILIZE, Op.ADVANCE, Op.GERMINATE, Op.WAIT)
         legal = masks.slot[self.slot]
-        return deterministic(
-            action(next(op for op in wanted if legal[OPS.index(op)] or op is Op.WAIT), self.slot)[None]
-        )
+        op = next(op for op in wanted if legal[OPS.index(op)] or op is Op.WAIT)
+        return deterministic(action(op, self.slot, self.blueprint)[None])
 
 
 def steer(monkeypatch: pytest.MonkeyPatch, controller: Any, *arguments: Any, **settings: Any) -> Loop:
@@ -170,7 +176,12 @@ def test_a_grown_network_becomes_plain_modules_with_equal_outputs(
         network = loop.grower.finalize()
         assert float((network(inputs) - before).abs().max()) <= 1e-6
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in network.modules())
+    assert not any(one._post_accumulate_grad_hooks for one in network.parameters())
     assert not seeds_of(network)
+    whole = pickle.dumps(network)
+    assert b"simic" not in whole
+    with torch.no_grad():
+        assert torch.equal(pickle.loads(whole)(inputs), network(inputs))  # noqa: S301 - its own bytes
     assert {id(one) for group in loop.optimizer.param_groups for one in group["params"]} == {
         id(one) for one in network.parameters()
     }
@@ -219,30 +230,34 @@ def test_seeds_of_a_layer_inside_another_are_both_kept(monkeypatch: pytest.Monke
 
 CHILD = """
 import os, signal, sys, torch
-import simic
+import simic.api.grower
 from support.builders.grown_loops import make_loop, train_epoch
-from test_grower import digest_of
-simic.Grower
+from test_grower import Keeper, digest_of
 
 def run(file, architecture, optimizer, fatal):
-    loop = make_loop(architecture, optimizer, epochs=12, seeds_max=2)
-    start = 0
+    batch, policy = 11, "random"
+    if architecture == "recurrent":
+        # Noise by the epoch, and more steps than are measured.
+        batch, policy, simic.api.grower.make = 1, "wait", lambda *_: Keeper("dropout")
+    loop = make_loop(architecture, optimizer, epochs=12, seeds_max=2, policy=policy)
+    start, states = 0, []
     if os.path.exists(file):
         saved = torch.load(file, weights_only=True)
         loop.grower.load_state_dict(saved["grower"])
         loop.model.load_state_dict(saved["model"])
         loop.optimizer.load_state_dict(saved["optimizer"])
-        start = saved["epoch"]
+        start, states = saved["epoch"], saved["states"]
     for epoch in range(start, 12):
         torch.manual_seed(epoch)
         if epoch == fatal:
             os.kill(os.getpid(), signal.SIGKILL)
-        train_epoch(loop)
+        train_epoch(loop, batch)
+        states.append(loop.grower.state.model_dump_json())
         if not loop.grower.is_finished:
-            state = {"grower": loop.grower.state_dict(), "model": loop.model.state_dict()}
+            state = {"grower": loop.grower.state_dict(), "model": loop.model.state_dict(), "states": states}
             torch.save({**state, "optimizer": loop.optimizer.state_dict(), "epoch": epoch + 1}, file + "~")
             os.replace(file + "~", file)
-    print(digest_of(loop.grower.finalize()), loop.grower.state.model_dump_json(), flush=True)
+    print(digest_of(loop.grower.finalize()), *states, flush=True)
 
 for line in sys.stdin:
     file, architecture, optimizer, fatal = line.split()
@@ -254,16 +269,13 @@ for line in sys.stdin:
 """Each line is a training in a process of its own, forked from one that trains nothing and loads the libraries once."""
 
 
-KILLED = [("residual", "sgd"), ("transformer", "adamw")]
-
-
 @pytest.fixture(scope="module")
 def trainings(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     """Output of a whole training, of two that are killed, and of the one that ends what they began; for each case."""
     root, tests = tmp_path_factory.mktemp("killed"), Path(__file__).parents[2]
     questions = [
-        f"{root / optimizer}-{file}.pt {architecture} {optimizer} {fatal}\n"
-        for architecture, optimizer in KILLED
+        f"{root / architecture}-{optimizer}-{file}.pt {architecture} {optimizer} {fatal}\n"
+        for architecture, optimizer in CASES
         for file, fatal in (("whole", -1), ("killed", 3), ("killed", 7), ("killed", -1))
     ]
     done = subprocess.run(
@@ -275,28 +287,50 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
         check=False,
     )
     lines = done.stdout.splitlines()
-    assert len(lines) == 6 * len(KILLED), done.stderr
+    assert len(lines) == 6 * len(CASES), done.stderr
     return [lines[start : start + 6] for start in range(0, len(lines), 6)]
 
 
-@pytest.mark.parametrize("case", range(len(KILLED)), ids=map(str, KILLED))
+@pytest.mark.parametrize("case", range(len(CASES)), ids=map(str, CASES))
 def test_a_killed_training_resumes_to_the_bit(trainings: list[list[str]], case: int) -> None:
     result, *ends, resumed, last = trainings[case]
     assert [*ends, last] == ["0", str(-signal.SIGKILL), str(-signal.SIGKILL), "0"]
     assert resumed == result
 
 
-def test_a_training_is_reported_without_a_quarantined_line(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+def test_trainings_are_reported_without_a_quarantined_line(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     places = Home(home)
     places.create()
-    loop = steer(monkeypatch, Keeper(), "residual", report_to=simic.Home(home), name="my_net", epochs=20)
-    train(loop, 20)
+    for architecture, optimizer in CASES:
+        name = f"{architecture}_{optimizer}"
+        loop = steer(monkeypatch, Keeper(), architecture, optimizer, report_to=simic.Home(home), name=name, epochs=20)
+        train(loop, 20)
     container = Container(places, load_profile("default"), 0)
     receipt = data.ingest(container)
-    assert (receipt.landed, receipt.quarantined) == (20, 0)
+    assert (receipt.landed, receipt.quarantined) == (20 * len(CASES), 0)
     assert data.curate(container).rejected == {}
-    found = simic.sql("select count(distinct run_id) runs, count(*) n from reports", home=simic.Home(home)).to_pylist()
-    assert found == [{"runs": 1, "n": 20}]
+    query = "select count(distinct run_id) runs, count(distinct host.family) families, count(*) n from reports"
+    assert simic.sql(query, home=simic.Home(home)).to_pylist() == [
+        {"runs": len(CASES), "families": len(CASES), "n": 20 * len(CASES)}
+    ]
+
+
+def test_an_exploring_grower_keeps_seeds_and_reports_with_which_probability() -> None:
+    """Its reports teach what a kept seed is worth; those of a random one hardly hold any."""
+    kept: dict[str, int] = {"explore": 0, "random": 0}
+    for policy, seed in itertools.product(kept, range(4)):
+        loop = make_loop("recurrent", policy=policy, seed=seed, epochs=20)
+        grower = loop.grower
+        assert grower is not None
+        for _ in range(20):
+            pending = grower._pending
+            if policy == "explore":
+                (action,), (log_prob,) = pending.decisions.actions[:, 0], pending.decisions.log_probs[:, 0]
+                rates = operation_table(pending.observations, pending.masks)[0]
+                assert log_prob == pytest.approx(np.log(rates[action]), rel=1e-5)
+            train_epoch(loop)
+        kept[policy] += sum(slot.stage is SeedStage.FOSSILIZED for slot in grower.state.slots)
+    assert kept["explore"] >= 3 > kept["random"]
 
 
 def test_the_governor_undoes_an_epoch_that_diverges() -> None:
@@ -361,6 +395,146 @@ def test_accumulated_and_scaled_losses_give_the_same_states() -> None:
     assert gradients(2, 64.0) == pytest.approx(gradients(2, 1.0), rel=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's compiler asks for it
+def test_a_network_grows_alike_however_its_batches_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two accumulated parts, compiled, or with automatic mixed precision, against the plain loop."""
+
+    def losses(way: str) -> list[float]:
+        loop = steer(monkeypatch, Keeper(), "recurrent")
+        assert loop.grower is not None
+        inputs, labels = loop.data
+        model = torch.compile(loop.model, backend="aot_eager") if way == "compiled" else loop.model
+        found = []
+        for _ in range(6):
+            loop.model.train()
+            for rows in torch.arange(44).split(22):
+                loop.optimizer.zero_grad()
+                parts = rows.split(11 if way == "accumulated" else 22)
+                for part in parts:
+                    with torch.autocast("cpu", torch.bfloat16, enabled=way == "mixed"):
+                        loss = loop.grower.loss(model(inputs[part]), labels[part])
+                    (loss / len(parts)).backward()
+                loop.optimizer.step()
+            growth = loop.grower.step()
+            assert growth is not None
+            found.append(growth.validation_loss)
+        state = loop.grower.state.slots[0]
+        assert state.stage is SeedStage.FOSSILIZED
+        assert state.gradient_norm
+        assert len(seeds_of(loop.model)) == 1
+        assert all(one.dtype == torch.float32 for one in loop.model.parameters())
+        with torch.no_grad():
+            before = loop.model.eval()(inputs)
+            torch.testing.assert_close(loop.grower.finalize()(inputs), before, rtol=0, atol=1e-6)
+        return found
+
+    plain = losses("plain")
+    assert losses("accumulated") == pytest.approx(plain, rel=1e-4)
+    assert losses("compiled") == pytest.approx(plain, rel=1e-4)
+    assert losses("mixed") == pytest.approx(plain, rel=0.02)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_code_compiled_before_the_grower_is_noticed() -> None:
+    """It would run the layers without their seeds."""
+    torch.compiler.reset()
+    first, second = (make_loop("residual", policy=None) for _ in range(2))
+    torch.compile(first.model, backend="aot_eager")(first.data[0])
+    settings: dict[str, Any] = {"validation": first.data, "epochs": 8, "policy": "wait"}
+    grower = simic.Grower(second.model, second.optimizer, slots=["layer1", "layer2"], **settings)
+    compiled = torch.compile(second.model, backend="aot_eager")
+    with pytest.raises(simic.ConfigError, match=r"all 2 layers .* found 0; call torch.compiler.reset\(\)"):
+        grower.loss(compiled(second.data[0]), second.data[1])
+    torch.compiler.reset()
+    grower.loss(compiled(second.data[0]), second.data[1]).backward()
+
+
+class Outputs(nn.Module):
+    """A GRU over sequences that gives a dictionary: a class per position, or a number per sequence."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.reader, self.mixer = Recurrent.Outputs(), nn.Sequential(nn.Linear(6, 6), nn.Tanh())
+        self.head, self.is_tagger = nn.Linear(6, width), width > 1
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        found = self.mixer(self.reader(x))
+        return {"out": self.head(found) if self.is_tagger else self.head(found[:, -1])[:, 0]}
+
+
+@pytest.mark.parametrize("task", ["positions", "numbers"])
+def test_a_network_without_one_class_per_sample_grows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, task: str
+) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(120, 5, 4)
+    if task == "positions":
+        labels = (inputs[..., 0] > 0).long() + (inputs[..., 1] > 0.5).long()
+        labels[::3, 3:] = -100
+    else:
+        labels = inputs[:, :, 0].sum(dim=1) * 10
+    model = Outputs(3 if task == "positions" else 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    monkeypatch.setattr("simic.api.grower.make", lambda *_: Keeper())
+    validation = (inputs[80:], labels[80:])
+    grower = simic.Grower(
+        model,
+        optimizer,
+        slots=["reader", "mixer"],
+        validation=validation,
+        epochs=12,
+        policy="wait",
+        logits=lambda output: output["out"],
+        report_to=tmp_path,
+    )
+    born = grower.state.validation_loss
+    for _ in range(12):
+        model.train()
+        for rows in torch.arange(80).split(20):
+            optimizer.zero_grad()
+            grower.loss(model(inputs[rows]), labels[rows]).backward()
+            optimizer.step()
+        growth = grower.step()
+    assert grower.state.slots[0].stage is SeedStage.FOSSILIZED
+    assert grower.state.slots[0].contribution is not None
+    network = grower.finalize().eval()
+    with torch.no_grad():
+        out, truth = network(validation[0])["out"], validation[1]
+    if task == "positions":
+        counts = truth != -100
+        loss = nn.functional.cross_entropy(out.flatten(0, 1), truth.flatten())
+        accuracy = (out.argmax(dim=2) == truth)[counts].float().mean()
+    else:
+        error = (out - truth).square() / truth.var(correction=0)
+        loss, accuracy = error.mean(), (1 / (1 + error)).mean()
+    assert growth.validation_loss == pytest.approx(float(loss), rel=1e-5)
+    assert growth.validation_accuracy == pytest.approx(float(accuracy), rel=1e-5)
+    assert born is not None
+    assert growth.validation_loss < 0.9 * born
+
+
+def test_outputs_that_do_not_fit_the_labels_are_refused() -> None:
+    inputs = torch.randn(60, 5, 4)
+    labels = torch.arange(60) % 3
+
+    def grow(width: int, labels: Tensor) -> None:
+        model = Outputs(width)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        settings: dict[str, Any] = {"validation": (inputs, labels), "logits": lambda output: output["out"]}
+        simic.Grower(model, optimizer, slots=["mixer"], epochs=8, policy="wait", **settings)
+
+    for width, wrong, error, reason in (
+        (3, labels, simic.ConfigError, r"float32 logits \[32, C >= 2\], found torch.float32"),
+        (1, labels.float()[:, None], simic.ConfigError, r"numbers \[\d+, 1\], as the targets"),
+        (1, torch.ones(60), simic.DatasetError, "targets that differ"),
+        (3, labels.float().double(), simic.DatasetError, "found torch.float64"),
+        (3, torch.full((60, 5), -100), simic.DatasetError, "which counts for none"),
+        (3, (labels[:, None] + torch.arange(5)), simic.DatasetError, r"labels must lie in \[0, 3\)"),
+    ):
+        with pytest.raises(error, match=reason):
+            grow(width, wrong)
+
+
 class Tuples(nn.Module):
     """A layer that gives a tuple."""
 
@@ -389,6 +563,9 @@ def test_what_cannot_grow_is_refused_with_the_reason() -> None:
         ({"slots": []}, "at least one name"),
         ({"slots": "gru"}, "a list of names"),
         ({"epochs": 3}, "4 to 1,000"),
+        ({"epochs": "10"}, "epochs: expected a whole number from 4 to 1,000, found '10'"),
+        ({"seeds_max": 0}, "seeds_max: expected a whole number from 1"),
+        ({"policy": "heuristc"}, "only wait, heuristic, explore, random; did you mean 'heuristic'?"),
         ({"policy": "oracle"}, "only a set of hosts has"),
         ({"name": "my-net"}, "a-z"),
         ({"validation": []}, "expected"),
@@ -526,3 +703,22 @@ def test_a_state_of_another_model_is_refused() -> None:
     assert longer is not None
     with pytest.raises(simic.ContractError, match="one of 20 epochs, found 12; give epochs=12"):
         longer.load_state_dict(states[0].state_dict())
+    for changes, reason in (
+        ({"seed": 1}, "expected seed 1 as here, found 0"),
+        ({"name": "other"}, "expected name 'other' as here, found 'own'"),
+        ({"policy": "random"}, "expected controller 'random' as here, found 'wait'"),
+        ({"seeds_max": 2}, "expected seeds_max 2 as here, found 1"),
+    ):
+        other = make_loop("recurrent", **{"policy": "wait", **changes}).grower
+        assert other is not None
+        with pytest.raises(simic.ContractError, match=reason):
+            other.load_state_dict(states[0].state_dict())
+
+
+def test_labels_without_a_logit_are_those_of_the_validation() -> None:
+    loop = make_loop("recurrent", policy=None)
+    inputs, labels = loop.data
+    with pytest.raises(simic.DatasetError, match="validation: the module gives 3 logits"):
+        simic.Grower(
+            loop.model, loop.optimizer, slots=["mixer"], validation=(inputs, labels + 1), epochs=8, policy="wait"
+        )

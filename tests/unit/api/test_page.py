@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from support.builders.deciding_policies import SIGNER, sealed_decider
 from support.builders.published_policies import Publisher, sealed_by_digest
 from support.builders.reports import episodes
@@ -38,4 +39,6 @@ def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(names["several"]) == 3  # type: ignore[arg-type]
     assert names["steps"].num_rows > 0  # type: ignore[attr-defined]
     assert names["update"].version == "1.0.1"  # type: ignore[attr-defined]
+    assert [layer.kind.value for layer in names["growing"].state.graph.layers] == ["STEM", "HEAD"]  # type: ignore[attr-defined]
+    assert isinstance(names["network"][3], torch.nn.Sequential), "the page shows a seed that was kept"  # type: ignore[index]
     assert len(list((tmp_path / "spool").rglob("*.jsonl.zst"))) == 1

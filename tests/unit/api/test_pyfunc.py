@@ -39,6 +39,7 @@ example = model.input_example
 print(json.dumps({
     "actions": list(model.predict(example)) + list(model.predict(pandas.DataFrame(json.loads(sys.argv[3])))),
     "inputs": model.metadata.signature.inputs.to_dict(),
+    "shown": mlflow.models.get_model_info("models:/tamiyo@champion").signature.to_dict(),
     "example": example.to_dict("list"),
 }))
 """
@@ -78,6 +79,8 @@ def test_the_champion_decides_through_mlflow_as_through_the_api(crowned: Home, t
     found = loaded(crowned, row, simic_home=crowned.root)
     assert [simic.Action.model_validate_json(text) for text in found["actions"]] == [expected, expected]
     assert found["inputs"] == [{"type": "string", "name": name, "required": True} for name in row]
+    assert json.loads(found["shown"]["inputs"]) == found["inputs"]
+    assert json.loads(found["shown"]["outputs"])[0]["type"] == "string"
     assert {name: list(map(json.loads, texts)) for name, texts in found["example"].items()} == {
         name: list(map(json.loads, texts)) for name, texts in row.items()
     }

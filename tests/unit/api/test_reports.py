@@ -53,6 +53,13 @@ def test_what_was_written_lands_and_is_curated_without_a_loss(places: Home) -> N
     assert data.curate(opened(places)).rejected == {}
 
 
+def test_nothing_is_written_after_the_block(tmp_path: Path) -> None:
+    with simic.FieldReportWriter(spool=tmp_path) as writer:
+        pass
+    with pytest.raises(ConfigError, match="block of this writer is over"):
+        writer.write(shipped(episode())[0])
+
+
 def test_a_spool_of_its_own_needs_no_home_and_can_be_moved_to_one(tmp_path: Path, home: Path) -> None:
     with simic.FieldReportWriter(spool=tmp_path / "out") as writer:
         for one in shipped(episode()):

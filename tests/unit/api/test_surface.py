@@ -27,11 +27,12 @@ SURFACE = {
     "ActionMasks": "fields blueprint op slot",
     "ConfigError": "error under SimicError",
     "ContractError": "error under SimicError",
+    "DatasetError": "error under ContractError",
     "Explanation": "fields action alternatives heads log_prob policy value",
     "Explanation.second": "property -> 'Alternative | None'",
     "FieldReport": "fields action available blueprint_id branch_of branch_step command_id controller final_state "
-    "governor host issued_at log_prob_behaviour metrics mitigation observation_window_epochs outcome policy_version "
-    "relevant report_id run_id schema_version seed_id state step terminated truncated",
+    "governor host issued_at judgement log_prob_behaviour metrics mitigation observation_window_epochs outcome "
+    "policy_version relevant report_id run_id schema_version seed_id state step terminated trial_id truncated",
     "FieldReportWriter": "(home: 'Home | None' = None, *, spool: 'str | os.PathLike[str] | None' = None, "
     "blueprints: 'Sequence[str]' = ())",
     "FieldReportWriter.flush": "(self) -> 'None'",
@@ -60,13 +61,15 @@ SURFACE = {
     "Policy": "made by load_policy",
     "Policy.decide": f"{DECIDE} -> 'Action | list[Action]'",
     "Policy.explain": f"{DECIDE} -> 'Explanation | list[Explanation]'",
-    "PolicyUpdate": "fields digest issued_at key_id policy_name reference schema_version signature targets validation "
-    "version",
+    "PolicyUpdate": "fields digest issued_at issued_by key_id policy_name reference rollout schema_version signature "
+    "targets validation version",
     "ResourceLimitError": "error under SimicError",
     "SimicError": "error under Exception",
     "Subscriber": "(source: 'Home | str | os.PathLike[str]', *, trusted_keys: 'TrustedKeys', "
-    "state: 'str | os.PathLike[str]', policies: 'str | os.PathLike[str] | None' = None, target: 'str' = 'tamiyo')",
+    "state: 'str | os.PathLike[str]', policies: 'str | os.PathLike[str] | None' = None, target: 'str' = 'tamiyo', "
+    "consumer: 'str | None' = None)",
     "Subscriber.close": "(self) -> 'None'",
+    "Subscriber.is_within_share": "property -> 'bool'",
     "Subscriber.poll": "(self) -> 'PolicyUpdate | None'",
     "Subscriber.policy": "property -> 'Policy | None'",
     "Subscriber.refusals": "property -> 'int'",
@@ -137,6 +140,7 @@ def test_every_name_is_listed_typed_and_documented_once() -> None:
         ("dir(simic); simic.SimicError", ""),
         ("simic.Action", "pydantic"),
         ("simic.Home", "pydantic"),
+        ("simic.load_policy", "pydantic torch"),
     ],
 )
 def test_names_are_loaded_when_they_are_used(use: str, loaded: str) -> None:

@@ -34,7 +34,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, error: type[Exception], message: st
         (Samples(GOOD.inputs, GOOD.labels[:29]), "30 inputs and 29 labels"),
         (Samples(GOOD.inputs, GOOD.labels + 1), r"3 logits, so labels must lie in \[0, 3\), found 1 to 3"),
         (Samples(GOOD.inputs, GOOD.labels - 1), r"must lie in \[0, 3\), found -1 to 1"),
-        (Samples(GOOD.inputs, GOOD.labels.float()), "labels must be int64"),
+        (Samples(GOOD.inputs, GOOD.labels.double()), "labels must be int64"),
         (Samples(GOOD.inputs.numpy(), GOOD.labels), "must be tensors, found ndarray"),
     ],
 )
@@ -47,6 +47,8 @@ def test_a_part_that_cannot_teach_or_judge(
 def test_parts_must_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     other = Samples(GOOD.inputs.double(), GOOD.labels)
     refused(monkeypatch, DatasetError, r"test: expected inputs torch.float32 \[n, 4\] as in train", test=other)
+    other = Samples(GOOD.inputs, GOOD.labels.float())
+    refused(monkeypatch, DatasetError, r"test: expected labels torch.int64 \['n'\] as in train", test=other)
 
 
 @pytest.mark.parametrize(

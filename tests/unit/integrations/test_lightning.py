@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -154,7 +154,7 @@ def test_what_cannot_grow_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         module.training_step(TRAIN, 0)
     monkeypatch.setattr(Module, "optimizers_made", 2)
     monkeypatch.setattr(Module, "automatic_optimization", False)
-    with pytest.raises(simic.ConfigError, match="2 optimisers"):
+    with pytest.raises(simic.ConfigError, match=r"2 optimisers\. For several processes, write the loop around"):
         fit(growing())
 
 
@@ -185,5 +185,7 @@ def test_the_surface_is_as_promised() -> None:
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = run_examples("Lightning")
-    assert names["growing"].growth.epoch == 8  # type: ignore[attr-defined]
-    assert len(list((tmp_path / "reports").rglob("*.jsonl.zst"))) == 8
+    growing = cast(GrowerCallback, names["growing"])
+    assert growing.growth is not None and growing.growth.epoch == 12
+    assert len(list((tmp_path / "reports").rglob("*.jsonl.zst"))) == 12
+    assert "(1): KeptSeed()" in str(growing.network), "the page shows a seed that was kept"

@@ -13,7 +13,7 @@ from support.builders.policy_differences import difference
 
 from simic.contracts.actions import HEADS, Head
 from simic.controllers.logged_states import TargetActions
-from simic.validation.difference_page import write_page
+from simic.validation.difference_page import draw, write_page
 from simic.validation.policy_difference import PLACE, distance
 
 WAIT = [0, -1, -1, -1, -1, -1, -1]
@@ -80,7 +80,7 @@ def test_the_distance_is_a_metric_that_grows_with_what_is_told_apart(
 def test_names_cannot_become_html(tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script>"
     found = difference(first=hostile, second='a"b', family=hostile)
-    text = write_page(found, [], tmp_path / "page.html").read_text()
+    text = write_page(found, [], draw(found, []), tmp_path / "page.html").read_text()
     assert "<script" not in text
     assert text.count("&lt;script&gt;") >= 4
-    assert write_page(found, [], tmp_path / "again.html").read_text() == text
+    assert write_page(found, [], draw(found, []), tmp_path / "again.html").read_text() == text

@@ -1,0 +1,79 @@
+"""What the arguments of a ``Grower`` mean. Shapes: n samples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias, cast
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from simic.api.home import Home
+from simic.api.reports import FieldReportWriter
+from simic.contracts.errors import ConfigError
+from simic.contracts.state import HostIdentity, LayerKind
+from simic.hosts.custom import Layer
+from simic.hosts.custom.run_order import SEVERAL_INPUTS, last_leaf, run_order
+
+__all__ = ["Data", "identity_of", "joined", "layers_of", "writer_of"]
+
+Data: TypeAlias = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
+"""Inputs [n, ...] and labels [n, ...], or batches of them, such as a ``DataLoader``."""
+
+
+def joined(data: Data) -> tuple[Tensor, Tensor]:
+    """Return inputs and labels of all batches; a loader's random numbers are not the caller's."""
+    if isinstance(data, (tuple, list)) and len(data) == 2 and all(isinstance(one, Tensor) for one in data):
+        return cast(tuple[Tensor, Tensor], tuple(data))
+    owners = (data, getattr(data, "sampler", None))
+    own = [one for one in (getattr(owner, "generator", None) for owner in owners) if isinstance(one, torch.Generator)]
+    states = [(one, one.get_state()) for one in own]
+    with torch.random.fork_rng(devices=[]):
+        batches = [tuple(batch) for batch in data]
+    for generator, before in states:
+        generator.set_state(before)
+    if not batches or any(len(batch) != 2 or not all(isinstance(one, Tensor) for one in batch) for batch in batches):
+        raise ConfigError(
+            f"samples: expected (inputs, labels) or batches of them, as tensors; found something else; {SEVERAL_INPUTS}"
+        )
+    inputs, labels = zip(*batches, strict=True)
+    return torch.cat(inputs), torch.cat(labels)
+
+
+def layers_of(model: nn.Module, slots: Sequence[str | Layer], head: str | None, inputs: Tensor) -> list[Layer]:
+    """Return the layers of the graph: those with a slot in the order in which they run, then the head."""
+    if isinstance(slots, str):
+        raise ConfigError(f"slots: expected a list of names, found the text {slots!r}")
+    given = [slot for slot in slots if isinstance(slot, Layer)]
+    if given:
+        if len(given) != len(slots) or head is not None:
+            raise ConfigError("slots: give names, or all layers as Layer with the head among them; not both")
+        return given
+    names = [slot for slot in slots if isinstance(slot, str)]
+    if not names:
+        raise ConfigError("slots: expected at least one name of a submodule, found none")
+    few = inputs[:2]
+    last = last_leaf(model, few) if head is None else head
+    order = [name for name in run_order(model, [*names, last], few) if name != last]
+    kinds = [LayerKind.STEM, *[LayerKind.BLOCK] * (len(order) - 1)]
+    rest = [Layer(name, kind, has_slot=True) for name, kind in zip(order, kinds, strict=True)]
+    return [*rest, Layer(last, LayerKind.HEAD)]
+
+
+def identity_of(name: str, seed: int) -> HostIdentity:
+    try:
+        return HostIdentity(set=name, family=name, key=seed)
+    except ValidationError as error:
+        wanted = "expected a name of a-z, 0-9 and _ with at most 32 characters, and a seed from 0 to 2**31 - 1"
+        raise ConfigError(f"name and seed: {wanted}, found {name!r} and {seed!r}") from error
+
+
+def writer_of(
+    report_to: FieldReportWriter | Home | str | os.PathLike[str] | None,
+) -> tuple[FieldReportWriter | None, bool]:
+    """Return the writer of the reports, and whether it is the Grower's own."""
+    if report_to is None or isinstance(report_to, FieldReportWriter):
+        return report_to, False
+    return (FieldReportWriter(report_to) if isinstance(report_to, Home) else FieldReportWriter(spool=report_to)), True

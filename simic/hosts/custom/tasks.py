@@ -1,0 +1,110 @@
+"""What a module is trained for: classes, a class per position, or numbers; and how its outputs are scored.
+
+A score is a log-likelihood and a hit per sample. For numbers, the log-likelihood is minus the squared error e as a
+share of the variance of the validation targets, so the loss is 1 - R^2, and the hit is 1 / (1 + e), between 0 and 1.
+Shapes: n samples, B batch, T positions, C classes.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, mse_loss
+
+from simic.contracts.errors import DatasetError
+
+__all__ = ["IGNORED", "Kind", "Task", "score_logits", "task_of"]
+
+IGNORED = -100
+"""The label of a position that does not count, as in ``torch.nn.functional.cross_entropy``."""
+_NUMBERS_CLASSES = 3
+"""Classes whose uniform guess has about the loss of the mean as a prediction, which is 1; the governor compares."""
+
+
+class Kind(StrEnum):
+    """What a label is."""
+
+    CLASS = "class"
+    POSITIONS = "positions"
+    NUMBERS = "numbers"
+
+
+class Task(NamedTuple):
+    """A kind of labels, and the scale of numbers."""
+
+    kind: Kind
+    variance: float = 1.0
+    """Mean variance of the validation targets over samples; 1 for classes."""
+
+    def loss(self, output: Tensor, labels: Tensor) -> Tensor:
+        """Return the default loss: the mean cross-entropy, or the mean squared error of numbers."""
+        if self.kind is Kind.NUMBERS:
+            return mse_loss(output, labels)
+        if self.kind is Kind.POSITIONS:
+            return cross_entropy(output.flatten(0, -2), labels.flatten())
+        return cross_entropy(output, labels)
+
+    def fault(self, output: Tensor, labels: Tensor) -> str | None:
+        """Return what output and labels of a batch should be, if they do not fit each other."""
+        if self.kind is Kind.NUMBERS:
+            good = output.shape == labels.shape and labels.is_floating_point()
+            return None if good else "numbers and targets of one shape [B, ...]"
+        good = output.shape[:-1] == labels.shape and labels.dtype == torch.int64
+        good &= output.dim() == 2 if self.kind is Kind.CLASS else output.dim() > 2
+        wanted = "logits [B, C] and int64 labels [B]"
+        return None if good else wanted if self.kind is Kind.CLASS else "logits [B, T, C] and int64 labels [B, T]"
+
+    def classes(self, output: Tensor) -> int:
+        """Return the number of classes of an output."""
+        return _NUMBERS_CLASSES if self.kind is Kind.NUMBERS else int(output.shape[-1])
+
+    def score(self, output: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-likelihood and hit of each sample, float64 [n] each; their means are those of all positions."""
+        if self.kind is Kind.CLASS:
+            return score_logits(output, labels)
+        if self.kind is Kind.NUMBERS:
+            error = (output.double() - labels.double()).square().reshape(len(labels), -1).mean(dim=1) / self.variance
+            return -error, 1.0 / (1.0 + error)
+        flat = labels.flatten()
+        counts = flat != IGNORED
+        likelihood, hits = score_logits(output.flatten(0, -2), flat.where(counts, flat.new_zeros(())))
+        share = (counts / counts.double().mean()).view(len(labels), -1)
+        return (likelihood.view_as(share) * share).mean(dim=1), (hits.view_as(share) * share).mean(dim=1)
+
+    def largest_share(self, output: Tensor) -> float:
+        """Return the share of samples or positions with the most frequent class, or whether all numbers are equal."""
+        if self.kind is Kind.NUMBERS:
+            return float((output == output[:1]).all())
+        best = output.flatten(0, -2).argmax(dim=1)
+        return float(best.bincount().max()) / len(best)
+
+
+def task_of(labels: Tensor, where: str) -> Task:
+    """Return the task of validation labels: int64 [n] or [n, T, ...], or float32 [n, ...].
+
+    Raises:
+        DatasetError: for labels of another type, numbers that are not finite, or labels that are all alike.
+    """
+    if labels.dtype == torch.int64 and labels.dim() > 0:
+        return Task(Kind.CLASS if labels.dim() == 1 else Kind.POSITIONS)
+    if labels.dtype != torch.float32 or labels.dim() == 0:
+        raise DatasetError(
+            f"{where}: labels must be int64 [n] or [n, T] for classes, or float32 [n, ...] for numbers, found "
+            f"{labels.dtype} {list(labels.shape)}"
+        )
+    variance = float(labels.double().flatten(1 if labels.dim() > 1 else 0).var(dim=0, correction=0).mean())
+    if not 0 < variance < float("inf"):
+        raise DatasetError(f"{where}: expected finite targets that differ, found a variance of {variance:g}")
+    return Task(Kind.NUMBERS, variance)
+
+
+def score_logits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log-likelihood and hit of each sample, float64 [n] each; a tie for the largest logit is a miss."""
+    index = labels.unsqueeze(1)
+    wanted = logits.gather(1, index)[:, 0]
+    others = logits.scatter(1, index, -torch.inf).amax(dim=1)
+    likelihood = logits.log_softmax(dim=1).gather(1, index)[:, 0].double()
+    return likelihood, (wanted > others).double()
