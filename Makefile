@@ -17,7 +17,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup run test coverage lint format bench architecture trust up down ui
+.PHONY: help setup run test coverage lint format bench demo architecture criteria trust up down ui
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,11 +65,21 @@ bench: export OMP_NUM_THREADS := 1
 bench: $(STAMP) ## Measure against named peers, in the same run; what this machine cannot measure (exit 4) is passed over
 	@set -e; for file in benchmarks/*.py; do echo "== $$file"; "$(BIN)/python" "$$file" $(ARGS) || test $$? = 4; done
 
+demo: $(STAMP) ## A day in a temporary home: publish, two consumers, their reports, a nightly run, a rollback: ARGS="--kill"
+	@"$(BIN)/python" examples/demo/day.py $(ARGS)
+
 architecture: $(STAMP) ## Draw the packages and imports of docs/architecture.md again
 	@"$(BIN)/python" docs/draw_architecture.py
 
-trust: $(STAMP) ## Measure errors and power of the gate's bounds for docs/trust.md again
+criteria: $(STAMP) ## List the gate's criteria in docs/trust.md again
+	@"$(BIN)/python" docs/list_criteria.py
+
+trust: $(STAMP) ## Measure errors and power of the gate for docs/trust.md again, on synthetic and on grown episodes
 	@"$(BIN)/python" docs/draw_trust.py
+	@"$(BIN)/python" docs/draw_planted.py
+	@"$(BIN)/python" docs/measure_log_gate.py
+	@"$(BIN)/python" docs/measure_sequential.py
+	@"$(BIN)/python" docs/measure_recipes.py
 
 up: $(STAMP) ## Start Prefect's server and worker and MLflow's UI on this machine
 	@"$(BIN)/simic" up $(ARGS)

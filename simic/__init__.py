@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from simic.contracts.errors import (
         ConfigError,
         ContractError,
+        DatasetError,
         IntegrityError,
         ResourceLimitError,
         SimicError,
@@ -37,6 +38,7 @@ __all__ = [
     "ActionMasks",
     "ConfigError",
     "ContractError",
+    "DatasetError",
     "Explanation",
     "FieldReport",
     "FieldReportWriter",
@@ -62,6 +64,7 @@ _MODULES = {
     "ActionMasks": "simic.contracts.actions",
     "ConfigError": _ERRORS,
     "ContractError": _ERRORS,
+    "DatasetError": _ERRORS,
     "Explanation": "simic.api.explanation",
     "FieldReport": "simic.contracts.field_report",
     "FieldReportWriter": "simic.api.reports",

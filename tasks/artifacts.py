@@ -18,9 +18,9 @@ from simic.contracts.errors import SimicError
 from simic.contracts.names import CHAMPION_REFERENCE
 from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport
 from simic.runtime.home import MLFLOW_URL_VARIABLE
-from simic.validation.gate_bounds import page_text
+from simic.validation.gate_page import gate_text
 from simic.validation.promotion_gate import rejection_message
-from simic.validation.table import render_table
+from simic.validation.table import render_log, render_table
 
 __all__ = ["show_champion", "show_decision", "show_validation", "show_version"]
 
@@ -54,22 +54,17 @@ def _artifact(key: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 @_artifact("proof")
 def show_validation(report: ValidationReport) -> None:
     """Show the proof table."""
-    text = render_table(report.trials)
+    text, how = render_table(report.trials), "returns in points, paired by host"
+    if report.evidence == "reports" and report.log is not None:
+        text, how = render_log(report.log, report.differences), "estimates from logged episodes, in points"
     rows = [dict(zip(text.header, row, strict=True)) for row in text.rows]
-    hosts = len(report.trials.host_keys)
-    create_table_artifact(rows, key="proof", description=f"{hosts} held-out hosts, returns in points, paired by host")
+    create_table_artifact(rows, key="proof", description=f"{report.hosts} held-out hosts, {how}")
 
 
 @_artifact("gate")
 def show_decision(decision: GateDecision) -> None:
     """Show every criterion with value, bound and verdict."""
-    lines = [f"# Gate: {'accepted' if decision.accepted else 'rejected'}", "", page_text(decision), ""]
-    lines += ["| criterion | value | bound | verdict | evidence |", "| --- | --- | --- | --- | --- |"]
-    for line in decision.criteria:
-        value = "missing" if line.value is None else f"{line.value:.4g}"
-        bound = f"{line.comparison} {line.bound:.4g}"
-        lines.append(f"| {line.name} | {value} | {bound} | {line.verdict.value} | {line.evidence} |")
-    create_markdown_artifact("\n".join(lines), key="gate", description=f"Policy {decision.policy_digest[:12]}")
+    create_markdown_artifact(gate_text(decision), key="gate", description=f"Policy {decision.policy_digest[:12]}")
 
 
 @_artifact("promoted")

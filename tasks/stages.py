@@ -25,6 +25,7 @@ from simic.app.artifacts import artifacts_are_intact, move_damaged_artifacts
 from simic.app.container import Container
 from simic.app.receipts import content_digest
 from simic.app.runs import RunKey, describe, open_container
+from simic.contracts.config import RunConfig
 from simic.contracts.errors import IntegrityError, TransientError
 from simic.contracts.receipts import (
     CollectionReceipt,
@@ -61,6 +62,9 @@ __all__ = [
 ]
 
 HOUR_S = 3600.0
+MARGIN_H = 1.0
+"""Hours of the training stage beyond ``train.max_hours``, which ends a training with its checkpoints: for loading the
+snapshot, the last update and sealing."""
 
 _LOG = logging.getLogger("simic.run")
 _PROGRESS: ContextVar[Progress] = ContextVar("progress", default=NoProgress())  # noqa: B039 - it has no state
@@ -78,7 +82,6 @@ class StageOptions(TypedDict):
     retry_delay_seconds: list[float]
     retry_jitter_factor: float
     retry_condition_fn: Callable[[Task[..., Any], TaskRun, State[Any]], bool]
-    timeout_seconds: float
     cache_key_fn: Callable[[TaskRunContext, dict[str, Any]], str]
     persist_result: bool
     result_serializer: str
@@ -92,12 +95,13 @@ class Stage(Generic[P, R]):
         self,
         work: Callable[P, R],
         options: StageOptions,
+        timeout_h: Callable[[RunConfig], float],
         show: Callable[[R], None] | None,
     ) -> None:
-        """Wrap a function as a task; ``show`` puts its receipt into the Prefect UI."""
+        """Wrap a function as a task that fails after ``timeout_h``; ``show`` puts its receipt into the Prefect UI."""
         self.task: Task[P, R] = Task(work, **options)
         self.kind: type[R] = get_type_hints(work)["return"]
-        self._show = show
+        self._timeout_h, self._show = timeout_h, show
         self.__doc__ = work.__doc__
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
@@ -114,7 +118,8 @@ class Stage(Generic[P, R]):
         run, number, name = cast(RunKey, parameters["run"]), cast(int, parameters["number"]), self.task.name
         container = open_container(run, _PROGRESS.get())
         drop_foreign(result_key(name, run.token, number, parameters.values()), self.kind)
-        here = self.task.with_options(result_storage=storage_folder())
+        limit_s = self._timeout_h(run.config) * HOUR_S
+        here = self.task.with_options(result_storage=storage_folder(), timeout_seconds=limit_s)
         receipt = here(*arguments, **named)
         if (intact := self._intact(container, receipt)) is None:
             _LOG.warning("%s: the artifacts of its stored receipt are damaged or missing; running it again", name)
@@ -158,23 +163,27 @@ def result_key(stage_name: str, token: str, number: int, inputs: Iterable[object
 
 
 def stage(
-    timeout_h: float, *, is_repeated: bool = False, show: Callable[[Any], None] | None = None
+    timeout_h: float | Callable[[RunConfig], float],
+    *,
+    is_repeated: bool = False,
+    show: Callable[[Any], None] | None = None,
 ) -> Callable[[Callable[P, R]], Stage[P, R]]:
     """Return a decorator that makes a stage of a function, under the function's name.
 
     Args:
-        timeout_h: Hours after which the stage fails.
+        timeout_h: Hours after which the stage fails, or a function that returns them for the settings of a run.
         is_repeated: Whether the stage runs again although a result is stored.
         show: Puts the receipt into the Prefect UI.
     """
 
     def wrap(work: Callable[P, R]) -> Stage[P, R]:
-        return Stage(work, _options(work, timeout_h, is_repeated=is_repeated), show)
+        hours = timeout_h if callable(timeout_h) else lambda _: timeout_h
+        return Stage(work, _options(work, is_repeated=is_repeated), hours, show)
 
     return wrap
 
 
-def _options(work: Callable[..., object], timeout_h: float, *, is_repeated: bool) -> StageOptions:
+def _options(work: Callable[..., object], *, is_repeated: bool) -> StageOptions:
     """Results are stored as JSON, because Prefect's default is a pickle; ``tasks.results`` checks stored ones."""
     name = work.__name__
     of_set = "-{set_name}" if "set_name" in inspect.signature(work).parameters else ""
@@ -190,7 +199,6 @@ def _options(work: Callable[..., object], timeout_h: float, *, is_repeated: bool
         retry_delay_seconds=[2.0, 20.0],
         retry_jitter_factor=0.3,
         retry_condition_fn=_is_transient,
-        timeout_seconds=timeout_h * HOUR_S,
         cache_key_fn=key,
         persist_result=True,
         result_serializer="json",
@@ -258,7 +266,7 @@ def curate(run: RunKey, number: int, landed: IngestReceipt) -> SnapshotManifest:
     return container.portable(data.curate(container))
 
 
-@stage(timeout_h=24)
+@stage(timeout_h=lambda config: config.train.max_hours + MARGIN_H)
 def train(run: RunKey, number: int, snapshot: SnapshotManifest, previous: TrainingReport | None) -> TrainingReport:
     """Train from the policy of the round before, from the champion, or from random weights."""
     container = _begin("train", run, number, snapshot, previous)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from simic.app.home_location import open_home, settle_registry
 from simic.app.policies import Policies
 from simic.app.receipts import ReceiptStore, content_digest
+from simic.app.smoke_test import smoke_test
 from simic.bus.factory import URL_VARIABLE, BusSpec, open_bus
 from simic.bus.protocol import Bus
 from simic.contracts.config import RunConfig
@@ -20,6 +21,7 @@ from simic.ledgers.ledger import Ledger
 from simic.ledgers.promotions import PromotionJournal
 from simic.ledgers.runs import RunJournal
 from simic.registry.registry import Registry
+from simic.runtime.actor import present_actor
 from simic.runtime.clock import Clock, utc_now
 from simic.runtime.code_version import code_version
 from simic.runtime.home import Home, HomeUse
@@ -52,6 +54,7 @@ class Container:
         progress: Progress | None = None,
         spool: Path | None = None,
         use: HomeUse = HomeUse.MAKE,
+        run: str | None = None,
     ) -> None:
         """Open a home.
 
@@ -63,6 +66,7 @@ class Container:
             progress: Shows how far long work is; nothing by default.
             spool: Directory of the bus instead of the home's own; it also replaces a Redis named in the environment.
             use: Whether the home is read, changed, or created if it is missing.
+            run: Id of the retraining run that works with it, if one does.
 
         Raises:
             ConfigError: if the home does not exist or is not writable and ``use`` requires it.
@@ -73,6 +77,7 @@ class Container:
         self.bus_spec = BusSpec(
             spool or home.spool, config.bus, spool is None and bool(os.environ.get(URL_VARIABLE)), config.ingest
         )
+        self.actor = present_actor(run)
         self.provenance = Provenance(code_version(), config_digest(config), seed)
         open_home(home, use, clock)
 
@@ -106,7 +111,14 @@ class Container:
     def registry(self) -> Registry:
         """The MLflow registry of policies."""
         settle_registry(self.home, self.clock())
-        return Registry(self.home, self.keyring, signer=lambda: self.signer, clock=self.clock)
+        return Registry(
+            self.home,
+            self.keyring,
+            signer=lambda: self.signer,
+            clock=self.clock,
+            actor=self.actor,
+            smoke_test=lambda policy, digest: smoke_test(self.home, self.keyring, policy, digest),
+        )
 
     @cached_property
     def receipts(self) -> ReceiptStore:

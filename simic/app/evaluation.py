@@ -33,7 +33,7 @@ from simic.validation.baselines.plan_book import PLAN_CONTROLLERS
 from simic.validation.episodes import make_controller
 from simic.validation.off_policy import CONFIDENCE, judge, lower_bounds, no_judgement
 
-__all__ = ["EvaluationChoice", "actions_in_log", "evaluate"]
+__all__ = ["EvaluationChoice", "actions_in_log", "evaluate", "hosts_of", "undrawn", "weighted"]
 
 _SEARCHED = "its plan book was searched on training hosts; some of them may be among these"
 SHORTEST = 8
@@ -88,6 +88,7 @@ def evaluate(container: Container, choice: EvaluationChoice) -> OffPolicyReport:
         snapshot_digest=manifest.digest,
         behaviours=dict(Counter(head.behaviour for head in used).most_common()),
         sets=sorted({head.set for head in used}),
+        horizons=[] if log is None else log.horizons(),
         episodes=len(used),
         hosts=len({(head.set, head.host_key) for head in used}),
         left_out=left_out,
@@ -149,14 +150,12 @@ def _select(
         known = ", ".join(sorted({head.behaviour[:12] for head in heads})) or "none"
         raise ConfigError(f"--log: no episode of this snapshot is of {choice.log!r}; expected one of {known}")
     used, left_out = list[EpisodeHead](), Counter[str]()
-    repeated = {(head.branch_of, head.set, head.host_key) for head in heads if head.branch_of is not None}
+    reasons = undrawn(heads)
     for head in heads:
         host = (head.set, head.host_key)
         is_trained = head.split == Split.TRAIN.value if trained.known is None else host in trained.known
-        if head.branch_of is not None:
-            left_out["branches, whose action was not drawn"] += 1
-        elif (head.run_id, *host) in repeated:
-            left_out["repeated by branches, without exploration"] += 1
+        if (reason := reasons.get(head.run_id)) is not None:
+            left_out[reason] += 1
         elif choice.log is not None and not _is_of(head, choice.log):
             left_out["of another controller or policy"] += 1
         elif is_trained:
@@ -168,6 +167,18 @@ def _select(
         else:
             used.append(head)
     return used, dict(left_out)
+
+
+def undrawn(heads: Sequence[EpisodeHead]) -> dict[str, str]:
+    """Return the run ids of episodes whose actions were not drawn from their logged probabilities, with the reason."""
+    repeated = {(head.branch_of, head.set, head.host_key) for head in heads if head.branch_of is not None}
+    found = dict[str, str]()
+    for head in heads:
+        if head.branch_of is not None:
+            found[head.run_id] = "branches, whose action was not drawn"
+        elif (head.run_id, head.set, head.host_key) in repeated:
+            found[head.run_id] = "repeated by branches, without exploration"
+    return found
 
 
 def _is_of(head: EpisodeHead, name: str) -> bool:
@@ -192,13 +203,28 @@ def _episodes(container: Container, spec: ControllerSpec, log: Log, choice: Eval
         with container.progress.task("fit values", 1) as advance:
             values = fit_values(log.dataset(vocabulary(container.config.ingest)), target, container.config.train, seed)
             advance(1)
+    return weighted(
+        log,
+        target,
+        q_values=None if values is None else log.time_major(values.q),
+        state_values=None if values is None else log.time_major(values.v),
+    )
+
+
+def weighted(
+    log: Log,
+    target: TargetActions,
+    q_values: NDArray[np.float64] | None = None,
+    state_values: NDArray[np.float64] | None = None,
+) -> LoggedEpisodes:
+    """Return the weights of a log under a controller, with the values [T, B] of a model if there is one."""
     return LoggedEpisodes.of(
         log_prob_target=log.time_major(target.log_probs),
         log_prob_behaviour=log.time_major(log.batch.steps.log_prob_behaviour.double().numpy()),
         rewards=log.time_major(log.points),
         valid=log.valid,
-        q_values=None if values is None else log.time_major(values.q),
-        state_values=None if values is None else log.time_major(values.v),
+        q_values=q_values,
+        state_values=state_values,
     )
 
 
@@ -212,8 +238,7 @@ def actions_in_log(
     """
     batch, actions = log.batch, log.batch.steps.actions.long().numpy()
     sequences = batch.sequences
-    names = zip(sequences.sets, sequences.families, sequences.host_keys.tolist(), strict=True)
-    controller = make_controller(spec, [HostIdentity(set=of, family=name, key=key) for of, name, key in names])
+    controller = make_controller(spec, hosts_of(log))
     if isinstance(controller, LearnedController):
         seed = derive(container.seed, "evaluate", "actions")
         return actions_of_policy(
@@ -222,6 +247,13 @@ def actions_in_log(
     if is_exploring:
         raise ConfigError(f"--exploring: {controller.name} does not explore; leave the option out")
     return actions_of_rules(controller, batch.states, batch.masks, actions, sequences.starts, sequences.lengths)
+
+
+def hosts_of(log: Log) -> tuple[HostIdentity, ...]:
+    """Return the host of each episode of a log."""
+    named = log.batch.sequences
+    names = zip(named.sets, named.families, named.host_keys.tolist(), strict=True)
+    return tuple(HostIdentity(set=of, family=family, key=key) for of, family, key in names)
 
 
 def _bounds(

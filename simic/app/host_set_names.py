@@ -9,7 +9,12 @@ from simic.contracts.errors import ConfigError
 from simic.hosts.host_sets import SETS, host_set, kept_families
 from simic.hosts.plugins import family_names
 
-__all__ = ["check_run", "check_set"]
+__all__ = ["check_run", "check_set", "is_set"]
+
+
+def is_set(name: str) -> bool:
+    """Return whether Simic can grow hosts of a set of this name."""
+    return name in SETS or name in family_names()
 
 
 def check_set(name: str) -> None:

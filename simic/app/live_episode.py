@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isfinite
 from pathlib import Path
 
 from simic.app.container import Container
 from simic.app.trial_controllers import spec_in_set
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.episode import (
-    AttributionRecord,
-    AttributionReport,
-    EpisodeRecord,
-    EpochRecord,
-    SeedAttribution,
-    WatchReport,
-)
+from simic.contracts.episode import AttributionReport, EpisodeRecord, EpochRecord, WatchReport
 from simic.contracts.names import CHAMPION
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
@@ -25,6 +17,7 @@ from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import draw_keys, identify
 from simic.hosts.mixed_ensemble import ensemble_of
 from simic.hosts.rollout import Step, rollout
+from simic.validation.attribution import attribution_record
 from simic.validation.baselines.plan_book import HEURISTIC
 from simic.validation.episodes import episode_record, epoch_record, make_controller, score
 from simic.validation.timeline import action_timeline
@@ -99,18 +92,7 @@ class LiveEpisode:
         report = self.report()
         if self._ensemble is None:
             raise RuntimeError(f"the episode of host {self.host.key} has not started: iterate over the epochs first")
-        found = self._ensemble.attribute()
-        seeds = [
-            SeedAttribution(
-                slot=slot,
-                blueprint=record.blueprint,
-                leave_one_out=float(found.leave_one_out[0, slot]),
-                shapley=float(found.shapley[0, slot]),
-            )
-            for slot, record in enumerate(report.episode.epochs[-1].slots)
-            if record.blueprint is not None and isfinite(found.shapley[0, slot])
-        ]
-        account = AttributionRecord(nothing=float(found.nothing[0]), everything=float(found.everything[0]), seeds=seeds)
+        account = attribution_record(self._ensemble.attribute(), 0, report.episode.epochs[-1].slots)
         return AttributionReport(
             **{name: getattr(report, name) for name in WatchReport.model_fields}, attribution=account
         )

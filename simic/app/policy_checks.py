@@ -58,7 +58,9 @@ def examine_policies(
     if _is_damaged([*listed, *decisions]) or not _has_registry(home, history):
         return
     begun = history.open_entry
-    found = "" if begun is None else f"{begun.operation.value} to version {begun.target} was started but not finished"
+    found = (
+        "" if begun is None else f"the {begun.operation.value} of version {begun.target} was started but not finished"
+    )
     if found and not is_repair:
         yield repairable("champion", found, "the next `simic promote` or `simic rollback` finishes it")
         return
@@ -127,9 +129,9 @@ def _examine_decisions(home: Home, history: History) -> Iterator[Check]:
             check_decision(decision, candidate.snapshot_digest)
         except IntegrityError as error:
             problems.append(str(error))
-    for entry in history.done:
+    for entry in (*history.done, *([] if history.staged is None else [history.staged])):
         try:
-            if entry.operation is Operation.PROMOTE:
+            if entry.operation is not Operation.ROLLBACK:
                 check_entry(home, entry, decisions)
         except IntegrityError as error:
             problems.append(str(error))

@@ -9,17 +9,14 @@ from typing import NamedTuple
 
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION, MODEL_NAME, REFERENCE_PREFIX
+from simic.contracts.policy_names import DIGEST_NAME, SHORTEST, VERSION_NAME
 from simic.ledgers.policies import candidate_versions
 from simic.runtime.home import Home
 
-__all__ = ["NamedPolicy", "is_policy_name", "labelled", "locate", "require_path"]
+__all__ = ["NamedPolicy", "labelled", "locate", "require_path"]
 
-SHORTEST = 8
-"""Characters a digest must be named with; fewer digits are a version number."""
 MOST_SHOWN = 8
 
-_VERSION = re.compile(rf"(?:{MODEL_NAME}/)?([1-9]\d{{0,{SHORTEST - 2}}})")
-_DIGEST = re.compile(rf"[0-9a-f]{{{SHORTEST},64}}")
 _FOLDER = re.compile(r"[0-9a-f]{64}")
 
 
@@ -34,12 +31,6 @@ class NamedPolicy(NamedTuple):
     reference: str | None
 
 
-def is_policy_name(text: str) -> bool:
-    """Return whether a text is the name of a policy by its form, so that it is never taken for a directory."""
-    is_reference = text == CHAMPION or text.startswith(REFERENCE_PREFIX)
-    return is_reference or bool(_VERSION.fullmatch(text) or _DIGEST.fullmatch(text))
-
-
 def locate(home: Home, name: str) -> NamedPolicy | None:
     """Return the policy of a version number or of the first characters of a digest; None for a name of another form.
 
@@ -47,9 +38,9 @@ def locate(home: Home, name: str) -> NamedPolicy | None:
         ConfigError: if no policy of this home or several fit.
     """
     versions = _versions(home)
-    if match := _VERSION.fullmatch(name):
+    if match := VERSION_NAME.fullmatch(name):
         return _by_number(versions, int(match[1]), name)
-    if not _DIGEST.fullmatch(name):
+    if not DIGEST_NAME.fullmatch(name):
         return None
     digests = {*versions, *_folders(home)}
     fitting = sorted(digest for digest in digests if digest.startswith(name))

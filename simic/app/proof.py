@@ -6,37 +6,28 @@ one receipt that is written atomically. A killed proof continues after its last 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import ValidationError
-
-from simic.app import data, promotion, training
+from simic.app import promotion, training
 from simic.app.container import Container
 from simic.app.host_set_names import check_set
-from simic.app.runs import RunKey, open_run_in
+from simic.app.inner_runs import InnerStages, open_inner
+from simic.app.parts import take_part
+from simic.app.runs import open_run_in
 from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.errors import ConfigError, ContractError, TrainingError
+from simic.contracts.errors import ConfigError, TrainingError
 from simic.contracts.proof import Proof, ProofStatic, ProofTraining, ProofTrial
-from simic.contracts.receipts import (
-    CollectionReceipt,
-    IngestReceipt,
-    Receipt,
-    SnapshotManifest,
-    TrainingReport,
-    Verdict,
-)
+from simic.contracts.receipts import Receipt, Verdict
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import draw_keys, host_set, identify, kept_families
 from simic.hosts.plugins import world_identity
-from simic.runtime.files import atomic_write
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.progress import Advance, Titled
+from simic.runtime.progress import Advance
 from simic.runtime.seeds import derive
 from simic.runtime.settings import config_digest
 from simic.trust.canonical import digest_of
@@ -291,12 +282,7 @@ class _Proof:
         }
 
         def make() -> ProofTraining:
-            home = self._home(label)
-            if home.root.exists():
-                shutil.rmtree(home.root)
-            if self._container.home.plans.is_dir():
-                shutil.copytree(self._container.home.plans, home.plans)
-            container = self._inner(label, config, seed)
+            container = open_inner(self._container, self._home(label), label, config, seed)
             started_at = container.clock()
             outcome = _train_and_judge(container, self._request.profile)
             return ProofTraining(**identity, started_at=started_at, finished_at=container.clock(), **outcome)
@@ -306,63 +292,16 @@ class _Proof:
     def _home(self, label: str) -> Home:
         return Home(self._root / "trainings" / label)
 
-    def _inner(self, label: str, config: RunConfig, seed: int) -> Container:
-        """Return the container of a training's own home, with a bus of its own even if ``REDIS_URL`` names another."""
-        home, own = self._home(label), self._container
-        progress = Titled(own.progress, label)
-        return Container(home, config, seed, clock=own.clock, progress=progress, spool=home.spool)
-
     def _part(self, path: Path, kind: type[R], identity: Mapping[str, Any], make: Callable[[], R]) -> R:
-        """Return the part in ``path`` if it has this identity, else make it and write it.
-
-        Raises:
-            ConfigError: if there is another part and the request does not say to make it again.
-            ContractError: likewise if what is there is no receipt, such as one of a version with other fields.
-        """
-        found = _read(path, kind, is_fresh=self._request.is_fresh)
-        wrong = [] if found is None else [name for name, value in identity.items() if getattr(found, name) != value]
-        if wrong and not self._request.is_fresh:
-            name = wrong[0]
-            raise ConfigError(
-                f"{path} was made by another proof: expected {name} {_short(identity[name])}, found "
-                f"{_short(getattr(found, name))}; --fresh makes such parts again, another --home starts anew"
-            )
-        if found is None or wrong:
-            path.unlink(missing_ok=True)
-            found = make()
-            atomic_write(path, found.model_dump_json(indent=2).encode())
+        """Return the part in ``path``, which is made if it is not there."""
+        found = take_part(path, kind, identity, make, is_fresh=self._request.is_fresh)
         self._advance(1)
         return found
 
 
-class _Stages:
-    """The stages of a run in this process, without Prefect; a killed training begins again."""
-
-    def __init__(self, container: Container) -> None:
-        self._container = container
-        self.episodes = 0
-        """Episodes collected so far, branches included."""
-
-    def collect(self, run: RunKey, number: int, policy: TrainingReport | None, set_name: str, /) -> CollectionReceipt:
-        receipt = training.collect_round(self._container, number, policy, run.earlier_runs, set_name)
-        self.episodes += receipt.episodes + receipt.branches
-        return receipt
-
-    def ingest(self, _run: RunKey, _number: int, _collected: list[CollectionReceipt], /) -> IngestReceipt:
-        return data.ingest(self._container)
-
-    def curate(self, _run: RunKey, _number: int, _landed: IngestReceipt, /) -> SnapshotManifest:
-        return data.curate(self._container)
-
-    def train(
-        self, run: RunKey, _number: int, snapshot: SnapshotManifest, previous: TrainingReport | None, /
-    ) -> TrainingReport:
-        return training.train_round(self._container, snapshot, previous, run.champion)
-
-
 def _train_and_judge(container: Container, profile: str) -> dict[str, Any]:
     """Return the fields of a ``ProofTraining`` that a run in a new home results in."""
-    stages = _Stages(container)
+    stages = InnerStages(container)
     try:
         with open_run_in(container, profile) as run:
             policy = run.learn(stages)
@@ -403,20 +342,3 @@ def _of_family(trial: ProofTrial, family: str) -> ProofTrial:
     """Return the part of a trial on the hosts of one family."""
     rows = [row for row, name in enumerate(trial.families) if name == family]
     return trial.model_copy(update={name: [value[row] for row in rows] for name, value in trial.per_host.items()})
-
-
-def _read(path: Path, kind: type[R], *, is_fresh: bool) -> R | None:
-    """Return the receipt in ``path``; None if there is none, or one that cannot be read and ``is_fresh``."""
-    try:
-        return kind.model_validate_json(path.read_bytes()) if path.exists() else None
-    except ValidationError as error:
-        if is_fresh:
-            return None
-        raise ContractError(f"{path} is not a {kind.__name__}: {error}; --fresh makes this part again") from error
-
-
-def _short(value: object) -> str:
-    """Return a value for a message; digests and lists of keys are cut."""
-    if isinstance(value, list):
-        return f"{len(value)} ({', '.join(map(str, value[:3]))}{', ...' if len(value) > 3 else ''})"
-    return str(value)[:32]

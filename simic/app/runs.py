@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from simic.app.container import Container
-from simic.app.training import DISTIL, check_baselines, collected_sets
+from simic.app.plan_books import check_baselines
+from simic.app.training import DISTIL, collected_sets
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.config import RunConfig
-from simic.contracts.errors import TransientError
+from simic.contracts.errors import ResourceLimitError, TransientError
 from simic.contracts.receipts import (
     CollectionReceipt,
     GateDecision,
@@ -32,6 +33,7 @@ from simic.runtime.home import resolve_home
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Progress
 from simic.runtime.settings import load_profile
+from simic.validation.criterion import TRIALS
 from simic.validation.further import further_sets
 from simic.validation.promotion_gate import rejection_message
 from simic.validation.table import render_gain
@@ -60,7 +62,7 @@ class RunKey(Contract):
 
 def open_container(run: RunKey, progress: Progress) -> Container:
     """Return the live parts for one stage of a run, in the home of this process."""
-    return Container(resolve_home(), run.config, run.seed, progress=progress)
+    return Container(resolve_home(), run.config, run.seed, progress=progress, run=run.token)
 
 
 class Stages(Protocol):
@@ -94,8 +96,11 @@ class Run:
             earlier_runs=entry.number,
             champion=entry.start_digest,
         )
-        self.rounds = range(1, config.collect.rounds + 1)
+        is_grown = config.gate.evidence == TRIALS
+        self.rounds = range(1, config.collect.rounds + 1) if is_grown else range(0)
+        """Rounds of own episodes; none where reports judge, because Simic cannot grow these hosts."""
         first = config.collect.branch_hosts if config.train.start == DISTIL else config.collect.episodes
+        first = first if is_grown else 0
         self.needs_own_experience = entry.start_digest is None and first > 0
         """Whether the run has to collect before it can train, because there is no champion yet."""
         self.further_sets = further_sets(config)
@@ -168,8 +173,8 @@ class Run:
 def open_run(profile: str, seed: int, overrides: Mapping[str, Any]) -> Iterator[Run]:
     """Acquire the run lock and open a journal entry, resuming the previous run if it was killed.
 
-    Success and terminal errors close the entry; transient errors (a full disk among them), kills and cancellation
-    leave it open, so that the same command resumes the run.
+    Success and terminal errors close the entry; transient errors (a full disk among them), limits of resources, kills
+    and cancellation leave it open, so that the same command resumes the run, also with other limits of a training.
 
     Raises:
         ConfigError: if the settings are invalid or a required plan book is missing or out of date.
@@ -197,7 +202,7 @@ def open_run_in(container: Container, profile: str) -> Iterator[Run]:
         try:
             with disk_full_as_transient():
                 yield Run(container, entry)
-        except TransientError:
+        except (TransientError, ResourceLimitError):
             raise
         except Exception as error:
             journal.close(entry, f"{type(error).__name__}: {error}")
@@ -229,8 +234,8 @@ def describe(receipt: Receipt) -> str:
             counts = f"{receipt.updates:,} updates on {receipt.episodes:,} episodes{sets}"
             return f"policy {receipt.digest[:12]} from {start}: {counts}"
         case ValidationReport():
-            hosts = len(receipt.trials.host_keys)
-            return f"policy {receipt.policy_digest[:12]} on {hosts:,} held-out hosts: {_differences(receipt)}"
+            where = "held-out hosts" if receipt.evidence == "trials" else "held-out hosts of the log"
+            return f"policy {receipt.policy_digest[:12]} on {receipt.hosts:,} {where}: {_differences(receipt)}"
         case TrialReport():
             return render_gain(receipt)
         case GateDecision():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -11,6 +12,8 @@ from uuid import uuid4
 from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
 from simic.app.host_set_names import check_run
+from simic.app.judging import begin, check_growable, log_beside_trials, validate_by_reports
+from simic.app.judging_experience import reporter_of_comparison, reporter_of_judgement
 from simic.app.live_episode import draw_collection
 from simic.app.timelines import check_plot
 from simic.app.trial_controllers import select_controllers
@@ -20,6 +23,7 @@ from simic.contracts.config import RunConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.errors import ConfigError
 from simic.contracts.headroom import Headroom
+from simic.contracts.judgements import JudgementEntry
 from simic.contracts.names import CHAMPION
 from simic.contracts.receipts import (
     CollectionReceipt,
@@ -35,7 +39,7 @@ from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.hosts.plugins import world_identity
 from simic.learning import train as learning
 from simic.learning.training_run import WarmStart
-from simic.ledgers.judgements import Subject, begin_judgement
+from simic.ledgers.collections import begin_collection
 from simic.runtime.locks import exclusive
 from simic.runtime.seeds import derive
 from simic.runtime.telemetry import NullSink
@@ -52,22 +56,18 @@ from simic.validation.baselines.plan_book import (
     write_book,
 )
 from simic.validation.baselines.symptom_tree import add_tree
+from simic.validation.criterion import REPORTS
 from simic.validation.further import further_config, further_sets, further_specs
 from simic.validation.further import try_further as _try_further
-from simic.validation.gate_bounds import judgement_text
 from simic.validation.report import comparison_specs
 
 __all__ = [
-    "check_baselines",
     "collect",
     "collect_round",
     "collected_sets",
-    "fit_tree",
     "further_sets",
-    "measure_headroom",
     "resolve_start",
     "run_trials",
-    "search_plans",
     "train",
     "train_round",
     "try_further",
@@ -203,6 +203,7 @@ def _collect(
     if spec.name in PLAN_CONTROLLERS and spec.rules is None and host_keys:
         pictures_digest(world.images)  # before the book, because a search would end with the same error
         load_plans(world.set, container.home.plans, world.images)
+    policy = spec.policy_digest
     receipt = collection.collect(
         spec,
         identify(world.set, host_keys),
@@ -214,12 +215,15 @@ def _collect(
         progress=container.progress,
         reward=container.config.curate.reward.basic,
         choice=choice,
+        on_start=None if policy is None else partial(begin_collection, container.home, policy),
     )
     return container.save_receipt(receipt)
 
 
-def train(container: Container, snapshot: SnapshotManifest, start: WarmStart | None) -> TrainingReport:
+def train(container: Container, snapshot: SnapshotManifest, start: WarmStart | None, *, resume: bool) -> TrainingReport:
     """Train a policy on a snapshot, from random weights or from a policy.
+
+    With ``resume``, an equal training that was killed goes on from its newest checkpoint, with the same result.
 
     Only one training runs at a time, because equal trainings share a folder.
     """
@@ -237,15 +241,19 @@ def train(container: Container, snapshot: SnapshotManifest, start: WarmStart | N
             provenance=container.provenance,
             clock=container.clock,
             on_progress=advance,
+            resume=resume,
+            save=container.save_receipt,
         )
     _warn_of_sets(receipt, container.config)
-    return container.save_receipt(receipt)
+    return receipt
 
 
 def _warn_of_sets(receipt: TrainingReport, config: RunConfig) -> None:
     """Say which hosts a policy learned from that the settings do not name."""
     named = {config.world.set, *(one.set for one in config.collect.further)}
     others = ", ".join(sorted({*receipt.sets} - named))
+    if config.gate.evidence == REPORTS:
+        return
     if named.isdisjoint(receipt.sets):
         _LOG.warning(
             "policy %s learned from hosts of %s only; `simic validate` would try it on hosts of %s, which it never met",
@@ -265,13 +273,16 @@ def _warn_of_sets(receipt: TrainingReport, config: RunConfig) -> None:
 def train_round(
     container: Container, snapshot: SnapshotManifest, previous: TrainingReport | None, champion: str | None
 ) -> TrainingReport:
-    """Train in one round of a run: start from the policy of the round before, else from the champion, if any."""
+    """Train in one round of a run: start from the policy of the round before, else from the champion, if any.
+
+    A round that was killed while it trained goes on from its newest checkpoint.
+    """
+    start = None
     if previous is not None:
-        return train(container, snapshot, WarmStart(Path(previous.path), is_continuation=True))
-    if champion is not None:
+        start = WarmStart(Path(previous.path), is_continuation=True)
+    elif champion is not None:
         start = WarmStart(container.policies.fetch_champion(champion), is_continuation=False)
-        return train(container, snapshot, start)
-    return train(container, snapshot, None)
+    return train(container, snapshot, start, resume=True)
 
 
 def resolve_start(container: Container, name: str) -> WarmStart | None:
@@ -298,17 +309,23 @@ def validate(
 ) -> ValidationReport:
     """Run closed-loop trials of a policy on held-out hosts against every baseline and the champion.
 
-    ``further`` holds its trials on the sets of ``further_sets``, by ``try_further``.
+    With ``gate.evidence = reports`` no host is grown: logged episodes judge it. ``further`` holds its trials on the
+    sets of ``further_sets``, by ``try_further``.
+
+    Raises:
+        ConfigError: if the policy learned from no set of the kind that the evidence needs.
     """
     home, config = container.home, container.config
-    ordinal = _begin_judgement(container, training, champion)
+    if config.gate.evidence == REPORTS:
+        return validate_by_reports(container, training, champion)
+    judgement = _begin_judgement(container, training, champion)
     planned = reports.episodes_planned(config, home.plans, has_champion=champion is not None)
     with container.progress.task("validate", planned) as advance:
         report = reports.validate(
             training,
             None if champion is None else container.policies.fetch_champion(champion),
             config,
-            ordinal=ordinal,
+            ordinal=judgement.ordinal,
             champion_digest=champion,
             keyring=home.keys,
             plans=home.plans,
@@ -316,21 +333,20 @@ def validate(
             provenance=container.provenance,
             clock=container.clock,
             further=further,
+            log=log_beside_trials(container, training),
             on_done=lambda episodes: advance(len(episodes.returns)),
+            reporter=reporter_of_judgement(container, judgement, config.world),
         )
     return container.save_receipt(report)
 
 
-def _begin_judgement(container: Container, policy: TrainingReport, champion: str | None) -> int:
-    """Return the ordinal of the judgement of a policy against a champion; a repeated one keeps its ordinal."""
+def _begin_judgement(container: Container, policy: TrainingReport, champion: str | None) -> JudgementEntry:
+    """Return the judgement of a policy by trials; raise ConfigError if Simic can grow no set that it learned from."""
+    check_growable(policy)
     config = container.config
     book = comparison_specs(config, container.home.plans)[1]
     decides = {"world": world_identity(config.world), "plans": None if book is None else digest_of(book)}
-    subject = Subject(config.world.set, policy.digest, champion, container.provenance, digest_of(decides))
-    budget, signer = config.gate.error_budget, lambda: container.signer
-    begun = begin_judgement(container.home, subject, budget, container.keyring, signer, container.clock)
-    _LOG.info("%s; policy %s on %s", judgement_text(begun, champion), policy.digest[:12], config.world.set)
-    return begun.ordinal
+    return begin(container, config.world.set, policy, champion, decides)
 
 
 def try_further(container: Container, policy: TrainingReport, champion: str | None, set_name: str) -> TrialReport:
@@ -343,19 +359,20 @@ def try_further(container: Container, policy: TrainingReport, champion: str | No
         IntegrityError: if the policy is not as it was sealed.
     """
     home, config = container.home, further_config(container.config, set_name)
-    ordinal = _begin_judgement(container, policy, champion)
+    judgement = _begin_judgement(container, policy, champion)
     arms = len(further_specs(config, home.plans)[0]) + 1
     count = reports.held_out_count(config.world, config.trial, min_episodes=0)
     with container.progress.task(f"trials on {set_name}", arms * count) as advance:
         report = _try_further(
             policy,
             config,
-            ordinal=ordinal,
+            ordinal=judgement.ordinal,
             keyring=home.keys,
             plans=home.plans,
             provenance=container.provenance,
             clock=container.clock,
             on_done=lambda episodes: advance(len(episodes.returns)),
+            reporter=reporter_of_judgement(container, judgement, config.world),
         )
     return container.save_receipt(report)
 
@@ -368,6 +385,7 @@ def run_trials(
     rent_factors: Sequence[float] = (),
     *,
     with_static: bool = False,
+    may_land: bool = False,
 ) -> TrialReport:
     """Compare several controllers on the same hosts, paired by host.
 
@@ -378,21 +396,24 @@ def run_trials(
         split: Split of the hosts if ``host_keys`` is None. Choices are to be made on validation hosts.
         rent_factors: Multiples of the rent per parameter at which the same episodes are judged too.
         with_static: Whether the final networks of all episodes are trained from the start too.
+        may_land: Whether the episodes land if ``trial.land`` is set.
 
     Raises:
-        ConfigError: if a named controller does not exist or needs a plan book that is missing or outdated.
+        ConfigError: if a named controller does not exist or needs a plan book that is missing or outdated, or a host
+            that is to land is not of the test split.
     """
     world = container.config.world
     if host_keys is None:
         count = container.config.trial.hosts_per_family * len(host_set(world.set).families)
         host_keys = draw_keys(world.set, split, count)
-    chosen = select_controllers(container, controllers)
+    chosen, hosts = select_controllers(container, controllers), identify(world.set, host_keys)
+    reporter = reporter_of_comparison(container, chosen, hosts) if may_land else None
     total = len(host_keys) * len({*chosen.specs, "wait"})
     total += len(host_keys) * len(chosen.specs.keys() - {"wait"}) if with_static else 0
     with container.progress.task("trials", total) as advance:
         report = trials.run_trials(
             chosen.specs,
-            identify(world.set, host_keys),
+            hosts,
             world,
             container.config.trial,
             container.config.curate.reward.basic,
@@ -404,68 +425,6 @@ def run_trials(
             book_differences=chosen.book_differences,
             rent_factors=rent_factors,
             on_static=advance if with_static else None,
+            reporter=reporter,
         )
     return container.save_receipt(report)
-
-
-def check_baselines(container: Container) -> None:
-    """Check the baselines of all trials at the start of a run, because the trials at its end would fail anyway.
-
-    Raises:
-        ConfigError: if the set, a further set or a family in ``world.without`` is unknown, or a plan book is outdated,
-            or missing where one is required.
-        DatasetError: if the set has a plan book or needs one, and ``world.images`` cannot be read.
-    """
-    world = container.config.world
-    check_run(container.config)
-    is_required = container.config.gate.require_plan_book
-    worlds = [further_config(container.config, name).world for name in further_sets(container.config)]
-    for one in (world, *worlds):
-        book = book_of(one.set, container.home.plans, is_required=is_required, images=one.images)
-        if found := book_differences(book, one, container.config.curate.reward.basic):
-            result = "; the gate will reject the candidate" if one is world else ""
-            _LOG.warning("%s%s", other_game_message(one.set, found), result)
-
-
-def measure_headroom(container: Container, hosts: int) -> Headroom:
-    """Measure what every plan of one seed gains over never growing on ``hosts`` training hosts of each family."""
-    config = container.config
-    return headroom.measure_headroom(
-        config.world, config.curate.reward.basic, hosts, seed=container.seed, progress=container.progress
-    )
-
-
-def search_plans(container: Container, out: Path | None = None) -> tuple[PlanBook, Path]:
-    """Search the best fixed plans and the best rules of the heuristic on training hosts, and fit the tree of symptom.
-
-    Returns:
-        The plan book and the file it was written to: ``out``, or else a file of this home, which takes precedence over
-        the book that Simic ships.
-    """
-    book = search.search_plans(
-        container.config.world,
-        container.config.curate.reward.basic,
-        seed=container.seed,
-        progress=container.progress,
-    )
-    return _keep(container, book, out)
-
-
-def fit_tree(container: Container, out: Path | None = None) -> tuple[PlanBook, Path]:
-    """Fit only the tree of symptom; plans and rules are those of the present book of the set.
-
-    Returns:
-        As ``search_plans``.
-
-    Raises:
-        ConfigError: if there is no book, or it is outdated.
-    """
-    world = container.config.world
-    book = add_tree(world, current_book(world.set, container.home.plans, world.images), progress=container.progress)
-    return _keep(container, book, out)
-
-
-def _keep(container: Container, book: PlanBook, out: Path | None) -> tuple[PlanBook, Path]:
-    path = out or plan_path(book.set, container.home.plans)
-    write_book(book, path)
-    return book, path

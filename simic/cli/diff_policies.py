@@ -25,7 +25,7 @@ from simic.contracts.errors import ConfigError
 from simic.validation.table import Table
 
 if TYPE_CHECKING:
-    from simic.contracts.policy_difference import PolicyDifference
+    from simic.app.policy_difference import Compared
 
 __all__ = ["add_to"]
 
@@ -68,7 +68,9 @@ def diff_policies(
 
     Reads the states of a snapshot in which an operation besides WAIT was legal, and asks both policies, as they act in
     trials. Writes a page with tables and pictures: by family, epoch and stage of the seeds, the commonest different
-    actions, the states of greatest disagreement, and test hosts grown under both, side by side.
+    actions, the states of greatest disagreement, and test hosts grown under both, side by side, with what each seed
+    and each pair of seeds contributes. MLflow's experiment [bold]simic instruments[/bold] keeps page and figures too,
+    in a home that has MLflow's database.
 
     Example: [bold]simic diff-policies champion tamiyo/1[/bold]
     """
@@ -78,11 +80,12 @@ def diff_policies(
         raise ConfigError(f"--out expects the name of an .html file, found {str(out)!r}")
     container = open_container(profile, seed, override, {} if world_set is None else {"world.set": world_set})
     choice = DifferenceChoice(first, second, snapshot, episodes, grown, out)
-    found, page = compare_policies(container, choice)
-    emit(found, as_json, lambda console: console.print(*_page(found, page), sep="\n"))
+    found = compare_policies(container, choice)
+    emit(found.report, as_json, lambda console: console.print(*_page(found), sep="\n"))
 
 
-def _page(found: PolicyDifference, page: Path) -> list[object]:
+def _page(compared: Compared) -> list[object]:
+    found = compared.report
     from simic.validation.difference_page import share_text  # loads matplotlib
 
     title = (
@@ -103,4 +106,5 @@ def _page(found: PolicyDifference, page: Path) -> list[object]:
     if changes:
         names = (f"{found.first} does", f"{found.second} does", "share")
         shown.append(numbers_table(Table(names, changes), "Likeliest actions where they differ", names=2))
-    return [*shown, _NOTE, f"page: {page}"]
+    logged = [] if compared.mlflow_run_id is None else [f"MLflow run: {compared.mlflow_run_id}"]
+    return [*shown, _NOTE, f"page: {compared.page}", *logged]

@@ -161,12 +161,14 @@ def plain_summary(report: WatchReport) -> Iterator[str]:
 
 
 def attribution_lines(record: AttributionRecord) -> Iterator[str]:
-    """Yield one line for the sum and one for each active seed, in points of validation accuracy."""
+    """Yield one line for the sum, one for each active seed and one for each pair, in points of validation accuracy."""
     gain = 100 * (record.everything - record.nothing)
     yield f"all seeds together | {_points(gain)} points of validation accuracy"
     for seed in record.seeds:
         alone = f"leave-one-out {_points(100 * seed.leave_one_out)}"
         yield f"slot {seed.slot} {seed.blueprint} | Shapley value {_points(100 * seed.shapley)} | {alone}"
+    for pair in record.pairs:
+        yield f"slots {pair.slots[0]} and {pair.slots[1]} | together minus alone {_points(100 * pair.interaction)}"
 
 
 def _results(ours: EpisodeRecord, theirs: EpisodeRecord) -> list[tuple[str, float, float]]:

@@ -11,6 +11,7 @@ import typer
 
 import simic
 from simic.cli import (
+    ab,
     bus,
     check_reports,
     compare,
@@ -18,10 +19,12 @@ from simic.cli import (
     diff_policies,
     doctor,
     evaluate,
+    export,
     follow,
     keys,
     lake,
     proof,
+    rollout,
     snapshots,
     sql,
     stages,
@@ -88,8 +91,10 @@ for verbs in (
     check_reports,
     snapshots,
     registrar,
+    rollout,
     trials,
     compare,
+    ab,
     diff_policies,
     evaluate,
     proof,
@@ -101,6 +106,7 @@ for verbs in (
     watch,
     timeline,
     decide,
+    export,
     follow,
     system,
 ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from errno import EDQUOT, ENOSPC
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -19,7 +20,7 @@ from simic.runtime.progress import Progress, RichProgress
 from simic.runtime.settings import load_profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from typer.models import OptionInfo
@@ -30,12 +31,15 @@ __all__ = [
     "CONTROLLER_NAMES",
     "POLICY_NAMES",
     "AsJson",
+    "Land",
     "Overrides",
     "ProfileName",
     "Seed",
     "SetName",
     "SnapshotName",
     "SplitName",
+    "TrustedKeys",
+    "naming_options",
     "number",
     "open_container",
     "parse_host_keys",
@@ -131,6 +135,23 @@ Overrides: TypeAlias = Annotated[
     typer.Option("--override", "-o", metavar="SECTION.KEY=VALUE", help="Change a setting of the profile; repeatable."),
 ]
 
+Land: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--land",
+        help="Also put the episodes on the bus as judging experience, which no training uses; sets trial.land.",
+    ),
+]
+TrustedKeys: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--trusted-keys",
+        metavar="FOLDER",
+        help="Folder of <key id>.pub files; default: the keys of the home. With it, a path needs no home.",
+    ),
+]
+"""Of the verbs that load one policy."""
+
 
 def show_progress() -> Progress:
     """Return progress bars on stderr."""
@@ -198,3 +219,19 @@ def _key(piece: str, text: str) -> int:
     if not piece.isascii() or not piece.isdecimal() or not 0 <= int(piece) <= KEY_LIMIT:
         raise ConfigError(f"--host-keys expects A:B or A,B,C with numbers in [0, 2**31), found {text!r}")
     return int(piece)
+
+
+@contextmanager
+def naming_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Name the option in a ConfigError about an argument of the Python API, whose message begins with ``argument: ``.
+
+    Args:
+        options: option by argument.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        argument, colon, found = str(error).partition(": ")
+        if not colon or argument not in options:
+            raise
+        raise ConfigError(f"{options[argument]}: {found}") from error

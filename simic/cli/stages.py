@@ -15,6 +15,7 @@ from simic.cli.options import (
     CONTROLLER_HELP,
     POLICY_NAMES,
     AsJson,
+    Land,
     Overrides,
     ProfileName,
     Seed,
@@ -146,6 +147,14 @@ def train(
             autocompletion=completion.starts,
         ),
     ] = CHAMPION,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on from the newest checkpoint of a killed training of the same snapshot, start, seed, settings "
+            "and code; without one, begin.",
+        ),
+    ] = False,
     profile: ProfileName = "default",
     seed: Seed = 0,
     override: Overrides = None,
@@ -161,7 +170,7 @@ def train(
 
     container = open_container(profile, seed, override)
     found = artifacts.resolve_snapshot(container, snapshot)
-    receipt = training.train(container, found, training.resolve_start(container, start))
+    receipt = training.train(container, found, training.resolve_start(container, start), resume=resume)
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
 
 
@@ -170,15 +179,23 @@ def validate(
         str | None,
         typer.Option(help=f"A train receipt, {POLICY_NAMES}; default: the newest.", autocompletion=completion.policies),
     ] = None,
+    land: Land = False,
     profile: ProfileName = "default",
     seed: Seed = 0,
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare a policy with every baseline and the champion on held-out hosts, and try it on further sets."""
+    """Compare a policy with every baseline and the champion on held-out hosts, and try it on further sets.
+
+    With --land the episodes reach the lake at the next [bold]simic ingest[/bold]. View judging_episodes has them, with
+    judgement, policy and set; no snapshot has them. Hosts, ordinal and result are the same without it.
+
+    A policy of a set that Simic cannot grow is refused (exit 2), unless gate.evidence is reports: then logged episodes
+    of held-out hosts judge it, and nothing is grown.
+    """
     from simic.app import artifacts, training
 
-    container = open_container(profile, seed, override)
+    container = open_container(profile, seed, override, {"trial.land": True} if land else {})
     trained = artifacts.resolve_training(container, policy)
     champion, sets = container.policies.champion_digest(), training.further_sets(container.config)
     further = [training.try_further(container, trained, champion, name) for name in sets]

@@ -149,7 +149,13 @@ class _Fitting:
 
 
 def proof_table(report: ValidationReport) -> RenderableType:
-    """Return a table of the candidate and its baselines on held-out hosts."""
+    """Return a table of the candidate and its baselines on held-out hosts; from a log, of its estimated gains."""
+    if report.evidence == "reports" and report.log is not None:
+        log = report.log
+        title = (
+            f"Validation: {log.episodes} logged episodes of {report.hosts} held-out hosts, {log.estimator}, in points"
+        )
+        return numbers_table(proof.render_log(log, report.differences), title, names=1)
     return trial_table(
         report.trials, f"Validation: {len(report.trials.host_keys)} held-out hosts, return in points, paired by host"
     )

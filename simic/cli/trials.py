@@ -156,10 +156,10 @@ def search(
 
     Example: [bold]simic plans search --set own_cnn[/bold]
     """
-    from simic.app import training
+    from simic.app import plan_books
 
     extra = {} if world_set is None else {"world.set": world_set}
     use = HomeUse.MAKE if out is None else HomeUse.NONE
-    make = training.search_plans if only is None else training.fit_tree
+    make = plan_books.search_plans if only is None else plan_books.fit_tree
     book, path = make(open_container(profile, seed, override, extra, use=use), out)
     emit(book, as_json, lambda console: console.print(f"wrote {path}"))

@@ -69,7 +69,7 @@ def watch(
         bool,
         typer.Option(
             "--attribution",
-            help="Also attribute the final accuracy to the active seeds (Shapley values).",
+            help="Also attribute the final accuracy to the active seeds (Shapley values, and what pairs of them add).",
         ),
     ] = False,
     profile: ProfileName = "default",

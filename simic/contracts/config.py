@@ -10,9 +10,12 @@ from simic.contracts.actions import BlueprintName
 from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError
 from simic.contracts.lake_url import parse_url
+from simic.contracts.log_evidence import EvidenceKind
+from simic.contracts.network_config import NetworkConfig
 from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, Reward, RewardConfig
 
 __all__ = [
+    "WITHOUT_EFFECT",
     "BusConfig",
     "CollectConfig",
     "CurateConfig",
@@ -28,6 +31,9 @@ __all__ = [
     "TrialConfig",
     "WorldConfig",
 ]
+
+WITHOUT_EFFECT = frozenset({"checkpoint_updates", "max_hours", "max_memory_gb"})
+"""Settings of ``TrainConfig`` that do not change what is learned: no identity of a run or a training has them."""
 
 Positive = Annotated[int, Field(ge=1, le=10_000_000)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -239,6 +245,9 @@ class CurateConfig(Contract):
     gamma: Annotated[float, Field(ge=0.9, le=1.0)] = 0.99
     """Discount per epoch; the learner reads it from the snapshot, so it is set only here."""
     ttl_days: Annotated[float, Field(gt=0, le=3650)] = 365.0
+    also_horizons: Annotated[tuple[Annotated[int, Field(ge=4, le=1000)], ...], Field(max_length=64)] = ()
+    """Horizons of further episodes to use, beside ``world.horizon``: networks that Simic does not train have their own.
+    Rent is charged per horizon of the episode."""
     max_versions_behind: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     """Largest number of versions by which an episode's policy may be behind the newest one; null is no limit."""
     max_mb: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
@@ -246,19 +255,6 @@ class CurateConfig(Contract):
     left out. Null is no limit."""
     memory_limit_mb: Annotated[int, Field(ge=64)] = 2048
     threads: Annotated[int, Field(ge=1, le=64)] = 2
-
-
-class NetworkConfig(Contract):
-    """Architecture of the learned controller."""
-
-    hidden: Annotated[int, Field(ge=8, le=1024)] = 48
-    layers: Annotated[int, Field(ge=1, le=16)] = 2
-    """Number of rounds of message passing."""
-    exploration: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.01
-    """Share of the uniform distribution mixed into every head, while acting and learning."""
-    first_epoch_penalty: Annotated[float, Field(ge=0.0, le=1000.0)] = 50.0
-    """Subtracted from the logit of GERMINATE in a host that has not trained an epoch; not learned. With 0 the policy
-    alone decides whether to grow then."""
 
 
 class ReplayConfig(Contract):
@@ -277,8 +273,8 @@ class ReplayConfig(Contract):
     """Initial exponent of the importance-sampling correction; 1 corrects fully."""
     eps: Annotated[float, Field(ge=1e-9, le=1.0)] = 0.01
     """Added to every magnitude, so that every sequence can be drawn."""
-    anneal_draws: Annotated[int, Field(ge=0, le=10_000_000_000)] = 0
-    """Number of draws over which beta rises linearly to 1; 0 keeps it constant."""
+    anneal_draws: Annotated[int, Field(ge=0, le=10_000_000_000)] | None = None
+    """Number of draws over which beta rises linearly to 1; null is all of a training, 0 keeps it constant."""
     max_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 0.999
     """Factor per update on the greatest priority, which new sequences receive; 1 never forgets an outlier."""
 
@@ -347,11 +343,20 @@ class TrainConfig(Contract):
     cloning_weight: Annotated[float, Field(ge=0.0, le=10.0)] = 0.03
     """Weight of the log-likelihood of the logged actions during V-trace and PPO. It keeps the policy near the
     behaviour, so that a head keeps its spread until the advantages distinguish its choices."""
+    sampling: Literal["uniform", "prioritised"] = "uniform"
+    """How a pass of V-trace, PPO or AWR chooses episodes: uniform visits each once, prioritised draws those whose
+    values are far off more often, with importance weights (``train.replay``). Every draw is a pass."""
     min_experiences: Positive = 1000
     """Least number of steps; with fewer, training refuses to start."""
     min_commit_rate: Share = 0.02
     """P(germinates at least once) x P(fossilises at least once) on logged states; below this value training stops,
     because the policy has collapsed."""
+    checkpoint_updates: Annotated[int, Field(ge=0, le=1_000_000)] = 50
+    """Updates from one checkpoint to the next, from which a killed or diverged training goes on; 0 writes none."""
+    max_hours: Annotated[float, Field(gt=0.0, le=10_000.0)] = 24.0
+    """Largest number of hours of one training, those before a resumption included."""
+    max_memory_gb: Annotated[float, Field(gt=0.0, le=100_000.0)] = 12.0
+    """Largest resident memory of the training process in GB (1e9 bytes); beyond it training stops."""
     threads: Annotated[int, Field(ge=1, le=64)] = 1
     replay: ReplayConfig = ReplayConfig()
 
@@ -376,12 +381,21 @@ class TrialConfig(Contract):
     """Hosts per family of a further set."""
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
     bootstrap_samples: Annotated[int, Field(ge=200, le=1_000_000)] = 10_000
+    land: bool = False
+    """Whether the episodes of judgements and comparisons become field reports on the bus, marked as judging experience:
+    queries see them once ingested, and no training uses them. It has no effect on results."""
 
 
 class GateConfig(Contract):
-    """Bounds of the promotion gate."""
+    """Which criteria the promotion gate applies, and their bounds."""
 
+    without: tuple[Annotated[str, Field(min_length=1, max_length=128)], ...] = ()
+    """Criteria that do not apply, by the names of their files or plug-ins; all others do. The page of the gate says
+    so."""
     min_episodes: Positive = 150
+    evidence: EvidenceKind = "trials"
+    """trials: hosts of ``world.set`` are grown. reports: a candidate for a set that Simic cannot grow is judged from
+    logged episodes of held-out hosts, without trials; docs/trust.md says what that does not show."""
     require_plan_book: bool = False
     """Whether sets of other packages and ``trunks`` need a plan book too; other shipped sets always do.
     Without a book there is no comparison with blind and symptom, and the heuristic follows its default rules."""
@@ -401,10 +415,45 @@ class GateConfig(Contract):
     max_regression: Share = 0.05
     """Largest relative loss of mean test accuracy and of mean validation accuracy that the confidence bound may leave
     open, against wait and against the champion, if there is one."""
+    min_success: Share = 0.5
+    """Least share of held-out hosts whose committed network is at least as accurate as if nothing had grown. Noise
+    alone gives about a half."""
+    min_validation_accuracy: Share | None = None
+    """Least mean validation accuracy of the committed networks, where the set defines one; null asks for none."""
+    max_validation_loss: Annotated[float, Field(gt=0.0)] | None = None
+    """Largest mean validation loss of the committed networks, where the set defines one; null asks for none."""
+    max_hacking_share: Share = 0.05
+    """Largest share of the measured steps of the candidate's trials that are flagged as reward hacking."""
+    max_ransomware_share: Share = 0.02
+    """Largest share of the measured steps of the candidate's trials that are flagged as ransomware."""
+    max_decision_ms: Annotated[float, Field(gt=0.0)] = 1000.0
+    """Time in milliseconds within which half of the candidate's decisions for one host, or more, must be made."""
+    max_recovery_s: Annotated[float, Field(gt=0.0)] = 30.0
+    """Time in seconds in which the candidate must be loaded and decide again after a fault of the machine."""
+    max_policy_mb: Annotated[float, Field(gt=0.0)] = 256.0
+    """Largest size in MB of the candidate's weights while it decides."""
+    max_candidate_age_days: Annotated[int, Field(ge=0)] = 30
+    """Most whole days between the end of training and validation."""
     min_mean_ratio: Share = 0.05
     """Least mean min(1, rho) in the last pass; below it, learning was too far off-policy."""
     max_governor_rate: Share = 0.02
     """Largest number of governor panics per episode in the candidate's trials."""
+
+
+class RolloutConfig(Contract):
+    """How production takes a new champion. The settings go into the signed update and stay as they were then."""
+
+    start: Literal["full", "partial"] = "full"
+    """full: all consumers use a new champion at once. partial: a share of them does, until ``simic rollout advance``
+    finds that it succeeds. The first champion always begins full, because there is no policy for the others."""
+    share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
+    """Share of the consumers that use a new champion first."""
+    hours: Annotated[float, Field(gt=0.0, le=8760.0)] = 24.0
+    """Hours before all consumers may use it."""
+    min_success: Share = 0.8
+    """Least share of its whole episodes that must succeed; below it the champion is rolled back."""
+    min_episodes: Positive = 50
+    """Least number of whole episodes; with fewer the evidence is insufficient, and the rollout goes on."""
 
 
 class RunConfig(Contract):
@@ -419,6 +468,7 @@ class RunConfig(Contract):
     train: TrainConfig = TrainConfig()
     trial: TrialConfig = TrialConfig()
     gate: GateConfig = GateConfig()
+    rollout: RolloutConfig = RolloutConfig()
 
     @property
     def further_collections(self) -> tuple[FurtherCollection, ...]:

@@ -22,6 +22,7 @@ __all__ = [
     "AttributionReport",
     "EpisodeRecord",
     "EpochRecord",
+    "PairAttribution",
     "SeedAttribution",
     "SlotRecord",
     "WatchReport",
@@ -123,6 +124,14 @@ class SeedAttribution(Contract):
     """Mean gain over all orders in which the seeds can be added (Shapley 1953)."""
 
 
+class PairAttribution(Contract):
+    """What two active seeds do to each other."""
+
+    slots: tuple[Count, Count]
+    interaction: Finite
+    """Gain of both together minus their gains alone, with all other seeds off: positive if they help each other."""
+
+
 class AttributionRecord(Contract):
     """Exact attribution of a host's validation accuracy, computed from every subset of its active seeds.
 
@@ -134,6 +143,8 @@ class AttributionRecord(Contract):
     everything: UnitInterval
     """Accuracy with all seeds on."""
     seeds: list[SeedAttribution]
+    pairs: list[PairAttribution] = Field(default_factory=list)
+    """Every pair of active seeds."""
 
 
 class AttributionReport(WatchReport):

@@ -5,13 +5,17 @@
     SimicError                     exit 1
     |-- ConfigError                exit 2   a setting, profile, flag or name is wrong
     |-- GateRejectedError          exit 3   the candidate did not pass; the champion stays
+    |-- RolloutFailedError         exit 3   the champion failed in production and was rolled back
     |-- TransientError             exit 4   worth trying again: a lock, a bus or a store is busy or away
+    |   `-- RolloutWaitsError               the plan of a rollout says to wait
     |-- ContractError              exit 1   bytes or rows do not keep a contract
     |   `-- DatasetError                    a data set is unusable (one class, NaN, wrong shape)
     |-- IntegrityError             exit 1   a digest or signature does not match what is stored
+    |   `-- SmokeTestError                  a new champion cannot be loaded or does not decide
     |-- ResourceLimitError         exit 1   more memory, time, temporary disk or open files than this process may use
     |-- IllegalActionError         exit 1   a controller chose what its masks forbid
-    `-- TrainingError              exit 1   a non-finite loss, a collapsed policy, too little experience
+    `-- TrainingError              exit 1   a collapsed policy, too little experience
+        `-- DivergenceError                 a loss, gradient or weight that is not finite
 
 Messages say what was expected, what was found, which id, and what to do next.
 """
@@ -22,11 +26,15 @@ __all__ = [
     "ConfigError",
     "ContractError",
     "DatasetError",
+    "DivergenceError",
     "GateRejectedError",
     "IllegalActionError",
     "IntegrityError",
     "ResourceLimitError",
+    "RolloutFailedError",
+    "RolloutWaitsError",
     "SimicError",
+    "SmokeTestError",
     "TrainingError",
     "TransientError",
 ]
@@ -50,10 +58,20 @@ class GateRejectedError(SimicError):
     exit_code = 3
 
 
+class RolloutFailedError(SimicError):
+    """The champion failed in production and was rolled back."""
+
+    exit_code = 3
+
+
 class TransientError(SimicError):
     """The same call may succeed later."""
 
     exit_code = 4
+
+
+class RolloutWaitsError(TransientError):
+    """The plan of a rollout says to wait for time or evidence; nothing was sent."""
 
 
 class ContractError(SimicError):
@@ -68,6 +86,10 @@ class IntegrityError(SimicError):
     """Stored content differs from what was sealed."""
 
 
+class SmokeTestError(IntegrityError):
+    """A new champion cannot be loaded or does not decide; the one before it was restored."""
+
+
 class ResourceLimitError(SimicError):
     """The work needs more than a limit allows; it is not retried, because it would need the same again."""
 
@@ -78,3 +100,7 @@ class IllegalActionError(SimicError):
 
 class TrainingError(SimicError):
     """Training was stopped because its result would not be valid."""
+
+
+class DivergenceError(TrainingError):
+    """A loss, a gradient or a weight is not finite."""

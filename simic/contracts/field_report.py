@@ -133,6 +133,10 @@ class FieldReport(Contract):
     branch_step: Annotated[int, Field(ge=0, lt=100_000)] | None = None
     """Step of the decision that was enumerated instead of chosen by the controller; null exactly where `branch_of` is,
     at most the last step of the episode."""
+    trial_id: Id | None = None
+    """Id of the trial or comparison, if the episode is judging experience: curation leaves it out of every snapshot."""
+    judgement: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    """Number of the judgement that the trial belongs to; null in a comparison, and where `trial_id` is null."""
     issued_at: UtcDatetime
     """Time at which the report was made."""
     final_state: SystemState | None = None
@@ -155,6 +159,8 @@ class FieldReport(Contract):
             raise ValueError("branch_of and branch_step belong together: a branch has both, another episode neither")
         if self.branch_of == self.run_id:
             raise ValueError("branch_of must name another episode than run_id")
+        if self.judgement is not None and self.trial_id is None:
+            raise ValueError("judgement is the number of a trial's judgement: expected a trial_id, found null")
         self._check_legality()
         return self
 

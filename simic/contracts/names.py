@@ -13,6 +13,7 @@ __all__ = [
     "POLICY_UPDATES",
     "POLICY_UPDATE_TYPE",
     "REFERENCE_PREFIX",
+    "STAGED",
 ]
 
 MODEL_NAME = "tamiyo"
@@ -21,6 +22,8 @@ CHAMPION = "champion"
 """The promoted policy: as a controller, a row of a report and an alias in MLflow."""
 CANDIDATE = "candidate"
 """The policy under judgement: as a row of a report, and as an alias in MLflow for the newest registered version."""
+STAGED = "staged"
+"""Alias in MLflow for the accepted policy that waits to be promoted."""
 REFERENCE_PREFIX = "models:/"
 """Prefix of a reference to a version in MLflow's registry."""
 CHAMPION_REFERENCE = f"{REFERENCE_PREFIX}{MODEL_NAME}@{CHAMPION}"

@@ -11,7 +11,9 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite, UtcDatetime
+from simic.contracts.file_digest import FileDigest
 from simic.contracts.judgements import Judgement, Ordinal
+from simic.contracts.log_evidence import EvidenceKind, LogEvidence
 from simic.contracts.policy_update import PolicyUpdate, SemanticVersion
 
 __all__ = [
@@ -21,10 +23,10 @@ __all__ = [
     "Criterion",
     "Estimate",
     "FamilyTrial",
-    "FileDigest",
     "GateDecision",
     "IngestReceipt",
     "PolicyVersion",
+    "Probe",
     "Provenance",
     "PublicationReceipt",
     "Receipt",
@@ -116,14 +118,6 @@ class IngestReceipt(Receipt):
     ledger_rows: Count
 
 
-class FileDigest(Contract):
-    """One file of a sealed directory."""
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
-    sha256: Digest
-    size_bytes: Count
-
-
 class SnapshotManifest(Receipt):
     """An immutable, content-addressed set of training rows."""
 
@@ -165,6 +159,8 @@ class TrainingReport(Receipt):
     sets: list[Text] = Field(default_factory=list)
     """Host sets of the training episodes, sorted."""
     updates: Count
+    recoveries: Count = 0
+    """Number of divergences after which training went back to a checkpoint with half the learning rates."""
     episodes: Count
     """Number of distinct training episodes."""
     passes: Finite
@@ -251,6 +247,14 @@ class ControllerTrial(FamilyTrial):
     test_accuracies: list[Finite]
     validation_accuracies: list[Finite] = Field(default_factory=list)
     """Of the committed network per host; empty in reports of earlier versions."""
+    validation_losses: list[Finite] = Field(default_factory=list)
+    """Of the committed network per host; empty in reports of earlier versions."""
+    measured_steps: Count | None = None
+    """Number of steps after which the contribution of a seed was measured; null, as the next two, in reports of earlier
+    versions."""
+    hacking_steps: Count | None = None
+    """Number of them that are flagged as reward hacking, as in ``rewards`` of the catalogue."""
+    ransomware_steps: Count | None = None
     rents: list[Finite] = Field(default_factory=list)
     """Points of rent in each return; empty in reports of earlier versions."""
     by_rent: list[RentTrial] = Field(default_factory=list)
@@ -278,6 +282,17 @@ class TrialReport(Receipt):
     """Settings in which these episodes differ from those that the plan book was searched on."""
 
 
+class Probe(Contract):
+    """A property of a candidate that was measured in addition to its trials."""
+
+    value: Finite
+    """What the criterion of the probe's name judges, mostly the number of cases that failed."""
+    count: Count
+    """Number of cases that were examined."""
+    detail: Text = ""
+    """The first case that failed, or what was measured besides."""
+
+
 class ValidationReport(Receipt):
     """Evidence about one candidate."""
 
@@ -287,16 +302,26 @@ class ValidationReport(Receipt):
     policy_digest: Digest
     champion_digest: Digest | None
     snapshot_digest: Digest
+    evidence: EvidenceKind = "trials"
+    """What the differences follow from."""
     trials: TrialReport
+    """Without hosts and controllers where the evidence is reports."""
     differences: dict[str, Estimate]
     """Candidate minus each other controller, paired by host key."""
     training_metrics: dict[str, Finite]
     figures: dict[str, Text]
     """Paths of PNG files by name."""
-    probes: dict[str, Finite] = Field(default_factory=dict)
-    """Properties of the candidate measured in addition to the trials, such as ``determinism_mismatches``."""
+    probes: dict[str, Probe] = Field(default_factory=dict)
+    """By name of the criterion."""
     further: list[TrialReport] = Field(default_factory=list)
     """Trials of the candidate on the further sets (``trial.also_sets``), in that order."""
+    log: LogEvidence | None = None
+    """What logged episodes say; beside trials, null if there are none on held-out hosts."""
+
+    @property
+    def hosts(self) -> int:
+        """Number of held-out hosts that the differences are over."""
+        return len(self.trials.host_keys if self.evidence == "trials" or self.log is None else self.log.host_keys)
 
 
 class Verdict(str, Enum):
@@ -330,6 +355,11 @@ class GateDecision(Receipt):
     champion_digest: Digest | None
     judgement: Judgement
     accepted: bool
+    without: list[Text] = Field(default_factory=list)
+    """Criteria that the settings leave out."""
+    evidence: EvidenceKind = "trials"
+    absent: list[Text] = Field(default_factory=list)
+    """Criteria that do not apply to this kind of evidence."""
     criteria: list[Criterion]
     digest: Digest
     """Digest over the criteria, the judgement and the judged digests."""

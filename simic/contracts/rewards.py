@@ -24,7 +24,17 @@ from pydantic import BeforeValidator, Field, ValidationError, create_model
 from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError
 
-__all__ = ["DEFAULT_FAMILY", "FAMILIES", "SETTING_LINE", "Reward", "RewardConfig", "declared_constants"]
+__all__ = [
+    "DEFAULT_FAMILY",
+    "FAMILIES",
+    "HACKING_RATIO",
+    "RANSOM_CONTRIBUTION",
+    "RANSOM_LOSS",
+    "SETTING_LINE",
+    "Reward",
+    "RewardConfig",
+    "declared_constants",
+]
 
 DEFAULT_FAMILY = "shaped"
 """Family used if a profile names none."""
@@ -38,6 +48,13 @@ _LISTED_FIRST = ("basic", "shaped", "sparse", "minimal")
 """Families that messages list first, in this order."""
 
 Price = Annotated[float, Field(ge=0, le=1000)]
+
+HACKING_RATIO = 5.0
+"""A step is hacking if a seed contributes more than this many times what the host improved since its start."""
+RANSOM_CONTRIBUTION = 0.1
+"""A step is ransomware if a seed contributes more than this, a share of samples, ..."""
+RANSOM_LOSS = 0.2
+"""... although the host lost more than this since its start."""
 
 
 class _Prices(Contract):

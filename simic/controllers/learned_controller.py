@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.batches import Decisions, Masks, Observations
 from simic.controllers import heads
-from simic.controllers.blueprint_mapping import BlueprintMapping, allow_only
+from simic.controllers.blueprint_mapping import BlueprintMapping, allow_only, consistent
 from simic.controllers.features import encode
 from simic.controllers.graph import GraphBatch
 from simic.controllers.network import NetworkOutput
@@ -72,12 +72,16 @@ class LearnedController:
             distribution = heads.distribution(output, batch.slot_ptr, available, exploration)
         return Considered(mapping, distribution, available.op.numpy(), output.value.numpy())
 
+    def tensor_bytes(self) -> list[int]:
+        """Return the size in bytes of each weight and statistic as it is held while deciding."""
+        return [value.numel() * value.element_size() for value in self._network.state_dict().values()]
+
     def _prepared(
         self, observations: Observations, masks: Masks, *, is_decisive: bool
     ) -> tuple[BlueprintMapping, GraphBatch, heads.MaskTensors]:
         """Return graphs and masks in the policy's blueprint indices."""
         mapping = BlueprintMapping(tuple(self._card.blueprints), observations.blueprints)
-        legal = mapping.mask_unknown(masks, observations.slot_ptr)
+        legal = consistent(mapping.mask_unknown(masks, observations.slot_ptr), observations.slot_ptr)
         if is_decisive and not self._germinated.all():
             legal = allow_only(legal, self._germinated, observations.slot_ptr)
         return mapping, encode(mapping.to_policy(observations)), heads.MaskTensors.of(legal)

@@ -126,6 +126,11 @@ class Home:
         return self.data / "proof"
 
     @property
+    def ab(self) -> Path:
+        """Directory of the trainings of compared recipes: a home and a receipt each."""
+        return self.data / "ab"
+
+    @property
     def outbox(self) -> Path:
         """Directory of policy updates that wait for the bus or were delivered."""
         return self.data / "outbox"

@@ -11,11 +11,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
 from typing import TypeVar
 
 from simic.contracts.errors import ConfigError, TransientError
 
-__all__ = ["THREAD_VARIABLES", "run_jobs", "worker_count"]
+__all__ = ["THREAD_VARIABLES", "run_apart", "run_jobs", "worker_count"]
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -44,7 +45,22 @@ def run_jobs(
     if workers < 1:
         raise ConfigError(f"workers: expected at least 1, found {workers}")
     count = min(workers, len(jobs))
-    return _in_processes(function, jobs, count, on_done) if count > 1 else _in_turn(function, jobs, on_done)
+    if count < 2:
+        return _in_turn(function, jobs, on_done)
+    context = get_context("spawn")  # a forked child would share locks and parts of a thread pool
+    return _in_processes(function, jobs, count, on_done, context)
+
+
+def run_apart(function: Callable[[J], R], job: J, preload: Sequence[str] = ()) -> R:
+    """Return ``function(job)``, computed in a process of its own that ends afterwards.
+
+    The function may change what belongs to its process, such as limits. What it raises is raised here; TransientError
+    if its process dies. The first call of this process starts a server that imports the modules of ``preload``, and
+    every call forks it.
+    """
+    context = get_context("forkserver")  # the server has one thread, so what it forks shares no locks with others
+    context.set_forkserver_preload(list(preload))
+    return _in_processes(function, [job], 1, None, context)[0]
 
 
 def _in_turn(function: Callable[[J], R], jobs: Sequence[J], on_done: Callable[[R], None] | None) -> list[R]:
@@ -57,9 +73,12 @@ def _in_turn(function: Callable[[J], R], jobs: Sequence[J], on_done: Callable[[R
 
 
 def _in_processes(
-    function: Callable[[J], R], jobs: Sequence[J], workers: int, on_done: Callable[[R], None] | None
+    function: Callable[[J], R],
+    jobs: Sequence[J],
+    workers: int,
+    on_done: Callable[[R], None] | None,
+    context: BaseContext,
 ) -> list[R]:
-    context = get_context("spawn")  # a forked child would share locks and parts of a thread pool
     lifeline, hold = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(workers, context, initializer=_follow, initargs=(lifeline,))
     try:

@@ -15,17 +15,20 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from simic.contracts.config import RunConfig
+from simic.contracts.config import WITHOUT_EFFECT, RunConfig
 from simic.contracts.errors import ConfigError
 
 __all__ = ["config_digest", "load_profile", "profile_names"]
 
 
 def config_digest(config: BaseModel) -> str:
-    """Return the SHA-256 of the canonical JSON (sorted keys, no spaces) of the resolved configuration."""
-    data = json.dumps(
-        config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
+    """Return the SHA-256 of the canonical JSON (sorted keys, no spaces) of the resolved configuration.
+
+    Settings without effect on results are left out: the limits of a training, so that a higher one resumes a run, and
+    whether trials land, so that landing begins no other judgement.
+    """
+    values = config.model_dump(mode="json", exclude={"train": set(WITHOUT_EFFECT), "trial": {"land"}})
+    data = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(data.encode()).hexdigest()
 
 

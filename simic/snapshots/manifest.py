@@ -19,7 +19,8 @@ from pydantic import ValidationError
 
 from simic.contracts.config import CurateConfig
 from simic.contracts.errors import IntegrityError
-from simic.contracts.receipts import FileDigest, SnapshotManifest
+from simic.contracts.file_digest import FileDigest
+from simic.contracts.receipts import SnapshotManifest
 from simic.runtime.files import move_to_damaged, publish_dir, sha256_file
 from simic.snapshots.parts import ROW_INDEX_NAME, is_linked_part
 from simic.trust.canonical import canonical_bytes, digest_of

@@ -121,8 +121,8 @@ REJECTED_COLUMNS: Columns = {
     "reason": (
         _TEXT,
         "duplicate (same id and content), conflict (other content under its id), same_content (under another id); or "
-        "why its whole episode cannot be used: expired, stale, mixed_identity, overlap, gap, unfinished, ends_twice, "
-        "other_horizon, broken_chain, evicted.",
+        "why its whole episode cannot be used: judging, expired, stale, mixed_identity, overlap, gap, unfinished, "
+        "ends_twice, other_horizon, broken_chain, evicted.",
     ),
 }
 """``rejected.parquet``: one landed row that is not in ``steps.parquet``."""

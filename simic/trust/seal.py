@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from simic.contracts.base import Contract, Digest
 from simic.contracts.errors import ContractError, IntegrityError
-from simic.contracts.receipts import FileDigest
+from simic.contracts.file_digest import FileDigest
 from simic.runtime.files import atomic_write, fsync_file, sha256_file
 from simic.trust.canonical import canonical_bytes, digest_of
 from simic.trust.keys import SignatureCheck, Signer

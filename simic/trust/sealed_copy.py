@@ -7,11 +7,11 @@ import stat
 from pathlib import Path
 
 from simic.contracts.errors import IntegrityError, TransientError
-from simic.contracts.receipts import FileDigest
+from simic.contracts.file_digest import FileDigest
 from simic.trust.keys import SignatureCheck
 from simic.trust.seal import MANIFEST_NAME, Seal, read_seal, verify
 
-__all__ = ["copy_sealed"]
+__all__ = ["check_size", "copy_sealed"]
 
 _BLOCK_BYTES = 1 << 20
 
@@ -32,14 +32,19 @@ def copy_sealed(source: Path, target: Path, keyring: SignatureCheck, digest: str
     if source.is_symlink() or not source.is_dir():
         raise IntegrityError(f"{source}: expected a directory, found something else")
     sealed = read_seal(source, keyring, digest)
-    size_bytes = sum(file.size_bytes for file in sealed.files)
-    if size_bytes > most_bytes:
-        raise IntegrityError(f"{source}: expected files of at most {most_bytes} bytes, its seal says {size_bytes}")
+    check_size(sealed, most_bytes, source)
     for file in sealed.files:
         _copy(source, target, file)
     # Written from what was verified: the file in the source may have changed since.
     (target / MANIFEST_NAME).write_text(sealed.model_dump_json(), "utf-8")
     return verify(target, keyring, digest)
+
+
+def check_size(sealed: Seal, most_bytes: int, source: Path | str) -> None:
+    """Raise IntegrityError if the sealed files are together larger than ``most_bytes``."""
+    size_bytes = sum(file.size_bytes for file in sealed.files)
+    if size_bytes > most_bytes:
+        raise IntegrityError(f"{source}: expected files of at most {most_bytes} bytes, its seal says {size_bytes}")
 
 
 def _copy(source: Path, target: Path, file: FileDigest) -> None:

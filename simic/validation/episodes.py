@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simic.contracts.actions import Head, Op
-from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGES, Decisions, Masks, Observations, action_of
+from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGE_INDEX, STAGES, Decisions, Masks, Observations, action_of
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.episode import EpisodeRecord, EpochRecord, SlotRecord
 from simic.contracts.errors import ConfigError, IllegalActionError
+from simic.contracts.lifecycle import SeedStage
+from simic.contracts.rewards import HACKING_RATIO, RANSOM_CONTRIBUTION, RANSOM_LOSS
 from simic.contracts.state import HostIdentity
 from simic.controllers.factory import make
 from simic.controllers.protocol import Controller, Verified
 from simic.hosts.action_masks import check_actions
 from simic.hosts.mixed_ensemble import ensemble_of
-from simic.hosts.rollout import Step, rollout
+from simic.hosts.rollout import Growing, Step, rollout
 from simic.numerics.rewards import basic_rewards
 from simic.trust.keys import Keyring
 from simic.trust.seal import verify
@@ -32,18 +34,43 @@ if TYPE_CHECKING:
 __all__ = [
     "Episodes",
     "KeptSeed",
+    "Reporter",
     "TrialJob",
     "chunked",
     "episode_record",
     "epoch_record",
+    "illegal_rows",
     "join",
     "make_controller",
     "returns_at",
     "run_episodes",
     "run_with",
     "score",
+    "step_flags",
     "steps_of",
 ]
+
+_WITH_SEED = [
+    STAGE_INDEX[stage]
+    for stage in SeedStage
+    if stage not in {SeedStage.DORMANT, SeedStage.PRUNED, SeedStage.EMBARGOED, SeedStage.RESETTING}
+]
+"""Stages of live and fossilised seeds."""
+
+
+class Reporter(Protocol):
+    """Takes the finished episodes of one arm on a chunk of hosts; plain data that another process can take."""
+
+    def __call__(
+        self,
+        arm: str,
+        controller: Controller,
+        hosts: Sequence[HostIdentity],
+        world: WorldConfig,
+        steps: Sequence[Step],
+        is_legal: NDArray[np.bool_],
+    ) -> None:
+        """Take the steps of all hosts; ``is_legal`` [N] is false where WAIT replaced an illegal action."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +85,8 @@ class TrialJob:
     reward: RewardConfig
     seed: int
     """Seed of the controller's random numbers."""
+    reporter: Reporter | None = None
+    """Takes the episodes when they have ended, if they are to land."""
 
 
 class KeptSeed(NamedTuple):
@@ -88,6 +117,10 @@ class Episodes(NamedTuple):
     """Illegal decisions, which were replaced by WAIT."""
     kept: NDArray[np.object_]
     """Per host a tuple of ``KeptSeed``, in the order of fossilisation."""
+    validation_loss: NDArray[np.float64]
+    """Loss of the committed network."""
+    flags: NDArray[np.int64]
+    """[N, 3]: steps after which a contribution was measured, those flagged as hacking, those flagged as ransomware."""
 
 
 def chunked(hosts: Sequence[HostIdentity], size: int) -> Iterator[tuple[HostIdentity, ...]]:
@@ -121,17 +154,30 @@ def run_with(controller: Controller, job: TrialJob) -> Episodes:
     """Run all episodes of a job under a given controller; illegal actions are counted and replaced by WAIT."""
     guarded = _LegalityGuard(controller, len(job.hosts))
     kept = _KeptSeeds(len(job.hosts))
-    episodes = score(kept.watch(_steps(guarded, job)), len(job.hosts), job.world, job.reward)
-    return episodes._replace(illegal_actions=guarded.illegal, kept=kept.seeds)
+    flags = _Flags(len(job.hosts))
+    steps, reported = flags.watch(kept.watch(_steps(guarded, job))), list[Step]()
+    if job.reporter is not None:
+        steps = _noted(steps, reported)
+    episodes = score(steps, len(job.hosts), job.world, job.reward)
+    if job.reporter is not None:
+        job.reporter(job.controller, controller, job.hosts, job.world, reported, guarded.illegal == 0)
+    return episodes._replace(illegal_actions=guarded.illegal, kept=kept.seeds, flags=flags.counts)
 
 
-def steps_of(controller: Controller, job: TrialJob) -> Iterator[Step]:
-    """Yield the steps of a job; illegal actions are replaced by WAIT."""
-    return _steps(_LegalityGuard(controller, len(job.hosts)), job)
+def steps_of(controller: Controller, job: TrialJob, ensemble: Growing | None = None) -> Iterator[Step]:
+    """Yield the steps of a job; illegal actions are replaced by WAIT. ``ensemble`` holds its hosts, if they exist."""
+    return _steps(_LegalityGuard(controller, len(job.hosts)), job, ensemble)
 
 
-def _steps(guarded: _LegalityGuard, job: TrialJob) -> Iterator[Step]:
-    return rollout(ensemble_of(job.hosts, job.world), guarded.decide, job.seed)
+def _steps(guarded: _LegalityGuard, job: TrialJob, ensemble: Growing | None = None) -> Iterator[Step]:
+    grown = ensemble_of(job.hosts, job.world) if ensemble is None else ensemble
+    return rollout(grown, guarded.decide, job.seed)
+
+
+def _noted(steps: Iterable[Step], into: list[Step]) -> Iterator[Step]:
+    for step in steps:
+        into.append(step)
+        yield step
 
 
 class _LegalityGuard:
@@ -145,7 +191,7 @@ class _LegalityGuard:
     def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[np.float64]) -> Decisions:
         """Return the controller's decisions, with WAIT for illegal ones."""
         decisions = self._controller.decide(observations, masks, uniforms)
-        bad = _illegal_rows(decisions.actions, masks, observations.slot_ptr)
+        bad = illegal_rows(decisions.actions, masks, observations.slot_ptr)
         self.illegal += bad
         if not bad.any():
             return decisions
@@ -171,6 +217,23 @@ class _KeptSeeds:
             yield step
 
 
+class _Flags:
+    """Counts flagged steps while they pass by."""
+
+    def __init__(self, hosts: int) -> None:
+        self.counts = np.zeros((hosts, 3), dtype=np.int64)
+        """[N, 3]: as ``Episodes.flags``."""
+
+    def watch(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """Yield the steps as they are."""
+        start: NDArray[np.float64] | None = None
+        for step in steps:
+            if start is None:
+                start = step.observations.system["validation_accuracy"].astype(np.float64)
+            self.counts[step.live] += step_flags(step.after, start)[step.live]
+            yield step
+
+
 def _kept_seed(step: Step, row: int) -> KeptSeed:
     """Return the seed that host ``row`` fossilises in a step."""
     outcome = step.outcome
@@ -185,7 +248,7 @@ def _no_seeds(hosts: int) -> NDArray[np.object_]:
     return found
 
 
-def _illegal_rows(actions: NDArray[np.int16], masks: Masks, slot_ptr: NDArray[np.int64]) -> NDArray[np.bool_]:
+def illegal_rows(actions: NDArray[np.int16], masks: Masks, slot_ptr: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return bool [N]: illegal actions of [N, A]; hosts are checked one by one only if any is illegal."""
     rows = np.arange(len(actions))
     if _is_legal(actions, masks, slot_ptr):
@@ -207,7 +270,7 @@ def _is_legal(actions: NDArray[np.int16], masks: Masks, slot_ptr: NDArray[np.int
 def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardConfig) -> Episodes:
     """Return the returns and final measurements of finished episodes."""
     returns = np.zeros(hosts)
-    final = {name: np.full(hosts, np.nan) for name in ("validation_accuracy", "test_accuracy")}
+    final = {name: np.full(hosts, np.nan) for name in ("validation_accuracy", "test_accuracy", "validation_loss")}
     committed, seed_epochs = np.zeros((2, hosts), dtype=np.int64)
     panicked = np.zeros(hosts, dtype=np.bool_)
     for step in steps:
@@ -232,12 +295,32 @@ def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardC
         panicked |= live & panic
         final["validation_accuracy"][ended] = outcome.committed_validation_accuracy[ended]
         final["test_accuracy"][ended] = outcome.test_accuracy[ended]
+        final["validation_loss"][ended] = outcome.validation_loss_after[ended]
         committed[ended] = outcome.committed_parameters[ended]
     rents = reward.rent * seed_epochs / reward.rent_parameters / world.horizon
     return Episodes(
         returns, final["validation_accuracy"], final["test_accuracy"], committed, seed_epochs, rents, panicked,
         illegal_actions=np.zeros(hosts, dtype=np.int64), kept=_no_seeds(hosts),
+        validation_loss=final["validation_loss"], flags=np.zeros((hosts, 3), dtype=np.int64),
     )  # fmt: skip
+
+
+def step_flags(after: Observations, start: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return bool [N, 3]: whether a contribution was measured, is hacking, is ransomware, as curation flags a report.
+
+    Args:
+        after: States after the step.
+        start: Validation accuracies [N] at the start of the episodes.
+    """
+    own = np.where(np.isin(after.slots["stage"], _WITH_SEED), after.slots["contribution"], np.nan)
+    # The empty slots of a host, and a host without slots, contribute nothing.
+    largest = np.full(len(start), -np.inf)
+    np.fmax.at(largest, np.repeat(np.arange(len(start)), np.diff(after.slot_ptr)), own)
+    is_measured = np.isfinite(largest)
+    improvement = after.system["validation_accuracy"].astype(np.float64) - start
+    is_hacking = is_measured & (improvement > 0) & (largest > HACKING_RATIO * improvement)
+    is_ransomware = is_measured & (largest > RANSOM_CONTRIBUTION) & (improvement < -RANSOM_LOSS)
+    return np.stack([is_measured, is_hacking, is_ransomware], axis=1)
 
 
 def returns_at(returns: ArrayLike, rents: ArrayLike, factor: float) -> NDArray[np.float64]:

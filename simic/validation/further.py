@@ -13,7 +13,8 @@ from simic.hosts.host_sets import host_set
 from simic.runtime.clock import Clock
 from simic.trust.canonical import digest_of
 from simic.validation.baselines.plan_book import book_differences, without_book
-from simic.validation.episodes import Episodes
+from simic.validation.criterion import REPORTS
+from simic.validation.episodes import Episodes, Reporter
 from simic.validation.report import COMPARISON_CONTROLLERS, comparison_specs, held_out_hosts, learned_spec
 from simic.validation.trials import run_trials
 
@@ -24,7 +25,9 @@ _LEFT_OUT = "random"
 
 
 def further_sets(config: RunConfig) -> tuple[str, ...]:
-    """Return the sets of ``trial.also_sets``, each once, without the run's own set."""
+    """Return the sets of ``trial.also_sets``, each once, without the run's own set; none where reports judge."""
+    if config.gate.evidence == REPORTS:
+        return ()
     return tuple(name for name in dict.fromkeys(config.trial.also_sets) if name != config.world.set)
 
 
@@ -56,6 +59,7 @@ def try_further(
     provenance: Provenance,
     clock: Clock,
     on_done: Callable[[Episodes], None] | None = None,
+    reporter: Reporter | None = None,
 ) -> TrialReport:
     """Try the candidate of ``training`` and the baselines on test hosts of the set of ``config``, paired by host.
 
@@ -68,6 +72,7 @@ def try_further(
         provenance: Code and settings of the run.
         clock: Gives the time.
         on_done: Receives every chunk of episodes.
+        reporter: Takes the episodes, if they are to land.
 
     Raises:
         ConfigError: for a plan book that is missing and required, or out of date.
@@ -87,4 +92,5 @@ def try_further(
         plans_digest=None if book is None else digest_of(book),
         without_book=without_book(COMPARISON_CONTROLLERS, book),
         book_differences=book_differences(book, config.world, config.curate.reward.basic),
+        reporter=reporter,
     )

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from simic.contracts.config import TrialConfig
 from simic.contracts.proof import ProofLeftOut, ProofRow, ProofSeed, ProofSet, ProofStatic, ProofTraining, ProofTrial
 from simic.contracts.receipts import Estimate, StaticTrial
-from simic.numerics.intervals import Interval, crossed_bootstrap, crossed_ratio
+from simic.numerics.intervals import crossed_ratio
 from simic.runtime.seeds import derive
 from simic.validation.baselines.static_network import SAME
 from simic.validation.episodes import returns_at
 from simic.validation.table import RENT_FACTORS, families_in_order
+from simic.validation.trials import crossed_estimate, estimate_of
 
 __all__ = ["LEARNED", "Tried", "compare"]
 
@@ -177,17 +178,9 @@ def _left_out(
 
 
 def _estimate(values: Table, config: TrialConfig, families: Sequence[str] | None = None) -> Estimate:
-    """Return the mean of paired differences [S, N] with its interval over seeds and hosts."""
-    found = crossed_bootstrap(values, config.confidence, config.bootstrap_samples, _SEED, strata=families)
-    return _contract(found, config, values.size)
+    return crossed_estimate(values, config, _SEED, families)
 
 
 def _share(gains: Table, oracle: Table, config: TrialConfig, families: Sequence[str]) -> Estimate | None:
     found = crossed_ratio(gains, oracle, config.confidence, config.bootstrap_samples, _SEED, strata=families)
-    return None if found is None else _contract(found, config, gains.size)
-
-
-def _contract(found: Interval, config: TrialConfig, pairs: int) -> Estimate:
-    # Resampled means of equal differences may differ from their mean in the last bit.
-    lower, upper = min(found.lower, found.mean), max(found.upper, found.mean)
-    return Estimate(mean=found.mean, lower=lower, upper=upper, confidence=config.confidence, n=pairs)
+    return None if found is None else estimate_of(found, config, gains.size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,11 +13,13 @@ from simic.contracts.config import RunConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.episode import EpisodeRecord
 from simic.contracts.errors import ConfigError
+from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE, CHAMPION
 from simic.contracts.receipts import Estimate, Provenance, TrainingReport, TrialReport, ValidationReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import draw_keys, host_set, identify
+from simic.hosts.rollout import Step
 from simic.runtime.clock import Clock
 from simic.trust.canonical import digest_of
 from simic.trust.keys import Keyring
@@ -29,10 +32,11 @@ from simic.validation.baselines.plan_book import (
     spec_without_book,
     without_book,
 )
-from simic.validation.episodes import Episodes, TrialJob, episode_record, make_controller, score, steps_of
+from simic.validation.episodes import Episodes, Reporter, TrialJob, episode_record, make_controller, score, steps_of
 from simic.validation.judging_keys import first_key
 from simic.validation.plots import learning_curves, paired_differences
-from simic.validation.promotion_gate import DETERMINISM
+from simic.validation.probing import Subject, live_states
+from simic.validation.promotion_gate import measured
 from simic.validation.table import families_in_order
 from simic.validation.timeline import action_timeline
 from simic.validation.trials import paired_estimate, run_trials, trial_seed
@@ -40,6 +44,7 @@ from simic.validation.trials import paired_estimate, run_trials, trial_seed
 __all__ = [
     "COMPARISON_CONTROLLERS",
     "comparison_specs",
+    "differences_of",
     "episodes_planned",
     "held_out_count",
     "held_out_hosts",
@@ -110,15 +115,18 @@ def validate(
     provenance: Provenance,
     clock: Clock,
     further: Sequence[TrialReport] = (),
+    log: LogEvidence | None = None,
     on_done: Callable[[Episodes], None] | None = None,
+    reporter: Reporter | None = None,
 ) -> ValidationReport:
     """Try the candidate of ``training`` against every opponent and the sealed ``champion``, if there is one.
 
     Raises IntegrityError unless both are, byte for byte, the policies of ``training.digest`` and ``champion_digest``.
     ``ordinal`` is the number of the judgement, which chooses the hosts.
     ``keyring`` holds the public keys that policies may be sealed with, ``plans`` the home's plan books; figures are
-    written to ``figures``. ``further`` holds the candidate's trials on further sets, which become part of the report.
-    ``on_done`` receives every chunk of episodes.
+    written to ``figures``. ``further`` holds the candidate's trials on further sets and ``log`` what logged episodes
+    say about it, which become part of the report. ``on_done`` receives every chunk of episodes, ``reporter`` what lands
+    of them.
     """
     started_at = clock()
     specs, book = comparison_specs(config, plans)
@@ -140,8 +148,11 @@ def validate(
         plans_digest=None if book is None else digest_of(book),
         without_book=missing,
         book_differences=book_differences(book, config.world, config.curate.reward.basic),
+        reporter=reporter,
     )
-    mismatches, watched = _replay_episodes(specs[CANDIDATE], trials, config, provenance)
+    grown = _replay_episodes(specs[CANDIDATE], trials, config, provenance)
+    states = live_states(grown.steps)
+    subject = Subject(specs[CANDIDATE], grown.hosts, states, grown.mismatches, training, config.gate, started_at)
     return ValidationReport(
         code_version=provenance.code_version,
         config_digest=provenance.config_digest,
@@ -153,11 +164,12 @@ def validate(
         champion_digest=champion_digest,
         snapshot_digest=training.snapshot_digest,
         trials=trials,
-        differences=_differences(trials, config.trial, provenance.seed),
+        differences=differences_of(trials, config.trial, provenance.seed),
         training_metrics=training.metrics,
-        figures=_draw(trials, watched, training, figures),
-        probes={DETERMINISM: float(mismatches)},
+        figures=_draw(trials, grown.records, training, figures),
+        probes=measured(subject),
         further=list(further),
+        log=log,
     )
 
 
@@ -169,7 +181,7 @@ def learned_spec(policy: Path, digest: str, keyring: Path) -> ControllerSpec:
     )
 
 
-def _differences(trials: TrialReport, config: TrialConfig, seed: int) -> dict[str, Estimate]:
+def differences_of(trials: TrialReport, config: TrialConfig, seed: int) -> dict[str, Estimate]:
     """Return the paired differences of the candidate to each other controller."""
     returns = {trial.controller: trial.returns for trial in trials.controllers}
     return {
@@ -179,13 +191,22 @@ def _differences(trials: TrialReport, config: TrialConfig, seed: int) -> dict[st
     }
 
 
+class _Grown(NamedTuple):
+    """One host of each family, grown again."""
+
+    hosts: tuple[HostIdentity, ...]
+    steps: list[Step]
+    records: list[EpisodeRecord]
+    mismatches: int
+    """Number of hosts that did not end with the same return."""
+
+
 def _replay_episodes(
     candidate: ControllerSpec, trials: TrialReport, config: RunConfig, provenance: Provenance
-) -> tuple[int, list[EpisodeRecord]]:
+) -> _Grown:
     """Run one host of each family again, recording every step.
 
-    These hosts run beside other hosts than in the trials and must end with the same return, bit for bit; the first
-    result is the number of hosts that did not.
+    These hosts run beside other hosts than in the trials and must end with the same return, bit for bit.
     """
     rows = [trials.families.index(family) for family in families_in_order(trials.set, trials.families)]
     hosts = identify(trials.set, [trials.host_keys[row] for row in rows])
@@ -194,7 +215,7 @@ def _replay_episodes(
     results = score(steps, len(hosts), job.world, job.reward)
     before = next(trial.returns for trial in trials.controllers if trial.controller == CANDIDATE)
     records = [episode_record(steps, row, host, CANDIDATE, results) for row, host in enumerate(hosts)]
-    return int(np.sum(results.returns != np.asarray(before)[rows])), records
+    return _Grown(hosts, steps, records, int(np.sum(results.returns != np.asarray(before)[rows])))
 
 
 def _draw(trials: TrialReport, watched: list[EpisodeRecord], training: TrainingReport, folder: Path) -> dict[str, str]:

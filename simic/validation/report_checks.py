@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from simic.contracts.config import TrialConfig
 from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, TrialReport, ValidationReport
+from simic.validation.criterion import REPORTS, WAIT
+from simic.validation.log_evidence import log_differences
 from simic.validation.trials import paired_estimate
 
 __all__ = ["disagreements"]
 
 TOLERANCE = 1e-9
 """Tolerance, absolute and relative to the larger number, for rounding by another version of NumPy."""
-WAIT = "wait"
 
 
 def disagreements(report: ValidationReport, config: TrialConfig, candidate: str) -> list[str]:
@@ -29,6 +30,8 @@ def disagreements(report: ValidationReport, config: TrialConfig, candidate: str)
     ``config`` has the confidence and the number of resamples; ``candidate`` names the row that is compared with the
     others.
     """
+    if report.evidence == REPORTS:
+        return list(_logged(report, config))
     own = list(_trials(report.trials, config, report.seed))
     # Rows of a wrong shape give no numbers to compare with.
     own += [] if any(_shape(report.trials)) else _differences(report, config, candidate)
@@ -38,6 +41,19 @@ def disagreements(report: ValidationReport, config: TrialConfig, candidate: str)
         for line in _trials(trials, config, trials.seed)
     )
     return [*own, *others]
+
+
+def _logged(report: ValidationReport, config: TrialConfig) -> Iterator[str]:
+    """Check that the differences are those of the estimates per host in the log."""
+    log = report.log
+    if log is None:
+        yield "the evidence is reports, and there is no log"
+        return
+    expected = log_differences(log, config.confidence)
+    if missing := sorted(expected.keys() ^ report.differences.keys()):
+        yield f"differences: expected {', '.join(expected) or 'none'}, found others: {', '.join(missing)}"
+    for name in expected.keys() & report.differences.keys():
+        yield from _compare(f"difference to {name}", expected[name], report.differences[name])
 
 
 def _trials(trials: TrialReport, config: TrialConfig, seed: int) -> Iterator[str]:

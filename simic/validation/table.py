@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from simic.contracts.controllers import CONTROLLER_ORDER
+from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE, CHAMPION
 from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, StaticTrial, TrialReport
 from simic.hosts.host_sets import SETS
@@ -25,6 +26,7 @@ __all__ = [
     "render_costs",
     "render_families",
     "render_gain",
+    "render_log",
     "render_rents",
     "render_static",
     "render_table",
@@ -138,6 +140,24 @@ def render_costs(report: TrialReport) -> Table:
         )
         for trial in _in_order(report)
     ]
+    return Table(header, rows)
+
+
+def render_log(log: LogEvidence, differences: Mapping[str, Estimate]) -> Table:
+    """Return one row per policy: what the candidate gains over it by estimate, and how much of the log is like it."""
+    header = (
+        "controller", "candidate minus it", "hosts", "effective", "largest share", "largest weight", "in common",
+        "mean weight",
+    )  # fmt: skip
+    rows = list[tuple[str, ...]]()
+    for name in dict.fromkeys([*differences, *log.support]):
+        gain, found = differences.get(name), log.support.get(name)
+        cells: tuple[str, ...] = ("-",) * 6
+        if found is not None:
+            weight = "-" if found.mean_weight is None else f"{found.mean_weight:.3f}"
+            shares = f"{found.largest_share:.3f}", f"{found.largest_weight:.3g}", f"{found.overlap:.0%}"
+            cells = (str(found.hosts), f"{found.effective_hosts:.0f}", *shares, weight)
+        rows.append((name, "-" if gain is None else _interval(gain), *cells))
     return Table(header, rows)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -22,24 +23,28 @@ from simic.contracts.receipts import (
     TrialReport,
 )
 from simic.contracts.state import HostIdentity
-from simic.numerics.intervals import paired_bootstrap
+from simic.numerics.intervals import Interval, crossed_bootstrap, paired_bootstrap
 from simic.runtime.clock import Clock
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.seeds import derive
 from simic.validation.baselines.static_network import SAME, Rival, grow_rivals
-from simic.validation.episodes import Episodes, TrialJob, chunked, join, returns_at, run_episodes
+from simic.validation.episodes import Episodes, Reporter, TrialJob, chunked, join, returns_at, run_episodes
 from simic.validation.host_sizes import extra_compute, host_parameters
 from simic.validation.table import Table, controller_rank, render_families, render_table
 
 __all__ = [
     "WAIT",
     "Table",
+    "crossed_estimate",
+    "estimate_of",
     "grow_all",
     "paired_estimate",
     "render_families",
     "render_table",
     "run_trials",
+    "trial_report",
     "trial_seed",
+    "with_wait",
 ]
 
 
@@ -54,14 +59,26 @@ def paired_estimate(
     interval = paired_bootstrap(
         differences, config.confidence, config.bootstrap_samples, derive(seed, "bootstrap"), strata=families
     )
-    return Estimate(
-        mean=interval.mean,
-        # Resampled means of equal differences may differ from their mean in the last bit.
-        lower=min(interval.lower, interval.mean),
-        upper=max(interval.upper, interval.mean),
-        confidence=config.confidence,
-        n=len(differences),
-    )
+    return estimate_of(interval, config, len(differences))
+
+
+def crossed_estimate(
+    differences: ArrayLike, config: TrialConfig, seed: int, families: Sequence[str] | None = None
+) -> Estimate:
+    """Return the mean of ``differences`` [S, N] with its interval over S training seeds and N hosts.
+
+    ``families`` [N] as for ``paired_estimate``.
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    interval = crossed_bootstrap(values, config.confidence, config.bootstrap_samples, seed, strata=families)
+    return estimate_of(interval, config, values.size)
+
+
+def estimate_of(interval: Interval, config: TrialConfig, pairs: int) -> Estimate:
+    """Return a bootstrap interval as a contract."""
+    # Resampled means of equal differences may differ from their mean in the last bit.
+    lower, upper = min(interval.lower, interval.mean), max(interval.upper, interval.mean)
+    return Estimate(mean=interval.mean, lower=lower, upper=upper, confidence=config.confidence, n=pairs)
 
 
 WAIT = "wait"
@@ -84,6 +101,7 @@ def run_trials(
     book_differences: Sequence[str] = (),
     rent_factors: Sequence[float] = (),
     on_static: OnStatic | None = None,
+    reporter: Reporter | None = None,
 ) -> TrialReport:
     """Grow ``hosts`` under every controller of ``specs`` (row name -> spec) and under ``wait``, paired by host.
 
@@ -91,6 +109,7 @@ def run_trials(
     ``without_book`` the consequences of a missing one, ``book_differences`` the settings in which it differs. The same
     episodes are also judged at ``rent_factors`` times the rent. With ``on_static`` the final networks of every
     controller but ``wait`` are also trained from the start; it receives the number of hosts of each finished chunk.
+    ``reporter`` takes the episodes of every controller, if they are to land.
     """
     started_at = clock()
     keys = [host.key for host in hosts]
@@ -99,38 +118,78 @@ def run_trials(
             f"trials need at least 2 hosts with distinct keys, found {len(hosts)} ({len(set(keys))} distinct); "
             "give at least two, such as --host-keys 0:2"
         )
-    named = {WAIT: ControllerSpec(name=WAIT), **specs}
-    specs = {name: named[name] for name in sorted(named, key=controller_rank)}
-    results = grow_all(specs, hosts, world, reward, trial_seed(provenance), on_done)
-    families = [host.family for host in hosts]
-    sizes, rule = host_parameters(hosts, world), _Rule(config, provenance.seed, world.horizon, tuple(rent_factors))
-    rivals: dict[str, list[StaticTrial]] = {}
+    specs = with_wait(specs)
+    results = grow_all(specs, hosts, world, reward, trial_seed(provenance), on_done, reporter)
+    rivals: dict[str, tuple[Rival, ...]] = {}
     if on_static is not None:
         for name in results.keys() - {WAIT}:
-            found = grow_rivals(hosts, results[name], world, reward, on_static)
-            rivals[name] = [
-                _static(same, results[name], rival, families, rule) for same, rival in zip(SAME, found, strict=True)
-            ]
-    return TrialReport(
-        code_version=provenance.code_version,
-        config_digest=provenance.config_digest,
-        seed=provenance.seed,
+            rivals[name] = tuple(grow_rivals(hosts, results[name], world, reward, on_static))
+    return trial_report(
+        results,
+        hosts,
+        world,
+        config,
+        provenance=provenance,
         started_at=started_at,
         finished_at=clock(),
+        policy_digest=specs[CANDIDATE].policy_digest if CANDIDATE in specs else None,
+        plans_digest=plans_digest,
+        without_book=without_book,
+        book_differences=book_differences,
+        rent_factors=rent_factors,
+        rivals=rivals,
+    )
+
+
+def trial_report(
+    results: Mapping[str, Episodes],
+    hosts: Sequence[HostIdentity],
+    world: WorldConfig,
+    config: TrialConfig,
+    *,
+    provenance: Provenance,
+    started_at: datetime,
+    finished_at: datetime,
+    policy_digest: str | None,
+    plans_digest: str | None,
+    without_book: Sequence[str] = (),
+    book_differences: Sequence[str] = (),
+    rent_factors: Sequence[float] = (),
+    rivals: Mapping[str, Sequence[Rival]] | None = None,
+) -> TrialReport:
+    """Return the report of episodes that were grown on ``hosts``, by controller and with ``wait`` among them.
+
+    ``policy_digest`` is that of the candidate; the other fields are as for ``run_trials``. ``rivals`` holds the static
+    networks of controllers, in the order of ``SAME``.
+    """
+    families = [host.family for host in hosts]
+    sizes, rule = host_parameters(hosts, world), _Rule(config, provenance.seed, world.horizon, tuple(rent_factors))
+    rows = []
+    for name, episodes in results.items():
+        static = zip(SAME, (rivals or {}).get(name, ()), strict=False)
+        row = _trial(name, episodes, results[WAIT], families, sizes, rule)
+        rows.append(
+            row.model_copy(update={"static": [_static(same, episodes, one, families, rule) for same, one in static]})
+        )
+    return TrialReport(
+        **provenance._asdict(),
+        started_at=started_at,
+        finished_at=finished_at,
         set=world.set,
-        host_keys=keys,
+        host_keys=[host.key for host in hosts],
         families=families,
-        controllers=[
-            _trial(name, episodes, results[WAIT], families, sizes, rule).model_copy(
-                update={"static": rivals.get(name, [])}
-            )
-            for name, episodes in results.items()
-        ],
+        controllers=rows,
         plans_digest=plans_digest,
         without_book=list(without_book),
-        policy_digest=specs[CANDIDATE].policy_digest if CANDIDATE in specs else None,
+        policy_digest=policy_digest,
         book_differences=list(book_differences),
     )
+
+
+def with_wait(specs: Mapping[str, ControllerSpec]) -> dict[str, ControllerSpec]:
+    """Return the controllers of a trial with ``wait`` among them, in the order of its rows."""
+    named = {WAIT: ControllerSpec(name=WAIT), **specs}
+    return {name: named[name] for name in sorted(named, key=controller_rank)}
 
 
 def trial_seed(provenance: Provenance) -> int:
@@ -145,10 +204,11 @@ def grow_all(
     reward: RewardConfig,
     seed: int,
     on_done: OnDone | None,
+    reporter: Reporter | None = None,
 ) -> dict[str, Episodes]:
     """Return the episodes of every controller; chunks of all take turns, and results do not depend on the order."""
     jobs = [
-        TrialJob(name, spec, chunk, world, reward, seed)
+        TrialJob(name, spec, chunk, world, reward, seed, reporter)
         for chunk in chunked(hosts, world.chunk)
         for name, spec in specs.items()
     ]
@@ -178,6 +238,7 @@ def _trial(
     rule: _Rule,
 ) -> ControllerTrial:
     compared = None if name == WAIT else wait
+    measured, hacking, ransomware = ours.flags.sum(axis=0).tolist()
     return ControllerTrial(
         **_summary(ours, compared, slice(None), sizes, rule, families),
         controller=name,
@@ -187,6 +248,10 @@ def _trial(
         returns=ours.returns.tolist(),
         test_accuracies=ours.test_accuracy.tolist(),
         validation_accuracies=ours.validation_accuracy.tolist(),
+        validation_losses=ours.validation_loss.tolist() if np.isfinite(ours.validation_loss).all() else [],
+        measured_steps=measured,
+        hacking_steps=hacking,
+        ransomware_steps=ransomware,
         rents=ours.rents.tolist(),
         by_rent=[_at_rent(factor, ours, compared, families, rule) for factor in rule.rent_factors],
     )

@@ -71,7 +71,7 @@ def test_prefect_shows_the_deployments_after_the_login_and_nothing_before(
 
     page.open(services["prefect-server"] + address)
     page.type(FIELD, services["login"])
-    page.wait_for_text("3 Deployments", "nightly", "offline", "collect")
+    page.wait_for_text("4 Deployments", "nightly", "offline", "collect")
     page.open(services["prefect-server"] + elsewhere)
     page.wait_for_text("simic-local")
     assert services["login"].partition(":")[2] not in page.evaluate("location.href")
@@ -87,7 +87,7 @@ def _refused(page: Page) -> int:
 def test_prefect_works_under_both_names_of_loopback(page: Page, services: dict[str, Any]) -> None:
     page.open(services["prefect-server"].replace("127.0.0.1", "localhost") + "/v2/deployments")
     page.type(FIELD, services["login"])
-    page.wait_for_text("3 Deployments", "nightly")
+    page.wait_for_text("4 Deployments", "nightly")
 
 
 def test_the_address_of_mlflow_opens_the_list_of_runs_after_the_login_and_nothing_before(

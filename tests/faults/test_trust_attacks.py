@@ -244,12 +244,12 @@ def _forged(home: Home) -> None:
     """A promotion of the rejected version, as well as somebody without a key can write it."""
     point_at(home, TURNED_AWAY)
     found = lines(home, JOURNAL)
-    copies = [{**json.loads(line), "entry": 3, "source": PRESENT} for line in found[2:4]]
+    copies = [{**json.loads(line), "entry": 5, "source": PRESENT} for line in found[-2:]]
     write(home, JOURNAL, [*found, *(json.dumps(copy).encode() + b"\n" for copy in copies)])
 
 
 def _cut_with_list(home: Home) -> None:
-    write(home, JOURNAL, lines(home, JOURNAL)[:2])
+    write(home, JOURNAL, lines(home, JOURNAL)[:4])
     write(home, "policies.jsonl", lines(home, "policies.jsonl")[:1])
 
 
@@ -264,16 +264,16 @@ def _cut_with_list(home: Home) -> None:
             id="removed",
         ),
         pytest.param(
-            lambda home: write(home, JOURNAL, lines(home, JOURNAL) + lines(home, JOURNAL)[:2]), "line 5", id="inserted"
+            lambda home: write(home, JOURNAL, lines(home, JOURNAL) + lines(home, JOURNAL)[:2]), "line 9", id="inserted"
         ),
-        pytest.param(_forged, "line 5", id="forged-promotion-of-the-rejected"),
+        pytest.param(_forged, "line 9", id="forged-promotion-of-the-rejected"),
         pytest.param(lambda home: write(home, JOURNAL, lines(home, JOURNAL)[::-1]), "line 1", id="reordered"),
         pytest.param(lambda home: write(home, JOURNAL, []), "last lines of the journal are missing", id="emptied"),
         pytest.param(
             lambda home: (home.ledger / JOURNAL).unlink(), "last lines of the journal are missing", id="deleted"
         ),
         pytest.param(
-            lambda home: write(home, JOURNAL, lines(home, JOURNAL)[:2]),
+            lambda home: write(home, JOURNAL, lines(home, JOURNAL)[:4]),
             "last lines of the journal are missing",
             id="cut",
         ),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
+import pytest
 from support.builders.judged_candidates import decision
 
 from simic.app.runs import RunKey
 from simic.contracts.config import RunConfig
 from simic.contracts.receipts import Receipt
+from simic.runtime.settings import load_profile
 from tasks import stages
 
 RUN = RunKey(
@@ -54,3 +57,23 @@ def test_the_key_is_read_from_the_declared_parameters_of_a_stage() -> None:
     bound = inspect.signature(stages.record.task.fn).bind(RUN, 0, None, report).arguments
     found = stages.record.task.cache_key_fn(None, bound)  # type: ignore[misc, arg-type]
     assert found == stages.result_key("record", "a", 0, (report,))
+
+
+class Asked(Exception):
+    """A stage asked for its task."""
+
+
+def test_the_stage_of_a_training_outlasts_its_own_limit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage's timeout would end a training before ``train.max_hours`` does, without saying what to raise."""
+    seconds = []
+
+    def with_options(**options: Any) -> None:
+        seconds.append(options["timeout_seconds"])
+        raise Asked
+
+    monkeypatch.setattr(stages.train.task, "with_options", with_options)
+    for hours in (24.0, 100.0):
+        run = RUN.model_copy(update={"config": load_profile("quick", {"train.max_hours": hours})})
+        with pytest.raises(Asked):
+            stages.train(run, 0, decision("1" * 64), None)  # type: ignore[arg-type]
+        assert seconds[-1] > hours * 3600

@@ -11,10 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import simic
-from simic.app import artifacts, data, training
+from simic.app import artifacts, data, evaluation, training
 from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
 from simic.bus.protocol import Line
@@ -94,7 +95,7 @@ def test_a_log_without_code_of_its_blueprints_becomes_a_policy_that_chooses_them
     assert (receipt.landed, receipt.quarantined) == (400, 0)
     snapshot = data.curate(container)
     assert (snapshot.rows_out, snapshot.rejected) == (400, {})
-    report = training.train(container, artifacts.resolve_snapshot(container, None), None)
+    report = training.train(container, artifacts.resolve_snapshot(container, None), None, resume=False)
     assert report.sets == ["graftnet"]
     card = load_policy(Path(report.path)).card
     assert set(card.blueprints) > GRAFTS
@@ -107,6 +108,39 @@ def test_a_log_without_code_of_its_blueprints_becomes_a_policy_that_chooses_them
     assert set(graftnet.compare(policy, 2)) == {"never growing", "random", "policy"}
 
 
+def test_episodes_of_two_horizons_train_and_judge_one_policy(tmp_path: Path, lines: list[bytes]) -> None:
+    home = Home(tmp_path)
+    home.create()
+    incoming = home.spool / "tamiyo.field_reports" / "incoming"
+    incoming.mkdir(parents=True)
+    longer = written("--networks", "20", "--first-key", "100", "--epochs", "12")
+    (incoming / "reports.jsonl").write_bytes(b"\n".join([*lines, *longer]))
+    settings = {**SMALL, "curate.also_horizons": [12]}
+    container = Container(home, load_profile(str(EXAMPLE / "lab.toml"), settings), 0)
+    data.ingest(container)
+    snapshot = data.curate(container)
+    assert (snapshot.rows_out, snapshot.rejected) == (400 + 240, {})
+    policy = training.train(container, artifacts.resolve_snapshot(container, None), None, resume=False).digest
+    found = evaluation.evaluate(
+        container, evaluation.EvaluationChoice(policy=policy, is_exploring=True, with_model=False)
+    )
+    assert (found.horizons, found.sets) == ([8, 12], ["graftnet"])
+    steps = pq.read_table(Path(snapshot.path) / "steps.parquet", columns=["run_id", "split"]).to_pylist()
+    judged = {row["run_id"] for row in steps if row["split"] != "train"}
+    assert found.episodes == len(judged) > 10
+    points = [_points(report) for report in map(json.loads, [*lines, *longer]) if report["run_id"] in judged]
+    assert found.behaviour_return is not None
+    assert found.behaviour_return.value == pytest.approx(sum(points) / len(judged), abs=1e-3)
+    assert {row.estimator for row in found.rows if row.value is not None} == {"IS", "PDIS", "WIS", "PDWIS"}
+
+
+def _points(report: dict[str, Any]) -> float:
+    """Points of ``basic`` as docs/reports.md gives them, with the rent of lab.toml."""
+    metrics = report["metrics"]
+    gain = metrics["validation_accuracy_after"] - metrics["validation_accuracy_before"]
+    return float(100 * gain - 3 * metrics["rent_parameters"] / 4000 / report["state"]["horizon"])
+
+
 def test_an_export_knows_the_declared_blueprints(container: Container, tmp_path: Path) -> None:
     snapshot = artifacts.resolve_snapshot(container, None)
     card = data.export_snapshot(container, snapshot.digest, "pyg", tmp_path / "out", "validation")
@@ -117,4 +151,4 @@ def test_an_export_knows_the_declared_blueprints(container: Container, tmp_path:
 def test_training_without_the_declaration_says_which_blueprints_are_unknown(container: Container) -> None:
     undeclared = Container(container.home, load_profile("default", {"train.start": "scratch"}), 0)
     with pytest.raises(ContractError, match=r"unknown values .*split_unit.*ingest\.declared_blueprints"):
-        training.train(undeclared, artifacts.resolve_snapshot(container, None), None)
+        training.train(undeclared, artifacts.resolve_snapshot(container, None), None, resume=False)

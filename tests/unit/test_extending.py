@@ -85,6 +85,31 @@ print(EXPORT_HELP)
     assert formats.startswith("minari: ") and formats.endswith("returns: installed: scratch.returns")
 
 
+def test_the_criterion_judges_unless_the_settings_leave_it_out(installed: Path, tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from simic.contracts.config import RunConfig
+from simic.contracts.receipts import Provenance
+from simic.runtime.home import Home
+from simic.validation.promotion_gate import decide
+from support.builders.judged_candidates import NOW, evidence_of, sealed_policy
+from support.builders.judgements import judgement
+from support.builders.validation_reports import validation_of
+config, provenance = RunConfig(), Provenance("0.1.0+0", "c" * 64, 0)
+config = config.model_copy(update={"trial": config.trial.model_copy(update={"bootstrap_samples": 200})})
+home = Home(Path(sys.argv[1]))
+report = validation_of(evidence_of(home, *sealed_policy(home, b"one")).training, config, provenance, margin=2.0)
+for without in ((), ("small_networks",)):
+    gate = config.gate.model_copy(update={"without": without})
+    decision = decide(report, gate, judgement=judgement(), trial=config.trial, min_commit_rate=0.0,
+                      provenance=provenance, now=NOW)
+    print([f"{line.value:g} {line.verdict.value}" for line in decision.criteria if line.name == "small_networks"],
+          decision.without)
+"""
+    assert run(installed, program, str(tmp_path)).splitlines() == ["['200 PASS'] []", "[] ['small_networks']"]
+
+
 def test_the_export_format_writes_verified_episodes(installed: Path, tmp_path: Path) -> None:
     manifest = uneven_snapshot(tmp_path / "snapshot")
     program = """

@@ -30,14 +30,13 @@ PLUGINS = {
     "simic.hosts.trunks": "simic.hosts.plugins",
     "simic.learning.objectives": "simic.learning.training_run",
     "simic.replay.exports": "simic.app.data",
+    "simic.validation.criteria": "simic.validation.promotion_gate",
 }
 """Folders whose files are found by name, and the module that looks for them."""
 
 MODULES_TO_WIRE = {
     "simic.contracts.telemetry": LEARNER,
-    "simic.replay.live": SCALE_OUT,
     "simic.replay.live.buffer": SCALE_OUT,
-    "simic.replay.live.prioritised": LEARNER,
     "simic.replay.live.storage": SCALE_OUT,
 }
 """Finished modules that no verb, flow or plug-in folder reaches yet, and the issue that wires them."""
@@ -49,9 +48,7 @@ NAMES_TO_WIRE = {
     "simic.contracts.telemetry.SloViolation": LEARNER,
     "simic.contracts.telemetry.TelemetryPacket": LEARNER,
     "simic.replay.live.buffer.LiveBuffer": SCALE_OUT,
-    "simic.replay.live.buffer.LiveBuffer.probabilities": SCALE_OUT,
     "simic.replay.live.buffer.LiveBuffer.stale_updates": SCALE_OUT,
-    "simic.replay.live.prioritised.sequence_magnitudes": LEARNER,
 }
 """Public names that only tests use yet, and the issue that gives them a use."""
 
@@ -59,12 +56,7 @@ HOOKS = re.compile(r"simic\.integrations\..*\.(on_\w+|setup)$")
 """Methods of callbacks, which the trainers of other libraries call."""
 
 KEYS_TO_WIRE = {
-    "ReplayConfig.alpha": LEARNER,
-    "ReplayConfig.anneal_draws": LEARNER,
-    "ReplayConfig.beta": LEARNER,
     "ReplayConfig.capacity": SCALE_OUT,
-    "ReplayConfig.eps": LEARNER,
-    "ReplayConfig.max_decay": LEARNER,
     "ReplayConfig.ttl_s": SCALE_OUT,
 }
 """Configuration keys that no reached module reads yet, and the issue that makes them effective."""

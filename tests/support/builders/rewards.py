@@ -19,7 +19,8 @@ HORIZON = 20
 _SEED = pa.struct([("stage", pa.string()), ("contribution", pa.float64()), ("health", pa.float64())])
 _SCHEMA = pa.schema(
     [
-        ("run_id", pa.string()), ("step", pa.int32()), ("seeds_max", pa.int32()), ("op", pa.string()),
+        ("run_id", pa.string()), ("step", pa.int32()), ("horizon", pa.int32()),
+        ("seeds_max", pa.int32()), ("op", pa.string()),
         ("has_governor", pa.bool_()), ("has_final_state", pa.bool_()), ("terminated", pa.bool_()),
         ("truncated", pa.bool_()), ("accuracy_before", pa.float64()), ("accuracy_after", pa.float64()),
         ("start_accuracy", pa.float64()), ("rent_parameters", pa.int64()), ("parameter_epochs", pa.int64()),
@@ -34,7 +35,7 @@ WALK = ("GERMINATED", "TRAINING", "BLENDING", "HOLDING", "FOSSILIZED")
 def step_of(number: int, before: Sequence[Seed], after: Sequence[Seed], **facts: Any) -> dict[str, Any]:
     """One row of ``usable_steps``; seeds are (stage, contribution)."""
     row: dict[str, Any] = {
-        "run_id": "run", "step": number, "seeds_max": 1, "op": "WAIT", "has_governor": False,
+        "run_id": "run", "step": number, "horizon": HORIZON, "seeds_max": 1, "op": "WAIT", "has_governor": False,
         "has_final_state": False, "terminated": False, "truncated": False, "accuracy_before": 0.5,
         "accuracy_after": 0.5, "start_accuracy": 0.5, "rent_parameters": 0, "parameter_epochs": 0,
         **facts,
@@ -48,7 +49,7 @@ def priced(reward: Any = None, *, gamma: float = 0.99, rows: Iterable[dict[str, 
     """The rows with the terms of the family, in order."""
     reward = reward or RewardConfig()
     (statement,) = (item for item in load_statements(reward.family) if item.name == "family_terms")
-    parameters = {**reward.model_dump(exclude={"family"}), **CONSTANTS, "gamma": gamma, "horizon": HORIZON}
+    parameters = {**reward.model_dump(exclude={"family"}), **CONSTANTS, "gamma": gamma, "shortest_horizon": HORIZON}
     connection = _connection()
     connection.register("told", pa.Table.from_pylist(list(rows), schema=_SCHEMA))
     connection.execute("CREATE OR REPLACE TABLE usable_steps AS FROM told")

@@ -290,7 +290,7 @@ def test_an_open_promotion_is_left_to_the_next_command_unless_it_is_to_be_repair
 ) -> None:
     home = crowned_home(tmp_path / "place", tmp_path_factory)
     journal = home.ledger / "promotions.jsonl"
-    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:3]))
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:7]))
     listed = home.ledger / "policies.jsonl"
     listed.write_bytes(listed.read_bytes().splitlines(keepends=True)[0])
     before = journal.read_bytes(), listed.read_bytes()

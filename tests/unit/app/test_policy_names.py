@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.builders.judged_candidates import SIGNER, evidence_of, receipt, sealed_policy
 
-from simic.app import promotion, training
+from simic.app import plan_books, promotion, training
 from simic.app.artifacts import resolve_snapshot, resolve_training
 from simic.app.container import Container
 from simic.app.policies import Policies
@@ -149,4 +149,4 @@ def test_a_set_spelt_wrong_is_answered_with_the_nearest_before_anything_is_made(
         assert not home.exists()
         config = load_profile("quick", {"world.set": name})
         with pytest.raises(ConfigError, match=f"Did you mean '{near}'"):
-            training.check_baselines(Container(Home(tmp_path), config, 0))
+            plan_books.check_baselines(Container(Home(tmp_path), config, 0))

@@ -10,7 +10,7 @@ from support.builders.reports import episodes
 from support.homes.pipeline import land
 
 from simic.app.runs import RunKey, describe, open_container, open_run
-from simic.contracts.errors import ConfigError, TransientError
+from simic.contracts.errors import ConfigError, ResourceLimitError, TransientError
 from simic.runtime.home import Home
 from simic.runtime.progress import NoProgress
 from simic.runtime.settings import load_profile
@@ -56,6 +56,14 @@ def test_a_transient_error_leaves_a_run_open_and_the_next_one_resumes_it(home: P
         assert (run.key.earlier_runs, run.key.champion, run.needs_own_experience) == (1, None, True)
 
 
+def test_a_run_that_reached_a_limit_of_its_training_goes_on_with_a_higher_one(home: Path) -> None:
+    with pytest.raises(ResourceLimitError), open_run("quick", 0, {"train.max_hours": 1.0}) as run:
+        token = run.key.token
+        raise ResourceLimitError("training has taken 1.01 hours")
+    with open_run("quick", 0, {"train.max_hours": 48.0}) as run:
+        assert (run.key.token, run.key.config.train.max_hours) == (token, 48.0)
+
+
 def test_an_unknown_objective_is_refused_before_a_run_begins(home: Path) -> None:
     """Only the stage of training loads it, after all hosts are grown, and a distillation never does."""
     for start in ("scratch", "distil"):
@@ -65,3 +73,9 @@ def test_an_unknown_objective_is_refused_before_a_run_begins(home: Path) -> None
         ):
             pass
     assert not (home / "data" / "ledger" / "runs.jsonl").exists()
+
+
+def test_a_run_that_reports_judge_grows_nothing(home: Path) -> None:
+    with open_run("quick", 0, {"gate.evidence": "reports", "trial.also_sets": ["benchmark", "varied"]}) as run:
+        assert not run.needs_own_experience
+        assert (len(run.rounds), run.further_sets) == (0, ())

@@ -11,7 +11,7 @@ from support.builders.judged_candidates import NOW, evidence_of, sealed_policy
 from support.builders.plan_books import fitted_tree, make_book
 from support.builders.reports import BLUEPRINTS, EPOCH_ZERO, episode, line
 
-from simic.app import data, promotion, training
+from simic.app import data, plan_books, promotion, training
 from simic.app.artifacts import artifacts_are_intact, move_damaged_artifacts
 from simic.app.container import Container
 from simic.app.trial_controllers import select_controllers
@@ -141,37 +141,37 @@ def test_a_set_is_collected_once_and_not_without_hosts(home: Path) -> None:
 def test_an_unknown_set_of_further_collections_is_refused_before_a_run_begins(home: Path) -> None:
     app = _further(home, **{"collect.further": [{**FURTHER, "set": "vared"}]})
     with pytest.raises(ConfigError, match=r"collect\.further: 'vared' is not a set of hosts\. Did you mean 'varied'"):
-        training.check_baselines(app)
+        plan_books.check_baselines(app)
 
 
 def test_a_family_that_no_collected_set_has_is_refused_before_a_run_begins(home: Path) -> None:
-    training.check_baselines(_further(home, **{"world.without": ["region_noisy"]}))
+    plan_books.check_baselines(_further(home, **{"world.without": ["region_noisy"]}))
     with pytest.raises(ConfigError, match="no family region_nosy"):
-        training.check_baselines(_further(home, **{"world.without": ["region_nosy"]}))
+        plan_books.check_baselines(_further(home, **{"world.without": ["region_nosy"]}))
 
 
 def test_a_log_is_not_spared_a_family_of_a_set_that_it_does_not_hold(home: Path) -> None:
     app = _further(home, **{"world.without": ["region_noisy"], "train.start": "scratch"})
     with pytest.raises(ConfigError, match="no family region_noisy"):
-        training.check_baselines(app)
+        plan_books.check_baselines(app)
 
 
 def test_a_further_set_of_which_no_family_is_left_is_refused_before_a_run_begins(home: Path) -> None:
     own = {"world.without": ["cap"], "collect.further": [{**FURTHER, "set": "cap"}]}
     with pytest.raises(ConfigError, match="set 'cap': no family is left"):
-        training.check_baselines(_further(home, **own))
+        plan_books.check_baselines(_further(home, **own))
 
 
 def test_a_family_spelt_wrong_is_refused_before_a_run_begins(home: Path) -> None:
     app = Container(Home(home), load_profile("quick", {"world.without": ["nosy"]}), 0)
     with pytest.raises(ConfigError, match="no family nosy"):
-        training.check_baselines(app)
+        plan_books.check_baselines(app)
 
 
 def test_an_unknown_further_set_is_refused_before_a_run_begins(home: Path) -> None:
     app = Container(Home(home), load_profile("quick", {"trial.also_sets": ["benchmark", "vared"]}), 0)
     with pytest.raises(ConfigError, match=r"trial\.also_sets: 'vared' is not a set of hosts\. Did you mean 'varied'"):
-        training.check_baselines(app)
+        plan_books.check_baselines(app)
 
 
 def test_pictures_of_the_user_are_for_further_sets_that_read_them() -> None:
@@ -243,7 +243,7 @@ def test_an_outdated_book_is_refused_before_a_host_is_grown(app: Container, monk
         with pytest.raises(ConfigError, match="simic plans search --set benchmark"):
             training.run_trials(app, ["random", name], [0, 1])
     with pytest.raises(ConfigError, match="simic plans search --set benchmark"):
-        training.check_baselines(app)
+        plan_books.check_baselines(app)
     with pytest.raises(AssertionError, match="hosts were grown"):
         training.run_trials(app, ["random"], [0, 1])
 
@@ -254,10 +254,10 @@ def test_an_outdated_book_of_a_further_set_is_refused_before_a_run_begins(
 ) -> None:
     monkeypatch.setattr("simic.validation.baselines.plan_book._is_shipped", lambda set_name: set_name != "cap")
     own = {"world.set": "cap"}
-    training.check_baselines(Container(Home(home), load_profile("quick", own), 0))
+    plan_books.check_baselines(Container(Home(home), load_profile("quick", own), 0))
     app = Container(Home(home), load_profile("quick", {**own, "trial.also_sets": ["benchmark"]}), 0)
     with pytest.raises(ConfigError, match="simic plans search --set benchmark"):
-        training.check_baselines(app)
+        plan_books.check_baselines(app)
 
 
 @pytest.fixture
@@ -268,15 +268,15 @@ def cap_is_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_on_a_shipped_family_needs_a_book(home: Path) -> None:
     with pytest.raises(ConfigError, match="no plan book for set 'cap'; run `simic plans search --set cap`"):
-        training.check_baselines(Container(Home(home), load_profile("quick", {"world.set": "cap"}), 0))
+        plan_books.check_baselines(Container(Home(home), load_profile("quick", {"world.set": "cap"}), 0))
 
 
 @pytest.mark.usefixtures("cap_is_own")
 def test_a_run_on_an_own_set_begins_without_a_book_unless_one_is_asked_for(home: Path) -> None:
-    training.check_baselines(Container(Home(home), load_profile("quick", {"world.set": "cap"}), 0))
+    plan_books.check_baselines(Container(Home(home), load_profile("quick", {"world.set": "cap"}), 0))
     asked = load_profile("quick", {"world.set": "cap", "gate.require_plan_book": True})
     with pytest.raises(ConfigError, match="no plan book for set 'cap'; run `simic plans search --set cap`"):
-        training.check_baselines(Container(Home(home), asked, 0))
+        plan_books.check_baselines(Container(Home(home), asked, 0))
 
 
 @pytest.mark.usefixtures("cap_is_own")
@@ -324,7 +324,7 @@ def test_one_training_at_a_time(app: Container) -> None:
     policy = _trained(app, b"one")
     snapshot = evidence_of(app.home, Path(policy.path), policy.digest).snapshot
     with exclusive(app.home.locks / "train", "training"), pytest.raises(TransientError, match="training is busy"):
-        training.train(app, snapshot, None)
+        training.train(app, snapshot, None, resume=False)
 
 
 def test_without_a_registry_there_is_no_champion_and_looking_makes_none(app: Container) -> None:
@@ -393,8 +393,16 @@ def test_lf61_trials_take_hosts_of_the_split_that_is_asked_for(
 def test_lf51_a_run_with_other_settings_than_its_plan_book_is_warned_before_it_begins(
     home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    training.check_baselines(Container(Home(home), load_profile("quick", {}), 0))
+    plan_books.check_baselines(Container(Home(home), load_profile("quick", {}), 0))
     assert caplog.messages == []
-    training.check_baselines(Container(Home(home), load_profile("quick", {"world.horizon": 10}), 0))
+    plan_books.check_baselines(Container(Home(home), load_profile("quick", {"world.horizon": 10}), 0))
     (message,) = caplog.messages
     assert "world.horizon 10 instead of 20" in message and "simic plans search --set benchmark" in message
+
+
+def test_a_round_resumes_by_itself(app: Container, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was killed within a training goes on there; nobody asks for it."""
+    asked: list[bool] = []
+    monkeypatch.setattr("simic.app.training.train", lambda *_, resume: asked.append(resume))
+    training.train_round(app, None, None, None)  # type: ignore[arg-type]
+    assert asked == [True]

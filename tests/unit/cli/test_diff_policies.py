@@ -16,6 +16,8 @@ from simic.cli.diff_policies import diff_policies
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.policy_difference import PolicyDifference
+from simic.contracts.splits import Split
+from simic.hosts.host_sets import draw_keys, identify
 from simic.runtime.home import Home
 from simic.trust.seal import MANIFEST_NAME, seal
 
@@ -71,7 +73,8 @@ def test_a_policy_differs_from_waiting_by_the_probability_that_it_acts(
     assert len({(one.set, one.host_key) for one in found.examples}) == len(found.examples)
     worst = [one.disagreement for one in found.examples]
     assert worst == sorted(worst, reverse=True)
-    assert len(found.grown) == 1
+    (pair,) = found.grown
+    assert pair.second_attribution is not None and pair.second_attribution.seeds == [], "wait grows nothing"
     assert page.read_text().count("data:image/png;base64,") == 3 + 2
     assert list((home / "data" / "receipts" / "diff-policies").glob("*.json"))
     turned = report("wait", policy, snapshot=str(log))
@@ -80,6 +83,24 @@ def test_a_policy_differs_from_waiting_by_the_probability_that_it_acts(
     fewer = report(policy, "wait", snapshot=str(log), episodes=10)
     assert (fewer.episodes, fewer.left_out["beyond --episodes"]) == (10, 33)
     assert (home / "data" / "runs" / "differences" / f"{found.first_digest[:12]}-wait.html").is_file()
+
+
+def test_a_host_of_two_seeds_shows_what_each_adds_and_what_both_add_together(
+    log: Path, home: Path, report: Callable[..., PolicyDifference], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Home(home).create()
+    key = next(key for key in draw_keys("compound", Split.TEST, 6) if identify("compound", [key])[0].family == "both")
+    monkeypatch.setattr("simic.app.policy_difference.draw_keys", lambda *_: [key])
+    page = tmp_path / "page.html"
+    (grown,) = report("oracle", "wait", snapshot=str(log), grown=1, out=page, world_set="compound").grown
+    account = grown.first_attribution
+    assert account is not None and len(account.seeds) == 2
+    gain = account.everything - account.nothing
+    assert sum(seed.shapley for seed in account.seeds) == pytest.approx(gain)
+    alone = [2 * seed.shapley - seed.leave_one_out for seed in account.seeds]
+    (pair,) = account.pairs
+    assert pair.interaction == pytest.approx(gain - sum(alone))
+    assert "together minus alone</th>" in page.read_text()
 
 
 def test_what_cannot_be_compared_is_refused(log: Path, policy: Path, tmp_path: Path) -> None:

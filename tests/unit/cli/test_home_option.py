@@ -20,17 +20,18 @@ from simic.cli.main import app
 from simic.runtime.clock import utc_now
 from simic.runtime.home import Home
 
-MAKES = {"init", "run", "collect", "ingest", "proof", "up", "ui"}
+MAKES = {"ab", "init", "run", "collect", "ingest", "proof", "up", "ui"}
 """Verbs that bring something into a home, and make one where there is none."""
 CHANGES = {
     "bus forward", "compare", "curate", "diff-policies", "down", "evaluate", "keys reseal", "keys revoke",
     "keys rotate", "lake compact", "lake retain", "lake vacuum", "nightly", "promote", "publish", "rollback",
-    "snapshots export", "snapshots pin", "snapshots prune", "snapshots unpin", "train", "trials", "validate",
+    "rollout abort", "rollout advance",
+    "snapshots export", "snapshots pin", "snapshots prune", "snapshots unpin", "stage", "train", "trials", "validate",
 }  # fmt: skip
 """Verbs that write to a home that is there."""
 LOOKS = {
-    "bus dead-letters", "bus status", "decide", "doctor", "follow", "keys list", "lake status", "snapshots diff",
-    "snapshots list", "snapshots verify", "sql", "timeline", "verify", "watch",
+    "bus dead-letters", "bus status", "decide", "doctor", "export", "follow", "keys list", "lake status",
+    "rollout status", "snapshots diff", "snapshots list", "snapshots verify", "sql", "timeline", "verify", "watch",
 }  # fmt: skip
 """Verbs that write nothing that anybody keeps."""
 HOMELESS = {"check-reports", "plans headroom", "plans search", "schema"}
@@ -40,9 +41,11 @@ ARGUMENTS = {
     "diff-policies": ["champion", "wait"],
     "evaluate": ["champion"],
     "decide": ["champion", "--state", "-"],
+    "export": ["champion", "--torch-export", "{tmp}/tamiyo.pt2"],
     "follow": ["--into", "{tmp}/into", "--once"],
     "keys revoke": ["aaaaaaaaaaaaaaaa", "--reason", "x"],
     "rollback": ["--reason", "x"],
+    "rollout abort": ["--reason", "x"],
     "snapshots diff": ["aaaa", "bbbb"],
     "snapshots export": ["aaaa", "--format", "pyg", "--out", "{tmp}/out"],
     "snapshots pin": ["aaaa"],

@@ -25,16 +25,21 @@ LOCKED: dict[str, set[str]] = {
     "watch": {"--controller", "--key", "--set", "--delay", "--profile", "--seed"},
     "check-reports": {"--profile", "--override"},
     "decide": {"--state", "--trusted-keys", "--explain"},
+    "export": {"--torch-export", "--trusted-keys"},
     "follow": {"--into", "--trusted-keys", "--policies", "--once", "--interval"},
     "run": {"--seed", "--profile"},
     "timeline": {"--plot"},
     "ingest": {"--spool"},
-    **{verb: set() for verb in ("curate", "train", "validate", "promote", "publish", "sql", "verify", "schema")},
+    **{
+        verb: set()
+        for verb in ("curate", "train", "validate", "stage", "promote", "publish", "sql", "verify", "schema")
+    },
     **{verb: set() for verb in ("init", "up", "down", "ui")},
 }
 ARGUMENTS = {
     "check-reports": "file",
     "decide": "policy",
+    "export": "policy",
     "follow": "source",
     "sql": "query",
     "verify": "reference",

@@ -70,7 +70,7 @@ def test_the_columns_of_a_report() -> None:
         "schema_version", "report_id", "run_id", "command_id", "step", "controller", "policy_version", "host", "state",
         "available", "action", "relevant", "log_prob_behaviour", "outcome", "metrics", "terminated", "truncated",
         "governor", "seed_id", "blueprint_id", "observation_window_epochs", "mitigation", "branch_of",
-        "branch_step", "issued_at", "final_state",
+        "branch_step", "trial_id", "judgement", "issued_at", "final_state",
     ]  # fmt: skip
     assert list(HostIdentity.model_fields) == ["set", "family", "key"]
     assert list(StepMetrics.model_fields) == [

@@ -62,7 +62,7 @@ def test_loading_twice_does_not_leak_overrides() -> None:
         ({"curate.reward.famly": "basic"}, "curate.reward.famly is not a setting; did you mean curate.reward.family?"),
         ({"curate.threds": 1}, "curate.threds is not a setting; did you mean curate.threads?"),
         ({"gamma": 0.99}, "gamma is not a setting; did you mean curate.gamma?"),
-        ({"gate.xyzzy": 1}, "--override: section gate has no setting 'xyzzy'; its settings: min_episodes"),
+        ({"gate.xyzzy": 1}, "--override: section gate has no setting 'xyzzy'; its settings: without, min_episodes"),
         ({"xyzzy": 1}, "--override: section 'xyzzy' does not exist; sections: world, collect"),
         ({"foo.bar": 1}, "--override: section 'foo' does not exist; sections: world, collect"),
         ({"train.epoks": 1}, "section train has no setting 'epoks'; its settings: start, objective, distil_passes"),
@@ -159,3 +159,8 @@ def test_the_digest_follows_the_values_and_nothing_else(tmp_path: Path) -> None:
     assert config_digest(load_profile(str(path))) == config_digest(RunConfig())
     assert config_digest(load_profile("default", {"train.policy_lr": 1e-4})) != config_digest(RunConfig())
     assert len(config_digest(RunConfig())) == 64
+
+
+def test_limits_of_a_training_are_no_part_of_the_digest() -> None:
+    limits = {"train.max_hours": 48.0, "train.max_memory_gb": 99.0, "train.checkpoint_updates": 7}
+    assert config_digest(load_profile("default", limits)) == config_digest(load_profile("default"))

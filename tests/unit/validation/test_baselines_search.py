@@ -117,6 +117,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Install:
                 nothing.astype(np.bool_),
                 none,
                 none.astype(object),
+                nothing,
+                np.zeros((len(returns), 3), dtype=np.int64),
             )
 
         monkeypatch.setattr(halving, "_grow_mixed", run)

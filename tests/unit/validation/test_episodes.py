@@ -178,7 +178,10 @@ def test_joined_episodes_stand_in_order() -> None:
         np.array([False]),
         np.array([2]),
         np.array([None]),
+        np.array([0.3]),
+        np.array([[2, 1, 0]]),
     )
     both = join([part, part._replace(returns=np.array([2.0]))])
     assert both.returns.tolist() == [1.0, 2.0]
     assert both.committed_parameters.tolist() == [7, 7]
+    assert both.flags.tolist() == [[2, 1, 0], [2, 1, 0]]

@@ -37,5 +37,5 @@ def test_sizes_of_modules_are_what_their_hosts_train() -> None:
 
 def test_compute_is_a_share_of_the_host_times_the_whole_horizon() -> None:
     nothing = np.zeros(2)
-    episodes = Episodes(*[nothing] * 4, np.array([4000, 0]), *[nothing] * 4)  # type: ignore[arg-type]
+    episodes = Episodes(*[nothing] * 4, np.array([4000, 0]), *[nothing] * 6)  # type: ignore[arg-type]
     assert extra_compute(episodes, np.array([1000, 500]), 20).tolist() == [0.2, 0.0]

@@ -6,7 +6,7 @@ from simic.app.trial_controllers import TRIAL_CONTROLLERS
 from simic.cli import trials
 from simic.contracts.controllers import CONTROLLER_ORDER
 from simic.controllers.factory import controller_names
-from simic.validation.promotion_gate import BASELINES
+from simic.validation.criteria.return_over import BASELINES
 from simic.validation.report import COMPARISON_CONTROLLERS
 from simic.validation.table import controller_rank, families_in_order
 

@@ -1,0 +1,142 @@
+"""Candidates for networks that Simic cannot grow, from a log to the decision of the gate, by the verbs alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+import typer
+from support.builders.logged_networks import EPOCHS, keys_of, logged
+from support.homes.mlflow_databases import furnished_home
+
+from simic.app.artifacts import resolve_training
+from simic.app.container import Container
+from simic.catalogue.query import query
+from simic.cli.console import errors_become_exit_codes
+from simic.cli.main import app
+from simic.contracts.actions import Op
+from simic.contracts.batches import OP_INDEX
+from simic.contracts.splits import Split
+from simic.controllers.network import PolicyNetwork
+from simic.controllers.policy_files import load_policy, save_policy
+from simic.runtime.home import Home
+from simic.runtime.settings import load_profile
+from simic.trust.seal import seal
+
+LAB = Path(__file__).parents[2] / "examples" / "foreign_reports" / "lab.toml"
+SMALL = """
+[gate]
+evidence = "reports"
+without = ["slot_counts", "finite_outputs", "mask_respect", "repeatability"]  # the slow probes
+"""
+LEARNING = """
+cloning_passes = 12
+value_passes = 1
+vtrace_passes = 1
+awr_temperature = 100.0
+network.hidden = 16
+"""
+
+
+class Lab(NamedTuple):
+    """A home with a log, and a policy that learned from a good teacher."""
+
+    home: Home
+    profile: Path
+    call: Callable[..., tuple[int, str]]
+    """Exit code and output of a verb with the profile."""
+
+
+@pytest.fixture
+def lab(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Lab:
+    home = furnished_home(tmp_path / "home", tmp_path_factory)
+    monkeypatch.setenv("SIMIC_HOME", str(home.root))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # the edge sets its own
+    text = LAB.read_text().replace("horizon = 8", f"horizon = {EPOCHS}").replace('"vtrace"', '"awr"')
+    profile = tmp_path / "lab.toml"
+    profile.write_text(text.replace("min_experiences = 500", f"min_experiences = 100\n{LEARNING}") + SMALL)
+    incoming = home.spool / "tamiyo.field_reports" / "incoming"
+    incoming.mkdir(parents=True)
+    (incoming / "teacher.jsonl").write_bytes(logged(keys_of(Split.TRAIN, 200), 0.97, 0.0, "teacher"))
+    (incoming / "lab.jsonl").write_bytes(logged(keys_of(Split.TEST, 600), 0.5, 0.35, "lab"))
+
+    def call(*words: str) -> tuple[int, str]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended, errors_become_exit_codes():
+            typer.main.get_command(app)([*words, "--profile", str(profile)], prog_name="simic")
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out + captured.err
+
+    for verb in ("ingest", "curate", "train"):
+        code, output = call(verb)
+        assert code == 0, output
+    return Lab(home, profile, call)
+
+
+def planted(lab: Lab, change: Callable[[PolicyNetwork], None]) -> str:
+    """The trained policy with other weights, sealed, with the receipt of a training; its digest."""
+    container = Container(lab.home, load_profile(str(lab.profile)), 0)
+    training = resolve_training(container, None)
+    network, card = load_policy(Path(training.path))
+    with torch.no_grad():
+        change(network)
+    draft = lab.home.policies / "draft"
+    save_policy(draft, network, card)
+    digest = seal(draft, container.signer).digest
+    path = draft.rename(lab.home.policies / digest)
+    container.save_receipt(training.model_copy(update={"digest": digest, "path": str(path), "curves_path": "none"}))
+    return digest
+
+
+def waits(network: PolicyNetwork) -> None:
+    network.op_head[-1].bias[OP_INDEX[Op.WAIT]] += 100.0
+
+
+def seldom_grows(network: PolicyNetwork) -> None:
+    """GERMINATE with a probability of about 0.2, whatever the state; nothing else changes."""
+    network.op_head[-1].weight[OP_INDEX[Op.GERMINATE]] = network.op_head[-1].weight[OP_INDEX[Op.WAIT]]
+    network.op_head[-1].bias[OP_INDEX[Op.GERMINATE]] = network.op_head[-1].bias[OP_INDEX[Op.WAIT]] - 1.4
+
+
+def acts_as_nobody_did(network: PolicyNetwork) -> None:
+    network.slot_head[-1].weight.neg_()
+    network.slot_head[-1].bias.neg_()
+
+
+def test_only_a_candidate_that_the_log_shows_to_be_better_is_promoted(lab: Lab) -> None:
+    good = resolve_training(Container(lab.home, load_profile(str(lab.profile)), 0), None).digest
+    code, output = lab.call("validate", "-o", "gate.evidence=trials")
+    assert code == 2
+    assert "Simic has no code of these hosts" in output
+    reasons = {
+        planted(lab, waits): {"log_return_over_behaviour", "log_return_over_wait"},
+        planted(lab, seldom_grows): {"log_return_over_behaviour"},
+        planted(lab, acts_as_nobody_did): {"log_mean_weight_lower_candidate"},
+    }
+    for digest, expected in reasons.items():
+        assert lab.call("validate", "--policy", digest)[0] == 0
+        code, output = lab.call("promote")
+        assert code == 3, output
+        assert all(f"{name} is" in output for name in expected), output
+    assert lab.call("validate", "--policy", good)[0] == 0
+    code, output = lab.call("promote")
+    assert code == 0, output
+    assert "Judgement 4 of this home" in output
+    page = (lab.home.runs / good[:16] / "gate" / "gate.md").read_text()
+    assert "no host was grown" in page
+    assert "Criteria that need grown episodes do not apply: plan_book, " in page
+    assert "600 episodes of 600 held-out hosts" in page
+    (card,) = (path for path in lab.home.artifacts.rglob("model_card.md") if good in path.read_text())
+    assert "No trial: its return is estimated" in card.read_text()
+    judged = query(lab.home, 'SELECT "set", accepted FROM judgements ORDER BY ordinal')
+    assert judged == [{"set": "graftnet", "accepted": is_last} for is_last in (False, False, False, True)]
