@@ -11,7 +11,6 @@ from uuid import uuid4
 
 from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
-from simic.app.host_set_names import check_run
 from simic.app.judging import begin, check_growable, log_beside_trials, validate_by_reports
 from simic.app.judging_experience import reporter_of_comparison, reporter_of_judgement
 from simic.app.live_episode import draw_collection
@@ -20,9 +19,8 @@ from simic.app.trial_controllers import select_controllers
 from simic.collection import collect as collection
 from simic.collection.branching import BranchChoice
 from simic.contracts.config import RunConfig, WorldConfig
-from simic.contracts.controllers import ControllerSpec, PlanBook
+from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
-from simic.contracts.headroom import Headroom
 from simic.contracts.judgements import JudgementEntry
 from simic.contracts.names import CHAMPION
 from simic.contracts.receipts import (
@@ -33,7 +31,7 @@ from simic.contracts.receipts import (
     ValidationReport,
 )
 from simic.contracts.splits import Split
-from simic.controllers.plans import load_plans, plan_path
+from simic.controllers.plans import load_plans
 from simic.hosts.batched.images import pictures_digest
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.hosts.plugins import world_identity
@@ -46,16 +44,9 @@ from simic.runtime.telemetry import NullSink
 from simic.trust.canonical import digest_of
 from simic.validation import report as reports
 from simic.validation import trials
-from simic.validation.baselines import headroom, search
 from simic.validation.baselines.plan_book import (
     PLAN_CONTROLLERS,
-    book_differences,
-    book_of,
-    current_book,
-    other_game_message,
-    write_book,
 )
-from simic.validation.baselines.symptom_tree import add_tree
 from simic.validation.criterion import REPORTS
 from simic.validation.further import further_config, further_sets, further_specs
 from simic.validation.further import try_further as _try_further
