@@ -278,22 +278,29 @@ class Grower:
         removed, and so are those that act in training only. The parameters of kept seeds stay in the optimiser. Growing
         is over then, also if epochs are left; a second call changes nothing. Before the last epoch, the reports of the
         episode get no end, because its outcome is unknown, and curation leaves the episode out.
+
+        Raises:
+            ConfigError: if a kept seed of a blueprint of your own cannot become a plain module; nothing has changed.
         """
         if self._is_detached:
             return self.model
+        slots = self._ensemble.observe().slots
+        kept = np.array([[stage == _FOSSILIZED for stage in slots["stage"].tolist()]])
+        hooks = [hook for hook in self._host.host.layout.hooks if hook.slot is not None]
+        plain = {
+            slot: plain_seed(
+                self._host.blueprints[seed.blueprint], seed.parameters, float(slots["alpha"][slot]), hooks[slot]
+            )
+            for slot, seed in self._host.seeds.items()
+            if seed.learns and kept[0, slot]
+        }
         self._is_detached = True
         _GROWING.discard(self.model)
-        slots = self._ensemble.observe().slots
-        kept = [stage == _FOSSILIZED for stage in slots["stage"].tolist()]
-        self._host.clear(~np.array([kept]))
-        hooks = [hook for hook in self._host.host.layout.hooks if hook.slot is not None]
+        self._host.clear(~kept)
         self._host.detach()
         # A layer inside another one comes first, because a layer that is replaced has another name afterwards.
-        for slot, seed in sorted(self._host.seeds.items(), key=lambda one: -hooks[one[0]].name.count(".")):
-            blueprint = self._host.blueprints[seed.blueprint]
-            if seed.learns:
-                alpha = float(slots["alpha"][slot])
-                append_seed(self.model, hooks[slot].name, plain_seed(blueprint, seed.parameters, alpha, hooks[slot]))
+        for slot in sorted(plain, key=lambda one: -hooks[one].name.count(".")):
+            append_seed(self.model, hooks[slot].name, plain[slot])
         if self._is_own_writer and self._writer is not None:
             self._writer.flush()
         return self.model

@@ -5,7 +5,7 @@ Such a module needs no package but PyTorch: it can be copied, trained, saved as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, fx, nn
@@ -19,9 +19,13 @@ __all__ = ["append_seed", "check_replaceable", "plain_seed"]
 
 
 def plain_seed(blueprint: Blueprint, parameters: nn.Parameter, alpha: float, hook: LayerHook) -> fx.GraphModule:
-    """Return a module that maps a layer's output [B, ...] to that of the layer with its seed, for any B.
+    """Return a module that maps a layer's output [B, ...] to that of the layer with its seed, for any B and strides.
 
     ``weight`` of the module is ``parameters`` [1, P], the same object.
+
+    Raises:
+        ConfigError: if the module does not compute what the seed does, because ``delta`` of the blueprint is no
+            function of tensors for any B.
     """
 
     def grow(weight: Tensor, output: Tensor) -> Tensor:
@@ -30,11 +34,33 @@ def plain_seed(blueprint: Blueprint, parameters: nn.Parameter, alpha: float, hoo
     # Sizes that are equal in the example count as one symbol, so B must differ from all others.
     samples = 2 + max([*hook.shape, *parameters.shape])
     example = torch.zeros(samples, *hook.shape, device=parameters.device)
+    few = torch.linspace(-2.0, 2.0, example[:3].numel(), device=parameters.device).view_as(example[:3])
+    turned = few.transpose(0, -1).contiguous().transpose(0, -1)
+    try:
+        module = _traced(grow, parameters, example)
+        with torch.no_grad():
+            torch.testing.assert_close(module(turned), grow(parameters, turned), equal_nan=True)
+    except (RuntimeError, AssertionError) as error:
+        found = str(error).partition("\n")[0].rstrip(".!")
+        raise ConfigError(
+            f"the seed behind {hook.name!r}: expected a graph of tensor operations with equal outputs, found: {found}. "
+            f"Let delta of its blueprint ({type(blueprint).__name__}) compute with tensors alone, for any number of "
+            "samples"
+        ) from error
+    return module
+
+
+def _traced(grow: Callable[[Tensor, Tensor], Tensor], parameters: nn.Parameter, example: Tensor) -> fx.GraphModule:
+    """Return ``grow`` as a graph of the layer's output, with ``parameters`` as its ``weight``."""
     module = make_fx(grow, tracing_mode="symbolic", _allow_non_fake_inputs=True)(parameters.detach(), example)
     module.register_parameter("weight", parameters)
-    weight = next(node for node in module.graph.nodes if node.op == "placeholder")
+    weight, output = (node for node in module.graph.nodes if node.op == "placeholder")
     with module.graph.inserting_before(weight):
         weight.replace_all_uses_with(module.graph.get_attr("weight"))
+    with module.graph.inserting_after(output):
+        # The graph holds views that fit the strides of the example, and not those of a transposed output.
+        same = module.graph.call_function(torch.ops.aten.contiguous.default, (output,))
+    output.replace_all_uses_with(same, delete_user_cb=lambda user: user is not same)
     module.graph.erase_node(weight)
     module.graph.eliminate_dead_code()
     for node in module.graph.nodes:

@@ -6,11 +6,12 @@ from math import prod
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from simic.contracts.errors import ConfigError
 from simic.hosts.custom.forward import ActiveSeed, LayerHook, grow_output
 from simic.hosts.custom.plain import append_seed, plain_seed
-from simic.hosts.interfaces import Site
+from simic.hosts.interfaces import Blueprint, Site
 from simic.hosts.plugins import blueprint_names, load_blueprint
 
 PLACES = {"vector": (1, (8,)), "map": (1, (8, 4, 4)), "sequence": (2, (5, 8))}
@@ -41,13 +42,39 @@ def test_a_plain_seed_computes_and_learns_as_the_grown_one(name: str, where: str
     grown = values.clone().requires_grad_()
     for samples in (1, 4, 9):
         x = torch.randn(samples, *hook.shape, generator=chance)
-        want, found = grow_output(hook, ActiveSeed(blueprint, grown, 0.7), x), plain(x)
-        assert torch.equal(found, want)
-        if count:
-            (theirs,) = torch.autograd.grad(want.square().sum(), grown)
-            (mine,) = torch.autograd.grad(found.square().sum(), plain.weight)
-            torch.testing.assert_close(mine, theirs)
+        # As a layer that transposes its result gives it: other strides, which views do not fit.
+        for layout in (x, *(x.transpose(a, -1).contiguous().transpose(a, -1) for a in range(x.dim() - 1))):
+            want, found = grow_output(hook, ActiveSeed(blueprint, grown, 0.7), layout), plain(layout)
+            assert torch.equal(found, want)
+            if count:
+                (theirs,) = torch.autograd.grad(want.square().sum(), grown)
+                (mine,) = torch.autograd.grad(found.square().sum(), plain.weight)
+                torch.testing.assert_close(mine, theirs)
     assert "simic" not in plain.code
+
+
+class Fixed(Blueprint):
+    """Computes with the number of samples of its first call, or with a number that it reads from a tensor."""
+
+    def __init__(self, *, reads: bool) -> None:
+        self.reads = reads
+
+    def parameters(self, site: Site, /) -> int:
+        return site.width
+
+    def birth(self, normals: Tensor, _site: Site, /) -> Tensor:
+        return normals
+
+    def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
+        size = float(h.abs().max()) if self.reads else int(h.shape[1])
+        return parameters.view(1, 1, -1).expand_as(h) * size
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_blueprint_of_which_no_graph_exists_is_named(*, reads: bool) -> None:
+    hook = place("vector")
+    with pytest.raises(ConfigError, match=r"behind 'layer'.*\(Fixed\) compute with tensors alone"):
+        plain_seed(Fixed(reads=reads), nn.Parameter(torch.ones(1, 8)), 0.7, hook)
 
 
 def test_a_seed_goes_behind_a_layer_deep_in_a_network() -> None:
