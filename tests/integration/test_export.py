@@ -16,7 +16,7 @@ from support.builders.deciding_policies import SIGNER, sealed_decider
 from support.builders.observations import BLUEPRINTS, make_scene
 from support.servers.forked_commands import run_command
 
-from simic.contracts.batches import Masks, Observations
+from simic.contracts.batches import Masks, Observations, masks_of
 from simic.contracts.state import HardwareContext
 from simic.controllers.features import encode
 from simic.controllers.learned_controller import LearnedController
@@ -72,15 +72,11 @@ def test_the_program_decides_as_the_policy_and_its_inputs_follow_from_the_table(
     cases, answers = [], []
     for scene in scenes:
         (state,) = scene.observations.to_states(HardwareContext(device="cpu", threads=1))
-        legal = {
-            "op": scene.masks.op[0].tolist(),
-            "slot": scene.masks.slot.T.tolist(),
-            "blueprint": dict(zip(scene.observations.blueprints, scene.masks.blueprint[0].tolist(), strict=True)),
-        }
+        legal = masks_of(scene.masks, 0, scene.observations.slot_ptr, scene.observations.blueprints)
         graph = encode(scene.observations)
         rows = {"context": graph.context_x, "slots": graph.slot_x, "layers": graph.layer_x}
         cases.append(
-            {"state": state.model_dump(mode="json"), "available": legal,
+            {"state": state.model_dump(mode="json"), "available": legal.model_dump(mode="json"),
              "features": {name: value.tolist() for name, value in rows.items()}}
         )  # fmt: skip
         answers.append(expected(controller, scene.observations, scene.masks))
