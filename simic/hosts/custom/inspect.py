@@ -168,7 +168,11 @@ def _check_logits(logits: Any, labels: Tensor, who: str) -> None:
             Kind.POSITIONS: f"logits {[*labels.shape]} x C, C >= 2",
             Kind.NUMBERS: f"numbers {[*labels.shape]}, as the targets",
         }
-        hint = "" if isinstance(logits, Tensor) else "; logits= takes them out of an output"
+        hint = ""
+        if not isinstance(logits, Tensor):
+            hint = "; logits= takes them out of an output"
+        elif task.kind is Kind.NUMBERS and logits.shape[:-1] == labels.shape and logits.shape[-1] > 1:
+            hint = ". Labels of a float type mean regression; for classes, give them as int64: labels.long()"
         raise ConfigError(f"{who}: the module must give float32 {wanted[task.kind]}, found {found}{hint}")
     if not bool(logits.isfinite().all()):
         raise ConfigError(f"{who}: the module gives logits that are not finite before any training")

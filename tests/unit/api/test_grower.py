@@ -525,7 +525,13 @@ def test_outputs_that_do_not_fit_the_labels_are_refused() -> None:
 
     for width, wrong, error, reason in (
         (3, labels, simic.ConfigError, r"float32 logits \[32, C >= 2\], found torch.float32"),
-        (1, labels.float()[:, None], simic.ConfigError, r"numbers \[\d+, 1\], as the targets"),
+        (1, labels.float()[:, None], simic.ConfigError, r"numbers \[\d+, 1\], as the targets, found .* \(32,\)$"),
+        (
+            3,
+            labels[:, None].expand(60, 5).float(),
+            simic.ConfigError,
+            r"\(32, 5, 3\)\. Labels .* mean regression; .*long",
+        ),
         (1, torch.ones(60), simic.DatasetError, "targets that differ"),
         (3, labels.float().double(), simic.DatasetError, "found torch.float64"),
         (3, torch.full((60, 5), -100), simic.DatasetError, "which counts for none"),
