@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.config import GateConfig, TrialConfig
 from simic.contracts.judgements import Judgement
+from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE
 from simic.contracts.receipts import Provenance, TrialReport, ValidationReport, Verdict
 from simic.contracts.splits import Split, split_of
@@ -38,7 +39,7 @@ SPREAD = 4.0
 GATE, TRIAL = GateConfig(evidence="reports"), TrialConfig()
 BUDGET = GATE.error_budget
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SUPPORT = ("log_effective_hosts", "log_largest_share", "log_mean_weight")
+SUPPORT = ("log_cut_off", "log_effective_hosts", "log_largest_share", "log_mean_weight")
 BOUNDS = ("log_return_over",)
 KEYS = [key for key in range(20 * HOSTS) if split_of(SET, key) is Split.TEST][:HOSTS]
 IDENTITIES = [HostIdentity(set=SET, family="narrow", key=key) for key in KEYS]
@@ -128,8 +129,13 @@ def _log_probs(log: Log, policy: Policy) -> Floats:
 
 def judged(log: Log, policy: Policy, alpha: float) -> tuple[bool, bool]:
     """Return whether the evidence suffices for the criteria of support, and whether all bounds pass."""
-    use = LogUse("0" * 64, {"logger": HOSTS}, {}, IDENTITIES)
-    evidence = log_evidence(use, {CANDIDATE: weighted(log, policy), WAIT: weighted(log, WAITING)})
+    use = LogUse("0" * 64, {"logger": HOSTS}, {}, IDENTITIES, cut_off=0.0)
+    case = case_of(log_evidence(use, {CANDIDATE: weighted(log, policy), WAIT: weighted(log, WAITING)}), alpha)
+    return _pass(case, SUPPORT), _pass(case, BOUNDS)
+
+
+def case_of(evidence: LogEvidence, alpha: float) -> Case:
+    """Return what the gate judges: a candidate without a champion, at a level."""
     own = Provenance("0", "0" * 64, 0)._asdict() | {"started_at": NOW, "finished_at": NOW}
     trials = TrialReport(**own, set=SET, host_keys=[], families=[], controllers=[], plans_digest=None)
     report = ValidationReport(
@@ -138,8 +144,7 @@ def judged(log: Log, policy: Policy, alpha: float) -> tuple[bool, bool]:
         log=evidence,
     )  # fmt: skip
     judgement = Judgement(ordinal=1, attempts=1, budget=BUDGET, alpha=alpha, spent=alpha)
-    case = Case(report, GATE, TRIAL, judgement, 0.0, "0" * 64)
-    return _pass(case, SUPPORT), _pass(case, BOUNDS)
+    return Case(report, GATE, TRIAL, judgement, 0.0, "0" * 64)
 
 
 def _pass(case: Case, names: tuple[str, ...]) -> bool:

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,13 +24,14 @@ from simic.contracts.names import CANDIDATE, CHAMPION
 from simic.contracts.receipts import SnapshotManifest, TrainingReport, ValidationReport
 from simic.contracts.splits import Split
 from simic.ledgers.judgements import Subject, begin_judgement
+from simic.replay.cut_off import cut_off_episodes
 from simic.replay.logged import EpisodeHead, episode_heads, read_log
 from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.trust.canonical import digest_of
 from simic.validation.criterion import WAIT
 from simic.validation.gate_bounds import judgement_text
-from simic.validation.log_evidence import LogUse, log_evidence
+from simic.validation.log_evidence import CUT_OFF, LogUse, log_evidence
 from simic.validation.log_report import LoggedCase, validate_from_log
 from simic.validation.off_policy import LEAST_HOSTS
 from simic.validation.probing import States
@@ -89,7 +90,8 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
         )
     started_at = container.clock()
     manifest = read_manifest(Path(resolve_snapshot(container, None).path), Verify.ALL)
-    used, left_out = _held_out(episode_heads(manifest), training.sets)
+    held_out = _with_cut_off(_held_out(episode_heads(manifest), training.sets), manifest, training.sets)
+    used, left_out = held_out.used, held_out.left_out
     if len({(head.set, head.host_key) for head in used}) < 2:
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "it has no episodes"
         raise ConfigError(
@@ -100,7 +102,7 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
     set_name = "+".join(training.sets)
     judgement = begin(container, set_name, training, champion, {"snapshot": manifest.digest})
     report = validate_from_log(
-        _case(container, training, champion, set_name, manifest, used, left_out),
+        _case(container, training, champion, set_name, manifest, held_out),
         container.config,
         ordinal=judgement.ordinal,
         figures=container.home.runs / training.digest[:16] / "figures",
@@ -111,15 +113,35 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
     return container.save_receipt(report)
 
 
-def _held_out(
-    heads: Sequence[EpisodeHead], sets: Sequence[str], most: int = MOST_EPISODES
-) -> tuple[list[EpisodeHead], dict[str, int]]:
-    """Return the whole episodes on test hosts, and the number of others per reason.
+class _HeldOut(NamedTuple):
+    """Episodes to judge by."""
+
+    used: list[EpisodeHead]
+    left_out: dict[str, int]
+    """Number of others per reason."""
+    whole: int
+    """Number of whole episodes on test hosts of the sets, with those beyond the largest number."""
+    cut_off: float | None = None
+    """Share in [0, 1] of those that were not logged to their end; None if it was not counted."""
+
+
+def _with_cut_off(held_out: _HeldOut, manifest: SnapshotManifest, sets: Sequence[str]) -> _HeldOut:
+    """Count the episodes that were cut off: by their reports, or by curation, because they are not whole."""
+    left_out = dict(held_out.left_out)
+    for reason, count in cut_off_episodes(manifest, sets).items():
+        left_out[f"{CUT_OFF}{reason}"] = count
+    cut = sum(count for reason, count in left_out.items() if reason.startswith(CUT_OFF))
+    everything = held_out.whole + cut
+    return held_out._replace(left_out=left_out, cut_off=cut / everything if everything else None)
+
+
+def _held_out(heads: Sequence[EpisodeHead], sets: Sequence[str], most: int = MOST_EPISODES) -> _HeldOut:
+    """Return the whole episodes on test hosts.
 
     No training and no choice between trainings reads the test split. Of too many, those with the smallest run ids stay.
     """
     used, left_out = list[EpisodeHead](), Counter[str]()
-    reasons = undrawn(heads)
+    reasons, beyond = undrawn(heads), f"beyond the first {most}"
     for head in heads:
         if (reason := reasons.get(head.run_id)) is not None:
             left_out[reason] += 1
@@ -128,12 +150,12 @@ def _held_out(
         elif head.split != Split.TEST.value:
             left_out["not held out"] += 1
         elif head.is_truncated:
-            left_out["cut off before their end"] += 1
+            left_out[f"{CUT_OFF}truncated"] += 1
         elif len(used) == most:
-            left_out[f"beyond the first {most}"] += 1
+            left_out[beyond] += 1
         else:
             used.append(head)
-    return used, dict(left_out)
+    return _HeldOut(used, dict(left_out), len(used) + left_out[beyond])
 
 
 def log_beside_trials(container: Container, training: TrainingReport) -> LogEvidence | None:
@@ -152,7 +174,7 @@ def log_beside_trials(container: Container, training: TrainingReport) -> LogEvid
 def _log_beside_trials(container: Container, training: TrainingReport) -> LogEvidence | None:
     world = container.config.world
     manifest = read_manifest(find_folder(container.home, training.snapshot_digest), Verify.SIZES)
-    used, left_out = _held_out(episode_heads(manifest), [world.set], MOST_BESIDE)
+    used, left_out, *_ = _held_out(episode_heads(manifest), [world.set], MOST_BESIDE)
     if len({head.host_key for head in used}) < LEAST_HOSTS:
         return None
     log = read_log(manifest, [head.run_id for head in used], vocabulary(container.config.ingest), lambda _: None)
@@ -170,8 +192,7 @@ def _case(
     champion: str | None,
     set_name: str,
     manifest: SnapshotManifest,
-    used: Sequence[EpisodeHead],
-    left_out: dict[str, int],
+    held_out: _HeldOut,
 ) -> LoggedCase:
     specs = {CANDIDATE: learned_spec(Path(training.path), training.digest, container.home.keys)}
     specs[WAIT] = ControllerSpec(name=WAIT)
@@ -179,11 +200,11 @@ def _case(
         specs[CHAMPION] = learned_spec(container.policies.fetch_champion(champion), champion, container.home.keys)
     with container.progress.task("validate", manifest.rows_out) as advance:
         blueprints = vocabulary(container.config.ingest)
-        log = read_log(manifest, [head.run_id for head in used], blueprints, advance)
+        log = read_log(manifest, [head.run_id for head in held_out.used], blueprints, advance)
         episodes = {name: weighted(log, actions_in_log(container, spec, log)) for name, spec in specs.items()}
     hosts = hosts_of(log)
-    behaviours = Counter(head.behaviour for head in used)
-    use = LogUse(manifest.digest, dict(behaviours.most_common()), left_out, hosts)
+    behaviours = Counter(head.behaviour for head in held_out.used)
+    use = LogUse(manifest.digest, dict(behaviours.most_common()), held_out.left_out, hosts, held_out.cut_off)
     uniforms = np.zeros((len(log.points), len(HEADS)))
     states = States(log.batch.states, log.batch.masks, uniforms)
     evidence = log_evidence(use, episodes)

@@ -52,6 +52,9 @@ class LogEvidence(Contract):
     left_out: dict[str, Count]
     """Number of episodes of the snapshot that were not used, per reason."""
     episodes: Count
+    cut_off: UnitInterval | None = None
+    """Share of the episodes on held-out hosts of the judged sets that were not logged to their end; null if it was not
+    counted, as beside trials."""
     sets: list[Text]
     """Set of each host."""
     families: list[Text]

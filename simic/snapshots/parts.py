@@ -29,9 +29,17 @@ from simic.lake.schema import LANDED_SCHEMA
 from simic.lake.store import LocalParts, link
 from simic.runtime.files import sha256_file
 
-__all__ = ["ROW_INDEX_NAME", "STEPS_NAME", "is_linked_part", "link_parts", "read_rows", "unlink_unused"]
+__all__ = [
+    "REJECTED_NAME",
+    "ROW_INDEX_NAME",
+    "STEPS_NAME",
+    "is_linked_part",
+    "link_parts",
+    "read_rows",
+    "unlink_unused",
+]
 
-STEPS_NAME, ROW_INDEX_NAME = "steps.parquet", "row_index.parquet"
+STEPS_NAME, ROW_INDEX_NAME, REJECTED_NAME = "steps.parquet", "row_index.parquet", "rejected.parquet"
 _PARTS = "part-*.parquet"
 _LATER_COLUMNS = "SELECT NULL::VARCHAR AS branch_of, NULL::BIGINT AS branch_step WHERE false"
 """Columns that ``steps.parquet`` of an earlier version may lack; they are null there."""

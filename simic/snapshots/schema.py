@@ -124,6 +124,8 @@ REJECTED_COLUMNS: Columns = {
         "why its whole episode cannot be used: judging, expired, stale, mixed_identity, overlap, gap, unfinished, "
         "ends_twice, other_horizon, broken_chain, evicted.",
     ),
+    "set": _IDENTITY["set"],
+    "host_key": _IDENTITY["host_key"],
 }
 """``rejected.parquet``: one landed row that is not in ``steps.parquet``."""
 

@@ -26,6 +26,7 @@ from simic.validation.off_policy import support_of
 
 __all__ = [
     "BEHAVIOUR",
+    "CUT_OFF",
     "ESTIMATOR",
     "RIVALS",
     "LogUse",
@@ -38,6 +39,8 @@ __all__ = [
 ESTIMATOR = "PDWIS"
 BEHAVIOUR = "behaviour"
 """The controllers that logged the episodes, whose mean return is known."""
+CUT_OFF = "cut off: "
+"""What a reason in ``left_out`` begins with if the episode was not logged to its end."""
 ROUNDING = 1e-3
 """Points that rounded log-probabilities may add to a gain: a candidate that only waits must gain nothing over wait."""
 RIVALS = (WAIT, CHAMPION)
@@ -52,6 +55,8 @@ class LogUse(NamedTuple):
     left_out: Mapping[str, int]
     hosts: Sequence[HostIdentity]
     """[B]: host of each episode."""
+    cut_off: float | None = None
+    """Share of the held-out episodes that were cut off, in [0, 1]; None if it was not counted."""
 
 
 def log_evidence(use: LogUse, episodes: Mapping[str, LoggedEpisodes]) -> LogEvidence:
@@ -78,6 +83,7 @@ def log_evidence(use: LogUse, episodes: Mapping[str, LoggedEpisodes]) -> LogEvid
         behaviours=dict(use.behaviours),
         left_out=dict(use.left_out),
         episodes=len(use.hosts),
+        cut_off=use.cut_off,
         sets=[host.set for host in hosts],
         families=[host.family for host in hosts],
         host_keys=[host.key for host in hosts],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +84,14 @@ def lab(
     return Lab(home, profile, call)
 
 
+def report_more(lab: Lab, name: str, lines: bytes) -> None:
+    """Land further reports, and curate."""
+    (lab.home.spool / "tamiyo.field_reports" / "incoming" / f"{name}.jsonl").write_bytes(lines)
+    for verb in ("ingest", "curate"):
+        code, output = lab.call(verb)
+        assert code == 0, output
+
+
 def planted(lab: Lab, change: Callable[[PolicyNetwork], None]) -> str:
     """The trained policy with other weights, sealed, with the receipt of a training; its digest."""
     container = Container(lab.home, load_profile(str(lab.profile)), 0)
@@ -140,3 +149,16 @@ def test_only_a_candidate_that_the_log_shows_to_be_better_is_promoted(lab: Lab) 
     assert "No trial: its return is estimated" in card.read_text()
     judged = query(lab.home, 'SELECT "set", accepted FROM judgements ORDER BY ordinal')
     assert judged == [{"set": "graftnet", "accepted": is_last} for is_last in (False, False, False, True)]
+
+
+def test_a_log_whose_bad_episodes_are_missing_promotes_nobody(lab: Lab) -> None:
+    """Seven of 607 held-out trainings broke down after their first reports."""
+    lines = logged(keys_of(Split.TEST, 607)[600:], 0.97, 0.0, "lab").splitlines()
+    ends = [json.loads(line)["final_state"] is not None for line in lines]
+    report_more(lab, "broken", b"\n".join(line for line, is_end in zip(lines, ends, strict=True) if not is_end) + b"\n")
+    assert lab.call("validate")[0] == 0
+    code, output = lab.call("promote")
+    assert code == 3, output
+    assert "log_cut_off is 0.01153, needs <= 0.01" in output
+    page = next(lab.home.runs.glob("*/gate/gate.md")).read_text()
+    assert "7 unfinished. A crashed training and one that still runs look alike." in page

@@ -6,10 +6,14 @@ SELECT
     replace(report_id::VARCHAR, '-', '') AS report_id,
     replace(run_id::VARCHAR, '-', '') AS run_id,
     step::BIGINT AS step,
-    reason
+    reason,
+    "set",
+    host_key::BIGINT AS host_key
 FROM rejected_rows
 ORDER BY
     run_id,
     step,
     report_id,
-    reason
+    reason,
+    "set",
+    host_key

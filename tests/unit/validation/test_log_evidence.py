@@ -11,8 +11,10 @@ from pydantic import ValidationError
 
 from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE
+from simic.contracts.receipts import Verdict
 from simic.contracts.state import HostIdentity
 from simic.numerics.off_policy import LoggedEpisodes
+from simic.validation.criteria import log_cut_off
 from simic.validation.criterion import WAIT
 from simic.validation.log_evidence import BEHAVIOUR, ROUNDING, LogUse, gain_bound, log_differences, log_evidence
 
@@ -54,6 +56,14 @@ def test_rounding_is_no_gain_and_a_policy_without_weight_has_no_estimate() -> No
     assert (none.returns, none.gains) == ([], {})
     assert gain_bound(none, BEHAVIOUR, ALPHA) is None
     assert log_differences(evidence([1.0], [1.0], [1]), 0.95) == {}
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict"), [(0.0, Verdict.PASS), (0.01, Verdict.PASS), (0.0101, Verdict.FAIL), (None, Verdict.MISSING)]
+)
+def test_a_log_lacks_at_most_one_in_a_hundred_episodes(share: float | None, verdict: Verdict) -> None:
+    log = evidence([1.0, 1.0], [1.0, 2.0], [1, 2]).model_copy(update={"cut_off": share})
+    assert [line.verdict for line in log_cut_off.judge(world.case_of(log, ALPHA))] == [verdict]
 
 
 def test_numbers_per_host_are_one_per_host() -> None:
