@@ -154,6 +154,7 @@ def _tell(update: PolicyUpdate, as_json: bool, *, is_within: bool) -> None:
         stdout().print(
             f"accepted {update.policy_name} {update.version} ({update.digest[:12]}), issued "
             f"{update.issued_at.isoformat()}, key {update.key_id}{'' if is_within else _outside(update)}"
+            f"{_unusual(update)}"
         )
 
 
@@ -178,8 +179,17 @@ def _tell_unchanged(subscriber: Subscriber, as_json: bool) -> None:
         version = update.version if plan is None or policy.digest == update.digest else plan.baseline_version
         stdout().print(
             f"no new update: {update.policy_name} {version} ({policy.digest[:12]}) stays current"
-            f"{'' if is_within else _outside(update)}"
+            f"{'' if is_within else _outside(update)}{_unusual(update)}"
         )
+
+
+def _unusual(update: PolicyUpdate) -> str:
+    """Return what is unusual about the judgement behind an update; empty for trials with all criteria."""
+    judged = update.validation
+    if judged.without is None or judged.evidence is None:
+        return "; the update does not say which criteria and evidence it was judged by: it is of an earlier release"
+    by_reports = "; judged from logged episodes, without trials" if judged.evidence == "reports" else ""
+    return by_reports + (visible(f"; judged without {', '.join(judged.without)}") if judged.without else "")
 
 
 def _tell_refusal(refusal: Refusal, as_json: bool) -> None:

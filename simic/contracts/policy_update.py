@@ -8,6 +8,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from simic.contracts.actor import Actor
 from simic.contracts.base import Contract, Count, Digest, Finite, UnitInterval, UtcDatetime
+from simic.contracts.log_evidence import EvidenceKind
 
 __all__ = ["PolicyUpdate", "RolloutPlan", "SemanticVersion", "ValidationSummary"]
 
@@ -24,6 +25,14 @@ class ValidationSummary(Contract):
     """Lower bound of the interval."""
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
     gate_digest: Digest
+    without: list[Annotated[str, Field(min_length=1, max_length=128)]] | None = None
+    """Criteria of the gate that ``gate.without`` left out; absent in updates of earlier releases, which do not say."""
+    evidence: EvidenceKind | None = None
+    """Whether hosts were grown (trials) or logged episodes were judged (reports); absent as ``without`` is."""
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _present(handler(self))
 
 
 class RolloutPlan(Contract):
@@ -66,5 +75,9 @@ class PolicyUpdate(Contract):
 
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # An update without these fields has the bytes, and so the signature, that earlier releases gave it.
-        return {name: value for name, value in handler(self).items() if value is not None}
+        return _present(handler(self))
+
+
+def _present(fields: dict[str, Any]) -> dict[str, Any]:
+    # Without absent fields a summary or update has the bytes, and so the signature, that earlier releases gave it.
+    return {name: value for name, value in fields.items() if value is not None}

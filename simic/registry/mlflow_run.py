@@ -222,6 +222,8 @@ def summary_of(report: ValidationReport, gate: GateDecision) -> ValidationSummar
         lower_bound=over_wait.lower,
         confidence=over_wait.confidence,
         gate_digest=gate.digest,
+        without=gate.without,
+        evidence=gate.evidence,
     )
 
 

@@ -17,7 +17,7 @@ from support.servers.redis_server import RedisProcess
 
 from simic.catalogue.contract_schemas import example_of
 from simic.contracts.names import POLICY_UPDATES
-from simic.contracts.policy_update import RolloutPlan
+from simic.contracts.policy_update import RolloutPlan, ValidationSummary
 from simic.publication.rollout import is_within
 from simic.trust.keys import Signer
 
@@ -99,6 +99,33 @@ def test_follow_outside_the_share_names_the_policy_that_it_uses(publisher: Publi
     )
     (line,) = lines(simic(tmp_path, *words, "--json").stdout)
     assert (line["event"], line["is_within_share"], line["update"]["version"]) == ("unchanged", False, "1.0.2")
+
+
+@pytest.mark.parametrize(
+    ("judged", "said"),
+    [
+        ({}, ""),
+        ({"evidence": "reports"}, "; judged from logged episodes, without trials"),
+        ({"without": ["success", "age\x1b"]}, "; judged without success, age\\x1b"),
+        ({"without": None, "evidence": None}, "; the update does not say which criteria and evidence it was judged by: "
+         "it is of an earlier release"),
+    ],
+    ids=["usual", "reports", "without", "earlier"],
+)  # fmt: skip
+def test_follow_says_what_is_unusual_about_the_judgement(
+    publisher: Publisher, tmp_path: Path, judged: dict[str, Any], said: str
+) -> None:
+    usual = publisher.publish(1, sealed_by_digest(publisher.home.policies, 0))
+    told = usual.validation.model_dump() | {"without": [], "evidence": "trials"} | judged
+    update = publisher.signed(usual, validation=ValidationSummary.model_validate(told))
+    publisher.put(update)
+    words = ["follow", str(publisher.home.root), "--into", str(tmp_path / "into"), "--once"]
+    accepted, unchanged = (simic(tmp_path, *words).stdout for _ in range(2))
+    assert " ".join(accepted.split()).endswith(f"key {SIGNER.key_id}{said}")
+    assert " ".join(unchanged.split()).endswith(f"stays current{said}")
+    (line,) = lines(simic(tmp_path, *words, "--json").stdout)
+    shown = {name: line["update"]["validation"].get(name) for name in ("without", "evidence")}
+    assert shown == {name: told[name] for name in shown}
 
 
 def test_follow_takes_a_home_and_redis_and_hides_no_password(

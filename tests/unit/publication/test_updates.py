@@ -21,7 +21,13 @@ UPDATE = PolicyUpdate(
     reference="models:/tamiyo/1",
     targets=["tamiyo"],
     validation=ValidationSummary(
-        episodes=160, return_over_wait=5.5, lower_bound=4.5, confidence=0.95, gate_digest="b" * 64
+        episodes=160,
+        return_over_wait=5.5,
+        lower_bound=4.5,
+        confidence=0.95,
+        gate_digest="b" * 64,
+        without=["success"],
+        evidence="reports",
     ),
     issued_at=datetime(2026, 1, 5, tzinfo=UTC),
     key_id="0" * 16,
@@ -49,6 +55,9 @@ def test_signed_update_survives_the_wire(keyring: Keyring) -> None:
         {"reference": "models:/tamiyo/2"},
         {"targets": ["tamiyo", "karn"]},
         {"validation": UPDATE.validation.model_copy(update={"lower_bound": 9.0})},
+        {"validation": UPDATE.validation.model_copy(update={"without": []})},
+        {"validation": UPDATE.validation.model_copy(update={"without": None})},
+        {"validation": UPDATE.validation.model_copy(update={"evidence": "trials"})},
         {"issued_at": datetime(2027, 1, 5, tzinfo=UTC)},
         {"policy_name": "karn"},
         {"signature": "0" * 128},
@@ -64,3 +73,13 @@ def test_every_changed_field_is_refused(keyring: Keyring, change: dict[str, Any]
 def test_unsigned_update_is_refused(keyring: Keyring) -> None:
     with pytest.raises(IntegrityError):
         verify_update(UPDATE.model_copy(update={"key_id": SIGNER.key_id}), keyring)
+
+
+def test_an_update_of_an_earlier_release_keeps_its_bytes_and_says_nothing_about_its_judgement(keyring: Keyring) -> None:
+    summary = UPDATE.validation.model_dump(exclude={"without", "evidence"})
+    earlier = UPDATE.model_copy(update={"validation": ValidationSummary.model_validate(summary)})
+    text = sign_update(earlier, SIGNER).model_dump_json()
+    assert "without" not in text and "evidence" not in text
+    read = PolicyUpdate.model_validate_json(text)
+    verify_update(read, keyring)
+    assert (read.validation.without, read.validation.evidence) == (None, None)

@@ -405,10 +405,13 @@ def test_a_judgement_under_other_settings_leaves_the_parameters_of_the_run_alone
 
 
 def test_what_a_consumer_wants_to_know_comes_back_from_the_registry(registry: Registry, place: Home) -> None:
-    version = crown(registry, judged(place))
+    evidence = judged(place)
+    gate = evidence.gate.model_copy(update={"without": ["success", "memory"], "evidence": "reports"})
+    version = crown(registry, evidence._replace(gate=gate))
     summary = registry.summary(version)
     assert (summary.return_over_wait, summary.lower_bound, summary.confidence) == (6.0, 5.0, 0.95)
     assert summary.gate_digest == version.gate_digest
+    assert (summary.without, summary.evidence) == (["success", "memory"], "reports")
 
 
 def test_initialising_twice_keeps_the_database(place: Home, keyring: Keyring) -> None:
