@@ -40,7 +40,7 @@ from simic.runtime.settings import config_digest
 from simic.trust.canonical import digest_of
 from simic.validation.further import further_config, further_sets, further_specs
 from simic.validation.judging_keys import KEY_STARTS
-from simic.validation.recipes import Judging, compare_recipes, least_p
+from simic.validation.recipes import Judging, compare_recipes, least_p, pairs_of
 from simic.validation.report import comparison_specs, learned_spec
 from simic.validation.trials import WAIT, run_trials
 
@@ -63,6 +63,8 @@ class RecipeRequest(NamedTuple):
     split: Split
     snapshot: SnapshotManifest | None
     """All recipes train on it; None if each collects its own experience."""
+    is_against_first: bool
+    """Whether each recipe is compared with the first one only, instead of with every other."""
     is_fresh: bool
     """Whether trainings of another version of the code or PyTorch are made again; otherwise they are refused."""
 
@@ -172,6 +174,8 @@ class _RecipeTrial:
         returns = {recipe: np.array([rows[one.row] for one in own]) for recipe, own in trained.items()}
         is_one, judging = len(request.seeds) == 1, Judging(report.set, report.families, container.config.trial)
         policies = list(dict.fromkeys(own[0].row for own in trained.values()))
+        is_against_first = request.is_against_first
+        count = len(pairs_of(list(trained), is_against_first=is_against_first))
         found = RecipeComparison(
             **container.provenance._asdict(),
             started_at=started_at,
@@ -182,8 +186,8 @@ class _RecipeTrial:
             first_key=report.host_keys[0],
             snapshot_digest=None if request.snapshot is None else request.snapshot.digest,
             recipes=[self._arm(recipe, trained[recipe.name], report) for recipe in request.recipes],
-            pairs=[] if is_one else compare_recipes(returns, judging),
-            least_p=least_p(len(request.seeds), len(request.recipes)),
+            pairs=[] if is_one else compare_recipes(returns, judging, is_against_first=is_against_first),
+            least_p=least_p(len(request.seeds), count),
             policies=compare_pairs(report, policies, container.config.trial) if is_one else [],
             trials=f"{path.parent.name}/{path.name}",
         )

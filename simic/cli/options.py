@@ -39,6 +39,7 @@ __all__ = [
     "SnapshotName",
     "SplitName",
     "TrustedKeys",
+    "check_page_name",
     "naming_options",
     "number",
     "open_container",
@@ -160,6 +161,16 @@ def show_progress() -> Progress:
 
 _FLAGS = {"world.set": "--set", "curate.reward.family": "--reward"}
 """Options that do not have the name of their setting."""
+
+
+def check_page_name(out: Path) -> None:
+    """Check the name of a page that a verb is to write.
+
+    Raises:
+        ConfigError: if it does not end in .md.
+    """
+    if out.suffix != ".md":
+        raise ConfigError(f"--out: expected a file name that ends in .md, found {out}")
 
 
 def open_container(

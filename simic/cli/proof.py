@@ -12,7 +12,7 @@ from rich.text import Text
 
 from simic.cli import completion
 from simic.cli.console import emit
-from simic.cli.options import AsJson, Overrides, ProfileName, Seed, open_container, whole_number
+from simic.cli.options import AsJson, Overrides, ProfileName, Seed, check_page_name, open_container, whole_number
 from simic.cli.proof_page import (
     controllers_table,
     costs_table,
@@ -24,7 +24,6 @@ from simic.cli.proof_page import (
     summary,
 )
 from simic.cli.tables import numbers_table
-from simic.contracts.errors import ConfigError
 from simic.contracts.proof import Proof
 from simic.runtime.files import atomic_write
 from simic.runtime.home import HomeUse
@@ -117,8 +116,7 @@ def proof(
     from simic.app.proof import ProofRequest, prove
     from simic.validation.proof_plot import draw_gains
 
-    if out.suffix != ".md":
-        raise ConfigError(f"--out: expected a file name that ends in .md, found {out}")
+    check_page_name(out)
     container = open_container(profile, seed, override, use=HomeUse.MAKE)
     chosen = tuple(dict.fromkeys(sets or [container.config.world.set]))
     others = tuple(dict.fromkeys(also or ()))

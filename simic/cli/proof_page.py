@@ -15,6 +15,7 @@ from simic.validation.table import (
     STATIC_NOTE,
     Table,
     in_percent_points,
+    markdown,
     percent,
     rent_header,
     static_cells,
@@ -66,27 +67,27 @@ def _introduction(proof: Proof) -> str:
 def _section(proof: Proof, found: ProofSet) -> Iterator[str]:
     each = ", ".join(f"{count} of `{name}`" for name, count in found.families.items())
     yield f"{found.hosts} hosts, the same for every controller, from key {found.first_key} on: {each}."
-    yield _markdown(controllers_table(found))
+    yield markdown(controllers_table(found))
     yield f"{summary(found)}{_book_note(found)}"
     yield f"Cost and accuracy. {COST_NOTE}"
-    yield _markdown(costs_table(found))
+    yield markdown(costs_table(found))
     yield (
         "Over never growing at other rents per parameter, from the same episodes; nothing was trained or searched at "
         "these rents:"
     )
-    yield _markdown(rents_table(found))
+    yield markdown(rents_table(found))
     yield f"The learned policies against their final networks, trained from the start. {STATIC_NOTE}"
-    yield _markdown(static_table(found))
-    yield _markdown(_seeds_table(found))
+    yield markdown(static_table(found))
+    yield markdown(_seeds_table(found))
     yield _gate_note(found)
     yield f"Over never growing, by family; `learned` over {len(proof.seeds)} training seeds:"
-    yield _markdown(_families_table(found))
+    yield markdown(_families_table(found))
     if found.left_out:
         yield (
             "Trained without a family and tried on its hosts. The policies of `trained with it` are those above; the "
             "baselines are searched on hosts of every family."
         )
-        yield _markdown(left_out_table(found))
+        yield markdown(left_out_table(found))
 
 
 def controllers_table(found: ProofSet) -> Table:
@@ -229,8 +230,3 @@ def _verdicts(one: ProofLeftOut, seeds: int) -> str:
 
 def _points(estimate: Estimate | None) -> str:
     return "-" if estimate is None else f"{estimate.mean:+.1f} [{estimate.lower:+.1f}, {estimate.upper:+.1f}]"
-
-
-def _markdown(table: Table) -> str:
-    rows = [table.header, tuple("---" for _ in table.header), *table.rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

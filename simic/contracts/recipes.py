@@ -122,7 +122,7 @@ class RecipeComparison(Receipt):
     pairs: list[RecipePair]
     """Each recipe minus each later one; empty for one training seed, which says nothing about recipes."""
     least_p: UnitInterval
-    """Smallest adjusted p value that this number of seeds and recipes can give; above 0.05 no verdict is possible."""
+    """Smallest adjusted p value that this number of seeds and pairs can give; above 0.05 no verdict is possible."""
     policies: list[PairComparison]
     """For one training seed: the policies themselves, over hosts; empty for several."""
     trials: Text

@@ -25,7 +25,7 @@ from simic.numerics.intervals import crossed_student
 from simic.validation.table import families_in_order
 from simic.validation.trials import estimate_of
 
-__all__ = ["Judging", "compare_recipes", "least_p"]
+__all__ = ["Judging", "compare_recipes", "least_p", "pairs_of"]
 
 Table = NDArray[np.float64]
 """Returns [S, N]: S training seeds, N hosts."""
@@ -40,12 +40,21 @@ class Judging(NamedTuple):
     config: TrialConfig
 
 
-def compare_recipes(returns: Mapping[str, Table], judging: Judging) -> list[RecipePair]:
-    """Return each recipe minus each later one; p is adjusted over all pairs.
+def pairs_of(names: Sequence[str], *, is_against_first: bool) -> list[tuple[str, str]]:
+    """Return the pairs that are compared: each recipe and each later one, or each later one and the first."""
+    if is_against_first:
+        return [(name, names[0]) for name in names[1:]]
+    return list(combinations(names, 2))
+
+
+def compare_recipes(
+    returns: Mapping[str, Table], judging: Judging, *, is_against_first: bool = False
+) -> list[RecipePair]:
+    """Return the first recipe of each pair of ``pairs_of`` minus the second; p is adjusted over these pairs.
 
     ``returns`` holds two or more training seeds, the same for all recipes, in the same order.
     """
-    pairs = list(combinations(returns, 2))
+    pairs = pairs_of(list(returns), is_against_first=is_against_first)
     means = {name: table.mean(axis=1) for name, table in returns.items()}
     raw = [mann_whitney_p(means[ours], means[theirs]) for ours, theirs in pairs]
     found = []
@@ -69,9 +78,9 @@ def compare_recipes(returns: Mapping[str, Table], judging: Judging) -> list[Reci
     return found
 
 
-def least_p(seeds: int, recipes: int) -> float:
-    """Return the smallest adjusted p value that ``seeds`` trainings of each recipe can give."""
-    return min(1.0, comb(recipes, 2) * 2.0 / comb(2 * seeds, seeds))
+def least_p(seeds: int, pairs: int) -> float:
+    """Return the smallest p value, adjusted for ``pairs``, that ``seeds`` trainings of each recipe can give."""
+    return min(1.0, pairs * 2.0 / comb(2 * seeds, seeds))
 
 
 def _differences(values: Table, judging: Judging) -> dict[str, Any]:

@@ -22,6 +22,7 @@ __all__ = [
     "families_in_order",
     "has_intervals",
     "in_percent_points",
+    "markdown",
     "percent",
     "render_costs",
     "render_families",
@@ -79,6 +80,12 @@ class Table(NamedTuple):
 
     header: tuple[str, ...]
     rows: list[tuple[str, ...]]
+
+
+def markdown(table: Table) -> str:
+    """Return a table in Markdown."""
+    rows = [table.header, tuple("---" for _ in table.header), *table.rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows)
 
 
 def render_table(report: TrialReport) -> Table:

@@ -33,10 +33,11 @@ def _found(request: RecipeRequest, container: Container) -> RecipeComparison:
     hosts = np.array([50.0, 60.0, 52.0, 62.0])
     returns = {name: hosts - at + np.arange(seeds)[:, None] / 10 for at, name in enumerate(names)}
     judging = Judging("benchmark", ("cap", "gain") * 2, TrialConfig(bootstrap_samples=200))
+    pairs = compare_recipes(returns, judging, is_against_first=request.is_against_first)
     return RecipeComparison(
         **container.provenance._asdict(), started_at=NOW, finished_at=NOW, set="benchmark", seeds=list(request.seeds),
         hosts_per_family=request.hosts, first_key=10, snapshot_digest=None, trials="trials/x.json", policies=[],
-        least_p=least_p(seeds, len(names)), pairs=compare_recipes(returns, judging),
+        least_p=least_p(seeds, len(pairs)), pairs=pairs,
         recipes=[
             RecipeArm(
                 name=recipe.name, profile=recipe.profile, overrides=list(recipe.overrides), settings={"s": recipe.name},
@@ -84,7 +85,7 @@ def test_the_page_has_verdict_costs_and_failures(
 
 def test_the_figure_has_a_panel_per_pair_and_a_row_per_training_seed_and_family(tmp_path: Path) -> None:
     recipes = parse_recipes(["quick", "quick -o train.distil_passes=2"], None)
-    request = RecipeRequest(recipes, (3, 4), 2, Split.TEST, None, is_fresh=False)
+    request = RecipeRequest(recipes, (3, 4), 2, Split.TEST, None, is_against_first=False, is_fresh=False)
     (panel,) = panels_of(_found(request, Container(Home(tmp_path / "home"), recipes[0].config, 3)))
     assert panel.title == "quick\nminus quick train.distil_passes=2\nno difference shown"
     assert [name for name, _ in panel.rows] == ["all trainings", "seed 3", "seed 4", "cap", "gain"]
@@ -96,6 +97,24 @@ def test_too_few_seeds_are_said_to_be_too_few(asked: list[RecipeRequest], capsys
     shown = " ".join(capsys.readouterr().out.split())
     assert "4 training seeds cannot show a difference: the smallest adjusted p is 0.09" in shown
     assert asked[0].recipes[2].name == "default collect.further=[]"
+
+
+def test_a_page_has_the_tables_the_plot_and_the_command(
+    asked: list[RecipeRequest], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = write_tiny_profile(tmp_path / "a|b.toml")
+    ab(["quick", "default", f"'{named}'"], seeds=5, hosts=2, against_first=True, out=tmp_path / "new" / "ablations.md")
+    assert asked[0].is_against_first
+    assert "ablations.md" in "".join(capsys.readouterr().out.split())
+    text = (tmp_path / "new" / "ablations.md").read_text()
+    assert "simic ab quick default" in text and "--seeds 5 --hosts 2 --seed 0 --against-first --out" in text
+    assert "| default | quick | worse | -1.0 [" in text
+    assert "| quick | default |" not in text, "only differences to the first recipe"
+    assert "a\\|b" in text, "a name cannot add a column"
+    assert "(ablations.png)" in text and (tmp_path / "new" / "ablations.png").is_file()
+    assert "quick: seed 2 failed: never commits" in text
+    with pytest.raises(ConfigError, match=r"ends in \.md"):
+        ab(["quick", "default"], seeds=4, hosts=2, out=tmp_path / "ablations.txt")
 
 
 def test_trainings_of_another_pytorch_are_refused_or_made_again(

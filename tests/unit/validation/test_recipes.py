@@ -66,9 +66,18 @@ def test_a_recipe_that_does_not_vary_gets_no_verdict(shift: float) -> None:
     assert (other.verdict, other.unjudged) == ("better", None)
 
 
-@pytest.mark.parametrize(("seeds", "recipes", "expected"), [(1, 2, 1.0), (3, 2, 0.1), (4, 2, 2 / 70), (4, 3, 6 / 70)])
-def test_few_seeds_cannot_show_anything(seeds: int, recipes: int, expected: float) -> None:
-    assert least_p(seeds, recipes) == pytest.approx(expected)
+def test_ablations_are_compared_with_the_first_recipe_alone_and_adjusted_for_these_pairs() -> None:
+    generator = np.random.default_rng(1)
+    tables = {name: HOSTS + shift + generator.normal(size=(5, 4)) for name, shift in (("a", 0), ("b", 9), ("c", -9))}
+    found = compare_recipes(tables, JUDGING, is_against_first=True)
+    assert [(one.recipe, one.against, one.verdict) for one in found] == [("b", "a", "better"), ("c", "a", "worse")]
+    assert found[0].difference.mean == pytest.approx(np.mean(tables["b"] - tables["a"]))
+    assert found[0].adjusted_p == pytest.approx(4 / 252) == least_p(5, len(found))
+
+
+@pytest.mark.parametrize(("seeds", "pairs", "expected"), [(1, 1, 1.0), (3, 1, 0.1), (4, 1, 2 / 70), (4, 3, 6 / 70)])
+def test_few_seeds_cannot_show_anything(seeds: int, pairs: int, expected: float) -> None:
+    assert least_p(seeds, pairs) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("shared", [0.0, 0.7])

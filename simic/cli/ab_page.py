@@ -1,0 +1,156 @@
+"""What `simic ab` found, for the terminal and as a page in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from simic.cli.compare import interval, pairs_table
+from simic.cli.console import short, visible
+from simic.contracts.comparison import LEVEL
+from simic.contracts.recipes import RecipeComparison
+from simic.validation.table import Table, markdown, percent
+
+__all__ = ["Section", "page", "sections"]
+
+_PAIR_HEADER = ("recipe", "against", "verdict", "difference", "U", "adjusted p", "improves", "effect")
+_COST_HEADER = ("return", "spread", "test accuracy", "parameters", "extra compute", "training s", "failed")
+_MOST_SETTINGS = 4
+"""Most settings that get a column; --json has all in which the recipes differ."""
+_NOTE = (
+    "difference: mean return, paired by training seed and host, in points, with Student's interval over training seeds "
+    "and hosts, which is wide for few seeds. U: Mann-Whitney's, of the mean returns of the trainings. adjusted p: its "
+    "exact p value if both recipes give trainings of one distribution of mean returns (equal medians are not enough), "
+    "adjusted for all pairs by Holm's method; up to 0.05 a difference is shown, unless a recipe does not vary at all. "
+    "improves: probability that a training of the recipe is better than one of the other. effect: twice that less 1. "
+    "spread: standard deviation between training seeds."
+)
+_ONE_SEED = (
+    "One training seed: this compares two policies over hosts, not the recipes, because another seed gives another "
+    "policy. --seeds 4 or more can show a difference between two recipes."
+)
+
+
+class Section(NamedTuple):
+    """A table with what it shows; ``names`` is the number of its columns that hold names, not numbers."""
+
+    title: str
+    table: Table
+    names: int
+    text: str
+    """What is to be said below it."""
+
+
+def page(found: RecipeComparison, command: str, figure: str) -> str:
+    """Return the page in Markdown.
+
+    ``command`` makes the page again; ``figure`` is the address of the plot, relative to the page.
+    """
+    blocks = [
+        "# Comparison of recipes",
+        _introduction(found),
+        f"```\n{command}\n```",
+        f"![Differences of each pair with their intervals]({figure})",
+    ]
+    for one in sections(found):
+        blocks += [f"## {one.title}", markdown(one.table), *([one.text] if one.text else [])]
+    return "\n\n".join(visible(block) for block in blocks) + "\n"
+
+
+def _introduction(found: RecipeComparison) -> str:
+    given = found.snapshot_digest
+    learned = "each recipe collects its own experience" if given is None else f"all train on snapshot {short(given)}"
+    return (
+        f"Each recipe is trained with {_seeds(found)}; {learned}. All policies are tried on the same hosts of set "
+        f"`{found.set}`, {found.hosts_per_family} of each family, from key {found.first_key} on. Returns and "
+        f"differences are in points. Code version {found.code_version}. This makes the page again:"
+    )
+
+
+def sections(found: RecipeComparison) -> Iterator[Section]:
+    """Return the tables, those that answer the question first."""
+    count = f"{found.hosts_per_family} hosts of each family of set {found.set}"
+    yield Section(f"{_seeds(found)}, {count}".capitalize(), _recipes(found), 1, _failures(found))
+    if len(found.seeds) == 1:
+        yield Section("The policies of one training seed", pairs_table(found.policies), 3, _ONE_SEED)
+        return
+    unjudged = [
+        f"{one.recipe} against {one.against}: no verdict, {one.unjudged}." for one in found.pairs if one.unjudged
+    ]
+    text = "\n\n".join([*unjudged, f"{_NOTE}{_power(found)}"])
+    yield Section("Recipes, paired by training seed and host", _pairs(found), 3, text)
+    yield Section("By training seed, paired by host", _by_seed(found), 2, "")
+    yield Section("By family, paired by training seed and host", _by_family(found), 2, "")
+
+
+def _seeds(found: RecipeComparison) -> str:
+    count = len(found.seeds)
+    return f"{count} training seeds from {found.seeds[0]} on" if count > 1 else f"training seed {found.seeds[0]}"
+
+
+def _failures(found: RecipeComparison) -> str:
+    return "\n\n".join(
+        f"{one.name}: seed {own.seed} failed: {own.failure}"
+        for one in found.recipes
+        for own in one.policies
+        if own.failure
+    )
+
+
+def _recipes(found: RecipeComparison) -> Table:
+    names = list(dict.fromkeys(name for one in found.recipes for name in one.settings))
+    shown = names if len(names) <= _MOST_SETTINGS else []
+    rows: list[tuple[str, ...]] = [
+        (
+            one.name,
+            *(one.settings.get(name, "-") for name in shown),
+            f"{one.mean_return:.1f}",
+            "-" if one.spread is None else f"{one.spread:.2f}",
+            percent(one.test_accuracy),
+            f"{one.parameters:.0f}",
+            percent(one.extra_compute),
+            f"{one.train_s:.1f}",
+            str(sum(own.failure is not None for own in one.policies)),
+        )
+        for one in found.recipes
+    ]
+    return Table(("recipe", *shown, *_COST_HEADER), rows)
+
+
+def _pairs(found: RecipeComparison) -> Table:
+    rows: list[tuple[str, ...]] = [
+        (
+            pair.recipe,
+            pair.against,
+            pair.verdict.value,
+            interval(pair.difference),
+            f"{pair.u:g}",
+            f"{pair.adjusted_p:.4f}",
+            f"{pair.probability_of_improvement:.2f}",
+            f"{pair.effect:+.2f}",
+        )
+        for pair in found.pairs
+    ]
+    return Table(_PAIR_HEADER, rows)
+
+
+def _power(found: RecipeComparison) -> str:
+    if found.least_p <= LEVEL:
+        return ""
+    return (
+        f" {len(found.seeds)} training seeds cannot show a difference: the smallest adjusted p is {found.least_p:.2f}; "
+        "give more --seeds."
+    )
+
+
+def _by_seed(found: RecipeComparison) -> Table:
+    rows: list[tuple[str, ...]] = [(pair.recipe, pair.against, *map(interval, pair.by_seed)) for pair in found.pairs]
+    return Table(("recipe", "against", *(f"seed {seed}" for seed in found.seeds)), rows)
+
+
+def _by_family(found: RecipeComparison) -> Table:
+    names = list(found.pairs[0].by_family)
+    rows: list[tuple[str, ...]] = [
+        (pair.recipe, pair.against, *(interval(pair.by_family[name]) for name in names)) for pair in found.pairs
+    ]
+    return Table(("recipe", "against", *names), rows)
