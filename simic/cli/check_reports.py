@@ -57,6 +57,9 @@ def check_reports(
     Several files may come in any order, as those of a Grower do, and may share episodes. In a single file the reports
     of an episode stand in the order of their steps.
 
+    Of a spool only reports that wait for an ingest are read, not those that have landed: they are in its folder
+    tamiyo.field_reports/done, which can be named too.
+
     An episode is complete if it was seen from step 0 to its end without a fault. Others land too, and curation leaves
     them out. Memory is bounded: the 100,000 episodes without an end that were written last are remembered, as many
     ended ones, and the 200,000 newest report ids. If that was not enough, the last lines say so.
@@ -112,8 +115,12 @@ def _names(given: str) -> list[str]:
         within = waiting if waiting.is_dir() else folder
         found = [one for one in within.iterdir() if one.name.endswith(SUFFIXES) and not one.name.startswith(".")]
         if not found:
+            landed = (
+                f". Reports that an ingest has read lie in {waiting.parent / 'done'}; name that folder to check them"
+            )
             raise ConfigError(
                 f"FILE: cannot read {given}: expected files *.jsonl or *.jsonl.zst in {within}, found none"
+                f"{landed if within == waiting else ''}"
             )
         # A file is newer than those whose reports it continues, so few reports have to wait for earlier ones.
         return [str(one) for one in sorted(found, key=lambda one: (one.stat().st_mtime_ns, one.name))]

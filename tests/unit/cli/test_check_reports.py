@@ -97,6 +97,12 @@ def test_files_of_one_episode_may_come_in_any_order(
     whole = "reports: 8 accepted, 0 duplicate, 0 refused\nepisodes: 1 complete, 0 incomplete\n"
     assert call(str(tmp_path / "reports"), *settings) == (0, whole, ""), "a spool"
     assert call(str(waiting), *settings) == (0, whole, ""), "a folder"
+    landed = waiting.rename(waiting.with_name("done"))
+    waiting.mkdir()
+    refusal = call(str(tmp_path / "reports"), *settings)
+    assert refusal.code == 2
+    assert f"lie in {landed}; name that folder" in refusal.err
+    assert call(str(landed), *settings) == (0, whole, ""), "what an ingest has read"
     first = str(write_jsonl(tmp_path / "b.jsonl", rows[4:]))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n".join(rows[:4]))))
     assert call(first, "-", *settings) == (0, whole, ""), "a file and standard input"
