@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simic.cli.compare import interval, pairs_table
+from simic.cli.compare import few_hosts_note, interval, pairs_table
 from simic.cli.console import short, visible
 from simic.contracts.comparison import LEVEL
 from simic.contracts.recipes import RecipeComparison
@@ -80,7 +80,7 @@ def sections(found: RecipeComparison) -> Iterator[Section]:
     text = "\n\n".join([*unjudged, f"{_NOTE}{_power(found)}"])
     yield Section("Recipes, paired by training seed and host", _pairs(found), 3, text)
     yield Section("By training seed, paired by host", _by_seed(found), 2, "")
-    yield Section("By family, paired by training seed and host", _by_family(found), 2, "")
+    yield Section("By family, paired by training seed and host", _by_family(found), 2, few_hosts_note(found.pairs))
 
 
 def _seeds(found: RecipeComparison) -> str:

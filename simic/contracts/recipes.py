@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, UnitInterval
-from simic.contracts.comparison import PairComparison, Verdict
+from simic.contracts.comparison import FamilyDifference, PairComparison, Verdict
 from simic.contracts.config import Positive
 from simic.contracts.receipts import Estimate, Receipt, Text
 
@@ -91,7 +91,7 @@ class RecipePair(Contract):
     """Mean difference; Student's interval over training seeds and hosts."""
     by_seed: list[Estimate]
     """The same for each training seed, with intervals over hosts alone."""
-    by_family: dict[str, Estimate]
+    by_family: dict[str, FamilyDifference]
     """The same within each family of two or more hosts."""
     u: NonNegative
     """Mann-Whitney U of the mean returns of the trainings: pairs of trainings in which ``recipe`` is ahead, ties half.

@@ -23,7 +23,7 @@ from simic.contracts.recipes import RecipePair
 from simic.numerics.comparisons import holm, mann_whitney_p, probability_of_improvement
 from simic.numerics.intervals import crossed_student
 from simic.validation.table import families_in_order
-from simic.validation.trials import estimate_of
+from simic.validation.trials import estimate_of, family_difference
 
 __all__ = ["Judging", "compare_recipes", "least_p", "pairs_of"]
 
@@ -90,7 +90,11 @@ def _differences(values: Table, judging: Judging) -> dict[str, Any]:
     return {
         "difference": _estimate(values, config, judging.families),
         "by_seed": [_estimate(row[None], config, judging.families) for row in values],
-        "by_family": {name: _estimate(values[:, own], config) for name, own in rows.items() if own.sum() >= 2},
+        "by_family": {
+            name: family_difference(_estimate(values[:, own], config), int(own.sum()))
+            for name, own in rows.items()
+            if own.sum() >= 2
+        },
     }
 
 

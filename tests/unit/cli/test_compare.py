@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from simic.app import comparison
 from simic.app.comparison import compare_pairs
-from simic.cli.compare import compare
-from simic.contracts.comparison import Comparison
+from simic.cli.compare import compare, few_hosts_note, interval
+from simic.contracts.comparison import FEWEST_HOSTS, Comparison
 from simic.contracts.config import TrialConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys
 from simic.runtime.home import Home
+from simic.validation.comparison_plot import _draw as draw_panel
+from simic.validation.comparison_plot import panels_of
 from simic.validation.episodes import Episodes
+from simic.validation.plots import new_figure
 from simic.validation.trials import grow_all
 
 HOSTS = "0:6"
@@ -45,6 +50,8 @@ def test_pairs_are_paired_by_host_and_arms_may_come_in_any_order(
     assert pair.difference.mean == -other.difference.mean
     assert pair.p == other.p
     assert set(pair.by_family) == {"cap"}, "keys 0 and 5 are of one family, all others alone in theirs"
+    cap = pair.by_family["cap"]
+    assert cap.mean == pytest.approx((by_host[0] + by_host[5]) / 2) and cap.n == 2
     assert list((home / "data").rglob("*trials*"))
 
 
@@ -73,6 +80,31 @@ def test_a_shown_difference_has_its_sign_and_three_arms_are_adjusted(capsys: pyt
     ]
     assert pairs[0].p == 2 / 2**12
     assert pairs[0].adjusted_p == 3 * pairs[0].p
+
+
+def test_a_family_of_few_hosts_has_its_mean_and_number_and_no_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = _compared(["random", "wait"], capsys).trials
+    row, families = report.controllers[0], ["cap"] * (FEWEST_HOSTS - 1) + ["gain"] * FEWEST_HOSTS
+    gains = [float(host % 5) for host in range(len(families))]
+    rows = [
+        row.model_copy(update={"controller": name, "returns": returns})
+        for name, returns in (("high", gains), ("low", [0.0] * len(gains)))
+    ]
+    report = report.model_copy(update={"controllers": rows, "host_keys": list(range(15)), "families": families})
+    pairs = compare_pairs(report, ["high", "low"], TrialConfig(bootstrap_samples=200))
+    few, enough = pairs[0].by_family["cap"], pairs[0].by_family["gain"]
+    assert json.loads(few.model_dump_json()) == {
+        "mean": pytest.approx(11 / 7), "lower": None, "upper": None, "confidence": 0.95, "n": 7,
+    }  # fmt: skip
+    assert enough.lower is not None and enough.upper is not None and enough.lower < enough.mean < enough.upper
+    assert (interval(few), interval(enough).count("[")) == ("+1.6 (n=7)", 1)
+    assert few_hosts_note(pairs) and not few_hosts_note([pairs[0].model_copy(update={"by_family": {"gain": enough}})])
+    axes = new_figure(4.0, 3.0).subplots()
+    draw_panel(axes, panels_of(Comparison(pairs=pairs, trials=report))[0])
+    drawn = [np.asarray(line.get_ydata()).tolist() for line in axes.get_lines()]
+    assert [row for row in drawn if row in ([0, 0], [1, 1], [2, 2])] == [[0, 0], [2, 2]], "the row of cap has no line"
 
 
 @pytest.mark.parametrize(
