@@ -27,10 +27,10 @@ __all__ = ["check_baselines", "fit_tree", "measure_headroom", "search_plans"]
 _LOG = logging.getLogger("simic.run")
 
 
-def check_baselines(container: Container) -> None:
+def check_baselines(container: Container, *, has_gate: bool = True) -> None:
     """Check the baselines of all trials at the start of a run, because the trials at its end would fail anyway.
 
-    Where reports judge there are no trials.
+    Where reports judge there are no trials. ``has_gate`` says whether the gate judges what the run trains.
 
     Raises:
         ConfigError: if the set, a further set or a family in ``world.without`` is unknown, or a plan book is outdated,
@@ -46,7 +46,7 @@ def check_baselines(container: Container) -> None:
     for one in (world, *worlds):
         book = book_of(one.set, container.home.plans, is_required=is_required, images=one.images)
         if found := book_differences(book, one, container.config.curate.reward.basic):
-            result = "; the gate will reject the candidate" if one is world else ""
+            result = "; the gate will reject the candidate" if one is world and has_gate else ""
             _LOG.warning("%s%s", other_game_message(one.set, found), result)
 
 

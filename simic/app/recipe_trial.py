@@ -262,7 +262,7 @@ def _learn(container: Container, profile: str, snapshot: SnapshotManifest | None
         if snapshot is not None:
             digest = training.train(container, snapshot, None, resume=False).digest
         else:
-            with open_run_in(container, profile) as run:
+            with open_run_in(container, profile, has_gate=False) as run:
                 digest = run.learn(stages).digest
     except TrainingError as error:
         failure = str(error)

@@ -35,7 +35,7 @@ from simic.runtime.progress import Progress
 from simic.runtime.settings import load_profile
 from simic.validation.criterion import TRIALS
 from simic.validation.further import further_sets
-from simic.validation.promotion_gate import rejection_message
+from simic.validation.promotion_gate import applied_criteria, rejection_message
 from simic.validation.table import render_gain
 
 __all__ = ["Run", "RunKey", "Stages", "describe", "open_container", "open_run", "open_run_in"]
@@ -185,10 +185,13 @@ def open_run(profile: str, seed: int, overrides: Mapping[str, Any]) -> Iterator[
 
 
 @contextmanager
-def open_run_in(container: Container, profile: str) -> Iterator[Run]:
-    """Open a run in the home of a container, as ``open_run`` does."""
-    check_baselines(container)
-    OBJECTIVES.load(container.config.train.objective)  # an unknown one is refused before hosts are grown
+def open_run_in(container: Container, profile: str, *, has_gate: bool = True) -> Iterator[Run]:
+    """Open a run in the home of a container, as ``open_run`` does; ``has_gate`` as for ``check_baselines``."""
+    check_baselines(container, has_gate=has_gate)
+    # An unknown objective or criterion is refused before hosts are grown.
+    OBJECTIVES.load(container.config.train.objective)
+    if has_gate:
+        applied_criteria(container.config.gate.without)
     identity = RunIdentity(
         profile=profile,
         seed=container.seed,

@@ -238,8 +238,12 @@ def why_empty(manifest: SnapshotManifest) -> str | None:
         return None
     counts = sorted(manifest.rejected.items(), key=lambda item: (-item[1], item[0]))
     reasons = "; ".join(f"{rows} {reason} ({_CAUSES.get(reason, 'see docs/schema.md')})" for reason, rows in counts)
+    remedy = (
+        "no setting changes that: `simic collect` and `simic ingest` bring reports to train on"
+        if set(manifest.rejected) == {"judging"}
+        else "change the setting that a reason names, or ingest the missing reports"
+    )
     return (
         f"curation kept 0 of {manifest.rows_in} rows: {reasons or 'no row has a reason'}. Training refuses snapshot "
-        f"{manifest.digest[:16]}; change the setting that a reason names, or ingest the missing reports, "
-        "then curate again"
+        f"{manifest.digest[:16]}; {remedy}, then curate again"
     )

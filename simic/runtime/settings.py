@@ -136,13 +136,17 @@ def _refuse_unknown(settings: Mapping[str, Any], origins: _Origins) -> None:
             raise ConfigError(f"{origins.of(name)}: {_unknown(name, known)}")
 
 
+_CRITERIA_HINT = "; a criterion is left out by its name, as in -o 'gate.without=[\"return_over\"]' (docs/trust.md)"
+
+
 def _unknown(name: str, known: Sequence[str]) -> str:
     if nearest := _nearest_setting(name, known):
         return f"{name} is not a setting; did you mean {nearest}?"
     section, _, last = name.rpartition(".")
     if section in known:
         siblings = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == section]
-        return f"section {section} has no setting {last!r}; its settings: {', '.join(siblings)}"
+        hint = _CRITERIA_HINT if section == "gate" else ""
+        return f"section {section} has no setting {last!r}; its settings: {', '.join(siblings)}{hint}"
     missing = section or last
     return f"section {missing!r} does not exist; sections: {', '.join(RunConfig.model_fields)}"
 

@@ -32,10 +32,17 @@ def applied_criteria(without: Sequence[str], evidence: EvidenceKind | None = Non
     """
     names = CRITERIA.names()
     if unknown := sorted(set(without) - set(names)):
-        raise ConfigError(f"gate.without: expected criteria of {', '.join(names)}, found {', '.join(unknown)}")
+        hints = "".join(_hint(name, names) for name in unknown)
+        raise ConfigError(f"gate.without: expected criteria of {', '.join(names)}, found {', '.join(unknown)}{hints}")
     found = [CRITERIA.load(name) for name in names if name not in without]
     kept = [module for module in found if evidence is None or _judges(module, evidence)]
     return sorted(kept, key=lambda module: (module.ORDER, module.NAME))
+
+
+def _hint(name: str, criteria: Sequence[str]) -> str:
+    """Say to which criterion ``name`` belongs if it is a line of a decision, such as ``return_over_wait``."""
+    held = [criterion for criterion in criteria if f"_{criterion}_" in f"_{name}_"]
+    return f"; {name} is a line of criterion {max(held, key=len)}, which can be left out as a whole" if held else ""
 
 
 def _judges(module: Any, evidence: EvidenceKind) -> bool:

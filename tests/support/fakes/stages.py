@@ -67,7 +67,7 @@ def install(patch: pytest.MonkeyPatch, *, has_registry: bool = True) -> None:
     patch.setattr("simic.app.policies.Policies.champion_digest", champion_digest)
 
 
-def check_baselines(container: Container) -> None:
+def check_baselines(container: Container, *, has_gate: bool) -> None:
     """Nobody is compared with."""
 
 

@@ -9,7 +9,8 @@ from support.builders.judged_candidates import decision
 from support.builders.reports import episodes
 from support.homes.pipeline import land
 
-from simic.app.runs import RunKey, describe, open_container, open_run
+from simic.app.container import Container
+from simic.app.runs import RunKey, describe, open_container, open_run, open_run_in
 from simic.contracts.errors import ConfigError, ResourceLimitError, TransientError
 from simic.runtime.home import Home
 from simic.runtime.progress import NoProgress
@@ -73,6 +74,17 @@ def test_an_unknown_objective_is_refused_before_a_run_begins(home: Path) -> None
         ):
             pass
     assert not (home / "data" / "ledger" / "runs.jsonl").exists()
+
+
+def test_an_unknown_criterion_is_refused_before_a_run_begins(home: Path) -> None:
+    """Only the judgement loads the criteria, after all hosts are grown and the policy is trained."""
+    asked = {"gate.without": ["return_over_heuristic"]}
+    with pytest.raises(ConfigError, match="a line of criterion return_over,"), open_run("quick", 0, asked):
+        pass
+    assert not (home / "data" / "ledger" / "runs.jsonl").exists()
+    container = Container(Home(home), load_profile("quick", asked), 0)
+    with open_run_in(container, "quick", has_gate=False):
+        pass
 
 
 def test_a_run_that_reports_judge_grows_nothing(home: Path) -> None:

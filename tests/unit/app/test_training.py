@@ -14,10 +14,11 @@ from support.builders.reports import BLUEPRINTS, EPOCH_ZERO, episode, line
 from simic.app import data, plan_books, promotion, training
 from simic.app.artifacts import artifacts_are_intact, move_damaged_artifacts
 from simic.app.container import Container
+from simic.app.recipe_trial import _learn
 from simic.app.trial_controllers import select_controllers
 from simic.contracts.config import RewardConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, TreeLeaf
-from simic.contracts.errors import ConfigError, IntegrityError, TransientError
+from simic.contracts.errors import ConfigError, IntegrityError, TrainingError, TransientError
 from simic.contracts.names import FIELD_REPORTS
 from simic.contracts.receipts import CollectionReceipt, TrainingReport
 from simic.contracts.splits import Split, split_of
@@ -398,6 +399,19 @@ def test_lf51_a_run_with_other_settings_than_its_plan_book_is_warned_before_it_b
     plan_books.check_baselines(Container(Home(home), load_profile("quick", {"world.horizon": 10}), 0))
     (message,) = caplog.messages
     assert "world.horizon 10 instead of 20" in message and "simic plans search --set benchmark" in message
+    assert message.endswith("; the gate will reject the candidate")
+
+
+def test_where_no_gate_judges_the_warning_about_other_settings_names_none(
+    home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> TrainingReport:
+        raise TrainingError("never commits")
+
+    monkeypatch.setattr("simic.app.runs.Run.learn", fail)
+    _learn(Container(Home(home), load_profile("quick", {"world.horizon": 10}), 0), "quick", None)
+    (message,) = caplog.messages
+    assert "world.horizon 10 instead of 20" in message and "gate" not in message
 
 
 def test_a_round_resumes_by_itself(app: Container, monkeypatch: pytest.MonkeyPatch) -> None:

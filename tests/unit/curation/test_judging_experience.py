@@ -15,6 +15,7 @@ from simic.catalogue.query import query
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.splits import Split, split_of
+from simic.curation.run import why_empty
 from simic.runtime.home import Home
 
 TRAIN = [key for key in range(60) if split_of("benchmark", key) is Split.TRAIN][:3]
@@ -55,6 +56,17 @@ def test_a_trial_changes_no_row_of_a_snapshot_and_is_counted(tmp_path: Path) -> 
     assert (expected.rejected, found.rejected) == ({}, {"judging": len(trial)})
     refused = query(after, "SELECT DISTINCT reason, message FROM rejected WHERE reason = 'judging'")
     assert "nothing learns from it" in refused[0]["message"]
+
+
+def test_a_lake_of_judging_experience_alone_says_that_no_setting_helps_and_what_does(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    land(home, judging(TEST[:2]))
+    alone = why_empty(curate_all(home))
+    assert alone is not None and "judging (of trials and comparisons, which judge and never train)" in alone
+    assert "no setting changes that: `simic collect` and `simic ingest` bring reports" in alone
+    land(home, episodes(TRAIN)[:-1])
+    with_old = why_empty(curate_all(home, ttl_days=1e-9))
+    assert with_old is not None and "expired" in with_old and "change the setting that a reason names" in with_old
 
 
 def test_queries_find_it_by_judgement_policy_and_set(tmp_path: Path) -> None:

@@ -63,6 +63,10 @@ def test_loading_twice_does_not_leak_overrides() -> None:
         ({"curate.threds": 1}, "curate.threds is not a setting; did you mean curate.threads?"),
         ({"gamma": 0.99}, "gamma is not a setting; did you mean curate.gamma?"),
         ({"gate.xyzzy": 1}, "--override: section gate has no setting 'xyzzy'; its settings: without, min_episodes"),
+        (
+            {"gate.return_over": 1},
+            "a criterion is left out by its name, as in -o 'gate.without=[\"return_over\"]' (docs/trust",
+        ),
         ({"xyzzy": 1}, "--override: section 'xyzzy' does not exist; sections: world, collect"),
         ({"foo.bar": 1}, "--override: section 'foo' does not exist; sections: world, collect"),
         ({"train.epoks": 1}, "section train has no setting 'epoks'; its settings: start, objective, distil_passes"),

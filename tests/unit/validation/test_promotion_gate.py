@@ -32,7 +32,7 @@ from simic.validation.criteria.regression import Metric
 from simic.validation.criteria.return_over import BASELINES
 from simic.validation.gate_bounds import Direction, page_text
 from simic.validation.judging_keys import first_key
-from simic.validation.promotion_gate import decide, rejection_message
+from simic.validation.promotion_gate import applied_criteria, decide, rejection_message
 from simic.validation.trials import paired_estimate
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -463,6 +463,28 @@ def test_a_criterion_that_is_left_out_is_named_and_no_other_is() -> None:
     assert "Left out by gate.without: return_over." in page_text(decision)
     with pytest.raises(ConfigError, match=r"gate\.without: expected criteria of .*return_over.*, found return_ower"):
         judge(lost, CONFIG.model_copy(update={"without": ("return_ower",)}))
+
+
+@pytest.mark.parametrize(
+    ("line", "criterion"),
+    [
+        ("return_over_heuristic", "return_over"),
+        ("log_return_over_behaviour", "log_return_over"),
+        ("test_accuracy_regression_to_wait", "regression"),
+        ("mean_over_wait_on_varied", "mean_over_wait_on"),
+    ],
+)
+def test_a_line_that_is_left_out_in_place_of_its_criterion_is_refused_with_its_name(line: str, criterion: str) -> None:
+    with pytest.raises(ConfigError, match=f"found {line}; {line} is a line of criterion {criterion}, which"):
+        applied_criteria([line])
+
+
+def test_every_line_of_a_decision_leads_to_its_criterion() -> None:
+    lines = {one.name for one in judge(report()).criteria} - set(CRITERIA.names())
+    for line in lines:
+        with pytest.raises(ConfigError, match="is a line of criterion"):
+            applied_criteria([line])
+    assert {"return_over_wait", "test_accuracy_regression_to_wait"} <= lines
 
 
 def test_a_gate_without_any_criterion_accepts_nothing() -> None:
