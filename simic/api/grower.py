@@ -143,7 +143,7 @@ class Grower:
                 squared error if labels are numbers.
             logits: Function that takes the logits out of an output that is no tensor, as ``lambda out: out.logits``.
             blueprints: Blueprints that may grow; one that does not suit every slot is left out, widening ones too.
-            seeds_max: Most seeds at a time.
+            seeds_max: Most seeds that live or are kept; with 1, no further seed begins once one is kept.
             name: Name of this kind of network in the reports, as the host's set and family.
             seed: Seed of initial weights and noise of the seeds, and the host's key in the reports.
             report_to: Where field reports go: a writer, a home, or a spool folder.

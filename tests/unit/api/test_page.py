@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,4 +42,16 @@ def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert names["update"].version == "1.0.1"  # type: ignore[attr-defined]
     assert [layer.kind.value for layer in names["growing"].state.graph.layers] == ["STEM", "HEAD"]  # type: ignore[attr-defined]
     assert isinstance(names["network"][3], torch.nn.Sequential), "the page shows a seed that was kept"  # type: ignore[index]
+    check_resumption(names)
     assert len(list((tmp_path / "spool").rglob("*.jsonl.zst"))) == 1
+
+
+def check_resumption(names: Any) -> None:
+    """The page saves a live seed, which is kept after the resume; a training without a break ends with equal bits."""
+    assert names["saved"]["grower"]["seeds"], "the page saves a seed that lives"
+    model, optimizer, grower = names["start"]()
+    names["train"](model, optimizer, grower, range(12))
+    whole, resumed = grower.finalize().state_dict(), names["resumed"].state_dict()
+    assert "1.1.weight" in resumed
+    assert list(whole) == list(resumed)
+    assert all(torch.equal(one, resumed[name]) for name, one in whole.items())
