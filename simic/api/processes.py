@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,9 +25,16 @@ from simic.contracts.errors import ConfigError
 from simic.hosts.custom.attached import SEED_PREFIX, AttachedHost, AttachedSeed
 from simic.hosts.interfaces import DataSplit, Measurement, SeedAssignment, TrainingRecord
 
-__all__ = ["Processes", "SharedHost", "unwrapped"]
+__all__ = ["Part", "Processes", "SharedHost", "unwrapped"]
 
 Arrays = Mapping[str, NDArray[Any]]
+
+
+class Part(NamedTuple):
+    """A part of what several processes train, which grows."""
+
+    wrapper: DistributedDataParallel
+    module: nn.Module
 
 
 class Processes:
@@ -178,12 +185,16 @@ class SharedHost(AttachedHost):
                 self._norms[f"{SEED_PREFIX}{slot}"] = torch.linalg.vector_norm(gradient)
 
 
-def unwrapped(model: nn.Module) -> tuple[nn.Module, Processes]:
+def unwrapped(model: nn.Module | Part) -> tuple[nn.Module, Processes]:
     """Return the module in a ``DistributedDataParallel``, or the model itself, and the processes that train it.
+
+    Trainers that wrap more than what grows give a ``Part``.
 
     Raises:
         ConfigError: if several processes run, and the model is not in a ``DistributedDataParallel``.
     """
+    if isinstance(model, Part):
+        return model.module, Processes(model.wrapper)
     if isinstance(model, DistributedDataParallel):
         module: nn.Module = model.module
         return module, Processes(model)

@@ -6,16 +6,19 @@ Shapes: B batch, C classes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from simic.api.grower import Grower
 from simic.api.grower_arguments import Data
+from simic.api.processes import Part
 from simic.contracts.errors import ConfigError
 from simic.hosts.custom import Layer
 from simic.hosts.custom.attached import SEED_PREFIX
@@ -81,15 +84,19 @@ class GrowerCallback(GrownTraining, Callback):
         """Make the Grower, and resume it if the trainer resumes.
 
         Raises:
-            ConfigError: if the trainer has several processes or optimisers, or the model cannot grow.
+            ConfigError: if the trainer has several optimisers, or several processes with another strategy than
+                ``ddp``, or the model cannot grow.
         """
         self._release()
-        if trainer.world_size > 1 or len(trainer.optimizers) != 1:
-            found = f"{trainer.world_size} processes and {len(trainer.optimizers)} optimisers"
+        model, strategy = self._grown_module(pl_module), trainer.strategy
+        if (trainer.world_size > 1 and not isinstance(strategy, DDPStrategy)) or len(trainer.optimizers) != 1:
+            found = f"{trainer.world_size} processes with {type(strategy).__name__}"
             raise ConfigError(
-                f"GrowerCallback: expected one process and one optimiser, found {found}. For several processes, write "
-                "the loop around simic.Grower and DistributedDataParallel yourself (docs/api.md)"
+                f"GrowerCallback: expected one process, or several with strategy='ddp', and one optimiser, found "
+                f"{found} and {len(trainer.optimizers)} optimisers"
             )
+        if trainer.world_size > 1:
+            model = cast(nn.Module, Part(cast(DistributedDataParallel, strategy.model), model))
         if trainer.ckpt_path and not self._saved:
             raise ConfigError(
                 f"GrowerCallback: {trainer.ckpt_path} holds no network that grows: its training had no GrowerCallback, "
@@ -98,7 +105,7 @@ class GrowerCallback(GrownTraining, Callback):
         epochs = self._epochs or trainer.max_epochs
         optimizer = trainer.optimizers[0]
         self._handles = [optimizer.register_step_pre_hook(_call_closure)]
-        self.grower = Grower(self._grown_module(pl_module), optimizer, epochs=epochs or -1, **self._settings)
+        self.grower = Grower(model, optimizer, epochs=epochs or -1, **self._settings)
         if self._saved:
             self.grower.load_state_dict(self._saved)
             self._saved = {}
@@ -106,11 +113,11 @@ class GrowerCallback(GrownTraining, Callback):
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """End the epoch after its last batch, before any validation and checkpoint."""
         if trainer.is_last_batch:
-            self.end_epoch()
+            self._end_epoch(trainer)
 
-    def on_train_epoch_end(self, *_: Any) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, *_: Any) -> None:
         """End an epoch that stopped before its last batch."""
-        self.end_epoch()
+        self._end_epoch(trainer)
 
     def on_fit_end(self, *_: Any) -> None:
         """Make the model plain."""
@@ -124,6 +131,14 @@ class GrowerCallback(GrownTraining, Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep a state for the fit that is about to start."""
         self._saved = state_dict
+
+    def _end_epoch(self, trainer: Trainer) -> None:
+        grows, strategy = not self.known_grower().is_finished, trainer.strategy
+        self.end_epoch()
+        if grows and self.known_grower().is_finished and isinstance(strategy, DDPStrategy):
+            # A wrapper averages the gradients of the parameters that it found when it was made: of no seed.
+            strategy.model = trainer.lightning_module
+            strategy.configure_ddp()
 
     def _grown_module(self, module: LightningModule) -> nn.Module:
         try:

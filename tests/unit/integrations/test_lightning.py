@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, cast
@@ -61,7 +65,9 @@ def growing(policy: str = "heuristic", **settings: Any) -> GrowerCallback:
     )
 
 
-def fit(callback: GrowerCallback | None, *others: Any, ckpt_path: Path | None = None, **settings: Any) -> Module:
+def fit(
+    callback: GrowerCallback | None, *others: Any, ckpt_path: Path | None = None, batch: int = 11, **settings: Any
+) -> Module:
     """Train a fresh module."""
     module = Module(cross_entropy if callback is None else callback.loss)
     trainer = Trainer(
@@ -73,7 +79,7 @@ def fit(callback: GrowerCallback | None, *others: Any, ckpt_path: Path | None = 
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    train, validation = (DataLoader(TensorDataset(*data), batch_size=11) for data in (TRAIN, VALIDATION))
+    train, validation = (DataLoader(TensorDataset(*data), batch_size=batch) for data in (TRAIN, VALIDATION))
     trainer.fit(module, train, validation, ckpt_path=ckpt_path)
     return module
 
@@ -154,7 +160,7 @@ def test_what_cannot_grow_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         module.training_step(TRAIN, 0)
     monkeypatch.setattr(Module, "optimizers_made", 2)
     monkeypatch.setattr(Module, "automatic_optimization", False)
-    with pytest.raises(simic.ConfigError, match=r"2 optimisers\. For several processes, write the loop around"):
+    with pytest.raises(simic.ConfigError, match="1 processes with SingleDeviceStrategy and 2 optimisers"):
         fit(growing())
 
 
@@ -170,6 +176,53 @@ def test_reports_that_cannot_be_written_do_not_end_the_training(monkeypatch: pyt
     assert sum("written with those of the next epoch: no bus" in str(one.message) for one in found) == 4
     assert callback.grower is not None
     assert callback.grower.state.epoch == 4
+
+
+PROCESSES = """
+import json, sys
+from pathlib import Path
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from support.builders.trained_elsewhere import digest_of
+from test_lightning import Module, fit, growing
+
+torch.set_num_threads(1)
+folder = Path(sys.argv[1])
+both = {"strategy": "ddp", "devices": 2, "max_epochs": 12, "batch": 4}
+callback = growing(report_to=folder / "reports", epochs=10)
+module = fit(callback, ModelCheckpoint(folder, "{epoch}", save_top_k=-1), **both)
+kept = digest_of(module.net)
+again = fit(growing(epochs=10), ckpt_path=folder / "epoch=3.ckpt", **both)
+stages = [slot.stage.value for slot in callback.grower.state.slots]
+found = [kept, digest_of(again.net), stages, callback.growth.epoch, sorted(module.state_dict())]
+rank = torch.distributed.get_rank()
+Path(folder, f"{rank}.json").write_text(json.dumps(found))
+"""
+"""A training in two processes in which growing ends two epochs before the training, and one from a checkpoint of it."""
+
+
+def test_two_processes_grow_one_network(tmp_path: Path) -> None:
+    file, tests = tmp_path / "processes.py", Path(__file__).parents[2]
+    file.write_text(PROCESSES)
+    done = subprocess.run(
+        [sys.executable, file, tmp_path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), str(Path(__file__).parent)])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    whole, resumed, stages, epochs, names = first
+    assert resumed == whole
+    assert "FOSSILIZED" in stages
+    assert epochs == 10
+    assert not [name for name in names if SEED_PREFIX in name]
+    assert len(list((tmp_path / "reports").rglob("*.jsonl.zst"))) == 10, "one process reports"
+    held = torch.load(tmp_path / "epoch=3.ckpt", weights_only=True)["state_dict"]
+    assert [name for name in held if SEED_PREFIX in name], "the case must hold a seed"
 
 
 def test_the_surface_is_as_promised() -> None:
