@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from simic.api.grower_arguments import Data, identity_of, joined, layers_of, writer_of
+from simic.api.grower_arguments import Data, identity_of, joined, known_blueprints, layers_of, writer_of
 from simic.api.home import Home
 from simic.api.policy import Policy, TrustedKeys, controller_of, load_policy
 from simic.api.processes import unwrapped
@@ -164,7 +164,7 @@ class Grower:
         self._is_detached = False
         self._run_id = uuid4().hex
         identity = identity_of(name, seed)
-        chosen = HostSet((name,), seeds_max, MODULES, tuple(blueprints))
+        chosen = HostSet((name,), seeds_max, MODULES, known_blueprints(blueprints))
         world = WorldConfig(set=name, horizon=epochs, threads=min(64, torch.get_num_threads()), snapshot_mb=1_000_000)
         is_first = self._processes.is_first
         host: AttachedHost | None = None

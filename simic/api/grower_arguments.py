@@ -16,8 +16,9 @@ from simic.contracts.errors import ConfigError
 from simic.contracts.state import HostIdentity, LayerKind
 from simic.hosts.custom import Layer
 from simic.hosts.custom.run_order import SEVERAL_INPUTS, last_leaf, run_order
+from simic.hosts.plugins import blueprint_names
 
-__all__ = ["Data", "identity_of", "joined", "layers_of", "writer_of"]
+__all__ = ["Data", "identity_of", "joined", "known_blueprints", "layers_of", "writer_of"]
 
 Data: TypeAlias = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
 """Inputs [n, ...] and labels [n, ...], or batches of them, such as a ``DataLoader``."""
@@ -56,10 +57,24 @@ def layers_of(model: nn.Module, slots: Sequence[str | Layer], head: str | None, 
         raise ConfigError("slots: expected at least one name of a submodule, found none")
     few = inputs[:2]
     last = last_leaf(model, few) if head is None else head
+    if last in names:
+        raise ConfigError(
+            f"slots: {last!r} gives the logits, so nothing can grow on it; if another layer does, name it as head"
+        )
     order = [name for name in run_order(model, [*names, last], few) if name != last]
     kinds = [LayerKind.STEM, *[LayerKind.BLOCK] * (len(order) - 1)]
     rest = [Layer(name, kind, has_slot=True) for name, kind in zip(order, kinds, strict=True)]
     return [*rest, Layer(last, LayerKind.HEAD)]
+
+
+def known_blueprints(blueprints: Sequence[str]) -> tuple[str, ...]:
+    """Return names of blueprints that exist; raise ConfigError for others."""
+    if isinstance(blueprints, str):
+        raise ConfigError(f"blueprints: expected a list of names, found the text {blueprints!r}")
+    known = blueprint_names()
+    if unknown := [name for name in blueprints if name not in known]:
+        raise ConfigError(f"blueprints: expected names among {', '.join(known)}; found {unknown}")
+    return tuple(blueprints)
 
 
 def identity_of(name: str, seed: int) -> HostIdentity:
