@@ -33,7 +33,7 @@ BEGIN, END = "<!-- measured by docs/measure_log_gate.py -->", "<!-- end of the m
 
 Floats = NDArray[np.float64]
 SET, HOSTS, STEPS = "graftnet", 1000, 8
-LOGS, POWER_LOGS, HOMES, NIGHTS = 2000, 400, 120, 60
+LOGS, POWER_LOGS, HOMES, NIGHTS = 2000, 400, 400, 60
 SPREAD = 4.0
 """Standard deviation of returns over hosts, in points."""
 GATE, TRIAL = GateConfig(evidence="reports"), TrialConfig()
@@ -60,8 +60,17 @@ LOGGER = Policy((0.4, 0.3, 0.3), 0.95)
 WAITING = Policy((1.0, 0.0, 0.0), LOGGER.keep)
 
 
+class Other(NamedTuple):
+    """A second logging controller."""
+
+    policy: Policy
+    hosts: int
+    loss: float = 0.0
+    """Points that its hosts earn less, whoever acts."""
+
+
 class Log(NamedTuple):
-    """Episodes of the logging controller."""
+    """Episodes of the logging controllers."""
 
     first: NDArray[np.int64]
     """[B]: 0 waits, 1 planted A, 2 planted B."""
@@ -69,6 +78,12 @@ class Log(NamedTuple):
     """[T, B]: the seed was kept, or there is none."""
     rewards: Floats
     """[T, B]"""
+    log_probs: Floats
+    """[T, B]: of the actions under the controller that logged them."""
+    others: int
+    """Number of episodes of the second controller, which come first."""
+    cut_off: float
+    """Share of the episodes that were cut off; they are not among these."""
 
 
 Pay = Callable[[np.random.Generator, NDArray[np.int64]], Floats]
@@ -100,36 +115,52 @@ def skewed(random: np.random.Generator, first: NDArray[np.int64]) -> Floats:
     return np.where(first > 0, 3.0 * (1.0 - random.exponential(size=len(first))), 0.0)
 
 
-def log_of(random: np.random.Generator, pay: Pay) -> Log:
-    """Draw a log."""
+def log_of(random: np.random.Generator, pay: Pay, crashes: float = 0.0, other: Other | None = None) -> Log:
+    """Draw a log; trainings with seed A break down with probability ``crashes``."""
+    others = 0 if other is None else other.hosts
     first = random.choice(3, HOSTS, p=LOGGER.first)
-    kept = (random.random((STEPS, HOSTS)) < LOGGER.keep) | (first == 0)
-    kept[0] = True
+    kept = random.random((STEPS, HOSTS)) < LOGGER.keep
     rewards = random.normal(0.0, 0.3, (STEPS, HOSTS))
+    if other is not None:
+        first[:others] = random.choice(3, others, p=other.policy.first)
+        kept[:, :others] = random.random((STEPS, others)) < other.policy.keep
+        rewards[-1, :others] -= other.loss
+    kept |= first == 0
+    kept[0] = True
     rewards[-1] += 40.0 + random.normal(0.0, SPREAD, HOSTS) + pay(random, first)
-    return Log(first, kept, rewards)
+    log_probs = _log_probs(first, kept, LOGGER)
+    if other is not None:
+        log_probs[:, :others] = _log_probs(first[:others], kept[:, :others], other.policy)
+    whole = np.ones(HOSTS, dtype=bool)
+    if crashes:
+        whole = (first != 1) | (random.random(HOSTS) >= crashes)
+    cut_off = 1.0 - float(whole.mean())
+    return Log(first[whole], kept[:, whole], rewards[:, whole], log_probs[:, whole], others, cut_off)
 
 
 def weighted(log: Log, policy: Policy) -> LoggedEpisodes:
     """Return the weights of a log under a policy."""
     return LoggedEpisodes.of(
-        log_prob_target=_log_probs(log, policy) + np.log1p(-policy.unlogged) * (np.arange(STEPS) == 0)[:, None],
-        log_prob_behaviour=_log_probs(log, LOGGER),
+        log_prob_target=_log_probs(log.first, log.kept, policy)
+        + np.log1p(-policy.unlogged) * (np.arange(STEPS) == 0)[:, None],
+        log_prob_behaviour=log.log_probs,
         rewards=log.rewards,
         valid=np.ones(log.kept.shape, dtype=bool),
     )
 
 
-def _log_probs(log: Log, policy: Policy) -> Floats:
+def _log_probs(first: NDArray[np.int64], kept: NDArray[np.bool_], policy: Policy) -> Floats:
     with np.errstate(divide="ignore"):
-        found = np.where(log.first == 0, 0.0, np.log(np.where(log.kept, policy.keep, 1.0 - policy.keep)))
-        found[0] = np.log(np.array(policy.first))[log.first]
+        found = np.where(first == 0, 0.0, np.log(np.where(kept, policy.keep, 1.0 - policy.keep)))
+        found[0] = np.log(np.array(policy.first))[first]
     return found
 
 
 def judged(log: Log, policy: Policy, alpha: float) -> tuple[bool, bool]:
     """Return whether the evidence suffices for the criteria of support, and whether all bounds pass."""
-    use = LogUse("0" * 64, {"logger": HOSTS}, {}, IDENTITIES, cut_off=0.0)
+    count = len(log.first)
+    behaviours = ["other"] * log.others + ["logger"] * (count - log.others)
+    use = LogUse("0" * 64, {}, IDENTITIES[:count], behaviours, [STEPS], log.cut_off)
     case = case_of(log_evidence(use, {CANDIDATE: weighted(log, policy), WAIT: weighted(log, WAITING)}), alpha)
     return _pass(case, SUPPORT), _pass(case, BOUNDS)
 
@@ -153,19 +184,39 @@ def _pass(case: Case, names: tuple[str, ...]) -> bool:
 
 
 GROWS = Policy((0.15, 0.5, 0.35), 0.97)
-NULLS: Mapping[str, tuple[Pay, Policy]] = {
-    "seeds change nothing": (flat(0.0), GROWS),
-    "a seed gains 8 points on half of the hosts and loses 8 on the others": (mixed, GROWS),
-    "skewed to the left (exponential)": (skewed, GROWS),
-    "a loss of 20 points on 5 % of the hosts with seed A": (rare(0.05, 20.0), GROWS),
-    "a loss of 40 points on 1 % of the hosts with seed A": (rare(0.01, 40.0), GROWS),
-    "a loss of 400 points on 0.2 % of the hosts with seed A": (rare(0.002, 400.0), GROWS),
-    "seeds lose 0.5 points": (flat(-0.5), GROWS),
-    "the candidate acts as the log": (mixed, LOGGER),
-    "the candidate waits, seeds lose 2 points": (flat(-2.0), WAITING),
+ELSEWHERE = Other(Policy((1.0, 0.0, 0.0), 0.95), 50, 20.0)
+ALIKE = Other(Policy((0.5, 0.25, 0.25), 0.95), 400, 20.0)
+
+
+class Scene(NamedTuple):
+    """A world, what else the log is, and a candidate."""
+
+    pay: Pay
+    policy: Policy
+    crashes: float = 0.0
+    other: Other | None = None
+
+
+NULLS: Mapping[str, Scene] = {
+    "seeds change nothing": Scene(flat(0.0), GROWS),
+    "a seed gains 8 points on half of the hosts and loses 8 on the others": Scene(mixed, GROWS),
+    "skewed to the left (exponential)": Scene(skewed, GROWS),
+    "a loss of 20 points on 5 % of the hosts with seed A": Scene(rare(0.05, 20.0), GROWS),
+    "a loss of 40 points on 1 % of the hosts with seed A": Scene(rare(0.01, 40.0), GROWS),
+    "a loss of 400 points on 0.2 % of the hosts with seed A": Scene(rare(0.002, 400.0), GROWS),
+    "seeds lose 0.5 points": Scene(flat(-0.5), GROWS),
+    "the candidate acts as the log": Scene(mixed, LOGGER),
+    "the candidate waits, seeds lose 2 points": Scene(flat(-2.0), WAITING),
     "seeds gain 2 points; in 3 % of its episodes the candidate does what the log lacks, and loses all":
-        (flat(2.0), GROWS._replace(unlogged=0.03)),
-    "the same in 10 % of its episodes": (flat(2.0), GROWS._replace(unlogged=0.1)),
+        Scene(flat(2.0), GROWS._replace(unlogged=0.03)),
+    "the same in 10 % of its episodes": Scene(flat(2.0), GROWS._replace(unlogged=0.1)),
+    "seeds gain 2 points; 10 % of the trainings with seed A break down and would lose 40 points":
+        Scene(flat(2.0), GROWS, crashes=0.1),
+    "seeds gain 0.7 points; 3 % of the trainings with seed A break down and would lose 40 points":
+        Scene(flat(0.7), GROWS, crashes=0.03),
+    "seeds change nothing; 5 % of the hosts earn 20 points less, and another controller, which only waits, logged them":
+        Scene(flat(0.0), GROWS, other=ELSEWHERE),
+    "the same for 40 % of the hosts and a controller that plants, too": Scene(flat(0.0), GROWS, other=ALIKE),
 }  # fmt: skip
 """Worlds in which a candidate must not be accepted."""
 GAINS = (0.5, 1.0, 2.0, 4.0)
@@ -173,23 +224,25 @@ GAINS = (0.5, 1.0, 2.0, 4.0)
 
 
 def random_policy(random: np.random.Generator) -> Policy:
-    """Return a candidate of a home: some other probabilities than those of the log."""
-    return Policy(tuple(random.dirichlet([4.0, 4.0, 4.0]).tolist()), float(random.uniform(0.9, 0.99)))  # type: ignore[arg-type]
+    """Return a candidate of a home: some other probabilities than those of the log, near enough for an estimate."""
+    waits, of_a = float(random.uniform(0.12, 0.5)), float(random.uniform(0.3, 0.7))
+    return Policy((waits, (1.0 - waits) * of_a, (1.0 - waits) * (1.0 - of_a)), float(random.uniform(0.94, 0.97)))
 
 
-def accepts_one(seed: int) -> bool:
-    """Return whether a home accepts one of 60 candidates on the same log, in which no seed changes anything."""
+def home_of(seed: int) -> NDArray[np.bool_]:
+    """Return bool [60, 2]: what ``judged`` says of each candidate of a home on one log, whose seeds gain nothing."""
     random = np.random.default_rng(seed)
     log = log_of(random, mixed)
-    return any(all(judged(log, random_policy(random), level(night, BUDGET))) for night in range(1, NIGHTS + 1))
+    return np.array([judged(log, random_policy(random), level(night, BUDGET)) for night in range(1, NIGHTS + 1)])
 
 
 def _errors() -> Iterator[str]:
     yield "| world and candidate | sufficient evidence | bounds pass | accepted |"
     yield "|---|---|---|---|"
-    for name, (pay, policy) in NULLS.items():
+    for name, (pay, policy, crashes, other) in NULLS.items():
         random = np.random.default_rng(1)
-        found = np.array([judged(log_of(random, pay), policy, level(1, BUDGET)) for _ in range(LOGS)])
+        logs = (log_of(random, pay, crashes, other) for _ in range(LOGS))
+        found = np.array([judged(log, policy, level(1, BUDGET)) for log in logs])
         enough, passes = found.T
         yield f"| {name} | {enough.mean():.0%} | {passes.mean():.2%} | {(enough & passes).mean():.2%} |"
 
@@ -208,13 +261,16 @@ def _power() -> Iterator[str]:
 
 def measurements() -> str:
     """Return the tables in Markdown."""
-    homes = float(np.mean([accepts_one(seed) for seed in range(HOMES)]))
+    homes = np.array([home_of(seed) for seed in range(HOMES)])
+    accepting, sufficient = homes.all(axis=2).any(axis=1), homes[:, :, 0]
     parts = [
         f"{LOGS:,} logs of {HOSTS:,} held-out hosts per line, at the level of the first judgement, "
         f"{level(1, BUDGET):.2%}. The promise is about the last column.",
         "\n".join(_errors()),
         f"{NIGHTS} candidates in a row on one and the same log, whose seeds gain on half of the hosts what they lose "
-        f"on the others: {homes:.1%} of {HOMES} homes accept at least one; the budget is {BUDGET:.1%}.",
+        f"on the others: {accepting.mean():.1%} of {HOMES} homes accept at least one; the budget is {BUDGET:.1%}. The "
+        f"evidence suffices for {sufficient.mean():.0%} of the candidates, and for at least one in "
+        f"{sufficient.any(axis=1).mean():.0%} of the homes.",
         "Chance that a candidate is accepted that plants in 85 % of its episodes, where the log plants in 60 %:",
         "\n".join(_power()),
     ]

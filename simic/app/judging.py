@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from simic.contracts.receipts import SnapshotManifest, TrainingReport, Validatio
 from simic.contracts.splits import Split
 from simic.ledgers.judgements import Subject, begin_judgement
 from simic.replay.cut_off import cut_off_episodes
-from simic.replay.logged import EpisodeHead, episode_heads, read_log
+from simic.replay.logged import EpisodeHead, Log, episode_heads, read_log
 from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.trust.canonical import digest_of
@@ -91,13 +91,14 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
     started_at = container.clock()
     manifest = read_manifest(Path(resolve_snapshot(container, None).path), Verify.ALL)
     held_out = _with_cut_off(_held_out(episode_heads(manifest), training.sets), manifest, training.sets)
-    used, left_out = held_out.used, held_out.left_out
-    if len({(head.set, head.host_key) for head in used}) < 2:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "it has no episodes"
+    held_out = _in_groups(held_out)
+    if missing := sorted(set(training.sets) - {head.set for head in held_out.used}):
+        reasons = ", ".join(f"{count} {reason}" for reason, count in held_out.left_out.items()) or "no other episodes"
         raise ConfigError(
-            f"snapshot {manifest.digest[:12]} has no held-out episodes to judge policy {training.digest[:12]} by: "
-            f"{reasons}. One network in ten is held out; land reports of at least "
-            f"{10 * container.config.gate.min_episodes} networks, then run `simic curate`"
+            f"snapshot {manifest.digest[:12]} has no held-out episodes on {', '.join(missing)} to judge policy "
+            f"{training.digest[:12]} by; expected {LEAST_HOSTS} hosts of one controller on each set, found {reasons}. "
+            f"One network in ten is held out; land reports of at least {10 * container.config.gate.min_episodes} "
+            "networks under one controller, then run `simic curate`"
         )
     set_name = "+".join(training.sets)
     judgement = begin(container, set_name, training, champion, {"snapshot": manifest.digest})
@@ -133,6 +134,19 @@ def _with_cut_off(held_out: _HeldOut, manifest: SnapshotManifest, sets: Sequence
     cut = sum(count for reason, count in left_out.items() if reason.startswith(CUT_OFF))
     everything = held_out.whole + cut
     return held_out._replace(left_out=left_out, cut_off=cut / everything if everything else None)
+
+
+def _in_groups(held_out: _HeldOut) -> _HeldOut:
+    """Leave out episodes of one set and behaviour on fewer than ``LEAST_HOSTS`` hosts.
+
+    Whether a log has the actions of a policy is judged in each such group, which takes that many hosts.
+    """
+    hosts: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for head in held_out.used:
+        hosts[head.set, head.behaviour].add(head.host_key)
+    kept = [head for head in held_out.used if len(hosts[head.set, head.behaviour]) >= LEAST_HOSTS]
+    few = {f"of a set and controller with fewer than {LEAST_HOSTS} hosts": len(held_out.used) - len(kept)}
+    return held_out._replace(used=kept, left_out=held_out.left_out | {why: n for why, n in few.items() if n})
 
 
 def _held_out(heads: Sequence[EpisodeHead], sets: Sequence[str], most: int = MOST_EPISODES) -> _HeldOut:
@@ -173,17 +187,16 @@ def log_beside_trials(container: Container, training: TrainingReport) -> LogEvid
 
 def _log_beside_trials(container: Container, training: TrainingReport) -> LogEvidence | None:
     world = container.config.world
-    manifest = read_manifest(find_folder(container.home, training.snapshot_digest), Verify.SIZES)
-    used, left_out, *_ = _held_out(episode_heads(manifest), [world.set], MOST_BESIDE)
-    if len({head.host_key for head in used}) < LEAST_HOSTS:
+    manifest = read_manifest(find_folder(container.home, training.snapshot_digest), Verify.ALL)
+    held_out = _held_out(episode_heads(manifest), [world.set], MOST_BESIDE)
+    if len({head.host_key for head in held_out.used}) < LEAST_HOSTS:
         return None
-    log = read_log(manifest, [head.run_id for head in used], vocabulary(container.config.ingest), lambda _: None)
+    run_ids = [head.run_id for head in held_out.used]
+    log = read_log(manifest, run_ids, vocabulary(container.config.ingest), lambda _: None)
     if log.horizons() != [world.horizon]:
         return None
     spec = learned_spec(Path(training.path), training.digest, container.home.keys)
-    behaviours = Counter(head.behaviour for head in used)
-    use = LogUse(manifest.digest, dict(behaviours.most_common()), left_out, hosts_of(log))
-    return log_evidence(use, {CANDIDATE: weighted(log, actions_in_log(container, spec, log))})
+    return log_evidence(_use(manifest, held_out, log), {CANDIDATE: weighted(log, actions_in_log(container, spec, log))})
 
 
 def _case(
@@ -202,10 +215,13 @@ def _case(
         blueprints = vocabulary(container.config.ingest)
         log = read_log(manifest, [head.run_id for head in held_out.used], blueprints, advance)
         episodes = {name: weighted(log, actions_in_log(container, spec, log)) for name, spec in specs.items()}
-    hosts = hosts_of(log)
-    behaviours = Counter(head.behaviour for head in held_out.used)
-    use = LogUse(manifest.digest, dict(behaviours.most_common()), held_out.left_out, hosts, held_out.cut_off)
     uniforms = np.zeros((len(log.points), len(HEADS)))
     states = States(log.batch.states, log.batch.masks, uniforms)
-    evidence = log_evidence(use, episodes)
-    return LoggedCase(training, specs[CANDIDATE], champion, set_name, evidence, hosts, states)
+    evidence = log_evidence(_use(manifest, held_out, log), episodes)
+    return LoggedCase(training, specs[CANDIDATE], champion, set_name, evidence, hosts_of(log), states)
+
+
+def _use(manifest: SnapshotManifest, held_out: _HeldOut, log: Log) -> LogUse:
+    behaviours = {head.run_id: head.behaviour for head in held_out.used}
+    own = [behaviours[run_id] for run_id in log.batch.sequences.run_ids]
+    return LogUse(manifest.digest, held_out.left_out, hosts_of(log), own, log.horizons(), held_out.cut_off)

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, UnitInterval
 
-__all__ = ["EvidenceKind", "LogEvidence", "LogSupport"]
+__all__ = ["EvidenceKind", "LogEvidence", "LogGroup", "LogSupport", "MeanWeight"]
 
 EvidenceKind: TypeAlias = Literal["trials", "reports"]
 """Episodes that a judgement grew, or episodes that others logged."""
@@ -37,6 +37,25 @@ class LogSupport(Contract):
     """Standard error of the mean weight."""
 
 
+class MeanWeight(Contract):
+    """Mean weight of episodes under a policy; both are null for fewer than two hosts."""
+
+    mean: Finite | None
+    error: NonNegative | None
+    """Standard error over hosts."""
+
+
+class LogGroup(Contract):
+    """The episodes on one set that one controller or policy logged."""
+
+    set: Text
+    behaviour: Text
+    episodes: Count
+    hosts: Count
+    weights: dict[str, MeanWeight]
+    """By policy, as ``LogEvidence.support``."""
+
+
 class LogEvidence(Contract):
     """Off-policy estimates of a candidate from episodes of held-out hosts, in undiscounted points of ``basic``.
 
@@ -55,6 +74,9 @@ class LogEvidence(Contract):
     cut_off: UnitInterval | None = None
     """Share of the episodes on held-out hosts of the judged sets that were not logged to their end; null if it was not
     counted, as beside trials."""
+    horizons: list[Count] = Field(default_factory=list)
+    """Horizons of the episodes, in epochs."""
+    groups: list[LogGroup] = Field(default_factory=list)
     sets: list[Text]
     """Set of each host."""
     families: list[Text]

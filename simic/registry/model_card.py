@@ -111,9 +111,12 @@ def _figures(evidence: CandidateRecord) -> Iterator[str]:
 
 
 def _limits(evidence: CandidateRecord) -> Iterator[str]:
-    judged, horizon = evidence.validation.trials.set, evidence.config.world.horizon
-    yield f"- Judged on hosts of set {judged} with {horizon} epochs; nothing is known of it elsewhere."
-    if evidence.validation.evidence == "reports":
+    judged, log = evidence.validation.trials.set, evidence.validation.log
+    is_logged = evidence.validation.evidence == "reports"
+    horizons = [evidence.config.world.horizon] if not is_logged else [] if log is None else log.horizons
+    epochs = ", ".join(map(str, horizons)) or "unknown"
+    yield f"- Judged on hosts of set {judged} with {epochs} epochs; nothing is known of it elsewhere."
+    if is_logged:
         yield "- No trial: its return is estimated from actions that other controllers took and reported."
         yield "- Nothing is known of actions that the log lacks, nor of accuracy, panics or reward hacking of its own."
         yield f"- Criteria that did not apply: {', '.join(evidence.gate.absent)}."

@@ -82,6 +82,7 @@ def write_gate_page(decision: GateDecision, report: ValidationReport, folder: Pa
 def _log_text(report: ValidationReport, log: LogEvidence) -> str:
     """Return what a log says: the episodes, the estimate and a table of the policies."""
     used = ", ".join(f"{count} by {name[:12]}" for name, count in log.behaviours.items())
+    used += f"; horizons in epochs: {', '.join(map(str, log.horizons)) or 'unknown'}"
     others = ", ".join(f"{count} {reason}" for reason, count in log.left_out.items()) or "none"
     value = f" The expected return is {sum(log.returns) / len(log.returns):.2f} points." if log.returns else ""
     table = render_log(log, report.differences if report.evidence == REPORTS else {})

@@ -6,23 +6,24 @@ error of the gate on it can be simulated.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.log_evidence import LogEvidence, LogSupport
+from simic.contracts.log_evidence import LogEvidence, LogGroup, LogSupport
 from simic.contracts.names import CANDIDATE, CHAMPION
 from simic.contracts.receipts import Estimate
 from simic.contracts.state import HostIdentity
 from simic.numerics.intervals import student_interval
 from simic.numerics.mean_bounds import lower_bound
-from simic.numerics.off_policy import ESTIMATORS, LoggedEpisodes, logged_mean
+from simic.numerics.off_policy import ESTIMATORS, LoggedEpisodes, logged_mean, mean_weight
 from simic.numerics.ratio_sums import RatioSums, contributions, joined
 from simic.validation.criterion import WAIT
 from simic.validation.gate_bounds import POWER, Bound
-from simic.validation.off_policy import support_of
+from simic.validation.off_policy import support_of, weight_of
 
 __all__ = [
     "BEHAVIOUR",
@@ -51,10 +52,13 @@ class LogUse(NamedTuple):
     """Which episodes of which snapshot are used; B episodes."""
 
     snapshot_digest: str
-    behaviours: Mapping[str, int]
     left_out: Mapping[str, int]
     hosts: Sequence[HostIdentity]
     """[B]: host of each episode."""
+    behaviours: Sequence[str]
+    """[B]: controller or policy that logged each episode."""
+    horizons: Sequence[int]
+    """Horizons of the episodes, in epochs."""
     cut_off: float | None = None
     """Share of the held-out episodes that were cut off, in [0, 1]; None if it was not counted."""
 
@@ -80,10 +84,12 @@ def log_evidence(use: LogUse, episodes: Mapping[str, LoggedEpisodes]) -> LogEvid
     return LogEvidence(
         estimator=ESTIMATOR,
         snapshot_digest=use.snapshot_digest,
-        behaviours=dict(use.behaviours),
+        behaviours=dict(Counter(use.behaviours).most_common()),
         left_out=dict(use.left_out),
         episodes=len(use.hosts),
         cut_off=use.cut_off,
+        horizons=list(use.horizons),
+        groups=_groups(use, episodes, labels) if is_enough else [],
         sets=[host.set for host in hosts],
         families=[host.family for host in hosts],
         host_keys=[host.key for host in hosts],
@@ -91,6 +97,28 @@ def log_evidence(use: LogUse, episodes: Mapping[str, LoggedEpisodes]) -> LogEvid
         returns=[] if ours is None else _per_host(ours, labels),
         gains=gains,
     )
+
+
+def _groups(use: LogUse, episodes: Mapping[str, LoggedEpisodes], labels: NDArray[np.int64]) -> list[LogGroup]:
+    """Return the mean weights among the episodes of each set and behaviour; ``labels`` [B] number the hosts."""
+    terms = {name: mean_weight(one) for name, one in episodes.items()}
+    names = [(host.set, behaviour) for host, behaviour in zip(use.hosts, use.behaviours, strict=True)]
+    members: dict[tuple[str, str], list[int]] = {name: [] for name in sorted(set(names))}
+    for row, name in enumerate(names):
+        members[name].append(row)
+    return [
+        LogGroup(
+            set=set_name,
+            behaviour=behaviour,
+            episodes=len(rows),
+            hosts=len(set(labels[rows].tolist())),
+            weights={
+                name: weight_of(RatioSums(one.numerators[rows], one.denominators[rows]), labels[rows])
+                for name, one in terms.items()
+            },
+        )
+        for (set_name, behaviour), rows in members.items()
+    ]
 
 
 def _per_host(sums: RatioSums, labels: NDArray[np.int64]) -> list[float]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.log_evidence import LogSupport
+from simic.contracts.log_evidence import LogSupport, MeanWeight
 from simic.contracts.off_policy import EvaluationVerdict, EvidenceCheck, LowerBound, OffPolicyRow, Range
 from simic.numerics.intervals import empirical_bernstein, hoeffding
 from simic.numerics.off_policy import (
@@ -39,6 +39,7 @@ __all__ = [
     "no_judgement",
     "support_of",
     "weight_margin",
+    "weight_of",
 ]
 
 CONFIDENCE = 0.95
@@ -124,7 +125,7 @@ def support_of(episodes: LoggedEpisodes, hosts: NDArray[np.int64]) -> LogSupport
     weights, whole = episodes.weights().T, np.exp(episodes.log_weights[-1])
     by_host, _ = RatioSums(weights, weights).by_group(hosts)
     count, total, squares = len(by_host), by_host.sum(axis=0), np.square(by_host).sum(axis=0)
-    interval = ratio_student(mean_weight(episodes).by_group(hosts), STANDARD_ERROR) if count > 1 else None
+    weight = weight_of(mean_weight(episodes), hosts)
     return LogSupport(
         hosts=count,
         effective_hosts=float((np.square(total) / squares).min()) if (squares > 0.0).all() else 0.0,
@@ -132,9 +133,18 @@ def support_of(episodes: LoggedEpisodes, hosts: NDArray[np.int64]) -> LogSupport
         largest_weight=float(whole.max()),
         overlap=float((whole > 0.0).mean()),
         clip_count=episodes.clip_count,
-        mean_weight=None if interval is None else interval.mean,
-        mean_weight_error=None if interval is None else interval.upper - interval.mean,
+        mean_weight=weight.mean,
+        mean_weight_error=weight.error,
     )
+
+
+def weight_of(terms: RatioSums, hosts: NDArray[np.int64]) -> MeanWeight:
+    """Return the mean weight of episodes from its terms; ``hosts`` [B] are labels of their hosts."""
+    by_host = terms.by_group(hosts)
+    interval = ratio_student(by_host, STANDARD_ERROR) if len(by_host.numerators) > 1 else None
+    if interval is None:
+        return MeanWeight(mean=None, error=None)
+    return MeanWeight(mean=interval.mean, error=interval.upper - interval.mean)
 
 
 def is_sufficient(support: LogSupport) -> bool:
@@ -142,14 +152,13 @@ def is_sufficient(support: LogSupport) -> bool:
     return all(check.passes for check in _checks(support))
 
 
-def weight_margin(support: LogSupport) -> float:
-    """Return the largest distance of the mean weight from 1 that passes."""
-    error = support.mean_weight_error
+def weight_margin(error: float | None) -> float:
+    """Return the largest distance of a mean weight with this standard error from 1 that passes; 0 without one."""
     return 0.0 if error is None else max(WEIGHT_DEVIATIONS * error, WEIGHT_ROUNDING)
 
 
 def _checks(support: LogSupport) -> list[EvidenceCheck]:
-    count, margin, weight = support.hosts, weight_margin(support), support.mean_weight
+    count, margin, weight = support.hosts, weight_margin(support.mean_weight_error), support.mean_weight
     return [
         EvidenceCheck(name="hosts", found=count, expected=f"at least {LEAST_HOSTS}", passes=count >= LEAST_HOSTS),
         EvidenceCheck(

@@ -145,6 +145,7 @@ def test_only_a_candidate_that_the_log_shows_to_be_better_is_promoted(lab: Lab) 
     assert "no host was grown" in page
     assert "Criteria that need grown episodes do not apply: plan_book, " in page
     assert "600 episodes of 600 held-out hosts" in page
+    assert f"600 by lab; horizons in epochs: {EPOCHS};" in page
     (card,) = (path for path in lab.home.artifacts.rglob("model_card.md") if good in path.read_text())
     assert "No trial: its return is estimated" in card.read_text()
     judged = query(lab.home, 'SELECT "set", accepted FROM judgements ORDER BY ordinal')
@@ -162,3 +163,19 @@ def test_a_log_whose_bad_episodes_are_missing_promotes_nobody(lab: Lab) -> None:
     assert "log_cut_off is 0.01153, needs <= 0.01" in output
     page = next(lab.home.runs.glob("*/gate/gate.md")).read_text()
     assert "7 unfinished. A crashed training and one that still runs look alike." in page
+
+
+def test_each_set_is_judged_by_controllers_with_enough_hosts(lab: Lab) -> None:
+    report_more(lab, "guest", logged(keys_of(Split.TEST, 640)[600:], 0.5, 0.35, "guest"))
+    code, output = lab.call("validate", "--json")
+    assert code == 0, output
+    log = json.JSONDecoder().raw_decode(output)[0]["log"]
+    assert log["left_out"]["of a set and controller with fewer than 50 hosts"] == 40
+    assert [(one["behaviour"], one["hosts"]) for one in log["groups"]] == [("lab", 600)]
+    assert (log["behaviours"], log["episodes"], log["horizons"]) == ({"lab": 600}, 600, [EPOCHS])
+    container = Container(lab.home, load_profile(str(lab.profile)), 0)
+    both = resolve_training(container, None).model_copy(update={"sets": ["graftnet", "graphnet"]})
+    container.save_receipt(both)
+    code, output = lab.call("validate")
+    assert code == 2, output
+    assert "no held-out episodes on graphnet" in output

@@ -9,19 +9,22 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from simic.contracts.log_evidence import LogEvidence
+from simic.contracts.log_evidence import LogEvidence, LogGroup, MeanWeight
 from simic.contracts.names import CANDIDATE
-from simic.contracts.receipts import Verdict
+from simic.contracts.receipts import Criterion, Verdict
 from simic.contracts.state import HostIdentity
 from simic.numerics.off_policy import LoggedEpisodes
-from simic.validation.criteria import log_cut_off
+from simic.validation.criteria import log_cut_off, log_mean_weight
 from simic.validation.criterion import WAIT
 from simic.validation.log_evidence import BEHAVIOUR, ROUNDING, LogUse, gain_bound, log_differences, log_evidence
+from simic.validation.off_policy import LEAST_HOSTS
 
 ALPHA = 0.01
 
 
-def evidence(ratios: list[float], returns: list[float], keys: list[int]) -> LogEvidence:
+def evidence(
+    ratios: list[float], returns: list[float], keys: list[int], behaviours: list[str] | None = None
+) -> LogEvidence:
     """Episodes of one step with the given weights; those of one key are of one host."""
     even = np.full((1, len(ratios)), 0.5)
     with np.errstate(divide="ignore"):
@@ -30,7 +33,7 @@ def evidence(ratios: list[float], returns: list[float], keys: list[int]) -> LogE
             rewards=np.array([returns]), valid=np.ones((1, len(ratios)), dtype=bool),
         )  # fmt: skip
     hosts = [HostIdentity(set="graftnet", family="narrow", key=key) for key in keys]
-    return log_evidence(LogUse("0" * 64, {"lab": len(keys)}, {}, hosts), {CANDIDATE: episodes})
+    return log_evidence(LogUse("0" * 64, {}, hosts, behaviours or ["lab"] * len(keys), [1]), {CANDIDATE: episodes})
 
 
 def test_a_gain_is_the_weighted_mean_less_the_plain_one_with_hosts_as_units() -> None:
@@ -91,9 +94,56 @@ def test_only_a_gain_on_sufficient_evidence_passes(pay: Any, policy: world.Polic
     assert not expected[0] or found[1] == expected[1]
 
 
+def test_each_controller_of_a_log_has_its_own_mean_weight() -> None:
+    found = evidence([2.0, 0.0, 1.0, 0.5, 1.5], [1.0] * 5, [5, 3, 3, 9, 5], ["a", "a", "a", "b", "b"])
+    assert found.behaviours == {"a": 3, "b": 2}
+    a, b = found.groups
+    assert [(one.set, one.behaviour, one.episodes, one.hosts) for one in found.groups] == [
+        ("graftnet", "a", 3, 2),
+        ("graftnet", "b", 2, 2),
+    ]
+    assert a.weights[CANDIDATE].mean == pytest.approx((2.0 + 0.0 + 1.0) / 3)
+    assert b.weights[CANDIDATE].mean == pytest.approx((0.5 + 1.5) / 2)
+    # Residuals of the two hosts are -0.5 and 0.5, so the standard deviation is 1 / sqrt(2), over the root of 2 hosts.
+    # Half of Student's interval with one degree of freedom that holds 68.27 % is 1.837 standard errors.
+    assert b.weights[CANDIDATE].error == pytest.approx(0.5 * 1.837, rel=1e-3)
+
+
+def groups_line(*groups: LogGroup) -> Criterion:
+    log = evidence([1.0, 1.0], [1.0, 2.0], [1, 2]).model_copy(update={"groups": list(groups)})
+    lines = {line.name: line for line in log_mean_weight.judge(world.case_of(log, ALPHA))}
+    return lines["log_mean_weight_groups_candidate"]
+
+
+def group(mean: float | None, hosts: int = LEAST_HOSTS, behaviour: str = "lab") -> LogGroup:
+    weight = MeanWeight(mean=mean, error=None if mean is None else 0.1)
+    return LogGroup(set="graftnet", behaviour=behaviour, episodes=hosts, hosts=hosts, weights={CANDIDATE: weight})
+
+
+def test_the_worst_group_decides_and_one_that_says_nothing_rejects() -> None:
+    assert groups_line(group(1.29), group(0.71, behaviour="guest")).verdict is Verdict.PASS
+    far = groups_line(group(1.0), group(0.69, behaviour="guest"))
+    assert (far.verdict, far.value) == (Verdict.FAIL, pytest.approx(0.31 / 0.3))
+    assert "2 groups; the farthest is that of guest on graftnet" in far.evidence
+    for groups in ([], [group(1.0), group(None, behaviour="guest")], [group(1.0, LEAST_HOSTS - 1)]):
+        assert groups_line(*groups).verdict is Verdict.MISSING
+    of_others = group(1.0).model_copy(update={"weights": {}})
+    assert groups_line(of_others).verdict is Verdict.MISSING
+
+
+@pytest.mark.parametrize(
+    "begin", ["seeds gain 2 points; 10 % of the trainings", "seeds change nothing; 5 % of the hosts"]
+)
+def test_a_gain_that_only_the_log_makes_is_no_sufficient_evidence(begin: str) -> None:
+    """Crashed episodes are missing, or those of poor hosts alone wait: the bounds pass, and no gain is true."""
+    (scene,) = (scene for name, scene in world.NULLS.items() if name.startswith(begin))
+    log = world.log_of(np.random.default_rng(5), scene.pay, scene.crashes, scene.other)
+    assert world.judged(log, scene.policy, ALPHA) == (False, True)
+
+
 def test_a_log_in_which_nothing_waits_says_nothing_about_never_growing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "LOGGER", world.Policy((0.0, 0.5, 0.5), 0.95))
     log = world.log_of(np.random.default_rng(5), world.flat(4.0))
     assert (log.first > 0).all()
     assert world.judged(log, world.Policy((0.0, 0.6, 0.4), 0.97), ALPHA) == (False, False)
-    assert WAIT not in log_evidence(LogUse("0" * 64, {}, {}, []), {}).support
+    assert WAIT not in log_evidence(LogUse("0" * 64, {}, [], [], []), {}).support
