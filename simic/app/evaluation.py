@@ -56,6 +56,8 @@ class EvaluationChoice(NamedTuple):
     """Fit action values for the doubly robust estimators."""
     return_range: tuple[float, float] | None = None
     """Declared range of returns in points."""
+    with_held_out: bool = False
+    """Use the test split although the gate judges by it (``gate.evidence = reports``)."""
 
 
 def evaluate(container: Container, choice: EvaluationChoice) -> OffPolicyReport:
@@ -71,7 +73,8 @@ def evaluate(container: Container, choice: EvaluationChoice) -> OffPolicyReport:
     spec = spec_in_set(container, choice.policy)
     manifest = read_manifest(Path(resolve_snapshot(container, choice.snapshot).path), Verify.ALL)
     trained = _training_hosts(container, spec)
-    used, left_out = _select(episode_heads(manifest), trained, choice)
+    keeps_test = container.config.gate.evidence == "reports" and not choice.with_held_out
+    used, left_out = _select(episode_heads(manifest), trained, choice, keeps_test=keeps_test)
     log = _read(container, manifest, used)
     judgement, bounds = no_judgement(len(used)), list[LowerBound]()
     if log is not None:
@@ -140,7 +143,7 @@ def _is_training_of(digest: str, training: TrainingReport) -> bool:
 
 
 def _select(
-    heads: Sequence[EpisodeHead], trained: _TrainingHosts, choice: EvaluationChoice
+    heads: Sequence[EpisodeHead], trained: _TrainingHosts, choice: EvaluationChoice, *, keeps_test: bool
 ) -> tuple[list[EpisodeHead], dict[str, int]]:
     """Return the episodes to use and the number of others per reason.
 
@@ -158,6 +161,8 @@ def _select(
             left_out[reason] += 1
         elif choice.log is not None and not _is_of(head, choice.log):
             left_out["of another controller or policy"] += 1
+        elif keeps_test and head.split == Split.TEST.value:
+            left_out["held out for the gate"] += 1
         elif is_trained:
             left_out["on hosts that it learned from"] += 1
         elif head.is_truncated:

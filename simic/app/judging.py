@@ -21,7 +21,7 @@ from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.judgements import JudgementEntry
 from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE, CHAMPION
-from simic.contracts.receipts import SnapshotManifest, TrainingReport, ValidationReport
+from simic.contracts.receipts import CollectionReceipt, SnapshotManifest, TrainingReport, ValidationReport
 from simic.contracts.splits import Split
 from simic.ledgers.judgements import Subject, begin_judgement
 from simic.replay.cut_off import cut_off_episodes
@@ -75,11 +75,20 @@ def check_growable(training: TrainingReport) -> None:
         )
 
 
+def _collected(container: Container, sets: Sequence[str]) -> CollectionReceipt | None:
+    """Return the receipt of the last collection on one of the sets in this home."""
+    try:
+        return container.receipts.find(CollectionReceipt, lambda receipt: receipt.set in sets, "none was collected")
+    except ConfigError:
+        return None
+
+
 def validate_by_reports(container: Container, training: TrainingReport, champion: str | None) -> ValidationReport:
     """Judge a policy from the held-out episodes of the newest snapshot, for sets that Simic cannot grow.
 
     Raises:
-        ConfigError: if Simic can grow a set that the policy learned from, or fewer than two held-out hosts were logged.
+        ConfigError: if Simic can grow a set that the policy learned from, or has grown it in this home, or if a set has
+            too few held-out hosts in the log.
         IntegrityError: if policy, champion or snapshot are not as they were sealed.
         ContractError: if rows cannot be evaluated on, such as one without a propensity.
     """
@@ -87,6 +96,12 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
         raise ConfigError(
             f"gate.evidence = reports is for sets that Simic cannot grow; policy {training.digest[:12]} learned from "
             f"{', '.join(training.sets) or 'unknown sets'}. Set gate.evidence = trials"
+        )
+    if (collected := _collected(container, training.sets)) is not None:
+        raise ConfigError(
+            f"gate.evidence = reports is for sets that Simic cannot grow; this home grew hosts of {collected.set} "
+            f"itself, on {collected.finished_at:%Y-%m-%d}. Install the family {collected.set} again, and set "
+            "gate.evidence = trials"
         )
     started_at = container.clock()
     manifest = read_manifest(Path(resolve_snapshot(container, None).path), Verify.ALL)

@@ -86,6 +86,14 @@ def evaluate(
             "hold for any distribution of returns.",
         ),
     ] = None,
+    held_out: Annotated[
+        bool,
+        typer.Option(
+            "--held-out",
+            help="With gate.evidence = reports: also use episodes on test hosts, by which the gate judges. A policy "
+            "chosen by this estimate is judged by hosts that chose it.",
+        ),
+    ] = False,
     profile: ProfileName = "default",
     seed: Seed = 0,
     override: Overrides = None,
@@ -95,7 +103,8 @@ def evaluate(
 
     For reports of networks that cannot be grown again, and as a second opinion beside a trial. Each logged episode
     counts as much more or less as the policy would have acted in that way more or less often. Episodes on hosts that
-    the policy learned from are left out.
+    the policy learned from are left out; with gate.evidence = reports those on test hosts are, too, because the gate
+    judges by them.
 
     The verdict compares with the behaviour that logged the episodes: better, worse, no difference shown, or
     insufficient evidence. It is insufficient unless there are 50 hosts or more, the weights are worth 50 hosts or more
@@ -118,6 +127,7 @@ def evaluate(
             most_episodes=episodes,
             with_model=not no_model,
             return_range=None if return_range is None else _parse_range(return_range),
+            with_held_out=held_out,
         ),
     )
     emit(found, as_json, lambda console: console.print(*_page(found), sep="\n"))

@@ -359,7 +359,7 @@ class GateDecision(Receipt):
     """Criteria that the settings leave out."""
     evidence: EvidenceKind = "trials"
     absent: list[Text] = Field(default_factory=list)
-    """Criteria that do not apply to this kind of evidence."""
+    """Criteria that do not apply to this kind of evidence, and those that had nothing to judge, with the reason."""
     criteria: list[Criterion]
     digest: Digest
     """Digest over the criteria, the judgement and the judged digests."""

@@ -119,6 +119,7 @@ def _limits(evidence: CandidateRecord) -> Iterator[str]:
     if is_logged:
         yield "- No trial: its return is estimated from actions that other controllers took and reported."
         yield "- Nothing is known of actions that the log lacks, nor of accuracy, panics or reward hacking of its own."
+    if evidence.gate.absent:
         yield f"- Criteria that did not apply: {', '.join(evidence.gate.absent)}."
     yield "- It knows the blueprints of its sealed card and chooses no other one."
     yield "- Differences are means over hosts: single hosts can be worse off than without growth."

@@ -87,6 +87,8 @@ def page_text(decision: GateDecision) -> str:
             ". Judged from logged episodes of held-out hosts: no host was grown, and nothing is known of actions that "
             f"the log lacks. Criteria that need grown episodes do not apply: {', '.join(decision.absent) or 'none'}"
         )
+    elif decision.absent:
+        text += f". Without a line: {', '.join(decision.absent)}"
     found = {line.name: line.detectable for line in decision.criteria if line.detectable is not None}
     if not found:
         return f"{text}."

@@ -86,7 +86,9 @@ def decide(
     case = Case(report, config, trial, judgement, min_commit_rate, provenance.config_digest)
     applied = applied_criteria(config.without, config.evidence)
     absent = [module.NAME for module in applied_criteria(config.without) if module not in applied]
-    criteria = [line for module in applied for line in module.judge(case)]
+    found = [(module, list(module.judge(case))) for module in applied]
+    criteria = [line for _, lines in found for line in lines]
+    silent = [f"{module.NAME} ({module.ABSENT})" for module, lines in found if hasattr(module, "ABSENT") and not lines]
     return GateDecision(
         code_version=provenance.code_version,
         config_digest=provenance.config_digest,
@@ -99,7 +101,7 @@ def decide(
         accepted=bool(criteria) and all(criterion.verdict is Verdict.PASS for criterion in criteria),
         without=sorted(config.without),
         evidence=config.evidence,
-        absent=absent if config.evidence == REPORTS else [],
+        absent=[*(absent if config.evidence == REPORTS else []), *silent],
         criteria=criteria,
         digest=decision_digest(
             report.policy_digest, report.champion_digest, report.snapshot_digest, judgement, criteria

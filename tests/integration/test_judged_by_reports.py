@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -21,6 +21,7 @@ from simic.cli.console import errors_become_exit_codes
 from simic.cli.main import app
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
+from simic.contracts.receipts import CollectionReceipt
 from simic.contracts.splits import Split
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.policy_files import load_policy, save_policy
@@ -179,3 +180,28 @@ def test_each_set_is_judged_by_controllers_with_enough_hosts(lab: Lab) -> None:
     code, output = lab.call("validate")
     assert code == 2, output
     assert "no held-out episodes on graphnet" in output
+
+
+def test_what_judges_is_not_shown_before_and_a_set_that_was_grown_here_is_not_judged_so(lab: Lab) -> None:
+    container = Container(lab.home, load_profile(str(lab.profile)), 0)
+    digest = resolve_training(container, None).digest
+
+    def evaluated(*options: str) -> dict[str, Any]:
+        code, output = lab.call("evaluate", digest, "--no-model", "--json", *options)
+        assert code == 0, output
+        found: dict[str, Any] = json.JSONDecoder().raw_decode(output)[0]
+        return found
+
+    shown = evaluated()
+    assert (shown["episodes"], shown["left_out"]["held out for the gate"]) == (0, 600)
+    assert evaluated("-o", "gate.evidence=trials")["episodes"] == evaluated("--held-out")["episodes"] == 600
+    now = container.clock()
+    collected = CollectionReceipt(
+        **container.provenance._asdict(), started_at=now, finished_at=now, controller="explore", policy_digest=None,
+        set="graftnet", host_keys_digest="0" * 64, episodes=1, reports=1, reports_digest="0" * 64, governor_events=0,
+        actions={}, mean_return=None, test_accuracy=None,
+    )  # fmt: skip
+    container.save_receipt(collected)
+    code, output = lab.call("validate")
+    assert code == 2, output
+    assert "this home grew hosts of graftnet itself" in output

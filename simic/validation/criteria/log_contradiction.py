@@ -19,12 +19,14 @@ from simic.numerics.intervals import Interval, student_interval, student_quantil
 from simic.validation.criterion import TRIALS, Case, line
 from simic.validation.off_policy import is_sufficient
 
-__all__ = ["EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]
+__all__ = ["ABSENT", "EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]
 
 NAME = "log_contradiction"
 SUMMARY = "points between the 99 % intervals of the trials and of a log: none; no line without a sufficient log"
 ORDER = 280
 EVIDENCE = TRIALS
+ABSENT = "no sufficient estimate from a log beside the trials"
+"""Why there may be no line, for the list of absent criteria."""
 CONFIDENCE = 0.99
 
 

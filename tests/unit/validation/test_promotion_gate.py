@@ -391,6 +391,13 @@ def test_l19_waiting_is_rejected_for_its_returns_not_for_policy_health() -> None
     assert failing(decision) == {TREE, *(f"return_over_{name}" for name in BASELINES)}
 
 
+def test_a_criterion_that_had_nothing_to_judge_is_listed_as_absent() -> None:
+    decision = judge(report())
+    assert decision.absent == ["log_contradiction (no sufficient estimate from a log beside the trials)"]
+    assert f"Without a line: {decision.absent[0]}." in page_text(decision)
+    assert judge(report(), CONFIG.model_copy(update={"without": ("log_contradiction",)})).absent == []
+
+
 def test_a_champion_must_be_compared_with_even_if_its_trial_is_absent() -> None:
     decision = judge(report(champion_digest=CHAMPION))
     assert verdicts(decision)["return_over_champion"] is Verdict.MISSING
