@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from simic.app.container import Container
-    from simic.contracts.receipts import GateDecision, PolicyVersion, PublicationReceipt, ValidationReport
+    from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport
 
 __all__ = ["add_to"]
 
@@ -102,14 +102,7 @@ def publish(
     from simic.app import promotion
 
     receipt = promotion.publish_champion(open_container(profile, seed, override))
-    emit(receipt, as_json, lambda console: _show_publication(console, receipt))
-
-
-def _show_publication(console: Console, receipt: PublicationReceipt) -> None:
-    console.print(receipt_lines(receipt))
-    if not receipt.delivered:
-        published_at = f"{receipt.update.issued_at:%Y-%m-%d %H:%M} UTC"
-        console.print(f"This version was published on {published_at}; nothing was sent again.")
+    emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
 
 
 def rollback(

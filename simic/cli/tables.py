@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from simic.cli.console import cell, megabytes, short, visible
-from simic.contracts.receipts import GateDecision, Receipt, TrialReport, ValidationReport, Verdict
+from simic.contracts.receipts import GateDecision, PublicationReceipt, Receipt, TrialReport, ValidationReport, Verdict
 from simic.contracts.snapshots import (
     Change,
     EpisodeCounts,
@@ -194,12 +194,19 @@ def receipt_lines(receipt: Receipt) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False, highlight=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for name, value in receipt.model_dump(mode="json").items():
+    words = {"delivered": _delivery(receipt)} if isinstance(receipt, PublicationReceipt) else {}
+    for name, value in (receipt.model_dump(mode="json") | words).items():
         if name not in COMMON:
             table.add_row(name.replace("_", " "), cell(_brief(value)))
     seconds = (receipt.finished_at - receipt.started_at).total_seconds()
     table.add_row("took", f"{seconds:.1f} s")
     return table
+
+
+def _delivery(receipt: PublicationReceipt) -> str:
+    if receipt.delivered:
+        return "now"
+    return f"this version was published on {receipt.update.issued_at:%Y-%m-%d %H:%M} UTC; nothing was sent again"
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console, RenderableType
-from support.builders.judged_candidates import decision, trials
+from support.builders.judged_candidates import NOW, decision, receipt, trials
+from support.builders.published_policies import SUMMARY
 
 from simic.cli.tables import decision_table, family_table, receipt_lines, rows_table, trial_table
-from simic.contracts.receipts import Estimate, FamilyTrial, TrialReport
+from simic.contracts.policy_update import PolicyUpdate
+from simic.contracts.receipts import Estimate, FamilyTrial, PublicationReceipt, TrialReport
 
 
 def _text(table: RenderableType, width: int = 140) -> str:
@@ -139,6 +141,19 @@ def test_a_receipt_is_shown_without_what_all_have_in_common() -> None:
     assert "1" * 12 in text and "1" * 13 not in text, "a digest for people"
     assert "code version" not in text
     assert "took" in text
+
+
+def test_a_publication_says_in_words_whether_something_was_sent() -> None:
+    update = PolicyUpdate(
+        policy_name="tamiyo", version="1.0.0", digest="a" * 64, reference="models:/tamiyo/1", targets=["tamiyo"],
+        validation=SUMMARY, issued_at=NOW, key_id="0" * 16,
+    )  # fmt: skip
+    sent = PublicationReceipt(**receipt(), update=update, event_id="0" * 32, delivered=True)
+    again = sent.model_copy(update={"delivered": False})
+    said = [" ".join(_text(receipt_lines(one)).split()) for one in (sent, again)]
+    assert "delivered now" in said[0]
+    assert f"delivered this version was published on {NOW:%Y-%m-%d %H:%M} UTC; nothing was sent again" in said[1]
+    assert again.model_dump()["delivered"] is False
 
 
 def test_markup_in_data_is_only_text() -> None:
