@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import torch
+
 from simic.app import promotion, training
 from simic.app.container import Container
 from simic.app.host_set_names import check_set
@@ -210,6 +212,7 @@ class _Proof:
         world, container = arena.config.world, self._container
         identity = {
             "code_version": container.provenance.code_version,
+            "torch_version": str(torch.__version__),
             "config_digest": config_digest(arena.config),
             "seed": 0,
             "set": world.set,
@@ -273,6 +276,7 @@ class _Proof:
         label = _label(set_name, seed, without)
         identity = {
             "code_version": self._container.provenance.code_version,
+            "torch_version": str(torch.__version__),
             "config_digest": config_digest(config),
             "seed": seed,
             "set": set_name,

@@ -58,9 +58,9 @@ def _introduction(proof: Proof) -> str:
         f"{proof.hosts_per_family} hosts of each family. A training is that of `simic run` in a new home, with profile "
         f"{proof.profile} and configuration {short(proof.config_digest)}; its last policy takes part whether or not "
         f"the gate accepted it. {also}A training that fails takes part as `wait`, which never grows. Figures are "
-        f"points of return; differences are paired by host, with {confidence} intervals. Where several policies are "
-        f"averaged, training seeds and hosts are resampled, each on its own (ADR 22). Code version "
-        f"{proof.code_version}. This makes the page again:"
+        f"points of return; differences are paired by host, with Student's {confidence} intervals, over training seeds "
+        f"and hosts where several policies are averaged; that of the share of the oracle's gain is a bootstrap (ADR "
+        f"22). Code version {proof.code_version}. This makes the page again:"
     )
 
 

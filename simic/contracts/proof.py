@@ -30,6 +30,8 @@ class ProofTraining(Receipt):
     """Families that collection left out."""
     world_digest: Digest
     """Digest of what decides an episode's results: code of hosts and installed plug-ins, data, and settings."""
+    torch_version: Text
+    """Version of PyTorch, on which the bits of policies and episodes depend."""
     plans_digest: Digest | None
     """Digest of the plan book that the baselines of the judgement followed."""
     policy_digest: Digest | None
@@ -68,6 +70,7 @@ class ProofTrial(Receipt):
     set: Text
     world_digest: Digest
     """As that of a training."""
+    torch_version: Text
     controller: Text
     """A baseline, or the name of the training whose policy acts."""
     policy_digest: Digest | None

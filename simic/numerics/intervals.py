@@ -22,7 +22,6 @@ __all__ = [
     "BLOCK_ELEMENTS",
     "Interval",
     "binomial_interval",
-    "crossed_bootstrap",
     "crossed_ratio",
     "crossed_student",
     "empirical_bernstein",
@@ -72,30 +71,6 @@ def paired_bootstrap(
     return Interval(float(values.mean()), float(lower), float(upper))
 
 
-def crossed_bootstrap(
-    differences: ArrayLike,
-    confidence: float = 0.95,
-    samples: int = 10_000,
-    seed: int = 0,
-    *,
-    strata: ArrayLike | None = None,
-) -> Interval:
-    """Return a percentile interval of the mean of ``differences`` [S, N]: S training seeds, N >= 2 hosts they share.
-
-    Each resample draws N hosts, for all seeds the same ones, and S seeds, both with replacement; ``strata`` [N] as in
-    ``paired_bootstrap``. With row effects a, column effects b and residuals r of the table, the resampled means have
-    the variance sum(a^2)/S^2 + sum(b^2)/N^2 + sum(r^2)/(S N)^2. For many hosts it expects the variance between seeds
-    times (S - 1)/S and three times the residual one (Owen 2007): seeds count too little if they are few, chance within
-    a cell too much. Where the spread between few seeds dominates, it is much too short; ``crossed_student`` is not.
-    One seed has no spread: the interval is that of ``paired_bootstrap``.
-    """
-    values = _table(differences, confidence, samples)
-    means = _crossed_means(values, None, strata, samples, seed)[0]
-    tail = (1.0 - confidence) / 2.0
-    lower, upper = np.quantile(means, (tail, 1.0 - tail))
-    return Interval(float(values.mean()), float(lower), float(upper))
-
-
 def crossed_student(differences: ArrayLike, confidence: float = 0.95, *, strata: ArrayLike | None = None) -> Interval:
     """Return a Student interval of the mean of ``differences`` [S, N]: S training seeds, N >= 2 hosts they share.
 
@@ -133,8 +108,13 @@ def crossed_ratio(
 ) -> Interval | None:
     """Return a percentile interval of mean(numerators [S, N]) / mean(denominators [N]) over seeds and hosts.
 
-    Resamples are those of ``crossed_bootstrap``; both means of a resample are over the same hosts. None if a resampled
-    denominator is not positive, because no share of it is defined then.
+    Each resample draws N hosts, for all seeds the same ones, and S seeds, both with replacement; ``strata`` [N] as in
+    ``paired_bootstrap``. With row effects a, column effects b and residuals r of the table, the resampled means have
+    the variance sum(a^2)/S^2 + sum(b^2)/N^2 + sum(r^2)/(S N)^2. For many hosts it expects the variance between seeds
+    times (S - 1)/S and three times the residual one (Owen 2007): seeds count too little if they are few, chance within
+    a cell too much. Where the spread between few seeds dominates, it is much too short; ``crossed_student`` is not.
+    Both means of a resample are over the same hosts. None if a resampled denominator is not positive, because no share
+    of it is defined then.
     """
     values = _table(numerators, confidence, samples)
     below = np.asarray(denominators, dtype=np.float64)
@@ -157,12 +137,12 @@ def _table(differences: ArrayLike, confidence: float, samples: int) -> NDArray[n
 
 
 def _crossed_means(
-    values: NDArray[np.float64], below: NDArray[np.float64] | None, strata: ArrayLike | None, samples: int, seed: int
+    values: NDArray[np.float64], below: NDArray[np.float64], strata: ArrayLike | None, samples: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return resampled means [samples] of a table [S, N], and those of ``below`` [N] on the same hosts (or zeros)."""
+    """Return resampled means [samples] of a table [S, N], and those of ``below`` [N] on the same hosts."""
     seeds, hosts = values.shape
     generator = np.random.default_rng(seed)
-    columns = np.column_stack([values.T, np.zeros(hosts) if below is None else below])
+    columns = np.column_stack([values.T, below])
     by_seed = _resampled_means(columns, _groups(hosts, strata), samples, generator)
     chosen = generator.integers(0, seeds, size=(samples, seeds))
     return np.take_along_axis(by_seed[:, :seeds], chosen, axis=1).mean(axis=1), by_seed[:, seeds]

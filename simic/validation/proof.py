@@ -73,7 +73,7 @@ def compare(
             *(_row(name, [trial], wait, config) for name, trial in baselines.items()),
             _row(LEARNED, _trials(learned), wait, config),
         ],
-        over={name: _estimate(returns - other, config, families) for name, other in theirs.items()},
+        over={name: crossed_estimate(returns - other, config, families) for name, other in theirs.items()},
         share_of_oracle=None if oracle is None else _share(gains, oracle, config, families),
         spread=float(means.std(ddof=1)) if len(means) > 1 else None,
         seeds=[_seed(one, theirs, config, families) for one in learned],
@@ -99,19 +99,21 @@ def _row(name: str, trials: Sequence[ProofTrial], wait: ProofTrial, config: Tria
     return ProofRow(
         controller=name,
         mean_return=float(np.mean([trial.returns for trial in trials])),
-        over_wait=None if is_wait else _estimate(gains, config, wait.families),
+        over_wait=None if is_wait else crossed_estimate(gains, config, wait.families),
         by_family={
-            family: None if is_wait else _estimate(gains[:, labels == family], config)
+            family: None if is_wait else crossed_estimate(gains[:, labels == family], config)
             for family in families_in_order(wait.set, wait.families)
         },
         test_accuracy=float(np.mean([trial.test_accuracies for trial in trials])),
         parameters=float(np.mean([trial.parameters for trial in trials])),
         validation_accuracy=float(np.mean([trial.validation_accuracies for trial in trials])),
-        test_over_wait=None if is_wait else _estimate(tested, config, wait.families),
+        test_over_wait=None if is_wait else crossed_estimate(tested, config, wait.families),
         host_share=float(np.mean([trial.parameters for trial in trials]) / np.mean(wait.host_parameters)),
         extra_compute=float(np.mean([trial.extra_compute for trial in trials])),
         by_rent=[
-            None if is_wait else _estimate(_returns(trials, factor) - _returns([wait], factor), config, wait.families)
+            None
+            if is_wait
+            else crossed_estimate(_returns(trials, factor) - _returns([wait], factor), config, wait.families)
             for factor in RENT_FACTORS
         ],
     )
@@ -129,8 +131,10 @@ def _static(same: Literal["epochs", "compute"], trials: Sequence[ProofTrial], co
         mean_return=float(returns.mean()),
         test_accuracy=float(tested.mean()),
         governor_events=sum(one.governor_events for one in grown),
-        return_difference=_estimate(_returns(trials) - returns, config, families),
-        test_difference=_estimate(np.array([trial.test_accuracies for trial in trials]) - tested, config, families),
+        return_difference=crossed_estimate(_returns(trials) - returns, config, families),
+        test_difference=crossed_estimate(
+            np.array([trial.test_accuracies for trial in trials]) - tested, config, families
+        ),
     )
 
 
@@ -143,7 +147,7 @@ def _seed(tried: Tried, theirs: Mapping[str, Table], config: TrialConfig, famili
         failure=training.failure,
         accepted=training.accepted,
         failed_criteria=training.failed_criteria,
-        over={name: _estimate(returns - other, config, families) for name, other in theirs.items()},
+        over={name: crossed_estimate(returns - other, config, families) for name, other in theirs.items()},
         test_accuracy=float(np.mean(trial.test_accuracies)),
         parameters=float(np.mean(trial.parameters)),
         illegal_actions=trial.illegal_actions,
@@ -164,21 +168,17 @@ def _left_out(
     return ProofLeftOut(
         family=family,
         hosts=int(rows.sum()),
-        left_out=_estimate(unmet, config),
-        trained_with=_estimate(met, config),
-        difference=_estimate(unmet - met, config),
+        left_out=crossed_estimate(unmet, config),
+        trained_with=crossed_estimate(met, config),
+        difference=crossed_estimate(unmet - met, config),
         baselines={
-            name: _estimate((np.asarray(trial.returns)[rows] - wait)[None], config)
+            name: crossed_estimate((np.asarray(trial.returns)[rows] - wait)[None], config)
             for name, trial in baselines.items()
             if name != _WAIT
         },
         accepted=sum(one.training.accepted for one in tried),
         failures=sum(one.training.failure is not None for one in tried),
     )
-
-
-def _estimate(values: Table, config: TrialConfig, families: Sequence[str] | None = None) -> Estimate:
-    return crossed_estimate(values, config, _SEED, families)
 
 
 def _share(gains: Table, oracle: Table, config: TrialConfig, families: Sequence[str]) -> Estimate | None:

@@ -18,12 +18,10 @@ from numpy.typing import NDArray
 
 from simic.contracts.comparison import LEVEL, Verdict
 from simic.contracts.config import TrialConfig
-from simic.contracts.receipts import Estimate
 from simic.contracts.recipes import RecipePair
 from simic.numerics.comparisons import holm, mann_whitney_p, probability_of_improvement
-from simic.numerics.intervals import crossed_student
 from simic.validation.table import families_in_order
-from simic.validation.trials import estimate_of, family_difference
+from simic.validation.trials import crossed_estimate, family_difference
 
 __all__ = ["Judging", "compare_recipes", "least_p", "pairs_of"]
 
@@ -88,18 +86,14 @@ def _differences(values: Table, judging: Judging) -> dict[str, Any]:
     labels, config = np.asarray(judging.families), judging.config
     rows = {name: labels == name for name in families_in_order(judging.set, judging.families)}
     return {
-        "difference": _estimate(values, config, judging.families),
-        "by_seed": [_estimate(row[None], config, judging.families) for row in values],
+        "difference": crossed_estimate(values, config, judging.families),
+        "by_seed": [crossed_estimate(row[None], config, judging.families) for row in values],
         "by_family": {
-            name: family_difference(_estimate(values[:, own], config), int(own.sum()))
+            name: family_difference(crossed_estimate(values[:, own], config), int(own.sum()))
             for name, own in rows.items()
             if own.sum() >= 2
         },
     }
-
-
-def _estimate(values: Table, config: TrialConfig, families: Sequence[str] | None = None) -> Estimate:
-    return estimate_of(crossed_student(values, config.confidence, strata=families), config, values.size)
 
 
 def _unjudged(means: Mapping[str, NDArray[np.float64]]) -> str | None:

@@ -24,7 +24,7 @@ from simic.contracts.receipts import (
     TrialReport,
 )
 from simic.contracts.state import HostIdentity
-from simic.numerics.intervals import Interval, crossed_bootstrap, paired_bootstrap
+from simic.numerics.intervals import Interval, crossed_student, paired_bootstrap
 from simic.runtime.clock import Clock
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.seeds import derive
@@ -64,20 +64,17 @@ def paired_estimate(
     return estimate_of(interval, config, len(differences))
 
 
-def crossed_estimate(
-    differences: ArrayLike, config: TrialConfig, seed: int, families: Sequence[str] | None = None
-) -> Estimate:
-    """Return the mean of ``differences`` [S, N] with its interval over S training seeds and N hosts.
+def crossed_estimate(differences: ArrayLike, config: TrialConfig, families: Sequence[str] | None = None) -> Estimate:
+    """Return the mean of ``differences`` [S, N] with Student's interval over S training seeds and N hosts.
 
-    ``families`` [N] as for ``paired_estimate``.
+    With ``families`` [N] the spread of hosts is that within them.
     """
     values = np.asarray(differences, dtype=np.float64)
-    interval = crossed_bootstrap(values, config.confidence, config.bootstrap_samples, seed, strata=families)
-    return estimate_of(interval, config, values.size)
+    return estimate_of(crossed_student(values, config.confidence, strata=families), config, values.size)
 
 
 def estimate_of(interval: Interval, config: TrialConfig, pairs: int) -> Estimate:
-    """Return a bootstrap interval as a contract."""
+    """Return an interval as a contract."""
     # Resampled means of equal differences may differ from their mean in the last bit.
     lower, upper = min(interval.lower, interval.mean), max(interval.upper, interval.mean)
     return Estimate(mean=interval.mean, lower=lower, upper=upper, confidence=config.confidence, n=pairs)

@@ -163,15 +163,16 @@ def test_a_part_of_other_code_is_refused_and_made_again_if_asked(made: Made) -> 
     assert _without(json.loads(path.read_bytes()), times) == _without(json.loads(right), times)
 
 
-def test_a_part_of_another_world_is_refused(made: Made) -> None:
-    """The code version does not cover an installed family, nor data that hosts read."""
+@pytest.mark.parametrize(("field", "other"), [("world_digest", "0" * 64), ("torch_version", "0.4")])
+def test_a_part_of_another_world_or_pytorch_is_refused(made: Made, field: str, other: str) -> None:
+    """The code version covers neither an installed family, nor data that hosts read, nor PyTorch."""
     path = made.home.proof / "trainings" / "benchmark-0.json"
     right = path.read_bytes()
-    path.write_text(json.dumps({**json.loads(right), "world_digest": "0" * 64}))
+    path.write_text(json.dumps({**json.loads(right), field: other}))
     refused = _simic(made.home, *made.arguments)
     path.write_bytes(right)
     assert refused.returncode == 2
-    assert "expected world_digest" in refused.stderr
+    assert f"expected {field}" in refused.stderr
 
 
 def test_a_part_that_is_no_receipt_is_made_again_only_if_asked(made: Made) -> None:

@@ -12,7 +12,9 @@ __all__ = ["FAMILIES", "proof_training", "proof_trial"]
 
 FAMILIES = ("cap", "gain", "cap", "gain")
 _AT = datetime(2026, 1, 6, tzinfo=UTC)
-_COMMON: dict[str, Any] = {"code_version": "0.1.0+test", "config_digest": "c" * 64, "started_at": _AT}
+_COMMON: dict[str, Any] = {
+    "code_version": "0.1.0+test", "torch_version": "2.0", "config_digest": "c" * 64, "started_at": _AT,
+}  # fmt: skip
 
 
 def proof_trial(controller: str, returns: Sequence[float], families: Sequence[str] = FAMILIES) -> ProofTrial:

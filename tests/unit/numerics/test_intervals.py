@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from simic.numerics import intervals
 from simic.numerics.intervals import (
+    Interval,
     binomial_interval,
-    crossed_bootstrap,
     crossed_ratio,
     crossed_student,
     empirical_bernstein,
@@ -87,6 +89,13 @@ def crossed(generator: np.random.Generator, seeds: int, hosts: int, scales: tupl
     return np.asarray(2.0 + effects + generator.normal(0.0, e, (seeds, hosts)))
 
 
+def crossed_bootstrap(values: Any, confidence: float, samples: int, seed: int, strata: Any = None) -> Interval:
+    """The resampled interval of a mean: a ratio to ones."""
+    found = crossed_ratio(values, np.ones(values.shape[1]), confidence, samples, seed, strata=strata)
+    assert found is not None
+    return found
+
+
 def test_crossed_width_is_that_of_the_variance_of_rows_columns_and_cells() -> None:
     """Oracle: the exact variance of a resampled mean, from the decomposition of the table."""
     values = crossed(np.random.default_rng(6), 12, 200, (0.7, 6.0, 4.0))
@@ -161,7 +170,7 @@ def test_a_ratio_divides_means_over_the_same_hosts() -> None:
 @pytest.mark.parametrize("shape", [(5,), (0, 5), (2, 1), (2, 2, 2)])
 def test_what_is_no_table_of_seeds_and_hosts_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"expected \[S, N\]"):
-        crossed_bootstrap(np.ones(shape))
+        crossed_student(np.ones(shape))
     with pytest.raises(ValueError, match="denominators"):
         crossed_ratio(np.ones((2, 3)), np.ones(2))
 
