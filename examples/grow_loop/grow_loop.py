@@ -1,6 +1,6 @@
 """A plain PyTorch training loop with a growth controller, against the same loop without one.
 
-Usage: python grow_loop.py [--policy heuristic] [--runs 16] [--noise 0.4] [--small] [--json]
+Usage: python grow_loop.py [--policy heuristic] [--out-of-range warn] [--runs 16] [--noise 0.4] [--small] [--json]
 The network is a small CNN on 300 of scikit-learn's digits, of which some have a wrong label.
 """
 
@@ -51,7 +51,9 @@ def digits(noise: float) -> list[tuple[Tensor, Tensor]]:
     return parts
 
 
-def train(seed: int, policy: simic.Policy | str | None, *, noise: float, is_small: bool) -> tuple[float, list[str]]:
+def train(
+    seed: int, policy: simic.Policy | str | None, out_of_range: str = "warn", *, noise: float, is_small: bool
+) -> tuple[float, list[str]]:
     """Return the test accuracy after a training, and the kept seeds; ``policy`` None is the plain loop."""
     torch.manual_seed(seed)
     (images, labels), validation, (test_images, test_labels) = digits(noise)
@@ -60,7 +62,13 @@ def train(seed: int, policy: simic.Policy | str | None, *, noise: float, is_smal
     grower = None
     if policy is not None:
         grower = simic.Grower(
-            model, optimizer, slots=["stem", "down"], validation=validation, epochs=EPOCHS, policy=policy
+            model,
+            optimizer,
+            slots=["stem", "down"],
+            validation=validation,
+            epochs=EPOCHS,
+            policy=policy,
+            out_of_range=out_of_range,
         )
     loss = cross_entropy if grower is None else grower.loss
     for _ in range(EPOCHS):
@@ -83,6 +91,7 @@ def train(seed: int, policy: simic.Policy | str | None, *, noise: float, is_smal
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--policy", default="heuristic", help="heuristic, champion, or a policy's directory")
+    parser.add_argument("--out-of-range", default="warn", help="wait: no growth on a network unlike the trained ones")
     parser.add_argument("--keys", help="folder of public keys, for a policy's directory")
     parser.add_argument("--runs", type=int, default=16, help="trainings of each kind, with seeds from 0 on")
     parser.add_argument("--noise", type=float, default=0.4, help="share of training labels drawn at random")
@@ -95,7 +104,9 @@ def main() -> int:
         policy = simic.load_policy(arguments.policy, trusted_keys=arguments.keys)
     task = {"noise": arguments.noise, "is_small": arguments.small}
     plain = [train(seed, None, **task)[0] for seed in range(arguments.runs)]
-    grown, kept = zip(*(train(seed, policy, **task) for seed in range(arguments.runs)), strict=True)
+    grown, kept = zip(
+        *(train(seed, policy, arguments.out_of_range, **task) for seed in range(arguments.runs)), strict=True
+    )
     gains = [100 * (one - other) for one, other in zip(grown, plain, strict=True)]
     error = stdev(gains) / len(gains) ** 0.5
     found = {

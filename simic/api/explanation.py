@@ -8,6 +8,7 @@ from pydantic import Field
 
 from simic.contracts.actions import Action, BehaviourLogProb, Head
 from simic.contracts.base import Contract, Digest, Finite, UnitInterval
+from simic.contracts.feature_ranges import OutOfRange
 
 __all__ = ["Alternative", "Choice", "Explanation"]
 
@@ -43,6 +44,9 @@ class Explanation(Contract):
     heads: dict[Head, list[Choice]]
     """Choices of each head that the action uses, in wire order; a slot's given the operation, all others given the
     slot. Choices of probability 0 are left out."""
+    out_of_range: list[OutOfRange] | None
+    """Measurements that lie outside the data that the policy learned from; null if the policy does not say what those
+    were. The more there are, the less is known of what the decision does."""
     alternatives: Annotated[list[Alternative], Field(min_length=1)]
     """The legal operations, the most probable first."""
 

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
 from weakref import WeakSet
@@ -21,22 +20,21 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from simic.api.grower_arguments import Data, identity_of, joined, known_blueprints, layers_of, writer_of
+from simic.api.grower_policy import OutOfRangeUse, decider_of
 from simic.api.home import Home
-from simic.api.policy import Policy, TrustedKeys, controller_of, load_policy
+from simic.api.policy import Policy, TrustedKeys
 from simic.api.processes import unwrapped
 from simic.api.reports import FieldReportWriter
 from simic.collection.reporting import Source, field_reports
 from simic.contracts.actions import Action
 from simic.contracts.batches import STAGE_INDEX, Decisions, Masks, Observations, action_of
 from simic.contracts.config import WorldConfig
-from simic.contracts.controllers import ControllerSpec, HeuristicRules
 from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.feature_ranges import OutOfRange
 from simic.contracts.field_report import GovernorEvent
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.names import CHAMPION
-from simic.contracts.state import HardwareContext, HostIdentity, SystemState
-from simic.controllers.factory import controller_names, make
-from simic.controllers.protocol import Controller
+from simic.contracts.state import HardwareContext, SystemState
 from simic.hosts.blueprints import STANDARD
 from simic.hosts.custom import Layer, ModuleHost, Samples
 from simic.hosts.custom.attached import AttachedHost, AttachedSeed
@@ -52,19 +50,12 @@ __all__ = ["Grower", "Growth"]
 
 _LOG = logging.getLogger("simic.grower")
 
-RULES = {
-    "wait": ControllerSpec(name="wait"),
-    "heuristic": ControllerSpec(name="heuristic", rules=HeuristicRules()),
-    "explore": ControllerSpec(name="explore"),
-    "random": ControllerSpec(name="random"),
-}
-"""Controllers that need neither a policy nor a plan book."""
 _TABLES = ("system", "history", "slots", "layers")
 """Tables of ``Observations`` that change from epoch to epoch."""
 _FOSSILIZED = STAGE_INDEX[SeedStage.FOSSILIZED]
 _GROWING: WeakSet[nn.Module] = WeakSet()
 """Models with a Grower that is not finalised."""
-VERSION = 2
+VERSION = 3
 """Version of ``state_dict``."""
 
 
@@ -80,6 +71,8 @@ class Growth(NamedTuple):
     """What changes before the next epoch; None if growing is over."""
     governor: GovernorEvent | None
     """Why the epoch was undone and growing ended early, or None."""
+    out_of_range: tuple[OutOfRange, ...]
+    """Measurements, as the decision read them, that are unlike those of the networks that the policy learned from."""
 
 
 class _Decision(NamedTuple):
@@ -89,6 +82,7 @@ class _Decision(NamedTuple):
     observations: Observations
     masks: Masks
     decisions: Decisions
+    out_of_range: tuple[OutOfRange, ...]
 
 
 class Grower:
@@ -107,6 +101,7 @@ class Grower:
         validation: Data,
         epochs: int,
         policy: Policy | str | os.PathLike[str] = CHAMPION,
+        out_of_range: OutOfRangeUse = "warn",
         test: Data | None = None,
         head: str | None = None,
         loss: Callable[[Tensor, Tensor], Tensor] | None = None,
@@ -137,6 +132,8 @@ class Grower:
             epochs: Epochs of the whole training, 4 to 1,000; a controller decides once before each.
             policy: A policy, a name or directory as for ``load_policy``, or ``heuristic``, ``wait``, ``explore``
                 or ``random``.
+            out_of_range: What to do while measurements of the network are unlike those of all networks that the policy
+                learned from: ``warn`` says so once, ``wait`` also lets no seed begin.
             test: Samples for the test accuracy in the last report; nothing else reads them.
             head: Name of the layer that gives the logits; by default the last submodule with parameters that runs.
             loss: Function of logits and labels, a mean over the batch; by default the cross-entropy, or the mean
@@ -176,7 +173,9 @@ class Grower:
                     layers = tuple(layers_of(module, slots, head, own.inputs))
                     spec = ModuleHost(module, layers, own, own, own if test is None else self._samples(test))
                     self._writer, self._is_own_writer = writer_of(report_to if is_first else None)
-                    self._controller = _controller(policy if is_first else "wait", identity, home, trusted_keys)
+                    self._decider = decider_of(
+                        policy if is_first else "wait", identity, home, trusted_keys, out_of_range
+                    )
                     host = self._host = self._processes.attach(
                         spec,
                         seed,
@@ -193,8 +192,9 @@ class Grower:
                         "seed": seed,
                         "seeds_max": seeds_max,
                         "blueprints": list(blueprints),
-                        "controller": self._controller.name,
-                        "policy": self._controller.policy_version,
+                        "controller": self._decider.controller.name,
+                        "policy": self._decider.controller.policy_version,
+                        "out_of_range": out_of_range,
                     }
                 )
                 self._ensemble = Ensemble([identity], world, GivenHosts(chosen, host))
@@ -265,7 +265,7 @@ class Grower:
                 decision.epoch,
                 event.message,
             )
-        self._report(Step(decision.epoch, outcome.live, *decision[1:], outcome, after))
+        self._report(Step(decision.epoch, outcome.live, *decision[1:4], outcome, after))
         committed = float(outcome.validation_accuracy_after[0])
         return self._growth(action, outcome.governor[0])._replace(
             validation_accuracy=committed, validation_loss=float(outcome.validation_loss_after[0])
@@ -370,11 +370,13 @@ class Grower:
         self._run_id = state["run_id"]
         decision = state["decision"]
         tables = {name: _to_arrays(decision["tables"][name]) for name in _TABLES}
+        observations = replace(self._ensemble.observe(), **cast(Any, tables))
         self._pending = _Decision(
             decision["epoch"],
-            replace(self._ensemble.observe(), **cast(Any, tables)),
+            observations,
             Masks(**_to_arrays(decision["masks"])),
             Decisions(**_to_arrays(decision["decisions"])),
+            self._decider.outside(observations),
         )
         self._host.begin(assignment, decision["epoch"])
         self._host.stride = state["stride"]
@@ -387,12 +389,14 @@ class Grower:
     def _decide(self, epoch: int) -> _Decision:
         """Take the decision before an epoch and act on it."""
         observations, masks = self._ensemble.observe(), self._ensemble.masks()
+        outside = self._decider.outside(observations)
+        masks = self._decider.offered(observations, masks, outside)
         key = np.array([self._host.host.key], dtype=np.int64)
         uniforms = controller_uniforms(key, 0, epoch)
-        found = self._processes.agreed(lambda: vars(self._controller.decide(observations, masks, uniforms)))
+        found = self._processes.agreed(lambda: vars(self._decider.controller.decide(observations, masks, uniforms)))
         decisions = Decisions(**found)
         self._host.begin(self._ensemble.begin_epoch(decisions.actions), epoch)
-        return _Decision(epoch, observations, masks, decisions)
+        return _Decision(epoch, observations, masks, decisions, outside)
 
     def _samples(self, data: Data) -> Samples:
         device = next((one.device for one in self.model.parameters()), None)
@@ -420,14 +424,15 @@ class Grower:
     def _growth(self, action: Action | None, event: GovernorEvent | None) -> Growth:
         system = self._ensemble.observe().system
         accuracy, loss = (float(system[name][0]) for name in ("validation_accuracy", "validation_loss"))
-        return Growth(int(system["epoch"][0]), accuracy, loss, action, event)
+        outside = () if action is None else self._pending.out_of_range
+        return Growth(int(system["epoch"][0]), accuracy, loss, action, event, outside)
 
     def _report(self, step: Step) -> None:
         if self._writer is None:
             return
         source = Source(
-            controller=self._controller.name,
-            policy_version=self._controller.policy_version,
+            controller=self._decider.controller.name,
+            policy_version=self._decider.controller.policy_version,
             hosts=self._ensemble.identities,
             run_ids=[self._run_id],
             hardware=self._hardware,
@@ -444,29 +449,6 @@ def _check_alone(model: nn.Module) -> None:
     parts = set(model.modules())
     if any(other in parts or any(part is model for part in other.modules()) for other in _GROWING):
         raise ConfigError("a part of the model, or what holds it, grows under another Grower; finalize that one first")
-
-
-def _controller(
-    policy: Policy | str | os.PathLike[str], host: HostIdentity, home: Home | None, trusted_keys: TrustedKeys | None
-) -> Controller:
-    if isinstance(policy, Policy):
-        return controller_of(policy)
-    if isinstance(policy, str) and policy in RULES:
-        return make(RULES[policy], [host])
-    if isinstance(policy, str) and policy in controller_names():
-        raise ConfigError(
-            f"policy: {policy!r} needs what only a set of hosts has; expected a policy, or one of {', '.join(RULES)}"
-        )
-    try:
-        return controller_of(load_policy(policy, home=home, trusted_keys=trusted_keys))
-    except ConfigError as error:
-        if not isinstance(policy, str) or policy == CHAMPION or not policy.isidentifier():
-            raise
-        near = get_close_matches(policy, RULES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(
-            f"policy: no controller is called {policy!r}, only {', '.join(RULES)}{hint}. As a policy: {error}"
-        ) from error
 
 
 def _to_tensors(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -151,7 +151,7 @@ class Policy:
         Arguments and errors are those of ``decide``, and so is the action.
         """
         decided = self._decided(*_validated(state, available), rng, explore)
-        found = [] if decided is None else decided.explanations(self.digest, self.blueprints)
+        found = [] if decided is None else decided.explanations(self.digest, self.blueprints, self._controller)
         return found[0] if _is_one(state) else found
 
     def _decided(
@@ -169,7 +169,7 @@ class Policy:
             (rng.random(len(HEADS)) for _ in states) if rng is not None else (self._uniforms(*pair) for pair in pairs)
         )
         choose = sample if explore else sample_op_greedy_factors
-        return _Decided(considered, choose(considered.distribution, np.stack(list(draws))), names)
+        return _Decided(considered, choose(considered.distribution, np.stack(list(draws))), names, observations)
 
     def _uniforms(self, state: SystemState, masks: ActionMasks) -> NDArray[np.float64]:
         """Return numbers in [0, 1) [A] that depend on the policy and the arguments only."""
@@ -195,14 +195,17 @@ class _Decided(NamedTuple):
     """In the policy's blueprint indices."""
     names: tuple[str, ...]
     """Blueprints of the arguments."""
+    observations: Observations
 
     def actions(self, chosen: Decisions | None = None) -> list[Action]:
         """Return the wire form of the decisions, or of others for the same states."""
         rows = self.considered.mapping.to_host(chosen or self.chosen).actions
         return [action_of(row, self.names) for row in rows]
 
-    def explanations(self, digest: str, blueprints: tuple[str, ...]) -> list[Explanation]:
-        """Return an explanation for each state; ``digest`` and ``blueprints`` are the policy's."""
+    def explanations(
+        self, digest: str, blueprints: tuple[str, ...], controller: LearnedController
+    ) -> list[Explanation]:
+        """Return an explanation for each state; all arguments are the policy's."""
         distribution = self.considered.distribution
         ops, slots = (self.chosen.actions[:, HEAD_INDEX[head]].astype(np.int64) for head in (Head.OP, Head.SLOT))
         shares = distribution.ops()
@@ -217,6 +220,7 @@ class _Decided(NamedTuple):
                 heads={
                     head: _choices(tables[head][row], _labels(head, blueprints)) for head in RELEVANT_HEADS[action.op]
                 },
+                out_of_range=controller.out_of_range(self.observations.take(np.array([row]))),
                 alternatives=_ranked([per_op[row] for per_op in best], shares[row], self.considered.op_masks[row]),
             )
             for row, action in enumerate(self.actions())

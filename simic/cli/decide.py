@@ -98,6 +98,8 @@ def _show(console: Console, explanation: Explanation, *, is_full: bool) -> None:
     console.print(_words(explanation.action))
     if not is_full:
         return
+    for one in explanation.out_of_range or ():
+        console.print(f"unlike the policy's training: {one}")
     console.print(f"value: {explanation.value:.2f} points of return from here on")
     for head, choices in explanation.heads.items():
         shares = ", ".join(f"{one.choice} {one.probability:.1%}" for one in choices)

@@ -11,6 +11,7 @@ Shapes: N hosts, S slots, L layers, E edges, K blueprints.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from simic.contracts.lifecycle import SeedStage
 from simic.contracts.state import HISTORY_EPOCHS
 from simic.controllers.graph import GraphBatch, build
 
-__all__ = ["BOUND", "FEATURES", "FEATURE_VERSION", "encode", "feature_names"]
+__all__ = ["BOUND", "FEATURES", "FEATURE_VERSION", "encode", "feature_names", "in_unit_of_state"]
 
 Array = NDArray[Any]
 
@@ -80,6 +81,13 @@ FEATURES: dict[str, tuple[str, ...]] = {
 }
 """Column names per node type; slots have one further column ``blueprint=<name>`` per blueprint."""
 
+_LOG1P = frozenset({
+    "remaining_epochs", "seed_parameters", "validation_loss", "train_loss",
+    "stage_epochs", "parameters", "layer_width", "tempo", "tempo_left", "age_epochs", "contribution_epochs",
+    "layer_hidden_width", "layer_spread", "width", "hidden_width", "spread", "weight_norm", "gradient_norm",
+})  # fmt: skip
+"""Features that are ``log1p`` of a number of the state."""
+
 FEATURE_VERSION = hashlib.sha256(repr(sorted(FEATURES.items())).encode()).hexdigest()[:16]
 """Digest of all names in order, 16 hexadecimal characters."""
 
@@ -87,6 +95,11 @@ FEATURE_VERSION = hashlib.sha256(repr(sorted(FEATURES.items())).encode()).hexdig
 def feature_names(blueprints: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return all columns per node type for a blueprint vocabulary."""
     return {**FEATURES, "slot": (*FEATURES["slot"], *(f"blueprint={name}" for name in blueprints))}
+
+
+def in_unit_of_state(name: str, value: float) -> float:
+    """Return the number of a state that a feature stands for."""
+    return math.expm1(value) if name in _LOG1P else value
 
 
 def encode(observations: Observations) -> GraphBatch:

@@ -10,8 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from simic.contracts.batches import Decisions, Masks, Observations
+from simic.contracts.feature_ranges import OutOfRange
 from simic.controllers import heads
 from simic.controllers.blueprint_mapping import BlueprintMapping, allow_only, consistent
+from simic.controllers.feature_ranges import out_of_range
 from simic.controllers.features import encode
 from simic.controllers.graph import GraphBatch
 from simic.controllers.network import NetworkOutput
@@ -71,6 +73,18 @@ class LearnedController:
             output = _rounded(self._network(_as_float64(batch)))
             distribution = heads.distribution(output, batch.slot_ptr, available, exploration)
         return Considered(mapping, distribution, available.op.numpy(), output.value.numpy())
+
+    def out_of_range(self, observations: Observations) -> list[OutOfRange] | None:
+        """Return what of one host lies outside the training data; None if the policy does not say what that was.
+
+        Raises:
+            ContractError: if a slot holds a blueprint that the policy does not know.
+        """
+        if self._card.feature_ranges is None:
+            return None
+        mapping = BlueprintMapping(tuple(self._card.blueprints), observations.blueprints)
+        graph = encode(mapping.to_policy(observations))
+        return out_of_range(graph, self._card.feature_ranges, self._card.blueprints)
 
     def tensor_bytes(self) -> list[int]:
         """Return the size in bytes of each weight and statistic as it is held while deciding."""

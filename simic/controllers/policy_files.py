@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -20,6 +20,7 @@ from torch import Tensor
 from simic.contracts.actions import BlueprintName
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.errors import ConfigError, ContractError, IntegrityError
+from simic.contracts.feature_ranges import FeatureRanges, NodeType
 from simic.contracts.network_config import NetworkConfig
 from simic.controllers.features import FEATURE_VERSION, feature_names
 from simic.controllers.network import NetworkShape, PolicyNetwork
@@ -55,8 +56,10 @@ class PolicyCard(Contract):
     parameters: Count
     """Number of trainable parameters."""
     feature_version: Version
-    features: dict[Literal["context", "slot", "layer"], Columns]
+    features: dict[NodeType, Columns]
     """Input columns per node type, in order."""
+    feature_ranges: FeatureRanges | None = None
+    """Range of each column in the training data; null if unknown."""
     blueprints: Annotated[list[BlueprintName], Field(min_length=1, max_length=256)]
     """Blueprint names in index order."""
     germinated: Annotated[list[BlueprintName], Field(max_length=256)] | None = None
@@ -69,6 +72,14 @@ class PolicyCard(Contract):
     """The snapshot it was trained on; null for an untrained policy."""
     code_version: Text
     config_digest: Digest
+
+    @model_validator(mode="after")
+    def _ranges_fit_the_columns(self) -> PolicyCard:
+        if self.feature_ranges is not None:
+            found = {node: len(ranges) for node, ranges in self.feature_ranges.items()}
+            if found != (expected := {node: len(columns) for node, columns in self.features.items()}):
+                raise ValueError(f"feature_ranges: expected one per column, {expected}, found {found}")
+        return self
 
 
 WEIGHTS_NAME = "weights.safetensors"
@@ -95,6 +106,7 @@ def describe(
     code_version: str,
     config_digest: str,
     germinated: Sequence[str] | None = None,
+    feature_ranges: FeatureRanges | None = None,
 ) -> PolicyCard:
     """Return the card of a network in its present state."""
     return PolicyCard(
@@ -102,6 +114,7 @@ def describe(
         parameters=sum(parameter.numel() for parameter in network.parameters()),
         feature_version=FEATURE_VERSION,
         features={node: list(names) for node, names in feature_names(network.shape.blueprints).items()},
+        feature_ranges=feature_ranges,
         blueprints=list(network.shape.blueprints),
         germinated=None if germinated is None else list(germinated),
         normaliser_version=network.normaliser().version,
@@ -205,6 +218,7 @@ def _check_card(card: PolicyCard, network: PolicyNetwork) -> None:
         code_version=card.code_version,
         config_digest=card.config_digest,
         germinated=card.germinated,
+        feature_ranges=card.feature_ranges,
     )
     if own != card or NetworkShape.of(card.network, network.shape.blueprints) != network.shape:
         fields = [name for name in PolicyCard.model_fields if getattr(own, name) != getattr(card, name)]

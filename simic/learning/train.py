@@ -104,6 +104,7 @@ class TrainingOutput:
             code_version=provenance.code_version,
             config_digest=provenance.config_digest,
             germinated=training.germinated,
+            feature_ranges=training.feature_ranges,
         )
         shutil.rmtree(folder, ignore_errors=True)  # what a kill left
         save_policy(folder, network, card)

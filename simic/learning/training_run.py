@@ -13,8 +13,10 @@ from torch import Tensor
 
 from simic.contracts.config import TrainConfig
 from simic.contracts.errors import ConfigError, ContractError, DivergenceError, TrainingError
+from simic.contracts.feature_ranges import FeatureRanges
+from simic.controllers.feature_ranges import joined_ranges, ranges_of
 from simic.controllers.network import PolicyNetwork
-from simic.controllers.policy_files import load_policy
+from simic.controllers.policy_files import LoadedPolicy, load_policy
 from simic.learning.distillation import (
     FEATURE_NOISE,
     BranchedDecisions,
@@ -68,6 +70,8 @@ class TrainingRun:
         self._seed, self._is_fresh = seed, is_fresh
         self.germinated: tuple[str, ...] | None = store.germinated
         """Blueprints that germinated in the training data; None if the start policy does not say."""
+        self.feature_ranges: FeatureRanges = ranges_of(store.statistics_graphs(), store.blueprints)
+        """Ranges of the features in the training data, with those of the start policy if it says them."""
         self._decisions = branched_decisions(store) if config.start == "distil" else None
         """Decisions to distil; None learns from the log."""
         rows = store.ordinary
@@ -100,10 +104,13 @@ class TrainingRun:
         if start is None:
             learner = Learner(fresh_network(store, config, seed), config, history)
             return TrainingRun(store, config, learner, seed, is_fresh=True)
-        network, earlier = _started_network(store, config, start)
+        network, card = _started_network(store, config, start)
         training = TrainingRun(store, config, Learner(network, config, history), seed, is_fresh=False)
-        known = {*store.germinated, *(earlier or ())}
-        training.germinated = None if earlier is None else tuple(name for name in store.blueprints if name in known)
+        known = {*store.germinated, *(card.germinated or ())}
+        is_known = card.germinated is not None
+        training.germinated = tuple(name for name in store.blueprints if name in known) if is_known else None
+        if card.feature_ranges is not None:
+            training.feature_ranges = joined_ranges(card.feature_ranges, training.feature_ranges)
         training._passes.first_share = TRAINED_SHARE
         if start.is_continuation:
             training._resume(start)
@@ -255,10 +262,8 @@ class TrainingRun:
         self._passes.plan = round_rows(self.store, self._passes.sampler, self.config.round_passes, OLD_SHARE, seed)
 
 
-def _started_network(
-    store: GraphDataset, config: TrainConfig, start: WarmStart
-) -> tuple[PolicyNetwork, list[str] | None]:
-    """Return the start policy's network, and the blueprints that germinated in its training data."""
+def _started_network(store: GraphDataset, config: TrainConfig, start: WarmStart) -> LoadedPolicy:
+    """Return the start policy in training mode."""
     network, card = load_policy(start.path)
     if network.shape.blueprints != store.blueprints:
         raise ContractError(
@@ -272,4 +277,4 @@ def _started_network(
         )
     if card.network != config.network:
         raise ConfigError(f"train.network is {config.network!r}, the policy to start from has {card.network!r}")
-    return network.train(), card.germinated
+    return LoadedPolicy(network.train(), card)

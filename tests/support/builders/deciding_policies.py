@@ -6,7 +6,9 @@ from pathlib import Path
 
 import torch
 
+from simic.contracts.batches import Observations
 from simic.contracts.config import NetworkConfig, WorldConfig
+from simic.controllers.feature_ranges import ranges_of
 from simic.controllers.features import encode
 from simic.controllers.learned_controller import LearnedController
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
@@ -24,8 +26,14 @@ SIGNER = Signer(bytes(range(7, 39)))
 CONFIG = NetworkConfig(hidden=16, layers=2, exploration=0.03)
 
 
-def sealed_decider(directory: Path, *, germinated: tuple[str, ...] | None = BLUEPRINTS, seed: int = 0) -> Path:
-    """A policy directory with random weights large enough that states matter."""
+def sealed_decider(
+    directory: Path,
+    *,
+    germinated: tuple[str, ...] | None = BLUEPRINTS,
+    seed: int = 0,
+    learned_from: Observations | None = None,
+) -> Path:
+    """A policy directory with random weights large enough that states matter, and the ranges of some states."""
     network = PolicyNetwork(NetworkShape.of(CONFIG, BLUEPRINTS), seed)
     network.set_normaliser(fit_normaliser(encode(make_scene(0, 80).observations), BLUEPRINTS))
     with torch.no_grad():
@@ -34,6 +42,7 @@ def sealed_decider(directory: Path, *, germinated: tuple[str, ...] | None = BLUE
     card = describe(
         network, CONFIG, set_name="benchmark", snapshot_digest=None, code_version="0.1.0", config_digest="b" * 64,
         germinated=germinated,
+        feature_ranges=None if learned_from is None else ranges_of(encode(learned_from), BLUEPRINTS),
     )  # fmt: skip
     save_policy(directory, network, card)
     seal(directory, SIGNER)

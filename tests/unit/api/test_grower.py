@@ -87,7 +87,7 @@ class Keeper:
 def steer(monkeypatch: pytest.MonkeyPatch, controller: Any, *arguments: Any, **settings: Any) -> Loop:
     """A loop whose Grower asks the controller."""
     with monkeypatch.context() as patch:
-        patch.setattr("simic.api.grower.make", lambda *_: controller)
+        patch.setattr("simic.api.grower_policy.make", lambda *_: controller)
         return make_loop(*arguments, policy="wait", **settings)
 
 
@@ -230,7 +230,7 @@ def test_seeds_of_a_layer_inside_another_are_both_kept(monkeypatch: pytest.Monke
 
 CHILD = """
 import os, signal, sys, torch
-import simic.api.grower
+import simic.api.grower_policy
 from support.builders.grown_loops import make_loop, train_epoch
 from test_grower import Keeper, digest_of
 
@@ -238,7 +238,7 @@ def run(file, architecture, optimizer, fatal):
     batch, policy = 11, "random"
     if architecture == "recurrent":
         # Noise by the epoch, and more steps than are measured.
-        batch, policy, simic.api.grower.make = 1, "wait", lambda *_: Keeper("dropout")
+        batch, policy, simic.api.grower_policy.make = 1, "wait", lambda *_: Keeper("dropout")
     loop = make_loop(architecture, optimizer, epochs=12, seeds_max=2, policy=policy)
     start, states = 0, []
     if os.path.exists(file):
@@ -475,7 +475,7 @@ def test_a_network_without_one_class_per_sample_grows(
         labels = inputs[:, :, 0].sum(dim=1) * 10
     model = Outputs(3 if task == "positions" else 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
-    monkeypatch.setattr("simic.api.grower.make", lambda *_: Keeper())
+    monkeypatch.setattr("simic.api.grower_policy.make", lambda *_: Keeper())
     validation = (inputs[80:], labels[80:])
     grower = simic.Grower(
         model,
@@ -626,7 +626,7 @@ def test_a_layer_is_replaced_under_every_name_or_refused_at_once(monkeypatch: py
     settings: dict[str, Any] = {"validation": data, "epochs": 16, "policy": "wait"}
     with pytest.raises(simic.ConfigError, match="in the place of 'scaled'"):
         simic.Grower(model, optimizer, slots=["scaled"], **settings)
-    monkeypatch.setattr("simic.api.grower.make", lambda *_: Keeper())
+    monkeypatch.setattr("simic.api.grower_policy.make", lambda *_: Keeper())
     grower = simic.Grower(model, optimizer, slots=["first"], **settings)
     loop = Loop(model, optimizer, grower, tuple(blobs(0, 44)))
     train(loop, 16)

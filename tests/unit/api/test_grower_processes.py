@@ -21,7 +21,7 @@ import simic
 from support.builders.grown_loops import ARCHITECTURES, OPTIMIZERS
 from support.fakes.custom_hosts import blobs
 from test_grower import Keeper, seeds_of
-import simic.api.grower
+import simic.api.grower_policy
 
 def parameters(model):
     return [one.detach().clone() for one in model.parameters()]
@@ -37,7 +37,7 @@ def make(architecture, optimizer, count, folder, **settings):
     return model, wrapped, chosen, grower, tuple(blobs(0, 44, shape))
 
 def train(rank, count, folder, architecture, optimizer):
-    simic.api.grower.make = lambda *_: Keeper()
+    simic.api.grower_policy.make = lambda *_: Keeper()
     model, wrapped, chosen, grower, (inputs, labels) = make(architecture, optimizer, count, folder)
     found = []
     for epoch in range(12):

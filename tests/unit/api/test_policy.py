@@ -342,4 +342,17 @@ def test_the_explanation_is_json_with_the_heads_that_the_action_uses(policy: sim
     one = policy.explain(wire.states[0], wire.masks[0])
     assert simic.Explanation.model_validate_json(one.model_dump_json()) == one
     assert one.policy == policy.digest
+    assert one.out_of_range is None, "its card does not say what it learned from"
     assert Head.OP in one.heads
+
+
+def test_an_explanation_names_what_is_unlike_the_training_of_each_state(wire: Wire, tmp_path: Path) -> None:
+    states = [simic.SystemState.model_validate(one) for one in wire.states]
+    known = Observations.from_states(states[1:], BLUEPRINTS)
+    directory = sealed_decider(tmp_path / "policy", learned_from=known)
+    policy = simic.load_policy(directory, trusted_keys=[SIGNER.public_bytes.hex()])
+    strange = states[1].model_copy(update={"validation_loss": 4321.0})
+    found = policy.explain([states[1], strange, states[2]], [wire.masks[1], wire.masks[1], wire.masks[2]])
+    assert [len(one.out_of_range or ()) for one in (found[0], found[2])] == [0, 0]
+    (one,) = [one for one in found[1].out_of_range or () if one.feature == "validation_loss"]
+    assert (one.node, one.value) == ("context", pytest.approx(4321.0, rel=1e-4))

@@ -28,7 +28,7 @@ SURFACE = {
     "ConfigError": "error under SimicError",
     "ContractError": "error under SimicError",
     "DatasetError": "error under ContractError",
-    "Explanation": "fields action alternatives heads log_prob policy value",
+    "Explanation": "fields action alternatives heads log_prob out_of_range policy value",
     "Explanation.second": "property -> 'Alternative | None'",
     "FieldReport": "fields action available blueprint_id branch_of branch_step command_id controller final_state "
     "governor host issued_at judgement log_prob_behaviour metrics mitigation observation_window_epochs outcome "
@@ -38,7 +38,8 @@ SURFACE = {
     "FieldReportWriter.flush": "(self) -> 'None'",
     "FieldReportWriter.write": "(self, report: 'FieldReport | Mapping[str, Any]') -> 'None'",
     "Grower": "(model: 'nn.Module', optimizer: 'Optimizer', *, slots: 'Sequence[str | Layer]', validation: 'Data', "
-    "epochs: 'int', policy: 'Policy | str | os.PathLike[str]' = 'champion', test: 'Data | None' = None, "
+    "epochs: 'int', policy: 'Policy | str | os.PathLike[str]' = 'champion', out_of_range: 'OutOfRangeUse' = 'warn', "
+    "test: 'Data | None' = None, "
     "head: 'str | None' = None, loss: 'Callable[[Tensor, Tensor], Tensor] | None' = None, "
     "logits: 'Callable[[Any], Tensor] | None' = None, blueprints: "
     "'Sequence[str]' = ('norm', 'gate', 'bottleneck', 'dense', 'heavy', 'dropout'), seeds_max: 'int' = 1,"
@@ -53,7 +54,7 @@ SURFACE = {
     "Grower.state": "property -> 'SystemState'",
     "Growth": "(epoch: ForwardRef('int'), validation_accuracy: ForwardRef('float'), validation_loss: "
     "ForwardRef('float'), action: ForwardRef('Action | None'), governor: ForwardRef('GovernorEvent | "
-    "None'))",
+    "None'), out_of_range: ForwardRef('tuple[OutOfRange, ...]'))",
     "Home": "(root: 'str | os.PathLike[str] | None' = None)",
     "Home.public_keys": "(self) -> 'list[str]'",
     "Home.root": "property -> 'Path'",

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 import typer
 from support.builders.deciding_policies import SIGNER, sealed_decider
+from support.builders.observations import make_scene
 
 import simic
 from simic.catalogue.contract_schemas import example_of
@@ -36,7 +37,8 @@ Simic = Callable[..., Done]
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return sealed_decider(tmp_path_factory.mktemp("policies") / "one")
+    learned_from = make_scene(0, 8).observations
+    return sealed_decider(tmp_path_factory.mktemp("policies") / "one", learned_from=learned_from)
 
 
 @pytest.fixture
@@ -87,7 +89,9 @@ def test_people_read_words(call: Simic, directory: Path, keys: Path, state: Path
     done = call(directory, "--trusted-keys", keys, "--state", state)
     assert done.out.split()[0] == why.action.op.value and done.out.count("\n") == 1
     lines = call(directory, "--trusted-keys", keys, "--state", state, "--explain").out.splitlines()
-    assert lines[1] == f"value: {why.value:.2f} points of return from here on"
+    assert why.out_of_range, "the example is not of the scene that the policy learned from"
+    assert lines[1] == f"unlike the policy's training: {why.out_of_range[0]}"
+    assert f"value: {why.value:.2f} points of return from here on" in lines
     assert sum("%  " in line for line in lines) == len(why.alternatives) > 1
     assert "GERMINATE slot" in "\n".join(lines)
 

@@ -1,0 +1,109 @@
+"""The controller of a ``Grower``, and what it does on a network unlike those that its policy learned from."""
+
+from __future__ import annotations
+
+import logging
+import os
+from difflib import get_close_matches
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+from simic.api.home import Home
+from simic.api.policy import Policy, TrustedKeys, controller_of, load_policy
+from simic.contracts.batches import Masks, Observations
+from simic.contracts.controllers import ControllerSpec, HeuristicRules
+from simic.contracts.errors import ConfigError
+from simic.contracts.feature_ranges import OutOfRange
+from simic.contracts.names import CHAMPION
+from simic.contracts.state import HostIdentity
+from simic.controllers.blueprint_mapping import allow_only
+from simic.controllers.factory import controller_names, make
+from simic.controllers.learned_controller import LearnedController
+from simic.controllers.protocol import Controller
+
+__all__ = ["Decider", "OutOfRangeUse", "decider_of"]
+
+_LOG = logging.getLogger("simic.grower")
+
+OutOfRangeUse: TypeAlias = Literal["warn", "wait"]
+"""What to do where a network is unlike those that the policy learned from."""
+_SHOWN = 4
+"""Most measurements that a warning names."""
+
+RULES = {
+    "wait": ControllerSpec(name="wait"),
+    "heuristic": ControllerSpec(name="heuristic", rules=HeuristicRules()),
+    "explore": ControllerSpec(name="explore"),
+    "random": ControllerSpec(name="random"),
+}
+"""Controllers that need neither a policy nor a plan book."""
+
+
+class Decider:
+    """A controller with the use that a Grower makes of it."""
+
+    def __init__(self, controller: Controller, use: OutOfRangeUse) -> None:
+        self.controller = controller
+        self._use, self._has_warned = use, False
+
+    def outside(self, observations: Observations) -> tuple[OutOfRange, ...]:
+        """Return what of one host is unlike the policy's training data; the first finding is logged."""
+        if not isinstance(self.controller, LearnedController):
+            return ()
+        found = tuple(self.controller.out_of_range(observations) or ())
+        if found and not self._has_warned:
+            self._has_warned = True
+            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            _LOG.warning(
+                "this network is unlike those that policy %s learned from: %s%s. %s",
+                str(self.controller.policy_version)[:12],
+                "; ".join(map(str, found[:_SHOWN])),
+                more,
+                "No seed begins while that is so"
+                if self._use == "wait"
+                else "Growing may do harm: compare with a training without it, or give out_of_range='wait'",
+            )
+        return found
+
+    def offered(self, observations: Observations, masks: Masks, outside: tuple[OutOfRange, ...]) -> Masks:
+        """Return the choices that the controller is offered: with ``wait`` no germination on an unlike network."""
+        if not outside or self._use != "wait":
+            return masks
+        return allow_only(masks, np.zeros(len(observations.blueprints), dtype=bool), observations.slot_ptr)
+
+
+def decider_of(
+    policy: Policy | str | os.PathLike[str],
+    host: HostIdentity,
+    home: Home | None,
+    trusted_keys: TrustedKeys | None,
+    out_of_range: OutOfRangeUse,
+) -> Decider:
+    """Return the controller that the arguments of a Grower name; raises ConfigError if there is none."""
+    if out_of_range not in get_args(OutOfRangeUse):
+        raise ConfigError(f"out_of_range: expected {' or '.join(get_args(OutOfRangeUse))}, found {out_of_range!r}")
+    return Decider(_controller(policy, host, home, trusted_keys), out_of_range)
+
+
+def _controller(
+    policy: Policy | str | os.PathLike[str], host: HostIdentity, home: Home | None, trusted_keys: TrustedKeys | None
+) -> Controller:
+    if isinstance(policy, Policy):
+        return controller_of(policy)
+    if isinstance(policy, str) and policy in RULES:
+        return make(RULES[policy], [host])
+    if isinstance(policy, str) and policy in controller_names():
+        raise ConfigError(
+            f"policy: {policy!r} needs what only a set of hosts has; expected a policy, or one of {', '.join(RULES)}"
+        )
+    try:
+        return controller_of(load_policy(policy, home=home, trusted_keys=trusted_keys))
+    except ConfigError as error:
+        if not isinstance(policy, str) or policy == CHAMPION or not policy.isidentifier():
+            raise
+        near = get_close_matches(policy, RULES, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(
+            f"policy: no controller is called {policy!r}, only {', '.join(RULES)}{hint}. As a policy: {error}"
+        ) from error
