@@ -16,6 +16,8 @@ from weakref import WeakSet
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -55,6 +57,7 @@ _TABLES = ("system", "history", "slots", "layers")
 _FOSSILIZED = STAGE_INDEX[SeedStage.FOSSILIZED]
 _GROWING: WeakSet[nn.Module] = WeakSet()
 """Models with a Grower that is not finalised."""
+_OUT_OF_RANGE = TypeAdapter(list[OutOfRange])
 VERSION = 3
 """Version of ``state_dict``."""
 
@@ -335,6 +338,7 @@ class Grower:
                 "epoch": self._pending.epoch,
                 "decisions": _to_tensors(vars(self._pending.decisions)),
                 "masks": _to_tensors(vars(self._pending.masks)),
+                "out_of_range": _OUT_OF_RANGE.dump_json(list(self._pending.out_of_range)).decode(),
                 "tables": {name: _to_tensors(getattr(self._pending.observations, name)) for name in _TABLES},
             },
         }
@@ -376,7 +380,7 @@ class Grower:
             observations,
             Masks(**_to_arrays(decision["masks"])),
             Decisions(**_to_arrays(decision["decisions"])),
-            self._decider.outside(observations),
+            tuple(_OUT_OF_RANGE.validate_json(decision["out_of_range"])),
         )
         self._host.begin(assignment, decision["epoch"])
         self._host.stride = state["stride"]
@@ -389,11 +393,10 @@ class Grower:
     def _decide(self, epoch: int) -> _Decision:
         """Take the decision before an epoch and act on it."""
         observations, masks = self._ensemble.observe(), self._ensemble.masks()
-        outside = self._decider.outside(observations)
-        masks = self._decider.offered(observations, masks, outside)
         key = np.array([self._host.host.key], dtype=np.int64)
         uniforms = controller_uniforms(key, 0, epoch)
-        found = self._processes.agreed(lambda: vars(self._decider.controller.decide(observations, masks, uniforms)))
+        found = self._processes.agreed(lambda: _sendable(*self._decider.decide(observations, masks, uniforms)))
+        outside = tuple(_OUT_OF_RANGE.validate_json(found.pop("outside").tobytes()))
         decisions = Decisions(**found)
         self._host.begin(self._ensemble.begin_epoch(decisions.actions), epoch)
         return _Decision(epoch, observations, masks, decisions, outside)
@@ -449,6 +452,11 @@ def _check_alone(model: nn.Module) -> None:
     parts = set(model.modules())
     if any(other in parts or any(part is model for part in other.modules()) for other in _GROWING):
         raise ConfigError("a part of the model, or what holds it, grows under another Grower; finalize that one first")
+
+
+def _sendable(decisions: Decisions, outside: tuple[OutOfRange, ...]) -> dict[str, NDArray[Any]]:
+    """Return a decision with its findings as arrays."""
+    return {**vars(decisions), "outside": np.frombuffer(_OUT_OF_RANGE.dump_json(list(outside)), dtype=np.uint8)}
 
 
 def _to_tensors(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from difflib import get_close_matches
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simic.api.home import Home
 from simic.api.policy import Policy, TrustedKeys, controller_of, load_policy
-from simic.contracts.batches import Masks, Observations
+from simic.contracts.batches import Decisions, Masks, Observations
 from simic.contracts.controllers import ControllerSpec, HeuristicRules
 from simic.contracts.errors import ConfigError
 from simic.contracts.feature_ranges import OutOfRange
@@ -47,8 +48,21 @@ class Decider:
         self.controller = controller
         self._use, self._has_warned = use, False
 
-    def outside(self, observations: Observations) -> tuple[OutOfRange, ...]:
-        """Return what of one host is unlike the policy's training data; the first finding is logged."""
+    def decide(
+        self, observations: Observations, masks: Masks, uniforms: NDArray[np.float64]
+    ) -> tuple[Decisions, tuple[OutOfRange, ...]]:
+        """Return the decision for one host, and what of it is unlike the policy's training data.
+
+        With ``wait`` a germination on an unlike network is legal, as the reports say, and has no probability.
+        """
+        found = self._outside(observations)
+        if found and self._use == "wait":
+            nothing = np.zeros(len(observations.blueprints), dtype=bool)
+            masks = allow_only(masks, nothing, observations.slot_ptr)
+        return self.controller.decide(observations, masks, uniforms), found
+
+    def _outside(self, observations: Observations) -> tuple[OutOfRange, ...]:
+        """Return what is unlike the policy's training data; the first finding is logged."""
         if not isinstance(self.controller, LearnedController):
             return ()
         found = tuple(self.controller.out_of_range(observations) or ())
@@ -65,12 +79,6 @@ class Decider:
                 else "Growing may do harm: compare with a training without it, or give out_of_range='wait'",
             )
         return found
-
-    def offered(self, observations: Observations, masks: Masks, outside: tuple[OutOfRange, ...]) -> Masks:
-        """Return the choices that the controller is offered: with ``wait`` no germination on an unlike network."""
-        if not outside or self._use != "wait":
-            return masks
-        return allow_only(masks, np.zeros(len(observations.blueprints), dtype=bool), observations.slot_ptr)
 
 
 def decider_of(

@@ -8,7 +8,10 @@ from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Finite
 
-__all__ = ["FeatureRange", "FeatureRanges", "NodeType", "OutOfRange"]
+__all__ = ["BOUND", "FeatureRange", "FeatureRanges", "NodeType", "OutOfRange"]
+
+BOUND = 12.0
+"""Features are clipped to [-BOUND, BOUND]."""
 
 NodeType: TypeAlias = Literal["context", "slot", "layer"]
 
@@ -16,8 +19,8 @@ NodeType: TypeAlias = Literal["context", "slot", "layer"]
 class FeatureRange(Contract):
     """Smallest and largest value of a feature over all states of the training data."""
 
-    lower: Finite
-    upper: Finite
+    lower: Annotated[float, Field(ge=-BOUND, le=BOUND)]
+    upper: Annotated[float, Field(ge=-BOUND, le=BOUND)]
 
     @model_validator(mode="after")
     def _check_order(self) -> FeatureRange:
@@ -38,7 +41,8 @@ class OutOfRange(Contract):
     """Which slot or layer, as in the state; 0 for the context, which is the network as a whole."""
     feature: Annotated[str, Field(max_length=128)]
     value: Finite
-    """In the unit of the state: counts, norms and losses are not on the logarithmic scale of the features."""
+    """In the unit of the state, at most e^12 where the feature is a logarithm: counts, norms and losses. Changes of
+    losses, ratios and rises are differences of logarithms, as the policy reads them."""
     lower: Finite | None
     """Smallest value in the training data; null if it was always absent there."""
     upper: Finite | None

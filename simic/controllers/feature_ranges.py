@@ -20,8 +20,8 @@ from simic.controllers.graph import GraphBatch, NodeFeatures
 __all__ = ["joined_ranges", "out_of_range", "ranges_of"]
 
 MARGIN = 0.05
-"""Share of the width of a range by which a value may lie outside it: the largest of a sample is not the largest of
-all."""
+"""Share of the width of a range, on the scale of the feature, by which a value may lie outside it: the largest of a
+sample is not the largest of all."""
 _NODES: tuple[NodeType, ...] = ("context", "slot", "layer")
 
 
@@ -29,7 +29,11 @@ def ranges_of(graphs: NodeFeatures, blueprints: Sequence[str]) -> FeatureRanges:
     """Return the range of every feature over N graphs."""
     found: FeatureRanges = {}
     for node, x in zip(_NODES, _tables(graphs), strict=True):
-        is_present = _present(x, feature_names(blueprints)[node])
+        names = feature_names(blueprints)[node]
+        if not len(x):
+            found[node] = [None] * len(names)
+            continue
+        is_present = _present(x, names)
         lowest = torch.where(is_present, x, torch.inf).amin(0).tolist()
         highest = torch.where(is_present, x, -torch.inf).amax(0).tolist()
         found[node] = [
@@ -57,6 +61,8 @@ def out_of_range(graph: GraphBatch, ranges: FeatureRanges, blueprints: Sequence[
     """
     found = []
     for node, x in reversed(list(zip(_NODES, _tables(graph), strict=True))):
+        if not len(x):
+            continue
         names = feature_names(blueprints)[node]
         excess = torch.where(_present(x, names), _excess(x, ranges[node]), 0.0)
         for column in excess.amax(0).nonzero().flatten().tolist():

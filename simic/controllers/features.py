@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from simic.contracts.batches import LAYER_KINDS, STAGE_INDEX, STAGES, Observations
+from simic.contracts.feature_ranges import BOUND
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.state import HISTORY_EPOCHS
 from simic.controllers.graph import GraphBatch, build
@@ -28,8 +29,6 @@ __all__ = ["BOUND", "FEATURES", "FEATURE_VERSION", "encode", "feature_names", "i
 
 Array = NDArray[Any]
 
-BOUND = 12.0
-"""Features are clipped to [-BOUND, BOUND]."""
 _TINY_LOSS = 1e-3
 """Floor of a loss inside a logarithm; far below the loss of any host."""
 

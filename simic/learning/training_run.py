@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,8 +70,10 @@ class TrainingRun:
         self._seed, self._is_fresh = seed, is_fresh
         self.germinated: tuple[str, ...] | None = store.germinated
         """Blueprints that germinated in the training data; None if the start policy does not say."""
-        self.feature_ranges: FeatureRanges = ranges_of(store.statistics_graphs(), store.blueprints)
-        """Ranges of the features in the training data, with those of the start policy if it says them."""
+        self.feature_ranges: FeatureRanges | None = reduce(
+            joined_ranges, (ranges_of(graphs, store.blueprints) for graphs in store.graphs())
+        )
+        """Ranges of the features in the training data, with those of the start policy; None if it does not say."""
         self._decisions = branched_decisions(store) if config.start == "distil" else None
         """Decisions to distil; None learns from the log."""
         rows = store.ordinary
@@ -109,8 +111,7 @@ class TrainingRun:
         known = {*store.germinated, *(card.germinated or ())}
         is_known = card.germinated is not None
         training.germinated = tuple(name for name in store.blueprints if name in known) if is_known else None
-        if card.feature_ranges is not None:
-            training.feature_ranges = joined_ranges(card.feature_ranges, training.feature_ranges)
+        training.feature_ranges = _joined_if_known(card.feature_ranges, training.feature_ranges)
         training._passes.first_share = TRAINED_SHARE
         if start.is_continuation:
             training._resume(start)
@@ -260,6 +261,10 @@ class TrainingRun:
         self._passes.advantage_scale, self._passes.warmup = state.advantage_scale, 0
         seed = derive(self._seed, "round", self._round)
         self._passes.plan = round_rows(self.store, self._passes.sampler, self.config.round_passes, OLD_SHARE, seed)
+
+
+def _joined_if_known(one: FeatureRanges | None, other: FeatureRanges | None) -> FeatureRanges | None:
+    return None if one is None or other is None else joined_ranges(one, other)
 
 
 def _started_network(store: GraphDataset, config: TrainConfig, start: WarmStart) -> LoadedPolicy:

@@ -7,6 +7,7 @@ Shapes: N steps, E sequences (episodes), T time, B sequences of a batch, A heads
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -32,6 +33,8 @@ __all__ = ["GraphDataset", "Steps"]
 
 _SAMPLE_ROWS = 2048
 """Number of rows from which the size of a snapshot is estimated."""
+_PART_GRAPHS = 8192
+"""Largest number of graphs that are gathered at once."""
 _STATISTICS_GRAPHS = 50_000
 """Number of graphs of a mapped table used for feature statistics."""
 
@@ -161,6 +164,14 @@ class GraphDataset:
         if self._pages is not None:
             self._pages.touched(len(rows), len(rows))
         return self.table.take(chosen), masks
+
+    def graphs(self) -> Iterator[NodeFeatures]:
+        """Yield all graphs, final states included, in parts of at most ``_PART_GRAPHS``."""
+        for first in range(0, self.table.graphs, _PART_GRAPHS):
+            count = min(_PART_GRAPHS, self.table.graphs - first)
+            if self._pages is not None:
+                self._pages.touched(1, count)
+            yield self.table.select(torch.arange(first, first + count))
 
     def statistics_graphs(self) -> NodeFeatures:
         """Return graphs for feature statistics: all, or an evenly spaced sample of a mapped table."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
+import zstandard
 from support.builders.deciding_policies import SIGNER, sealed_decider
 from support.builders.grown_loops import Loop, make_loop, train, train_epoch
 
 import simic
+from simic.contracts.actions import OPS
 from simic.contracts.batches import Observations
 from simic.contracts.config import WorldConfig
 from simic.controllers.plugins.random import RandomController
@@ -38,6 +43,18 @@ def test_a_network_unlike_the_training_of_the_policy_is_named_once(
     assert stranger.digest[:12] in warning and "layer 2 width 3, in training 10 to 24" in warning
     assert "out_of_range='wait'" in warning
     assert all("width" in {one.feature for one in growth.out_of_range} for growth in found)
+
+
+def test_reports_say_what_was_legal_and_not_what_the_grower_refused(stranger: simic.Policy, tmp_path: Path) -> None:
+    """Another policy, evaluated on these reports, may germinate; the log lacks what would come of it."""
+    loop = make_loop("recurrent", policy=stranger, out_of_range="wait", report_to=tmp_path)
+    train(loop)
+    files = tmp_path.rglob("*.jsonl.zst")
+    lines = [json.loads(line) for file in files for line in zstandard.open(file, "rt").read().splitlines()]
+    legal = [OPS[index].value for index, is_legal in enumerate(lines[3]["available"]["op"]) if is_legal]
+    assert "GERMINATE" in legal and lines[3]["available"]["blueprint"]
+    assert {line["action"]["op"] for line in lines} == {"WAIT"}
+    assert {line["log_prob_behaviour"]["op"] for line in lines} == {0.0}
 
 
 def test_no_seed_begins_on_a_network_unlike_the_training_if_told_to_wait(stranger: simic.Policy) -> None:

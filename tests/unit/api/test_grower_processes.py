@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import zstandard
+from support.builders.deciding_policies import sealed_decider
+from support.builders.observations import make_scene
 
 CHILD = """
 import hashlib, json, os, sys
@@ -18,6 +20,7 @@ from pathlib import Path
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 import simic
+from support.builders.deciding_policies import SIGNER
 from support.builders.grown_loops import ARCHITECTURES, OPTIMIZERS
 from support.fakes.custom_hosts import blobs
 from test_grower import Keeper, seeds_of
@@ -69,6 +72,19 @@ def whole(rank, folder):
     return {"gap": gap, "actions": [row[1:3] for row in half] == [row[1:3] for row in one],
             "stages": sorted({stage for row in one for stage in row[2]})}
 
+def unlike(rank, folder):
+    keys, policy = [SIGNER.public_bytes.hex()], Path(sys.argv[2])
+    model, wrapped, chosen, grower, (inputs, labels) = make(
+        "recurrent", "sgd", 2, None, policy=policy if rank == 0 else "wait", trusted_keys=keys if rank == 0 else None)
+    features = []
+    for _ in range(2):
+        model.train()
+        grower.loss(wrapped(inputs[rank::2]), labels[rank::2]).backward()
+        chosen.step()
+        features.append([one.feature for one in grower.step().out_of_range])
+    grower.load_state_dict(grower.state_dict())
+    return {"features": features}
+
 def refused(rank, folder):
     errors = []
     def attempt(**settings):
@@ -87,7 +103,7 @@ def refused(rank, folder):
         errors.append(str(error))
     return {"errors": errors}
 
-for case in ("alike", "whole", "refused"):
+for case in ("alike", "whole", "unlike", "refused"):
     folder, pids = f"{sys.argv[1]}/{case}", []
     os.mkdir(folder)
     for rank in range(2):
@@ -107,15 +123,16 @@ for case in ("alike", "whole", "refused"):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder per case with what its two processes found, forked from one that loads the libraries once."""
     root, tests = tmp_path_factory.mktemp("processes"), Path(__file__).parents[2]
+    policy = sealed_decider(tmp_path_factory.mktemp("policies") / "one", learned_from=make_scene(0, 4).observations)
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(root)],
+        [sys.executable, "-c", CHILD, str(root), str(policy)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), str(Path(__file__).parent)])},
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
-    assert len(list(root.glob("*/?.json"))) == 6, done.stderr
+    assert len(list(root.glob("*/?.json"))) == 8, done.stderr
     return root
 
 
@@ -143,6 +160,13 @@ def test_two_halves_of_a_batch_train_as_the_whole_batch_does(folder: Path) -> No
     assert {"BLENDING", "FOSSILIZED"} <= set(first["stages"])
     assert first["gap"] < 1e-4
     assert second["gap"] < 1e-4
+
+
+def test_both_processes_hear_what_is_unlike_the_training_of_the_policy(folder: Path) -> None:
+    """Only the first one has the policy; an owner who stops for a finding has to stop in both."""
+    first, second = found_by(folder / "unlike")
+    assert first == second
+    assert all("width" in features for features in first["features"])
 
 
 def test_a_process_that_fails_stops_the_others_with_an_error(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,33 @@ from simic.contracts.batches import Observations
 from simic.contracts.feature_ranges import FeatureRange, FeatureRanges, OutOfRange
 from simic.contracts.state import HardwareContext, SystemState
 from simic.controllers.feature_ranges import MARGIN, joined_ranges, out_of_range, ranges_of
-from simic.controllers.features import encode, feature_names
+from simic.controllers.features import encode, feature_names, in_unit_of_state
 from simic.controllers.policy_files import PolicyCard, load_policy
 
 SCENE = make_scene(0, 40).observations
 RANGES = ranges_of(encode(SCENE), BLUEPRINTS)
+_OF_SLOTS = (
+    "alpha",
+    "alpha_target",
+    "stage_epochs",
+    "age_epochs",
+    "tempo",
+    "parameters",
+    "gradient_norm",
+    "gradient_health",
+    "contribution",
+    "contribution_error",
+    "contribution_epochs",
+    "risk",
+)
+_OF_LAYERS = {
+    "width": "width",
+    "hidden_width": "hidden_width",
+    "spread": "activation_spread",
+    "weight_norm": "weight_norm",
+    "gradient_norm": "gradient_norm",
+}
+"""Fields of a layer by the feature that holds them."""
 
 
 def found_in(state: SystemState, ranges: FeatureRanges = RANGES) -> dict[str, OutOfRange]:
@@ -118,3 +141,39 @@ def test_a_card_keeps_the_ranges_and_refuses_others(tmp_path: Path) -> None:
             PolicyCard.model_validate(card.model_copy(update={"feature_ranges": wrong}).model_dump())
     with pytest.raises(ValidationError, match="expected lower <= upper"):
         FeatureRange(lower=1.0, upper=0.5)
+    for beyond in (12.5, 1000.0, 1e308):
+        with pytest.raises(ValidationError, match="less than or equal to 12"):
+            FeatureRange(lower=0.0, upper=beyond)
+
+
+def test_a_host_without_slots_has_ranges_and_findings_of_its_layers() -> None:
+    bare = some_state().model_copy(update={"slots": [], "seeds_alive": 0, "seed_parameters": 0})
+    bare = bare.model_copy(update={"graph": bare.graph.model_copy(update={"monitors": []})})
+    graph = encode(Observations.from_states([bare], BLUEPRINTS))
+    assert set(ranges_of(graph, BLUEPRINTS)["slot"]) == {None}
+    assert all(one.node != "slot" for one in found_in(bare).values())
+
+
+def test_every_number_is_told_as_the_state_has_it() -> None:
+    """Against the state itself: a feature that is a logarithm in one place and not in the other would show."""
+    for state in SCENE.to_states(HardwareContext(device="cpu", threads=1)):
+        graph = encode(Observations.from_states([state], BLUEPRINTS))
+        told = {
+            node: {
+                name: [in_unit_of_state(name, value) for value in x[:, column].tolist()]
+                for column, name in enumerate(feature_names(BLUEPRINTS)[node])
+            }
+            for node, x in (("context", graph.context_x), ("slot", graph.slot_x), ("layer", graph.layer_x))
+        }
+        wanted = {
+            ("context", name): [getattr(state, name)]
+            for name in ("seed_parameters", "validation_loss", "validation_accuracy", "train_loss", "train_accuracy")
+        }
+        wanted["context", "remaining_epochs"] = [state.horizon - state.epoch]
+        for name in _OF_SLOTS:
+            wanted["slot", name] = [getattr(slot, name) for slot in state.slots]
+        for name, field in _OF_LAYERS.items():
+            wanted["layer", name] = [getattr(layer, field) for layer in state.graph.layers]
+        for (node, name), values in wanted.items():
+            expected = [0.0 if value is None else min(float(value), math.expm1(12.0)) for value in values]
+            assert told[node][name] == pytest.approx(expected, rel=1e-4, abs=1e-5), f"{node} {name}"

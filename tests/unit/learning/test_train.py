@@ -20,6 +20,7 @@ from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import NetworkConfig, ReplayConfig, TrainConfig
 from simic.contracts.errors import ConfigError, ContractError, IntegrityError, TrainingError
+from simic.contracts.feature_ranges import FeatureRange
 from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
 from simic.controllers import heads
 from simic.controllers.policy_files import load_policy, save_policy
@@ -247,6 +248,25 @@ def test_what_a_policy_met_before_it_has_met(
     store = GraphDataset.load(Path(first_snapshot.path), blueprints=blueprint_names())
     begun = TrainingRun.begin(store, SMALL, WarmStart(tmp_path / "other", is_continuation=False), seed=0)
     assert begun.germinated == known
+
+
+def test_the_ranges_of_a_policy_are_those_of_all_that_it_learned_from(
+    tmp_path: Path, trained: TrainingReport, first_snapshot: SnapshotManifest
+) -> None:
+    network, card = load_policy(Path(trained.path))
+    store = GraphDataset.load(Path(first_snapshot.path), blueprints=blueprint_names())
+    table, names = store.table.context_x, card.features["context"]
+    column, ranges = names.index("validation_loss"), card.feature_ranges
+    assert ranges is not None
+    known = ranges["context"][column]
+    assert known is not None
+    assert (known.lower, known.upper) == (float(table[:, column].min()), float(table[:, column].max()))
+    wider = {**ranges, "context": [FeatureRange(lower=-12, upper=12)] * len(names)}
+    for number, (earlier, expected) in enumerate(((wider, wider), (None, None))):
+        path = tmp_path / str(number)
+        save_policy(path, network, card.model_copy(update={"feature_ranges": earlier}))
+        begun = TrainingRun.begin(store, SMALL, WarmStart(path, is_continuation=False), seed=0)
+        assert begun.feature_ranges == expected
 
 
 def test_c5_the_normaliser_is_the_first_snapshots_and_stays(

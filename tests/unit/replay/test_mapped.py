@@ -44,7 +44,9 @@ def in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GraphDataset:
     return small_store(tmp_path / "snapshot", 15)
 
 
-def test_mapped_batches_are_those_in_memory(in_memory: GraphDataset, tmp_path: Path) -> None:
+def test_mapped_batches_are_those_in_memory(
+    in_memory: GraphDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = map_store(tmp_path / "snapshot", tmp_path / "cache")
     assert is_mapped(store) and not is_mapped(in_memory)
     for name, values in in_memory.sequences._asdict().items():
@@ -52,6 +54,11 @@ def test_mapped_batches_are_those_in_memory(in_memory: GraphDataset, tmp_path: P
     assert store.germinated == in_memory.germinated and store.sets == in_memory.sets
     for ids in (np.arange(15), np.array([3, 3, 14, 0]), np.array([7])):
         assert_same_batch(store.batch(ids), in_memory.batch(ids))
+    monkeypatch.setattr("simic.replay.dataset._PART_GRAPHS", 13)
+    for one in (store, in_memory):
+        parts = list(one.graphs())
+        assert len(parts) > 2
+        assert torch.equal(torch.cat([part.layer_x for part in parts]), in_memory.table.layer_x)
     whole = store.statistics_graphs()
     for name in ("context_x", "slot_x", "layer_x"):
         assert torch.equal(getattr(whole, name), getattr(in_memory.table, name)), name
