@@ -6,6 +6,8 @@ Such a module needs no package but PyTorch: it can be copied, trained, saved as 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
+from math import gcd, prod
 
 import torch
 from torch import Tensor, fx, nn
@@ -31,12 +33,11 @@ def plain_seed(blueprint: Blueprint, parameters: nn.Parameter, alpha: float, hoo
     def grow(weight: Tensor, output: Tensor) -> Tensor:
         return grow_output(hook, ActiveSeed(blueprint, weight, alpha), output)
 
-    # Sizes that are equal in the example count as one symbol, so B must differ from all others.
-    samples = 2 + max([*hook.shape, *parameters.shape])
-    example = torch.zeros(samples, *hook.shape, device=parameters.device)
-    few = torch.linspace(-2.0, 2.0, example[:3].numel(), device=parameters.device).view_as(example[:3])
-    turned = few.transpose(0, -1).contiguous().transpose(0, -1)
+    shape, device = hook.shape, parameters.device
     try:
+        example = torch.zeros(_traced_samples([*shape, *parameters.shape]), *shape, device=device)
+        few = torch.linspace(-2.0, 2.0, 3 * prod(shape), device=device).view(3, *shape)
+        turned = few.transpose(0, -1).contiguous().transpose(0, -1)
         module = _traced(grow, parameters, example)
         with torch.no_grad():
             torch.testing.assert_close(module(turned), grow(parameters, turned), equal_nan=True)
@@ -48,6 +49,15 @@ def plain_seed(blueprint: Blueprint, parameters: nn.Parameter, alpha: float, hoo
             "samples"
         ) from error
     return module
+
+
+def _traced_samples(sizes: Sequence[int]) -> int:
+    """Return a batch size that no size equals, divides or is a multiple of, and that is not the 3 of the check.
+
+    The trace takes sizes that are equal in its example for one symbol. The example has as few samples as that allows,
+    because a seed may have many millions of parameters and a layer a large output.
+    """
+    return next(samples for samples in count(4) if all(gcd(samples, size) == 1 for size in sizes if size))
 
 
 def _traced(grow: Callable[[Tensor, Tensor], Tensor], parameters: nn.Parameter, example: Tensor) -> fx.GraphModule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import pytest
 import torch
@@ -51,6 +52,41 @@ def test_a_plain_seed_computes_and_learns_as_the_grown_one(name: str, where: str
                 (mine,) = torch.autograd.grad(found.square().sum(), plain.weight)
                 torch.testing.assert_close(mine, theirs)
     assert "simic" not in plain.code
+
+
+@pytest.mark.parametrize(
+    ("name", "axis", "shape"), [("heavy", 1, (2048,)), ("conv3x3", 1, (64, 32, 32))], ids=["wide", "map"]
+)
+def test_a_seed_of_many_parameters_becomes_plain_in_little_memory(
+    name: str, axis: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blueprint, make, largest = load_blueprint(name), torch.zeros, 0
+
+    def zeros(*size: int, **named: Any) -> Tensor:
+        nonlocal largest
+        largest = max(largest, prod(size))
+        if prod(size) > 2**26:
+            raise RuntimeError(f"can't allocate {4 * prod(size)} bytes")
+        return make(*size, **named)
+
+    hook = LayerHook("layer", axis, shape, 0, Site(shape[0], shape[1:]))
+    parameters = torch.full((1, blueprint.parameters(hook.site)), 1e-3)
+    monkeypatch.setattr(torch, "zeros", zeros)
+    plain = plain_seed(blueprint, nn.Parameter(parameters), 0.7, hook)
+    assert 0 < largest <= 32 * prod(shape)
+    x = torch.randn(2, *shape, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(plain(x), grow_output(hook, ActiveSeed(blueprint, parameters, 0.7), x))
+
+
+def test_a_seed_for_which_memory_is_too_small_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_size: int, **_named: object) -> Tensor:
+        raise RuntimeError("can't allocate memory")
+
+    blueprint, hook = load_blueprint("heavy"), place("vector")
+    parameters = nn.Parameter(torch.ones(1, blueprint.parameters(hook.site)))
+    monkeypatch.setattr(torch, "zeros", fail)
+    with pytest.raises(ConfigError, match=r"behind 'layer'.*can't allocate memory"):
+        plain_seed(blueprint, parameters, 0.7, hook)
 
 
 class Fixed(Blueprint):
