@@ -84,19 +84,22 @@ class GrowerCallback(GrownTraining, Callback):
         """Make the Grower, and resume it if the trainer resumes.
 
         Raises:
-            ConfigError: if the trainer has several optimisers, or several processes with another strategy than
-                ``ddp``, or the model cannot grow.
+            ConfigError: if the trainer has several optimisers, several processes with another strategy than ``ddp``,
+                or one like DeepSpeed's in any number of processes, or the model cannot grow.
         """
         self._release()
-        model, strategy = self._grown_module(pl_module), trainer.strategy
-        if (trainer.world_size > 1 and not isinstance(strategy, DDPStrategy)) or len(trainer.optimizers) != 1:
-            found = f"{trainer.world_size} processes with {type(strategy).__name__}"
+        model, strategy, wrapper = self._grown_module(pl_module), trainer.strategy, trainer.strategy.model
+        # Strategies that train in another way, such as DeepSpeed's, inherit from DDPStrategy too.
+        is_ddp = isinstance(strategy, DDPStrategy) and isinstance(wrapper, DistributedDataParallel)
+        is_alone = trainer.world_size == 1 and not isinstance(strategy, DDPStrategy)
+        if not (is_alone or is_ddp) or len(trainer.optimizers) != 1:
+            processes = f"{trainer.world_size} process{'es' if trainer.world_size > 1 else ''}"
             raise ConfigError(
                 f"GrowerCallback: expected one process, or several with strategy='ddp', and one optimiser, found "
-                f"{found} and {len(trainer.optimizers)} optimisers"
+                f"{processes} with {type(strategy).__name__} and {len(trainer.optimizers)} optimisers"
             )
-        if trainer.world_size > 1:
-            model = cast(nn.Module, Part(cast(DistributedDataParallel, strategy.model), model))
+        if trainer.world_size > 1 and isinstance(wrapper, DistributedDataParallel):
+            model = cast(nn.Module, Part(wrapper, model))
         if trainer.ckpt_path and not self._saved:
             raise ConfigError(
                 f"GrowerCallback: {trainer.ckpt_path} holds no network that grows: its training had no GrowerCallback, "
@@ -135,7 +138,8 @@ class GrowerCallback(GrownTraining, Callback):
     def _end_epoch(self, trainer: Trainer) -> None:
         grows, strategy = not self.known_grower().is_finished, trainer.strategy
         self.end_epoch()
-        if grows and self.known_grower().is_finished and isinstance(strategy, DDPStrategy):
+        is_wrapped = isinstance(strategy.model, DistributedDataParallel)
+        if grows and self.known_grower().is_finished and is_wrapped and isinstance(strategy, DDPStrategy):
             # A wrapper averages the gradients of the parameters that it found when it was made: of no seed.
             strategy.model = trainer.lightning_module
             strategy.configure_ddp()

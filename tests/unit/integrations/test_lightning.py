@@ -15,6 +15,7 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy
 from support.builders.grown_loops import ARCHITECTURES
 from support.builders.trained_elsewhere import digest_of, landed_and_quarantined, loss_of, run_examples
 from support.fakes.custom_hosts import blobs
@@ -160,8 +161,25 @@ def test_what_cannot_grow_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         module.training_step(TRAIN, 0)
     monkeypatch.setattr(Module, "optimizers_made", 2)
     monkeypatch.setattr(Module, "automatic_optimization", False)
-    with pytest.raises(simic.ConfigError, match="1 processes with SingleDeviceStrategy and 2 optimisers"):
+    with pytest.raises(simic.ConfigError, match="1 process with SingleDeviceStrategy and 2 optimisers"):
         fit(growing())
+
+
+class Sharding(DDPStrategy):
+    """Wraps the model in no DistributedDataParallel, as DeepSpeed's strategy does."""
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_strategy_that_only_inherits_from_ddp_is_refused(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert issubclass(DeepSpeedStrategy, DDPStrategy), "then the case tells of DeepSpeed"
+    monkeypatch.setattr(Trainer, "world_size", processes)
+    trainer = Trainer(max_epochs=1, accelerator="cpu", strategy=Sharding(), logger=False, enable_checkpointing=False)
+    callback, module = growing("wait"), Module()
+    trainer.strategy.connect(module)
+    trainer.strategy.optimizers = module.configure_optimizers()[0]
+    callback.setup(trainer, module, "fit")
+    with pytest.raises(simic.ConfigError, match=f"several with strategy='ddp'.* found {processes} .*with Sharding"):
+        callback.on_fit_start(trainer, module)
 
 
 def test_reports_that_cannot_be_written_do_not_end_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
