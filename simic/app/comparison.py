@@ -56,7 +56,7 @@ def compare(container: Container, arms: Sequence[str], host_keys: Sequence[int] 
         raise ConfigError(f"a comparison needs 2 or more hosts, found {len(host_keys)}; give more --host-keys")
     labels = list(_selected(container, arms).specs)
     report = run_trials(container, arms, host_keys, split, may_land=True)
-    return Comparison(pairs=compare_pairs(report, labels, container.config.trial), trials=report)
+    return Comparison(pairs=compare_pairs(report, list(combinations(labels, 2)), container.config.trial), trials=report)
 
 
 def _selected(container: Container, arms: Sequence[str]) -> SelectedControllers:
@@ -102,7 +102,7 @@ def compare_until_decided(container: Container, arms: Sequence[str], split: Spli
                 finished_at=clock(), policy_digest=None, plans_digest=chosen.plans_digest,
                 without_book=chosen.without_book, book_differences=chosen.book_differences,
             )  # fmt: skip
-            pairs = compare_pairs(report, list(chosen.specs), config.trial, looks)
+            pairs = compare_pairs(report, list(combinations(chosen.specs, 2)), config.trial, looks)
             is_decided = all(pair.verdict is not Verdict.NOT_SHOWN for pair in pairs)
             if is_decided:
                 break
@@ -118,14 +118,13 @@ def compare_until_decided(container: Container, arms: Sequence[str], split: Spli
 
 
 def compare_pairs(
-    report: TrialReport, arms: Sequence[str], config: TrialConfig, looks: Looks | None = None
+    report: TrialReport, pairs: Sequence[tuple[str, str]], config: TrialConfig, looks: Looks | None = None
 ) -> list[PairComparison]:
-    """Return each arm minus each later one, those of the first arm first; p is adjusted over all pairs.
+    """Return the first arm of each pair minus the second; p is adjusted over these pairs.
 
     With ``looks``, p values and intervals hold at every look, and the hosts are in the order in which they grew.
     """
     returns = {row.controller: np.asarray(row.returns) for row in report.controllers}
-    pairs = list(combinations(arms, 2))
     raw = [
         sign_flip_p(gain) if looks is None else float(anytime_p(gain, *looks))
         for gain in (returns[ours] - returns[theirs] for ours, theirs in pairs)

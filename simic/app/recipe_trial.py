@@ -175,6 +175,7 @@ class _RecipeTrial:
         is_one, judging = len(request.seeds) == 1, Judging(report.set, report.families, container.config.trial)
         policies = list(dict.fromkeys(own[0].row for own in trained.values()))
         is_against_first = request.is_against_first
+        tried = pairs_of(policies, is_against_first=is_against_first)
         count = len(pairs_of(list(trained), is_against_first=is_against_first))
         found = RecipeComparison(
             **container.provenance._asdict(),
@@ -183,12 +184,13 @@ class _RecipeTrial:
             set=report.set,
             seeds=list(request.seeds),
             hosts_per_family=request.hosts,
+            is_against_first=is_against_first,
             first_key=report.host_keys[0],
             snapshot_digest=None if request.snapshot is None else request.snapshot.digest,
             recipes=[self._arm(recipe, trained[recipe.name], report) for recipe in request.recipes],
             pairs=[] if is_one else compare_recipes(returns, judging, is_against_first=is_against_first),
             least_p=least_p(len(request.seeds), count),
-            policies=compare_pairs(report, policies, container.config.trial) if is_one else [],
+            policies=compare_pairs(report, tried, container.config.trial) if is_one else [],
             trials=f"{path.parent.name}/{path.name}",
         )
         return container.save_receipt(found)

@@ -119,11 +119,17 @@ class RecipeComparison(Receipt):
     snapshot_digest: Digest | None
     """Snapshot on which all recipes trained; null if each collected its own experience."""
     recipes: Annotated[list[RecipeArm], Field(min_length=2)]
+    is_against_first: bool
+    """Whether each later recipe is compared with the first one only, instead of each recipe with each later one."""
     pairs: list[RecipePair]
-    """Each recipe minus each later one; empty for one training seed, which says nothing about recipes."""
+    """Each recipe minus each later one, or each later one minus the first; empty for one training seed, which says
+    nothing about recipes."""
     least_p: UnitInterval
     """Smallest adjusted p value that this number of seeds and pairs can give; above 0.05 no verdict is possible."""
     policies: list[PairComparison]
-    """For one training seed: the policies themselves, over hosts; empty for several."""
+    """For one training seed: the policies themselves over hosts, in the same pairs; empty for several.
+
+    Recipes of which the training failed are one, ``wait``.
+    """
     trials: Text
     """Receipt of the trials of all policies, as the views name it."""

@@ -86,7 +86,7 @@ def test_runs_of_recipes_say_recipe_and_training_seed(place: Home, capsys: pytes
     found = RecipeComparison(
         code_version="0.1.0+test", config_digest="c" * 64, seed=3, started_at=trials.started_at, seeds=[3], pairs=[],
         finished_at=trials.finished_at, set="benchmark", hosts_per_family=2, first_key=0, snapshot_digest=None,
-        recipes=arms, least_p=1.0, policies=[], trials=f"trials/{receipt.name}",
+        recipes=arms, least_p=1.0, is_against_first=False, policies=[], trials=f"trials/{receipt.name}",
     )  # fmt: skip
     log_recipes(Container(place, RunConfig(), 3), found)
     parent, nested = _runs(place, "ab")

@@ -16,6 +16,7 @@ from simic.app.recipes import judging_config, newest_policy
 from simic.cli.ab import ab
 from simic.cli.recipes import is_recipe, parse_recipes
 from simic.contracts.config import TrialConfig
+from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.receipts import TrainingReport
 from simic.contracts.recipes import RecipeArm, RecipeComparison, RecipePolicy, RecipeTraining
@@ -24,6 +25,8 @@ from simic.runtime.home import Home
 from simic.runtime.settings import config_digest, load_profile
 from simic.validation.comparison_plot import panels_of
 from simic.validation.recipes import Judging, compare_recipes, least_p
+
+LEARNED = {"policy_digest": "a" * 64, "failure": None, "episodes": 0}
 
 
 def _found(request: RecipeRequest, container: Container) -> RecipeComparison:
@@ -37,7 +40,7 @@ def _found(request: RecipeRequest, container: Container) -> RecipeComparison:
     return RecipeComparison(
         **container.provenance._asdict(), started_at=NOW, finished_at=NOW, set="benchmark", seeds=list(request.seeds),
         hosts_per_family=request.hosts, first_key=10, snapshot_digest=None, trials="trials/x.json", policies=[],
-        least_p=least_p(seeds, len(pairs)), pairs=pairs,
+        least_p=least_p(seeds, len(pairs)), pairs=pairs, is_against_first=request.is_against_first,
         recipes=[
             RecipeArm(
                 name=recipe.name, profile=recipe.profile, overrides=list(recipe.overrides), settings={"s": recipe.name},
@@ -144,6 +147,31 @@ def test_trainings_of_another_pytorch_are_refused_or_made_again(
     assert len(trained) == 8
     (path, *_) = Home(home).ab.glob("*.json")
     assert RecipeTraining.model_validate_json(path.read_bytes()).torch_version == "9.9.9"
+
+
+@pytest.mark.parametrize(("against_first", "pairs"), [(False, ["ab", "ac", "bc"]), (True, ["ba", "ca"])])
+def test_the_policies_of_one_seed_are_compared_in_the_pairs_that_were_asked_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    against_first: bool,
+    pairs: list[str],
+) -> None:
+    """Baselines stand for the policies, which are grown on real hosts."""
+    names = iter(["random", "blind", "explore"])
+    monkeypatch.setattr("simic.app.recipe_trial._learn", lambda *_: LEARNED)
+    monkeypatch.setattr("simic.app.recipe_trial._spec", lambda _: ControllerSpec(name=next(names)))
+    recipes = [str(write_tiny_profile(tmp_path / f"{name}.toml")) for name in "abc"]
+    ab(recipes, seeds=1, hosts=2, against_first=against_first, as_json=True)
+    found = RecipeComparison.model_validate_json(capsys.readouterr().out)
+    assert [one.controller[0] + one.against[0] for one in found.policies] == pairs
+    assert found.is_against_first is against_first
+    returns = {one.name: one.mean_return for one in found.recipes}
+    for one in found.policies:
+        difference = returns[one.controller[0]] - returns[one.against[0]]
+        assert one.difference.mean == pytest.approx(difference)
+        assert difference
 
 
 def test_a_recipe_is_what_simic_run_gets(tmp_path: Path) -> None:

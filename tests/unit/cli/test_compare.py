@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_equal_arms_show_no_difference(capsys: pytest.CaptureFixture[str]) -> No
     report = _compared(["random", "wait"], capsys).trials
     row = next(row for row in report.controllers if row.controller == "random")
     report = report.model_copy(update={"controllers": [row, row.model_copy(update={"controller": "again"})]})
-    (pair,) = compare_pairs(report, ["random", "again"], TrialConfig())
+    (pair,) = compare_pairs(report, [("random", "again")], TrialConfig())
     assert (pair.difference.mean, pair.p, pair.adjusted_p, pair.detectable) == (0.0, 1.0, 1.0, 0.0)
     assert (pair.verdict, pair.probability_of_improvement) == ("no difference shown", 0.5)
 
@@ -72,7 +73,7 @@ def test_a_shown_difference_has_its_sign_and_three_arms_are_adjusted(capsys: pyt
         for name, shift in (("low", 0.0), ("high", 5.0), ("same", 0.0))
     ]
     report = report.model_copy(update={"controllers": rows, "host_keys": keys, "families": ["cap"] * 12})
-    pairs = compare_pairs(report, ["low", "high", "same"], TrialConfig())
+    pairs = compare_pairs(report, list(combinations(["low", "high", "same"], 2)), TrialConfig())
     assert [(one.controller, one.against, one.verdict) for one in pairs] == [
         ("low", "high", "worse"),
         ("low", "same", "no difference shown"),
@@ -93,7 +94,7 @@ def test_a_family_of_few_hosts_has_its_mean_and_number_and_no_interval(
         for name, returns in (("high", gains), ("low", [0.0] * len(gains)))
     ]
     report = report.model_copy(update={"controllers": rows, "host_keys": list(range(15)), "families": families})
-    pairs = compare_pairs(report, ["high", "low"], TrialConfig(bootstrap_samples=200))
+    pairs = compare_pairs(report, [("high", "low")], TrialConfig(bootstrap_samples=200))
     few, enough = pairs[0].by_family["cap"], pairs[0].by_family["gain"]
     assert json.loads(few.model_dump_json()) == {
         "mean": pytest.approx(11 / 7), "lower": None, "upper": None, "confidence": 0.95, "n": 7,
