@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,14 +9,13 @@ import typer
 from rich.text import Text
 
 from simic.cli import completion
-from simic.cli.ab_page import page, sections
+from simic.cli.ab_page import sections, write_page
 from simic.cli.compare import PairPlot, draw, run_line
 from simic.cli.console import emit
 from simic.cli.options import AsJson, Overrides, Seed, SplitName, check_page_name, show_progress, whole_number
 from simic.cli.recipes import RECIPE_HELP, parse_recipes
 from simic.cli.tables import numbers_table
 from simic.contracts.splits import Split
-from simic.runtime.files import atomic_write
 from simic.runtime.home import HomeUse, resolve_home
 
 if TYPE_CHECKING:
@@ -116,9 +113,9 @@ def ab(
 
     if out is not None:
         check_page_name(out)
-    plot = plot or (None if out is None else out.with_suffix(".png"))
-    if plot is not None:
-        check_plot(plot)
+    drawn = plot or (None if out is None else out.with_suffix(".png"))
+    if drawn is not None:
+        check_plot(drawn)
     parsed = parse_recipes(recipes, override)
     config = judging_config(parsed, world_set)
     container = Container(resolve_home(), config, seed, progress=show_progress(), use=HomeUse.MAKE)
@@ -132,20 +129,18 @@ def ab(
         is_fresh=fresh,
     )
     found = compare(container, request)
-    written = [*run_line(log_recipes(container, found)), *draw(found, plot)]
-    if out is not None and plot is not None:
-        words = ["simic", "ab", *recipes, "--seeds", str(seeds), "--hosts", str(hosts), "--seed", str(seed)]
-        words += ["--split", split.value] if split else []
-        words += ["--set", world_set] if world_set else []
-        words += ["--snapshot", snapshot] if snapshot else []
-        words += ["--against-first"] if against_first else []
-        words += [word for one in override or () for word in ("-o", one)]
-        address = os.path.relpath(plot, out.parent)
-        atomic_write(out, page(found, shlex.join([*words, "--out", str(out)]), address).encode(), mode=0o644)
-        written.append(f"wrote {out}")
+    written = [*run_line(log_recipes(container, found)), *draw(found, drawn)]
+    if out is not None and drawn is not None:
+        options: dict[str, object] = {"--seeds": seeds, "--hosts": hosts, "--seed": seed, "--set": world_set}
+        options |= {"--split": split and split.value, "--snapshot": snapshot, "--against-first": against_first}
+        options |= {"--plot": plot, "-o": override}
+        written.append(write_page(found, out, drawn, recipes, options))
     emit(found, as_json, lambda console: console.print(*_tables(found), *written, sep="\n"))
 
 
 def _tables(found: RecipeComparison) -> Iterator[object]:
     for one in sections(found):
-        yield from (numbers_table(one.table, one.title, names=one.names), *([Text(one.text)] if one.text else []))
+        yield from (
+            numbers_table(one.table, one.title, names=one.names),
+            *([Text("\n\n".join(one.notes))] if one.notes else []),
+        )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from simic.cli.compare import few_hosts_note, interval, pairs_table
 from simic.cli.console import short, visible
 from simic.contracts.comparison import LEVEL
 from simic.contracts.recipes import RecipeComparison
-from simic.validation.table import Table, markdown, percent
+from simic.runtime.files import atomic_write
+from simic.validation.table import Table, escape_markdown, fenced, markdown, percent
 
-__all__ = ["Section", "page", "sections"]
+__all__ = ["Section", "sections", "write_page"]
 
 _PAIR_HEADER = ("recipe", "against", "verdict", "difference", "U", "adjusted p", "improves", "effect")
 _COST_HEADER = ("return", "spread", "test accuracy", "parameters", "extra compute", "training s", "failed")
@@ -37,23 +42,35 @@ class Section(NamedTuple):
     title: str
     table: Table
     names: int
-    text: str
-    """What is to be said below it."""
+    notes: tuple[str, ...]
+    """What is to be said below it: paragraphs, which may hold text of plug-ins."""
 
 
-def page(found: RecipeComparison, command: str, figure: str) -> str:
-    """Return the page in Markdown.
+def write_page(
+    found: RecipeComparison, out: Path, figure: Path, recipes: Sequence[str], options: Mapping[str, object]
+) -> str:
+    """Write the page ``out``, with the plot ``figure`` and the command that makes both, and return the line about it.
 
-    ``command`` makes the page again; ``figure`` is the address of the plot, relative to the page.
+    ``options`` are those of the command by name: None and False are left out, and a list is repeated.
     """
+    words = ["simic", "ab", *recipes]
+    for name, value in {**options, "--out": out}.items():
+        for one in value if isinstance(value, list) else [value]:
+            words += [] if one is None or one is False else [name] if one is True else [name, str(one)]
+    atomic_write(out, _page(found, shlex.join(words), os.path.relpath(figure, out.parent)).encode(), mode=0o644)
+    return f"wrote {out}"
+
+
+def _page(found: RecipeComparison, command: str, figure: str) -> str:
+    """Return the page in Markdown; ``figure`` is the path of the plot, relative to the page."""
     blocks = [
         "# Comparison of recipes",
         _introduction(found),
-        f"```\n{command}\n```",
-        f"![Differences of each pair with their intervals]({figure})",
+        fenced(command),
+        f"![Differences of each pair with their intervals]({quote(figure)})",
     ]
     for one in sections(found):
-        blocks += [f"## {one.title}", markdown(one.table), *([one.text] if one.text else [])]
+        blocks += [f"## {one.title}", markdown(one.table), *map(escape_markdown, one.notes)]
     return "\n\n".join(visible(block) for block in blocks) + "\n"
 
 
@@ -72,15 +89,16 @@ def sections(found: RecipeComparison) -> Iterator[Section]:
     count = f"{found.hosts_per_family} hosts of each family of set {found.set}"
     yield Section(f"{_seeds(found)}, {count}".capitalize(), _recipes(found), 1, _failures(found))
     if len(found.seeds) == 1:
-        yield Section("The policies of one training seed", pairs_table(found.policies), 3, _ONE_SEED)
+        yield Section("The policies of one training seed", pairs_table(found.policies), 3, (_ONE_SEED,))
         return
     unjudged = [
         f"{one.recipe} against {one.against}: no verdict, {one.unjudged}." for one in found.pairs if one.unjudged
     ]
-    text = "\n\n".join([*unjudged, f"{_NOTE}{_power(found)}"])
-    yield Section("Recipes, paired by training seed and host", _pairs(found), 3, text)
-    yield Section("By training seed, paired by host", _by_seed(found), 2, "")
-    yield Section("By family, paired by training seed and host", _by_family(found), 2, few_hosts_note(found.pairs))
+    notes = (*unjudged, f"{_NOTE}{_power(found)}")
+    yield Section("Recipes, paired by training seed and host", _pairs(found), 3, notes)
+    yield Section("By training seed, paired by host", _by_seed(found), 2, ())
+    few = few_hosts_note(found.pairs)
+    yield Section("By family, paired by training seed and host", _by_family(found), 2, (few,) if few else ())
 
 
 def _seeds(found: RecipeComparison) -> str:
@@ -88,8 +106,8 @@ def _seeds(found: RecipeComparison) -> str:
     return f"{count} training seeds from {found.seeds[0]} on" if count > 1 else f"training seed {found.seeds[0]}"
 
 
-def _failures(found: RecipeComparison) -> str:
-    return "\n\n".join(
+def _failures(found: RecipeComparison) -> tuple[str, ...]:
+    return tuple(
         f"{one.name}: seed {own.seed} failed: {own.failure}"
         for one in found.recipes
         for own in one.policies

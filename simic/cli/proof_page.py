@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import quote
 
 from simic.cli.console import short, visible
 from simic.contracts.proof import Proof, ProofLeftOut, ProofSeed, ProofSet
@@ -14,6 +15,7 @@ from simic.validation.table import (
     STATIC_COLUMNS,
     STATIC_NOTE,
     Table,
+    fenced,
     in_percent_points,
     markdown,
     percent,
@@ -34,10 +36,10 @@ __all__ = [
 
 
 def page(proof: Proof, figure: str | None) -> str:
-    """Return the page in Markdown; ``figure`` is the address of the plot, relative to the page."""
-    blocks = ["# Proof", _introduction(proof), f"```\n{proof.command}\n```"]
+    """Return the page in Markdown; ``figure`` is the path of the plot, relative to the page."""
+    blocks = ["# Proof", _introduction(proof), fenced(proof.command)]
     if figure is not None:
-        blocks.append(f"![Gains of the learned policies over the baselines, by training seed]({figure})")
+        blocks.append(f"![Gains of the learned policies over the baselines, by training seed]({quote(figure)})")
     for found in proof.sets:
         blocks += [f"## {heading(found)}", *_section(proof, found)]
     return "\n\n".join(visible(block) for block in blocks) + "\n"

@@ -12,7 +12,7 @@ from simic.validation.criterion import REPORTS
 from simic.validation.gate_bounds import page_text
 from simic.validation.palette import BLACK, GREEN, GREY, RED
 from simic.validation.plots import new_figure, save, style_axes
-from simic.validation.table import render_log
+from simic.validation.table import escape_markdown, markdown, render_log
 
 __all__ = ["PAGE_NAME", "gate_text", "headroom", "write_gate_page"]
 
@@ -46,11 +46,13 @@ def gate_text(decision: GateDecision) -> str:
     lines = [f"# Gate: {verdict}", "", page_text(decision), ""]
     lines += [f"Policy `{decision.policy_digest}` passes {len(decision.criteria) - len(failed)} of "
               f"{len(decision.criteria)} criteria; each must pass, and a missing value does not.", ""]  # fmt: skip
-    lines += [f"- **{one.name}** is {_value(one)}, needs {_bound(one)}: {_cell(one.evidence)}" for one in failed]
+    lines += [
+        f"- **{one.name}** is {_value(one)}, needs {_bound(one)}: {escape_markdown(one.evidence)}" for one in failed
+    ]
     lines += ["", "| criterion | value | bound | fails : passes | verdict | evidence |", "| --- " * 6 + "|"]
     lines += [
         f"| {one.name} | {_value(one)} | {_bound(one)} | {_bar(headroom(one))} | {one.verdict.value} "
-        f"| {_cell(one.evidence)} |"
+        f"| {escape_markdown(one.evidence)} |"
         for one in decision.criteria
     ]
     return "\n".join(lines) + "\n"
@@ -70,7 +72,7 @@ def write_gate_page(decision: GateDecision, report: ValidationReport, folder: Pa
     else:
         parts += ["## Evidence of a log", "No estimate beside the trials: the snapshot has too few held-out hosts."]
     measured = [
-        f"| {name} | {probe.value:.4g} | {probe.count} | {_cell(probe.detail)} |"
+        f"| {name} | {probe.value:.4g} | {probe.count} | {escape_markdown(probe.detail)} |"
         for name, probe in report.probes.items()
     ]
     if measured:
@@ -86,10 +88,9 @@ def _log_text(report: ValidationReport, log: LogEvidence) -> str:
     others = ", ".join(f"{count} {reason}" for reason, count in log.left_out.items()) or "none"
     value = f" The expected return is {sum(log.returns) / len(log.returns):.2f} points." if log.returns else ""
     table = render_log(log, report.differences if report.evidence == REPORTS else {})
-    rows = ["| " + " | ".join(cells) + " |" for cells in (table.header, ("---",) * len(table.header), *table.rows)]
     text = f"{log.episodes} episodes of {len(log.host_keys)} held-out hosts in snapshot `{log.snapshot_digest[:12]}`: "
     text += f"{used}; left out: {others}. Estimator: {log.estimator}.{value}"
-    return "\n\n".join([text, "\n".join(rows)])
+    return "\n\n".join([text, markdown(table)])
 
 
 def _draw(decision: GateDecision, path: Path) -> None:
@@ -131,7 +132,3 @@ def _value(one: Criterion) -> str:
 
 def _bound(one: Criterion) -> str:
     return f"{one.comparison} {one.bound:.4g}"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

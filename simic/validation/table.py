@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -19,7 +20,9 @@ __all__ = [
     "STATIC_NOTE",
     "Table",
     "controller_rank",
+    "escape_markdown",
     "families_in_order",
+    "fenced",
     "has_intervals",
     "in_percent_points",
     "markdown",
@@ -85,7 +88,22 @@ class Table(NamedTuple):
 def markdown(table: Table) -> str:
     """Return a table in Markdown."""
     rows = [table.header, tuple("---" for _ in table.header), *table.rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows)
+    return "\n".join(f"| {' | '.join(map(escape_markdown, row))} |" for row in rows)
+
+
+def escape_markdown(text: str) -> str:
+    """Return ``text`` as one line of Markdown that ends no cell and holds no tag, picture or link behind other words.
+
+    Data come from untrusted sources: they could hide a row, or have a viewer load an address.
+    """
+    line = " ".join(text.splitlines()).replace("\\", "\\\\").replace("|", "\\|").replace("](", "]\\(")
+    return line.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def fenced(code: str) -> str:
+    """Return a block of code in Markdown, with a fence that no run of backticks in it ends."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", code)), default=0))
+    return f"{fence}\n{code}\n{fence}"
 
 
 def render_table(report: TrialReport) -> Table:

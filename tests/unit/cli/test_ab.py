@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from simic.app.container import Container
 from simic.app.recipe_trial import RecipeRequest
 from simic.app.recipes import judging_config, newest_policy
 from simic.cli.ab import ab
+from simic.cli.main import app
 from simic.cli.recipes import is_recipe, parse_recipes
 from simic.contracts.config import TrialConfig
 from simic.contracts.controllers import ControllerSpec
@@ -26,6 +29,7 @@ from simic.runtime.settings import config_digest, load_profile
 from simic.validation.comparison_plot import panels_of
 from simic.validation.recipes import Judging, compare_recipes, least_p
 
+FAILURE = "never commits"
 LEARNED = {"policy_digest": "a" * 64, "failure": None, "episodes": 0}
 
 
@@ -48,7 +52,7 @@ def _found(request: RecipeRequest, container: Container) -> RecipeComparison:
                 parameters=8, extra_compute=0.25, train_s=1.5,
                 policies=[
                     RecipePolicy(
-                        seed=seed, controller="wait", policy_digest=None, failure="never commits", mean_return=56.0,
+                        seed=seed, controller="wait", policy_digest=None, failure=FAILURE, mean_return=56.0,
                         train_s=1.5, episodes=9,
                     )
                     for seed in request.seeds
@@ -118,6 +122,27 @@ def test_a_page_has_the_tables_the_plot_and_the_command(
     assert "quick: seed 2 failed: never commits" in text
     with pytest.raises(ConfigError, match=r"ends in \.md"):
         ab(["quick", "default"], seeds=4, hosts=2, out=tmp_path / "ablations.txt")
+
+
+def test_a_page_holds_text_of_others_as_text_and_a_command_that_makes_it_again(
+    asked: list[RecipeRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = "no ```\n\n# Verdict\n<img src=http://host/x>"
+    monkeypatch.setattr(f"{__name__}.FAILURE", failure)
+    out, plot = tmp_path / "page.md", tmp_path / "a (b) c.png"
+    arguments = {"seeds": 4, "hosts": 2, "split": Split.TEST, "override": ["world.workers=1", "train.average=0.5"]}
+    ab([str(write_tiny_profile(tmp_path / "a```b.toml")), "quick"], out=out, plot=plot, **arguments)
+    text = out.read_text()
+    assert "seed 2 failed: no ```  # Verdict &lt;img src=http://host/x>" in text
+    assert "\n# Verdict" not in text
+    assert "(a%20%28b%29%20c.png)" in text
+    found = re.search(r"^````\n(.*)\n````$", text, re.MULTILINE)
+    assert found is not None, "the backticks in the command do not end its fence"
+    out.unlink()
+    plot.unlink()
+    app(shlex.split(found[1])[1:], standalone_mode=False)
+    assert asked[0] == asked[1]
+    assert plot.is_file() and out.read_text() == text
 
 
 def test_trainings_of_another_pytorch_are_refused_or_made_again(
