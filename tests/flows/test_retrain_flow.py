@@ -82,7 +82,7 @@ def _killed_at(place: str, environment: dict[str, str], **overrides: Any) -> Non
 
 
 def test_a_run_that_could_not_be_judged_does_not_begin(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_container: Container) -> None:
+    def refuse(_container: Container, *, has_gate: bool) -> None:
         raise ConfigError("the plan book is outdated")
 
     monkeypatch.setattr("simic.app.runs.check_baselines", refuse)
