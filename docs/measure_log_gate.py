@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simic.app.held_out import HeldOut, held_out_episodes
+from simic.app.judging import MOST_EPISODES
 from simic.contracts.config import GateConfig, TrialConfig
 from simic.contracts.judgements import Judgement
 from simic.contracts.log_evidence import LogEvidence
@@ -24,9 +26,12 @@ from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
 from simic.numerics.off_policy import LoggedEpisodes
 from simic.numerics.spending import level
+from simic.replay.cut_off import CutOff
+from simic.replay.logged import EpisodeHead
 from simic.validation.criteria import CRITERIA
 from simic.validation.criterion import REPORTS, WAIT, Case
 from simic.validation.log_evidence import LogUse, log_differences, log_evidence
+from simic.validation.off_policy import LEAST_HOSTS
 
 PAGE = Path(__file__).with_name("trust.md")
 BEGIN, END = "<!-- measured by docs/measure_log_gate.py -->", "<!-- end of the measurements on logs -->"
@@ -41,8 +46,8 @@ BUDGET = GATE.error_budget
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SUPPORT = ("log_cut_off", "log_effective_hosts", "log_largest_share", "log_mean_weight")
 BOUNDS = ("log_return_over",)
-KEYS = [key for key in range(20 * HOSTS) if split_of(SET, key) is Split.TEST][:HOSTS]
-IDENTITIES = [HostIdentity(set=SET, family="narrow", key=key) for key in KEYS]
+TEST_KEYS = [key for key in range(80 * HOSTS) if split_of(SET, key) is Split.TEST][: 4 * HOSTS]
+IDENTITIES = [HostIdentity(set=SET, family="narrow", key=key) for key in TEST_KEYS[:HOSTS]]
 
 
 class Policy(NamedTuple):
@@ -69,6 +74,13 @@ class Other(NamedTuple):
     """Points that its hosts earn less, whoever acts."""
 
 
+GUESTS = [
+    EpisodeHead(f"guest {row:05}", SET, key, Split.TEST.value, f"guest {row // (LEAST_HOSTS - 1)}", None, None, False)
+    for row, key in enumerate(TEST_KEYS[HOSTS : 4 * HOSTS])
+]
+"""Whole episodes of controllers with too few hosts to judge by."""
+
+
 class Log(NamedTuple):
     """Episodes of the logging controllers."""
 
@@ -80,10 +92,10 @@ class Log(NamedTuple):
     """[T, B]"""
     log_probs: Floats
     """[T, B]: of the actions under the controller that logged them."""
-    others: int
-    """Number of episodes of the second controller, which come first."""
-    cut_off: float
-    """Share of the episodes that were cut off; they are not among these."""
+    behaviours: list[str]
+    """[B]: the controller that logged each episode."""
+    held_out: HeldOut
+    """Which episodes the gate uses, and the shares of those that were cut off; they are not among these."""
 
 
 Pay = Callable[[np.random.Generator, NDArray[np.int64]], Floats]
@@ -115,8 +127,19 @@ def skewed(random: np.random.Generator, first: NDArray[np.int64]) -> Floats:
     return np.where(first > 0, 3.0 * (1.0 - random.exponential(size=len(first))), 0.0)
 
 
-def log_of(random: np.random.Generator, pay: Pay, crashes: float = 0.0, other: Other | None = None) -> Log:
-    """Draw a log; trainings with seed A break down with probability ``crashes``."""
+def log_of(
+    random: np.random.Generator,
+    pay: Pay,
+    crashes: float = 0.0,
+    other: Other | None = None,
+    guests: bool = False,
+    loggers: int = 1,
+) -> Log:
+    """Draw a log; trainings with seed A break down with probability ``crashes``.
+
+    With ``guests`` the snapshot holds three times as many whole episodes besides, of controllers with too few hosts.
+    The episodes of the log are of ``loggers`` controllers that act alike.
+    """
     others = 0 if other is None else other.hosts
     first = random.choice(3, HOSTS, p=LOGGER.first)
     kept = random.random((STEPS, HOSTS)) < LOGGER.keep
@@ -134,8 +157,22 @@ def log_of(random: np.random.Generator, pay: Pay, crashes: float = 0.0, other: O
     whole = np.ones(HOSTS, dtype=bool)
     if crashes:
         whole = (first != 1) | (random.random(HOSTS) >= crashes)
-    cut_off = 1.0 - float(whole.mean())
-    return Log(first[whole], kept[:, whole], rewards[:, whole], log_probs[:, whole], others, cut_off)
+    behaviours = ["other" if row < others else f"logger {row * loggers // HOSTS}" for row in range(HOSTS)]
+    used = [one for one, is_whole in zip(behaviours, whole.tolist(), strict=True) if is_whole]
+    chosen = _chosen(whole, behaviours, guests)
+    return Log(first[whole], kept[:, whole], rewards[:, whole], log_probs[:, whole], used, chosen)
+
+
+def _chosen(whole: NDArray[np.bool_], behaviours: list[str], guests: bool) -> HeldOut:
+    """Return what the gate uses of a snapshot with these episodes, [B] each."""
+    cut_off, heads = list[CutOff](), GUESTS.copy() if guests else list[EpisodeHead]()
+    for row, (is_whole, behaviour) in enumerate(zip(whole.tolist(), behaviours, strict=True)):
+        run_id = f"log {row:05}"
+        if is_whole:
+            heads.append(EpisodeHead(run_id, SET, TEST_KEYS[row], Split.TEST.value, behaviour, None, None, False))
+        else:
+            cut_off.append(CutOff(run_id, "unfinished", SET, behaviour))
+    return held_out_episodes(heads, [SET], MOST_EPISODES, cut_off)
 
 
 def weighted(log: Log, policy: Policy) -> LoggedEpisodes:
@@ -158,9 +195,8 @@ def _log_probs(first: NDArray[np.int64], kept: NDArray[np.bool_], policy: Policy
 
 def judged(log: Log, policy: Policy, alpha: float) -> tuple[bool, bool]:
     """Return whether the evidence suffices for the criteria of support, and whether all bounds pass."""
-    count = len(log.first)
-    behaviours = ["other"] * log.others + ["logger"] * (count - log.others)
-    use = LogUse("0" * 64, {}, IDENTITIES[:count], behaviours, [STEPS], log.cut_off)
+    shares, hosts = (log.held_out.cut_off, log.held_out.group_cut_off), IDENTITIES[: len(log.first)]
+    use = LogUse("0" * 64, log.held_out.left_out, hosts, log.behaviours, [STEPS], *shares)
     case = case_of(log_evidence(use, {CANDIDATE: weighted(log, policy), WAIT: weighted(log, WAITING)}), alpha)
     return _pass(case, SUPPORT), _pass(case, BOUNDS)
 
@@ -195,6 +231,7 @@ class Scene(NamedTuple):
     policy: Policy
     crashes: float = 0.0
     other: Other | None = None
+    guests: bool = False
 
 
 NULLS: Mapping[str, Scene] = {
@@ -212,6 +249,8 @@ NULLS: Mapping[str, Scene] = {
     "the same in 10 % of its episodes": Scene(flat(2.0), GROWS._replace(unlogged=0.1)),
     "seeds gain 2 points; 10 % of the trainings with seed A break down and would lose 40 points":
         Scene(flat(2.0), GROWS, crashes=0.1),
+    "the same, and 3,000 whole episodes of controllers with fewer than 50 hosts each":
+        Scene(flat(2.0), GROWS, crashes=0.1, guests=True),
     "seeds gain 0.7 points; 3 % of the trainings with seed A break down and would lose 40 points":
         Scene(flat(0.7), GROWS, crashes=0.03),
     "seeds change nothing; 5 % of the hosts earn 20 points less, and another controller, which only waits, logged them":
@@ -239,9 +278,9 @@ def home_of(seed: int) -> NDArray[np.bool_]:
 def _errors() -> Iterator[str]:
     yield "| world and candidate | sufficient evidence | bounds pass | accepted |"
     yield "|---|---|---|---|"
-    for name, (pay, policy, crashes, other) in NULLS.items():
+    for name, (pay, policy, crashes, other, guests) in NULLS.items():
         random = np.random.default_rng(1)
-        logs = (log_of(random, pay, crashes, other) for _ in range(LOGS))
+        logs = (log_of(random, pay, crashes, other, guests) for _ in range(LOGS))
         found = np.array([judged(log, policy, level(1, BUDGET)) for log in logs])
         enough, passes = found.T
         yield f"| {name} | {enough.mean():.0%} | {passes.mean():.2%} | {(enough & passes).mean():.2%} |"
@@ -250,13 +289,15 @@ def _errors() -> Iterator[str]:
 def _power() -> Iterator[str]:
     yield "|  | " + " | ".join(f"seeds gain {gain:g} points" for gain in GAINS) + " |"
     yield "|---" * (1 + len(GAINS)) + "|"
-    for night in (1, 10, 40):
+    for night, loggers in ((1, 1), (10, 1), (40, 1), (1, 10)):
         shares = []
         for gain in GAINS:
             random = np.random.default_rng(2)
-            found = [judged(log_of(random, flat(gain)), GROWS, level(night, BUDGET)) for _ in range(POWER_LOGS)]
+            logs = (log_of(random, flat(gain), loggers=loggers) for _ in range(POWER_LOGS))
+            found = [judged(log, GROWS, level(night, BUDGET)) for log in logs]
             shares.append(f"{np.all(found, axis=1).mean():.0%}")
-        yield f"| judgement {night} | {' | '.join(shares)} |"
+        of_many = f", logged by {loggers} controllers" if loggers > 1 else ""
+        yield f"| judgement {night}{of_many} | {' | '.join(shares)} |"
 
 
 def measurements() -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from simic.app.artifacts import resolve_snapshot
 from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
-from simic.app.evaluation import actions_in_log, hosts_of, undrawn, weighted
+from simic.app.evaluation import actions_in_log, hosts_of, weighted
+from simic.app.held_out import HeldOut, held_out_episodes
 from simic.app.host_set_names import is_set
 from simic.contracts.actions import HEADS
 from simic.contracts.controllers import ControllerSpec
@@ -22,16 +22,15 @@ from simic.contracts.judgements import JudgementEntry
 from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE, CHAMPION
 from simic.contracts.receipts import CollectionReceipt, SnapshotManifest, TrainingReport, ValidationReport
-from simic.contracts.splits import Split
 from simic.ledgers.judgements import Subject, begin_judgement
 from simic.replay.cut_off import cut_off_episodes
-from simic.replay.logged import EpisodeHead, Log, episode_heads, read_log
+from simic.replay.logged import Log, episode_heads, read_log
 from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.trust.canonical import digest_of
 from simic.validation.criterion import WAIT
 from simic.validation.gate_bounds import judgement_text
-from simic.validation.log_evidence import CUT_OFF, LogUse, log_evidence
+from simic.validation.log_evidence import LogUse, log_evidence
 from simic.validation.log_report import LoggedCase, validate_from_log
 from simic.validation.off_policy import LEAST_HOSTS
 from simic.validation.probing import States
@@ -105,8 +104,8 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
         )
     started_at = container.clock()
     manifest = read_manifest(Path(resolve_snapshot(container, None).path), Verify.ALL)
-    held_out = _with_cut_off(_held_out(episode_heads(manifest), training.sets), manifest, training.sets)
-    held_out = _in_groups(held_out)
+    cut_off = cut_off_episodes(manifest, training.sets)
+    held_out = held_out_episodes(episode_heads(manifest), training.sets, MOST_EPISODES, cut_off)
     if missing := sorted(set(training.sets) - {head.set for head in held_out.used}):
         reasons = ", ".join(f"{count} {reason}" for reason, count in held_out.left_out.items()) or "no other episodes"
         raise ConfigError(
@@ -129,69 +128,11 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
     return container.save_receipt(report)
 
 
-class _HeldOut(NamedTuple):
-    """Episodes to judge by."""
-
-    used: list[EpisodeHead]
-    left_out: dict[str, int]
-    """Number of others per reason."""
-    whole: int
-    """Number of whole episodes on test hosts of the sets, with those beyond the largest number."""
-    cut_off: float | None = None
-    """Share in [0, 1] of those that were not logged to their end; None if it was not counted."""
-
-
-def _with_cut_off(held_out: _HeldOut, manifest: SnapshotManifest, sets: Sequence[str]) -> _HeldOut:
-    """Count the episodes that were cut off: by their reports, or by curation, because they are not whole."""
-    left_out = dict(held_out.left_out)
-    for reason, count in cut_off_episodes(manifest, sets).items():
-        left_out[f"{CUT_OFF}{reason}"] = count
-    cut = sum(count for reason, count in left_out.items() if reason.startswith(CUT_OFF))
-    everything = held_out.whole + cut
-    return held_out._replace(left_out=left_out, cut_off=cut / everything if everything else None)
-
-
-def _in_groups(held_out: _HeldOut) -> _HeldOut:
-    """Leave out episodes of one set and behaviour on fewer than ``LEAST_HOSTS`` hosts.
-
-    Whether a log has the actions of a policy is judged in each such group, which takes that many hosts.
-    """
-    hosts: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for head in held_out.used:
-        hosts[head.set, head.behaviour].add(head.host_key)
-    kept = [head for head in held_out.used if len(hosts[head.set, head.behaviour]) >= LEAST_HOSTS]
-    few = {f"of a set and controller with fewer than {LEAST_HOSTS} hosts": len(held_out.used) - len(kept)}
-    return held_out._replace(used=kept, left_out=held_out.left_out | {why: n for why, n in few.items() if n})
-
-
-def _held_out(heads: Sequence[EpisodeHead], sets: Sequence[str], most: int = MOST_EPISODES) -> _HeldOut:
-    """Return the whole episodes on test hosts.
-
-    No training and no choice between trainings reads the test split. Of too many, those with the smallest run ids stay.
-    """
-    used, left_out = list[EpisodeHead](), Counter[str]()
-    reasons, beyond = undrawn(heads), f"beyond the first {most}"
-    for head in heads:
-        if (reason := reasons.get(head.run_id)) is not None:
-            left_out[reason] += 1
-        elif head.set not in sets:
-            left_out["of another set"] += 1
-        elif head.split != Split.TEST.value:
-            left_out["not held out"] += 1
-        elif head.is_truncated:
-            left_out[f"{CUT_OFF}truncated"] += 1
-        elif len(used) == most:
-            left_out[beyond] += 1
-        else:
-            used.append(head)
-    return _HeldOut(used, dict(left_out), len(used) + left_out[beyond])
-
-
 def log_beside_trials(container: Container, training: TrainingReport) -> LogEvidence | None:
     """Return what the snapshot of a policy says about it on held-out hosts of the set of its trials.
 
-    None without enough such hosts, as in a run that collects on training hosts alone, for episodes of another horizon
-    than that of the trials, without the snapshot, and for rows that cannot be evaluated on.
+    None without enough such hosts of one controller, as in a run that collects on training hosts alone, for episodes
+    of another horizon than that of the trials, without the snapshot, and for rows that cannot be evaluated on.
     """
     try:
         return _log_beside_trials(container, training)
@@ -203,8 +144,8 @@ def log_beside_trials(container: Container, training: TrainingReport) -> LogEvid
 def _log_beside_trials(container: Container, training: TrainingReport) -> LogEvidence | None:
     world = container.config.world
     manifest = read_manifest(find_folder(container.home, training.snapshot_digest), Verify.ALL)
-    held_out = _held_out(episode_heads(manifest), [world.set], MOST_BESIDE)
-    if len({head.host_key for head in held_out.used}) < LEAST_HOSTS:
+    held_out = held_out_episodes(episode_heads(manifest), [world.set], MOST_BESIDE)
+    if not held_out.used:
         return None
     run_ids = [head.run_id for head in held_out.used]
     log = read_log(manifest, run_ids, vocabulary(container.config.ingest), lambda _: None)
@@ -220,7 +161,7 @@ def _case(
     champion: str | None,
     set_name: str,
     manifest: SnapshotManifest,
-    held_out: _HeldOut,
+    held_out: HeldOut,
 ) -> LoggedCase:
     specs = {CANDIDATE: learned_spec(Path(training.path), training.digest, container.home.keys)}
     specs[WAIT] = ControllerSpec(name=WAIT)
@@ -236,7 +177,8 @@ def _case(
     return LoggedCase(training, specs[CANDIDATE], champion, set_name, evidence, hosts_of(log), states)
 
 
-def _use(manifest: SnapshotManifest, held_out: _HeldOut, log: Log) -> LogUse:
+def _use(manifest: SnapshotManifest, held_out: HeldOut, log: Log) -> LogUse:
     behaviours = {head.run_id: head.behaviour for head in held_out.used}
     own = [behaviours[run_id] for run_id in log.batch.sequences.run_ids]
-    return LogUse(manifest.digest, held_out.left_out, hosts_of(log), own, log.horizons(), held_out.cut_off)
+    shares = held_out.cut_off, held_out.group_cut_off
+    return LogUse(manifest.digest, held_out.left_out, hosts_of(log), own, log.horizons(), *shares)

@@ -52,6 +52,8 @@ class LogGroup(Contract):
     behaviour: Text
     episodes: Count
     hosts: Count
+    cut_off: UnitInterval | None = None
+    """Share of the episodes of this group that were not logged to their end; null as in ``LogEvidence``."""
     weights: dict[str, MeanWeight]
     """By policy, as ``LogEvidence.support``."""
 
@@ -72,8 +74,8 @@ class LogEvidence(Contract):
     """Number of episodes of the snapshot that were not used, per reason."""
     episodes: Count
     cut_off: UnitInterval | None = None
-    """Share of the episodes on held-out hosts of the judged sets that were not logged to their end; null if it was not
-    counted, as beside trials."""
+    """Share of the episodes on held-out hosts of one set, the largest over the sets, that were not logged to their end,
+    whoever logged them; the others are those that are used. Null if it was not counted, as beside trials."""
     horizons: list[Count] = Field(default_factory=list)
     """Horizons of the episodes, in epochs."""
     groups: list[LogGroup] = Field(default_factory=list)

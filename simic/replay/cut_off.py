@@ -1,12 +1,13 @@
-"""Episodes on held-out hosts that a snapshot lacks because they were not logged to their end."""
+"""Episodes on held-out hosts that a snapshot lacks because they were not logged to their end, or were evicted."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.dataset as pads  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from simic.contracts.errors import ContractError, IntegrityError
@@ -14,30 +15,51 @@ from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.splits import Split, split_of
 from simic.snapshots.parts import REJECTED_NAME
 
-__all__ = ["cut_off_episodes"]
+__all__ = ["CutOff", "cut_off_episodes"]
 
-_REASONS = ("unfinished", "gap", "overlap", "ends_twice", "mixed_identity", "broken_chain")
-"""Reasons of curation that a training which crashed, or started again, leaves behind."""
+_REASONS = ("unfinished", "gap", "overlap", "ends_twice", "mixed_identity", "broken_chain", "evicted")
+"""Reasons of curation that a training which crashed, or started again, leaves behind. Eviction takes the episodes of
+lowest quality, which depends on how a training went."""
+_NAMES = ["run_id", "reason", "set", "host_key", "controller", "policy_version"]
+_BATCH_ROWS = 65_536
 
 
-def cut_off_episodes(manifest: SnapshotManifest, sets: Collection[str]) -> dict[str, int]:
-    """Return the number of episodes per reason on test hosts of ``sets`` that curation left out as not whole.
+class CutOff(NamedTuple):
+    """An episode that is not whole, under one set and behaviour that its reports name."""
 
-    An episode counts if one of its reports names such a host.
+    run_id: str
+    reason: str
+    set: str
+    behaviour: str
+    """As ``EpisodeHead.behaviour``."""
+
+
+def _distinct(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pa.Table.from_batches([batch]).group_by(_NAMES).aggregate([]).to_pylist()
+    return found
+
+
+def cut_off_episodes(manifest: SnapshotManifest, sets: Collection[str]) -> list[CutOff]:
+    """Return the episodes on test hosts of ``sets`` that curation left out as not whole, in order.
+
+    An episode counts if one of its reports names such a host; one whose reports name several sets or behaviours is
+    there for each. The file is read in batches, so memory grows with the episodes and not with their reports.
 
     Raises:
         IntegrityError: if ``rejected.parquet`` cannot be read.
-        ContractError: if it does not tell the hosts, because an earlier version made the snapshot.
+        ContractError: if it does not tell hosts and controllers, because an earlier version made the snapshot.
     """
-    path = Path(manifest.path) / REJECTED_NAME
-    names = ["run_id", "reason", "set", "host_key"]
+    path, found = Path(manifest.path) / REJECTED_NAME, set[CutOff]()
+    wanted = pads.field("reason").isin(_REASONS) & pads.field("set").isin(sorted(sets))
     try:
-        if missing := [name for name in names if name not in pq.read_schema(path).names]:
+        if missing := [name for name in _NAMES if name not in pq.read_schema(path).names]:
             raise ContractError(f"{path} has no column {', '.join(missing)}; run `simic curate` again")
-        wanted = [("reason", "in", _REASONS), ("set", "in", sorted(sets))]
-        table = pq.read_table(path, columns=names, filters=wanted)
+        rows = pads.dataset(path, format="parquet")
+        for batch in rows.to_batches(columns=_NAMES, filter=wanted, batch_size=_BATCH_ROWS):
+            for row in _distinct(batch):
+                if split_of(row["set"], row["host_key"]) is Split.TEST:
+                    behaviour = row["policy_version"] or row["controller"]
+                    found.add(CutOff(row["run_id"], row["reason"], row["set"], behaviour))
     except (OSError, pa.ArrowException) as error:
         raise IntegrityError(f"{path} cannot be read: {error}; run `simic curate` again") from error
-    rows = table.group_by(names).aggregate([]).to_pylist()
-    held_out = {(row["run_id"], row["reason"]) for row in rows if split_of(row["set"], row["host_key"]) is Split.TEST}
-    return dict(sorted(Counter(reason for _, reason in held_out).items()))
+    return sorted(found)

@@ -126,6 +126,8 @@ REJECTED_COLUMNS: Columns = {
     ),
     "set": _IDENTITY["set"],
     "host_key": _IDENTITY["host_key"],
+    "controller": _IDENTITY["controller"],
+    "policy_version": _IDENTITY["policy_version"],
 }
 """``rejected.parquet``: one landed row that is not in ``steps.parquet``."""
 

@@ -23,7 +23,7 @@ from simic.numerics.off_policy import ESTIMATORS, LoggedEpisodes, logged_mean, m
 from simic.numerics.ratio_sums import RatioSums, contributions, joined
 from simic.validation.criterion import WAIT
 from simic.validation.gate_bounds import POWER, Bound
-from simic.validation.off_policy import support_of, weight_of
+from simic.validation.off_policy import LEAST_HOSTS, group_margin, support_of, weight_of
 
 __all__ = [
     "BEHAVIOUR",
@@ -31,6 +31,7 @@ __all__ = [
     "ESTIMATOR",
     "RIVALS",
     "LogUse",
+    "farthest_group",
     "gain_bound",
     "log_differences",
     "log_evidence",
@@ -60,7 +61,9 @@ class LogUse(NamedTuple):
     horizons: Sequence[int]
     """Horizons of the episodes, in epochs."""
     cut_off: float | None = None
-    """Share of the held-out episodes that were cut off, in [0, 1]; None if it was not counted."""
+    """As ``LogEvidence.cut_off``."""
+    group_cut_off: Mapping[tuple[str, str], float] = {}
+    """As ``LogGroup.cut_off``, by set and behaviour; a group that is not there was not counted."""
 
 
 def log_evidence(use: LogUse, episodes: Mapping[str, LoggedEpisodes]) -> LogEvidence:
@@ -112,6 +115,7 @@ def _groups(use: LogUse, episodes: Mapping[str, LoggedEpisodes], labels: NDArray
             behaviour=behaviour,
             episodes=len(rows),
             hosts=len(set(labels[rows].tolist())),
+            cut_off=use.group_cut_off.get((set_name, behaviour)),
             weights={
                 name: weight_of(RatioSums(one.numerators[rows], one.denominators[rows]), labels[rows])
                 for name, one in terms.items()
@@ -119,6 +123,24 @@ def _groups(use: LogUse, episodes: Mapping[str, LoggedEpisodes], labels: NDArray
         )
         for (set_name, behaviour), rows in members.items()
     ]
+
+
+def farthest_group(groups: Sequence[LogGroup], name: str, comparisons: int) -> tuple[LogGroup, float] | None:
+    """Return the group whose mean weight for a policy is farthest from 1, and that distance over what passes.
+
+    None without groups, or if one of them has fewer than ``LEAST_HOSTS`` hosts or no mean weight. ``comparisons`` is
+    the number of distances that are judged together.
+    """
+    found = [(group, _distance(group, name, comparisons)) for group in groups]
+    known = [(group, distance) for group, distance in found if distance is not None]
+    return max(known, key=lambda one: one[1]) if known and len(known) == len(groups) else None
+
+
+def _distance(group: LogGroup, name: str, comparisons: int) -> float | None:
+    weight = group.weights.get(name)
+    if weight is None or weight.mean is None or weight.error is None or group.hosts < LEAST_HOSTS:
+        return None
+    return abs(weight.mean - 1.0) / group_margin(weight.error, group.hosts, comparisons)
 
 
 def _per_host(sums: RatioSums, labels: NDArray[np.int64]) -> list[float]:

@@ -7,6 +7,7 @@ for "insufficient evidence". The unit of every interval is a host.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.log_evidence import LogSupport, MeanWeight
 from simic.contracts.off_policy import EvaluationVerdict, EvidenceCheck, LowerBound, OffPolicyRow, Range
-from simic.numerics.intervals import empirical_bernstein, hoeffding
+from simic.numerics.intervals import empirical_bernstein, hoeffding, student_quantile
 from simic.numerics.off_policy import (
     ESTIMATORS,
     NEEDS_MODEL,
@@ -33,6 +34,7 @@ __all__ = [
     "LEAST_WEIGHT",
     "MOST_SHARE",
     "OffPolicyJudgement",
+    "group_margin",
     "is_sufficient",
     "judge",
     "lower_bounds",
@@ -155,6 +157,18 @@ def is_sufficient(support: LogSupport) -> bool:
 def weight_margin(error: float | None) -> float:
     """Return the largest distance of a mean weight with this standard error from 1 that passes; 0 without one."""
     return 0.0 if error is None else max(WEIGHT_DEVIATIONS * error, WEIGHT_ROUNDING)
+
+
+def group_margin(error: float, hosts: int, comparisons: int) -> float:
+    """Return the largest distance from 1 that passes of a mean weight among ``comparisons`` groups and policies.
+
+    Any of them is farther off by chance as seldom as one mean of many hosts lies over ``WEIGHT_DEVIATIONS`` from its
+    expectation: the tails of Student's distribution share that probability (Bonferroni). ``hosts`` >= 2; ``error`` is
+    that of ``weight_of``.
+    """
+    tail = NormalDist().cdf(-WEIGHT_DEVIATIONS) / comparisons
+    reach = student_quantile(1.0 - tail, hosts - 1) / student_quantile(0.5 + STANDARD_ERROR / 2.0, hosts - 1)
+    return max(reach * error, WEIGHT_ROUNDING)
 
 
 def _checks(support: LogSupport) -> list[EvidenceCheck]:

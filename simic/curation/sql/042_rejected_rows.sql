@@ -33,6 +33,8 @@ WITH left_out AS (
 SELECT
     left_out.* EXCLUDE (row_id),
     reports.host."set" AS "set",
-    reports.host.key AS host_key
+    reports.host.key AS host_key,
+    reports.controller,
+    reports.policy_version
 FROM left_out
 INNER JOIN reports USING (row_id)

@@ -8,7 +8,9 @@ SELECT
     step::BIGINT AS step,
     reason,
     "set",
-    host_key::BIGINT AS host_key
+    host_key::BIGINT AS host_key,
+    controller,
+    policy_version
 FROM rejected_rows
 ORDER BY
     run_id,
@@ -16,4 +18,6 @@ ORDER BY
     report_id,
     reason,
     "set",
-    host_key
+    host_key,
+    controller,
+    policy_version

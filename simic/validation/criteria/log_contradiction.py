@@ -17,6 +17,7 @@ from simic.contracts.names import CANDIDATE
 from simic.contracts.receipts import Criterion, TrialReport
 from simic.numerics.intervals import Interval, student_interval, student_quantile
 from simic.validation.criterion import TRIALS, Case, line
+from simic.validation.log_evidence import farthest_group
 from simic.validation.off_policy import is_sufficient
 
 __all__ = ["ABSENT", "EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]
@@ -25,7 +26,7 @@ NAME = "log_contradiction"
 SUMMARY = "points between the 99 % intervals of the trials and of a log: none; no line without a sufficient log"
 ORDER = 280
 EVIDENCE = TRIALS
-ABSENT = "no sufficient estimate from a log beside the trials"
+ABSENT = "no sufficient estimate from a log beside the trials, in all and by each controller that logged"
 """Why there may be no line, for the list of absent criteria."""
 CONFIDENCE = 0.99
 
@@ -35,6 +36,9 @@ def judge(case: Case) -> Iterator[Criterion]:
     log = case.report.log
     support = None if log is None else log.support.get(CANDIDATE)
     if log is None or support is None or not log.returns or not is_sufficient(support):
+        return
+    farthest = farthest_group(log.groups, CANDIDATE, max(1, len(log.groups)))
+    if farthest is None or farthest[1] > 1.0:
         return
     grown = _in_mix_of(log, case.report.trials)
     if grown is None:

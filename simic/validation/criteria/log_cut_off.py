@@ -14,23 +14,27 @@ from simic.validation.log_evidence import CUT_OFF
 __all__ = ["EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]
 
 NAME = "log_cut_off"
-SUMMARY = "share of the held-out episodes that were cut off, at most 0.01"
+SUMMARY = "share of the held-out episodes that were cut off, in each set, and of each controller in it: at most 0.01"
 ORDER = 245
 EVIDENCE = REPORTS
 MOST_CUT_OFF = 0.01
 REMEDY = (
     "A crashed training and one that still runs look alike. Land the reports of running trainings when they end, then "
-    "run `simic curate`"
+    "run `simic curate`. Raise curate.max_mb if some were evicted"
 )
 
 
 def judge(case: Case) -> Iterator[Criterion]:
-    """Yield the criterion; a share that nobody counted is missing."""
+    """Yield the criterion on the worst set or group; a share that nobody counted is missing."""
     log = case.report.log
-    evidence = "share of the held-out episodes of these sets that were cut off"
-    if log is not None and log.cut_off is not None:
-        kinds = [
-            f"{count} {why.removeprefix(CUT_OFF)}" for why, count in log.left_out.items() if why.startswith(CUT_OFF)
-        ]
-        evidence += f": {', '.join(kinds)}. {REMEDY}" if kinds else ": none"
-    yield line(NAME, None if log is None else log.cut_off, "<=", MOST_CUT_OFF, evidence)
+    evidence = "share of the held-out episodes that were cut off, the largest over sets, and controllers in them"
+    if log is None or log.cut_off is None or not log.groups:
+        yield line(NAME, None, "<=", MOST_CUT_OFF, evidence)
+        return
+    shares = {"all controllers of a set": log.cut_off}
+    shares |= {f"{one.behaviour[:12]} on {one.set}": one.cut_off for one in log.groups if one.cut_off is not None}
+    worst = max(shares, key=lambda name: shares[name])
+    kinds = [f"{count} {why.removeprefix(CUT_OFF)}" for why, count in log.left_out.items() if why.startswith(CUT_OFF)]
+    evidence += f", that of {worst}: {', '.join(kinds)}. {REMEDY}" if kinds else ": none"
+    is_counted = all(one.cut_off is not None for one in log.groups)
+    yield line(NAME, shares[worst] if is_counted else None, "<=", MOST_CUT_OFF, evidence)

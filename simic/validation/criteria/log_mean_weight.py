@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simic.contracts.log_evidence import MeanWeight
 from simic.contracts.receipts import Criterion
 from simic.validation.criterion import REPORTS, Case, line
-from simic.validation.off_policy import LEAST_HOSTS, LEAST_WEIGHT, weight_margin
+from simic.validation.log_evidence import farthest_group
+from simic.validation.off_policy import LEAST_WEIGHT, weight_margin
 
 __all__ = ["EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]
 
 NAME = "log_mean_weight"
 SUMMARY = (
-    "mean weight of candidate, wait and champion: 1 within three standard errors, for each set and logging controller "
-    "too, and 0.85 that much below it"
+    "mean weight of candidate, wait and champion: 1 within three standard errors, and 0.85 that much below it; 1 for "
+    "each set and logging controller too, within the errors of as many groups"
 )
 ORDER = 260
 EVIDENCE = REPORTS
@@ -45,21 +45,11 @@ def judge(case: Case) -> Iterator[Criterion]:
 
 def _by_group(case: Case, name: str) -> Criterion:
     """Return the criterion on the group whose mean weight is farthest from 1; a group of few hosts has none."""
-    groups = [] if case.report.log is None else case.report.log.groups
-    away = {
-        (group.set, group.behaviour): _distance(group.weights.get(name)) if group.hosts >= LEAST_HOSTS else None
-        for group in groups
-    }
-    evidence = f"distance from 1 over three standard errors, by set and logging controller: mean weight for {name}"
-    known = {group: value for group, value in away.items() if value is not None}
-    if len(known) < len(groups) or not known:
+    groups, policies = ([] if case.report.log is None else case.report.log.groups), len(case.log_support)
+    evidence = f"distance from 1 over what {len(groups)} groups for {policies} policies reach as seldom as one mean "
+    evidence += f"reaches three standard errors: mean weight for {name}"
+    found = farthest_group(groups, name, max(1, len(groups) * policies))
+    if found is None:
         return line(f"{NAME}_groups_{name}", None, "<=", 1.0, evidence)
-    of_set, behaviour = worst = max(known, key=lambda group: known[group])
-    evidence += f", {len(groups)} groups; the farthest is that of {behaviour[:12]} on {of_set}"
-    return line(f"{NAME}_groups_{name}", known[worst], "<=", 1.0, evidence)
-
-
-def _distance(weight: MeanWeight | None) -> float | None:
-    if weight is None or weight.mean is None or (margin := weight_margin(weight.error)) == 0.0:
-        return None
-    return abs(weight.mean - 1.0) / margin
+    evidence += f"; the farthest is that of {found[0].behaviour[:12]} on {found[0].set}"
+    return line(f"{NAME}_groups_{name}", found[1], "<=", 1.0, evidence)

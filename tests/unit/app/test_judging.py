@@ -29,6 +29,11 @@ def with_terms(rows: Rows) -> Rows:
     return [{**row, "reward_progress": row["reward"], "reward_rent": 0.0, "reward_penalty": 0.0} for row in rows]
 
 
+def by_two_controllers(rows: Rows) -> Rows:
+    """Each logged half of the hosts."""
+    return [{**row, "policy_version": None, "controller": "ab"[row["host_key"] % 2]} for row in rows]
+
+
 @pytest.fixture
 def beside(home: Path) -> Callable[..., LogEvidence | None]:
     """The evidence about a sealed policy that learned from a snapshot of the given hosts."""
@@ -70,8 +75,9 @@ def test_the_log_beside_trials_is_that_of_the_held_out_hosts(beside: Callable[..
         (HELD_OUT, {"horizon": 8}),
         (HELD_OUT, {"set": "varied"}),
         (HELD_OUT, {"change": lambda rows: rows}),
+        (HELD_OUT, {"change": lambda rows: by_two_controllers(with_terms(rows))}),
     ],
-    ids=["trained on", "too few", "another horizon", "another set", "no terms of the reward"],
+    ids=["trained on", "too few", "another horizon", "another set", "no terms of the reward", "too few of each"],
 )
 def test_without_enough_comparable_episodes_there_is_none(
     beside: Callable[..., LogEvidence | None], keys: list[int], options: dict[str, Any]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.builders.reports import episode, plain
@@ -14,6 +16,7 @@ from support.homes.pipeline import curate_all, drop, ingest_all
 from simic.contracts.errors import ContractError, IntegrityError
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.splits import Split, split_of
+from simic.replay import cut_off
 from simic.replay.cut_off import cut_off_episodes
 from simic.runtime.home import Home
 
@@ -50,8 +53,39 @@ def rows_of(key: int, **options: Any) -> Rows:
 
 def test_each_reason_counts_on_the_hosts_that_judge(spoiled: SnapshotManifest) -> None:
     assert set(spoiled.rejected) == {*SPOILED, "other_horizon"}
-    assert cut_off_episodes(spoiled, ["benchmark"]) == dict.fromkeys(sorted(SPOILED), 1)
-    assert cut_off_episodes(spoiled, ["varied"]) == {}
+    found = cut_off_episodes(spoiled, ["benchmark"])
+    assert {(one.set, one.behaviour) for one in found if one.reason != "mixed_identity"} == {("benchmark", "explore")}
+    both = [one for one in found if one.reason == "mixed_identity"]
+    assert [one.behaviour for one in both] == ["a" * 64, "explore"], "it may belong to either"
+    assert len({one.run_id for one in both}) == 1
+    assert sorted({one.reason for one in found}) == sorted(SPOILED)
+    assert len(found) == len(SPOILED) + 1
+    assert cut_off_episodes(spoiled, ["varied"]) == []
+
+
+def test_the_file_is_read_in_batches(spoiled: SnapshotManifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, sizes, distinct = cut_off_episodes(spoiled, ["benchmark"]), list[int](), cut_off._distinct
+
+    def counted(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+        sizes.append(batch.num_rows)
+        return distinct(batch)
+
+    monkeypatch.setattr(cut_off, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(cut_off, "_distinct", counted)
+    assert cut_off_episodes(spoiled, ["benchmark"]) == found
+    assert max(sizes) <= 7
+    assert sum(sizes) > 50
+
+
+def test_what_a_byte_budget_evicts_is_missing_from_the_log(tmp_path: Path) -> None:
+    """The budget keeps episodes of high quality, which says how a training went."""
+    home = Home(tmp_path)
+    drop(home, "rows", [row for key in KEYS[Split.TEST] for row in rows_of(key)])
+    ingest_all(home)
+    manifest = curate_all(home, max_mb=1)
+    evicted = manifest.rejected["evicted"] // 20
+    assert 0 < evicted < len(KEYS[Split.TEST])
+    assert Counter(one.reason for one in cut_off_episodes(manifest, ["benchmark"])) == {"evicted": evicted}
 
 
 def test_a_snapshot_that_does_not_tell_the_hosts_is_no_evidence(spoiled: SnapshotManifest, tmp_path: Path) -> None:
@@ -59,6 +93,6 @@ def test_a_snapshot_that_does_not_tell_the_hosts_is_no_evidence(spoiled: Snapsho
     with pytest.raises(IntegrityError, match=r"rejected\.parquet cannot be read"):
         cut_off_episodes(elsewhere, ["benchmark"])
     table = pq.read_table(Path(spoiled.path) / "rejected.parquet")
-    pq.write_table(table.drop_columns(["set", "host_key"]), tmp_path / "rejected.parquet")
-    with pytest.raises(ContractError, match="has no column set, host_key; run `simic curate` again"):
+    pq.write_table(table.drop_columns(["host_key", "controller"]), tmp_path / "rejected.parquet")
+    with pytest.raises(ContractError, match="has no column host_key, controller; run `simic curate` again"):
         cut_off_episodes(elsewhere, ["benchmark"])

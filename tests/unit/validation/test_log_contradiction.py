@@ -11,7 +11,7 @@ from support.builders.validation_reports import FAMILIES, HOSTS, rows_of
 
 from simic.contracts.config import GateConfig, RunConfig, TrialConfig
 from simic.contracts.judgements import Judgement
-from simic.contracts.log_evidence import LogEvidence, LogSupport
+from simic.contracts.log_evidence import LogEvidence, LogGroup, LogSupport, MeanWeight
 from simic.contracts.names import CANDIDATE
 from simic.contracts.receipts import Criterion, Provenance, TrialReport, ValidationReport, Verdict
 from simic.validation.criteria import log_contradiction
@@ -24,8 +24,18 @@ ENOUGH = LogSupport(
 )  # fmt: skip
 
 
+def group(mean: float | None, hosts: int = 50) -> LogGroup:
+    """Episodes of one controller, whose mean weight for the candidate has a standard error of 0.03."""
+    weight = MeanWeight(mean=mean, error=None if mean is None else 0.03)
+    return LogGroup(set="benchmark", behaviour="explore", episodes=hosts, hosts=hosts, weights={CANDIDATE: weight})
+
+
 def judged(
-    returns: Sequence[float], families: Sequence[str], support: LogSupport = ENOUGH, offsets: Sequence[float] = (0, 0)
+    returns: Sequence[float],
+    families: Sequence[str],
+    support: LogSupport = ENOUGH,
+    offsets: Sequence[float] = (0, 0),
+    groups: Sequence[LogGroup] = (group(1.0), group(1.05)),
 ) -> list[Criterion]:
     """Trials with a mean return of 45 on both families, plus ``offsets``, and a log with the given returns."""
     rows = rows_of({"wait": 40.0, CANDIDATE: 45.0}, RunConfig(), 0)
@@ -39,6 +49,7 @@ def judged(
         estimator="PDWIS", snapshot_digest="0" * 64, behaviours={"explore": count}, left_out={}, episodes=count,
         sets=["benchmark"] * count, families=list(families), host_keys=list(range(count)),
         support={CANDIDATE: support}, returns=list(returns), gains={},
+        groups=list(groups),
     )  # fmt: skip
     report = ValidationReport(
         **OWN, ordinal=1, policy_digest="1" * 64, champion_digest=None, snapshot_digest="0" * 64, trials=trials,
@@ -74,3 +85,13 @@ def test_a_log_that_says_too_little_adds_no_line() -> None:
     poor = ENOUGH.model_copy(update={"effective_hosts": 20.0})
     assert judged(around(20.0), FAMILIES * 50, poor) == []
     assert judged(around(20.0), ["unknown"] * 100) == []
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [(group(1.0), group(0.8)), (group(1.0), group(None)), (group(1.0), group(1.0, 49)), ()],
+    ids=["lacks actions", "says nothing", "too few hosts", "none"],
+)
+def test_a_log_in_which_one_controller_lacks_the_actions_adds_no_line(groups: Sequence[LogGroup]) -> None:
+    assert judged(around(20.0), FAMILIES * 50, groups=groups) == []
+    assert len(judged(around(20.0), FAMILIES * 50)) == 1

@@ -8,6 +8,7 @@ import measure_log_gate as world
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from scipy import stats
 
 from simic.contracts.log_evidence import LogEvidence, LogGroup, MeanWeight
 from simic.contracts.names import CANDIDATE
@@ -17,7 +18,7 @@ from simic.numerics.off_policy import LoggedEpisodes
 from simic.validation.criteria import log_cut_off, log_mean_weight
 from simic.validation.criterion import WAIT
 from simic.validation.log_evidence import BEHAVIOUR, ROUNDING, LogUse, gain_bound, log_differences, log_evidence
-from simic.validation.off_policy import LEAST_HOSTS
+from simic.validation.off_policy import LEAST_HOSTS, group_margin
 
 ALPHA = 0.01
 
@@ -62,10 +63,22 @@ def test_rounding_is_no_gain_and_a_policy_without_weight_has_no_estimate() -> No
 
 
 @pytest.mark.parametrize(
-    ("share", "verdict"), [(0.0, Verdict.PASS), (0.01, Verdict.PASS), (0.0101, Verdict.FAIL), (None, Verdict.MISSING)]
+    ("of_set", "of_groups", "verdict"),
+    [
+        (0.0, (0.0, 0.0), Verdict.PASS),
+        (0.01, (0.01, 0.0), Verdict.PASS),
+        (0.0101, (0.0, 0.0), Verdict.FAIL),
+        (0.005, (0.0, 0.0101), Verdict.FAIL),
+        (None, (0.0, 0.0), Verdict.MISSING),
+        (0.0, (0.0, None), Verdict.MISSING),
+        (0.0, (), Verdict.MISSING),
+    ],
 )
-def test_a_log_lacks_at_most_one_in_a_hundred_episodes(share: float | None, verdict: Verdict) -> None:
-    log = evidence([1.0, 1.0], [1.0, 2.0], [1, 2]).model_copy(update={"cut_off": share})
+def test_a_log_lacks_at_most_one_in_a_hundred_episodes_of_every_set_and_controller(
+    of_set: float | None, of_groups: tuple[float | None, ...], verdict: Verdict
+) -> None:
+    groups = [group(1.0).model_copy(update={"cut_off": share}) for share in of_groups]
+    log = evidence([1.0, 1.0], [1.0, 2.0], [1, 2]).model_copy(update={"cut_off": of_set, "groups": groups})
     assert [line.verdict for line in log_cut_off.judge(world.case_of(log, ALPHA))] == [verdict]
 
 
@@ -120,11 +133,33 @@ def group(mean: float | None, hosts: int = LEAST_HOSTS, behaviour: str = "lab") 
     return LogGroup(set="graftnet", behaviour=behaviour, episodes=hosts, hosts=hosts, weights={CANDIDATE: weight})
 
 
+@pytest.mark.parametrize(("hosts", "comparisons"), [(50, 1), (50, 40), (1000, 2), (100_000, 1)])
+def test_groups_share_the_tail_beyond_three_standard_errors(hosts: int, comparisons: int) -> None:
+    """Student's quantiles by scipy; an error in the evidence is half of the interval that holds 68.27 %."""
+    tail = stats.norm.sf(3.0) / comparisons
+    expected = stats.t.isf(tail, hosts - 1) / stats.t.isf((1.0 - 0.6827) / 2.0, hosts - 1)
+    assert group_margin(0.1, hosts, comparisons) == pytest.approx(0.1 * expected, rel=1e-6)
+    assert group_margin(0.0, hosts, comparisons) == 1e-3
+
+
+def test_honest_logs_of_many_controllers_are_not_refused_more_often() -> None:
+    """With three standard errors for each of 20 groups of 50 hosts, a tenth of normal logs were refused."""
+    random, refused = np.random.default_rng(8), 0
+    for _ in range(1000):
+        values = random.normal(1.0, 1.0, (20, LEAST_HOSTS))
+        errors = values.std(axis=1, ddof=1) / np.sqrt(LEAST_HOSTS) * stats.t.ppf(0.84135, LEAST_HOSTS - 1)
+        margins = [group_margin(error, LEAST_HOSTS, 20) for error in errors.tolist()]
+        refused += bool((np.abs(values.mean(axis=1) - 1.0) > margins).any())
+    assert refused <= 10, "the share is 0.27 %"
+
+
 def test_the_worst_group_decides_and_one_that_says_nothing_rejects() -> None:
-    assert groups_line(group(1.29), group(0.71, behaviour="guest")).verdict is Verdict.PASS
-    far = groups_line(group(1.0), group(0.69, behaviour="guest"))
-    assert (far.verdict, far.value) == (Verdict.FAIL, pytest.approx(0.31 / 0.3))
-    assert "2 groups; the farthest is that of guest on graftnet" in far.evidence
+    passes = group_margin(0.1, LEAST_HOSTS, 4)  # two groups, for the candidate and for wait
+    assert groups_line(group(1.0 + 0.99 * passes), group(1.0 - 0.99 * passes)).verdict is Verdict.PASS
+    far = groups_line(group(1.0), group(1.0 - 1.01 * passes, behaviour="guest"))
+    assert (far.verdict, far.value) == (Verdict.FAIL, pytest.approx(1.01))
+    assert "2 groups for 2 policies" in far.evidence
+    assert "the farthest is that of guest on graftnet" in far.evidence
     for groups in ([], [group(1.0), group(None, behaviour="guest")], [group(1.0, LEAST_HOSTS - 1)]):
         assert groups_line(*groups).verdict is Verdict.MISSING
     of_others = group(1.0).model_copy(update={"weights": {}})
@@ -132,12 +167,17 @@ def test_the_worst_group_decides_and_one_that_says_nothing_rejects() -> None:
 
 
 @pytest.mark.parametrize(
-    "begin", ["seeds gain 2 points; 10 % of the trainings", "seeds change nothing; 5 % of the hosts"]
+    "begin",
+    [
+        "seeds gain 2 points; 10 % of the trainings",
+        "the same, and 3,000 whole",
+        "seeds change nothing; 5 % of the hosts",
+    ],
 )
 def test_a_gain_that_only_the_log_makes_is_no_sufficient_evidence(begin: str) -> None:
     """Crashed episodes are missing, or those of poor hosts alone wait: the bounds pass, and no gain is true."""
     (scene,) = (scene for name, scene in world.NULLS.items() if name.startswith(begin))
-    log = world.log_of(np.random.default_rng(5), scene.pay, scene.crashes, scene.other)
+    log = world.log_of(np.random.default_rng(5), scene.pay, scene.crashes, scene.other, scene.guests)
     assert world.judged(log, scene.policy, ALPHA) == (False, True)
 
 

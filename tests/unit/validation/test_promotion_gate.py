@@ -393,7 +393,8 @@ def test_l19_waiting_is_rejected_for_its_returns_not_for_policy_health() -> None
 
 def test_a_criterion_that_had_nothing_to_judge_is_listed_as_absent() -> None:
     decision = judge(report())
-    assert decision.absent == ["log_contradiction (no sufficient estimate from a log beside the trials)"]
+    why = "no sufficient estimate from a log beside the trials, in all and by each controller that logged"
+    assert decision.absent == [f"log_contradiction ({why})"]
     assert f"Without a line: {decision.absent[0]}." in page_text(decision)
     assert judge(report(), CONFIG.model_copy(update={"without": ("log_contradiction",)})).absent == []
 
