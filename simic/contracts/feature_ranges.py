@@ -13,6 +13,8 @@ __all__ = ["BOUND", "FeatureRange", "FeatureRanges", "NodeType", "OutOfRange"]
 BOUND = 12.0
 """Features are clipped to [-BOUND, BOUND]."""
 
+_FLAG = "_valid"
+"""Ending of a feature that says whether a number is there."""
 NodeType: TypeAlias = Literal["context", "slot", "layer"]
 
 
@@ -50,5 +52,8 @@ class OutOfRange(Contract):
     def __str__(self) -> str:
         """Return the finding in words, such as ``layer 0 width 6, in training 10 to 24``."""
         place = "" if self.node == "context" else f"{self.node} {self.index} "
+        if self.feature.endswith(_FLAG):
+            was, now = ("present", "absent") if self.value == 0.0 else ("absent", "present")
+            return f"{place}{self.feature.removesuffix(_FLAG)} {now}, in training always {was}"
         known = "absent" if self.lower is None else f"{self.lower:.3g} to {self.upper:.3g}"
         return f"{place}{self.feature} {self.value:.3g}, in training {known}"

@@ -97,8 +97,8 @@ def feature_names(blueprints: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def in_unit_of_state(name: str, value: float) -> float:
-    """Return the number of a state that a feature stands for."""
-    return math.expm1(value) if name in _LOG1P else value
+    """Return the number of a state that a feature stands for, to the 6 digits that float32 holds of it."""
+    return float(f"{math.expm1(value):.6g}") if name in _LOG1P else value
 
 
 def encode(observations: Observations) -> GraphBatch:

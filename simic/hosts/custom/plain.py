@@ -73,11 +73,15 @@ def _traced(grow: Callable[[Tensor, Tensor], Tensor], parameters: nn.Parameter, 
     output.replace_all_uses_with(same, delete_user_cb=lambda user: user is not same)
     module.graph.erase_node(weight)
     module.graph.eliminate_dead_code()
-    for node in module.graph.nodes:
+    # A graph of its own, because torch.load traces a module again with the tracer of its graph, and that of make_fx
+    # fails in a process that has not traced.
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    for node in graph.nodes:
         # Values of the example and annotations as text, neither of which can be pickled.
         node.type = None
         node.meta.clear()
-    return fx.GraphModule(module, module.graph, class_name="KeptSeed")
+    return fx.GraphModule(module, graph, class_name="KeptSeed")
 
 
 def append_seed(network: nn.Module, layer: str, seed: nn.Module) -> None:

@@ -110,6 +110,10 @@ def test_a_number_that_was_always_absent_is_out_of_range_once_it_is_there() -> N
     one = found_in(present, ranges)["context.train_loss"]
     assert (one.lower, one.upper) == (None, None)
     assert str(one).endswith("in training absent")
+    unmeasured = encode(Observations.from_states([changed(some_state(), train_loss=None)], BLUEPRINTS))
+    always = ranges_of(encode(Observations.from_states([present], BLUEPRINTS)), BLUEPRINTS)
+    told = [str(one) for one in out_of_range(unmeasured, always, BLUEPRINTS)]
+    assert "train_loss absent, in training always present" in told
     without = changed(some_state(), train_loss=None, train_accuracy=None, train_loss_history=[])
     assert "context.train_loss" not in found_in(without, ranges)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +55,32 @@ def test_a_plain_seed_computes_and_learns_as_the_grown_one(name: str, where: str
                 (mine,) = torch.autograd.grad(found.square().sum(), plain.weight)
                 torch.testing.assert_close(mine, theirs)
     assert "simic" not in plain.code
+
+
+LOAD = """
+import sys, torch
+for network, x, want in torch.load(sys.argv[1], weights_only=False):
+    found = network(x)
+    network.train()
+    found.square().sum().backward()
+    assert torch.equal(found, want) and all(one.grad is not None for one in network.parameters())
+assert not any(name.partition(".")[0] == "simic" for name in sys.modules)
+"""
+
+
+def test_a_saved_network_is_loaded_where_nothing_was_traced(tmp_path: Path) -> None:
+    """Another process with torch alone: what a trace leaves behind in this one would hide what the file lacks."""
+    saved = []
+    for name, where in CASES:
+        blueprint, hook = load_blueprint(name), place(where)
+        values = 0.3 * torch.randn(1, blueprint.parameters(hook.site), generator=torch.Generator().manual_seed(2))
+        network = nn.Sequential(nn.Identity(), plain_seed(blueprint, nn.Parameter(values), 0.7, hook))
+        x = torch.randn(3, *hook.shape, generator=torch.Generator().manual_seed(1), requires_grad=True)
+        saved.append((network, x, network(x).detach()))
+    torch.save(saved, tmp_path / "networks.pt")
+    command = [sys.executable, "-c", LOAD, str(tmp_path / "networks.pt")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
