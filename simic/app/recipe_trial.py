@@ -5,6 +5,8 @@ Every training has a home of its own and ends with one receipt, so a killed comp
 
 from __future__ import annotations
 
+import itertools
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +24,7 @@ from simic.app.recipes import Recipe, differing_settings
 from simic.app.runs import open_run_in
 from simic.app.trial_controllers import SelectedControllers
 from simic.collection.judging import require_test_hosts
+from simic.contracts.comparison import LEVEL
 from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, TrainingError
@@ -46,6 +49,7 @@ from simic.validation.trials import WAIT, run_trials
 
 __all__ = ["RecipeRequest", "compare"]
 
+_LOG = logging.getLogger("simic.run")
 _SHORT = 12
 """Characters of digests in the names of folders."""
 _DATA_SECTIONS = frozenset({"world", "collect", "ingest", "curate"})
@@ -110,6 +114,7 @@ class _RecipeTrial:
 
     def make(self) -> RecipeComparison:
         request = self._request
+        _warn_of_few_seeds(request)
         total = len(request.recipes) * len(request.seeds)
         trained: dict[str, list[_Trained]] = {recipe.name: [] for recipe in request.recipes}
         with self._container.progress.task("ab", total) as self._advance:
@@ -244,6 +249,23 @@ class _RecipeTrial:
                 for one, mean_return, train_s in zip(trained, returns, seconds, strict=True)
             ],
         )
+
+
+def _warn_of_few_seeds(request: RecipeRequest) -> None:
+    """Say before hours of training that no verdict can come of them; one seed compares policies, not recipes."""
+    seeds = len(request.seeds)
+    names = [recipe.name for recipe in request.recipes]
+    pairs = len(pairs_of(names, is_against_first=request.is_against_first))
+    if seeds == 1 or (least := least_p(seeds, pairs)) <= LEVEL:
+        return
+    needed = next(number for number in itertools.count(seeds) if least_p(number, pairs) <= LEVEL)
+    _LOG.warning(
+        "%d training seeds cannot show a difference between %d recipes: the least adjusted p is %.2f. --seeds %d can",
+        seeds,
+        len(names),
+        least,
+        needed,
+    )
 
 
 def _judging_hosts(config: RunConfig, request: RecipeRequest) -> tuple[HostIdentity, ...]:

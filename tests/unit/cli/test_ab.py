@@ -146,7 +146,11 @@ def test_a_page_holds_text_of_others_as_text_and_a_command_that_makes_it_again(
 
 
 def test_trainings_of_another_pytorch_are_refused_or_made_again(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Every training fails, so the real trials grow hosts without a policy, and there is no verdict."""
     trained: list[str] = []
@@ -160,6 +164,8 @@ def test_trainings_of_another_pytorch_are_refused_or_made_again(
     recipes = [str(profile), f"{profile} -o train.distil_passes=3"]
     ab(recipes, seeds=2, hosts=2)
     ab(recipes, seeds=2, hosts=2)
+    (warning, _) = [one.getMessage() for one in caplog.records if "cannot show" in one.getMessage()]
+    assert warning.endswith("between 2 recipes: the least adjusted p is 0.33. --seeds 4 can")
     assert len(trained) == 4, "the second comparison uses the trainings of the first"
     assert "no verdict, all 2 trainings of tiny and of tiny train.distil_passes=3" in " ".join(
         capsys.readouterr().out.split()
