@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import simic
+from simic.api.grower_policy import Decider
 from simic.contracts.actions import HEADS, OPS, TEMPOS, Head, Op
 from simic.contracts.batches import Decisions, Masks, Observations
 from simic.contracts.lifecycle import SeedStage
@@ -123,7 +124,7 @@ def measure(repetitions: int) -> dict[str, float]:
     epochs = 2 * repetitions + TEMPOS[-1]
     slots = ["stem", "layer1", "layer2"]
     grower = simic.Grower(grown, optimizers[1], slots=slots, validation=validation, epochs=epochs, policy="wait")
-    grower._controller = Planter(repetitions)
+    grower._decider = Decider(Planter(repetitions), "warn")
     plain_s: list[float] = []
     ratios: dict[str, list[float]] = {name: [] for name in ("without a seed", "seed alone", "seed active")}
     runs = [Run(plain, optimizers[0]), Run(grown, optimizers[1], grower)]
@@ -155,7 +156,7 @@ def measure_compiled(repetitions: int) -> dict[str, float]:
     epochs = 2 * repetitions + TEMPOS[-1]
     slots = ["stem", "layer1", "layer2"]
     grower = simic.Grower(grown, optimizers[2], slots=slots, validation=validation, epochs=epochs, policy="wait")
-    grower._controller = Planter(repetitions)
+    grower._decider = Decider(Planter(repetitions), "warn")
     runs[0] = Run(torch.compile(grown, dynamic=False), optimizers[2], grower)
     for _ in range(epochs):
         stage = {slot.stage for slot in grower.state.slots} - {SeedStage.DORMANT}
