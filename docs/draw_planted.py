@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from marked_part import replace_part
 from numpy.typing import NDArray
 from planted_policies import BASE, CLONE, HACKER, NEVER_WORSE, WITH_LOSSES, Bank, Planted, Policy, grow_bank, plant
 
@@ -310,11 +311,8 @@ def draw(better: Sequence[Planted], champion: Policy, by_ordinal: Mapping[int, S
 
 def main() -> None:
     """Replace what stands between the marks of the page."""
-    text = PAGE.read_text("utf-8")
-    before, rest = text.split(BEGIN)
     bank = grow_bank(CONFIG, HOSTS, FURTHER_HOSTS, print)
-    found = "\n".join(section(bank))
-    PAGE.write_text(f"{before}{BEGIN}\n\n{found}\n\n{END}{rest.split(END)[1]}", "utf-8")
+    replace_part(PAGE, BEGIN, END, "\n".join(section(bank)))
 
 
 if __name__ == "__main__":

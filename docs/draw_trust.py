@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
+from marked_part import replace_part
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import zeta
@@ -178,9 +179,7 @@ def measured() -> str:
 
 def main() -> None:
     """Replace what stands between the marks of the page."""
-    text = PAGE.read_text("utf-8")
-    before, rest = text.split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{measured()}\n\n{END}{rest.split(END)[1]}", "utf-8")
+    replace_part(PAGE, BEGIN, END, measured())
 
 
 if __name__ == "__main__":

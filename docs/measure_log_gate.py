@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from marked_part import replace_part
 from numpy.typing import NDArray
 
 from simic.app.held_out import HeldOut, held_out_episodes
@@ -320,9 +321,7 @@ def measurements() -> str:
 
 def main() -> None:
     """Measure, and replace the tables of the page."""
-    found = measurements()
-    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{found}\n\n{END}{rest.partition(END)[2]}", "utf-8")
+    replace_part(PAGE, BEGIN, END, measurements())
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+from marked_part import replace_part
 from numpy.typing import NDArray
 
 from simic.contracts.comparison import Verdict
@@ -134,10 +135,7 @@ def _line(name: str, shares: list[float]) -> str:
 
 def main() -> None:
     """Replace what stands between the marks of the page."""
-    text = PAGE.read_text("utf-8")
-    before, rest = text.split(BEGIN)
-    found = "\n".join(tables())
-    PAGE.write_text(f"{before}{BEGIN}\n\n{found}\n\n{END}{rest.split(END)[1]}", "utf-8")
+    replace_part(PAGE, BEGIN, END, "\n".join(tables()))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from draw_trust import EQUAL
+from marked_part import replace_part
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -61,10 +62,7 @@ def tables() -> Iterator[str]:
 
 def main() -> None:
     """Replace what stands between the marks of the page."""
-    text = PAGE.read_text("utf-8")
-    before, rest = text.split(BEGIN)
-    found = "\n".join(tables())
-    PAGE.write_text(f"{before}{BEGIN}\n\n{found}\n\n{END}{rest.split(END)[1]}", "utf-8")
+    replace_part(PAGE, BEGIN, END, "\n".join(tables()))
 
 
 if __name__ == "__main__":
