@@ -73,6 +73,22 @@ class GraphBatch(NamedTuple):
         """Return N, the number of graphs."""
         return int(self.context_x.shape[0])
 
+    def first(self, count: int) -> GraphBatch:
+        """Return the first ``count`` graphs, as views of this batch."""
+        slots, layers = int(self.slot_ptr[count]), int(self.layer_ptr[count])
+        connects, monitors = int(self.connects_ptr[count]), int(self.monitors_ptr[count])
+        lengths = (connects, monitors, monitors, layers, slots, layers, slots)
+        return GraphBatch(
+            self.context_x[:count],
+            self.slot_x[:slots],
+            self.layer_x[:layers],
+            self.slot_ptr[: count + 1],
+            self.layer_ptr[: count + 1],
+            {name: self.edges[name][:, :length] for name, length in zip(EDGE_TYPES, lengths, strict=True)},
+            self.connects_ptr[: count + 1],
+            self.monitors_ptr[: count + 1],
+        )
+
     def to(self, device: torch.device) -> GraphBatch:
         """Return the same batch on another device."""
         edges = {name: edge.to(device) for name, edge in self.edges.items()}

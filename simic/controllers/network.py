@@ -167,7 +167,7 @@ class _InputNormaliser(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return normalised features [rows, F]."""
-        present = torch.where(self.flag >= 0, x[:, self.flag.clamp(min=0)], 1.0)
+        present = torch.where(self.flag >= 0, x.index_select(1, self.flag.clamp(min=0)), 1.0)
         return ((x - self.mean) / self.deviation).clamp(-_CLIP, _CLIP) * present
 
 
@@ -212,7 +212,7 @@ class _MeanMessage(nn.Module):
     def forward(self, source: Tensor, relation: Relation, targets: int) -> Tensor:
         """Return [targets, H] from the states [rows, H] of the sources."""
         begins, ends = relation.edges
-        total = source.new_zeros(targets, source.shape[1]).index_add(0, ends, source[begins])
+        total = source.new_zeros(targets, source.shape[1]).index_add_(0, ends, source.index_select(0, begins))
         message: Tensor = self.lin_l(total / relation.neighbours)
         return message
 
@@ -321,6 +321,22 @@ class PolicyNetwork(nn.Module):
         """Return values [N] only, without running the policy encoder."""
         return self._value(batch, self.value_encoder(self._inputs(batch), relations_of(batch)))
 
+    def act_and_value(self, steps: GraphBatch, with_finals: GraphBatch) -> tuple[NetworkOutput, Tensor]:
+        """Return ``act(steps)`` and ``value(with_finals)``, with one pass of the value encoder.
+
+        ``steps`` are the first graphs of ``with_finals``.
+        """
+        x, relations = self._inputs(with_finals), relations_of(with_finals)
+        value_states = self.value_encoder(x, relations)
+        rows = {"context": len(steps.context_x), "slot": len(steps.slot_x), "layer": len(steps.layer_x)}
+        own = {
+            edge_type: Relation(edges, relations[edge_type].neighbours[: rows[edge_type[2]]])
+            for edge_type, edges in steps.edges.items()
+        }
+        read = {node: states[: rows[node]] for node, states in value_states.items()}
+        output = self._logits(steps, {node: x[node][:count] for node, count in rows.items()}, own, read)
+        return output, self._value(with_finals, value_states)
+
     def policy_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of the policy losses; disjoint from ``value_parameters``."""
         parts = (self.policy_encoder, self.op_head, self.slot_head)
@@ -377,7 +393,8 @@ class PolicyNetwork(nn.Module):
         """Return logits; ``value_states`` of the value encoder are read without gradient."""
         own, read = self.policy_encoder(x, relations), {node: state.detach() for node, state in value_states.items()}
         op = self.op_head(torch.cat([self._summary(batch, own), self._summary(batch, read)], dim=1))
-        slots = torch.cat([own["slot"], read["slot"], read["context"][row_owners(batch.slot_ptr)]], dim=1)
+        owners = row_owners(batch.slot_ptr)
+        slots = torch.cat([own["slot"], read["slot"], read["context"].index_select(0, owners)], dim=1)
         slot, tempo, target, speed, curve, blueprint = self.slot_head(slots).split(self.slot_sizes, dim=1)
         return NetworkOutput(
             self._mask_first_epoch_germination(op, batch),
@@ -431,4 +448,5 @@ def strongest_slot(slot_ptr: Tensor, slots: Tensor) -> Tensor:
     """Return [N, H]: per column the largest positive value of a graph's slots [S, H]; 0 if there is none."""
     index = row_owners(slot_ptr).unsqueeze(1).expand_as(slots)
     strongest = slots.new_zeros(len(slot_ptr) - 1, slots.shape[1])
-    return strongest.scatter_reduce(0, index, slots.relu(), reduce="amax", include_self=False)
+    # With the zeros included, a value of 0 ties with them, and the gradient of relu is 0 there anyway.
+    return strongest.scatter_reduce(0, index, slots.relu(), reduce="amax")

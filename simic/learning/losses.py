@@ -136,12 +136,13 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLos
     averaged over the steps at which it was relevant: a blueprint, chosen once per episode, weighs as much as the
     operation of every step, and an irrelevant head weighs nothing.
     """
-    output, ptr = network.act(batch.steps), batch.steps.slot_ptr
+    output, values = network.act_and_value(batch.steps, batch.with_finals)
+    ptr = batch.steps.slot_ptr
     log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, targets.exploration)
     relevant = heads.relevant_heads(batch.actions)
     entropy = heads.entropy(output, ptr, batch.masks, batch.actions, targets.exploration)
     entropies = heads.head_mean(batch.weighted(entropy), relevant)
-    own, following = batch.successors(network.value(batch.with_finals))
+    own, following = batch.successors(values)
     joint = batch.to_time_major(log_prob.joint)
     bounds = {name: getattr(targets, name) for name in ("rho_bar", "c_bar", "pg_rho_bar", "lambda_")}
     result = _correct(batch, joint, own, following, **bounds)

@@ -59,7 +59,7 @@ class SequenceBatch:
     masks: MaskTensors
     """Action masks of the M steps."""
     steps: GraphBatch
-    """M graphs, the states in which the actions were chosen."""
+    """M graphs, the states in which the actions were chosen: views of ``with_finals``."""
     with_finals: GraphBatch
     """M + B graphs: ``steps``, then the final state of each sequence."""
     time: Tensor
@@ -94,7 +94,8 @@ class SequenceBatch:
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
         parts |= {name: send(value) for name, value in parts.items() if isinstance(value, Tensor)}
         parts["masks"] = MaskTensors(*(send(mask) for mask in self.masks))
-        parts |= {name: send_graphs(parts[name]) for name in ("steps", "with_finals")}
+        parts["with_finals"] = send_graphs(self.with_finals)
+        parts["steps"] = parts["with_finals"].first(self.steps.graphs)
         return SequenceBatch(**parts)
 
     def weighted(self, flat: Tensor) -> Tensor:
@@ -160,6 +161,7 @@ def assemble(
     def spread(values: Tensor) -> Tensor:
         return values.new_zeros(height * batch).index_copy_(0, flat, values[rows]).view(height, batch)
 
+    with_finals = table.take(torch.cat([rows, finals]))
     return SequenceBatch(
         sequence_ids=sequence_ids,
         valid=sent(np.arange(height)[:, None] < lengths),
@@ -171,8 +173,8 @@ def assemble(
         actions=steps.actions[rows],
         log_prob_heads=steps.log_prob_heads[rows],
         masks=MaskTensors(masks.op[rows], masks.slot[ragged_rows(table.slot_ptr, rows)[0]], masks.blueprint[rows]),
-        steps=table.take(rows),
-        with_finals=table.take(torch.cat([rows, finals])),
+        steps=with_finals.first(len(rows)),
+        with_finals=with_finals,
         time=sent(time),
         sequence=sent(sequence),
     )

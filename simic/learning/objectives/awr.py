@@ -49,11 +49,12 @@ def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, 
     as the operation of every step. The value learns the lambda-returns of the log.
     """
     ptr, exploration = batch.steps.slot_ptr, config.network.exploration
-    output, relevant = network.act(batch.steps), heads.relevant_heads(batch.actions)
+    output, values = network.act_and_value(batch.steps, batch.with_finals)
+    relevant = heads.relevant_heads(batch.actions)
     log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration)
     entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration)
     entropies = heads.head_mean(batch.weighted(entropy), relevant)
-    own, following = batch.successors(network.value(batch.with_finals))
+    own, following = batch.successors(values)
     estimate = behaviour_advantages(batch, own, following, config.lambda_)
     exponents = (estimate.advantages / (config.awr_temperature * advantage_scale))[batch.time, batch.sequence]
     # Bounded before exp, so that no exponent overflows.

@@ -96,7 +96,7 @@ def ppo_loss(
     """
     ptr, exploration = batch.steps.slot_ptr, config.network.exploration
     relevant, fixed = heads.relevant_heads(batch.actions), _reference_of(reference, batch, config)
-    output = network.act(batch.steps)
+    output, values = network.act_and_value(batch.steps, batch.with_finals)
     log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration)
     surrogate = clipped_surrogate(
         log_prob.heads - fixed.log_prob.heads,
@@ -105,7 +105,7 @@ def ppo_loss(
         clip=config.ppo_clip,
         dual_clip=config.ppo_dual_clip,
     )
-    own, _ = batch.successors(network.value(batch.with_finals))
+    own, _ = batch.successors(values)
     entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration)
     entropies = heads.head_mean(batch.weighted(entropy), relevant)
     parts = {
@@ -139,9 +139,9 @@ def ppo_loss(
 
 @torch.no_grad()
 def _reference_of(reference: PolicyNetwork, batch: SequenceBatch, config: TrainConfig) -> _Fixed:
-    output = reference.act(batch.steps)
+    output, values = reference.act_and_value(batch.steps, batch.with_finals)
     log_prob = heads.log_prob(output, batch.steps.slot_ptr, batch.masks, batch.actions, config.network.exploration)
-    own, following = batch.successors(reference.value(batch.with_finals))
+    own, following = batch.successors(values)
     estimate = behaviour_advantages(batch, own, following, config.lambda_)
     log_weights = batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour
     weights = log_weights.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp().clamp(max=config.rho_bar)

@@ -40,6 +40,16 @@ def test_everything_in_order_changes_nothing() -> None:
     assert_equal(GraphTable.of(batch).take(torch.arange(6)), batch)
 
 
+@pytest.mark.parametrize("count", [0, 1, 4, 6])
+def test_m8_the_first_graphs_are_views(count: int) -> None:
+    batch = encode(make_scene(9, 6, slots=(0, 3)).observations)
+    first = batch.first(count)
+    assert_equal(first, GraphTable.of(batch).take(torch.arange(count)))
+    edge = ("layer", "connects", "layer")
+    for part, whole in ((first.layer_x, batch.layer_x), (first.edges[edge], batch.edges[edge])):
+        assert part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+
+
 def test_edges_stay_within_their_graph() -> None:
     stored = GraphTable.of(encode(make_scene(10, 20).observations))
     table = stored.take(torch.randint(0, 20, (50,), generator=torch.Generator()))

@@ -173,6 +173,28 @@ def test_act_and_value_equal_forward() -> None:
         assert torch.equal(value if name == "value" else getattr(act, name), getattr(whole, name))
 
 
+@pytest.mark.parametrize(("shape", "steps"), [(SHAPE, 9), (SHAPE, 4), (SHAPE, 1), (NetworkShape(24, 1, BLUEPRINTS), 6)])
+def test_one_pass_over_both_equals_acting_and_valuing(shape: NetworkShape, steps: int) -> None:
+    """The last graphs are final states, which have values and no logits."""
+    network, everything = lively(shape=shape), batch_of(26, 9)
+    chosen = everything.first(steps)
+    both, values = network.act_and_value(chosen, everything)
+    apart = network.act(chosen)
+    for name in NetworkOutput._fields:
+        torch.testing.assert_close(getattr(both, name), getattr(apart, name), rtol=1e-6, atol=1e-6)
+    assert torch.equal(values, network.value(everything))
+    sum((part.square().sum() for part in both), values.square().sum()).backward()
+    found = {name: parameter.grad for name, parameter in network.named_parameters()}
+    network.zero_grad(set_to_none=True)
+    apart = network.act(chosen)
+    sum((part.square().sum() for part in apart), network.value(everything).square().sum()).backward()
+    for name, parameter in network.named_parameters():
+        assert parameter.grad is not None
+        torch.testing.assert_close(
+            found[name], parameter.grad, rtol=0.0, atol=1e-5 * float(parameter.grad.norm()) + 1e-6
+        )
+
+
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_m7_one_layer_norm_per_round_and_node_type(layers: int) -> None:
     """M7: norms sit at the end of a round and nowhere else; what no head reads is not computed in the last one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from support.builders.learning import bandit_episodes
 from support.builders.reports import BLUEPRINTS, episode
 from support.builders.snapshots import write_snapshot
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Op
 from simic.contracts.batches import OP_INDEX
@@ -48,6 +50,31 @@ def gradients(network: PolicyNetwork, total: Tensor) -> dict[str, Tensor]:
     network.zero_grad()
     total.backward()
     return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in network.named_parameters()}
+
+
+class _Operations(TorchDispatchMode):
+    """Counts the operations that torch carries out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = Counter[str]()
+
+    def __torch_dispatch__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.counts[function.overloadpacket.__name__] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_m8_an_update_copies_no_features_and_no_states(store: GraphDataset, network: PolicyNetwork) -> None:
+    """M8: V-trace alone clones, one table of values; the network copies nothing, and no column is there twice."""
+    with _Operations() as seen:
+        batch = store.batch(np.arange(6))
+        output, values = network.act_and_value(batch.steps, batch.with_finals)
+        (output.op.sum() + output.slot.sum() + values.sum()).backward()
+    assert {name: seen.counts[name] for name in ("clone", "copy_")} == {"clone": 0, "copy_": 0}
+    assert batch.steps.layer_x.data_ptr() == batch.with_finals.layer_x.data_ptr()
+    with _Operations() as seen:
+        vtrace_loss(network, batch, TARGETS)
+    assert seen.counts["clone"] == 1
 
 
 LOSSES: list[Callable[[PolicyNetwork, SequenceBatch], Loss]] = [
