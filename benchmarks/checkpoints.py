@@ -21,9 +21,10 @@ from simic.contracts.config import RunConfig
 from simic.hosts.plugins import blueprint_names
 from simic.learning.checkpoints import Checkpoints
 from simic.learning.history import History
-from simic.learning.learner import Learner, LrSchedule
+from simic.learning.learner import Learner
 from simic.learning.losses import VTraceLossConfig, vtrace_loss
 from simic.learning.phases import fresh_network
+from simic.learning.rates import LrSchedule
 from simic.replay.dataset import GraphDataset
 from simic.trust.keys import load_signer
 

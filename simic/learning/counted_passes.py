@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.contracts.errors import TrainingError
-from simic.learning.learner import LrSchedule
 from simic.learning.losses import Loss
 from simic.learning.objective import Log
 from simic.learning.phases import (
@@ -31,6 +30,7 @@ from simic.learning.phases import (
     value_fit,
 )
 from simic.learning.prioritised_passes import PrioritisedPasses
+from simic.learning.rates import LrSchedule
 from simic.replay.batch import SequenceBatch
 from simic.replay.live.prioritised import Draw, sequence_magnitudes
 from simic.runtime.seeds import derive

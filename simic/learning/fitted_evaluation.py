@@ -22,9 +22,10 @@ from torch import Tensor
 from simic.contracts.config import TrainConfig
 from simic.controllers.logged_states import TargetActions
 from simic.controllers.network import PolicyNetwork
-from simic.learning.learner import Learner, LrSchedule
+from simic.learning.learner import Learner
 from simic.learning.phases import fresh_network
 from simic.learning.q_functions import BATCH, q_config, q_loss, q_values
+from simic.learning.rates import LrSchedule
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import derive, generator
 

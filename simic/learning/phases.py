@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from simic.contracts.config import TrainConfig
 from simic.contracts.errors import TrainingError
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
-from simic.learning.learner import Learner, LrSchedule
+from simic.learning.learner import Learner
 from simic.learning.losses import Loss, cloning_loss, commit_metrics, value_fit_loss
+from simic.learning.rates import LrSchedule
 from simic.replay.batch import SequenceBatch
 from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler

@@ -28,9 +28,10 @@ from simic.controllers import heads
 from simic.controllers.graph import GraphBatch
 from simic.controllers.heads import MaskTensors
 from simic.controllers.network import NetworkOutput, PolicyNetwork
-from simic.learning.learner import Learner, LrSchedule
+from simic.learning.learner import Learner
 from simic.learning.losses import Loss
 from simic.learning.phases import Record
+from simic.learning.rates import LrSchedule
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import generator
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from simic.contracts.config import TrainConfig
-from simic.contracts.errors import TrainingError
-from simic.learning.learner import Learner, LrSchedule, apply_lr_schedule
+from simic.contracts.errors import ContractError, TrainingError
+from simic.learning.learner import Learner
 from simic.learning.losses import Loss
+from simic.learning.rates import LrSchedule
 
 FLAT = LrSchedule.constant(0, 1.0)
 
@@ -145,21 +146,28 @@ def test_d2_no_gradient_survives_a_failed_update() -> None:
     assert torch.equal(*moments), "no clip hides a gradient that was left over"
 
 
-def test_warm_up_and_cosine_by_hand() -> None:
-    schedule = LrSchedule(warmup=3, length=13, first=1.0, last=0.2)
-    assert [schedule.share(update) for update in range(3)] == pytest.approx([0.25, 0.5, 0.75])
-    assert schedule.share(3) == pytest.approx(1.0)
-    assert schedule.share(8) == pytest.approx(0.6)
-    assert schedule.share(13) == schedule.share(500) == pytest.approx(0.2)
-    shares = [schedule.share(update) for update in range(3, 14)]
-    assert shares == sorted(shares, reverse=True)
+def test_an_update_notices_a_rate_that_its_schedule_did_not_set() -> None:
+    one = learner()
+    one.update(loss(one.network.policy.square()), FLAT, 0)
+    one.optimizer.param_groups[0]["lr"] = 1.0
+    with pytest.raises(ContractError, match="the learning rate of group policy is"):
+        one.update(loss(one.network.policy.square()), FLAT, 1)
 
 
-def test_rates_are_shares_of_each_groups_own_peak_and_never_below_the_least() -> None:
-    one = learner(min_lr=5e-4)
-    assert apply_lr_schedule(one.optimizer, 0.8, 5e-4) == {
-        "lr_policy": pytest.approx(8e-3),
-        "lr_value": pytest.approx(8e-4),
-    }
-    assert apply_lr_schedule(one.optimizer, 0.01, 5e-4) == {"lr_policy": 5e-4, "lr_value": 5e-4}
-    assert apply_lr_schedule(one.optimizer, 1.0, 5e-4)["lr_policy"] == 1e-2
+def test_a_network_is_in_training_mode_within_the_loss_alone() -> None:
+    one, seen = learner(), []
+    seen.append(one.network.training)
+
+    def compute() -> Loss:
+        seen.append(one.network.training)
+        return loss(one.network.policy.square())()
+
+    one.update(compute, FLAT, 0)
+    assert [*seen, one.network.training] == [False, True, False]
+
+
+def test_frozen_parameters_are_in_no_group() -> None:
+    network = TwoNumbers()
+    network.policy.requires_grad_(False)
+    one = Learner(network, TrainConfig())  # type: ignore[arg-type]
+    assert [group["params"] for group in one.optimizer.param_groups] == [[], [network.value]]
