@@ -18,7 +18,18 @@ from pydantic import (
     ValidationInfo,
 )
 
-__all__ = ["DATE_TEXT", "WHOLE", "Contract", "Count", "Digest", "Finite", "NonNegative", "UnitInterval", "UtcDatetime"]
+__all__ = [
+    "DATE_TEXT",
+    "WHOLE",
+    "Contract",
+    "Count",
+    "Digest",
+    "Finite",
+    "NonNegative",
+    "Positive",
+    "UnitInterval",
+    "UtcDatetime",
+]
 
 
 class Contract(BaseModel):
@@ -79,6 +90,9 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 """A whole number that JSON represents exactly."""
+
+Positive = Annotated[int, Field(ge=1, le=10_000_000)]
+"""A number of things of which there is at least one."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, Finite, NonNegative, UnitInterval
-from simic.contracts.config import Positive
+from simic.contracts.base import Contract, Finite, NonNegative, Positive, UnitInterval
 from simic.contracts.receipts import Estimate, Text, TrialReport
 
 __all__ = ["FEWEST_HOSTS", "LEVEL", "Comparison", "FamilyDifference", "PairComparison", "SequentialStop", "Verdict"]

@@ -7,12 +7,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from simic.contracts.actions import BlueprintName
-from simic.contracts.base import Contract
+from simic.contracts.base import Contract, Positive, UnitInterval
 from simic.contracts.errors import ConfigError
 from simic.contracts.lake_url import parse_url
 from simic.contracts.log_evidence import EvidenceKind
 from simic.contracts.network_config import NetworkConfig
 from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, Reward, RewardConfig
+from simic.contracts.train_config import WITHOUT_EFFECT, ReplayConfig, TrainConfig
 
 __all__ = [
     "WITHOUT_EFFECT",
@@ -32,11 +33,6 @@ __all__ = [
     "WorldConfig",
 ]
 
-WITHOUT_EFFECT = frozenset({"checkpoint_updates", "max_hours", "max_memory_gb"})
-"""Settings of ``TrainConfig`` that do not change what is learned: no identity of a run or a training has them."""
-
-Positive = Annotated[int, Field(ge=1, le=10_000_000)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
 FamilyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 SetName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
@@ -257,118 +253,6 @@ class CurateConfig(Contract):
     threads: Annotated[int, Field(ge=1, le=64)] = 2
 
 
-class ReplayConfig(Contract):
-    """Replay: capacity, lifetime and draws."""
-
-    capacity: Positive = 100_000
-    """Largest number of steps in a live buffer; whole sequences leave when more arrive."""
-    ttl_s: Annotated[float, Field(gt=0.0, le=1e9)] = 3600.0
-    """Seconds after which a sequence leaves a live buffer."""
-    max_mb: Annotated[int, Field(ge=1, le=1_000_000)] = 6144
-    """Largest size in MiB of columns in memory. A live buffer evicts sequences; a larger snapshot is mapped from files.
-    """
-    alpha: Share = 0.6
-    """Exponent of priorities: 0 is uniform, 1 is proportional."""
-    beta: Share = 0.4
-    """Initial exponent of the importance-sampling correction; 1 corrects fully."""
-    eps: Annotated[float, Field(ge=1e-9, le=1.0)] = 0.01
-    """Added to every magnitude, so that every sequence can be drawn."""
-    anneal_draws: Annotated[int, Field(ge=0, le=10_000_000_000)] | None = None
-    """Number of draws over which beta rises linearly to 1; null is all of a training, 0 keeps it constant."""
-    max_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 0.999
-    """Factor per update on the greatest priority, which new sequences receive; 1 never forgets an outlier."""
-
-
-class TrainConfig(Contract):
-    """Training: distillation, or an objective on a log."""
-
-    start: Literal["scratch", "distil"] = "distil"
-    """How a run learns: distil tries many actions at decisions of its hosts and learns from their returns, then by
-    V-trace from other episodes unless that raises the regret; scratch learns from a log as ``objective`` says. Without
-    branches in the snapshot, distil learns as scratch does."""
-    objective: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] = "vtrace"
-    """How a log is learned from: vtrace, ppo, awr, fitted_q, or an installed objective. V-trace also follows a
-    distillation."""
-    distil_passes: Annotated[int, Field(ge=1, le=10_000)] = 80
-    """Passes over all branched decisions in every training run."""
-    network: NetworkConfig = NetworkConfig()
-    policy_lr: Annotated[float, Field(ge=1e-6, le=1e-2)] = 4e-3
-    value_lr: Annotated[float, Field(ge=1e-6, le=1e-2)] = 1e-3
-    min_lr: Annotated[float, Field(ge=0.0, le=1e-3)] = 1e-6
-    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 1e-4
-    warmup_updates: Annotated[int, Field(ge=0, le=100_000)] = 10
-    clip_norm: Annotated[float, Field(gt=0.0, le=100.0)] = 0.5
-    batch_sequences: Annotated[int, Field(ge=8, le=256)] = 32
-    """Episodes per update; a power of two."""
-    cloning_passes: Annotated[int, Field(ge=0, le=100)] = 3
-    value_passes: Annotated[int, Field(ge=0, le=100)] = 3
-    q_updates: Annotated[int, Field(ge=1, le=1_000_000)] = 450
-    """Updates of each Q-function, and about as many of the distillation, with train.objective = fitted_q."""
-    vtrace_passes: Annotated[int, Field(ge=0, le=100)] = 8
-    """Passes of V-trace, PPO or AWR over the log in the first training run."""
-    round_passes: Annotated[int, Field(ge=1, le=100)] = 4
-    """Passes of V-trace, PPO or AWR over the new episodes of a round."""
-    average: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.6
-    """Share of the average over earlier rounds in a round's policy; 0 acts with the learner's own weights. Objectives
-    that do not average ignore it: ppo and fitted_q, and a distillation."""
-    max_passes: Annotated[int, Field(ge=1, le=100)] = 8
-    """Largest number of these passes over one episode during a run."""
-    rho_bar: Annotated[float, Field(ge=0.0)] = 1.0
-    """Bound on importance ratios: of V-trace, and of the weights with which PPO learns from another policy's log."""
-    c_bar: Annotated[float, Field(ge=0.0)] = 1.0
-    """Bound on the ratios of V-trace's traces."""
-    pg_rho_bar: Annotated[float, Field(ge=0.0)] = 1.0
-    """Bound on the ratios that weigh V-trace's policy gradient."""
-    min_effective_share: Share = 0.0
-    """Least effective sample size of V-trace, as a share of the steps and as the mean over a pass; below it no further
-    pass is made, because the policy is too far from the behaviour. 0 makes all passes."""
-    lambda_: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
-    """Decay of V-trace's traces and of generalised advantage estimation."""
-    ppo_epochs: Annotated[int, Field(ge=1, le=100)] = 1
-    """Passes of PPO that share one reference policy, from which ratios, advantages and KL are computed."""
-    ppo_clip: Annotated[float, Field(ge=0.01, le=0.9)] = 0.2
-    """A head's ratio to the reference gains nothing beyond 1 +- this."""
-    ppo_dual_clip: Annotated[float, Field(ge=2.0, le=1e6)] = 3.0
-    """A bad action's loss does not grow beyond this ratio; a large number turns this off."""
-    ppo_max_kl: Annotated[float, Field(gt=0.0, le=100.0)] = 0.1
-    """KL(reference || policy) in nats per step, averaged over a batch; above it PPO leaves out the other passes that
-    share the reference."""
-    awr_temperature: Annotated[float, Field(ge=0.01, le=100.0)] = 0.3
-    """Advantage of which a step of AWR weighs e times as much as one without, in deviations of the log's returns around
-    the values; a large number clones the behaviour."""
-    awr_max_weight: Annotated[float, Field(ge=1.0, le=1e6)] = 20.0
-    """Largest weight of a step of AWR."""
-    entropy_bonus: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Weight of the entropy of each head, averaged over the steps that use the head."""
-    cloning_weight: Annotated[float, Field(ge=0.0, le=10.0)] = 0.03
-    """Weight of the log-likelihood of the logged actions during V-trace and PPO. It keeps the policy near the
-    behaviour, so that a head keeps its spread until the advantages distinguish its choices."""
-    sampling: Literal["uniform", "prioritised"] = "uniform"
-    """How a pass of V-trace, PPO or AWR chooses episodes: uniform visits each once, prioritised draws those whose
-    values are far off more often, with importance weights (``train.replay``). Every draw is a pass."""
-    min_experiences: Positive = 1000
-    """Least number of steps; with fewer, training refuses to start."""
-    min_commit_rate: Share = 0.02
-    """P(germinates at least once) x P(fossilises at least once) on logged states; below this value training stops,
-    because the policy has collapsed."""
-    checkpoint_updates: Annotated[int, Field(ge=0, le=1_000_000)] = 50
-    """Updates from one checkpoint to the next, from which a killed or diverged training goes on; 0 writes none."""
-    max_hours: Annotated[float, Field(gt=0.0, le=10_000.0)] = 24.0
-    """Largest number of hours of one training, those before a resumption included."""
-    max_memory_gb: Annotated[float, Field(gt=0.0, le=100_000.0)] = 12.0
-    """Largest resident memory of the training process in GB (1e9 bytes); beyond it training stops."""
-    threads: Annotated[int, Field(ge=1, le=64)] = 1
-    replay: ReplayConfig = ReplayConfig()
-
-    @model_validator(mode="after")
-    def _batch_is_power_of_two(self) -> TrainConfig:
-        if self.batch_sequences & (self.batch_sequences - 1):
-            raise ValueError(f"train.batch_sequences must be a power of two, found {self.batch_sequences}")
-        if self.min_lr > min(self.policy_lr, self.value_lr):
-            raise ValueError(f"train.min_lr {self.min_lr} exceeds a learning rate")
-        return self
-
-
 class TrialConfig(Contract):
     """Trials on held-out hosts."""
 
@@ -412,19 +296,19 @@ class GateConfig(Contract):
     candidate must be better than ``symptom`` in the mean, whatever this says."""
     max_loss_on_further_sets: Annotated[float, Field(ge=0.0)] = 0.3
     """Largest mean paired loss to never growing in points, on each set of ``trial.also_sets``."""
-    max_regression: Share = 0.05
+    max_regression: UnitInterval = 0.05
     """Largest relative loss of mean test accuracy and of mean validation accuracy that the confidence bound may leave
     open, against wait and against the champion, if there is one."""
-    min_success: Share = 0.5
+    min_success: UnitInterval = 0.5
     """Least share of held-out hosts whose committed network is at least as accurate as if nothing had grown. Noise
     alone gives about a half."""
-    min_validation_accuracy: Share | None = None
+    min_validation_accuracy: UnitInterval | None = None
     """Least mean validation accuracy of the committed networks, where the set defines one; null asks for none."""
     max_validation_loss: Annotated[float, Field(gt=0.0)] | None = None
     """Largest mean validation loss of the committed networks, where the set defines one; null asks for none."""
-    max_hacking_share: Share = 0.05
+    max_hacking_share: UnitInterval = 0.05
     """Largest share of the measured steps of the candidate's trials that are flagged as reward hacking."""
-    max_ransomware_share: Share = 0.02
+    max_ransomware_share: UnitInterval = 0.02
     """Largest share of the measured steps of the candidate's trials that are flagged as ransomware."""
     max_decision_ms: Annotated[float, Field(gt=0.0)] = 1000.0
     """Time in milliseconds within which half of the candidate's decisions for one host, or more, must be made."""
@@ -434,9 +318,9 @@ class GateConfig(Contract):
     """Largest size in MB of the candidate's weights while it decides."""
     max_candidate_age_days: Annotated[int, Field(ge=0)] = 30
     """Most whole days between the end of training and validation."""
-    min_mean_ratio: Share = 0.05
+    min_mean_ratio: UnitInterval = 0.05
     """Least mean min(1, rho) in the last pass; below it, learning was too far off-policy."""
-    max_governor_rate: Share = 0.02
+    max_governor_rate: UnitInterval = 0.02
     """Largest number of governor panics per episode in the candidate's trials."""
 
 
@@ -450,7 +334,7 @@ class RolloutConfig(Contract):
     """Share of the consumers that use a new champion first."""
     hours: Annotated[float, Field(gt=0.0, le=8760.0)] = 24.0
     """Hours before all consumers may use it."""
-    min_success: Share = 0.8
+    min_success: UnitInterval = 0.8
     """Least share of its whole episodes that must succeed; below it the champion is rolled back."""
     min_episodes: Positive = 50
     """Least number of whole episodes; with fewer the evidence is insufficient, and the rollout goes on."""

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, UnitInterval
+from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, Positive, UnitInterval
 from simic.contracts.comparison import FamilyDifference, PairComparison, Verdict
-from simic.contracts.config import Positive
 from simic.contracts.receipts import Estimate, Receipt, Text
 
 __all__ = ["RecipeArm", "RecipeComparison", "RecipePair", "RecipePolicy", "RecipeTraining"]
