@@ -12,6 +12,7 @@ from simic.app.plan_books import check_baselines
 from simic.app.training import DISTIL, collected_sets
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.config import RunConfig
+from simic.contracts.continual import require_policy
 from simic.contracts.errors import ResourceLimitError, TransientError
 from simic.contracts.receipts import (
     CollectionReceipt,
@@ -87,7 +88,10 @@ class Run:
     """An open run; it collects the receipts of its stages."""
 
     def __init__(self, container: Container, entry: RunEntry) -> None:
+        """Begin or resume a run; ConfigError if its settings need a champion and the home has none."""
         config = container.config
+        if entry.start_digest is None:
+            require_policy(config.train.lora)
         self.key = RunKey(
             profile=entry.identity.profile,
             seed=container.seed,

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Positive, UnitInterval
+from simic.contracts.continual import LoraConfig
 from simic.contracts.network_config import NetworkConfig
 
 __all__ = ["WITHOUT_EFFECT", "ReplayConfig", "TrainConfig"]
@@ -117,6 +118,7 @@ class TrainConfig(Contract):
     """Largest resident memory of the training process in GB (1e9 bytes); beyond it training stops."""
     threads: Annotated[int, Field(ge=1, le=64)] = 1
     replay: ReplayConfig = ReplayConfig()
+    lora: LoraConfig = LoraConfig()
 
     @model_validator(mode="after")
     def _batch_is_power_of_two(self) -> TrainConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Iterator
 from functools import cached_property, reduce
@@ -12,11 +11,13 @@ from typing import NamedTuple
 from torch import Tensor
 
 from simic.contracts.config import TrainConfig
+from simic.contracts.continual import require_policy
 from simic.contracts.errors import ConfigError, ContractError, DivergenceError, TrainingError
 from simic.contracts.feature_ranges import FeatureRanges
 from simic.controllers.feature_ranges import joined_ranges, ranges_of
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.policy_files import LoadedPolicy, load_policy
+from simic.learning.continual.lora import adapt, merged
 from simic.learning.distillation import (
     FEATURE_NOISE,
     BranchedDecisions,
@@ -104,9 +105,14 @@ class TrainingRun:
                 f"train.vtrace_passes {config.vtrace_passes} exceeds train.max_passes {config.max_passes}"
             )
         if start is None:
+            require_policy(config.lora)
             learner = Learner(fresh_network(store, config, seed), config, history)
             return TrainingRun(store, config, learner, seed, is_fresh=True)
         network, card = _started_network(store, config, start)
+        before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
+        history = History() if history is None else history
+        if config.lora.rank:
+            adapt(network, config.lora, history.generator("lora", derive(seed, "lora")))
         training = TrainingRun(store, config, Learner(network, config, history), seed, is_fresh=False)
         known = {*store.germinated, *(card.germinated or ())}
         is_known = card.germinated is not None
@@ -114,6 +120,7 @@ class TrainingRun:
         training.feature_ranges = _joined_if_known(card.feature_ranges, training.feature_ranges)
         training._passes.first_share = TRAINED_SHARE
         if start.is_continuation:
+            training._before = before
             training._resume(start)
         return training
 
@@ -244,18 +251,16 @@ class TrainingRun:
         """Return the policy to act with: an exponential average over rounds with weight ``1 - average`` for the newest.
 
         Rounds of few episodes are noisy, and averaging reduces that noise (Polyak and Juditsky 1992). The training
-        before the first round is not part of the average.
+        before the first round is not part of the average. Adapters are merged.
         """
-        network = copy.deepcopy(self.learner.network)
+        network = merged(self.learner.network)
         if self._round > 1 and self._decisions is None and self._objective.averages_rounds:
             for name, parameter in network.named_parameters():
                 parameter.data.lerp_(self._before[name], self.config.average)
         return network
 
     def _resume(self, start: WarmStart) -> None:
-        network = self.learner.network
-        self._before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
-        state = read_state(start.path, network, self.learner.optimizer)
+        state = read_state(start.path, self.learner.network, self.learner.optimizer)
         self._passes.sampler.set_state(state.sampler.model_dump())
         self._round, self._snapshots, self.learner.updates = state.rounds, state.snapshots, state.updates
         self._passes.advantage_scale, self._passes.warmup = state.advantage_scale, 0
@@ -268,7 +273,7 @@ def _joined_if_known(one: FeatureRanges | None, other: FeatureRanges | None) -> 
 
 
 def _started_network(store: GraphDataset, config: TrainConfig, start: WarmStart) -> LoadedPolicy:
-    """Return the start policy in training mode."""
+    """Return the start policy; a learner sets its mode."""
     network, card = load_policy(start.path)
     if network.shape.blueprints != store.blueprints:
         raise ContractError(
@@ -282,4 +287,4 @@ def _started_network(store: GraphDataset, config: TrainConfig, start: WarmStart)
         )
     if card.network != config.network:
         raise ConfigError(f"train.network is {config.network!r}, the policy to start from has {card.network!r}")
-    return LoadedPolicy(network.train(), card)
+    return LoadedPolicy(network, card)

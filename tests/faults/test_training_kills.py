@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.builders.learning import bandit_branches, bandit_episodes
@@ -16,6 +17,7 @@ from support.builders.snapshots import write_snapshot
 from support.faults.killed_training import ENDINGS, PLACES, Kill, batches_of, in_process, run_training
 
 from simic.contracts.config import NetworkConfig, TrainConfig
+from simic.contracts.continual import LoraConfig
 from simic.contracts.receipts import SnapshotManifest, TrainingReport
 from simic.learning.training_run import WarmStart
 
@@ -35,9 +37,15 @@ SMALL = TrainConfig(
     min_commit_rate=0.0,
     checkpoint_updates=3,
 )
-TRAININGS = ("vtrace", "ppo", "awr", "fitted_q", "distil", "round", "prioritised")
-"""Objectives on a log from nothing, a distillation with V-trace on top, a later round, and prioritised passes."""
-CHANGES: dict[str, dict[str, str]] = {"distil": {}, "round": {}, "prioritised": {"sampling": "prioritised"}}
+TRAININGS = ("vtrace", "ppo", "awr", "fitted_q", "distil", "round", "prioritised", "lora")
+"""Objectives on a log from nothing, a distillation with V-trace on top, a later round, prioritised passes, and a
+second night from a policy with adapters."""
+CHANGES: dict[str, dict[str, Any]] = {
+    "distil": {},
+    "round": {},
+    "prioritised": {"sampling": "prioritised"},
+    "lora": {"lora": LoraConfig(rank=4)},
+}
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +72,10 @@ def mixed(root: Path) -> SnapshotManifest:
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_killed_training_resumes_to_the_bit(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     config, start = SMALL.model_copy(update=CHANGES.get(name, {"objective": name})), None
-    snapshot = request.getfixturevalue({"distil": "mixed", "round": "more"}.get(name, "log"))
-    if name == "round":
-        first = run_training(tmp_path, request.getfixturevalue("log"), config)
-        start = WarmStart(Path(first.path), is_continuation=True)
+    snapshot = request.getfixturevalue({"distil": "mixed", "round": "more", "lora": "mixed"}.get(name, "log"))
+    if name in ("round", "lora"):
+        first = run_training(tmp_path, request.getfixturevalue("log"), SMALL)
+        start = WarmStart(Path(first.path), is_continuation=name == "round")
         (tmp_path / "batches.jsonl").unlink()
     whole, killed = tmp_path, tmp_path / "killed"
     shutil.copytree(tmp_path, killed)
