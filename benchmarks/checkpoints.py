@@ -22,7 +22,7 @@ from simic.hosts.plugins import blueprint_names
 from simic.learning.checkpoints import Checkpoints
 from simic.learning.history import History
 from simic.learning.learner import Learner
-from simic.learning.losses import VTraceLossConfig, vtrace_loss
+from simic.learning.losses import Loss, VTraceLossConfig, vtrace_loss
 from simic.learning.phases import fresh_network
 from simic.learning.rates import LrSchedule
 from simic.replay.dataset import GraphDataset
@@ -48,10 +48,12 @@ def measure(store: GraphDataset, root: Path, repeats: int) -> dict[str, float]:
     bounds, schedule = VTraceLossConfig.of(config, 1.0), LrSchedule.constant(0, 1.0)
     ids = store.ordinary[: config.batch_sequences]
     found: dict[str, list[tuple[float, float]]] = {"update": [], "checkpoint": []}
+
+    def loss_of(part: slice) -> Loss:
+        return vtrace_loss(learner.network, store.batch(ids[part]), bounds)
+
     for _ in range(repeats + 1):
-        found["update"].append(
-            times(lambda: learner.update(lambda: vtrace_loss(learner.network, store.batch(ids), bounds), schedule, 0))
-        )
+        found["update"].append(times(lambda: learner.update(len(ids), loss_of, schedule, 0)))
         found["checkpoint"].append(times(lambda: checkpoints.write(history, 0.0)))
     medians = {
         f"{name}_{kind}_ms": 1e3 * statistics.median(one[index] for one in values[1:])

@@ -37,7 +37,7 @@ from simic.hosts.host_sets import identify
 from simic.hosts.plugins import blueprint_names
 from simic.hosts.rollout import Step, rollout
 from simic.learning.learner import Learner
-from simic.learning.losses import VTraceLossConfig, vtrace_loss
+from simic.learning.losses import Loss, VTraceLossConfig, vtrace_loss
 from simic.learning.phases import fresh_network
 from simic.learning.rates import LrSchedule
 from simic.numerics.vtrace import vtrace
@@ -110,7 +110,11 @@ class Ours:
     def update(self, ids: np.ndarray) -> None:
         """Assemble, compute the loss and its gradient, clip per group and step."""
         schedule = LrSchedule.constant(0, 1.0)
-        self.learner.update(lambda: vtrace_loss(self.learner.network, self.store.batch(ids), self.bounds), schedule, 0)
+
+        def loss_of(part: slice) -> Loss:
+            return vtrace_loss(self.learner.network, self.store.batch(ids[part]), self.bounds)
+
+        self.learner.update(len(ids), loss_of, schedule, 0)
 
 
 def assert_equal_gradients(ours: Ours, peer: PlainLearner, ids: np.ndarray) -> float:

@@ -59,6 +59,11 @@ class TrainConfig(Contract):
     clip_norm: Annotated[float, Field(gt=0.0, le=100.0)] = 0.5
     batch_sequences: Annotated[int, Field(ge=8, le=256)] = 32
     """Episodes per update; a power of two."""
+    micro_batch_sequences: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    """Most rows of an update that are processed at once: episodes of a log, decisions of a distillation or steps of a
+    Q-function. The gradients of the parts add up, each weighted by its share of the rows, so memory falls and the batch
+    stays. A mean over the steps of a batch becomes a mean over the parts' means, and counts are sums. Null processes
+    all rows at once."""
     cloning_passes: Annotated[int, Field(ge=0, le=100)] = 3
     value_passes: Annotated[int, Field(ge=0, le=100)] = 3
     q_updates: Annotated[int, Field(ge=1, le=1_000_000)] = 450

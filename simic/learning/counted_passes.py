@@ -52,7 +52,7 @@ class CountedPasses(ABC):
     def __init__(self, log: Log) -> None:
         self.log, self.metrics = log, dict[str, float]()
         self._prioritised: PrioritisedPasses | None = None
-        self._scored: tuple[Tensor, Tensor] | None = None
+        self._scored: list[tuple[Tensor, Tensor]] = []
 
     @abstractmethod
     def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:
@@ -125,7 +125,7 @@ class CountedPasses(ABC):
         log, seen = self.log, list[dict[str, float]]()
         for draw in self._draws(number):
             compute = partial(self._loss_of, draw, advantage_scale)
-            metrics = log.learner.update(compute, schedule, position + len(seen))
+            metrics = log.learner.update(len(draw.rows), compute, schedule, position + len(seen))
             self._reprioritise(draw, advantage_scale)
             seen.append(metrics)
             yield Record(log.learner.updates, self.phase, metrics)
@@ -143,22 +143,27 @@ class CountedPasses(ABC):
         for ids in self.log.passes.sampler.draw_pass(self.log.store.sequences.run_ids, rows):
             yield Draw(ids, np.zeros(0, dtype=np.float32))
 
-    def _loss_of(self, draw: Draw, advantage_scale: float) -> Loss:
-        batch = self.log.store.batch(draw.rows)
+    def _loss_of(self, draw: Draw, advantage_scale: float, part: slice) -> Loss:
+        batch = self.log.store.batch(draw.rows[part])
         if self._prioritised is not None:
-            batch = replace(batch, weights=torch.from_numpy(draw.weights))
+            batch = replace(batch, weights=torch.from_numpy(draw.weights[part]))
         loss = self.loss(batch, advantage_scale)
-        self._scored = None if loss.errors is None else (loss.errors, batch.valid)
+        if part.start == 0:  # the update begins, perhaps once more
+            self._scored.clear()
+        if loss.errors is not None:
+            self._scored.append((loss.errors, batch.valid))
         return loss
 
     def _reprioritise(self, draw: Draw, advantage_scale: float) -> None:
         """Set the priorities of the batch of an update that was made, and not repeated, in units of the scale."""
-        if self._prioritised is None or self._scored is None:
+        if self._prioritised is None or not self._scored:
             return
-        errors, valid = self._scored
-        deviations = errors.double().numpy() / advantage_scale
-        self._prioritised.update(draw.rows, sequence_magnitudes(deviations, valid.numpy()))
-        self._scored = None
+        magnitudes = [
+            sequence_magnitudes(errors.double().numpy() / advantage_scale, valid.numpy())
+            for errors, valid in self._scored
+        ]
+        self._prioritised.update(draw.rows, np.concatenate(magnitudes))
+        self._scored.clear()
 
     @property
     def planned_updates(self) -> int:

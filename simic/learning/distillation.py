@@ -223,7 +223,7 @@ def distillation(
             some = draw.choice(decisions.following, min(BATCH, len(decisions.following)), replace=False)
             chosen = _Chosen(ids, some, temperature)
             compute = partial(_loss, learner.network, store, decisions, chosen, exploration, noise)
-            metrics = learner.update(compute, schedule, position)
+            metrics = learner.update(len(ids), compute, schedule, position)
             position += 1
             yield Record(learner.updates, "distillation", metrics)
 
@@ -237,6 +237,11 @@ class _Chosen(NamedTuple):
     """Steps after decisions, to clone; may be empty."""
     temperature: float
 
+    def following_in(self, part: slice) -> NDArray[np.int64]:
+        """Return the share of ``following`` that belongs to some of the decisions, at least one step."""
+        first, last = (edge * len(self.following) // len(self.ids) for edge in (part.start, part.stop))
+        return self.following[first : max(first + 1, last)]
+
 
 def _loss(
     network: PolicyNetwork,
@@ -245,11 +250,13 @@ def _loss(
     chosen: _Chosen,
     exploration: float,
     noise: FeatureNoise,
+    part: slice,
 ) -> Loss:
-    loss = _decision_loss(network, store, decisions, chosen.ids, chosen.temperature, exploration, noise)
+    """Return the loss of some of the chosen decisions, with as large a share of the steps to clone."""
+    loss = _decision_loss(network, store, decisions, chosen.ids[part], chosen.temperature, exploration, noise)
     if not len(chosen.following):
         return loss
-    return _plus_cloning(loss, network, store, chosen.following, exploration, noise)
+    return _plus_cloning(loss, network, store, chosen.following_in(part), exploration, noise)
 
 
 def _decision_loss(

@@ -23,6 +23,7 @@ from simic.contracts.config import TrainConfig
 from simic.controllers.logged_states import TargetActions
 from simic.controllers.network import PolicyNetwork
 from simic.learning.learner import Learner
+from simic.learning.losses import Loss
 from simic.learning.phases import fresh_network
 from simic.learning.q_functions import BATCH, q_config, q_loss, q_values
 from simic.learning.rates import LrSchedule
@@ -76,14 +77,27 @@ def _fit(
         if update % per_round == 0:
             before = copy.deepcopy(learner.network)
         ids = draw.choice(rows, min(BATCH, len(rows)))
-        chosen = torch.from_numpy(ids)
-        targets = store.steps.returns[chosen]
-        if update >= per_round:
-            targets = store.steps.rewards[chosen] + _following(before, store, target, ids)
-        states, _ = store.states(ids)
-        loss = partial(q_loss, learner.network, states, store.steps.actions[chosen], targets)
-        learner.update(loss, schedule, update)
+        loss_of = partial(_loss, learner.network, store, target, before if update >= per_round else None, ids)
+        learner.update(len(ids), loss_of, schedule, update)
     return learner.network
+
+
+def _loss(
+    network: PolicyNetwork,
+    store: GraphDataset,
+    target: TargetActions,
+    before: PolicyNetwork | None,
+    drawn: NDArray[np.int64],
+    part: slice,
+) -> Loss:
+    """Return the loss of some drawn steps, whose targets bootstrap from ``before``; None learns returns."""
+    ids = drawn[part]
+    chosen = torch.from_numpy(ids)
+    targets = store.steps.returns[chosen]
+    if before is not None:
+        targets = store.steps.rewards[chosen] + _following(before, store, target, ids)
+    states, _ = store.states(ids)
+    return q_loss(network, states, store.steps.actions[chosen], targets)
 
 
 def _following(network: PolicyNetwork, store: GraphDataset, target: TargetActions, ids: NDArray[np.int64]) -> Tensor:

@@ -14,9 +14,13 @@ from simic.contracts.errors import DivergenceError
 from simic.controllers.network import PolicyNetwork
 from simic.learning.history import History
 from simic.learning.losses import Loss
+from simic.learning.micro_batches import add_up, split_rows
 from simic.learning.rates import LrController, LrPolicy, LrSchedule
 
 __all__ = ["Learner"]
+
+_LOSS, _NORM = "loss", "grad_norm_"
+"""Names of the loss among what an update reads from the device, and of the norms of gradients by group."""
 
 
 class Learner:
@@ -50,10 +54,19 @@ class Learner:
         network.eval()
         self.history.add_learner(name, self)
 
-    def update(self, compute: Callable[[], Loss], schedule: LrSchedule, position: int) -> dict[str, float]:
+    def update(
+        self, rows: int, loss_of: Callable[[slice], Loss], schedule: LrSchedule, position: int
+    ) -> dict[str, float]:
         """Compute and check the loss, run backward, check gradients, clip per group, step, and clear the gradients.
 
         An update that a resumed training repeats computes no loss, and returns what was recorded of it.
+
+        Args:
+            rows: number of rows of the update: sequences, decisions or steps.
+            loss_of: returns the loss of consecutive rows. It is called for each part of at most
+                ``train.micro_batch_sequences`` rows, from the first to the last. The gradient is the mean over parts
+                weighted by their share of the rows. A part that begins at row 0 begins the update, also once more.
+            schedule, position: of the learning rates.
 
         Returns:
             The loss's metrics, gradient norms and learning rates.
@@ -65,38 +78,49 @@ class Learner:
         if (recorded := self.history.next_update(self)) is not None:
             return recorded
         share = schedule.share(position) * self.history.lr_factor
-        rates, loss = self._rates.apply(share), self._loss(compute)
-        metrics = dict(zip(loss.metrics, torch.stack(list(loss.metrics.values())).tolist(), strict=True))
-        self._require_finite("loss", float(loss.total.detach()), metrics)
+        rates = self._rates.apply(share)
         try:
-            loss.total.backward()  # type: ignore[no-untyped-call]
-            norms = self._clip()
-            for name, norm in norms.items():
-                self._require_finite(name, norm, metrics)
+            found = self._backward(rows, loss_of)
+            found |= self._clip()
+            names = list(found)
+            metrics = dict(zip(names, torch.stack([found[name] for name in names]).tolist(), strict=True))
+            loss = metrics.pop(_LOSS)
+            norms = {name: metrics[name] for name in names if name.startswith(_NORM)}
+            self._require_finite({_LOSS: loss, **norms}, metrics)
             self.optimizer.step()
         finally:
             self.optimizer.zero_grad(set_to_none=True)
         self.updates += 1
-        return {**metrics, **norms, **rates}
+        return {**metrics, **rates}
 
-    def _loss(self, compute: Callable[[], Loss]) -> Loss:
+    def _backward(self, rows: int, loss_of: Callable[[slice], Loss]) -> dict[str, Tensor]:
+        """Add up gradients and metrics over the parts; ``_LOSS`` is the loss."""
+        found: dict[str, Tensor] = {}
+        for part in split_rows(rows, self._config.micro_batch_sequences):
+            loss = self._loss(loss_of, part.rows)
+            (loss.total * part.share).backward()  # type: ignore[no-untyped-call]
+            add_up(found, loss._replace(metrics={**loss.metrics, _LOSS: loss.total.detach()}), part.share)
+        return found
+
+    def _loss(self, loss_of: Callable[[slice], Loss], rows: slice) -> Loss:
         self.network.train()
         try:
-            return compute()
+            return loss_of(rows)
         finally:
             self.network.eval()
 
-    def _clip(self) -> dict[str, float]:
+    def _clip(self) -> dict[str, Tensor]:
         """Clip each group that has gradients; returns their norms before clipping."""
         norms: dict[str, Tensor] = {}
         for group in self.optimizer.param_groups:
             touched = [parameter for parameter in group["params"] if parameter.grad is not None]
             if touched:
-                norms[f"grad_norm_{group['name']}"] = nn.utils.clip_grad_norm_(touched, self._config.clip_norm)
-        return {name: float(norm) for name, norm in norms.items()}
+                norms[f"{_NORM}{group['name']}"] = nn.utils.clip_grad_norm_(touched, self._config.clip_norm)
+        return norms
 
-    def _require_finite(self, what: str, value: float, metrics: dict[str, float]) -> None:
-        if not math.isfinite(value):
-            raise DivergenceError(
-                f"{what} is {value} at update {self.updates}; nothing was changed by it. Metrics: {metrics}"
-            )
+    def _require_finite(self, checked: dict[str, float], metrics: dict[str, float]) -> None:
+        for what, value in checked.items():
+            if not math.isfinite(value):
+                raise DivergenceError(
+                    f"{what} is {value} at update {self.updates}; nothing was changed by it. Metrics: {metrics}"
+                )

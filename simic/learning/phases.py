@@ -145,13 +145,13 @@ def _supervised(
     schedule: LrSchedule,
     loss: Callable[[SequenceBatch], Loss],
 ) -> Iterator[Record]:
-    def loss_of(ids: Rows) -> Loss:
-        return loss(store.batch(ids))
+    def loss_of(ids: Rows, part: slice) -> Loss:
+        return loss(store.batch(ids[part]))
 
     position = 0
     for _ in range(passes):
         for ids in sampler.draw_pass(store.sequences.run_ids, store.ordinary):
-            metrics = learner.update(partial(loss_of, ids), schedule, position)
+            metrics = learner.update(len(ids), partial(loss_of, ids), schedule, position)
             position += 1
             yield Record(learner.updates, phase, metrics)
 

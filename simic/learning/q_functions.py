@@ -92,14 +92,15 @@ def fit(learner: Learner, store: GraphDataset, rows: NDArray[np.int64], updates:
     germinates = store.steps.actions[torch.from_numpy(rows), HEAD_INDEX[Head.OP]].numpy() == _GERMINATE
     weights = np.where(germinates, GERMINATION_WEIGHT, 1.0)
 
-    def loss_of(ids: NDArray[np.int64]) -> Loss:
+    def loss_of(drawn: NDArray[np.int64], part: slice) -> Loss:
+        ids = drawn[part]
         states, _ = store.states(ids)
         chosen = torch.from_numpy(ids)
         return q_loss(learner.network, states, store.steps.actions[chosen], store.steps.returns[chosen])
 
     for position in range(updates):
         ids = draw.choice(rows, min(BATCH, len(rows)), p=weights / weights.sum())
-        metrics = learner.update(partial(loss_of, ids), schedule, position)
+        metrics = learner.update(len(ids), partial(loss_of, ids), schedule, position)
         yield Record(learner.updates, "q_fit", metrics)
 
 

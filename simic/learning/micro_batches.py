@@ -1,0 +1,37 @@
+"""The parts of an update's rows that are processed one after the other, so that a large batch needs little memory."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from torch import Tensor
+
+from simic.learning.losses import Loss
+
+__all__ = ["COUNT_SUFFIX", "Part", "add_up", "split_rows"]
+
+COUNT_SUFFIX = "_count"
+"""A metric with such a name is a sum over the parts of an update; every other is their mean."""
+
+
+class Part(NamedTuple):
+    """Consecutive rows of an update."""
+
+    rows: slice
+    share: float
+    """Of all rows of the update."""
+
+
+def split_rows(rows: int, most: int | None) -> list[Part]:
+    """Return parts of at most ``most`` rows that differ in length by at most one; None is one part."""
+    count = 1 if most is None else max(1, -(-rows // most))
+    ends = [number * rows // count for number in range(count + 1)]
+    return [Part(slice(first, last), (last - first) / rows) for first, last in pairwise(ends)]
+
+
+def add_up(total: dict[str, Tensor], loss: Loss, share: float) -> None:
+    """Add the metrics of a part, without gradient, to those of the parts before it."""
+    for name, value in loss.metrics.items():
+        own = value if share == 1.0 or name.endswith(COUNT_SUFFIX) else value * share
+        total[name] = own if name not in total else total[name] + own

@@ -1,0 +1,132 @@
+"""Updates whose rows are processed in parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.builders.learning import bandit_branches, bandit_episodes
+from support.builders.snapshots import write_snapshot
+
+from simic.contracts.config import NetworkConfig, TrainConfig
+from simic.hosts.plugins import blueprint_names
+from simic.learning.distillation import branched_decisions
+from simic.learning.learner import Learner
+from simic.learning.losses import Loss
+from simic.learning.micro_batches import split_rows
+from simic.learning.phases import fresh_network
+from simic.learning.prioritised_passes import PrioritisedPasses
+from simic.learning.rates import LrSchedule
+from simic.learning.training_run import TrainingRun
+from simic.replay.dataset import GraphDataset
+
+FLAT = LrSchedule.constant(0, 1.0)
+CONFIG = TrainConfig(
+    network=NetworkConfig(hidden=16, layers=1),
+    start="scratch",
+    batch_sequences=16,
+    cloning_passes=1,
+    value_passes=1,
+    vtrace_passes=1,
+    min_commit_rate=0.0,
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> GraphDataset:
+    root = tmp_path_factory.mktemp("parts")
+    write_snapshot(root / "s", bandit_episodes(range(32)), split="train")
+    return GraphDataset.load(root / "s", blueprints=blueprint_names())
+
+
+@given(st.integers(1, 300), st.none() | st.integers(1, 300))
+def test_parts_hold_every_row_once_in_order_and_none_is_too_long(rows: int, most: int | None) -> None:
+    parts = split_rows(rows, most)
+    assert np.concatenate([np.arange(rows)[part.rows] for part in parts]).tolist() == list(range(rows))
+    sizes = [part.rows.stop - part.rows.start for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    assert max(sizes) <= (most or rows)
+    assert sum(part.share for part in parts) == pytest.approx(1.0)
+    assert len(parts) == (1 if most is None else -(-rows // most))
+
+
+def changed(**changes: Any) -> TrainConfig:
+    return CONFIG.model_copy(update=changes)
+
+
+@pytest.mark.parametrize("most", [1, 3, 5])
+def test_low_accumulated_gradients_are_those_of_the_whole_batch(store: GraphDataset, most: int) -> None:
+    """LOW-1..7, gradient accumulation, with a loss that is a mean over rows; parts of 5 rows differ in length."""
+    learners = [
+        Learner(fresh_network(store, config, 0), config) for config in (CONFIG, changed(micro_batch_sequences=most))
+    ]
+    found, rows = [], store.sequences.starts[:13]
+    for learner in learners:
+
+        def loss_of(part: slice, learner: Learner = learner) -> Loss:
+            values = learner.network.value(store.states(rows[part])[0])
+            loss = (values - torch.arange(13.0)[part]).square().mean()
+            return Loss(loss, {"seen": loss.detach(), "row_count": torch.tensor(float(len(values)))})
+
+        found.append(learner.update(13, loss_of, FLAT, 0))
+    whole, parts = found
+    assert parts == pytest.approx(whole, rel=1e-4)
+    assert parts["row_count"] == 13.0
+    gradients = [[one.optimizer.state[p]["exp_avg"] for p in one.network.value_parameters()] for one in learners]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
+
+
+def errors_of(store: GraphDataset, config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """Return what the first update of a training tells its sampler of all its rows."""
+    seen: list[np.ndarray] = []
+    real = PrioritisedPasses.update
+
+    def update(self: PrioritisedPasses, rows: np.ndarray, magnitudes: np.ndarray) -> None:
+        assert len(rows) == len(magnitudes)
+        seen.append(magnitudes)
+        real(self, rows, magnitudes)
+
+    monkeypatch.setattr(PrioritisedPasses, "update", update)
+    for _ in TrainingRun.begin(store, config, None, 0).run():
+        pass
+    monkeypatch.undo()
+    return seen
+
+
+def test_prioritised_replay_gets_the_errors_of_all_parts(store: GraphDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No value has moved before the first update, so its errors do not depend on the parts."""
+    config = changed(sampling="prioritised", cloning_passes=0, value_passes=0)
+    whole = errors_of(store, config, monkeypatch)
+    parts = errors_of(store, config.model_copy(update={"micro_batch_sequences": 5}), monkeypatch)
+    assert len(whole) == len(parts) == 2
+    np.testing.assert_allclose(parts[0], whole[0], rtol=1e-5)
+    assert len(set(whole[0].tolist())) > 8, "the errors differ, so their order is tested"
+
+
+@pytest.mark.parametrize("objective", ["vtrace", "ppo", "awr", "fitted_q"])
+def test_every_objective_learns_in_parts(store: GraphDataset, objective: str) -> None:
+    config = changed(objective=objective, micro_batch_sequences=6, q_updates=2)
+    records = list(TrainingRun.begin(store, config, None, 0).run())
+    assert all(np.isfinite(list(record.metrics.values())).all() for record in records)
+
+
+def test_a_distillation_in_parts_also_clones_the_steps_that_follow(tmp_path: Path) -> None:
+    """The batch is 128 decisions; every part has a share of the steps to clone, at least one."""
+    write_snapshot(tmp_path / "s", bandit_branches(range(30)) + bandit_episodes(range(90, 98)), split="train")
+    store = GraphDataset.load(tmp_path / "s", blueprints=blueprint_names())
+    split = branched_decisions(store)
+    assert split is not None
+    decisions = split.learned._replace(following=split.learned.rows[:3], followed=np.arange(3))
+    split = split._replace(learned=decisions)
+    for most in (None, 5):
+        config = changed(start="distil", distil_passes=1, micro_batch_sequences=most)
+        training = TrainingRun.begin(store, config, None, 0)
+        training._decisions = split
+        (first, *_rest) = list(training.run())
+        assert np.isfinite(first.metrics["following_loss"])
