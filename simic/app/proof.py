@@ -29,7 +29,7 @@ from simic.hosts.host_sets import draw_keys, host_set, identify, kept_families
 from simic.hosts.plugins import world_identity
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.progress import Advance
+from simic.runtime.progress import Advance, no_advance
 from simic.runtime.seeds import derive
 from simic.runtime.settings import config_digest
 from simic.trust.canonical import digest_of
@@ -111,7 +111,7 @@ class _Proof:
         if unknown := set(request.left_out or ()).difference(*self._left_out.values()):
             raise ConfigError(f"--without: no set of this proof has a family {', '.join(sorted(unknown))}; {known}")
         self._arenas = {name: self._arena(name) for name in names}
-        self._advance: Advance = lambda _count: None
+        self._advance: Advance = no_advance
 
     def make(self) -> Proof:
         """Make the parts one after the other, because each uses all cores (``world.workers``)."""

@@ -37,7 +37,7 @@ from simic.hosts.plugins import world_identity
 from simic.learning.objectives import OBJECTIVES
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.progress import Advance
+from simic.runtime.progress import Advance, no_advance
 from simic.runtime.seeds import derive
 from simic.runtime.settings import config_digest
 from simic.trust.canonical import digest_of
@@ -110,7 +110,7 @@ class _RecipeTrial:
         self._digests = dict(zip(names, digests, strict=True))
         self._repeats = {recipe.name: digests[:at].count(digests[at]) for at, recipe in enumerate(request.recipes)}
         """How many recipes before it have the same configuration."""
-        self._advance: Advance = lambda _count: None
+        self._advance: Advance = no_advance
 
     def make(self) -> RecipeComparison:
         request = self._request

@@ -15,6 +15,7 @@ from simic.app.judging import begin, check_growable, log_beside_trials, validate
 from simic.app.judging_experience import reporter_of_comparison, reporter_of_judgement
 from simic.app.live_episode import draw_collection
 from simic.app.timelines import check_plot
+from simic.app.training_monitor import followed
 from simic.app.trial_controllers import select_controllers
 from simic.collection import collect as collection
 from simic.collection.branching import BranchChoice
@@ -40,7 +41,6 @@ from simic.learning.training_run import WarmStart
 from simic.ledgers.collections import begin_collection
 from simic.runtime.locks import exclusive
 from simic.runtime.seeds import derive
-from simic.runtime.telemetry import NullSink
 from simic.trust.canonical import digest_of
 from simic.validation import report as reports
 from simic.validation import trials
@@ -218,7 +218,11 @@ def train(container: Container, snapshot: SnapshotManifest, start: WarmStart | N
 
     Only one training runs at a time, because equal trainings share a folder.
     """
-    with exclusive(container.home.locks / "train", "training"), container.progress.task("train", 100) as advance:
+    with (
+        exclusive(container.home.locks / "train", "training"),
+        container.progress.task("train", 100) as advance,
+        followed(container, snapshot, advance) as observer,
+    ):
         receipt = learning.train(
             snapshot,
             container.config.train,
@@ -227,7 +231,7 @@ def train(container: Container, snapshot: SnapshotManifest, start: WarmStart | N
             out_root=container.home.policies,
             signer=container.signer,
             verify=container.policies.check,
-            sink=NullSink(),
+            observer=observer,
             seed=container.seed,
             provenance=container.provenance,
             clock=container.clock,

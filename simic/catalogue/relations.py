@@ -27,6 +27,7 @@ from simic.contracts.receipts import (
 )
 from simic.contracts.snapshots import Pin
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE
+from simic.contracts.telemetry import SloViolation, TelemetryPacket
 from simic.lake.duck import create_parquet_view, create_table, exactly
 from simic.lake.duck_views import create_parts_view
 from simic.lake.lake import Lake
@@ -37,6 +38,7 @@ from simic.ledgers.judgements import judgements
 from simic.ledgers.pins import pinned
 from simic.ledgers.policies import candidate_versions, champion_versions, gate_decisions, parse_record, trainings
 from simic.runtime.home import Home
+from simic.runtime.telemetry_records import TelemetryRecords
 from simic.snapshots.schema import SNAPSHOT_TABLES, schema_of
 from simic.trust.keys import Keyring
 
@@ -64,7 +66,7 @@ _JSON_BYTES = 2**20
 def readable_folders(home: Home) -> list[Path]:
     """Return the folders whose files the views read while a query runs."""
     receipts = [home.receipts / stage for stage in _TRIAL_STAGES]
-    return [home.experience, home.snapshots, home.quarantine, home.curves, *receipts]
+    return [home.experience, home.snapshots, home.quarantine, home.curves, home.telemetry, *receipts]
 
 
 def create_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
@@ -97,6 +99,7 @@ def create_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
     _create_curves(connection, trained)
     _create_trials(connection, home)
     _create_updates(connection, home)
+    _create_telemetry(connection, TelemetryRecords(home))
     connection.execute("USE main")
 
 
@@ -176,6 +179,16 @@ def _create_updates(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
     schema = pa.schema([*((name, pa.string()) for name in sorted(_EVENT)), *fields, ("share", pa.float64())])
     shares = [{**row, "share": row["rollout"]["share"] if row.get("rollout") else None} for row in rows]
     create_table(connection, "delivered_updates", pa.Table.from_pylist(shares, schema=schema))
+
+
+def _create_telemetry(connection: duckdb.DuckDBPyConnection, records: TelemetryRecords) -> None:
+    """``packet_lines`` and ``violation_lines``: records as they were written; an incomplete line is skipped."""
+    for name, path, model in (
+        ("packet_lines", records.packets_path, TelemetryPacket),
+        ("violation_lines", records.violations_path, SloViolation),
+    ):
+        paths = [path] if path.is_file() else []
+        _create_json_view(connection, name, paths, arrow_schema(model), "newline_delimited")
 
 
 def _create_json_view(

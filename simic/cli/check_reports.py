@@ -128,12 +128,16 @@ def _names(given: str) -> list[str]:
         raise ConfigError(f"FILE: cannot read {given}: {getattr(error, 'strerror', None) or error}") from error
 
 
+def _nobody(_count: int, /, note: str | None = None) -> None:
+    """Show nothing."""
+
+
 class _Source:
     """An open file that says how far it was read; only ``read`` is used of it."""
 
     def __init__(self, name: str, file: BinaryIO, size: int | None) -> None:
         self._name, self._file, self.size = name, file, size
-        self.advance: Advance = lambda _count: None
+        self.advance: Advance = _nobody
         self._rest = 0
 
     def read(self, count: int) -> bytes:

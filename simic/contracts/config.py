@@ -13,6 +13,7 @@ from simic.contracts.lake_url import parse_url
 from simic.contracts.log_evidence import EvidenceKind
 from simic.contracts.network_config import NetworkConfig
 from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, Reward, RewardConfig
+from simic.contracts.telemetry_config import TelemetryConfig
 from simic.contracts.train_config import WITHOUT_EFFECT, ReplayConfig, TrainConfig
 
 __all__ = [
@@ -353,6 +354,7 @@ class RunConfig(Contract):
     trial: TrialConfig = TrialConfig()
     gate: GateConfig = GateConfig()
     rollout: RolloutConfig = RolloutConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
 
     @property
     def further_collections(self) -> tuple[FurtherCollection, ...]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, Finite, NonNegative, UnitInterval, UtcDatetime
+from simic.contracts.base import Contract, Digest, Finite, NonNegative, UnitInterval, UtcDatetime
 
 __all__ = ["CircuitState", "CurriculumRequest", "HealthStatus", "SloViolation", "TelemetryPacket"]
 
@@ -37,6 +37,8 @@ class TelemetryPacket(Contract):
     schema_version: Literal[1] = 1
     source: Annotated[str, Field(min_length=1, max_length=128)]
     status: HealthStatus
+    policy: Digest | None = None
+    """Policy that a training made; null while it runs, and if it failed."""
     metrics: Annotated[dict[MetricName, Finite], Field(max_length=1024)]
     emitted_at: UtcDatetime
 
@@ -58,6 +60,9 @@ class SloViolation(Contract):
     """A missed service level."""
 
     schema_version: Literal[1] = 1
+    source: Annotated[str, Field(min_length=1, max_length=128)]
+    policy: Digest | None = None
+    """Policy that a training made; null if it failed."""
     slo: Annotated[str, Field(min_length=1, max_length=64)]
     target: NonNegative
     measured: NonNegative

@@ -26,6 +26,7 @@ from simic.controllers import heads
 from simic.controllers.graph import GraphBatch
 from simic.controllers.heads import MaskTensors
 from simic.controllers.network import FeatureNoise, NetworkOutput, PolicyNetwork
+from simic.learning.diagnostics import entropy_by_head
 from simic.learning.learner import Learner
 from simic.learning.losses import Loss
 from simic.learning.phases import Record
@@ -273,7 +274,8 @@ def _decision_loss(
     states, masks = store.states(decisions.rows[ids])
     returns, tried = decisions.returns[chosen], decisions.tried[chosen]
     regret = _regret(returns, tried).clamp(max=REGRET_CUT)
-    joint = _log_probs(network.act(states, noise), states, masks, decisions.actions[chosen], exploration)
+    output, actions = network.act(states, noise), decisions.actions[chosen]
+    joint = _log_probs(output, states, masks, actions, exploration)
     joint = joint.masked_fill(~tried, _IMPOSSIBLE)
     log_share = joint.log_softmax(1)
     share = log_share.exp()
@@ -284,7 +286,11 @@ def _decision_loss(
     value = functional.smooth_l1_loss(network.value(states) / network.value_scale, targets / network.value_scale)
     greedy = _regret(returns, tried).gather(1, joint.argmax(1, keepdim=True)).mean()
     total = (expected - temperature * entropy) / UNIT - TRIED_WEIGHT * log_tried + value
+    with torch.no_grad():
+        entropies = heads.entropy(output, states.slot_ptr, masks, actions[:, 0], exploration)
     metrics = {
+        **entropy_by_head(entropies, actions[:, 0]),
+        "step_count": expected.new_tensor(len(ids)),
         "expected_regret": expected,
         "greedy_regret": greedy,
         "decision_entropy": entropy,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from simic.contracts.config import TrainConfig
 from simic.contracts.errors import DivergenceError
 from simic.controllers.network import PolicyNetwork
+from simic.learning.clipping import GRAD_NORM, clip_by_group
 from simic.learning.history import History
 from simic.learning.losses import Loss
 from simic.learning.micro_batches import add_up, split_rows
@@ -19,8 +20,8 @@ from simic.learning.rates import LrController, LrPolicy, LrSchedule
 
 __all__ = ["Learner"]
 
-_LOSS, _NORM = "loss", "grad_norm_"
-"""Names of the loss among what an update reads from the device, and of the norms of gradients by group."""
+_LOSS = "loss"
+"""Name of the loss among what an update reads from the device."""
 
 
 class Learner:
@@ -85,7 +86,7 @@ class Learner:
             names = list(found)
             metrics = dict(zip(names, torch.stack([found[name] for name in names]).tolist(), strict=True))
             loss = metrics.pop(_LOSS)
-            norms = {name: metrics[name] for name in names if name.startswith(_NORM)}
+            norms = {name: metrics[name] for name in names if name.startswith(GRAD_NORM)}
             self._require_finite({_LOSS: loss, **norms}, metrics)
             self.optimizer.step()
         finally:
@@ -110,13 +111,8 @@ class Learner:
             self.network.eval()
 
     def _clip(self) -> dict[str, Tensor]:
-        """Clip each group that has gradients; returns their norms before clipping."""
-        norms: dict[str, Tensor] = {}
-        for group in self.optimizer.param_groups:
-            touched = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if touched:
-                norms[f"{_NORM}{group['name']}"] = nn.utils.clip_grad_norm_(touched, self._config.clip_norm)
-        return norms
+        """Clip each group that has gradients, and return the metrics of ``clip_by_group``."""
+        return clip_by_group(self.optimizer.param_groups, self._config.clip_norm)
 
     def _require_finite(self, checked: dict[str, float], metrics: dict[str, float]) -> None:
         for what, value in checked.items():

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simic.contracts.actions import HEADS, Op
+from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import NetworkOutput, PolicyNetwork
+from simic.learning.diagnostics import batch_metrics, behaviour_divergence, by_head, entropy_by_head, ratio_shares
 from simic.numerics.gae import Gae, gae
 from simic.numerics.importance import LOG_RATIO_LIMIT
 from simic.numerics.vtrace import VTrace, vtrace
@@ -69,6 +70,10 @@ def _at_least_once(probabilities: Tensor, batch: SequenceBatch, op: Op) -> tuple
     return (1.0 - never).sum() / ever_legal.sum().clamp(min=1.0), ever_legal.mean()
 
 
+RATIO_BOUNDS = ("rho_bar", "c_bar", "pg_rho_bar")
+"""Settings of V-trace that bound importance ratios."""
+
+
 class Loss(NamedTuple):
     """A scalar loss with gradient, and detached metrics."""
 
@@ -110,11 +115,20 @@ class VTraceLossConfig(NamedTuple):
 
 def cloning_loss(network: PolicyNetwork, batch: SequenceBatch, exploration: float) -> Loss:
     """Return the mean negative log-likelihood of the logged actions; its minimum is the behaviour's entropy."""
-    output = network.act(batch.steps)
-    log_prob = heads.log_prob(output, batch.steps.slot_ptr, batch.masks, batch.actions, exploration)
+    output, ptr = network.act(batch.steps), batch.steps.slot_ptr
+    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration)
     loss = -log_prob.joint.mean()
     behaviour = batch.log_prob_heads.sum(1).mean()
-    return Loss(loss, {"cloning_loss": loss.detach(), "cloning_gap": (loss + behaviour).detach()})
+    with torch.no_grad():
+        entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration)
+    metrics = {
+        "cloning_loss": loss.detach(),
+        "cloning_gap": (loss + behaviour).detach(),
+        **entropy_by_head(entropy, batch.actions),
+        **behaviour_divergence(log_prob.heads, batch),
+        **batch_metrics(batch),
+    }
+    return Loss(loss, metrics)
 
 
 def value_fit_loss(network: PolicyNetwork, batch: SequenceBatch) -> Loss:
@@ -124,7 +138,8 @@ def value_fit_loss(network: PolicyNetwork, batch: SequenceBatch) -> Loss:
     result = _correct(batch, fixed, own, following)
     loss = huber(own, result.vs, batch, network.value_scale)
     explained = explained_variance(own.detach(), result.vs, batch.valid)
-    return Loss(loss, {"value_fit_loss": loss.detach(), "value_fit_explained_variance": explained})
+    metrics = {"value_fit_loss": loss.detach(), "value_fit_explained_variance": explained, **batch_metrics(batch)}
+    return Loss(loss, metrics)
 
 
 def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLossConfig) -> Loss:
@@ -144,7 +159,8 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLos
     entropies = heads.head_mean(batch.weighted(entropy), relevant)
     own, following = batch.successors(values)
     joint = batch.to_time_major(log_prob.joint)
-    bounds = {name: getattr(targets, name) for name in ("rho_bar", "c_bar", "pg_rho_bar", "lambda_")}
+    log_ratios = joint - batch.log_prob_behaviour
+    bounds = {name: getattr(targets, name) for name in (*RATIO_BOUNDS, "lambda_")}
     result = _correct(batch, joint, own, following, **bounds)
     advantages = (result.pg_advantages / targets.advantage_scale)[batch.time, batch.sequence]
     parts = {
@@ -161,9 +177,12 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLos
     )
     metrics = {
         **parts,
-        **{f"entropy_{head.value}": value for head, value in zip(HEADS, entropies, strict=True)},
+        **by_head("entropy", entropies),
         "explained_variance": explained_variance(own.detach(), result.vs, batch.valid),
-        **off_policyness(joint - batch.log_prob_behaviour, batch.valid),
+        **off_policyness(log_ratios, batch.valid),
+        **ratio_shares(log_ratios, batch.valid, {name: bounds[name] for name in RATIO_BOUNDS}),
+        **behaviour_divergence(log_prob.heads, batch),
+        **batch_metrics(batch),
         **advantage_metrics(result.pg_advantages, batch.valid),
         **commit_metrics(output, batch),
     }
@@ -214,8 +233,9 @@ def huber(values: Tensor, targets: Tensor, batch: SequenceBatch, scale: Tensor) 
 def off_policyness(log_ratios: Tensor, valid: Tensor) -> dict[str, Tensor]:
     """Return the distance of the policy from the behaviour over valid steps; ``log_ratios`` [T, B] are log pi/mu.
 
-    ``mean_ratio`` is the mean of min(1, pi/mu). ``effective_sample_share`` is (sum w)^2 / (n sum w^2) with w = pi/mu
-    (Kong 1992): 1 on-policy, 1/n if one step has all the weight. ``clamp_count`` counts log-ratios beyond the limit.
+    ``mean_ratio`` is the mean of min(1, pi/mu), ``max_log_ratio`` the largest log pi/mu. ``effective_sample_share`` is
+    (sum w)^2 / (n sum w^2) with w = pi/mu (Kong 1992): 1 on-policy, 1/n if one step has all the weight. ``clamp_count``
+    counts log-ratios beyond the limit.
     """
     own = log_ratios.detach()[valid]
     clamped = own.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
@@ -223,13 +243,25 @@ def off_policyness(log_ratios: Tensor, valid: Tensor) -> dict[str, Tensor]:
     return {
         "mean_ratio": ratios.clamp(max=1.0).mean(),
         "mean_log_ratio": clamped.mean(),
-        "behaviour_kl": (ratios - 1.0 - clamped).mean(),
+        "max_log_ratio": clamped.max(),
         "effective_sample_share": ratios.sum().square() / (ratios.square().sum() * len(ratios)),
         "clamp_count": (own.abs() > LOG_RATIO_LIMIT).sum().to(ratios.dtype),
     }
 
 
 def advantage_metrics(advantages: Tensor, valid: Tensor) -> dict[str, Tensor]:
-    """Return mean and deviation of the advantages [T, B] in points, before scaling."""
+    """Return mean, deviation, skew and excess kurtosis of the advantages [T, B] before scaling, over valid steps.
+
+    Mean and deviation are in points. Skew and kurtosis, the third and fourth standardised moments, have no unit; a
+    normal distribution has 0 of both, and so have advantages that do not vary.
+    """
     own = advantages[valid]
-    return {"advantage_mean": own.mean(), "advantage_sd": own.std(correction=0)}
+    mean, deviation = own.mean(), own.std(correction=0)
+    varies = deviation > 0
+    standard = (own - mean) / torch.where(varies, deviation, 1.0)
+    return {
+        "advantage_mean": mean,
+        "advantage_sd": deviation,
+        "advantage_skew": standard.pow(3).mean(),
+        "advantage_kurtosis": torch.where(varies, standard.pow(4).mean() - 3.0, 0.0),
+    }

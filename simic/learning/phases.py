@@ -132,8 +132,9 @@ def supervised_sampler(config: TrainConfig, seed: int, phase: str) -> PassSample
 
 
 def means(records: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each metric over records with equal names."""
-    return {name: float(np.mean([metrics[name] for metrics in records])) for name in records[0]}
+    """Return the mean of each metric over the records that have it; a metric may be absent from some."""
+    names = dict.fromkeys(name for metrics in records for name in metrics)
+    return {name: float(np.mean([metrics[name] for metrics in records if name in metrics])) for name in names}
 
 
 def _supervised(

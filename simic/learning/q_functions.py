@@ -83,7 +83,8 @@ def q_loss(network: PolicyNetwork, states: GraphBatch, actions: Tensor, returns:
     """Return the Huber distance of Q to the return to go, in units of ``ERROR_CUT``."""
     q = q_values(network(states), states.slot_ptr, actions)
     loss = functional.huber_loss(q, returns, delta=ERROR_CUT) / ERROR_CUT
-    return Loss(loss, {"q_loss": loss.detach(), "q_error": (q - returns).abs().mean().detach()})
+    metrics = {"q_loss": loss, "q_error": (q - returns).abs().mean(), "step_count": loss.new_tensor(len(returns))}
+    return Loss(loss, {name: value.detach() for name, value in metrics.items()})
 
 
 def fit(learner: Learner, store: GraphDataset, rows: NDArray[np.int64], updates: int, seed: int) -> Iterator[Record]:

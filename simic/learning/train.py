@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +28,7 @@ from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
 from simic.runtime.clock import Clock
 from simic.runtime.files import atomic_write, move_to_damaged, publish_dir
-from simic.runtime.telemetry import JsonLinesSink, MetricSink, TeeSink
+from simic.runtime.telemetry import JsonLinesSink, NullObserver, TrainingObserver, Update
 from simic.snapshots.manifest import read_manifest
 from simic.trust.canonical import digest_of
 from simic.trust.keys import Signer
@@ -136,6 +137,7 @@ def _is_whole(path: Path, digest: str, verify: Callable[[Path], str]) -> bool:
 
 COLUMNS_NAME = "columns"
 """Folder beside the policies with the mapped columns of snapshots larger than ``train.replay.max_mb``."""
+_NO_OBSERVER = NullObserver()
 PROGRESS_TOTAL = 100
 """Unit of ``on_progress``: per cent."""
 
@@ -149,7 +151,7 @@ def train(
     out_root: Path,
     signer: Signer,
     verify: Callable[[Path], str],
-    sink: MetricSink,
+    observer: TrainingObserver = _NO_OBSERVER,
     seed: int,
     provenance: Provenance,
     clock: Clock,
@@ -164,7 +166,7 @@ def train(
     Args:
         blueprints: those that the policy is to know; the rows name no others.
         verify: returns the digest of a sealed policy or raises IntegrityError; called before a policy is read or kept.
-        sink: receives the metrics of every update.
+        observer: follows the training; it does not affect what is learned.
         on_progress: called with increments in per cent that sum to at most 100.
         resume: whether an unfinished training of the same snapshot, start, seed, settings and code goes on.
         save: stores the report and returns it; the checkpoints are removed after that.
@@ -187,7 +189,8 @@ def train(
     checkpoint = checkpoints.newest() if resume else None
     if resume:
         _LOG.info("training %s", "begins" if checkpoint is None else f"goes on from checkpoint {checkpoint.path.name}")
-    attempts = _Attempts(config, checkpoints, output, sink, on_progress)
+    observer.begin({"buffer_size": float(store.step_count), "buffer_memory_mb": store.memory_bytes / (1 << 20)})
+    attempts = _Attempts(config, checkpoints, output, observer, on_progress)
     with _threads(config.threads):
         training = attempts.run(lambda history: TrainingRun.begin(store, config, start, seed, history), checkpoint)
         sealed = output.seal(training, signer, verify, snapshot, store.sets, provenance)
@@ -209,6 +212,7 @@ def train(
     )
     saved = save(report)
     output.remove()
+    observer.end(report.digest, report.recoveries)
     return saved
 
 
@@ -249,10 +253,10 @@ class _Attempts:
         config: TrainConfig,
         checkpoints: Checkpoints,
         output: TrainingOutput,
-        sink: MetricSink,
+        observer: TrainingObserver,
         on_progress: Callable[[int], None] | None,
     ) -> None:
-        self._config, self._checkpoints, self._output, self._sink = config, checkpoints, output, sink
+        self._config, self._checkpoints, self._output, self._observer = config, checkpoints, output, observer
         self._on_progress, self._reported = on_progress, 0
 
     def run(self, begin: Callable[[History], TrainingRun], checkpoint: Checkpoint | None) -> TrainingRun:
@@ -266,7 +270,7 @@ class _Attempts:
             training = begin(history)
             try:
                 with self._output.open_curves(self._checkpoints, checkpoint) as curves:
-                    self._run(training, TeeSink(curves, self._sink), limits)
+                    self._run(training, curves, limits)
             except ContractError as error:
                 # Only a repetition can be at fault; a second begin would diverge and fail to repeat without end.
                 if checkpoint is None or has_begun_again or history.done > history.covered:
@@ -282,16 +286,20 @@ class _Attempts:
             else:
                 return training
 
-    def _run(self, training: TrainingRun, sink: MetricSink, limits: TrainingLimits) -> None:
+    def _run(self, training: TrainingRun, curves: JsonLinesSink, limits: TrainingLimits) -> None:
         planned, history, every = max(1, training.planned_updates), training.learner.history, self._every(training)
         limits.check()
+        began_s = time.perf_counter()
         for record in training.run():
             if history.done > history.covered:
-                sink.log(record.update, record.metrics)
+                curves.log(record.update, record.metrics)
+                time_ms = 1000.0 * (time.perf_counter() - began_s)
+                self._observer.update(Update(record.update, record.phase, record.metrics, time_ms))
                 limits.check()
                 if every and history.done % every == 0:
                     self._checkpoints.write(history, limits.elapsed_s)
             self._report(PROGRESS_TOTAL * history.done // planned)
+            began_s = time.perf_counter()
         history.require_finite()
         self._report(PROGRESS_TOTAL)  # also of updates that were left out
 

@@ -68,6 +68,9 @@ class SequenceBatch:
     """int64 [M]: the column of each flat entry."""
     weights: Tensor | None = None
     """float32 [B]: importance weights of prioritised draws; None weighs all alike."""
+    policy_lag: float | None = None
+    """Mean number of versions by which the policies that acted are behind the newest one, over the sequences of
+    policies; None if there is none."""
 
     def __post_init__(self) -> None:
         shape, count = self.valid.shape, len(self.actions)

@@ -8,6 +8,7 @@ Shapes: N steps, E sequences (episodes), T time, B sequences of a batch, A heads
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from simic.numerics.ragged import ragged_rows
 from simic.replay.batch import SequenceBatch, SequenceSpans, Steps, assemble
 from simic.replay.graph_table import GraphTable
 from simic.replay.mapped import MappedColumns, Pages, map_snapshot
+from simic.replay.policy_lag import policy_lags
 from simic.replay.rows import Sequences, episode_batch_of, read_first, read_split
 from simic.snapshots.manifest import read_manifest
 
@@ -50,10 +52,14 @@ class GraphDataset:
         table: GraphTable,
         blueprints: tuple[str, ...],
         pages: Pages | None = None,
+        lags: NDArray[np.float64] | None = None,
     ) -> None:
-        """Wrap columns; ``table`` holds N + E graphs: all states, then the final state of each sequence."""
+        """Wrap columns; ``table`` holds N + E graphs: all states, then the final state of each sequence.
+
+        ``lags`` [E] are those of ``policy_lags``; None knows none.
+        """
         self.sequences, self.steps, self.masks, self.table = sequences, steps, masks, table
-        self.blueprints, self._pages = blueprints, pages
+        self.blueprints, self._pages, self._lags = blueprints, pages, lags
         if table.graphs != len(steps.rewards) + len(self):
             raise ContractError(f"{table.graphs} graphs for {len(steps.rewards)} steps and {len(self)} sequences")
 
@@ -94,22 +100,25 @@ class GraphDataset:
             if size > max_bytes:
                 name = f"{manifest.digest}-{split}"
                 columns = map_snapshot(manifest, split, blueprints, cache / name)
-                return GraphDataset._of_columns(columns, blueprints, max_bytes)
+                return GraphDataset._of_columns(columns, manifest, blueprints, max_bytes)
         part = episode_batch_of(read_split(manifest, split), blueprints, manifest.gamma)
         table = GraphTable.of(encode(Observations.join([part.states, part.finals])))
-        return GraphDataset(part.sequences, part.steps, MaskTensors.of(part.masks), table, blueprints)
+        lags = policy_lags(manifest, part.sequences.run_ids)
+        return GraphDataset(part.sequences, part.steps, MaskTensors.of(part.masks), table, blueprints, lags=lags)
 
     @staticmethod
-    def _of_columns(columns: MappedColumns, blueprints: tuple[str, ...], max_bytes: int) -> GraphDataset:
-        flat = columns.flat()
+    def _of_columns(
+        columns: MappedColumns, manifest: SnapshotManifest, blueprints: tuple[str, ...], max_bytes: int
+    ) -> GraphDataset:
+        flat, lags = columns.flat(), policy_lags(manifest, columns.sequences.run_ids)
         pages = Pages(columns.maps(), flat.table.graphs, max_bytes)
-        return GraphDataset(columns.sequences, flat.steps, flat.masks, flat.table, blueprints, pages)
+        return GraphDataset(columns.sequences, flat.steps, flat.masks, flat.table, blueprints, pages, lags)
 
     def to(self, device: torch.device) -> GraphDataset:
         """Return the data set with all columns on ``device``; batches are assembled there."""
         steps = Steps(*(column.to(device) for column in self.steps))
         masks = MaskTensors(*(mask.to(device) for mask in self.masks))
-        return GraphDataset(self.sequences, steps, masks, self.table.to(device), self.blueprints)
+        return GraphDataset(self.sequences, steps, masks, self.table.to(device), self.blueprints, lags=self._lags)
 
     def __len__(self) -> int:
         return len(self.sequences.run_ids)
@@ -148,13 +157,24 @@ class GraphDataset:
         tensors = [*self.table, *self.steps, *self.masks]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
+    @property
+    def memory_bytes(self) -> int:
+        """Return the most bytes of columns that are in memory at once: all, or what is allowed of mapped ones."""
+        return self.size_bytes if self._pages is None else min(self.size_bytes, self._pages.max_bytes)
+
     def batch(self, sequence_ids: NDArray[np.int64]) -> SequenceBatch:
         """Return the given sequences, in that order, as one time-major batch."""
         spans = self.spans(sequence_ids)
         batch = assemble(sequence_ids, spans, self.steps, self.masks, self.table)
+        batch = replace(batch, policy_lag=self._lag_of(sequence_ids))
         if self._pages is not None:
             self._pages.touched(len(sequence_ids), int(spans.lengths.sum()))
         return batch
+
+    def _lag_of(self, sequence_ids: NDArray[np.int64]) -> float | None:
+        known = np.zeros(0) if self._lags is None else self._lags[sequence_ids]
+        known = known[~np.isnan(known)]
+        return float(known.mean()) if len(known) else None
 
     def states(self, rows: NDArray[np.int64]) -> tuple[GraphBatch, MaskTensors]:
         """Return the graphs and masks of the steps ``rows`` [B], in that order."""

@@ -178,14 +178,14 @@ class Pages:
 
     def __init__(self, maps: list[NDArray[Any]], graphs: int, max_bytes: int) -> None:
         """``graphs`` is the number of graph rows; each is assumed to touch its share of all columns and edges."""
-        self._maps, self._max_bytes = maps, max_bytes
+        self._maps, self.max_bytes = maps, max_bytes
         self._row_bytes = sum(array.nbytes for array in maps) // max(1, graphs) + 1
         self._resident = 0
 
     def touched(self, sequences: int, rows: int) -> None:
         """Count the pages of a batch, assuming that every sequence touches other pages of every column."""
         self._resident += sequences * len(self._maps) * _PAGE_BYTES + rows * self._row_bytes
-        if self._resident > self._max_bytes:
+        if self._resident > self.max_bytes:
             for array in self._maps:
                 release_pages(array)
             self._resident = 0

@@ -116,6 +116,16 @@ class Home:
         return self.data / "runs"
 
     @property
+    def telemetry(self) -> Path:
+        """Directory of telemetry packets and missed service levels, a file of JSON lines each."""
+        return self.runs / "telemetry"
+
+    @property
+    def metrics(self) -> Path:
+        """Directory of text files for the textfile collector of Prometheus' node exporter."""
+        return self.runs / "metrics"
+
+    @property
     def plans(self) -> Path:
         """Plan books of this home, a JSON file per set; they come before the shipped ones."""
         return self.data / "plans"

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichBars
+from rich.table import Column
 
-__all__ = ["Advance", "NoProgress", "Progress", "RichProgress", "Titled"]
+__all__ = ["Advance", "NoProgress", "Progress", "RichProgress", "Titled", "no_advance"]
 
-Advance = Callable[[int], None]
-"""Callback that adds a number of finished units."""
+
+class Advance(Protocol):
+    """Callback that adds a number of finished units; ``note`` replaces the text beside the bar unless it is None."""
+
+    def __call__(self, count: int, /, note: str | None = None) -> None:
+        """Add ``count`` units, which may be 0."""
+
 
 LINE_EVERY_S = 10.0
 
@@ -33,7 +39,11 @@ class NoProgress:
     @contextmanager
     def task(self, name: str, total: int) -> Iterator[Advance]:  # noqa: ARG002 - the protocol's names
         """Yield a callback that does nothing."""
-        yield lambda _count: None
+        yield no_advance
+
+
+def no_advance(_count: int, /, note: str | None = None) -> None:
+    """Display nothing."""
 
 
 class Titled:
@@ -68,15 +78,22 @@ class RichProgress:
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}", markup=False, table_column=Column(no_wrap=True)),
                 console=self._console,
             )
         bars = self._bars
         if self._open_tasks == 0:
             bars.start()
         self._open_tasks += 1
-        bar = bars.add_task(name, total=total)
+        bar = bars.add_task(name, total=total, note="")
+
+        def advance(count: int, /, note: str | None = None) -> None:
+            bars.advance(bar, count)
+            if note is not None:
+                bars.update(bar, note=note)
+
         try:
-            yield lambda count: bars.advance(bar, count)
+            yield advance
         finally:
             self._open_tasks -= 1
             if self._open_tasks == 0:
@@ -86,17 +103,18 @@ class RichProgress:
     @contextmanager
     def _lines(self, name: str, total: int) -> Iterator[Advance]:
         started = time.monotonic()
-        done, said = 0, started
+        done, said, beside = 0, started, ""
 
         def say(note: str) -> None:
             self._console.print(f"{name}: {note}", highlight=False, markup=False, soft_wrap=True)
 
-        def advance(count: int) -> None:
-            nonlocal done, said
+        def advance(count: int, /, note: str | None = None) -> None:
+            nonlocal done, said, beside
             done += count
+            beside = beside if note is None else note
             if time.monotonic() - said >= LINE_EVERY_S:
                 said = time.monotonic()
-                say(f"{done}/{total}, {said - started:.0f} s")
+                say(f"{done}/{total}, {said - started:.0f} s{beside and f', {beside}'}")
 
         say(f"0/{total}")
         try:

@@ -11,11 +11,21 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from simic.contracts.errors import ConfigError
 
-__all__ = ["JsonLinesSink", "MetricSink", "NullSink", "TeeSink", "configure_logging", "read_metrics"]
+__all__ = [
+    "JsonLinesSink",
+    "MetricSink",
+    "NullObserver",
+    "NullSink",
+    "TrainingObserver",
+    "Update",
+    "append_line",
+    "configure_logging",
+    "read_metrics",
+]
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -34,16 +44,41 @@ class NullSink:
         """Drop the record."""
 
 
-class TeeSink:
-    """Sink that passes every record to several sinks."""
+class Update(NamedTuple):
+    """One optimiser step of a training."""
 
-    def __init__(self, *sinks: MetricSink) -> None:
-        self._sinks = sinks
+    step: int
+    """Counted over all phases and rounds."""
+    phase: str
+    metrics: Mapping[str, float]
+    time_ms: float
+    """Wall-clock time of the step, from asking for it to its metrics, with the assembly of its batch."""
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Record in every sink, in order."""
-        for sink in self._sinks:
-            sink.log(step, metrics)
+
+class TrainingObserver(Protocol):
+    """Follows one training. It must not raise, and nothing that it does affects what is learned."""
+
+    def begin(self, metrics: Mapping[str, float]) -> None:
+        """Take note of the data: ``buffer_size`` and ``buffer_memory_mb``."""
+
+    def update(self, update: Update) -> None:
+        """Take note of a step; those that a resumed training repeats are left out."""
+
+    def end(self, policy: str, recoveries: int) -> None:
+        """Take note of the end: the digest of the sealed policy, and the divergences on the way."""
+
+
+class NullObserver:
+    """Observer that takes note of nothing."""
+
+    def begin(self, metrics: Mapping[str, float]) -> None:
+        """Do nothing."""
+
+    def update(self, update: Update) -> None:
+        """Do nothing."""
+
+    def end(self, policy: str, recoveries: int) -> None:
+        """Do nothing."""
 
 
 class JsonLinesSink:
@@ -72,6 +107,14 @@ class JsonLinesSink:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def append_line(path: Path, text: str) -> None:
+    """Append one line to a file, which is created if it is missing; a torn line before it is ended first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    start = "\n" if _is_torn(path) else ""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{start}{text}\n")
 
 
 def _is_torn(path: Path) -> bool:

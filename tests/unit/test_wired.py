@@ -35,7 +35,6 @@ PLUGINS = {
 """Folders whose files are found by name, and the module that looks for them."""
 
 MODULES_TO_WIRE = {
-    "simic.contracts.telemetry": LEARNER,
     "simic.replay.live.buffer": SCALE_OUT,
     "simic.replay.live.storage": SCALE_OUT,
 }
@@ -45,8 +44,6 @@ NAMES_TO_WIRE = {
     "simic.contracts.batches.actions_to_rows": OTHERS,
     "simic.contracts.telemetry.CircuitState": LEARNER,
     "simic.contracts.telemetry.CurriculumRequest": LEARNER,
-    "simic.contracts.telemetry.SloViolation": LEARNER,
-    "simic.contracts.telemetry.TelemetryPacket": LEARNER,
     "simic.replay.live.buffer.LiveBuffer": SCALE_OUT,
     "simic.replay.live.buffer.LiveBuffer.stale_updates": SCALE_OUT,
 }

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 
-from simic.contracts.actions import HEADS
 from simic.contracts.config import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import PolicyNetwork
 from simic.learning.counted_passes import CountedPasses
+from simic.learning.diagnostics import batch_metrics, behaviour_divergence, by_head
 from simic.learning.losses import (
     Loss,
     advantage_metrics,
@@ -67,12 +67,14 @@ def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, 
     total = parts["policy_loss"] + parts["value_loss"] - config.entropy_bonus * parts["entropy"]
     metrics = {
         **parts,
-        **{f"entropy_{head.value}": value for head, value in zip(HEADS, entropies, strict=True)},
+        **by_head("entropy", entropies),
         "weight_mean": weights.mean(),
         "weight_capped_share": (weights >= config.awr_max_weight).float().mean(),
         "explained_variance": explained_variance(own.detach(), estimate.returns, batch.valid),
         **off_policyness(batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour, batch.valid),
+        **behaviour_divergence(log_prob.heads, batch),
         **advantage_metrics(estimate.advantages, batch.valid),
+        **batch_metrics(batch),
         **commit_metrics(output, batch),
     }
     errors = estimate.returns - own.detach()

@@ -18,11 +18,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simic.contracts.actions import HEADS
 from simic.contracts.config import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import NetworkOutput, PolicyNetwork
 from simic.learning.counted_passes import CountedPasses
+from simic.learning.diagnostics import (
+    batch_metrics,
+    behaviour_divergence,
+    by_head,
+    divergence_by_head,
+    ratio_shares,
+)
 from simic.learning.losses import (
     Loss,
     advantage_metrics,
@@ -80,6 +86,8 @@ class _Fixed(NamedTuple):
     """Advantages and returns in points, not weighted."""
     advantages: Tensor
     """[T, B]: weighted by ``min(rho_bar, reference / behaviour)``."""
+    log_weights: Tensor
+    """[T, B]: log of reference / behaviour, neither clamped nor bounded."""
 
 
 def ppo_loss(
@@ -121,15 +129,18 @@ def ppo_loss(
         + config.cloning_weight * parts["cloning_loss"]
     )
     with torch.no_grad():
-        divergence = heads.kl(fixed.output, output, ptr, batch.masks, batch.actions, exploration).sum(1).mean()
+        divergence = heads.kl(fixed.output, output, ptr, batch.masks, batch.actions, exploration)
         joint = batch.to_time_major(log_prob.joint)
     metrics = {
         **parts,
-        **{f"entropy_{head.value}": value for head, value in zip(HEADS, entropies, strict=True)},
-        "kl": divergence,
+        **by_head("entropy", entropies),
+        **divergence_by_head("kl", divergence),
         "clip_share": surrogate.is_clipped.sum() / relevant.sum(),
         "explained_variance": explained_variance(own.detach(), fixed.estimate.returns, batch.valid),
         **off_policyness(joint - batch.log_prob_behaviour, batch.valid),
+        **ratio_shares(fixed.log_weights, batch.valid, {"rho_bar": config.rho_bar}),
+        **behaviour_divergence(log_prob.heads, batch),
+        **batch_metrics(batch),
         **advantage_metrics(fixed.advantages, batch.valid),
         **commit_metrics(output, batch),
     }
@@ -145,7 +156,7 @@ def _reference_of(reference: PolicyNetwork, batch: SequenceBatch, config: TrainC
     estimate = behaviour_advantages(batch, own, following, config.lambda_)
     log_weights = batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour
     weights = log_weights.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp().clamp(max=config.rho_bar)
-    return _Fixed(output, log_prob, estimate, weights * estimate.advantages)
+    return _Fixed(output, log_prob, estimate, weights * estimate.advantages, log_weights)
 
 
 def begin(log: Log) -> PpoObjective:

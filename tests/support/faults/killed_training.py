@@ -7,7 +7,7 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from simic.learning.learner import Learner
 from simic.learning.train import train
 from simic.learning.training_run import WarmStart
 from simic.replay.dataset import GraphDataset
+from simic.runtime.telemetry import NullObserver, Update
 from simic.trust.keys import Keyring, load_signer
 from simic.trust.seal import verify as verify_seal
 
@@ -46,17 +47,17 @@ class Kill(NamedTuple):
     place: str
 
 
-class _Sink:
+class _Sink(NullObserver):
     """Writes down what every update learned from, and ends the process where it is told to."""
 
     def __init__(self, out: Path, kill: Kill | None) -> None:
         self._out, self._kill = out, kill
         self.step, self.ids = 0, ""
 
-    def log(self, step: int, _metrics: Mapping[str, float]) -> None:
+    def update(self, update: Update) -> None:
         with self._out.open("a") as file:
-            file.write(json.dumps([step, self.ids]) + "\n")
-        self.step = step
+            file.write(json.dumps([update.step, self.ids]) + "\n")
+        self.step = update.step
         self.die("logged")
 
     def die(self, place: str) -> None:
@@ -99,7 +100,7 @@ def run_training(
             out_root=root / "policies",
             signer=load_signer(root / "keys", {}),
             verify=lambda path: verify_seal(path, Keyring(root / "keys")).digest,
-            sink=sink,
+            observer=sink,
             seed=0,
             provenance=Provenance("test", "0" * 64, 0),
             clock=lambda: NOW,

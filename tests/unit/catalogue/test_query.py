@@ -25,7 +25,7 @@ from simic.trust.sealed_receipts import decision_digest
 NAMES = [
     "reports", "steps", "episodes", "decisions", "rewards", "snapshots", "policies", "gates", "quarantine", "trainings",
     "rejected", "curves", "trials", "trial_episodes", "judgements", "judging_episodes",
-    "updates", "update_reports", "report_updates",
+    "updates", "update_reports", "report_updates", "telemetry", "slo_violations",
 ]  # fmt: skip
 RECEIPT = {"code_version": "x", "config_digest": "c" * 64, "seed": 0, "started_at": NOW, "finished_at": NOW}
 

@@ -61,7 +61,9 @@ PACKET = TelemetryPacket(
     source="trainer", status=HealthStatus.HEALTHY, metrics={"simic.trainer.grad_norm": 0.5}, emitted_at=NOW
 )
 REQUEST = CurriculumRequest(request_id="0" * 32, stage=1, difficulty=0.5, episodes=10, issued_at=NOW)
-VIOLATION = SloViolation(slo="latency", target=0.5, measured=0.7, unit="s", window_s=60.0, detected_at=NOW)
+VIOLATION = SloViolation(
+    source="trainer", slo="latency", target=0.5, measured=0.7, unit="s", window_s=60.0, detected_at=NOW
+)
 SPEC = ControllerSpec(name="schedule", plan=PLAN, rules=RULES)
 
 

@@ -27,7 +27,6 @@ from simic.learning.phases import Record
 from simic.learning.train import train
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
-from simic.runtime.telemetry import NullSink
 from simic.trust.keys import Keyring, load_signer
 from simic.trust.seal import verify as verify_seal
 
@@ -262,7 +261,6 @@ def sealed(root: Path, snapshot: SnapshotManifest, config: TrainConfig, start: W
         out_root=root / "policies",
         signer=load_signer(root / "keys", {}),
         verify=lambda path: verify_seal(path, Keyring(root / "keys")).digest,
-        sink=NullSink(),
         seed=0,
         provenance=Provenance("test", "0" * 64, 0),
         clock=lambda: datetime(2026, 2, 1, tzinfo=UTC),

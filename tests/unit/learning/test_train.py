@@ -28,7 +28,7 @@ from simic.hosts.plugins import blueprint_names
 from simic.learning.train import train
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
-from simic.runtime.telemetry import NullSink, read_metrics
+from simic.runtime.telemetry import NullObserver, Update, read_metrics
 from simic.trust.keys import Keyring, load_signer
 from simic.trust.seal import verify as verify_seal
 
@@ -47,14 +47,22 @@ SMALL = TrainConfig(
 EPISODES = 240
 
 
-class RecordingSink:
+class RecordingObserver:
     """Remembers what it hears."""
 
     def __init__(self) -> None:
-        self.records: list[tuple[int, dict[str, float]]] = []
+        self.data: dict[str, float] = {}
+        self.updates: list[Update] = []
+        self.ends: list[tuple[str, int]] = []
 
-    def log(self, step: int, metrics: Any) -> None:
-        self.records.append((step, dict(metrics)))
+    def begin(self, metrics: Any) -> None:
+        self.data |= metrics
+
+    def update(self, update: Update) -> None:
+        self.updates.append(update)
+
+    def end(self, policy: str, recoveries: int) -> None:
+        self.ends.append((policy, recoveries))
 
 
 def run(root: Path, snapshot: SnapshotManifest, config: TrainConfig = SMALL, **changes: Any) -> TrainingReport:
@@ -64,7 +72,6 @@ def run(root: Path, snapshot: SnapshotManifest, config: TrainConfig = SMALL, **c
         "out_root": root / "policies",
         "signer": load_signer(root / "keys", {}),
         "verify": lambda path: verify_seal(path, Keyring(root / "keys")).digest,
-        "sink": NullSink(),
         "seed": 0,
         "provenance": PROVENANCE,
         "clock": lambda: NOW,
@@ -164,13 +171,18 @@ def test_a_damaged_policy_gives_way_to_the_same_one_whole(tmp_path: Path, first_
 def test_l7_who_listens_changes_nothing(
     tmp_path: Path, trained: TrainingReport, first_snapshot: SnapshotManifest
 ) -> None:
-    sink, told = RecordingSink(), []
-    heard = run(tmp_path, first_snapshot, sink=sink, on_progress=told.append)
+    observer, told = RecordingObserver(), []
+    heard = run(tmp_path, first_snapshot, observer=observer, on_progress=told.append)
     assert heard.digest == trained.digest
     assert sum(told) == 100
     assert min(told) > 0
-    assert [step for step, _ in sink.records] == list(range(1, trained.updates + 1))
-    assert sink.records == list(read_metrics(Path(heard.curves_path)))
+    records = [(one.step, one.metrics) for one in observer.updates]
+    assert [step for step, _ in records] == list(range(1, trained.updates + 1))
+    assert records == list(read_metrics(Path(heard.curves_path)))
+    assert min(one.time_ms for one in observer.updates) > 0.0
+    assert list(dict.fromkeys(one.phase for one in observer.updates)) == ["cloning", "value_fit", "vtrace"]
+    assert observer.data["buffer_size"] == first_snapshot.rows_out
+    assert observer.ends == [(heard.digest, 0)]
 
 
 def test_the_thread_count_is_given_back(tmp_path: Path, first_snapshot: SnapshotManifest) -> None:
@@ -471,13 +483,13 @@ def test_l18_a_killed_training_leaves_no_policy_and_the_next_one_the_same_digest
     class Killed(BaseException):
         pass
 
-    class KillingSink:
-        def log(self, step: int, metrics: Any) -> None:
-            if step == 20:
+    class KillingObserver(NullObserver):
+        def update(self, update: Update) -> None:
+            if update.step == 20:
                 raise Killed
 
     with pytest.raises(Killed):
-        run(root, first_snapshot, sink=KillingSink(), out_root=tmp_path / "policies")
+        run(root, first_snapshot, observer=KillingObserver(), out_root=tmp_path / "policies")
     left = list((tmp_path / "policies").iterdir())
     assert [path.name[0] for path in left] == ["."]
     assert run(root, first_snapshot, out_root=tmp_path / "policies").digest == trained.digest

@@ -19,7 +19,6 @@ from simic.contracts.receipts import Provenance, SnapshotManifest
 from simic.hosts.plugins import blueprint_names
 from simic.learning.train import train
 from simic.replay.dataset import GraphDataset
-from simic.runtime.telemetry import NullSink
 from simic.trust.keys import Keyring, load_signer
 from simic.trust.seal import verify as verify_seal
 
@@ -74,7 +73,6 @@ def test_a_snapshot_enters_at_most_twelve_files_and_the_page_lists_them(tmp_path
             out_root=tmp_path / "policies",
             signer=load_signer(tmp_path / "keys", {}),
             verify=lambda path: verify_seal(path, Keyring(tmp_path / "keys")).digest,
-            sink=NullSink(),
             seed=0,
             provenance=Provenance("test", "0" * 64, 0),
             clock=lambda: datetime(2026, 2, 1, tzinfo=UTC),

@@ -96,3 +96,18 @@ def test_no_progress_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with NoProgress().task("collect", 1) as advance:
         advance(1)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_note_stands_beside_the_bar_and_in_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    file, screen = io.StringIO(), io.StringIO()
+    with RichProgress(Console(file=file)).task("train", 4) as advance:
+        advance(1, "vtrace: [loss] 0.5")
+        advance(1)
+        advance(0, "")
+    assert lines(file.getvalue())[1:4] == [
+        "train: 1/4, 0 s, vtrace: [loss] 0.5", "train: 2/4, 0 s, vtrace: [loss] 0.5", "train: 2/4, 0 s",
+    ]  # fmt: skip
+    with RichProgress(Console(file=screen, force_terminal=True, width=120)).task("train", 4) as advance:
+        advance(1, "vtrace: [loss] 0.5")
+    assert "vtrace: [loss] 0.5" in screen.getvalue()
