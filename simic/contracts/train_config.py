@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from simic.contracts.base import Contract, Positive, UnitInterval
 from simic.contracts.continual import LoraConfig
 from simic.contracts.network_config import NetworkConfig
+from simic.contracts.safety import SafetyConfig
 
 __all__ = ["WITHOUT_EFFECT", "ReplayConfig", "TrainConfig"]
 
@@ -119,6 +120,7 @@ class TrainConfig(Contract):
     threads: Annotated[int, Field(ge=1, le=64)] = 1
     replay: ReplayConfig = ReplayConfig()
     lora: LoraConfig = LoraConfig()
+    safety: SafetyConfig = SafetyConfig()
 
     @model_validator(mode="after")
     def _batch_is_power_of_two(self) -> TrainConfig:

@@ -225,7 +225,7 @@ def distillation(
             compute = partial(_loss, learner.network, store, decisions, chosen, exploration, noise)
             metrics = learner.update(compute, schedule, position)
             position += 1
-            yield Record(learner.updates, "distillation", metrics)
+            yield Record(learner.updates, "distillation", metrics, number)
 
 
 class _Chosen(NamedTuple):

@@ -61,6 +61,7 @@ class Learner:
         Raises:
             DivergenceError: if the loss or a gradient is not finite; the parameters are unchanged.
             ContractError: if anybody but the schedule has changed a learning rate.
+            CircuitOpenError: if the batch cannot be read.
         """
         if (recorded := self.history.next_update(self)) is not None:
             return recorded
@@ -82,7 +83,7 @@ class Learner:
     def _loss(self, compute: Callable[[], Loss]) -> Loss:
         self.network.train()
         try:
-            return compute()
+            return self.history.assembled(compute)
         finally:
             self.network.eval()
 

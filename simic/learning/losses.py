@@ -215,13 +215,15 @@ def off_policyness(log_ratios: Tensor, valid: Tensor) -> dict[str, Tensor]:
     """Return the distance of the policy from the behaviour over valid steps; ``log_ratios`` [T, B] are log pi/mu.
 
     ``mean_ratio`` is the mean of min(1, pi/mu). ``effective_sample_share`` is (sum w)^2 / (n sum w^2) with w = pi/mu
-    (Kong 1992): 1 on-policy, 1/n if one step has all the weight. ``clamp_count`` counts log-ratios beyond the limit.
+    (Kong 1992): 1 on-policy, 1/n if one step has all the weight. ``clamp_count`` counts log-ratios beyond the limit,
+    where ``max_ratio`` ends.
     """
     own = log_ratios.detach()[valid]
     clamped = own.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     ratios = clamped.exp()
     return {
         "mean_ratio": ratios.clamp(max=1.0).mean(),
+        "max_ratio": ratios.max(),
         "mean_log_ratio": clamped.mean(),
         "behaviour_kl": (ratios - 1.0 - clamped).mean(),
         "effective_sample_share": ratios.sum().square() / (ratios.square().sum() * len(ratios)),
