@@ -76,16 +76,18 @@ class Trigger(str, Enum):
 class AnomalyBounds(Contract):
     """Bounds of one kind of phase; a metric that a phase does not have is not checked."""
 
-    min_entropy_share: UnitInterval = 0.02
-    """Least entropy of a head, as a share of its largest so far in the phase; 0 turns this off."""
-    max_step_kl: Annotated[float, Field(gt=0.0, le=1e6)] = 0.3
+    min_entropy_share: UnitInterval = 0.1
+    """Least entropy of a head, as a share of its largest so far in the phase; 0 turns this off. With
+    ``train.network.exploration`` above 0 no entropy falls to 0, so a small share is never reached."""
+    max_step_kl: Annotated[float, Field(gt=0.0, le=1e6)] = 0.1
     """Largest KL(before || after) of one update in nats per decision, summed over the heads that matter."""
     max_ratio: Annotated[float, Field(ge=1.0, le=1e9)] = 1e6
     """Largest importance ratio of a step to the behaviour."""
     min_mean_ratio: UnitInterval = 0.01
     """Least mean of min(1, ratio to the behaviour) over a batch."""
-    max_behaviour_kl: Annotated[float, Field(gt=0.0, le=1e9)] = 1e5
-    """Largest KL(behaviour || policy) in nats per step, estimated on a batch."""
+    max_behaviour_kl: Annotated[float, Field(gt=0.0, le=1e6)] = 2.0
+    """Largest KL(behaviour || policy) in nats per step, minus the mean log-ratio of a batch; beyond it the log is
+    stale."""
     max_gradient_clips: Annotated[float, Field(gt=1.0, le=1e6)] = 200.0
     """Largest norm of a gradient before the clip, as a multiple of ``train.clip_norm``."""
     max_drift_clips: Annotated[float, Field(gt=1.0, le=1e6)] = 40.0
@@ -93,7 +95,7 @@ class AnomalyBounds(Contract):
     drifts if it is also ``drift_factor`` times its average over about 100 updates."""
     drift_factor: Annotated[float, Field(gt=1.0, le=1e6)] = 3.0
     """Growth of a gradient's norm, see ``max_drift_clips``."""
-    min_explained_variance: Annotated[float, Field(ge=-1e6, le=1.0)] = -1.0
+    min_explained_variance: Annotated[float, Field(ge=-1e6, le=1.0)] = -0.5
     """Least share of the variance of returns that the values explain; 0 is what a constant explains."""
     min_commit_rate: UnitInterval = 0.0
     """Commit rate of a batch at which, or below which, the policy counts as collapsed, where fossilising was legal."""
@@ -102,8 +104,8 @@ class AnomalyBounds(Contract):
 class AnomalyConfig(Contract):
     """The anomaly detector."""
 
-    supervised: AnomalyBounds = AnomalyBounds(max_step_kl=2.0, min_explained_variance=-10.0)
-    """Cloning, value regression, distillation and Q-functions: they begin with random weights."""
+    supervised: AnomalyBounds = AnomalyBounds(max_step_kl=0.5, min_explained_variance=-1.0)
+    """Cloning, value regression, distillation and Q-functions: they may begin with random weights."""
     objective: AnomalyBounds = AnomalyBounds()
     """V-trace, PPO, AWR and objectives of other packages."""
     grace_updates: Annotated[int, Field(ge=0, le=100_000)] = 20

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -13,8 +14,14 @@ from simic.contracts.safety import SafetyConfig
 
 __all__ = ["WITHOUT_EFFECT", "ReplayConfig", "TrainConfig"]
 
-WITHOUT_EFFECT = frozenset({"checkpoint_updates", "max_hours", "max_memory_gb"})
-"""Settings of ``TrainConfig`` that do not change what is learned: no identity of a run or a training has them."""
+WITHOUT_EFFECT: Mapping[str, Any] = {
+    "checkpoint_updates": True,
+    "max_hours": True,
+    "max_memory_gb": True,
+    "safety": {"update_timeout_s"},
+}
+"""Settings of ``TrainConfig`` that do not change what is learned, as pydantic excludes them: no identity of a run or a
+training has them."""
 
 
 class ReplayConfig(Contract):

@@ -251,7 +251,7 @@ def _decisive(
 ) -> dict[str, Any]:
     """Return what decides the bits of a training, besides blueprints and code."""
     return {
-        "config": config.model_dump(mode="json", exclude=set(WITHOUT_EFFECT)),
+        "config": config.model_dump(mode="json", exclude=dict(WITHOUT_EFFECT)),
         "snapshot": snapshot.digest,
         "start": start_digest,
         "is_continuation": is_continuation,

@@ -27,7 +27,7 @@ def config_digest(config: BaseModel) -> str:
     Settings without effect on results are left out: the limits of a training, so that a higher one resumes a run, and
     whether trials land, so that landing begins no other judgement.
     """
-    values = config.model_dump(mode="json", exclude={"train": set(WITHOUT_EFFECT), "trial": {"land"}})
+    values = config.model_dump(mode="json", exclude={"train": dict(WITHOUT_EFFECT), "trial": {"land"}})
     data = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(data.encode()).hexdigest()
 

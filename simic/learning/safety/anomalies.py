@@ -23,7 +23,7 @@ NORMS = ("grad_norm_policy", "grad_norm_value")
 FAST, SLOW = 0.9, 0.99
 """Weights of the past in the two averages of a gradient's norm."""
 
-_OFF_POLICY = (*ENTROPIES, *NORMS, "explained_variance", "max_ratio", "mean_ratio", "behaviour_kl", "commit_rate")
+_OFF_POLICY = (*ENTROPIES, *NORMS, "explained_variance", "max_ratio", "mean_ratio", "mean_log_ratio", "commit_rate")
 DELIVERED: Mapping[str, tuple[str, ...]] = {
     "cloning": ("grad_norm_policy",),
     "value_fit": ("grad_norm_value", "value_fit_explained_variance"),
@@ -160,11 +160,13 @@ class AnomalyDetector:
         most = (
             (AnomalyKind.KL_JUMP, STEP_KL, bounds.max_step_kl),
             (AnomalyKind.RATIO_EXPLOSION, "max_ratio", bounds.max_ratio),
-            (AnomalyKind.STALENESS, "behaviour_kl", bounds.max_behaviour_kl),
         )
         for kind, name, bound in most:
             if name in metrics:
                 yield self._most(kind, name, metrics[name], bound)
+        if "mean_log_ratio" in metrics:
+            divergence = -metrics["mean_log_ratio"]
+            yield self._most(AnomalyKind.STALENESS, "-mean_log_ratio", divergence, bounds.max_behaviour_kl)
         if "mean_ratio" in metrics:
             yield self._least(AnomalyKind.RATIO_COLLAPSE, "mean_ratio", metrics["mean_ratio"], bounds.min_mean_ratio)
 
@@ -172,11 +174,12 @@ class AnomalyDetector:
         for name in NORMS:
             if name not in metrics:
                 continue
-            norm = metrics[name]
-            fast, slow = self._means.get(name, (norm, norm))
-            fast, slow = FAST * fast + (1.0 - FAST) * norm, SLOW * slow + (1.0 - SLOW) * norm
+            norm, most = metrics[name], bounds.max_gradient_clips * self._clip
+            yield self._most(AnomalyKind.GRADIENT_EXPLOSION, name, norm, most)
+            steady = min(norm, most)  # an explosion is no drift
+            fast, slow = self._means.get(name, (steady, steady))
+            fast, slow = FAST * fast + (1.0 - FAST) * steady, SLOW * slow + (1.0 - SLOW) * steady
             self._means[name] = fast, slow
-            yield self._most(AnomalyKind.GRADIENT_EXPLOSION, name, norm, bounds.max_gradient_clips * self._clip)
             drift = max(bounds.max_drift_clips * self._clip, bounds.drift_factor * slow)
             yield self._most(AnomalyKind.GRADIENT_DRIFT, name, fast, drift)
 

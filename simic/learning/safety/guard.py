@@ -71,8 +71,8 @@ class Guard:
         phase, recoveries, number = self._trend.place
         if recoveries == self._recoveries and self._trend.rises >= self._config.anomalies.rising_passes:
             raise DivergenceError(
-                f"the loss of phase {phase} has risen in {self._trend.rises} passes in a row, up to pass {number}, "
-                "which is train.safety.anomalies.rising_passes: lower the learning rates"
+                f"the loss of phase {phase} has risen {self._trend.rises} times in a row from pass to pass, up to pass "
+                f"{number - 1}; train.safety.anomalies.rising_passes allows fewer. Lower the learning rates"
             )
 
     def become_conservative(self, trigger: Trigger) -> None:
