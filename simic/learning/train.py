@@ -369,12 +369,19 @@ class _Attempts:
         storage.call(lambda: sink.log(record.update, metrics))  # never left out: a resumed training repeats it
         limits.check()
         if every and history.done % every == 0:
+            self._write_checkpoint(history, limits)
+
+    def _write_checkpoint(self, history: History, limits: TrainingLimits) -> None:
+        """Write a checkpoint, or leave it out: then a killed training has to go back to the one before."""
+        while True:
             try:
                 self._checkpoints.write(history, limits.elapsed_s)
             except OSError as error:
-                storage.failed(error)  # the next checkpoint is tried in its turn
+                if not self._breakers.storage.failed(error):
+                    return
             else:
-                storage.succeeded()
+                self._breakers.storage.succeeded()
+                return
 
     def _every(self, training: TrainingRun) -> int:
         """Return the number of updates between checkpoints, 0 for none."""

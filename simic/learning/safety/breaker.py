@@ -72,12 +72,12 @@ class Breaker:
 
     def succeeded(self) -> None:
         """Count a success."""
-        if self._state != BreakerState():
+        if self._state.circuit is CircuitState.HALF_OPEN:
             _LOG.info("circuit breaker %s is closed again", self._name)
         self._move(BreakerEvent.SUCCEEDED)
 
-    def failed(self, error: Exception) -> None:
-        """Count a failure; if it opens the breaker, pause, so that the next attempt is the one that decides.
+    def failed(self, error: Exception) -> bool:
+        """Count a failure; if it opens the breaker, pause, and return True: an attempt is due that decides.
 
         Raises:
             CircuitOpenError: if that attempt has failed; its cause is ``error``.
@@ -97,20 +97,27 @@ class Breaker:
             _LOG.warning("circuit breaker %s is open; training pauses for %g s", self._name, self._config.open_s)
             self._wait(self._config.open_s)
             self._move(BreakerEvent.WAITED)
+            return True
+        return False
 
     def call(self, operation: Callable[[], T]) -> T:
         """Return what ``operation`` returns; it is tried again after an OSError as long as the breaker lets it.
 
+        An operation that succeeds at once says nothing of others, whose failures stay counted.
+
         Raises:
             CircuitOpenError: if the last attempt fails too.
         """
+        has_failed = False
         while True:
             try:
                 result = operation()
             except OSError as error:
+                has_failed = True
                 self.failed(error)
             else:
-                self.succeeded()
+                if has_failed:
+                    self.succeeded()
                 return result
 
     def _move(self, event: BreakerEvent) -> None:
