@@ -24,7 +24,7 @@ class TrainingStatistics:
         self._steps = 0.0
         self._is_conservative: bool | None = None
         self._entries = 0
-        self._open_ms: float | None = None
+        self._open_ms = 0.0
 
     def begin(self, metrics: Mapping[str, float]) -> None:
         """Take note of the data."""
@@ -39,8 +39,7 @@ class TrainingStatistics:
         if (mode := metrics.get("conservative_mode")) is not None:
             self._entries += mode > 0 and not self._is_conservative
             self._is_conservative = mode > 0
-        if (breakers := metrics.get("breakers_open")) is not None:
-            self._open_ms = (self._open_ms or 0.0) + (update.time_ms if breakers > 0 else 0.0)
+        self._open_ms += update.open_ms
 
     @property
     def updates(self) -> int:
@@ -59,8 +58,8 @@ class TrainingStatistics:
 
     @property
     def breaker_open_share(self) -> float | None:
-        """Return the share of the time during which a breaker was open; None if no update said so."""
-        return None if self._open_ms is None else self._open_ms / max(sum(self._times_ms), 1e-9)
+        """Return the share of the time during which a breaker was open; None before the first update."""
+        return min(1.0, self._open_ms / max(sum(self._times_ms), 1e-9)) if self._times_ms else None
 
     def summary(self) -> dict[str, float]:
         """Return the metrics of the clock so far."""

@@ -7,12 +7,15 @@
     |-- GateRejectedError          exit 3   the candidate did not pass; the champion stays
     |-- RolloutFailedError         exit 3   the champion failed in production and was rolled back
     |-- TransientError             exit 4   worth trying again: a lock, a bus or a store is busy or away
-    |   `-- RolloutWaitsError               the plan of a rollout says to wait
+    |   |-- RolloutWaitsError               the plan of a rollout says to wait
+    |   |-- CircuitOpenError                something failed again and again, and once more after a pause
+    |   `-- UpdateTimeoutError              an update of a training hangs
     |-- ContractError              exit 1   bytes or rows do not keep a contract
     |   `-- DatasetError                    a data set is unusable (one class, NaN, wrong shape)
     |-- IntegrityError             exit 1   a digest or signature does not match what is stored
     |   `-- SmokeTestError                  a new champion cannot be loaded or does not decide
     |-- ResourceLimitError         exit 1   more memory, time, temporary disk or open files than this process may use
+    |   `-- OutOfMemoryError                an update did not get the memory that it needs
     |-- IllegalActionError         exit 1   a controller chose what its masks forbid
     `-- TrainingError              exit 1   a collapsed policy, too little experience
         `-- DivergenceError                 a loss, gradient or weight that is not finite
@@ -23,6 +26,7 @@ Messages say what was expected, what was found, which id, and what to do next.
 from __future__ import annotations
 
 __all__ = [
+    "CircuitOpenError",
     "ConfigError",
     "ContractError",
     "DatasetError",
@@ -30,6 +34,7 @@ __all__ = [
     "GateRejectedError",
     "IllegalActionError",
     "IntegrityError",
+    "OutOfMemoryError",
     "ResourceLimitError",
     "RolloutFailedError",
     "RolloutWaitsError",
@@ -37,6 +42,7 @@ __all__ = [
     "SmokeTestError",
     "TrainingError",
     "TransientError",
+    "UpdateTimeoutError",
 ]
 
 
@@ -74,6 +80,14 @@ class RolloutWaitsError(TransientError):
     """The plan of a rollout says to wait for time or evidence; nothing was sent."""
 
 
+class CircuitOpenError(TransientError):
+    """Attempts of one kind failed until their circuit breaker opened, and the one after the pause failed too."""
+
+
+class UpdateTimeoutError(TransientError):
+    """An update of a training took longer than its deadline."""
+
+
 class ContractError(SimicError):
     """Bytes or rows violate the contract they claim to follow."""
 
@@ -92,6 +106,10 @@ class SmokeTestError(IntegrityError):
 
 class ResourceLimitError(SimicError):
     """The work needs more than a limit allows; it is not retried, because it would need the same again."""
+
+
+class OutOfMemoryError(ResourceLimitError):
+    """An update of a training did not get the memory that it needs."""
 
 
 class IllegalActionError(SimicError):

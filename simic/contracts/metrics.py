@@ -49,6 +49,7 @@ LOGGED = ("cloning", *GRADIENT)
 POLICY = (*LOGGED, "distillation")
 VALUE = ("value_fit", *GRADIENT, "distillation", "q_fit")
 SEQUENCES = ("cloning", "value_fit", *GRADIENT)
+GUARDED = "`simic train` or a run, which watch a training"
 PHASES = ("cloning", "value_fit", *GRADIENT, "distillation", "q_fit")
 """All phases that make updates."""
 
@@ -258,12 +259,29 @@ def _steps() -> list[Metric]:
         Metric(
             "conservative_mode",
             "share",
-            "1 if the update was made in conservative mode, else 0.",
+            "1 if the next update is made in conservative mode, else 0.",
             PHASES,
             "simic.trainer.conservative_mode",
-            "conservative mode",
+            GUARDED,
         ),
-        Metric("breakers_open", "breakers", "Circuit breakers that are open.", PHASES, only_with="circuit breakers"),
+        Metric(
+            "conservative_healthy",
+            "updates",
+            "Updates without a trigger since conservative mode was last triggered.",
+            PHASES,
+            only_with="conservative mode",
+        ),
+        Metric(
+            "anomalies", "anomalies", "Bounds of the anomaly detector that were exceeded.", PHASES, only_with=GUARDED
+        ),
+        Metric("recoveries", "divergences", "Divergences before the update.", PHASES, only_with=GUARDED),
+        Metric(
+            "step_kl",
+            "nats",
+            "KL(policy before || after the update) per decision on states of the log, summed over heads.",
+            PHASES,
+            only_with="train.safety.anomalies.kl_updates: every so many updates",
+        ),
     ]
 
 

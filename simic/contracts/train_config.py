@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Positive, UnitInterval
 from simic.contracts.continual import LoraConfig
 from simic.contracts.network_config import NetworkConfig
+from simic.contracts.safety import SafetyConfig
 
 __all__ = ["WITHOUT_EFFECT", "ReplayConfig", "TrainConfig"]
 
-WITHOUT_EFFECT = frozenset({"checkpoint_updates", "max_hours", "max_memory_gb"})
-"""Settings of ``TrainConfig`` that do not change what is learned: no identity of a run or a training has them."""
+WITHOUT_EFFECT: Mapping[str, Any] = {
+    "checkpoint_updates": True,
+    "max_hours": True,
+    "max_memory_gb": True,
+    "safety": {"update_timeout_s"},
+}
+"""Settings of ``TrainConfig`` that do not change what is learned, as pydantic excludes them: no identity of a run or a
+training has them."""
 
 
 class ReplayConfig(Contract):
@@ -124,6 +132,7 @@ class TrainConfig(Contract):
     threads: Annotated[int, Field(ge=1, le=64)] = 1
     replay: ReplayConfig = ReplayConfig()
     lora: LoraConfig = LoraConfig()
+    safety: SafetyConfig = SafetyConfig()
 
     @model_validator(mode="after")
     def _batch_is_power_of_two(self) -> TrainConfig:

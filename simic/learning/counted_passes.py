@@ -128,7 +128,7 @@ class CountedPasses(ABC):
             metrics = log.learner.update(len(draw.rows), compute, schedule, position + len(seen))
             self._reprioritise(draw, advantage_scale)
             seen.append(metrics)
-            yield Record(log.learner.updates, self.phase, metrics)
+            yield Record(log.learner.updates, self.phase, metrics, number)
             if not self.goes_on(metrics):
                 break
         if seen:

@@ -226,7 +226,7 @@ def distillation(
             compute = partial(_loss, learner.network, store, decisions, chosen, exploration, noise)
             metrics = learner.update(len(ids), compute, schedule, position)
             position += 1
-            yield Record(learner.updates, "distillation", metrics)
+            yield Record(learner.updates, "distillation", metrics, number)
 
 
 class _Chosen(NamedTuple):

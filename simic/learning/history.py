@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 
 from simic.contracts.errors import ContractError, DivergenceError
 from simic.controllers.network import PolicyNetwork
+from simic.learning.safety.guard import GUARD_METRICS, Guard
 
 __all__ = ["History", "Resumed", "optimizer_tensors", "restore_optimizer"]
 
@@ -74,6 +75,8 @@ class History:
     resumed: Resumed | None = None
     recoveries: int = 0
     """Divergences after which the training went on; each halves the learning rates."""
+    guard: Guard | None = None
+    """Watches the updates of a training; None outside of one."""
     done: int = 0
     """Updates of all learners, repeated ones included."""
     _learners: dict[str, Trainee] = field(default_factory=dict)
@@ -89,8 +92,18 @@ class History:
 
     @property
     def lr_factor(self) -> float:
-        """Return the factor on all learning rates."""
-        return RECOVERED_SHARE**self.recoveries
+        """Return the factor on all learning rates of the next update."""
+        conservative = 1.0 if self.guard is None else self.guard.allowance.lr_factor
+        return RECOVERED_SHARE**self.recoveries * conservative
+
+    @property
+    def is_prioritised(self) -> bool:
+        """Return whether priorities decide what the next update draws, where they do at all."""
+        return self.guard is None or self.guard.allowance.is_prioritised
+
+    def assembled(self, compute: Callable[[], T]) -> T:
+        """Return the loss of an update; in a training a batch that cannot be read is read again (``Guard``)."""
+        return compute() if self.guard is None else self.guard.assembled(compute)
 
     def add_learner(self, name: str, learner: Trainee) -> None:
         """Make a learner part of the following checkpoints."""
@@ -117,16 +130,26 @@ class History:
     def next_update(self, learner: Trainee) -> Metrics | None:
         """Count an update, and return its recorded metrics if a checkpoint covers it; the last one restores all state.
 
+        Metrics of the guard are left out.
+
         Raises:
             ContractError: if the repetition did not lead to the learners of the checkpoint.
+            DivergenceError: ahead of an update that is to be made, if the loss has risen for too long.
         """
+        if self.guard is not None and not self.is_repeating:
+            self.guard.require_stable()
         self.done += 1
         if self.resumed is None or self.done > self.covered:
             return None
         learner.updates += 1
         if self.done == self.covered:
             self._restore(self.resumed, learner)
-        return dict(self.resumed.metrics[self.done - 1])
+        return {name: value for name, value in self.recorded.items() if name not in GUARD_METRICS}
+
+    @property
+    def recorded(self) -> Metrics:
+        """Return what a checkpoint recorded of the last repeated update, the guard's metrics included."""
+        return dict(self.resumed.metrics[self.done - 1]) if self.resumed is not None else {}
 
     def value(self, name: str, compute: Callable[[], Metrics]) -> Metrics:
         """Return numbers that depend on weights: computed, or those of the checkpoint while updates are repeated.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -75,6 +75,7 @@ class Learner:
         Raises:
             DivergenceError: if the loss or a gradient is not finite; the parameters are unchanged.
             ContractError: if anybody but the schedule has changed a learning rate.
+            CircuitOpenError: if the batch cannot be read.
         """
         if (recorded := self.history.next_update(self)) is not None:
             return recorded
@@ -106,7 +107,7 @@ class Learner:
     def _loss(self, loss_of: Callable[[slice], Loss], rows: slice) -> Loss:
         self.network.train()
         try:
-            return loss_of(rows)
+            return self.history.assembled(lambda: loss_of(rows))
         finally:
             self.network.eval()
 

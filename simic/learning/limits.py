@@ -7,6 +7,7 @@ import time
 import psutil
 
 from simic.contracts.errors import ResourceLimitError
+from simic.learning.safety.memory import memory_limit_bytes
 
 __all__ = ["TrainingLimits"]
 
@@ -22,11 +23,17 @@ class TrainingLimits:
         self._hours, self._memory_gb = max_hours, max_memory_gb
         self._began_s = time.monotonic() - spent_s
         self._process = psutil.Process()
+        self._limit_bytes = memory_limit_bytes(max_memory_gb * GB)
 
     @property
     def elapsed_s(self) -> float:
         """Return the seconds spent so far."""
         return time.monotonic() - self._began_s
+
+    @property
+    def memory_share(self) -> float:
+        """Return the resident memory as a share of what this process may use; torch on a CPU has no memory besides."""
+        return float(self._process.memory_info().rss / self._limit_bytes)
 
     def check(self) -> None:
         """Raise ResourceLimitError beyond a limit; checkpoints stay."""

@@ -54,6 +54,8 @@ class Record(NamedTuple):
     """Counted over all phases and rounds."""
     phase: str
     metrics: dict[str, float]
+    number: int
+    """Pass of the phase, from 0."""
 
 
 def fresh_network(store: GraphDataset, config: TrainConfig, seed: int) -> PolicyNetwork:
@@ -150,11 +152,11 @@ def _supervised(
         return loss(store.batch(ids[part]))
 
     position = 0
-    for _ in range(passes):
+    for number in range(passes):
         for ids in sampler.draw_pass(store.sequences.run_ids, store.ordinary):
             metrics = learner.update(len(ids), partial(loss_of, ids), schedule, position)
             position += 1
-            yield Record(learner.updates, phase, metrics)
+            yield Record(learner.updates, phase, metrics, number)
 
 
 def check_commit_rate(seen: list[dict[str, float]], least: float) -> None:

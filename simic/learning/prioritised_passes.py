@@ -52,7 +52,10 @@ class PrioritisedPasses:
         history.add_sampler("passes", counts)
 
     def draw_pass(self, number: int, rows: Rows) -> Iterator[Draw]:
-        """Yield the batches of pass ``number`` over the sequences ``rows``; empty ones while updates are repeated."""
+        """Yield the batches of pass ``number`` over the sequences ``rows``; empty ones while updates are repeated.
+
+        Batches of a training in conservative mode are drawn uniformly.
+        """
         sizes = [len(part) for part in split(rows, self._batch)]
         left = self._history.value(f"passes left {number}", lambda: {"passes": float(self._left(rows).sum())})
         before: Rows | None = None
@@ -64,7 +67,7 @@ class PrioritisedPasses:
                 self._admit(rows)
             else:
                 self._remove_spent(before)
-            draw = self._within_bound(self._sampler.draw(size))
+            draw = self._within_bound(self._sampler.draw(size, is_uniform=not self._history.is_prioritised))
             self._counts.count([self._run_ids[row] for row in draw.rows.tolist()])
             before = draw.rows
             yield draw

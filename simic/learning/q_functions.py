@@ -102,7 +102,7 @@ def fit(learner: Learner, store: GraphDataset, rows: NDArray[np.int64], updates:
     for position in range(updates):
         ids = draw.choice(rows, min(BATCH, len(rows)), p=weights / weights.sum())
         metrics = learner.update(len(ids), partial(loss_of, ids), schedule, position)
-        yield Record(learner.updates, "q_fit", metrics)
+        yield Record(learner.updates, "q_fit", metrics, position * BATCH // len(rows))
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """Train a policy from a snapshot and seal it; equal snapshot, start and seed give an equal digest.
 
 A training that was killed goes on from its newest checkpoint, with the same bits (``history``). One that diverges goes
-back to it once, with half the learning rates.
+back to it once, with half the learning rates; one that runs out of memory goes back to it in conservative mode.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,13 +17,27 @@ from typing import Any, NamedTuple
 import torch
 
 from simic.contracts.config import WITHOUT_EFFECT, TrainConfig
-from simic.contracts.errors import ContractError, DivergenceError, IntegrityError, TrainingError
+from simic.contracts.errors import (
+    CircuitOpenError,
+    ContractError,
+    DivergenceError,
+    IntegrityError,
+    OutOfMemoryError,
+    TrainingError,
+)
 from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
+from simic.contracts.safety import Trigger
 from simic.controllers.policy_files import describe, save_policy
 from simic.learning.checkpoints import Checkpoint, Checkpoints
 from simic.learning.history import History
 from simic.learning.learner_state import write_state
 from simic.learning.limits import TrainingLimits
+from simic.learning.phases import Record
+from simic.learning.safety.breaker import Breakers
+from simic.learning.safety.guard import Guard
+from simic.learning.safety.memory import out_of_memory_typed
+from simic.learning.safety.probe import PolicyProbe
+from simic.learning.safety.watchdog import Watchdog
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
 from simic.runtime.clock import Clock
@@ -173,8 +187,10 @@ def train(
 
     Raises:
         TrainingError: for too little experience, or a policy that stops growing.
-        DivergenceError: for a second loss, gradient or weight that is not finite.
-        ResourceLimitError: beyond ``config.max_hours`` or ``config.max_memory_gb``.
+        DivergenceError: for a second loss, gradient or weight that is not finite, or a second loss that keeps rising.
+        ResourceLimitError: beyond ``config.max_hours`` or ``config.max_memory_gb``, or without memory for an update.
+        CircuitOpenError: if curves, checkpoints or batches can be neither written nor read, after a pause.
+        UpdateTimeoutError: if an update takes longer than ``config.safety.update_timeout_s``.
         IntegrityError: if snapshot or start policy are damaged.
         ContractError: if rows or start policy do not fit.
     """
@@ -194,6 +210,7 @@ def train(
     with _threads(config.threads):
         training = attempts.run(lambda history: TrainingRun.begin(store, config, start, seed, history), checkpoint)
         sealed = output.seal(training, signer, verify, snapshot, store.sets, provenance)
+    guard = attempts.guard
     report = TrainingReport(
         **provenance._asdict(),
         started_at=started_at,
@@ -205,6 +222,8 @@ def train(
         sets=list(store.sets),
         updates=training.learner.updates,
         recoveries=training.learner.history.recoveries,
+        anomalies=dict(sorted(guard.anomalies.items())),
+        conservative_entries=guard.conservative_entries,
         episodes=training.episodes_seen,
         passes=training.mean_passes,
         metrics=training.final_metrics,
@@ -236,7 +255,7 @@ def _decisive(
 ) -> dict[str, Any]:
     """Return what decides the bits of a training, besides blueprints and code."""
     return {
-        "config": config.model_dump(mode="json", exclude=set(WITHOUT_EFFECT)),
+        "config": config.model_dump(mode="json", exclude=dict(WITHOUT_EFFECT)),
         "snapshot": snapshot.digest,
         "start": start_digest,
         "is_continuation": is_continuation,
@@ -258,19 +277,27 @@ class _Attempts:
     ) -> None:
         self._config, self._checkpoints, self._output, self._observer = config, checkpoints, output, observer
         self._on_progress, self._reported = on_progress, 0
+        self._breakers = Breakers(config.safety.breakers)
+        self._began_s, self._open_s = time.perf_counter(), 0.0
+        """When the update in progress began, and for how long breakers had been open by then."""
+        self._failed_at: int | None = None
+        """The update that failed last; None once it was made."""
+        self.guard = self._new_guard(0)
+        """Guard of the attempt that is made, or was the last."""
 
     def run(self, begin: Callable[[History], TrainingRun], checkpoint: Checkpoint | None) -> TrainingRun:
         """Return the finished training."""
         recoveries = 0 if checkpoint is None else checkpoint.state.recoveries
         spent_s = 0.0 if checkpoint is None else checkpoint.state.elapsed_s
         limits = TrainingLimits(self._config.max_hours, self._config.max_memory_gb, spent_s)
-        has_begun_again = False
+        has_begun_again = is_short_of_memory = False
         while True:
-            history = History(None if checkpoint is None else checkpoint.content, recoveries)
+            self.guard = self._new_guard(recoveries)
+            history = History(None if checkpoint is None else checkpoint.content, recoveries, self.guard)
             training = begin(history)
             try:
-                with self._output.open_curves(self._checkpoints, checkpoint) as curves:
-                    self._run(training, curves, limits)
+                with self._output.open_curves(self._checkpoints, checkpoint) as curves, out_of_memory_typed("training"):
+                    self._run(training, curves, limits, is_short_of_memory=is_short_of_memory)
             except ContractError as error:
                 # Only a repetition can be at fault; a second begin would diverge and fail to repeat without end.
                 if checkpoint is None or has_begun_again or history.done > history.covered:
@@ -280,28 +307,97 @@ class _Attempts:
             except DivergenceError as error:
                 if recoveries:
                     raise DivergenceError(f"training diverged again with halved learning rates: {error}") from error
+                self._failed_at = history.done
+                self._breakers.learner.failed(error)
                 checkpoint, recoveries = self._checkpoints.recovered(), 1
-                place = "the beginning" if checkpoint is None else f"checkpoint {checkpoint.path.name}"
+                place = _place(checkpoint)
                 _LOG.warning("training diverged and goes on from %s with halved learning rates: %s", place, error)
+            except OutOfMemoryError as error:
+                self._failed_at = history.done
+                self._failed_for_memory(error)
+                checkpoint, is_short_of_memory = self._checkpoints.newest(), True
+                _LOG.warning("training goes on from %s in conservative mode: %s", _place(checkpoint), error)
             else:
                 return training
 
-    def _run(self, training: TrainingRun, curves: JsonLinesSink, limits: TrainingLimits) -> None:
-        planned, history, every = max(1, training.planned_updates), training.learner.history, self._every(training)
+    def _new_guard(self, recoveries: int) -> Guard:
+        config = self._config
+        return Guard(config.safety, config.clip_norm, config.batch_sequences, self._breakers, recoveries)
+
+    def _failed_for_memory(self, error: OutOfMemoryError) -> None:
+        """Count an update without memory; raise OutOfMemoryError if its breaker stays open."""
+        try:
+            self._breakers.learner.failed(error)
+        except CircuitOpenError as last:
+            raise OutOfMemoryError(str(last)) from error
+
+    def _run(
+        self, training: TrainingRun, curves: JsonLinesSink, limits: TrainingLimits, *, is_short_of_memory: bool
+    ) -> None:
+        planned, history = max(1, training.planned_updates), training.learner.history
+        safety, timeout_s = self._config.safety, self._config.safety.update_timeout_s
+        network, exploration = training.learner.network, self._config.network.exploration
+        probe = PolicyProbe(training.store, network, safety.anomalies, exploration)
         limits.check()
-        began_s = time.perf_counter()
-        for record in training.run():
-            if history.done > history.covered:
-                curves.log(record.update, record.metrics)
-                time_ms = 1000.0 * (time.perf_counter() - began_s)
-                self._observer.update(Update(record.update, record.phase, record.metrics, time_ms))
-                limits.check()
-                if every and history.done % every == 0:
-                    self._checkpoints.write(history, limits.elapsed_s)
-            self._report(PROGRESS_TOTAL * history.done // planned)
-            began_s = time.perf_counter()
+        with Watchdog(timeout_s) as watchdog:
+            self._prepare(history, probe, is_short_of_memory=is_short_of_memory)
+            self._began_s = time.perf_counter()
+            for record in training.run():
+                if history.done > history.covered:
+                    self._keep(training, record, probe, curves, limits)
+                else:
+                    self.guard.repeat(record.phase, record.number, history.recorded)
+                self._prepare(history, probe, is_short_of_memory=is_short_of_memory)
+                self._report(PROGRESS_TOTAL * history.done // planned)
+                watchdog.reset(timeout_s * self.guard.allowance.timeout_factor)
+                self._began_s = time.perf_counter()
         history.require_finite()
         self._report(PROGRESS_TOTAL)  # also of updates that were left out
+
+    def _prepare(self, history: History, probe: PolicyProbe, *, is_short_of_memory: bool) -> None:
+        """Prepare the next update, unless it is repeated."""
+        if history.is_repeating:
+            return
+        if is_short_of_memory and history.done == history.covered:
+            self.guard.become_conservative(Trigger.OUT_OF_MEMORY)
+        probe.prepare(history.done + 1)
+
+    def _keep(
+        self, training: TrainingRun, record: Record, probe: PolicyProbe, curves: JsonLinesSink, limits: TrainingLimits
+    ) -> None:
+        """Judge and log an update that was made, check the limits, and write a checkpoint where one is due."""
+        history, every, storage = training.learner.history, self._every(training), self._breakers.storage
+        if self._failed_at is not None and history.done >= self._failed_at:
+            self._breakers.learner.succeeded()
+            self._failed_at = None
+        has_pressure = limits.memory_share > self._config.safety.conservative.max_memory_share
+        metrics = self.guard.observe(
+            record.phase, record.number, record.metrics, probe.measure(), has_pressure=has_pressure
+        )
+        storage.call(lambda: curves.log(record.update, metrics))  # never left out: a resumed training repeats it
+        self._observe(record, metrics)
+        limits.check()
+        if every and history.done % every == 0:
+            self._write_checkpoint(history, limits)
+
+    def _observe(self, record: Record, metrics: Mapping[str, float]) -> None:
+        """Tell the observer of an update."""
+        open_s = self._breakers.open_s
+        time_ms, open_ms = 1000.0 * (time.perf_counter() - self._began_s), 1000.0 * (open_s - self._open_s)
+        self._observer.update(Update(record.update, record.phase, metrics, time_ms, open_ms))
+        self._open_s = open_s
+
+    def _write_checkpoint(self, history: History, limits: TrainingLimits) -> None:
+        """Write a checkpoint, or leave it out: then a killed training has to go back to the one before."""
+        while True:
+            try:
+                self._checkpoints.write(history, limits.elapsed_s)
+            except OSError as error:
+                if not self._breakers.storage.failed(error):
+                    return
+            else:
+                self._breakers.storage.succeeded()
+                return
 
     def _every(self, training: TrainingRun) -> int:
         """Return the number of updates between checkpoints, 0 for none."""
@@ -312,6 +408,10 @@ class _Attempts:
         if self._on_progress is not None and percent > self._reported:
             self._on_progress(percent - self._reported)
             self._reported = percent
+
+
+def _place(checkpoint: Checkpoint | None) -> str:
+    return "the beginning" if checkpoint is None else f"checkpoint {checkpoint.path.name}"
 
 
 @contextmanager

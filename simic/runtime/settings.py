@@ -28,7 +28,7 @@ def config_digest(config: BaseModel) -> str:
     whether trials land, so that landing begins no other judgement, and telemetry.
     """
     values = config.model_dump(
-        mode="json", exclude={"train": set(WITHOUT_EFFECT), "trial": {"land"}, "telemetry": True}
+        mode="json", exclude={"train": dict(WITHOUT_EFFECT), "trial": {"land"}, "telemetry": True}
     )
     data = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(data.encode()).hexdigest()

@@ -53,6 +53,8 @@ class Update(NamedTuple):
     metrics: Mapping[str, float]
     time_ms: float
     """Wall-clock time of the step, from asking for it to its metrics, with the assembly of its batch."""
+    open_ms: float = 0.0
+    """Milliseconds since the step before during which a circuit breaker was open."""
 
 
 class TrainingObserver(Protocol):
@@ -82,19 +84,35 @@ class NullObserver:
 
 
 class JsonLinesSink:
-    """Sink that appends ``{"step": n, "metrics": {...}}`` lines; non-finite values are written as null."""
+    """Sink that appends ``{"step": n, "metrics": {...}}`` lines; non-finite values are written as null.
+
+    No other process writes into the file meanwhile.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         is_torn = _is_torn(path)
-        self._file = path.open("a", encoding="utf-8", buffering=1)
+        self._file = path.open("ab", buffering=0)
+        self._size = os.fstat(self._file.fileno()).st_size
         if is_torn:  # left by a process that was killed; the new record starts on a line of its own
-            self._file.write("\n")
+            self._write(b"\n")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write and flush one line, so a killed run keeps its curves."""
+        """Write one line at once, so a killed run keeps its curves.
+
+        Raises:
+            OSError: if the line cannot be written; the next call removes what was written of it, so it can be repeated.
+        """
         values = {name: (number if math.isfinite(number := float(x)) else None) for name, x in metrics.items()}
-        self._file.write(json.dumps({"step": step, "metrics": values}, allow_nan=False) + "\n")
+        self._write(json.dumps({"step": step, "metrics": values}, allow_nan=False).encode() + b"\n")
+
+    def _write(self, line: bytes) -> None:
+        if os.fstat(self._file.fileno()).st_size != self._size:
+            self._file.truncate(self._size)
+        written = 0
+        while written < len(line):
+            written += self._file.write(line[written:])
+        self._size += len(line)
 
     def close(self) -> None:
         """Close the file; further records raise."""

@@ -19,6 +19,7 @@ from support.faults.killed_training import ENDINGS, PLACES, Kill, batches_of, in
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.continual import LoraConfig
 from simic.contracts.receipts import SnapshotManifest, TrainingReport
+from simic.contracts.safety import AnomalyBounds, AnomalyConfig, ConservativeConfig, SafetyConfig
 from simic.learning.training_run import WarmStart
 
 KILLS = int(os.environ.get("SIMIC_TRAINING_KILLS", "2"))
@@ -37,14 +38,22 @@ SMALL = TrainConfig(
     min_commit_rate=0.0,
     checkpoint_updates=3,
 )
-TRAININGS = ("vtrace", "ppo", "awr", "fitted_q", "distil", "round", "prioritised", "lora")
-"""Objectives on a log from nothing, a distillation with V-trace on top, a later round, prioritised passes, and a
-second night from a policy with adapters."""
+TOUCHY = SafetyConfig(
+    anomalies=AnomalyConfig(
+        objective=AnomalyBounds(min_explained_variance=0.0), grace_updates=1, escalate_after=1, kl_updates=2
+    ),
+    conservative=ConservativeConfig(healthy_updates=1),
+)
+"""Healthy updates count as anomalies, so that training becomes conservative and normal again."""
+TRAININGS = ("vtrace", "ppo", "awr", "fitted_q", "distil", "round", "prioritised", "lora", "conservative")
+"""Objectives on a log from nothing, a distillation with V-trace on top, a later round, prioritised passes, a second
+night from a policy with adapters, and prioritised passes in and out of conservative mode."""
 CHANGES: dict[str, dict[str, Any]] = {
     "distil": {},
     "round": {},
     "prioritised": {"sampling": "prioritised"},
     "lora": {"lora": LoraConfig(rank=4)},
+    "conservative": {"sampling": "prioritised", "safety": TOUCHY},
 }
 
 
@@ -98,6 +107,7 @@ def test_a_killed_training_resumes_to_the_bit(name: str, request: pytest.Fixture
     assert resumed == steps[len(steps) - len(resumed) :]
     assert code == 0 or len(resumed) < len(steps), "updates before a checkpoint are not made again"
     _assert_same(found, expected)
+    assert (found.conservative_entries > 1) == (name == "conservative")
 
 
 @pytest.fixture(scope="module")
@@ -124,4 +134,5 @@ def _assert_same(found: TrainingReport, expected: TrainingReport) -> None:
     """The digest covers weights, moments, counters and pass counts."""
     assert found.digest == expected.digest
     assert (found.metrics, found.updates, found.recoveries) == (expected.metrics, expected.updates, 0)
+    assert (found.anomalies, found.conservative_entries) == (expected.anomalies, expected.conservative_entries)
     assert Path(found.curves_path).read_bytes() == Path(expected.curves_path).read_bytes()

@@ -257,11 +257,19 @@ class PrioritisedSampler:
         self._tree.set(distinct, np.zeros(len(distinct)))
         self._present -= len(distinct)
 
-    def draw(self, count: int) -> Draw:
-        """Draw ``count`` independent rows with their weights; raise ContractError if no row is present."""
+    def draw(self, count: int, *, is_uniform: bool = False) -> Draw:
+        """Draw ``count`` independent rows with their weights; raise ContractError if no row is present.
+
+        ``is_uniform`` ignores priorities: each present row is as likely as another, and all weights are 1.
+        """
         if count < 1:
             raise ContractError(f"expected a draw of at least one row, found {count}")
         total = self._tree.total
+        if is_uniform and self._present:
+            present = np.flatnonzero(self._tree.weights() > 0.0)
+            chosen = (self._rng.random(count) * len(present)).astype(np.int64)
+            self._draws += 1
+            return Draw(present[chosen], np.ones(count, dtype=np.float32))
         rows = self._tree.find(self._rng.random(count) * total)
         weights = importance_weights(self._tree.get(rows) / total, self._present, self.beta)
         self._draws += 1

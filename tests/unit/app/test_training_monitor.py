@@ -176,7 +176,7 @@ def test_conservative_mode_is_counted_over_a_day_and_breakers_over_the_time(tmp_
     home, quiet = Home(tmp_path), TelemetryConfig(level="full", packet_updates=1)
     modes = [1.0, 1.0, 0.0, 1.0, 0.0, 0.0]
     updates = [
-        Update(step, "vtrace", {"conservative_mode": mode, "breakers_open": float(step > 4)}, 10.0)
+        Update(step, "vtrace", {"conservative_mode": mode}, 10.0, open_ms=10.0 if step > 4 else 0.0)
         for step, mode in enumerate(modes, start=1)
     ]
     assert monitored(home, quiet, updates).metrics["simic.trainer.conservative_entries"] == 2.0

@@ -15,6 +15,7 @@ from support.faults.killed_training import run_training
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import ContractError, DivergenceError, ResourceLimitError
 from simic.contracts.receipts import SnapshotManifest, TrainingReport
+from simic.contracts.safety import AnomalyConfig, SafetyConfig
 from simic.learning import limits
 from simic.learning.checkpoints import Checkpoints
 from simic.learning.counted_passes import CountedPasses
@@ -121,6 +122,43 @@ def test_the_second_divergence_is_an_error_and_a_recovery_outlives_its_process(
             run_training(tmp_path, snapshot, SMALL)
     assert [path.name for path in (tmp_path / "policies").iterdir() if not path.name.startswith(".")] == []
     assert run_training(tmp_path, snapshot, SMALL).recoveries == 1
+
+
+def raise_losses(patch: pytest.MonkeyPatch, updates: int) -> None:
+    """The value loss rises over the first ``updates`` updates of V-trace that are made, and falls over the others."""
+    real, left = CountedPasses._loss_of, updates
+
+    def loss_of(self: CountedPasses, *arguments: Any) -> Any:
+        nonlocal left
+        loss = real(self, *arguments)
+        sign, left = (1.0, left - 1) if left else (-1.0, 0)
+        loss.metrics["value_loss"] = torch.tensor(sign * self.log.learner.updates)
+        return loss
+
+    patch.setattr(CountedPasses, "_loss_of", loss_of)
+
+
+RISING = SMALL.model_copy(update={"vtrace_passes": 8, "safety": SafetyConfig(anomalies=AnomalyConfig(rising_passes=2))})
+"""Passes 0, 1 and 2 of V-trace are updates 4 to 12, so two rises are known after update 13."""
+
+
+def test_a_loss_that_keeps_rising_goes_back_to_the_checkpoint_with_half_the_rates(
+    tmp_path: Path, snapshot: SnapshotManifest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    raise_losses(monkeypatch, updates=10)
+    report = run_training(tmp_path, snapshot, RISING)
+    assert (report.recoveries, report.updates) == (1, 27)
+    assert "the loss of phase vtrace has risen 2 times in a row from pass to pass, up to pass 2" in caplog.text
+    assert "goes on from checkpoint 0000000012-1 with halved learning rates" in caplog.text
+
+
+def test_a_loss_that_rises_again_after_the_recovery_ends_the_training(
+    tmp_path: Path, snapshot: SnapshotManifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raise_losses(monkeypatch, updates=99)
+    with pytest.raises(DivergenceError, match="diverged again with halved learning rates: the loss of phase vtrace"):
+        run_training(tmp_path, snapshot, RISING)
+    assert [path.name for path in (tmp_path / "policies").iterdir() if not path.name.startswith(".")] == []
 
 
 def test_without_a_checkpoint_a_diverged_training_begins_again(

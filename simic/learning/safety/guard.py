@@ -1,0 +1,146 @@
+"""What watches one attempt at a training, from its first update or a checkpoint to its end.
+
+All of its state but the error rate is a function of the records of updates, so a resumed training arrives in it by
+feeding the recorded ones again. What no objective may see is in metrics of its own (``GUARD_METRICS``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+from simic.contracts.errors import DivergenceError
+from simic.contracts.safety import AnomalyKind, SafetyConfig, Severity, Trigger
+from simic.learning.safety import conservative, loss_trend
+from simic.learning.safety.anomalies import STEP_KL, Anomaly, AnomalyDetector
+from simic.learning.safety.breaker import Breakers
+from simic.learning.safety.conservative import Allowance, Mode
+from simic.learning.safety.loss_trend import LOSSES, LossTrend
+
+__all__ = ["GUARD_METRICS", "Guard"]
+
+_LOG = logging.getLogger("simic.run")
+T = TypeVar("T")
+
+ANOMALIES, CONSERVATIVE, HEALTHY, RECOVERIES = "anomalies", "conservative_mode", "conservative_healthy", "recoveries"
+GUARD_METRICS = frozenset({ANOMALIES, CONSERVATIVE, HEALTHY, RECOVERIES, STEP_KL})
+"""Metrics that the guard adds to the record of an update: the number of anomalies, whether the next update is
+conservative and how many healthy ones it has behind it, the divergences so far, and the KL of a measured update."""
+
+
+class Guard:
+    """Watches the updates of all learners of a training, in order."""
+
+    def __init__(
+        self,
+        config: SafetyConfig,
+        clip_norm: float,
+        batch_sequences: int,
+        breakers: Breakers | None = None,
+        recoveries: int = 0,
+    ) -> None:
+        """Begin; ``breakers`` outlive this attempt, and ``recoveries`` led to it."""
+        self._config, self._batch, self._recoveries = config, batch_sequences, recoveries
+        self.breakers = Breakers(config.breakers) if breakers is None else breakers
+        self._detector = AnomalyDetector(config.anomalies, clip_norm)
+        self._trend, self._mode = LossTrend(), Mode()
+        self._failures: deque[int] = deque(maxlen=config.conservative.error_updates)
+        self._counted = (self.breakers.failures, self.breakers.openings)
+        self.anomalies: Counter[AnomalyKind] = Counter()
+        """Updates with each kind of anomaly."""
+        self.conservative_entries = 0
+        """How often training became conservative."""
+
+    @property
+    def allowance(self) -> Allowance:
+        """Return what the next update may do."""
+        return conservative.allowance(self._mode, self._config.conservative, self._batch)
+
+    def assembled(self, compute: Callable[[], T]) -> T:
+        """Return the loss of an update; a batch that cannot be read is read again as long as the breaker lets it.
+
+        Raises:
+            CircuitOpenError: if it still cannot.
+        """
+        return self.breakers.sampling.call(compute)
+
+    def require_stable(self) -> None:
+        """Raise DivergenceError ahead of an update if the loss has risen for too many passes."""
+        phase, recoveries, number = self._trend.place
+        if recoveries == self._recoveries and self._trend.rises >= self._config.anomalies.rising_passes:
+            raise DivergenceError(
+                f"the loss of phase {phase} has risen {self._trend.rises} times in a row from pass to pass, up to pass "
+                f"{number - 1}; train.safety.anomalies.rising_passes allows fewer. Lower the learning rates"
+            )
+
+    def become_conservative(self, trigger: Trigger) -> None:
+        """Make the next update conservative, ahead of it."""
+        self._enter(conservative.step(self._mode, [trigger], self._config.conservative), [trigger])
+
+    def observe(
+        self, phase: str, number: int, metrics: Mapping[str, float], step_kl: float | None, *, has_pressure: bool
+    ) -> dict[str, float]:
+        """Watch an update that was made in pass ``number`` of a phase, and return its metrics with the guard's own."""
+        known = {**metrics, RECOVERIES: float(self._recoveries)}
+        if step_kl is not None:
+            known[STEP_KL] = step_kl
+        found = self._watch(phase, number, known, has_step_kl=step_kl is not None)
+        for one in found:
+            if one.is_new:
+                _LOG.warning("anomaly in phase %s: %s", phase, one)
+        triggers = self._triggers(found, has_pressure=has_pressure)
+        self._enter(conservative.step(self._mode, triggers, self._config.conservative), triggers)
+        known |= {ANOMALIES: float(len(found)), CONSERVATIVE: float(self._mode.is_on)}
+        if self._mode.is_on:
+            known[HEALTHY] = float(self._mode.healthy)
+        return known
+
+    def repeat(self, phase: str, number: int, metrics: Mapping[str, float]) -> None:
+        """Arrive where ``observe`` was after an update with these recorded ``metrics``."""
+        self._watch(phase, number, metrics, has_step_kl=STEP_KL in metrics)
+        was_on, is_on = self._mode.is_on, bool(metrics[CONSERVATIVE])
+        self.conservative_entries += is_on and not was_on
+        self._mode = Mode(is_on, int(metrics[HEALTHY])) if is_on else Mode()
+
+    def _watch(self, phase: str, number: int, metrics: Mapping[str, float], *, has_step_kl: bool) -> list[Anomaly]:
+        found = self._detector.observe(phase=phase, metrics=metrics, has_step_kl=has_step_kl)
+        if (loss := metrics.get(LOSSES.get(phase, ""))) is not None:
+            self._trend = loss_trend.step(self._trend, phase, int(metrics[RECOVERIES]), number, loss)
+        limit, rises = self._config.anomalies.rising_passes, self._trend.rises
+        if rises >= limit:
+            name, kind, worst = LOSSES[phase], AnomalyKind.LOSS_RISING, Severity.CRITICAL
+            found.append(Anomaly(kind, name, float(rises), float(limit), worst, is_new=self._trend.updates == 1))
+        self.anomalies.update({one.kind for one in found})
+        return found
+
+    def _triggers(self, found: Collection[Anomaly], *, has_pressure: bool) -> list[Trigger]:
+        """Return what makes training conservative after an update, from all that was seen since the one before."""
+        failures, openings = self.breakers.failures, self.breakers.openings
+        self._failures.append(failures - self._counted[0])
+        has_opened, self._counted = openings > self._counted[1], (failures, openings)
+        config = self._config.conservative
+        seen = {
+            Trigger.ERROR_RATE: sum(self._failures) > config.max_error_rate * config.error_updates,
+            Trigger.MEMORY_PRESSURE: has_pressure,
+            Trigger.BREAKER_OPEN: has_opened,
+            Trigger.TRAINING_INSTABILITY: any(one.severity is Severity.CRITICAL for one in found),
+        }
+        return [trigger for trigger, is_seen in seen.items() if is_seen]
+
+    def _enter(self, mode: Mode, triggers: Collection[Trigger]) -> None:
+        """Take a mode, and tell the operator if it changes."""
+        if mode.is_on and not self._mode.is_on:
+            self.conservative_entries += 1
+            allowed = conservative.allowance(mode, self._config.conservative, self._batch)
+            names = ", ".join(trigger.value for trigger in triggers)
+            _LOG.warning(
+                "training is conservative (%s): learning rates x %g, at most %d sequences at once, no priorities, "
+                "deadline x %g, until %d updates are healthy",
+                names, allowed.lr_factor, allowed.batch_sequences, allowed.timeout_factor,
+                self._config.conservative.healthy_updates,
+            )  # fmt: skip
+        elif self._mode.is_on and not mode.is_on:
+            _LOG.info("training is no longer conservative")
+        self._mode = mode

@@ -1,0 +1,105 @@
+"""A deadline for every update, kept by a thread, whatever calls the training.
+
+At the deadline the training thread gets ``UpdateTimeoutError`` at its next Python instruction: that ends a loop, a wait
+for a lock with a timeout, or a read that returns. Native code that never returns cannot be interrupted by Python; if
+the training thread still hangs ``GRACE_S`` later, the stacks of all threads are written to stderr and the process ends
+at once with exit code 4. Checkpoints survive that like a kill. A native call that holds the interpreter lock for ever
+stops this thread too, and only the caller's own deadline helps (the stage's in Prefect).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from simic.contracts.errors import TransientError, UpdateTimeoutError
+
+__all__ = ["Watchdog"]
+
+GRACE_S = 30.0
+"""Seconds from the error in the training thread to the end of the process."""
+
+
+class Watchdog:
+    """Watches the thread that enters it; the deadline is counted from the last ``reset``."""
+
+    def __init__(self, timeout_s: float, grace_s: float = GRACE_S) -> None:
+        """Prepare; entering starts the thread and the first deadline."""
+        self._timeout_s, self._grace_s = timeout_s, grace_s
+        self._thread_id = 0
+        self._changed = threading.Condition()
+        self._deadline = 0.0
+        self._has_fired = self._is_over = False
+        self._thread = threading.Thread(target=self._watch, name="simic-watchdog", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread_id = threading.get_ident()
+        self._deadline = time.monotonic() + self._timeout_s
+        self._thread.start()
+        return self
+
+    def reset(self, timeout_s: float) -> None:
+        """Begin the deadline of the next update.
+
+        Raises:
+            UpdateTimeoutError: if the one before has passed.
+        """
+        with self._changed:
+            self._timeout_s, self._deadline = timeout_s, time.monotonic() + timeout_s
+            self._changed.notify()
+            has_fired = self._has_fired
+        if has_fired:
+            raise UpdateTimeoutError
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+            if self._has_fired:
+                _raise_in(self._thread_id, None)  # one that has not arrived yet must not arrive elsewhere
+        self._thread.join()
+        if self._has_fired:
+            raise UpdateTimeoutError(
+                f"an update took more than {self._timeout_s:g} s (train.safety.update_timeout_s, times "
+                "train.safety.conservative.timeout_factor in that mode), so the training was ended; its checkpoints "
+                "stay. Give the command again, `simic train` with --resume; if it hangs again, raise the setting or "
+                "look at what the process waits for"
+            ) from error
+
+    def _watch(self) -> None:
+        if self._wait() and self._fire() and not self._ends_within_grace():
+            faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
+            os.write(2, b"simic: an update hangs in native code and cannot be interrupted; the process ends\n")
+            os._exit(TransientError.exit_code)
+
+    def _wait(self) -> bool:
+        """Wait for a deadline to pass, or for the end; return whether it has passed."""
+        with self._changed:
+            while not self._is_over and (left := self._deadline - time.monotonic()) > 0:
+                self._changed.wait(left)
+            return not self._is_over
+
+    def _fire(self) -> bool:
+        with self._changed:
+            if self._is_over:
+                return False
+            self._has_fired = True
+            _raise_in(self._thread_id, UpdateTimeoutError)
+            return True
+
+    def _ends_within_grace(self) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_over, self._grace_s)
+
+
+def _raise_in(thread_id: int, error: type[BaseException] | None) -> None:
+    """Raise ``error`` in a thread at its next Python instruction; None takes back one that has not arrived."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), error and ctypes.py_object(error))

@@ -1,0 +1,92 @@
+"""The deadline of an update: what it interrupts, and what it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from simic.contracts.errors import TransientError, UpdateTimeoutError
+from simic.learning.safety.watchdog import Watchdog
+
+HANGING = """
+import sys, time
+from simic.learning.safety.watchdog import Watchdog
+with Watchdog(0.1, grace_s=0.3):
+    {hangs}
+"""
+
+
+def test_an_update_that_hangs_in_python_is_interrupted_with_a_typed_error() -> None:
+    with (
+        pytest.raises(UpdateTimeoutError, match=r"more than 0\.05 s \(train\.safety\.update_timeout_s"),
+        Watchdog(0.05),
+    ):
+        while True:
+            time.sleep(0.01)
+    assert issubclass(UpdateTimeoutError, TransientError)
+
+
+def test_the_deadline_counts_from_the_last_update_and_may_change() -> None:
+    with Watchdog(0.5) as watchdog:
+        for _ in range(4):
+            time.sleep(0.2)
+            watchdog.reset(0.5)
+        watchdog.reset(60.0)
+        time.sleep(0.6)
+    with pytest.raises(UpdateTimeoutError), Watchdog(60.0) as watchdog:
+        watchdog.reset(0.05)
+        while True:
+            time.sleep(0.01)
+
+
+def test_the_thread_that_trains_is_interrupted_whichever_it_is() -> None:
+    """A stage of Prefect may run in a thread, where no signal arrives."""
+    seen: list[BaseException] = []
+
+    def train() -> None:
+        try:
+            with Watchdog(0.05):
+                while True:
+                    time.sleep(0.01)
+        except UpdateTimeoutError as error:
+            seen.append(error)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join(10.0)
+    assert len(seen) == 1
+
+
+def test_an_error_of_the_training_passes_and_no_thread_stays() -> None:
+    with pytest.raises(ZeroDivisionError), Watchdog(60.0):
+        _ = 1 / 0
+    assert "simic-watchdog" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_deadline_that_passes_as_the_training_ends_is_raised_here_and_nowhere_else() -> None:
+    for _ in range(20):
+        try:
+            with Watchdog(0.002):
+                time.sleep(0.002)
+        except UpdateTimeoutError:
+            pass
+        for _ in range(100):
+            time.sleep(0)
+
+
+@pytest.mark.parametrize(
+    "hangs",
+    ["time.sleep(60)", "import ctypes; ctypes.CDLL(None).sleep(60)"],
+    ids=["a call of Python that waits", "native code"],
+)
+def test_an_update_that_cannot_be_interrupted_ends_the_process_with_4_and_shows_where(hangs: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HANGING.format(hangs=hangs)], capture_output=True, text=True, check=False, timeout=30
+    )
+    assert done.returncode == 4
+    assert "hangs in native code" in done.stderr
+    assert 'File "<string>", line 5' in done.stderr, "the stack of the training"
