@@ -15,7 +15,6 @@ from simic.contracts.file_digest import FileDigest
 from simic.contracts.judgements import Judgement, Ordinal
 from simic.contracts.log_evidence import EvidenceKind, LogEvidence
 from simic.contracts.policy_update import PolicyUpdate, SemanticVersion
-from simic.contracts.safety import AnomalyKind
 
 __all__ = [
     "SEAL_FIELDS",
@@ -162,8 +161,8 @@ class TrainingReport(Receipt):
     updates: Count
     recoveries: Count = 0
     """Number of divergences after which training went back to a checkpoint with half the learning rates."""
-    anomalies: dict[AnomalyKind, Count] = Field(default_factory=dict)
-    """Number of updates with each kind of anomaly; kinds that no update had are left out."""
+    anomalies: dict[str, Count] = Field(default_factory=dict)
+    """Number of updates with each kind of anomaly (``AnomalyKind``); kinds that no update had are left out."""
     conservative_entries: Count = 0
     """How often training became conservative."""
     episodes: Count

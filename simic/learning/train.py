@@ -222,7 +222,7 @@ def train(
         sets=list(store.sets),
         updates=training.learner.updates,
         recoveries=training.learner.history.recoveries,
-        anomalies=dict(sorted(guard.anomalies.items())),
+        anomalies={kind.value: count for kind, count in sorted(guard.anomalies.items())},
         conservative_entries=guard.conservative_entries,
         episodes=training.episodes_seen,
         passes=training.mean_passes,

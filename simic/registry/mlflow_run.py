@@ -251,6 +251,8 @@ def _log_params(client: MlflowClient, run_id: str, evidence: CandidateRecord) ->
         **dict(flatten(evidence.config.model_dump(mode="json"))),
         "seed": str(evidence.training.seed),
         "recoveries": str(evidence.training.recoveries),
+        "anomalies": ", ".join(f"{kind} {n}" for kind, n in evidence.training.anomalies.items()) or "none",
+        "conservative_entries": str(evidence.training.conservative_entries),
         "start_digest": str(evidence.training.start_digest or "null"),
     }
     # MLflow refuses to change a parameter; an existing one comes from the same receipt.

@@ -42,7 +42,6 @@ MODULES_TO_WIRE = {
 
 NAMES_TO_WIRE = {
     "simic.contracts.batches.actions_to_rows": OTHERS,
-    "simic.contracts.telemetry.CircuitState": LEARNER,
     "simic.contracts.telemetry.CurriculumRequest": LEARNER,
     "simic.replay.live.buffer.LiveBuffer": SCALE_OUT,
     "simic.replay.live.buffer.LiveBuffer.stale_updates": SCALE_OUT,

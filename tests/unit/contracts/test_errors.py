@@ -14,17 +14,28 @@ CODES = {
     "RolloutFailedError": 3,
     "TransientError": 4,
     "RolloutWaitsError": 4,
+    "CircuitOpenError": 4,
+    "UpdateTimeoutError": 4,
     "ContractError": 1,
     "DatasetError": 1,
     "IntegrityError": 1,
     "SmokeTestError": 1,
     "ResourceLimitError": 1,
+    "OutOfMemoryError": 1,
     "IllegalActionError": 1,
     "TrainingError": 1,
     "DivergenceError": 1,
 }
 
-INHERITED = ("DatasetError", "RolloutWaitsError", "SmokeTestError", "DivergenceError")
+INHERITED = (
+    "DatasetError",
+    "RolloutWaitsError",
+    "CircuitOpenError",
+    "UpdateTimeoutError",
+    "OutOfMemoryError",
+    "SmokeTestError",
+    "DivergenceError",
+)
 """Errors that have the exit code of another kind of theirs."""
 
 
