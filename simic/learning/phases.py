@@ -54,7 +54,7 @@ class Record(NamedTuple):
     """Counted over all phases and rounds."""
     phase: str
     metrics: dict[str, float]
-    number: int
+    number: int = 0
     """Pass of the phase, from 0."""
 
 

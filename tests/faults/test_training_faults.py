@@ -181,6 +181,6 @@ def test_an_update_without_memory_goes_back_to_the_checkpoint_in_conservative_mo
 def test_a_training_that_never_gets_its_memory_ends_with_a_typed_error(
     tmp_path: Path, snapshot: SnapshotManifest, calm: TrainingReport
 ) -> None:
-    assert without_memory(tmp_path, snapshot, times=99) == -1
+    assert without_memory(tmp_path, snapshot, times=999) == -1
     assert [path.name for path in (tmp_path / "policies").iterdir() if not path.name.startswith(".")] == []
     assert run_training(tmp_path, snapshot, SMALL).digest == calm.digest

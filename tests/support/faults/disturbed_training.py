@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from simic.contracts.config import NetworkConfig, TrainConfig
-from simic.contracts.errors import OutOfMemoryError
+from simic.contracts.errors import ResourceLimitError
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.safety import AnomalyConfig, BreakerConfig, BreakersConfig, SafetyConfig
 from simic.learning.learner import Learner
@@ -41,7 +41,8 @@ UPDATES, BROKEN = 9, 8
 """Updates of the whole training, and the one that is disturbed; checkpoints are after 3, 6 and 9."""
 ROOM_BYTES = 48 << 20
 """Address space that is left to an update without memory."""
-HELD_OPEN = 99
+LARGE = 32_000
+"""Sequences of a batch that does not fit into it."""
 
 
 def before_update(patch: pytest.MonkeyPatch, number: int, happens: Callable[[], object], times: int = 1) -> None:
@@ -65,40 +66,43 @@ def file_limit(size_bytes: int | None) -> None:
 
 
 def without_memory(root: Path, snapshot: SnapshotManifest, times: int) -> int:
-    """Train in a process of its own, where update ``BROKEN`` gets no memory the first ``times`` times.
+    """Train in a process of its own, where the first ``times`` batches from update ``BROKEN`` on find no memory.
 
-    The address space is limited for real, and the update asks for more. Returns how often training became conservative,
-    or -1 after OutOfMemoryError.
+    The address space is limited for real, and the batches ask for more. Returns how often training became conservative,
+    or -1 after ResourceLimitError.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(LOADED)
     found = context.Queue()
     process = context.Process(target=_train_without_memory, args=(root, snapshot, times, found))
     process.start()
-    entries: int = found.get(timeout=120)
+    entries: int = found.get(timeout=240)
     process.join()
     return entries
 
 
 def _train_without_memory(root: Path, snapshot: SnapshotManifest, times: int, found: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        before_update(patch, BROKEN, lambda: _starve_next_batch(patch), times)
+        before_update(patch, BROKEN, lambda: _starve(patch, times))
         try:
             found.put(run_training(root, snapshot, SMALL).conservative_entries)
-        except OutOfMemoryError:
+        except ResourceLimitError:
             found.put(-1)
 
 
-def _starve_next_batch(patch: pytest.MonkeyPatch) -> None:
-    """Make the next batch 4000 times as large, with little room for it."""
-    real = GraphDataset.batch
+def _starve(patch: pytest.MonkeyPatch, times: int) -> None:
+    """Make the next batches large, with little room for them."""
+    real, left = GraphDataset.batch, times
 
     def batch(self: GraphDataset, ids: Any) -> Any:
-        patch.setattr(GraphDataset, "batch", real)
+        nonlocal left
+        if not left:
+            return real(self, ids)
+        left -= 1
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + ROOM_BYTES, resource.RLIM_INFINITY))
         try:
-            return real(self, np.tile(ids, 4000))
+            return real(self, np.resize(ids, LARGE))
         finally:
             resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 

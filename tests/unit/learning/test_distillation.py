@@ -150,7 +150,7 @@ def test_v_trace_that_fails_or_raises_the_held_out_regret_is_undone(
             raise TrainingError("the policy has collapsed")
         for parameter in log.learner.network.policy_parameters():
             parameter.data.zero_()
-        yield Record(0, "vtrace", {"mean_ratio": 1.0, "commit_rate": 9.0, "effective_sample_share": 1.0}, 0)
+        yield Record(0, "vtrace", {"mean_ratio": 1.0, "commit_rate": 9.0, "effective_sample_share": 1.0})
 
     monkeypatch.setattr(CountedPasses, "_pass", spoil)
     spoiled = finish(mixed)

@@ -12,6 +12,7 @@ from support.builders.learning import bandit_episodes
 from support.builders.snapshots import write_snapshot
 
 from simic.contracts.config import NetworkConfig, ReplayConfig, TrainConfig
+from simic.contracts.safety import ConservativeConfig, SafetyConfig, Trigger
 from simic.controllers.network import PolicyNetwork
 from simic.hosts.plugins import blueprint_names
 from simic.learning.history import History
@@ -20,6 +21,7 @@ from simic.learning.objectives.awr import awr_loss
 from simic.learning.objectives.ppo import ppo_loss
 from simic.learning.phases import fresh_network
 from simic.learning.prioritised_passes import PrioritisedPasses
+from simic.learning.safety.guard import Guard
 from simic.replay.batch import SequenceBatch
 from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
@@ -57,6 +59,28 @@ def test_only_sequences_of_the_pass_are_drawn() -> None:
     drawn = passes(count)
     for number, rows in enumerate((ROWS[:16], ROWS[10:])):
         assert all(np.isin(draw.rows, rows).all() for draw in drawn.draw_pass(number, rows))
+
+
+def test_in_conservative_mode_priorities_decide_nothing_and_they_are_still_there_afterwards() -> None:
+    guard = Guard(SafetyConfig(conservative=ConservativeConfig(healthy_updates=1)), clip_norm=0.5, batch_sequences=8)
+    history = History(guard=guard)
+    config = ReplayConfig(alpha=1.0)
+    count = counts(max_passes=100)
+    drawn = PrioritisedPasses(RUNS, count, config, batch=8, updates=20, seed=0, history=history)
+    shares = []
+    for number in range(3):
+        if number == 1:
+            guard.become_conservative(Trigger.ERROR_RATE)
+        sevens, total = 0, 0
+        for draw in drawn.draw_pass(number, ROWS):
+            if number == 1:
+                assert (draw.weights == 1.0).all()
+            drawn.update(draw.rows, np.where(draw.rows == 7, 1e6, 1e-3))
+            sevens, total = sevens + int((draw.rows == 7).sum()), total + len(draw.rows)
+        shares.append(sevens / total)
+        guard.observe("theirs", number, {}, None, has_pressure=False)
+    assert shares[1] < 0.2
+    assert shares[2] > 0.9
 
 
 def test_an_update_looks_only_at_the_sequences_of_the_draw_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,20 @@ def test_the_worked_example() -> None:
     np.testing.assert_allclose(weights, [1.0, 0.846745, 0.768229, 0.716978], atol=1e-6)
 
 
+def test_a_uniform_draw_takes_each_present_row_alike_and_weighs_all_alike() -> None:
+    """Chi-square; the absent row is never drawn, and nothing to draw is still an error."""
+    made = sampler([1.0, 100.0, 1.0, 1e4, 1.0])
+    made.remove(np.array([2]))
+    draw = made.draw(40_000, is_uniform=True)
+    found = np.bincount(draw.rows, minlength=5)
+    assert found[2] == 0
+    assert stats.chisquare(found[[0, 1, 3, 4]]).pvalue > 1e-3
+    assert (draw.weights == 1.0).all()
+    assert made.probabilities()[3] > 0.8, "priorities stay"
+    with pytest.raises(ContractError, match="every weight is 0"):
+        PrioritisedSampler(4, seed=0).draw(1, is_uniform=True)
+
+
 def test_draws_follow_the_probabilities() -> None:
     """Chi-square over a million draws in batches, while absent rows lie between the present ones."""
     made = PrioritisedSampler(20_000, seed=3)
