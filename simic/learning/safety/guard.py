@@ -106,12 +106,13 @@ class Guard:
 
     def _watch(self, phase: str, number: int, metrics: Mapping[str, float], *, has_step_kl: bool) -> list[Anomaly]:
         found = self._detector.observe(phase=phase, metrics=metrics, has_step_kl=has_step_kl)
-        if (loss := metrics.get(LOSSES.get(phase, ""))) is not None:
-            self._trend = loss_trend.step(self._trend, phase, int(metrics[RECOVERIES]), number, loss)
-        limit, rises = self._config.anomalies.rising_passes, self._trend.rises
-        if rises >= limit:
-            name, kind, worst = LOSSES[phase], AnomalyKind.LOSS_RISING, Severity.CRITICAL
-            found.append(Anomaly(kind, name, float(rises), float(limit), worst, is_new=self._trend.updates == 1))
+        name = LOSSES.get(phase, "")
+        if name in metrics:
+            self._trend = loss_trend.step(self._trend, phase, int(metrics[RECOVERIES]), number, metrics[name])
+            limit, rises = self._config.anomalies.rising_passes, self._trend.rises
+            if rises >= limit:
+                kind, worst = AnomalyKind.LOSS_RISING, Severity.CRITICAL
+                found.append(Anomaly(kind, name, float(rises), float(limit), worst, is_new=self._trend.updates == 1))
         self.anomalies.update({one.kind for one in found})
         return found
 

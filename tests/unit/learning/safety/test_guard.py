@@ -146,6 +146,8 @@ def test_a_loss_that_rises_pass_after_pass_is_a_divergence_ahead_of_the_next_upd
         one.require_stable()
     assert one.anomalies == {AnomalyKind.LOSS_RISING: 1}
     assert one.allowance.lr_factor == 0.5
+    one.observe("theirs", 0, NORMS, None, has_pressure=False)
+    assert one.anomalies == {AnomalyKind.LOSS_RISING: 1}, "a phase without a known loss has no trend"
 
 
 def test_after_a_recovery_the_rises_before_it_do_not_count() -> None:
