@@ -17,7 +17,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup run test coverage lint format bench demo architecture criteria trust up down ui
+.PHONY: help setup run test coverage lint format bench demo architecture criteria metrics trust up down ui
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ architecture: $(STAMP) ## Draw the packages and imports of docs/architecture.md 
 
 criteria: $(STAMP) ## List the gate's criteria in docs/trust.md again
 	@"$(BIN)/python" docs/list_criteria.py
+
+metrics: $(STAMP) ## Write docs/metrics.md again from the declarations of metrics
+	@"$(BIN)/python" docs/list_metrics.py
 
 trust: $(STAMP) ## Measure errors and power of the gate for docs/trust.md again, on synthetic and on grown episodes
 	@"$(BIN)/python" docs/draw_trust.py

@@ -82,14 +82,6 @@ def _losses() -> list[Metric]:
         Metric("cloning_gap", "nats", "Cloning loss above the least possible, the behaviour's entropy.", ("cloning",)),
         Metric("value_fit_loss", "1", "As value_loss, with the behaviour's returns.", ("value_fit",), is_headline=True),
         Metric(
-            "ewc_penalty",
-            "1",
-            "Penalty of elastic weight consolidation, in the loss.",
-            PHASES,
-            "simic.trainer.ewc_penalty",
-            "elastic weight consolidation",
-        ),
-        Metric(
             "q_loss", "1", "Huber distance of Q to the return to go, in units of its cut.", ("q_fit",), is_headline=True
         ),
         Metric("q_error", "points", "Mean absolute distance of Q to the return to go.", ("q_fit",)),
@@ -248,39 +240,49 @@ def _steps() -> list[Metric]:
         *rates,
         Metric("step_count", "steps", "Steps of the batch; of a distillation, decisions.", PHASES),
         Metric("forced_share", "share", "Steps at which waiting was the only legal operation.", SEQUENCES),
-        Metric(
-            "curriculum_stage",
+    ]
+
+
+def _parts() -> list[Metric]:
+    """Return the metrics of parts of the learner that are off by default, or that act on all phases alike."""
+
+    def of(part: str, name: str, unit: str, meaning: str, design: str = "") -> Metric:
+        return Metric(name, unit, meaning, PHASES, design, part)
+
+    ewc, stages, mode = "elastic weight consolidation", "a curriculum", "conservative mode"
+    probed = "train.safety.anomalies.kl_updates: every so many updates"
+    return [
+        of(
+            ewc,
+            "ewc_penalty",
             "1",
-            "Stage of the curriculum, from 0.",
-            PHASES,
-            "simic.trainer.curriculum_stage",
-            "a curriculum",
+            "Penalty of elastic weight consolidation, in the loss.",
+            "simic.trainer.ewc_penalty",
         ),
-        Metric(
+        of(stages, "curriculum_stage", "1", "Stage of the curriculum, from 0.", "simic.trainer.curriculum_stage"),
+        of(stages, "curriculum_episode_count", "episodes", "Episodes that the stage of the curriculum counts."),
+        of(stages, "curriculum_success_count", "episodes", "Episodes that succeed, of those."),
+        of("a weight that changes", "entropy_bonus", "1", "Weight of the entropy in the loss."),
+        of(
+            GUARDED,
             "conservative_mode",
             "share",
-            "1 if the next update is made in conservative mode, else 0.",
-            PHASES,
+            "1 before a conservative update, else 0.",
             "simic.trainer.conservative_mode",
-            GUARDED,
         ),
-        Metric(
+        of(
+            mode,
             "conservative_healthy",
             "updates",
             "Updates without a trigger since conservative mode was last triggered.",
-            PHASES,
-            only_with="conservative mode",
         ),
-        Metric(
-            "anomalies", "anomalies", "Bounds of the anomaly detector that were exceeded.", PHASES, only_with=GUARDED
-        ),
-        Metric("recoveries", "divergences", "Divergences before the update.", PHASES, only_with=GUARDED),
-        Metric(
+        of(GUARDED, "anomalies", "anomalies", "Bounds of the anomaly detector that were exceeded."),
+        of(GUARDED, "recoveries", "divergences", "Divergences before the update."),
+        of(
+            probed,
             "step_kl",
             "nats",
-            "KL(policy before || after the update) per decision on states of the log, summed over heads.",
-            PHASES,
-            only_with="train.safety.anomalies.kl_updates: every so many updates",
+            "KL(policy before || after the update) per decision on states of the log, over heads.",
         ),
     ]
 
@@ -342,7 +344,7 @@ def _results() -> list[Metric]:
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
-    for group in (_losses, _values, _policy, _off_policy, _decisions, _steps, _clocks, _results)
+    for group in (_losses, _values, _policy, _off_policy, _decisions, _steps, _parts, _clocks, _results)
     for metric in group()
 }
 """All metrics by name, in the order of the page."""

@@ -46,7 +46,7 @@ def arrow_type(annotation: Any) -> pa.DataType:
     origin, arguments = get_origin(plain), get_args(plain)
     if origin in (list, tuple) and arguments and len(set(arguments)) == 1:
         return pa.list_(arrow_type(arguments[0]))
-    if origin is dict and pa.types.is_string(arrow_type(arguments[0])):
+    if origin is dict and issubclass(plain_annotation(arguments[0])[0], str):  # a text, an enumeration of texts
         return pa.map_(pa.string(), arrow_type(arguments[1]))
     if origin is Literal and len({type(choice) for choice in arguments}) == 1:
         return arrow_type(type(arguments[0]))

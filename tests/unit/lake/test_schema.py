@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import tempfile
 from datetime import UTC, datetime
-from enum import Enum
+from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import Field
 from support.builders.reports import episode, episodes, line, plain
 
 from simic.contracts.base import Contract
@@ -164,6 +165,17 @@ def test_landing_columns_say_where_and_when() -> None:
     assert (row["source"], row["line"], row["landed_at"], row["day"]) == ("file", 4, NOW, NOW.date())
 
 
+def test_keys_are_texts_whatever_bounds_or_names_they_have() -> None:
+    class Kind(StrEnum):
+        ONE = "one"
+
+    class Counted(Contract):
+        kinds: dict[Kind, int]
+        names: dict[Annotated[str, Field(max_length=3)], float]
+
+    assert arrow_schema(Counted).types == [pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.float64())]
+
+
 def test_a_contract_without_an_arrow_form_is_refused() -> None:
     class Odd(Contract):
         either: int | str
@@ -171,6 +183,9 @@ def test_a_contract_without_an_arrow_form_is_refused() -> None:
     class Worse(Contract):
         thing: set[int]
 
-    for model in (Odd, Worse):
+    class Numbered(Contract):
+        thing: dict[int, int]
+
+    for model in (Odd, Worse, Numbered):
         with pytest.raises(ContractError):
             arrow_schema(model)
