@@ -101,6 +101,10 @@ class History:
         """Return whether priorities decide what the next update draws, where they do at all."""
         return self.guard is None or self.guard.allowance.is_prioritised
 
+    def largest_part(self, rows: int) -> int:
+        """Return how many of the ``rows`` of an update are processed at once; fewer in conservative mode."""
+        return rows if self.guard is None else self.guard.largest_part(rows)
+
     def assembled(self, compute: Callable[[], T]) -> T:
         """Return the loss of an update; in a training a batch that cannot be read is read again (``Guard``)."""
         return compute() if self.guard is None else self.guard.assembled(compute)

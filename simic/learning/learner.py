@@ -64,9 +64,9 @@ class Learner:
 
         Args:
             rows: number of rows of the update: sequences, decisions or steps.
-            loss_of: returns the loss of consecutive rows. It is called for each part of at most
-                ``train.micro_batch_sequences`` rows, from the first to the last. The gradient is the mean over parts
-                weighted by their share of the rows. A part that begins at row 0 begins the update, also once more.
+            loss_of: returns the loss of consecutive rows. It is called for each part of at most ``largest_part`` rows,
+                from the first to the last. The gradient is the mean over parts weighted by their share of the rows. A
+                part that begins at row 0 begins the update, also once more.
             schedule, position: of the learning rates.
 
         Returns:
@@ -95,10 +95,15 @@ class Learner:
         self.updates += 1
         return {**metrics, **rates}
 
+    def largest_part(self, rows: int) -> int:
+        """Return the most rows that an update of ``rows`` processes at once; every bound on a part is asked here."""
+        bounds = (self.history.largest_part(rows), self._config.micro_batch_sequences)
+        return min(bound for bound in bounds if bound is not None)
+
     def _backward(self, rows: int, loss_of: Callable[[slice], Loss]) -> dict[str, Tensor]:
         """Add up gradients and metrics over the parts; ``_LOSS`` is the loss."""
         found: dict[str, Tensor] = {}
-        for part in split_rows(rows, self._config.micro_batch_sequences):
+        for part in split_rows(rows, self.largest_part(rows)):
             loss = self._loss(loss_of, part.rows)
             (loss.total * part.share).backward()  # type: ignore[no-untyped-call]
             add_up(found, loss._replace(metrics={**loss.metrics, _LOSS: loss.total.detach()}), part.share)

@@ -25,6 +25,8 @@ _LOG = logging.getLogger("simic.run")
 T = TypeVar("T")
 
 ANOMALIES, CONSERVATIVE, HEALTHY, RECOVERIES = "anomalies", "conservative_mode", "conservative_healthy", "recoveries"
+OUT_OF_MEMORY = "out_of_memory_count"
+"""Metric of an update that was made in smaller parts because memory ran out on its way."""
 GUARD_METRICS = frozenset({ANOMALIES, CONSERVATIVE, HEALTHY, RECOVERIES, STEP_KL})
 """Metrics that the guard adds to the record of an update: the number of anomalies, whether the next update is
 conservative and how many healthy ones it has behind it, the divergences so far, and the KL of a measured update."""
@@ -58,6 +60,14 @@ class Guard:
         """Return what the next update may do."""
         return conservative.allowance(self._mode, self._config.conservative, self._batch)
 
+    def largest_part(self, rows: int) -> int:
+        """Return how many of the ``rows`` of an update are processed at once: in conservative mode half.
+
+        Rows are sequences, or decisions or steps, of which an update has more; the mode's bound on sequences is the
+        least part.
+        """
+        return max(self.allowance.batch_sequences, -(-rows // 2)) if self._mode.is_on else rows
+
     def assembled(self, compute: Callable[[], T]) -> T:
         """Return the loss of an update; a batch that cannot be read is read again as long as the breaker lets it.
 
@@ -90,7 +100,7 @@ class Guard:
         for one in found:
             if one.is_new:
                 _LOG.warning("anomaly in phase %s: %s", phase, one)
-        triggers = self._triggers(found, has_pressure=has_pressure)
+        triggers = self._triggers(known, found, has_pressure=has_pressure)
         self._enter(conservative.step(self._mode, triggers, self._config.conservative), triggers)
         known |= {ANOMALIES: float(len(found)), CONSERVATIVE: float(self._mode.is_on)}
         if self._mode.is_on:
@@ -116,7 +126,9 @@ class Guard:
         self.anomalies.update({one.kind for one in found})
         return found
 
-    def _triggers(self, found: Collection[Anomaly], *, has_pressure: bool) -> list[Trigger]:
+    def _triggers(
+        self, metrics: Mapping[str, float], found: Collection[Anomaly], *, has_pressure: bool
+    ) -> list[Trigger]:
         """Return what makes training conservative after an update, from all that was seen since the one before."""
         failures, openings = self.breakers.failures, self.breakers.openings
         self._failures.append(failures - self._counted[0])
@@ -126,6 +138,7 @@ class Guard:
             Trigger.ERROR_RATE: sum(self._failures) > config.max_error_rate * config.error_updates,
             Trigger.MEMORY_PRESSURE: has_pressure,
             Trigger.BREAKER_OPEN: has_opened,
+            Trigger.OUT_OF_MEMORY: metrics.get(OUT_OF_MEMORY, 0.0) > 0.0,
             Trigger.TRAINING_INSTABILITY: any(one.severity is Severity.CRITICAL for one in found),
         }
         return [trigger for trigger, is_seen in seen.items() if is_seen]
@@ -137,7 +150,7 @@ class Guard:
             allowed = conservative.allowance(mode, self._config.conservative, self._batch)
             names = ", ".join(trigger.value for trigger in triggers)
             _LOG.warning(
-                "training is conservative (%s): learning rates x %g, at most %d sequences at once, no priorities, "
+                "training is conservative (%s): learning rates x %g, parts of at most %d sequences, no priorities, "
                 "deadline x %g, until %d updates are healthy",
                 names, allowed.lr_factor, allowed.batch_sequences, allowed.timeout_factor,
                 self._config.conservative.healthy_updates,

@@ -14,14 +14,17 @@ from support.builders.learning import bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
 
 from simic.contracts.config import NetworkConfig, TrainConfig
+from simic.contracts.safety import ConservativeConfig, SafetyConfig, Trigger
 from simic.hosts.plugins import blueprint_names
 from simic.learning.distillation import branched_decisions
+from simic.learning.history import History
 from simic.learning.learner import Learner
 from simic.learning.losses import Loss
 from simic.learning.micro_batches import split_rows
 from simic.learning.phases import fresh_network
 from simic.learning.prioritised_passes import PrioritisedPasses
 from simic.learning.rates import LrSchedule
+from simic.learning.safety.guard import Guard
 from simic.learning.training_run import TrainingRun
 from simic.replay.dataset import GraphDataset
 
@@ -53,6 +56,29 @@ def test_parts_hold_every_row_once_in_order_and_none_is_too_long(rows: int, most
     assert max(sizes) <= (most or rows)
     assert sum(part.share for part in parts) == pytest.approx(1.0)
     assert len(parts) == (1 if most is None else -(-rows // most))
+
+
+def test_in_conservative_mode_an_update_processes_half_of_its_rows_at_once_until_the_mode_ends() -> None:
+    guard = Guard(SafetyConfig(conservative=ConservativeConfig(healthy_updates=1)), clip_norm=0.5, batch_sequences=32)
+    weights, seen = torch.nn.Linear(1, 1), list[slice]()
+
+    class Line(torch.nn.Module):
+        def policy_parameters(self) -> list[torch.nn.Parameter]:
+            return list(weights.parameters())
+
+        def value_parameters(self) -> list[torch.nn.Parameter]:
+            return []
+
+    def loss_of(part: slice) -> Loss:
+        seen.append(part)
+        return Loss(weights(torch.ones(part.stop - part.start, 1)).mean(), {})
+
+    learner = Learner(Line(), CONFIG, History(guard=guard))  # type: ignore[arg-type]
+    guard.become_conservative(Trigger.MEMORY_PRESSURE)
+    for _ in range(2):
+        learner.update(32, loss_of, FLAT, 0)
+        guard.observe("theirs", 0, {}, None, has_pressure=False)
+    assert seen == [slice(0, 16), slice(16, 32), slice(0, 32)]
 
 
 def changed(**changes: Any) -> TrainConfig:

@@ -91,6 +91,21 @@ def test_d15_the_mode_changes_rates_only_by_the_factor_that_the_controller_appli
     assert (history.lr_factor, history.is_prioritised) == (0.25, False)
 
 
+def test_an_update_that_was_made_in_smaller_parts_for_want_of_memory_makes_training_conservative() -> None:
+    one = guard(triggers=(Trigger.OUT_OF_MEMORY,))
+    assert see(one, {"out_of_memory_count": 0.0})["conservative_mode"] == 0.0
+    assert see(one, {"out_of_memory_count": 1.0})["conservative_mode"] == 1.0
+
+
+@pytest.mark.parametrize(("rows", "part"), [(32, 16), (31, 16), (8, 8), (16, 16), (128, 64), (255, 128)])
+def test_in_conservative_mode_half_of_the_rows_are_processed_at_once(rows: int, part: int) -> None:
+    """Sequences of a log, or decisions and steps, of which an update has more than ``train.batch_sequences``."""
+    one = guard()
+    assert one.largest_part(rows) == rows
+    cause(one, Trigger.OUT_OF_MEMORY)
+    assert one.largest_part(rows) == part
+
+
 def test_the_mode_ends_after_healthy_updates_and_all_of_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     one = guard()
@@ -101,7 +116,7 @@ def test_the_mode_ends_after_healthy_updates_and_all_of_it_is_logged(caplog: pyt
     assert (
         "anomaly in phase q_fit: critical gradient_explosion: grad_norm_policy is 1e+04, the bound 100" in caplog.text
     )
-    assert "training is conservative (training_instability): learning rates x 0.5, at most 16 sequences" in caplog.text
+    assert "training is conservative (training_instability): learning rates x 0.5, parts of at most 16" in caplog.text
     assert "training is no longer conservative" in caplog.text
 
 
