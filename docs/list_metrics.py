@@ -33,7 +33,7 @@ _SECTIONS = {
     Origin.CLOCK: (
         "Of the clock and the machine",
         "Different each time, so in no curve: in the packets (view `telemetry`) and in Prometheus. An ingestion writes "
-        "its own to `data/runs/ingest/<UTC day>.jsonl`.",
+        "its own to `data/runs/ingest/<UTC day>.jsonl` and `data/runs/metrics/ingest.prom`.",
     ),
 }
 

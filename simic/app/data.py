@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
 from simic.contracts.errors import ConfigError, IntegrityError
+from simic.contracts.metrics import METRICS, exported_name
 from simic.contracts.names import FIELD_REPORTS
 from simic.contracts.receipts import IngestReceipt, SnapshotManifest
 from simic.contracts.snapshots import Pin, SnapshotCheck, SnapshotDifference, SnapshotList, SnapshotPruning
@@ -22,6 +24,7 @@ from simic.ledgers.pins import set_pin
 from simic.replay.exports import EXPORTS
 from simic.runtime.files import scratch_dir
 from simic.runtime.locks import exclusive
+from simic.runtime.prometheus import Sample, write_textfile
 from simic.runtime.telemetry import JsonLinesSink
 from simic.snapshots import index
 from simic.snapshots.diff import compare
@@ -45,10 +48,14 @@ __all__ = [
 ]
 
 
+_LOG = logging.getLogger("simic.run")
+
+
 def ingest(container: Container) -> IngestReceipt:
     """Maintain the lake, then land the reports that wait on the bus; quarantine malformed ones with a reason.
 
-    The counts are appended to ``runs/ingest/<UTC day>.jsonl`` after each batch, those of the bus at the end.
+    The counts are appended to ``runs/ingest/<UTC day>.jsonl`` after each batch, those of the bus at the end. The last
+    ones are in ``runs/metrics/ingest.prom`` for Prometheus.
     """
     container.maintenance.run_due()
     bus = container.open_bus()
@@ -65,7 +72,25 @@ def ingest(container: Container) -> IngestReceipt:
             sink=sink,
             on_progress=advance,
         )
+    _write_counts(container, receipt)
     return container.save_receipt(receipt)
+
+
+def _write_counts(container: Container, receipt: IngestReceipt) -> None:
+    """Write the counts of an ingestion for Prometheus, as ``telemetry`` says; a failure is logged and fails nothing."""
+    if container.config.telemetry.level == "off" or not container.config.telemetry.prometheus:
+        return
+    counts = {"reports_processed": receipt.read, "reports_failed": receipt.quarantined}
+    samples = [Sample(exported_name(name), METRICS[name].meaning, float(count)) for name, count in counts.items()]
+    ended = receipt.finished_at.timestamp()
+    samples.append(
+        Sample("simic.processor.end_timestamp_seconds", "End of the ingestion, in seconds since 1970.", ended)
+    )
+    path = container.home.metrics / "ingest.prom"
+    try:
+        write_textfile(path, samples)
+    except OSError as error:
+        _LOG.warning("%s was not written, the ingestion is not affected: %s", path, error)
 
 
 def curate(container: Container) -> SnapshotManifest:

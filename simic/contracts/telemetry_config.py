@@ -34,7 +34,8 @@ class TelemetryConfig(Contract):
     """Updates from one packet to the next with ``level = full``."""
     prometheus: bool = True
     """Whether the newest values are in ``data/runs/metrics/simic.prom``, rewritten every few seconds, in the text
-    format that the textfile collector of Prometheus' node exporter reads. ``level = off`` writes none."""
+    format that the textfile collector of Prometheus' node exporter reads; ``ingest.prom`` beside it has the counts of
+    the last ingestion. ``level = off`` writes neither."""
     mlflow: bool = False
     """Whether MLflow shows the curves of a training while it runs, in the experiment ``simic trainings``. It needs a
     home with MLflow's database. ``level = off`` shows none. The run of a judged policy has its curves either way."""
