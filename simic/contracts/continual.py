@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from simic.contracts.base import Contract
+from simic.contracts.base import Contract, UnitInterval
 from simic.contracts.errors import ConfigError
 
-__all__ = ["LoraConfig", "require_policy"]
+__all__ = ["EwcConfig", "LoraConfig", "require_policy"]
 
 
 class LoraConfig(Contract):
@@ -22,6 +22,19 @@ class LoraConfig(Contract):
     """An adapter's output counts ``alpha / rank`` times."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Share of an adapter's inputs that an update leaves out, drawn anew each time; nothing else leaves any out."""
+
+
+class EwcConfig(Contract):
+    """Elastic weight consolidation (Kirkpatrick et al. 2017): weights on which the start policy's decisions depend
+    hardly move."""
+
+    weight: Annotated[float, Field(ge=0.0, le=1e9)] = 0.0
+    """Weight of the penalty, lambda; 0 turns it off. A training with another weight seals the Fisher information with
+    its policy, for the next one. A training from nothing has no penalty."""
+    samples: Annotated[int, Field(ge=1, le=1_000_000)] = 200
+    """Largest number of states over which the Fisher information of a policy is the mean."""
+    decay: UnitInterval = 0.9
+    """Share of the Fisher information of earlier policies in that of a new one; 0 remembers the last one only."""
 
 
 def require_policy(lora: LoraConfig) -> None:

@@ -22,7 +22,7 @@ from simic.trust.canonical import canonical_bytes
 
 __all__ = ["LearnerState", "SamplerState", "read_state", "write_state"]
 
-STATE_NAME, MOMENTS_NAME = LEARNER_NAMES
+STATE_NAME, MOMENTS_NAME, _ = LEARNER_NAMES
 _MAX_STATE_BYTES = 256 * 1024 * 1024
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _STEP = "step"

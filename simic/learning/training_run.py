@@ -17,7 +17,9 @@ from simic.contracts.feature_ranges import FeatureRanges
 from simic.controllers.feature_ranges import joined_ranges, ranges_of
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.policy_files import LoadedPolicy, load_policy
+from simic.learning.continual.ewc import Anchor, ElasticPenalty
 from simic.learning.continual.lora import adapt, merged
+from simic.learning.continual.memory import Memory, kept_anchor, memory_of, start_anchor
 from simic.learning.distillation import (
     FEATURE_NOISE,
     BranchedDecisions,
@@ -89,6 +91,9 @@ class TrainingRun:
         self._snapshots: list[str] = []
         self._before: dict[str, Tensor] = {}
         self._final: dict[str, float] = {}
+        self._held: Anchor | None = None
+        self.memory: Memory | None = None
+        """What a later training needs in order not to forget this one, after ``run``; None without ``train.ewc``."""
 
     @staticmethod
     def begin(
@@ -111,6 +116,7 @@ class TrainingRun:
         network, card = _started_network(store, config, start)
         before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
         history = History() if history is None else history
+        anchor = _anchor(network, store, config, start, seed, history) if config.ewc.weight else None
         if config.lora.rank:
             adapt(network, config.lora, history.generator("lora", derive(seed, "lora")))
         training = TrainingRun(store, config, Learner(network, config, history), seed, is_fresh=False)
@@ -119,13 +125,22 @@ class TrainingRun:
         training.germinated = tuple(name for name in store.blueprints if name in known) if is_known else None
         training.feature_ranges = _joined_if_known(card.feature_ranges, training.feature_ranges)
         training._passes.first_share = TRAINED_SHARE
+        if anchor is not None:
+            training._held, training.learner.penalty = anchor, ElasticPenalty(config.ewc.weight, anchor)
         if start.is_continuation:
             training._before = before
             training._resume(start)
         return training
 
     def run(self) -> Iterator[Record]:
-        """Run all phases and yield one record per update."""
+        """Run all phases and yield one record per update; then measure what a later training is to remember."""
+        yield from self._phases()
+        if self.config.ewc.weight:
+            seed = derive(self._seed, "ewc", self._round)
+            self.memory, samples = memory_of(self.policy(), self.store, self.config.ewc, self._held, seed)
+            self._final["ewc_samples"] = float(samples)
+
+    def _phases(self) -> Iterator[Record]:
         split = self._decisions
         if split is None:
             yield from self._objective.run()
@@ -266,6 +281,15 @@ class TrainingRun:
         self._passes.advantage_scale, self._passes.warmup = state.advantage_scale, 0
         seed = derive(self._seed, "round", self._round)
         self._passes.plan = round_rows(self.store, self._passes.sampler, self.config.round_passes, OLD_SHARE, seed)
+
+
+def _anchor(
+    network: PolicyNetwork, store: GraphDataset, config: TrainConfig, start: WarmStart, seed: int, history: History
+) -> Anchor | None:
+    """Return what a start policy holds the training to; a checkpoint of the training has it too."""
+    is_continuation, own = start.is_continuation, derive(seed, "ewc start")
+    found = start_anchor(start.path, network, store, config.ewc, own, is_continuation=is_continuation)
+    return None if found is None else kept_anchor(found, history)
 
 
 def _joined_if_known(one: FeatureRanges | None, other: FeatureRanges | None) -> FeatureRanges | None:

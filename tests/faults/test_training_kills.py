@@ -17,7 +17,7 @@ from support.builders.snapshots import write_snapshot
 from support.faults.killed_training import ENDINGS, PLACES, Kill, batches_of, in_process, run_training
 
 from simic.contracts.config import NetworkConfig, TrainConfig
-from simic.contracts.continual import LoraConfig
+from simic.contracts.continual import EwcConfig, LoraConfig
 from simic.contracts.receipts import SnapshotManifest, TrainingReport
 from simic.contracts.safety import AnomalyBounds, AnomalyConfig, ConservativeConfig, SafetyConfig
 from simic.learning.training_run import WarmStart
@@ -45,16 +45,20 @@ TOUCHY = SafetyConfig(
     conservative=ConservativeConfig(healthy_updates=1),
 )
 """Healthy updates count as anomalies, so that training becomes conservative and normal again."""
-TRAININGS = ("vtrace", "ppo", "awr", "fitted_q", "distil", "round", "prioritised", "lora", "conservative")
-"""Objectives on a log from nothing, a distillation with V-trace on top, a later round, prioritised passes, a second
-night from a policy with adapters, and prioritised passes in and out of conservative mode."""
+TRAININGS = ("vtrace", "ppo", "awr", "fitted_q", "distil", "round", "prioritised", "conservative", "lora", "ewc")
+"""Objectives on a log from nothing, a distillation with V-trace on top, a later round, prioritised passes, also in and
+out of conservative mode, and second nights from a policy: with adapters, and held to the weights of a policy that has
+no Fisher information yet."""
 CHANGES: dict[str, dict[str, Any]] = {
     "distil": {},
     "round": {},
     "prioritised": {"sampling": "prioritised"},
     "lora": {"lora": LoraConfig(rank=4)},
     "conservative": {"sampling": "prioritised", "safety": TOUCHY},
+    "ewc": {"ewc": EwcConfig(weight=1e3)},
 }
+SNAPSHOTS = {"distil": "mixed", "round": "more", "lora": "mixed", "ewc": "mixed"}
+"""Fixtures; the others train on ``log``."""
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +85,8 @@ def mixed(root: Path) -> SnapshotManifest:
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_killed_training_resumes_to_the_bit(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     config, start = SMALL.model_copy(update=CHANGES.get(name, {"objective": name})), None
-    snapshot = request.getfixturevalue({"distil": "mixed", "round": "more", "lora": "mixed"}.get(name, "log"))
-    if name in ("round", "lora"):
+    snapshot = request.getfixturevalue(SNAPSHOTS.get(name, "log"))
+    if name in ("round", "lora", "ewc"):
         first = run_training(tmp_path, request.getfixturevalue("log"), SMALL)
         start = WarmStart(Path(first.path), is_continuation=name == "round")
         (tmp_path / "batches.jsonl").unlink()
