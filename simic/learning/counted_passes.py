@@ -51,6 +51,8 @@ class CountedPasses(ABC):
 
     def __init__(self, log: Log) -> None:
         self.log, self.metrics = log, dict[str, float]()
+        self.config = log.config
+        """Settings of the present update: those of the log, with the entropy bonus as far as it has fallen."""
         self._prioritised: PrioritisedPasses | None = None
         self._scored: list[tuple[Tensor, Tensor]] = []
 
@@ -124,6 +126,7 @@ class CountedPasses(ABC):
         """Run one pass, at ``position`` of the schedule; raise TrainingError if the policy has collapsed at its end."""
         log, seen = self.log, list[dict[str, float]]()
         for draw in self._draws(number):
+            self._anneal(position + len(seen))
             compute = partial(self._loss_of, draw, advantage_scale)
             metrics = log.learner.update(len(draw.rows), compute, schedule, position + len(seen))
             self._reprioritise(draw, advantage_scale)
@@ -143,6 +146,15 @@ class CountedPasses(ABC):
         for ids in self.log.passes.sampler.draw_pass(self.log.store.sequences.run_ids, rows):
             yield Draw(ids, np.zeros(0, dtype=np.float32))
 
+    def _anneal(self, position: int) -> None:
+        """Set the entropy bonus at ``position`` of the updates of all passes."""
+        config = self.log.config
+        if config.entropy_bonus_last is None:
+            return
+        progress = min(1.0, position / max(1, self._pass_updates - 1))
+        bonus = config.entropy_bonus + progress * (config.entropy_bonus_last - config.entropy_bonus)
+        self.config = config.model_copy(update={"entropy_bonus": bonus})
+
     def _loss_of(self, draw: Draw, advantage_scale: float, part: slice) -> Loss:
         batch = self.log.store.batch(draw.rows[part])
         if self._prioritised is not None:
@@ -152,7 +164,11 @@ class CountedPasses(ABC):
             self._scored.clear()
         if loss.errors is not None:
             self._scored.append((loss.errors, batch.valid))
-        return loss
+        if self.config.entropy_bonus_last is None:
+            return loss
+        return loss._replace(
+            metrics={**loss.metrics, "entropy_bonus": loss.total.new_tensor(self.config.entropy_bonus)}
+        )
 
     def _reprioritise(self, draw: Draw, advantage_scale: float) -> None:
         """Set the priorities of the batch of an update that was made, and not repeated, in units of the scale."""
