@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Positive, UnitInterval
-from simic.contracts.continual import EwcConfig, LoraConfig
+from simic.contracts.continual import CurriculumConfig, EwcConfig, LoraConfig
 from simic.contracts.network_config import NetworkConfig
 from simic.contracts.safety import SafetyConfig
 
@@ -137,6 +137,7 @@ class TrainConfig(Contract):
     lora: LoraConfig = LoraConfig()
     safety: SafetyConfig = SafetyConfig()
     ewc: EwcConfig = EwcConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
 
     @model_validator(mode="after")
     def _batch_is_power_of_two(self) -> TrainConfig:

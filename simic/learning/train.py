@@ -230,6 +230,7 @@ def train(
         episodes=training.episodes_seen,
         passes=training.mean_passes,
         metrics=training.final_metrics,
+        curriculum=training.stages,
         curves_path=str(sealed.curves),
     )
     saved = save(report)

@@ -11,15 +11,17 @@ from typing import NamedTuple
 from torch import Tensor
 
 from simic.contracts.config import TrainConfig
-from simic.contracts.continual import require_policy
+from simic.contracts.continual import StageVisit, require_policy
 from simic.contracts.errors import ConfigError, ContractError, DivergenceError, TrainingError
 from simic.contracts.feature_ranges import FeatureRanges
 from simic.controllers.feature_ranges import joined_ranges, ranges_of
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.policy_files import LoadedPolicy, load_policy
+from simic.learning.continual.curriculum import Curriculum
 from simic.learning.continual.ewc import Anchor, ElasticPenalty
 from simic.learning.continual.lora import adapt, merged
 from simic.learning.continual.memory import Memory, kept_anchor, memory_of, start_anchor
+from simic.learning.counted_passes import CountedPasses
 from simic.learning.distillation import (
     FEATURE_NOISE,
     BranchedDecisions,
@@ -86,6 +88,7 @@ class TrainingRun:
             ),
             [rows for _ in range(config.vtrace_passes if len(rows) else 0)],
             config.warmup_updates,
+            curriculum=Curriculum(config.curriculum, store.difficulty) if config.curriculum.enabled else None,
         )
         self._round = 0
         self._snapshots: list[str] = []
@@ -149,6 +152,13 @@ class TrainingRun:
         yield from self._distil(split.learned)
         if self._has_vtrace:
             yield from self._vtrace_if_better(split.held_out)
+        elif self.config.curriculum.enabled:
+            _LOG.warning(
+                "train.curriculum has no effect: the snapshot has %d episodes besides branches and what they repeat, "
+                "fewer than train.batch_sequences %d, so no V-trace follows the distillation",
+                len(self.store.ordinary),
+                self.config.batch_sequences,
+            )
         self._final |= regrets(self.learner.network, self.store, split.held_out)
 
     @cached_property
@@ -157,7 +167,13 @@ class TrainingRun:
         is_alone = self._decisions is None
         seed = self._seed if self._round == 0 else derive(self._seed, "round", self._round)
         log = Log(self.store, self.learner, self.config, seed, self._is_fresh and is_alone, self._passes)
-        objective: Objective = OBJECTIVES.load(self.config.objective if is_alone else VTRACE).begin(log)
+        name = self.config.objective if is_alone else VTRACE
+        objective: Objective = OBJECTIVES.load(name).begin(log)
+        if self.config.curriculum.enabled and not isinstance(objective, CountedPasses):
+            raise ConfigError(
+                f"train.curriculum has no effect on train.objective {name}, which makes no counted passes: set "
+                "train.curriculum.enabled to false, or take vtrace, ppo or awr"
+            )
         return objective
 
     @property
@@ -199,6 +215,7 @@ class TrainingRun:
         weights = history.keep("distilled", learner.network.state_dict)
         moments = history.keep("distilled moments", lambda: optimizer_tensors(learner))
         counts, scale, failure = state.sampler.get_state(), state.advantage_scale, None
+        stage = None if state.curriculum is None else state.curriculum.state
         measured = history.value("before vtrace", lambda: regrets(learner.network, self.store, held_out))
         before = measured["held_out_regret"]
         try:
@@ -219,6 +236,8 @@ class TrainingRun:
             restore_optimizer(learner, moments)
             state.sampler.set_state(counts)
             state.advantage_scale = scale
+            if state.curriculum is not None and stage is not None:
+                state.curriculum.state = stage
         self._final |= {"regret_before_vtrace": before, "regret_after_vtrace": after}
 
     @property
@@ -252,6 +271,11 @@ class TrainingRun:
         """Return the means over the last pass of each phase; after a distillation also the regret on held-out hosts."""
         return self._final
 
+    @property
+    def stages(self) -> list[StageVisit]:
+        """Return the stages of the curriculum so far; empty without one."""
+        return [] if self._passes.curriculum is None else self._passes.curriculum.visits
+
     def state(self, snapshot_digest: str) -> LearnerState:
         """Return the learner state for the checkpoint."""
         return LearnerState(
@@ -260,6 +284,7 @@ class TrainingRun:
             advantage_scale=self._passes.advantage_scale,
             snapshots=[*self._snapshots, snapshot_digest],
             sampler=SamplerState(**self._passes.sampler.get_state()),
+            curriculum=None if (curriculum := self._passes.curriculum) is None else curriculum.state,
         )
 
     def policy(self) -> PolicyNetwork:
@@ -277,6 +302,8 @@ class TrainingRun:
     def _resume(self, start: WarmStart) -> None:
         state = read_state(start.path, self.learner.network, self.learner.optimizer)
         self._passes.sampler.set_state(state.sampler.model_dump())
+        if self._passes.curriculum is not None and state.curriculum is not None:
+            self._passes.curriculum.state = state.curriculum
         self._round, self._snapshots, self.learner.updates = state.rounds, state.snapshots, state.updates
         self._passes.advantage_scale, self._passes.warmup = state.advantage_scale, 0
         seed = derive(self._seed, "round", self._round)
