@@ -27,7 +27,7 @@ from simic.learning.train import train
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import generator
-from simic.runtime.telemetry import NullSink, read_metrics
+from simic.runtime.telemetry import read_metrics
 from simic.trust.keys import Keyring, load_signer
 from simic.trust.seal import verify as verify_seal
 
@@ -224,7 +224,6 @@ def sealed(
         out_root=root / "policies",
         signer=load_signer(root / "keys", {}),
         verify=lambda path: verify_seal(path, Keyring(root / "keys")).digest,
-        sink=NullSink(),
         seed=0,
         provenance=Provenance("test", "0" * 64, 0),
         clock=lambda: datetime(2026, 2, 1, tzinfo=UTC),
@@ -232,7 +231,10 @@ def sealed(
     )
 
 
-@pytest.mark.parametrize("changes", [{}, {"sampling": "prioritised"}, {"objective": "ppo"}, {"objective": "awr"}])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"sampling": "prioritised"}, {"objective": "ppo"}, {"objective": "awr", "micro_batch_sequences": 3}],
+)
 def test_counted_passes_learn_from_their_stage_only(
     changes: dict[str, Any], log: SnapshotManifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +258,8 @@ def test_counted_passes_learn_from_their_stage_only(
         (3, "open"),
     ]
     assert training.final_metrics["updates_left_out"] > 0.0
+    made = training.mean_passes * training.episodes_seen
+    assert sum(visit.episodes for visit in training.stages) == pytest.approx(made), "an episode counts when it is drawn"
 
 
 def test_the_report_has_the_stages_and_a_round_goes_on_with_them(root: Path, log: SnapshotManifest) -> None:

@@ -35,7 +35,7 @@ from simic.learning.train import train
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import generator
-from simic.runtime.telemetry import NullSink, read_metrics
+from simic.runtime.telemetry import read_metrics
 from simic.trust.keys import Keyring, load_signer
 from simic.trust.seal import verify as verify_seal
 
@@ -97,7 +97,6 @@ def sealed(
         out_root=root / "policies",
         signer=load_signer(root / "keys", {}),
         verify=lambda path: verify_seal(path, Keyring(root / "keys")).digest,
-        sink=NullSink(),
         seed=0,
         provenance=Provenance("test", "0" * 64, 0),
         clock=lambda: datetime(2026, 2, 1, tzinfo=UTC),
