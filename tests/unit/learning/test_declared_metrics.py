@@ -41,7 +41,7 @@ Logged = dict[str, list[set[str]]]
 
 @pytest.fixture(scope="module")
 def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Logged, set[str]]]:
-    """The updates and the results of a training with every shipped objective, a distillation, and one with a curriculum."""
+    """The updates and the results of a training with every shipped objective, a distillation, and a curriculum."""
     root = tmp_path_factory.mktemp("metrics")
     log = write_snapshot(root / "log", bandit_episodes(range(16)), split="train")
     reports = [*bandit_branches(range(90)), *bandit_episodes(range(100, 116))]
