@@ -73,9 +73,6 @@ def _losses() -> list[Metric]:
         ),
         Metric("entropy", "nats", "Sum of the entropies of all heads.", GRADIENT),
         Metric(
-            "entropy_bonus", "1", "Weight of the entropy in the loss.", GRADIENT, only_with="train.entropy_bonus_last"
-        ),
-        Metric(
             "cloning_loss",
             "nats",
             "Negative log-likelihood of the logged actions.",
