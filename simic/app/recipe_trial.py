@@ -35,6 +35,7 @@ from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.hosts.plugins import world_identity
 from simic.learning.objectives import OBJECTIVES
+from simic.learning.training_run import WarmStart
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Advance, no_advance
@@ -71,6 +72,8 @@ class RecipeRequest(NamedTuple):
     """Whether each recipe is compared with the first one only, instead of with every other."""
     is_fresh: bool
     """Whether trainings of another version of the code or PyTorch are made again; otherwise they are refused."""
+    start: WarmStart | None = None
+    """All recipes train from this policy, on the given snapshot; None starts from nothing."""
 
 
 class _Trained(NamedTuple):
@@ -103,6 +106,7 @@ class _RecipeTrial:
         home: Home = container.home
         self._root = home.ab
         self._hosts = _judging_hosts(container.config, request)
+        self._start = None if request.start is None else container.policies.seal(request.start.path)
         names = [recipe.name for recipe in request.recipes]
         self._settings = dict(zip(names, differing_settings(request.recipes), strict=True))
         self._plans = {recipe.name: self._check(recipe) for recipe in request.recipes}
@@ -146,7 +150,8 @@ class _RecipeTrial:
         container, snapshot = self._container, self._request.snapshot
         digest, given = self._digests[recipe.name], None if snapshot is None else snapshot.digest
         repeat = self._repeats[recipe.name]
-        words = [digest[:_SHORT], str(seed), *([] if given is None else [given[:_SHORT]])]
+        start = None if self._start is None else self._start.digest
+        words = [digest[:_SHORT], str(seed), *(one[:_SHORT] for one in (given, start) if one is not None)]
         home = Home(self._root / "-".join([*words, *([f"again{repeat}"] if repeat else [])]))
         identity = {
             "code_version": container.provenance.code_version,
@@ -156,13 +161,16 @@ class _RecipeTrial:
             "plans_digest": self._plans[recipe.name],
             "torch_version": str(torch.__version__),
             "given_snapshot": given,
+            "given_start": start,
         }
 
         def make() -> RecipeTraining:
             lake = recipe.config.lake.model_copy(update={"url": None})
             config = recipe.config.model_copy(update={"lake": lake})
             inner = open_inner(container, home, f"{recipe.name} seed {seed}", config, seed)
-            started_at, outcome = container.clock(), _learn(inner, recipe.profile, snapshot)
+            if self._start is not None:  # the new home has a key of its own
+                inner.keyring.trust(container.keyring.public_bytes(self._start.key_id))
+            started_at, outcome = container.clock(), _learn(inner, recipe.profile, snapshot, self._request.start)
             return RecipeTraining(**identity, started_at=started_at, finished_at=container.clock(), **outcome)
 
         path = home.root.with_name(f"{home.root.name}.json")
@@ -192,6 +200,7 @@ class _RecipeTrial:
             is_against_first=is_against_first,
             first_key=report.host_keys[0],
             snapshot_digest=None if request.snapshot is None else request.snapshot.digest,
+            start_digest=None if self._start is None else self._start.digest,
             recipes=[self._arm(recipe, trained[recipe.name], report) for recipe in request.recipes],
             pairs=[] if is_one else compare_recipes(returns, judging, is_against_first=is_against_first),
             least_p=least_p(len(request.seeds), count),
@@ -278,13 +287,15 @@ def _judging_hosts(config: RunConfig, request: RecipeRequest) -> tuple[HostIdent
     return hosts
 
 
-def _learn(container: Container, profile: str, snapshot: SnapshotManifest | None) -> dict[str, Any]:
+def _learn(
+    container: Container, profile: str, snapshot: SnapshotManifest | None, start: WarmStart | None
+) -> dict[str, Any]:
     """Return the fields of a ``RecipeTraining`` that a training in a new home results in."""
     stages = InnerStages(container)
     failure = digest = None
     try:
         if snapshot is not None:
-            digest = training.train(container, snapshot, None, resume=False).digest
+            digest = training.train(container, snapshot, start, resume=False).digest
         else:
             with open_run_in(container, profile, has_gate=False) as run:
                 digest = run.learn(stages).digest

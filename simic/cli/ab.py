@@ -12,9 +12,19 @@ from simic.cli import completion
 from simic.cli.ab_page import sections, write_page
 from simic.cli.compare import PairPlot, draw, run_line
 from simic.cli.console import emit
-from simic.cli.options import AsJson, Overrides, Seed, SplitName, check_page_name, show_progress, whole_number
+from simic.cli.options import (
+    POLICY_NAMES,
+    AsJson,
+    Overrides,
+    Seed,
+    SplitName,
+    check_page_name,
+    show_progress,
+    whole_number,
+)
 from simic.cli.recipes import RECIPE_HELP, parse_recipes
 from simic.cli.tables import numbers_table
+from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split
 from simic.runtime.home import HomeUse, resolve_home
 
@@ -62,6 +72,14 @@ def ab(
             autocompletion=completion.snapshots,
         ),
     ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Policy from which all recipes train ({POLICY_NAMES}), for the second night of a champion; it needs "
+            "--snapshot. Default: nothing.",
+            autocompletion=completion.starts,
+        ),
+    ] = None,
     against_first: Annotated[
         bool,
         typer.Option(
@@ -96,14 +114,16 @@ def ab(
     --against-first is for ablations: the first recipe is the default, each other one changes something. --out writes
     the tables, the plot and the command as a page.
 
-    With --snapshot all recipes train on the same data, and may differ only in what does not decide data. -o changes a
-    setting of all recipes. Intervals have the confidence of the first recipe (trial.confidence).
+    With --snapshot all recipes train on the same data, and may differ only in what does not decide data; with --start
+    they go on from one policy there. -o changes a setting of all recipes. Intervals have the confidence of the first
+    recipe (trial.confidence).
 
     Everything lies in data/ab of the home, with one receipt per training: a killed comparison continues with the same
     command, and one with more seeds or recipes uses the trainings that exist. Remove data/ab to free the space.
 
     Example: [bold]simic ab quick 'quick -o train.distil_passes=2' --seeds 4 --hosts 8[/bold]
     """
+    from simic.app import training
     from simic.app.artifacts import resolve_snapshot
     from simic.app.comparison_runs import log_recipes
     from simic.app.container import Container
@@ -116,6 +136,8 @@ def ab(
     drawn = plot or (None if out is None else out.with_suffix(".png"))
     if drawn is not None:
         check_plot(drawn)
+    if start is not None and snapshot is None:
+        raise ConfigError("--start needs --snapshot: recipes that collect their own experience start from nothing")
     parsed = parse_recipes(recipes, override)
     config = judging_config(parsed, world_set)
     container = Container(resolve_home(), config, seed, progress=show_progress(), use=HomeUse.MAKE)
@@ -127,12 +149,14 @@ def ab(
         snapshot=None if snapshot is None else resolve_snapshot(container, snapshot),
         is_against_first=against_first,
         is_fresh=fresh,
+        start=None if start is None else training.resolve_start(container, start),
     )
     found = compare(container, request)
     written = [*run_line(log_recipes(container, found)), *draw(found, drawn)]
     if out is not None and drawn is not None:
         options: dict[str, object] = {"--seeds": seeds, "--hosts": hosts, "--seed": seed, "--set": world_set}
-        options |= {"--split": split and split.value, "--snapshot": snapshot, "--against-first": against_first}
+        options |= {"--split": split and split.value, "--snapshot": snapshot, "--start": start}
+        options |= {"--against-first": against_first}
         options |= {"--plot": plot, "-o": override}
         written.append(write_page(found, out, drawn, recipes, options))
     emit(found, as_json, lambda console: console.print(*_tables(found), *written, sep="\n"))

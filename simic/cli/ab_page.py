@@ -77,6 +77,8 @@ def _page(found: RecipeComparison, command: str, figure: str) -> str:
 def _introduction(found: RecipeComparison) -> str:
     given = found.snapshot_digest
     learned = "each recipe collects its own experience" if given is None else f"all train on snapshot {short(given)}"
+    if found.start_digest is not None:
+        learned += f" from policy {short(found.start_digest)}"
     return (
         f"Each recipe is trained with {_seeds(found)}; {learned}. All policies are tried on the same hosts of set "
         f"`{found.set}`, {found.hosts_per_family} of each family, from key {found.first_key} on. Returns and "

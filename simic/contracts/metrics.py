@@ -262,7 +262,7 @@ def _parts() -> list[Metric]:
         of(stages, "curriculum_stage", "1", "Stage of the curriculum, from 0.", "simic.trainer.curriculum_stage"),
         of(stages, "curriculum_episode_count", "episodes", "Episodes that the stage of the curriculum counts."),
         of(stages, "curriculum_success_count", "episodes", "Episodes that succeed, of those."),
-        of("a weight that changes", "entropy_bonus", "1", "Weight of the entropy in the loss."),
+        of("train.entropy_bonus_last", "entropy_bonus", "1", "Weight of the entropy in the loss."),
         of(
             GUARDED,
             "conservative_mode",
@@ -338,6 +338,13 @@ def _results() -> list[Metric]:
         result("held_out_regret", "points", "expected_regret on held-out hosts.", ("distillation",), branches),
         result("held_out_greedy_regret", "points", "greedy_regret on held-out hosts.", ("distillation",), branches),
         result("regret_before_vtrace", "points", "held_out_regret before V-trace.", ("vtrace",), branches),
+        result(
+            "ewc_samples",
+            "states",
+            "States over which the Fisher information of the policy is the mean.",
+            PHASES,
+            "train.ewc",
+        ),
         result("regret_after_vtrace", "points", "held_out_regret after V-trace.", ("vtrace",), branches),
     ]
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite, UtcDatetime
+from simic.contracts.continual import StageVisit
 from simic.contracts.file_digest import FileDigest
 from simic.contracts.judgements import Judgement, Ordinal
 from simic.contracts.log_evidence import EvidenceKind, LogEvidence
@@ -171,6 +172,9 @@ class TrainingReport(Receipt):
     """Mean number of replay passes per episode."""
     metrics: dict[str, Finite]
     """Final values of the training curves."""
+    curriculum: list[StageVisit] = Field(default_factory=list)
+    """Stages of ``train.curriculum``, in order, those of earlier rounds of the run included; the last one is open.
+    Empty without a curriculum."""
     curves_path: Text
     """Path of JSON lines, one record per logged update."""
 

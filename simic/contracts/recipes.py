@@ -25,6 +25,8 @@ class RecipeTraining(Receipt):
     """Version of PyTorch, on which the bits of a policy depend."""
     given_snapshot: Digest | None
     """Snapshot on which the recipe was told to train; null if it collected its own experience."""
+    given_start: Digest | None = None
+    """Policy from which the recipe was told to train; null if it started from nothing."""
     policy_digest: Digest | None
     """Null if training failed."""
     failure: Text | None
@@ -117,6 +119,8 @@ class RecipeComparison(Receipt):
     """Key of the first judging host; equal sets, splits and numbers of hosts give the same hosts."""
     snapshot_digest: Digest | None
     """Snapshot on which all recipes trained; null if each collected its own experience."""
+    start_digest: Digest | None = None
+    """Policy from which all recipes trained; null if they started from nothing."""
     recipes: Annotated[list[RecipeArm], Field(min_length=2)]
     is_against_first: bool
     """Whether each later recipe is compared with the first one only, instead of each recipe with each later one."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Positive, UnitInterval
-from simic.contracts.continual import LoraConfig
+from simic.contracts.continual import CurriculumConfig, EwcConfig, LoraConfig
 from simic.contracts.network_config import NetworkConfig
 from simic.contracts.safety import SafetyConfig
 
@@ -112,6 +112,9 @@ class TrainConfig(Contract):
     """Largest weight of a step of AWR."""
     entropy_bonus: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Weight of the entropy of each head, averaged over the steps that use the head."""
+    entropy_bonus_last: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Weight of the entropy in the last update of the passes of V-trace, PPO or AWR of one training; it falls linearly
+    from ``entropy_bonus``. Null keeps that weight."""
     cloning_weight: Annotated[float, Field(ge=0.0, le=10.0)] = 0.03
     """Weight of the log-likelihood of the logged actions during V-trace and PPO. It keeps the policy near the
     behaviour, so that a head keeps its spread until the advantages distinguish its choices."""
@@ -133,11 +136,18 @@ class TrainConfig(Contract):
     replay: ReplayConfig = ReplayConfig()
     lora: LoraConfig = LoraConfig()
     safety: SafetyConfig = SafetyConfig()
+    ewc: EwcConfig = EwcConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
 
     @model_validator(mode="after")
     def _batch_is_power_of_two(self) -> TrainConfig:
         if self.batch_sequences & (self.batch_sequences - 1):
             raise ValueError(f"train.batch_sequences must be a power of two, found {self.batch_sequences}")
+        if self.entropy_bonus_last is not None and self.entropy_bonus_last > self.entropy_bonus:
+            raise ValueError(
+                f"train.entropy_bonus_last {self.entropy_bonus_last} exceeds train.entropy_bonus {self.entropy_bonus}, "
+                "but the weight of the entropy can only fall"
+            )
         if self.min_lr > min(self.policy_lr, self.value_lr):
             raise ValueError(f"train.min_lr {self.min_lr} exceeds a learning rate")
         return self

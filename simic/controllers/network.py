@@ -306,7 +306,8 @@ class PolicyNetwork(nn.Module):
         """Return logits and values."""
         x, relations = self._inputs(batch), relations_of(batch)
         value_states = self.value_encoder(x, relations)
-        return self._logits(batch, x, relations, value_states)._replace(value=self._value(batch, value_states))
+        output = self._logits(batch, x, relations, _detached(value_states))
+        return output._replace(value=self._value(batch, value_states))
 
     def act(self, batch: GraphBatch, noise: FeatureNoise | None = None) -> NetworkOutput:
         """Return logits only; the value is zero. With ``noise``, all present features are perturbed."""
@@ -316,6 +317,14 @@ class PolicyNetwork(nn.Module):
         with torch.no_grad():
             value_states = self.value_encoder(x, relations)
         return self._logits(batch, x, relations, value_states)
+
+    def act_of_all_weights(self, batch: GraphBatch) -> NetworkOutput:
+        """Return ``act(batch)`` with a gradient that also reaches the value encoder, which no loss of the policy does.
+
+        It tells which weights the decisions depend on.
+        """
+        x, relations = self._inputs(batch), relations_of(batch)
+        return self._logits(batch, x, relations, self.value_encoder(x, relations))
 
     def value(self, batch: GraphBatch) -> Tensor:
         """Return values [N] only, without running the policy encoder."""
@@ -333,7 +342,7 @@ class PolicyNetwork(nn.Module):
             edge_type: Relation(edges, relations[edge_type].neighbours[: rows[edge_type[2]]])
             for edge_type, edges in steps.edges.items()
         }
-        read = {node: states[: rows[node]] for node, states in value_states.items()}
+        read = {node: states[: rows[node]] for node, states in _detached(value_states).items()}
         output = self._logits(steps, {node: x[node][:count] for node, count in rows.items()}, own, read)
         return output, self._value(with_finals, value_states)
 
@@ -388,10 +397,10 @@ class PolicyNetwork(nn.Module):
         batch: GraphBatch,
         x: dict[str, Tensor],
         relations: dict[EdgeType, Relation],
-        value_states: dict[str, Tensor],
+        read: dict[str, Tensor],
     ) -> NetworkOutput:
-        """Return logits; ``value_states`` of the value encoder are read without gradient."""
-        own, read = self.policy_encoder(x, relations), {node: state.detach() for node, state in value_states.items()}
+        """Return logits; ``read`` are the states of the value encoder."""
+        own = self.policy_encoder(x, relations)
         op = self.op_head(torch.cat([self._summary(batch, own), self._summary(batch, read)], dim=1))
         owners = row_owners(batch.slot_ptr)
         slots = torch.cat([own["slot"], read["slot"], read["context"].index_select(0, owners)], dim=1)
@@ -438,6 +447,10 @@ class PolicyNetwork(nn.Module):
                 parameter.uniform_(-bound, bound, generator=generator)
             else:
                 parameter.fill_(1.0 if ".norms." in name and name.endswith("weight") else 0.0)
+
+
+def _detached(states: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {node: state.detach() for node, state in states.items()}
 
 
 def _head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:

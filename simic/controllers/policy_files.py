@@ -84,8 +84,8 @@ class PolicyCard(Contract):
 
 WEIGHTS_NAME = "weights.safetensors"
 CARD_NAME = "card.json"
-LEARNER_NAMES = ("learner.json", "learner.safetensors")
-"""Files that training may seal beside a policy, so that a later run continues its optimiser; acting reads neither."""
+LEARNER_NAMES = ("learner.json", "learner.safetensors", "ewc.safetensors")
+"""Files that training may seal beside a policy for the trainings after it; acting reads none."""
 MAX_WEIGHTS_BYTES = 256 * 1024 * 1024
 MAX_CARD_BYTES = 1024 * 1024
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.contracts.errors import TrainingError
+from simic.contracts.errors import ConfigError, TrainingError
 from simic.learning.losses import Loss
 from simic.learning.objective import Log
 from simic.learning.phases import (
@@ -51,6 +51,8 @@ class CountedPasses(ABC):
 
     def __init__(self, log: Log) -> None:
         self.log, self.metrics = log, dict[str, float]()
+        self.config = log.config
+        """Settings of the present update: those of the log, with the entropy bonus as far as it has fallen."""
         self._prioritised: PrioritisedPasses | None = None
         self._scored: list[tuple[Tensor, Tensor]] = []
 
@@ -91,17 +93,18 @@ class CountedPasses(ABC):
             self._prioritised = self._prioritise()
         schedule = LrSchedule(state.warmup, self._pass_updates, state.first_share, state.first_share * FINAL_SHARE)
         last, position, left_out = list[dict[str, float]](), 0, 0
-        for number, rows in enumerate(state.plan):
+        for number, planned in enumerate(state.plan):
             if self.begins(number, last):
+                rows = planned if state.curriculum is None else state.curriculum.allowed(planned)
                 seen = list[dict[str, float]]()
-                for record in self._pass(number, schedule, position, scale):
+                for record in self._pass(number, rows, schedule, position, scale):
                     seen.append(record.metrics)
                     yield record
-                left_out += self._updates_of(len(rows)) - len(seen)
+                left_out += self._updates_of(len(planned)) - len(seen)
                 last = seen or last
             else:
-                left_out += self._updates_of(len(rows))
-            position += self._updates_of(len(rows))
+                left_out += self._updates_of(len(planned))
+            position += self._updates_of(len(planned))
         self.metrics = {**means(last), "advantage_scale": scale, "updates_left_out": float(left_out)}
 
     def _fitted_scale(self) -> dict[str, float]:
@@ -120,28 +123,47 @@ class CountedPasses(ABC):
             history=log.learner.history,
         )
 
-    def _pass(self, number: int, schedule: LrSchedule, position: int, advantage_scale: float) -> Iterator[Record]:
-        """Run one pass, at ``position`` of the schedule; raise TrainingError if the policy has collapsed at its end."""
-        log, seen = self.log, list[dict[str, float]]()
-        for draw in self._draws(number):
+    def _pass(
+        self, number: int, rows: NDArray[np.int64], schedule: LrSchedule, position: int, advantage_scale: float
+    ) -> Iterator[Record]:
+        """Run one pass over the sequences ``rows``, at ``position`` of the schedule.
+
+        Raises:
+            TrainingError: if the policy has collapsed at its end.
+        """
+        log, seen, curriculum = self.log, list[dict[str, float]](), self.log.passes.curriculum
+        for draw in self._draws(number, rows):
+            self._anneal(position + len(seen))
             compute = partial(self._loss_of, draw, advantage_scale)
             metrics = log.learner.update(len(draw.rows), compute, schedule, position + len(seen))
             self._reprioritise(draw, advantage_scale)
             seen.append(metrics)
+            if curriculum is not None:
+                curriculum.record(metrics)
             yield Record(log.learner.updates, self.phase, metrics, number)
             if not self.goes_on(metrics):
                 break
+        if curriculum is not None:
+            curriculum.end_pass()
         if seen:
             check_commit_rate(seen, log.config.min_commit_rate)
 
-    def _draws(self, number: int) -> Iterator[Draw]:
+    def _draws(self, number: int, rows: NDArray[np.int64]) -> Iterator[Draw]:
         """Yield the batches of a pass; ``weights`` is empty if all sequences weigh alike."""
-        rows = self.log.passes.plan[number]
         if self._prioritised is not None:
             yield from self._prioritised.draw_pass(number, rows)
             return
         for ids in self.log.passes.sampler.draw_pass(self.log.store.sequences.run_ids, rows):
             yield Draw(ids, np.zeros(0, dtype=np.float32))
+
+    def _anneal(self, position: int) -> None:
+        """Set the entropy bonus at ``position`` of the updates of all passes."""
+        config = self.log.config
+        if config.entropy_bonus_last is None:
+            return
+        progress = min(1.0, position / max(1, self._pass_updates - 1))
+        bonus = config.entropy_bonus + progress * (config.entropy_bonus_last - config.entropy_bonus)
+        self.config = config.model_copy(update={"entropy_bonus": bonus})
 
     def _loss_of(self, draw: Draw, advantage_scale: float, part: slice) -> Loss:
         batch = self.log.store.batch(draw.rows[part])
@@ -152,7 +174,21 @@ class CountedPasses(ABC):
             self._scored.clear()
         if loss.errors is not None:
             self._scored.append((loss.errors, batch.valid))
-        return loss
+        return loss._replace(metrics={**loss.metrics, **self._progress(loss, batch, advantage_scale)})
+
+    def _progress(self, loss: Loss, batch: SequenceBatch, advantage_scale: float) -> dict[str, Tensor]:
+        """Return what falls or rises over the passes, as metrics of a part of an update."""
+        found, curriculum = dict[str, Tensor](), self.log.passes.curriculum
+        if self.config.entropy_bonus_last is not None:
+            found["entropy_bonus"] = loss.total.new_tensor(self.config.entropy_bonus)
+        if curriculum is not None:
+            if loss.errors is None:
+                raise ConfigError(
+                    f"train.curriculum needs the errors of values, which the loss of {self.phase} does not return: set "
+                    "train.curriculum.enabled to false"
+                )
+            found |= curriculum.metrics(loss.errors, batch.valid, advantage_scale)
+        return found
 
     def _reprioritise(self, draw: Draw, advantage_scale: float) -> None:
         """Set the priorities of the batch of an update that was made, and not repeated, in units of the scale."""

@@ -38,6 +38,8 @@ class Learner:
         self.history = History() if history is None else history
         self.updates = 0
         """Optimiser steps so far, over all phases and rounds."""
+        self.penalty: Callable[[PolicyNetwork], Tensor] | None = None
+        """Returns what is added to every loss; its value is the metric ``ewc_penalty``."""
         parameters = {
             LrPolicy.POLICY_NETWORK: network.policy_parameters(),
             LrPolicy.VALUE_NETWORK: network.value_parameters(),
@@ -112,7 +114,11 @@ class Learner:
     def _loss(self, loss_of: Callable[[slice], Loss], rows: slice) -> Loss:
         self.network.train()
         try:
-            return self.history.assembled(lambda: loss_of(rows))
+            loss = self.history.assembled(lambda: loss_of(rows))
+            if self.penalty is None:
+                return loss
+            penalty = self.penalty(self.network)
+            return loss._replace(total=loss.total + penalty, metrics={**loss.metrics, "ewc_penalty": penalty.detach()})
         finally:
             self.network.eval()
 

@@ -15,6 +15,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from simic.contracts.base import Contract, Count, Digest
+from simic.contracts.continual import CurriculumState
 from simic.contracts.errors import ContractError
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.policy_files import LEARNER_NAMES
@@ -22,7 +23,7 @@ from simic.trust.canonical import canonical_bytes
 
 __all__ = ["LearnerState", "SamplerState", "read_state", "write_state"]
 
-STATE_NAME, MOMENTS_NAME = LEARNER_NAMES
+STATE_NAME, MOMENTS_NAME, _ = LEARNER_NAMES
 _MAX_STATE_BYTES = 256 * 1024 * 1024
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _STEP = "step"
@@ -51,6 +52,8 @@ class LearnerState(Contract):
     snapshots: list[Digest]
     """Digests of all training snapshots, in order."""
     sampler: SamplerState
+    curriculum: CurriculumState | None = None
+    """Null without a curriculum."""
 
 
 def write_state(directory: Path, state: LearnerState, network: PolicyNetwork, optimizer: torch.optim.Optimizer) -> None:

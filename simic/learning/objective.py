@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.config import TrainConfig
+from simic.learning.continual.curriculum import Curriculum
 from simic.learning.learner import Learner
 from simic.learning.phases import Record
 from simic.replay.dataset import GraphDataset
@@ -32,6 +33,8 @@ class PassState:
     """Initial share of the peak learning rates."""
     advantage_scale: float | None = None
     """Points; None before the first counted pass."""
+    curriculum: Curriculum | None = None
+    """None draws from all hosts in every pass."""
 
 
 class Log(NamedTuple):

@@ -29,6 +29,7 @@ from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingRepor
 from simic.contracts.safety import Trigger
 from simic.controllers.policy_files import describe, save_policy
 from simic.learning.checkpoints import Checkpoint, Checkpoints
+from simic.learning.continual.memory import write_memory
 from simic.learning.history import History
 from simic.learning.learner_state import write_state
 from simic.learning.limits import TrainingLimits
@@ -124,6 +125,8 @@ class TrainingOutput:
         shutil.rmtree(folder, ignore_errors=True)  # what a kill left
         save_policy(folder, network, card)
         write_state(folder, training.state(snapshot.digest), training.learner.network, training.learner.optimizer)
+        if training.memory is not None:
+            write_memory(folder, training.memory)
         digest = seal(folder, signer).digest
         target, curves = self._root / digest, self._curves_of(digest)
         if target.exists() and not _is_whole(target, digest, verify):
@@ -227,6 +230,7 @@ def train(
         episodes=training.episodes_seen,
         passes=training.mean_passes,
         metrics=training.final_metrics,
+        curriculum=training.stages,
         curves_path=str(sealed.curves),
     )
     saved = save(report)

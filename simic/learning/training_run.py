@@ -11,13 +11,17 @@ from typing import NamedTuple
 from torch import Tensor
 
 from simic.contracts.config import TrainConfig
-from simic.contracts.continual import require_policy
+from simic.contracts.continual import StageVisit, require_policy
 from simic.contracts.errors import ConfigError, ContractError, DivergenceError, TrainingError
 from simic.contracts.feature_ranges import FeatureRanges
 from simic.controllers.feature_ranges import joined_ranges, ranges_of
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.policy_files import LoadedPolicy, load_policy
+from simic.learning.continual.curriculum import Curriculum
+from simic.learning.continual.ewc import Anchor, ElasticPenalty
 from simic.learning.continual.lora import adapt, merged
+from simic.learning.continual.memory import Memory, kept_anchor, memory_of, start_anchor
+from simic.learning.counted_passes import CountedPasses
 from simic.learning.distillation import (
     FEATURE_NOISE,
     BranchedDecisions,
@@ -84,11 +88,15 @@ class TrainingRun:
             ),
             [rows for _ in range(config.vtrace_passes if len(rows) else 0)],
             config.warmup_updates,
+            curriculum=Curriculum(config.curriculum, store.difficulty) if config.curriculum.enabled else None,
         )
         self._round = 0
         self._snapshots: list[str] = []
         self._before: dict[str, Tensor] = {}
         self._final: dict[str, float] = {}
+        self._held: Anchor | None = None
+        self.memory: Memory | None = None
+        """What a later training needs in order not to forget this one, after ``run``; None without ``train.ewc``."""
 
     @staticmethod
     def begin(
@@ -111,6 +119,7 @@ class TrainingRun:
         network, card = _started_network(store, config, start)
         before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
         history = History() if history is None else history
+        anchor = _anchor(network, store, config, start, seed, history) if config.ewc.weight else None
         if config.lora.rank:
             adapt(network, config.lora, history.generator("lora", derive(seed, "lora")))
         training = TrainingRun(store, config, Learner(network, config, history), seed, is_fresh=False)
@@ -119,13 +128,22 @@ class TrainingRun:
         training.germinated = tuple(name for name in store.blueprints if name in known) if is_known else None
         training.feature_ranges = _joined_if_known(card.feature_ranges, training.feature_ranges)
         training._passes.first_share = TRAINED_SHARE
+        if anchor is not None:
+            training._held, training.learner.penalty = anchor, ElasticPenalty(config.ewc.weight, anchor)
         if start.is_continuation:
             training._before = before
             training._resume(start)
         return training
 
     def run(self) -> Iterator[Record]:
-        """Run all phases and yield one record per update."""
+        """Run all phases and yield one record per update; then measure what a later training is to remember."""
+        yield from self._phases()
+        if self.config.ewc.weight:
+            seed = derive(self._seed, "ewc", self._round)
+            self.memory, samples = memory_of(self.policy(), self.store, self.config.ewc, self._held, seed)
+            self._final["ewc_samples"] = float(samples)
+
+    def _phases(self) -> Iterator[Record]:
         split = self._decisions
         if split is None:
             yield from self._objective.run()
@@ -134,6 +152,13 @@ class TrainingRun:
         yield from self._distil(split.learned)
         if self._has_vtrace:
             yield from self._vtrace_if_better(split.held_out)
+        elif self.config.curriculum.enabled:
+            _LOG.warning(
+                "train.curriculum has no effect: the snapshot has %d episodes besides branches and what they repeat, "
+                "fewer than train.batch_sequences %d, so no V-trace follows the distillation",
+                len(self.store.ordinary),
+                self.config.batch_sequences,
+            )
         self._final |= regrets(self.learner.network, self.store, split.held_out)
 
     @cached_property
@@ -142,7 +167,13 @@ class TrainingRun:
         is_alone = self._decisions is None
         seed = self._seed if self._round == 0 else derive(self._seed, "round", self._round)
         log = Log(self.store, self.learner, self.config, seed, self._is_fresh and is_alone, self._passes)
-        objective: Objective = OBJECTIVES.load(self.config.objective if is_alone else VTRACE).begin(log)
+        name = self.config.objective if is_alone else VTRACE
+        objective: Objective = OBJECTIVES.load(name).begin(log)
+        if self.config.curriculum.enabled and not isinstance(objective, CountedPasses):
+            raise ConfigError(
+                f"train.curriculum has no effect on train.objective {name}, which makes no counted passes: set "
+                "train.curriculum.enabled to false, or take vtrace, ppo or awr"
+            )
         return objective
 
     @property
@@ -184,6 +215,7 @@ class TrainingRun:
         weights = history.keep("distilled", learner.network.state_dict)
         moments = history.keep("distilled moments", lambda: optimizer_tensors(learner))
         counts, scale, failure = state.sampler.get_state(), state.advantage_scale, None
+        stage = None if state.curriculum is None else state.curriculum.state
         measured = history.value("before vtrace", lambda: regrets(learner.network, self.store, held_out))
         before = measured["held_out_regret"]
         try:
@@ -204,6 +236,8 @@ class TrainingRun:
             restore_optimizer(learner, moments)
             state.sampler.set_state(counts)
             state.advantage_scale = scale
+            if state.curriculum is not None and stage is not None:
+                state.curriculum.state = stage
         self._final |= {"regret_before_vtrace": before, "regret_after_vtrace": after}
 
     @property
@@ -237,6 +271,11 @@ class TrainingRun:
         """Return the means over the last pass of each phase; after a distillation also the regret on held-out hosts."""
         return self._final
 
+    @property
+    def stages(self) -> list[StageVisit]:
+        """Return the stages of the curriculum so far; empty without one."""
+        return [] if self._passes.curriculum is None else self._passes.curriculum.visits
+
     def state(self, snapshot_digest: str) -> LearnerState:
         """Return the learner state for the checkpoint."""
         return LearnerState(
@@ -245,6 +284,7 @@ class TrainingRun:
             advantage_scale=self._passes.advantage_scale,
             snapshots=[*self._snapshots, snapshot_digest],
             sampler=SamplerState(**self._passes.sampler.get_state()),
+            curriculum=None if (curriculum := self._passes.curriculum) is None else curriculum.state,
         )
 
     def policy(self) -> PolicyNetwork:
@@ -262,10 +302,21 @@ class TrainingRun:
     def _resume(self, start: WarmStart) -> None:
         state = read_state(start.path, self.learner.network, self.learner.optimizer)
         self._passes.sampler.set_state(state.sampler.model_dump())
+        if self._passes.curriculum is not None and state.curriculum is not None:
+            self._passes.curriculum.state = state.curriculum
         self._round, self._snapshots, self.learner.updates = state.rounds, state.snapshots, state.updates
         self._passes.advantage_scale, self._passes.warmup = state.advantage_scale, 0
         seed = derive(self._seed, "round", self._round)
         self._passes.plan = round_rows(self.store, self._passes.sampler, self.config.round_passes, OLD_SHARE, seed)
+
+
+def _anchor(
+    network: PolicyNetwork, store: GraphDataset, config: TrainConfig, start: WarmStart, seed: int, history: History
+) -> Anchor | None:
+    """Return what a start policy holds the training to; a checkpoint of the training has it too."""
+    is_continuation, own = start.is_continuation, derive(seed, "ewc start")
+    found = start_anchor(start.path, network, store, config.ewc, own, is_continuation=is_continuation)
+    return None if found is None else kept_anchor(found, history)
 
 
 def _joined_if_known(one: FeatureRanges | None, other: FeatureRanges | None) -> FeatureRanges | None:

@@ -25,6 +25,7 @@ from simic.controllers.graph import GraphBatch, NodeFeatures
 from simic.controllers.heads import MaskTensors
 from simic.numerics.ragged import ragged_rows
 from simic.replay.batch import SequenceBatch, SequenceSpans, Steps, assemble
+from simic.replay.difficulty import difficulty_of
 from simic.replay.graph_table import GraphTable
 from simic.replay.mapped import MappedColumns, Pages, map_snapshot
 from simic.replay.policy_lag import policy_lags
@@ -53,13 +54,14 @@ class GraphDataset:
         blueprints: tuple[str, ...],
         pages: Pages | None = None,
         lags: NDArray[np.float64] | None = None,
+        snapshot: SnapshotManifest | None = None,
     ) -> None:
         """Wrap columns; ``table`` holds N + E graphs: all states, then the final state of each sequence.
 
         ``lags`` [E] are those of ``policy_lags``; None knows none.
         """
         self.sequences, self.steps, self.masks, self.table = sequences, steps, masks, table
-        self.blueprints, self._pages, self._lags = blueprints, pages, lags
+        self.blueprints, self._pages, self._lags, self._snapshot = blueprints, pages, lags, snapshot
         if table.graphs != len(steps.rewards) + len(self):
             raise ContractError(f"{table.graphs} graphs for {len(steps.rewards)} steps and {len(self)} sequences")
 
@@ -104,7 +106,8 @@ class GraphDataset:
         part = episode_batch_of(read_split(manifest, split), blueprints, manifest.gamma)
         table = GraphTable.of(encode(Observations.join([part.states, part.finals])))
         lags = policy_lags(manifest, part.sequences.run_ids)
-        return GraphDataset(part.sequences, part.steps, MaskTensors.of(part.masks), table, blueprints, lags=lags)
+        masks = MaskTensors.of(part.masks)
+        return GraphDataset(part.sequences, part.steps, masks, table, blueprints, lags=lags, snapshot=manifest)
 
     @staticmethod
     def _of_columns(
@@ -112,13 +115,21 @@ class GraphDataset:
     ) -> GraphDataset:
         flat, lags = columns.flat(), policy_lags(manifest, columns.sequences.run_ids)
         pages = Pages(columns.maps(), flat.table.graphs, max_bytes)
-        return GraphDataset(columns.sequences, flat.steps, flat.masks, flat.table, blueprints, pages, lags)
+        return GraphDataset(columns.sequences, flat.steps, flat.masks, flat.table, blueprints, pages, lags, manifest)
 
     def to(self, device: torch.device) -> GraphDataset:
         """Return the data set with all columns on ``device``; batches are assembled there."""
         steps = Steps(*(column.to(device) for column in self.steps))
         masks = MaskTensors(*(mask.to(device) for mask in self.masks))
-        return GraphDataset(self.sequences, steps, masks, self.table.to(device), self.blueprints, lags=self._lags)
+        return GraphDataset(
+            self.sequences,
+            steps,
+            masks,
+            self.table.to(device),
+            self.blueprints,
+            lags=self._lags,
+            snapshot=self._snapshot,
+        )
 
     def __len__(self) -> int:
         return len(self.sequences.run_ids)
@@ -133,6 +144,17 @@ class GraphDataset:
         repeated = {(of, host) for of, host in zip(self.sequences.branch_of, hosts, strict=True) if of is not None}
         episodes = zip(self.sequences.branch_of, self.sequences.run_ids, hosts, strict=True)
         return np.flatnonzero([of is None and (own, host) not in repeated for of, own, host in episodes])
+
+    @cached_property
+    def difficulty(self) -> NDArray[np.float64]:
+        """Return [E]: how hard each sequence's host is among those of its set, 0 to 1; NaN if curation did not rank it.
+
+        Raises:
+            ContractError: if the data come from no snapshot, or from one without difficulties.
+        """
+        if self._snapshot is None:
+            raise ContractError("these data come from no snapshot, so nobody has ranked their hosts by difficulty")
+        return difficulty_of(self._snapshot, self.sequences)
 
     @property
     def step_count(self) -> int:

@@ -17,7 +17,7 @@ from support.builders.snapshots import write_snapshot
 from support.faults.killed_training import ENDINGS, PLACES, Kill, batches_of, in_process, run_training
 
 from simic.contracts.config import NetworkConfig, TrainConfig
-from simic.contracts.continual import LoraConfig
+from simic.contracts.continual import CurriculumConfig, EwcConfig, LoraConfig
 from simic.contracts.receipts import SnapshotManifest, TrainingReport
 from simic.contracts.safety import AnomalyBounds, AnomalyConfig, ConservativeConfig, SafetyConfig
 from simic.learning.training_run import WarmStart
@@ -45,16 +45,30 @@ TOUCHY = SafetyConfig(
     conservative=ConservativeConfig(healthy_updates=1),
 )
 """Healthy updates count as anomalies, so that training becomes conservative and normal again."""
-TRAININGS = ("vtrace", "ppo", "awr", "fitted_q", "distil", "round", "prioritised", "lora", "conservative")
-"""Objectives on a log from nothing, a distillation with V-trace on top, a later round, prioritised passes, a second
-night from a policy with adapters, and prioritised passes in and out of conservative mode."""
+TRAININGS = (
+    "vtrace", "ppo", "awr", "fitted_q", "distil", "round", "prioritised", "conservative", "curriculum", "lora", "ewc",
+)  # fmt: skip
+"""Objectives on a log from nothing, a distillation with V-trace on top, a later round, passes that are prioritised,
+also in and out of conservative mode, or of a curriculum with a falling entropy bonus, and second nights from a policy:
+with adapters, and held to the weights of a policy that has no Fisher information yet."""
 CHANGES: dict[str, dict[str, Any]] = {
     "distil": {},
     "round": {},
     "prioritised": {"sampling": "prioritised"},
+    "curriculum": {
+        "curriculum": CurriculumConfig(
+            enabled=True, min_episodes=(6, 6, 12, 24), max_episodes=(6, 6, 12, 24), success_error=1.5
+        ),
+        "vtrace_passes": 6,
+        "entropy_bonus": 0.2,
+        "entropy_bonus_last": 0.0,
+    },
     "lora": {"lora": LoraConfig(rank=4)},
     "conservative": {"sampling": "prioritised", "safety": TOUCHY},
+    "ewc": {"ewc": EwcConfig(weight=1e3)},
 }
+SNAPSHOTS = {"distil": "mixed", "curriculum": "ranked", "round": "more", "lora": "mixed", "ewc": "mixed"}
+"""Fixtures; the others train on ``log``."""
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +79,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def log(root: Path) -> SnapshotManifest:
     return write_snapshot(root / "log", bandit_episodes(range(24)), split="train")
+
+
+@pytest.fixture(scope="module")
+def ranked(root: Path) -> SnapshotManifest:
+    difficulty = {key: key / 23 for key in range(24)}
+    return write_snapshot(root / "ranked", bandit_episodes(range(24)), split="train", difficulty=difficulty)
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +101,8 @@ def mixed(root: Path) -> SnapshotManifest:
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_killed_training_resumes_to_the_bit(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     config, start = SMALL.model_copy(update=CHANGES.get(name, {"objective": name})), None
-    snapshot = request.getfixturevalue({"distil": "mixed", "round": "more", "lora": "mixed"}.get(name, "log"))
-    if name in ("round", "lora"):
+    snapshot = request.getfixturevalue(SNAPSHOTS.get(name, "log"))
+    if name in ("round", "lora", "ewc"):
         first = run_training(tmp_path, request.getfixturevalue("log"), SMALL)
         start = WarmStart(Path(first.path), is_continuation=name == "round")
         (tmp_path / "batches.jsonl").unlink()
@@ -93,7 +113,8 @@ def test_a_killed_training_resumes_to_the_bit(name: str, request: pytest.Fixture
     steps = sorted(batches)
     draw = random.Random(name)  # noqa: S311
     last = len(steps) // SMALL.checkpoint_updates * SMALL.checkpoint_updates
-    points = sorted(Kill(draw.choice(steps[:last]), draw.choice(PLACES)) for _ in range(KILLS))
+    late = steps[2 * last // 3 : last]  # one kill at least is where what phases carry along has changed
+    points = sorted(Kill(draw.choice(steps[:last] if n else late), draw.choice(PLACES)) for n in range(KILLS))
     lives = []
     for point in points:
         if (code := in_process(killed, snapshot, config, start, point)) == 0:

@@ -152,6 +152,22 @@ def test_a_recipe_stands_for_the_policy_that_was_trained_last_with_it(made: Made
     assert json.loads(done.stdout)["pairs"][0]["controller"] == f"policy {str(policy)[:8]}"
 
 
+def test_recipes_of_a_second_night_start_from_one_policy(made: Made) -> None:
+    """It is sealed with the key of this home, and every training has a home of its own."""
+    snapshot = str(next(iter(sorted(made.home.ab.glob("*/data/snapshots/*")))))
+    trained = _simic(made.home, "train", "--snapshot", snapshot, "--profile", made.profile, *RENT, "--json")
+    assert trained.returncode == 0, trained.stderr
+    first = json.loads(trained.stdout)["digest"]
+    recipes = (made.profile, f"{made.profile} -o train.lora.rank=2", f"{made.profile} -o train.ewc.weight=1000")
+    more = ("--snapshot", snapshot, "--start", first[:12], "--seeds", "1", "--hosts", "2", "--against-first")
+    found = _compared(made.home, "ab", *recipes, *RENT, *more)
+    assert found.start_digest == first
+    policies = [one.policies[0].policy_digest for one in found.recipes]
+    assert len({first, *policies}) == 4 and None not in policies
+    parts = [RecipeTraining.model_validate_json(path.read_bytes()) for path in made.home.ab.glob("*.json")]
+    assert {one.policy_digest for one in parts if one.given_start == first} == {*policies}
+
+
 def test_a_training_of_other_code_is_refused(made: Made) -> None:
     path = next(iter(made.before))
     right = path.read_bytes()

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from simic.contracts.continual import LoraConfig
 
-__all__ = ["LoraLinear", "adapt", "merged"]
+__all__ = ["LoraLinear", "adapt", "effective_parameters", "merged"]
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -46,11 +46,15 @@ class LoraLinear(nn.Linear):
         stays = torch.rand(x.shape, generator=self._generator, dtype=x.dtype) >= self.dropout
         return x * stays / (1.0 - self.dropout)
 
+    def merged_weight(self) -> Tensor:
+        """Return W + (alpha / r) B A [outputs, inputs], with gradients of the factors."""
+        return self.weight + self.scale * (self.lora_b @ self.lora_a)
+
     @torch.no_grad()
     def merged(self) -> nn.Linear:
         """Return an ordinary layer with the weight W + (alpha / r) B A."""
         layer = nn.Linear(self.in_features, self.out_features, bias=self.bias is not None, device="meta")
-        layer.weight = nn.Parameter(self.weight + self.scale * (self.lora_b @ self.lora_a))
+        layer.weight = nn.Parameter(self.merged_weight())
         layer.bias = None if self.bias is None else nn.Parameter(self.bias.detach().clone())
         return layer
 
@@ -71,6 +75,14 @@ def merged(network: Network) -> Network:
         if isinstance(layer, LoraLinear):
             plain.set_submodule(name, layer.merged())
     return plain.requires_grad_(requires_grad=True)
+
+
+def effective_parameters(network: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters that a merged copy would have, by name and with gradients."""
+    adapted = {name: layer for name, layer in _linear_layers(network) if isinstance(layer, LoraLinear)}
+    factors = {f"{name}.lora_{factor}" for name in adapted for factor in "ab"}
+    plain: dict[str, Tensor] = {name: own for name, own in network.named_parameters() if name not in factors}
+    return plain | {f"{name}.weight": layer.merged_weight() for name, layer in adapted.items()}
 
 
 def _linear_layers(network: nn.Module) -> list[tuple[str, nn.Linear]]:

@@ -38,7 +38,7 @@ class AwrObjective(CountedPasses):
 
     def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:
         """Return the loss of a batch."""
-        return awr_loss(self.log.learner.network, batch, self.log.config, advantage_scale)
+        return awr_loss(self.log.learner.network, batch, self.config, advantage_scale)
 
 
 def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, advantage_scale: float) -> Loss:

@@ -74,7 +74,7 @@ class PpoObjective(CountedPasses):
 
     def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:
         """Return the PPO loss of a batch."""
-        return ppo_loss(self.log.learner.network, self._reference, batch, self.log.config, advantage_scale)
+        return ppo_loss(self.log.learner.network, self._reference, batch, self.config, advantage_scale)
 
 
 class _Fixed(NamedTuple):

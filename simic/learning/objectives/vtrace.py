@@ -27,7 +27,7 @@ class VTraceObjective(CountedPasses):
 
     def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:
         """Return the V-trace loss of a batch."""
-        return vtrace_loss(self.log.learner.network, batch, VTraceLossConfig.of(self.log.config, advantage_scale))
+        return vtrace_loss(self.log.learner.network, batch, VTraceLossConfig.of(self.config, advantage_scale))
 
 
 def begin(log: Log) -> VTraceObjective:

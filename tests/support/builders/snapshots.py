@@ -19,6 +19,7 @@ from simic.contracts.splits import Split, split_of
 from simic.numerics.rewards import basic_rewards
 from simic.snapshots.manifest import Verify, describe_files, read_manifest, snapshot_digest
 from simic.snapshots.parts import read_rows
+from simic.snapshots.schema import DIFFICULTY_COLUMNS, schema_of
 from support.builders.reports import plain
 
 __all__ = ["PART", "reseal", "rows_of", "told_rows", "write_snapshot"]
@@ -39,8 +40,12 @@ def write_snapshot(
     gamma: float = 0.99,
     split: str | None = None,
     change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None,
+    difficulty: Mapping[int, float] | None = None,
 ) -> SnapshotManifest:
-    """``split`` overrides the split of every host; ``change`` may spoil the rows before they are written."""
+    """``split`` overrides the split of every host; ``change`` may spoil the rows before they are written.
+
+    ``difficulty`` is that of hosts by key, for a file that is not there without it.
+    """
     rows = rows_of(reports, gamma, split)
     if change is not None:
         rows = change(rows)
@@ -50,6 +55,7 @@ def write_snapshot(
     pq.write_table(table.drop_columns(told), directory / "steps.parquet")
     pq.write_table(table.select(["report_id", *told]), directory / PART)
     pq.write_table(pa.table({"part": [0] * len(rows), "row": range(len(rows))}), directory / "row_index.parquet")
+    files = [] if difficulty is None else [_write_difficulty(directory, rows, difficulty)]
     steps, part, row_index = (_described(directory / name) for name in ("steps.parquet", PART, "row_index.parquet"))
     manifest = SnapshotManifest(
         code_version="test",
@@ -57,9 +63,9 @@ def write_snapshot(
         seed=0,
         started_at=_MOMENT,
         finished_at=_MOMENT,
-        digest=snapshot_digest([steps], "0" * 64),
+        digest=snapshot_digest([*files, steps], "0" * 64),
         path=str(directory),
-        files=[steps],
+        files=[*files, steps],
         sources=[part, row_index],
         sql_digest="0" * 64,
         ledger_digest="0" * 64,
@@ -73,6 +79,25 @@ def write_snapshot(
     )
     (directory / "manifest.json").write_text(manifest.model_dump_json())
     return manifest
+
+
+def _write_difficulty(directory: Path, rows: list[dict[str, Any]], difficulty: Mapping[int, float]) -> FileDigest:
+    """What curation writes about the training hosts of ``rows``."""
+    hosts = sorted({(row["set"], row["family"], row["host_key"]) for row in rows if row["host_key"] in difficulty})
+    ranked = [
+        {
+            "set": name,
+            "family": family,
+            "host_key": key,
+            "episodes": 1,
+            "mean_return": 0.0,
+            "difficulty": difficulty[key],
+        }
+        for name, family, key in hosts
+    ]
+    path = directory / "difficulty.parquet"
+    pq.write_table(pa.Table.from_pylist(ranked, schema=schema_of(DIFFICULTY_COLUMNS)), path)
+    return _described(path)
 
 
 def reseal(folder: Path) -> SnapshotManifest:

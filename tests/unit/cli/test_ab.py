@@ -230,6 +230,7 @@ def test_a_recipe_is_what_simic_run_gets(tmp_path: Path) -> None:
         (["quick", "quick -o world.set=images"], {"world_set": "benchmark"}, "images"),
         (["quick", "quick"], {"plot": Path("x.jpg")}, "png file"),
         (["quick", "quick"], {"snapshot": "abcd"}, "abcd"),
+        (["quick", "quick"], {"start": "champion"}, "--start needs --snapshot"),
         (
             ["quick", "quick -o train.average=0"],
             {"override": ["trial.land=true"], "split": Split.VALIDATION},

@@ -11,6 +11,7 @@ from support.builders.learning import bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
 
 from simic.contracts.config import NetworkConfig, TrainConfig
+from simic.contracts.continual import CurriculumConfig, EwcConfig
 from simic.contracts.metrics import METRICS, Origin
 from simic.hosts.plugins import blueprint_names
 from simic.learning.objectives import OBJECTIVES
@@ -28,13 +29,19 @@ SMALL = TrainConfig(
     min_experiences=10,
     min_commit_rate=0.0,
 )
+CONTINUAL = {
+    "ewc": EwcConfig(weight=1.0),
+    "curriculum": CurriculumConfig(enabled=True),
+    "entropy_bonus": 0.1,
+    "entropy_bonus_last": 0.0,
+}
 Logged = dict[str, list[set[str]]]
 """Names of the metrics of each update, by phase."""
 
 
 @pytest.fixture(scope="module")
 def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Logged, set[str]]]:
-    """The updates and the results of a training with every shipped objective, and of a distillation."""
+    """The updates and the results of a training with every shipped objective, a distillation, and a curriculum."""
     root = tmp_path_factory.mktemp("metrics")
     log = write_snapshot(root / "log", bandit_episodes(range(16)), split="train")
     reports = [*bandit_branches(range(90)), *bandit_episodes(range(100, 116))]
@@ -42,6 +49,10 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Logge
     found = {"distil": _trained(mixed, {})}
     for name in sorted(set(OBJECTIVES.names()) - set(OBJECTIVES.installed())):
         found[name] = _trained(log, {"objective": name})
+    ranked = write_snapshot(
+        root / "ranked", bandit_episodes(range(16)), split="train", difficulty=dict.fromkeys(range(16), 0.0)
+    )
+    found["continual"] = _trained(ranked, CONTINUAL)
     return found
 
 
