@@ -113,7 +113,7 @@ class TrainingRun:
         history = History() if history is None else history
         if config.lora.rank:
             adapt(network, config.lora, history.generator("lora", derive(seed, "lora")))
-        training = TrainingRun(store, config, Learner(network, config, history), seed, is_fresh=False)
+        training = TrainingRun(store, config, Learner(network.to(store.device), config, history), seed, is_fresh=False)
         known = {*store.germinated, *(card.germinated or ())}
         is_known = card.germinated is not None
         training.germinated = tuple(name for name in store.blueprints if name in known) if is_known else None
@@ -251,9 +251,9 @@ class TrainingRun:
         """Return the policy to act with: an exponential average over rounds with weight ``1 - average`` for the newest.
 
         Rounds of few episodes are noisy, and averaging reduces that noise (Polyak and Juditsky 1992). The training
-        before the first round is not part of the average. Adapters are merged.
+        before the first round is not part of the average. Adapters are merged. The policy lies on the CPU.
         """
-        network = merged(self.learner.network)
+        network = merged(self.learner.network).cpu()
         if self._round > 1 and self._decisions is None and self._objective.averages_rounds:
             for name, parameter in network.named_parameters():
                 parameter.data.lerp_(self._before[name], self.config.average)

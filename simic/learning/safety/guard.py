@@ -19,7 +19,7 @@ from simic.learning.safety.breaker import Breakers
 from simic.learning.safety.conservative import Allowance, Mode
 from simic.learning.safety.loss_trend import LOSSES, LossTrend
 
-__all__ = ["GUARD_METRICS", "Guard"]
+__all__ = ["GUARD_METRICS", "OUT_OF_MEMORY", "Guard"]
 
 _LOG = logging.getLogger("simic.run")
 T = TypeVar("T")
@@ -28,6 +28,9 @@ ANOMALIES, CONSERVATIVE, HEALTHY, RECOVERIES = "anomalies", "conservative_mode",
 GUARD_METRICS = frozenset({ANOMALIES, CONSERVATIVE, HEALTHY, RECOVERIES, STEP_KL})
 """Metrics that the guard adds to the record of an update: the number of anomalies, whether the next update is
 conservative and how many healthy ones it has behind it, the divergences so far, and the KL of a measured update."""
+
+OUT_OF_MEMORY = "out_of_memory_count"
+"""Metric of an update: how often memory ran out on its way."""
 
 
 class Guard:
@@ -57,6 +60,11 @@ class Guard:
     def allowance(self) -> Allowance:
         """Return what the next update may do."""
         return conservative.allowance(self._mode, self._config.conservative, self._batch)
+
+    @property
+    def row_share(self) -> float:
+        """Return the share of the next update's rows that may be processed at once; 1 unless it is conservative."""
+        return self.allowance.batch_sequences / self._batch
 
     def assembled(self, compute: Callable[[], T]) -> T:
         """Return the loss of an update; a batch that cannot be read is read again as long as the breaker lets it.
@@ -90,7 +98,9 @@ class Guard:
         for one in found:
             if one.is_new:
                 _LOG.warning("anomaly in phase %s: %s", phase, one)
-        triggers = self._triggers(found, has_pressure=has_pressure)
+        triggers = self._triggers(
+            found, has_pressure=has_pressure, is_short_of_memory=metrics.get(OUT_OF_MEMORY, 0.0) > 0
+        )
         self._enter(conservative.step(self._mode, triggers, self._config.conservative), triggers)
         known |= {ANOMALIES: float(len(found)), CONSERVATIVE: float(self._mode.is_on)}
         if self._mode.is_on:
@@ -116,7 +126,7 @@ class Guard:
         self.anomalies.update({one.kind for one in found})
         return found
 
-    def _triggers(self, found: Collection[Anomaly], *, has_pressure: bool) -> list[Trigger]:
+    def _triggers(self, found: Collection[Anomaly], *, has_pressure: bool, is_short_of_memory: bool) -> list[Trigger]:
         """Return what makes training conservative after an update, from all that was seen since the one before."""
         failures, openings = self.breakers.failures, self.breakers.openings
         self._failures.append(failures - self._counted[0])
@@ -125,6 +135,7 @@ class Guard:
         seen = {
             Trigger.ERROR_RATE: sum(self._failures) > config.max_error_rate * config.error_updates,
             Trigger.MEMORY_PRESSURE: has_pressure,
+            Trigger.OUT_OF_MEMORY: is_short_of_memory,
             Trigger.BREAKER_OPEN: has_opened,
             Trigger.TRAINING_INSTABILITY: any(one.severity is Severity.CRITICAL for one in found),
         }
