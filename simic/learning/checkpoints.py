@@ -74,12 +74,12 @@ class StoredTensors(Mapping[str, Tensor]):
     def __init__(self, path: Path) -> None:
         """Open the file, which stays open while this exists; raise SafetensorError if it is malformed."""
         self._file = safe_open(path, framework="pt", device="cpu")
-        self._names = tuple(self._file.keys())
+        self._names = tuple(self._file.keys())  # type: ignore[no-untyped-call]
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._names:
             raise KeyError(name)
-        tensor: Tensor = self._file.get_tensor(name)
+        tensor: Tensor = self._file.get_tensor(name)  # type: ignore[no-untyped-call]
         return tensor
 
     def __iter__(self) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from simic.hosts.plugins import blueprint_names
 from simic.learning.checkpoints import Checkpoints, StoredTensors
 from simic.learning.devices import choose_device, numerics, placed
 from simic.learning.history import History
+from simic.learning.learner_state import write_state
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
 from simic.trust.keys import load_signer
@@ -92,8 +94,11 @@ def test_c6_an_update_reads_the_device_once(store: GraphDataset, kind: str) -> N
     assert set(counts) == ({1} if kind in ONE_READ else {1, 3})
 
 
-def test_adapters_follow_the_device(store: GraphDataset, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [{}, {"lora": LoraConfig(rank=2)}])
+def test_a_start_from_a_policy_follows_the_device(store: GraphDataset, tmp_path: Path, changes: dict[str, Any]) -> None:
+    """A later round with its stored moments, and adapters with their dropout."""
     training = TrainingRun.begin(store, CONFIG, None, 0)
+    finish(training)
     card = describe(
         training.policy(),
         CONFIG.network,
@@ -105,8 +110,9 @@ def test_adapters_follow_the_device(store: GraphDataset, tmp_path: Path) -> None
         feature_ranges=training.feature_ranges,
     )
     save_policy(tmp_path / "policy", training.policy(), card)
-    start = WarmStart(tmp_path / "policy", is_continuation=False)
-    config = CONFIG.model_copy(update={"lora": LoraConfig(rank=2)})
+    write_state(tmp_path / "policy", training.state("0" * 64), training.learner.network, training.learner.optimizer)
+    start = WarmStart(tmp_path / "policy", is_continuation=not changes)
+    config = CONFIG.model_copy(update=changes)
     expected, _ = finish(TrainingRun.begin(store, config, start, 0))
     with OtherDevice():
         found, _ = finish(TrainingRun.begin(store.to(OTHER), config, start, 0))
