@@ -82,8 +82,6 @@ class History:
     """Watches the updates of a training; None outside of one."""
     done: int = 0
     """Updates of all learners, repeated ones included."""
-    update_ms: float = 0.0
-    """Milliseconds of the last update that was not repeated, its batch included; nothing that is learned reads it."""
     _learners: dict[str, Trainee] = field(default_factory=dict)
     _generators: dict[str, torch.Generator] = field(default_factory=dict)
     _samplers: dict[str, Sampler] = field(default_factory=dict)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable
 
 import torch
@@ -100,7 +99,6 @@ class Learner:
             if recorded[OUT_OF_MEMORY]:
                 self._fitting = int(recorded[_PART_ROWS])
             return recorded
-        began_s = time.perf_counter()
         share = schedule.share(position) * self.history.lr_factor
         rates = self._rates.apply(share)
         try:
@@ -114,7 +112,6 @@ class Learner:
         finally:
             self.optimizer.zero_grad(set_to_none=True)
         self.updates += 1
-        self.history.update_ms = 1e3 * (time.perf_counter() - began_s)
         return {**metrics, **overflow, **memory, **rates}
 
     def _gradients(self, rows: int, loss_of: Callable[[slice], Loss]) -> tuple[dict[str, Tensor], dict[str, float]]:
