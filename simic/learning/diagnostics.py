@@ -73,5 +73,5 @@ def batch_metrics(batch: SequenceBatch) -> dict[str, Tensor]:
         "forced_share": is_forced.to(batch.rewards.dtype).mean(),
     }
     if batch.policy_lag is not None:
-        metrics["policy_lag"] = batch.rewards.new_tensor(batch.policy_lag)
+        metrics["policy_lag"] = batch.rewards.new_full((), batch.policy_lag)
     return metrics

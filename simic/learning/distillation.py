@@ -290,7 +290,7 @@ def _decision_loss(
         entropies = heads.entropy(output, states.slot_ptr, masks, actions[:, 0], exploration)
     metrics = {
         **entropy_by_head(entropies, actions[:, 0]),
-        "step_count": expected.new_tensor(len(ids)),
+        "step_count": expected.new_full((), len(ids)),
         "expected_regret": expected,
         "greedy_regret": greedy,
         "decision_entropy": entropy,

@@ -83,7 +83,7 @@ def q_loss(network: PolicyNetwork, states: GraphBatch, actions: Tensor, returns:
     """Return the Huber distance of Q to the return to go, in units of ``ERROR_CUT``."""
     q = q_values(network(states), states.slot_ptr, actions)
     loss = functional.huber_loss(q, returns, delta=ERROR_CUT) / ERROR_CUT
-    metrics = {"q_loss": loss, "q_error": (q - returns).abs().mean(), "step_count": loss.new_tensor(len(returns))}
+    metrics = {"q_loss": loss, "q_error": (q - returns).abs().mean(), "step_count": loss.new_full((), len(returns))}
     return Loss(loss, {name: value.detach() for name, value in metrics.items()})
 
 
