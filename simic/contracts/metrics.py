@@ -239,6 +239,16 @@ def _steps() -> list[Metric]:
         *of_group("value", VALUE),
         *rates,
         Metric("step_count", "steps", "Steps of the batch; of a distillation, decisions.", PHASES),
+        Metric("micro_batch_rows", "rows", "Most rows that the update processed at once.", PHASES),
+        Metric("out_of_memory_count", "1", "How often memory ran out, and half the rows were tried.", PHASES),
+        Metric("loss_scale", "1", "Factor on the loss.", PHASES, only_with="train.precision = float16"),
+        Metric(
+            "overflow_count",
+            "1",
+            "1 if gradients overflowed and the update was left out, which then says 0 for their norms.",
+            PHASES,
+            only_with="train.precision = float16",
+        ),
         Metric("forced_share", "share", "Steps at which waiting was the only legal operation.", SEQUENCES),
     ]
 

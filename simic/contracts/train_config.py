@@ -12,7 +12,7 @@ from simic.contracts.continual import CurriculumConfig, EwcConfig, LoraConfig
 from simic.contracts.network_config import NetworkConfig
 from simic.contracts.safety import SafetyConfig
 
-__all__ = ["WITHOUT_EFFECT", "ReplayConfig", "TrainConfig"]
+__all__ = ["WITHOUT_EFFECT", "DeviceName", "PrecisionName", "ReplayConfig", "TrainConfig"]
 
 WITHOUT_EFFECT: Mapping[str, Any] = {
     "checkpoint_updates": True,
@@ -22,6 +22,10 @@ WITHOUT_EFFECT: Mapping[str, Any] = {
 }
 """Settings of ``TrainConfig`` that do not change what is learned, as pydantic excludes them: no identity of a run or a
 training has them."""
+
+
+DeviceName = Literal["auto", "cpu", "cuda"]
+PrecisionName = Literal["float32", "bfloat16", "float16"]
 
 
 class ReplayConfig(Contract):
@@ -133,6 +137,15 @@ class TrainConfig(Contract):
     max_memory_gb: Annotated[float, Field(gt=0.0, le=100_000.0)] = 12.0
     """Largest resident memory of the training process in GB (1e9 bytes); beyond it training stops."""
     threads: Annotated[int, Field(ge=1, le=64)] = 1
+    device: DeviceName = "cpu"
+    """Where a policy is trained; auto is a CUDA device where there is one. Equal inputs give equal bits on the CPU, and
+    other bits on another device. Sealed policies and checkpoints hold the same kind of file for all."""
+    precision: PrecisionName = "float32"
+    """Format in which the network computes losses; weights, gradients, moments and all that a loss makes of logits and
+    values stay float32. float16 scales the loss: an update whose gradients overflow is left out and counted
+    (``overflow_count``)."""
+    tf32: bool = False
+    """Whether a CUDA device multiplies float32 matrices with 10 bits of mantissa; the CPU ignores it."""
     replay: ReplayConfig = ReplayConfig()
     lora: LoraConfig = LoraConfig()
     safety: SafetyConfig = SafetyConfig()

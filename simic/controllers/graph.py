@@ -13,7 +13,17 @@ from torch import Tensor
 
 from simic.numerics.ragged import row_owners
 
-__all__ = ["CONNECTS", "EDGE_TYPES", "MONITORS", "NODE_TYPES", "EdgeType", "GraphBatch", "NodeFeatures", "build"]
+__all__ = [
+    "CONNECTS",
+    "EDGE_TYPES",
+    "MONITORS",
+    "NODE_TYPES",
+    "EdgeType",
+    "GraphBatch",
+    "GraphSizes",
+    "NodeFeatures",
+    "build",
+]
 
 EdgeType = tuple[str, str, str]
 
@@ -48,6 +58,15 @@ class NodeFeatures(Protocol):
         """Return float32 [L, F]."""
 
 
+class GraphSizes(NamedTuple):
+    """Numbers of rows and edges of some graphs."""
+
+    slots: int
+    layers: int
+    connects: int
+    monitors: int
+
+
 class GraphBatch(NamedTuple):
     """N graphs whose edges are numbered over the whole batch."""
 
@@ -73,10 +92,15 @@ class GraphBatch(NamedTuple):
         """Return N, the number of graphs."""
         return int(self.context_x.shape[0])
 
-    def first(self, count: int) -> GraphBatch:
-        """Return the first ``count`` graphs, as views of this batch."""
-        slots, layers = int(self.slot_ptr[count]), int(self.layer_ptr[count])
-        connects, monitors = int(self.connects_ptr[count]), int(self.monitors_ptr[count])
+    @property
+    def sizes(self) -> GraphSizes:
+        """Return the numbers of rows and edges."""
+        connects, monitors = (self.edges[name].shape[1] for name in (CONNECTS, MONITORS))
+        return GraphSizes(len(self.slot_x), len(self.layer_x), connects, monitors)
+
+    def first(self, count: int, sizes: GraphSizes) -> GraphBatch:
+        """Return the first ``count`` graphs, which have ``sizes``, as views of this batch."""
+        slots, layers, connects, monitors = sizes
         lengths = (connects, monitors, monitors, layers, slots, layers, slots)
         return GraphBatch(
             self.context_x[:count],
@@ -116,7 +140,7 @@ def build(
         connects: int64 [2, E] in batch numbering, sorted by graph: source layer, target layer.
         monitors: int64 [2, E] in batch numbering, sorted by graph: slot, layer.
     """
-    slot_graph, layer_graph = row_owners(slot_ptr), row_owners(layer_ptr)
+    slot_graph, layer_graph = row_owners(slot_ptr, len(slot_x)), row_owners(layer_ptr, len(layer_x))
     slots = torch.arange(len(slot_x), device=slot_x.device)
     layers = torch.arange(len(layer_x), device=layer_x.device)
     from_layers, from_slots = torch.stack([layers, layer_graph]), torch.stack([slots, slot_graph])

@@ -38,6 +38,7 @@ __all__ = [
     "kl",
     "log_prob",
     "logits_of",
+    "most_slots_of",
     "relevant_heads",
     "sample",
     "sample_op_greedy_factors",
@@ -80,11 +81,20 @@ def relevant_heads(actions: Tensor) -> Tensor:
 
 
 def log_prob(
-    output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, actions: Tensor, exploration: float
+    output: NetworkOutput,
+    slot_ptr: Tensor,
+    masks: MaskTensors,
+    actions: Tensor,
+    exploration: float,
+    most_slots: int | None = None,
 ) -> LogProb:
-    """Return log-probabilities of ``actions`` int [N, A] (-1 where irrelevant) under the mixture."""
+    """Return log-probabilities of ``actions`` int [N, A] (-1 where irrelevant) under the mixture.
+
+    Here and below, who knows the largest number of slots of one graph says it as ``most_slots``, else it is read from
+    the device.
+    """
     relevant = relevant_heads(actions)
-    tables = _tables(output, slot_ptr, masks, actions, exploration)
+    tables = _tables(output, slot_ptr, masks, actions, exploration, most_slots)
     chosen = [
         table.gather(1, actions[:, HEAD_INDEX[head], None].long().clamp(min=0)).squeeze(1)
         for head, table in tables.items()
@@ -107,12 +117,19 @@ def logits_of(output: NetworkOutput, slot_ptr: Tensor, actions: Tensor) -> Tenso
     return torch.where(relevant_heads(actions), torch.stack(chosen, dim=1), 0.0)
 
 
-def entropy(output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, actions: Tensor, exploration: float) -> Tensor:
+def entropy(
+    output: NetworkOutput,
+    slot_ptr: Tensor,
+    masks: MaskTensors,
+    actions: Tensor,
+    exploration: float,
+    most_slots: int | None = None,
+) -> Tensor:
     """Return entropies [N, A] in nats, given the taken operation and slot; 0 where irrelevant.
 
     Average with ``head_mean``, which ignores irrelevant entries.
     """
-    tables = _tables(output, slot_ptr, masks, actions, exploration)
+    tables = _tables(output, slot_ptr, masks, actions, exploration, most_slots)
     entropies = [-(table.exp() * table).sum(1) for table in tables.values()]
     return torch.where(relevant_heads(actions), torch.stack(entropies, dim=1), 0.0)
 
@@ -124,13 +141,14 @@ def kl(
     masks: MaskTensors,
     actions: Tensor,
     exploration: float,
+    most_slots: int | None = None,
 ) -> Tensor:
     """Return KL(output || other) [N, A] of each head given the taken operation and slot; 0 where irrelevant.
 
     The joint KL is the sum over heads, so an irrelevant head cannot inflate it.
     """
-    ours = _tables(output, slot_ptr, masks, actions, exploration)
-    theirs = _tables(other, slot_ptr, masks, actions, exploration)
+    ours = _tables(output, slot_ptr, masks, actions, exploration, most_slots)
+    theirs = _tables(other, slot_ptr, masks, actions, exploration, most_slots)
     divergences = [(ours[head].exp() * (ours[head] - theirs[head])).sum(1) for head in HEADS]
     return torch.where(relevant_heads(actions), torch.stack(divergences, dim=1), 0.0)
 
@@ -201,22 +219,39 @@ def _probabilities(table: Tensor) -> NDArray[np.float64]:
 
 
 def _tables(
-    output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, actions: Tensor, exploration: float
+    output: NetworkOutput,
+    slot_ptr: Tensor,
+    masks: MaskTensors,
+    actions: Tensor,
+    exploration: float,
+    most_slots: int | None,
 ) -> dict[Head, Tensor]:
     """Log-probabilities [N, C] of every head given the actions' operation and slot, in the order of ``HEADS``."""
     taken = actions.long().clamp(min=0)
     ops, slots = taken[:, HEAD_INDEX[Head.OP]], taken[:, HEAD_INDEX[Head.SLOT]]
     return {
         Head.OP: _mixture(output.op, masks.op, exploration),
-        Head.SLOT: _slot_table(output, slot_ptr, masks, ops, exploration),
+        Head.SLOT: _slot_table(output, slot_ptr, masks, ops, exploration, most_slots),
         **_factor_tables(output, slot_ptr, masks, slots, exploration),
     }
 
 
-def _slot_table(output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, ops: Tensor, exploration: float) -> Tensor:
+def most_slots_of(slot_ptr: Tensor) -> int:
+    """Return the largest number of slots of one graph, read from the device; 0 without graphs."""
+    return int(slot_ptr.diff().max()) if len(slot_ptr) > 1 else 0
+
+
+def _slot_table(
+    output: NetworkOutput,
+    slot_ptr: Tensor,
+    masks: MaskTensors,
+    ops: Tensor,
+    exploration: float,
+    most_slots: int | None = None,
+) -> Tensor:
     """Return [N, M]: the operation's pointer over the slots of each graph, as log-probabilities."""
     lengths = slot_ptr.diff()
-    width = max(int(lengths.max()), 1) if len(lengths) else 1
+    width = max(most_slots_of(slot_ptr) if most_slots is None else most_slots, 1)
     place = torch.arange(width, device=slot_ptr.device)
     exists = place < lengths.unsqueeze(1)
     if not len(output.slot):

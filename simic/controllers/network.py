@@ -111,7 +111,7 @@ class FeatureNoise(NamedTuple):
 
     def added_to(self, features: Tensor) -> Tensor:
         """Return normalised features [rows, F] with noise; absent ones, which are 0, stay 0."""
-        noise = torch.randn(features.shape, generator=self.generator, dtype=features.dtype)
+        noise = torch.randn(features.shape, generator=self.generator, dtype=features.dtype).to(features.device)
         return features + self.deviation * noise * (features != 0)
 
 
@@ -401,10 +401,11 @@ class PolicyNetwork(nn.Module):
     ) -> NetworkOutput:
         """Return logits; ``read`` are the states of the value encoder."""
         own = self.policy_encoder(x, relations)
-        op = self.op_head(torch.cat([self._summary(batch, own), self._summary(batch, read)], dim=1))
-        owners = row_owners(batch.slot_ptr)
+        exact = batch.context_x.dtype  # logits leave an autocast to 16 bits, because probabilities are computed of them
+        op = self.op_head(torch.cat([self._summary(batch, own), self._summary(batch, read)], dim=1)).to(exact)
+        owners = row_owners(batch.slot_ptr, len(batch.slot_x))
         slots = torch.cat([own["slot"], read["slot"], read["context"].index_select(0, owners)], dim=1)
-        slot, tempo, target, speed, curve, blueprint = self.slot_head(slots).split(self.slot_sizes, dim=1)
+        slot, tempo, target, speed, curve, blueprint = self.slot_head(slots).to(exact).split(self.slot_sizes, dim=1)
         return NetworkOutput(
             self._mask_first_epoch_germination(op, batch),
             slot,
@@ -428,7 +429,7 @@ class PolicyNetwork(nn.Module):
         return op - is_new * germinate
 
     def _value(self, batch: GraphBatch, value_states: dict[str, Tensor]) -> Tensor:
-        value: Tensor = self.value_head(self._summary(batch, value_states)).squeeze(1)
+        value: Tensor = self.value_head(self._summary(batch, value_states)).squeeze(1).to(batch.context_x.dtype)
         return self.value_mean + self.value_scale * value
 
     @staticmethod
@@ -459,7 +460,7 @@ def _head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
 
 def strongest_slot(slot_ptr: Tensor, slots: Tensor) -> Tensor:
     """Return [N, H]: per column the largest positive value of a graph's slots [S, H]; 0 if there is none."""
-    index = row_owners(slot_ptr).unsqueeze(1).expand_as(slots)
+    index = row_owners(slot_ptr, len(slots)).unsqueeze(1).expand_as(slots)
     strongest = slots.new_zeros(len(slot_ptr) - 1, slots.shape[1])
     # With the zeros included, a value of 0 ties with them, and the gradient of relu is 0 there anyway.
     return strongest.scatter_reduce(0, index, slots.relu(), reduce="amax")

@@ -11,13 +11,14 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
 
 from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative
 from simic.contracts.errors import ContractError, IntegrityError
@@ -65,6 +66,27 @@ class Checkpoint(NamedTuple):
     path: Path
     state: CheckpointState
     content: Resumed
+
+
+class StoredTensors(Mapping[str, Tensor]):
+    """The tensors of a file, on the CPU and read when they are asked for: loading takes the memory of one at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, which stays open while this exists; raise SafetensorError if it is malformed."""
+        self._file = safe_open(path, framework="pt", device="cpu")
+        self._names = tuple(self._file.keys())  # type: ignore[no-untyped-call]
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._names:
+            raise KeyError(name)
+        tensor: Tensor = self._file.get_tensor(name)  # type: ignore[no-untyped-call]
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class Checkpoints:
@@ -153,7 +175,7 @@ class Checkpoints:
         self._verify(path)
         try:
             state = CheckpointState.model_validate_json((path / STATE_NAME).read_bytes())
-            tensors = load((path / TENSORS_NAME).read_bytes())
+            tensors = StoredTensors(path / TENSORS_NAME)
         except (OSError, ValidationError, SafetensorError) as error:
             raise ContractError(f"it is malformed: {error}") from error
         if state.training != self._training:

@@ -168,7 +168,7 @@ class CountedPasses(ABC):
     def _loss_of(self, draw: Draw, advantage_scale: float, part: slice) -> Loss:
         batch = self.log.store.batch(draw.rows[part])
         if self._prioritised is not None:
-            batch = replace(batch, weights=torch.from_numpy(draw.weights[part]))
+            batch = replace(batch, weights=torch.from_numpy(draw.weights[part]).to(batch.valid.device))
         loss = self.loss(batch, advantage_scale)
         if part.start == 0:  # the update begins, perhaps once more
             self._scored.clear()
@@ -195,7 +195,7 @@ class CountedPasses(ABC):
         if self._prioritised is None or not self._scored:
             return
         magnitudes = [
-            sequence_magnitudes(errors.double().numpy() / advantage_scale, valid.numpy())
+            sequence_magnitudes(errors.double().cpu().numpy() / advantage_scale, valid.cpu().numpy())
             for errors, valid in self._scored
         ]
         self._prioritised.update(draw.rows, np.concatenate(magnitudes))

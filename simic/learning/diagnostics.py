@@ -50,12 +50,12 @@ def behaviour_divergence(log_prob_heads: Tensor, batch: SequenceBatch) -> dict[s
     return divergence_by_head("behaviour_kl", log_ratios.exp() - 1.0 - log_ratios)
 
 
-def ratio_shares(log_ratios: Tensor, valid: Tensor, bounds: Mapping[str, float]) -> dict[str, Tensor]:
-    """Return, as ``<name>_share``, the share of valid steps whose ratio pi/mu exceeds each bound.
+def ratio_shares(log_ratios: Tensor, bounds: Mapping[str, float]) -> dict[str, Tensor]:
+    """Return, as ``<name>_share``, the share of steps whose ratio pi/mu exceeds each bound.
 
-    ``log_ratios`` [T, B] are log pi/mu.
+    ``log_ratios`` [M] are log pi/mu.
     """
-    ratios = log_ratios.detach()[valid].clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+    ratios = log_ratios.detach().clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
     return {f"{name}_share": (ratios > bound).to(ratios.dtype).mean() for name, bound in bounds.items()}
 
 
@@ -73,5 +73,5 @@ def batch_metrics(batch: SequenceBatch) -> dict[str, Tensor]:
         "forced_share": is_forced.to(batch.rewards.dtype).mean(),
     }
     if batch.policy_lag is not None:
-        metrics["policy_lag"] = batch.rewards.new_tensor(batch.policy_lag)
+        metrics["policy_lag"] = batch.rewards.new_full((), batch.policy_lag)
     return metrics

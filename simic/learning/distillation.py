@@ -96,10 +96,11 @@ class BranchedDecisions(NamedTuple):
             place[self.followed[stays]],
         )
 
-    @property
-    def tried(self) -> Tensor:
-        """Return bool [D, C]: entries with a return."""
-        return ~self.returns.isnan()
+    def tried_at(self, ids: NDArray[np.int64], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Return actions [B, C, A] and returns [B, C] of decisions ``ids`` [B], and which entries have a return."""
+        chosen = torch.from_numpy(ids)
+        returns = self.returns[chosen].to(device)
+        return self.actions[chosen].to(device), returns, ~returns.isnan()
 
 
 class DecisionSplit(NamedTuple):
@@ -270,11 +271,10 @@ def _decision_loss(
     noise: FeatureNoise,
 ) -> Loss:
     """Return the loss of the decisions ``ids`` [B], with the Huber distance of the value to the parent's return."""
-    chosen = torch.from_numpy(ids)
     states, masks = store.states(decisions.rows[ids])
-    returns, tried = decisions.returns[chosen], decisions.tried[chosen]
+    actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
     regret = _regret(returns, tried).clamp(max=REGRET_CUT)
-    output, actions = network.act(states, noise), decisions.actions[chosen]
+    output = network.act(states, noise)
     joint = _log_probs(output, states, masks, actions, exploration)
     joint = joint.masked_fill(~tried, _IMPOSSIBLE)
     log_share = joint.log_softmax(1)
@@ -282,7 +282,7 @@ def _decision_loss(
     expected = (share * regret).sum(1).mean()
     entropy = -(share * log_share).sum(1).mean()
     log_tried = joint.logsumexp(1).mean()
-    targets = store.steps.returns[torch.from_numpy(decisions.rows[ids])]
+    targets = store.steps_at(decisions.rows[ids]).returns
     value = functional.smooth_l1_loss(network.value(states) / network.value_scale, targets / network.value_scale)
     greedy = _regret(returns, tried).gather(1, joint.argmax(1, keepdim=True)).mean()
     total = (expected - temperature * entropy) / UNIT - TRIED_WEIGHT * log_tried + value
@@ -290,7 +290,7 @@ def _decision_loss(
         entropies = heads.entropy(output, states.slot_ptr, masks, actions[:, 0], exploration)
     metrics = {
         **entropy_by_head(entropies, actions[:, 0]),
-        "step_count": expected.new_tensor(len(ids)),
+        "step_count": expected.new_full((), len(ids)),
         "expected_regret": expected,
         "greedy_regret": greedy,
         "decision_entropy": entropy,
@@ -304,7 +304,8 @@ def _log_probs(
     output: NetworkOutput, states: GraphBatch, masks: MaskTensors, actions: Tensor, exploration: float
 ) -> Tensor:
     """Return the joint log-probabilities [B, C] of actions [B, C, A]."""
-    each = [heads.log_prob(output, states.slot_ptr, masks, action, exploration).joint for action in actions.unbind(1)]
+    most, ptr = heads.most_slots_of(states.slot_ptr), states.slot_ptr
+    each = [heads.log_prob(output, ptr, masks, action, exploration, most).joint for action in actions.unbind(1)]
     return torch.stack(each, dim=1)
 
 
@@ -314,8 +315,8 @@ def regrets(network: PolicyNetwork, store: GraphDataset, decisions: BranchedDeci
     expected, greedy = [], []
     for ids in np.array_split(np.arange(len(decisions.rows)), -(-len(decisions.rows) // BATCH)):
         states, masks = store.states(decisions.rows[ids])
-        returns, tried = decisions.returns[torch.from_numpy(ids)], decisions.tried[torch.from_numpy(ids)]
-        joint = _log_probs(network.act(states), states, masks, decisions.actions[torch.from_numpy(ids)], 0.0)
+        actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
+        joint = _log_probs(network.act(states), states, masks, actions, 0.0)
         joint, regret = joint.masked_fill(~tried, _IMPOSSIBLE), _regret(returns, tried)
         expected.append((joint.softmax(1) * regret).sum(1))
         greedy.append(regret.gather(1, joint.argmax(1, keepdim=True)).squeeze(1))
@@ -340,6 +341,6 @@ def _plus_cloning(
     noise: FeatureNoise,
 ) -> Loss:
     states, masks = store.states(rows)
-    actions = store.steps.actions[torch.from_numpy(rows)]
+    actions = store.steps_at(rows).actions
     cloning = -heads.log_prob(network.act(states, noise), states.slot_ptr, masks, actions, exploration).joint.mean()
     return Loss(loss.total + FOLLOWING_WEIGHT * cloning, {**loss.metrics, "following_loss": cloning.detach()})

@@ -92,12 +92,10 @@ def _loss(
 ) -> Loss:
     """Return the loss of some drawn steps, whose targets bootstrap from ``before``; None learns returns."""
     ids = drawn[part]
-    chosen = torch.from_numpy(ids)
-    targets = store.steps.returns[chosen]
-    if before is not None:
-        targets = store.steps.rewards[chosen] + _following(before, store, target, ids)
     states, _ = store.states(ids)
-    return q_loss(network, states, store.steps.actions[chosen], targets)
+    steps = store.steps_at(ids)
+    targets = steps.returns if before is None else steps.rewards + _following(before, store, target, ids)
+    return q_loss(network, states, steps.actions, targets)
 
 
 def _following(network: PolicyNetwork, store: GraphDataset, target: TargetActions, ids: NDArray[np.int64]) -> Tensor:

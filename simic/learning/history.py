@@ -24,12 +24,14 @@ from simic.contracts.errors import ContractError, DivergenceError
 from simic.controllers.network import PolicyNetwork
 from simic.learning.safety.guard import GUARD_METRICS, Guard
 
-__all__ = ["History", "Resumed", "optimizer_tensors", "restore_optimizer"]
+__all__ = ["History", "Resumed", "optimizer_tensors", "put_moment", "restore_optimizer"]
 
 Tensors = dict[str, Tensor]
 Metrics = dict[str, float]
 T = TypeVar("T")
 
+_SCALES = ("scale", "growth_factor", "backoff_factor")
+"""What a scaler's state holds as a float; the rest are counts."""
 RECOVERED_SHARE = 0.5
 """Factor on all learning rates after a divergence."""
 
@@ -49,6 +51,7 @@ class Trainee(Protocol):
 
     network: PolicyNetwork
     optimizer: Optimizer
+    scaler: torch.amp.GradScaler
     updates: int
 
 
@@ -171,7 +174,8 @@ class History:
         if repeated is None:
             self._kept[name] = {key: tensor.detach().clone() for key, tensor in compute().items()}
         else:
-            self._kept[name] = self._known(name, _below(repeated, f"kept/{name}/") or None)
+            kept = self._known(name, _below(repeated, f"kept/{name}/") or None)
+            self._kept[name] = {key: tensor.clone() for key, tensor in kept.items()}
         return self._kept[name]
 
     def frozen(self, name: str, network: PolicyNetwork) -> PolicyNetwork:
@@ -202,7 +206,9 @@ class History:
     def require_finite(self) -> None:
         """Raise DivergenceError if a weight or a moment of a learner is not finite."""
         for name, learner in self._learners.items():
-            broken = [key for key, tensor in _learner_tensors(learner).items() if not bool(tensor.isfinite().all())]
+            tensors = _learner_tensors(learner)
+            are_finite = torch.stack([tensor.isfinite().all().to(_device(learner)) for tensor in tensors.values()])
+            broken = [key for key, is_finite in zip(tensors, are_finite.cpu().tolist(), strict=True) if not is_finite]
             if broken:
                 raise DivergenceError(
                     f"{len(broken)} tensors of learner {name} are not finite after update {learner.updates}, such as "
@@ -248,24 +254,36 @@ def _text(state: Mapping[str, Any]) -> str:
 
 
 def _below(resumed: Resumed, prefix: str) -> Tensors:
-    """Return copies of the tensors whose names begin with ``prefix``, without it."""
-    return {
-        key.removeprefix(prefix): tensor.clone() for key, tensor in resumed.tensors.items() if key.startswith(prefix)
-    }
+    """Return the tensors whose names begin with ``prefix``, without it."""
+    names = [name for name in resumed.tensors if name.startswith(prefix)]
+    return {name.removeprefix(prefix): resumed.tensors[name] for name in names}
 
 
 def _learner_tensors(learner: Trainee) -> Tensors:
     weights = {f"weight/{key}": tensor.detach() for key, tensor in learner.network.state_dict().items()}
-    return weights | {f"moment/{key}": tensor for key, tensor in optimizer_tensors(learner).items()}
+    moments = {f"moment/{key}": tensor for key, tensor in optimizer_tensors(learner).items()}
+    scaler = {f"scaler/{key}": torch.tensor(float(value)) for key, value in learner.scaler.state_dict().items()}
+    return weights | moments | scaler
+
+
+def _device(learner: Trainee) -> torch.device:
+    return next(learner.network.parameters()).device
 
 
 def _restore_learner(learner: Trainee, tensors: Tensors) -> None:
-    parts: dict[str, Tensors] = {"weight": {}, "moment": {}}
+    parts: dict[str, Tensors] = {"weight": {}, "moment": {}, "scaler": {}}
     for key, tensor in tensors.items():
         kind, _, rest = key.partition("/")
         parts[kind][rest] = tensor
     learner.network.load_state_dict(parts["weight"])
     restore_optimizer(learner, parts["moment"])
+    if learner.scaler.is_enabled():
+        learner.scaler.load_state_dict(_scaler_state(parts["scaler"]))
+
+
+def _scaler_state(tensors: Tensors) -> dict[str, float | int]:
+    values = {key: float(tensor) for key, tensor in tensors.items()}
+    return {key: value if key in _SCALES else int(value) for key, value in values.items()}
 
 
 def optimizer_tensors(learner: Trainee) -> Tensors:
@@ -283,4 +301,14 @@ def restore_optimizer(learner: Trainee, tensors: Mapping[str, Tensor]) -> None:
     parameters = dict(learner.network.named_parameters())
     for key, tensor in tensors.items():
         name, _, kind = key.rpartition("/")
-        learner.optimizer.state[parameters[name]][kind] = tensor.clone()
+        put_moment(learner.optimizer, parameters[name], kind, tensor)
+
+
+def put_moment(optimizer: Optimizer, parameter: Tensor, kind: str, tensor: Tensor) -> None:
+    """Give a parameter a copy of a moment, where the optimiser reads it.
+
+    Moments lie with their parameter, and so does the number of steps of a fused optimiser; others count on the CPU.
+    """
+    lies_there = kind != "step" or bool(optimizer.defaults["fused"])
+    device = parameter.device if lies_there else torch.device("cpu")
+    optimizer.state[parameter][kind] = tensor.detach().clone().to(device)

@@ -6,7 +6,7 @@ A policy's weights may be an average over rounds; the learner resumes from its o
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, ValidationError
@@ -19,6 +19,7 @@ from simic.contracts.continual import CurriculumState
 from simic.contracts.errors import ContractError
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.policy_files import LEARNER_NAMES
+from simic.learning.history import put_moment
 from simic.trust.canonical import canonical_bytes
 
 __all__ = ["LearnerState", "SamplerState", "read_state", "write_state"]
@@ -103,10 +104,10 @@ def _restore(
             continue
         if found != set(keys.values()):
             raise ContractError(f"learner state in {directory}: moments of {name} are incomplete")
-        state: dict[str, Any] = {kind: moments[key].clone() for kind, key in keys.items()}
-        if any(state[kind].shape != parameter.shape for kind in _MOMENTS) or state[_STEP].dim() != 0:
+        if any(moments[keys[kind]].shape != parameter.shape for kind in _MOMENTS) or moments[keys[_STEP]].dim() != 0:
             raise ContractError(f"learner state in {directory}: moments of {name} have another shape")
-        optimizer.state[parameter] = state
+        for kind, key in keys.items():
+            put_moment(optimizer, parameter, kind, moments[key])
         left -= found
     if left:
         raise ContractError(f"learner state in {directory}: unknown moments {sorted(left)[:5]}")

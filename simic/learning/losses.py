@@ -116,11 +116,11 @@ class VTraceLossConfig(NamedTuple):
 def cloning_loss(network: PolicyNetwork, batch: SequenceBatch, exploration: float) -> Loss:
     """Return the mean negative log-likelihood of the logged actions; its minimum is the behaviour's entropy."""
     output, ptr = network.act(batch.steps), batch.steps.slot_ptr
-    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration)
+    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
     loss = -log_prob.joint.mean()
     behaviour = batch.log_prob_heads.sum(1).mean()
     with torch.no_grad():
-        entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration)
+        entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
     metrics = {
         "cloning_loss": loss.detach(),
         "cloning_gap": (loss + behaviour).detach(),
@@ -137,7 +137,7 @@ def value_fit_loss(network: PolicyNetwork, batch: SequenceBatch) -> Loss:
     fixed = batch.log_prob_behaviour
     result = _correct(batch, fixed, own, following)
     loss = huber(own, result.vs, batch, network.value_scale)
-    explained = explained_variance(own.detach(), result.vs, batch.valid)
+    explained = explained_variance(batch.valid_only(own.detach()), batch.valid_only(result.vs))
     metrics = {"value_fit_loss": loss.detach(), "value_fit_explained_variance": explained, **batch_metrics(batch)}
     return Loss(loss, metrics)
 
@@ -153,9 +153,9 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLos
     """
     output, values = network.act_and_value(batch.steps, batch.with_finals)
     ptr = batch.steps.slot_ptr
-    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, targets.exploration)
+    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, targets.exploration, batch.most_slots)
     relevant = heads.relevant_heads(batch.actions)
-    entropy = heads.entropy(output, ptr, batch.masks, batch.actions, targets.exploration)
+    entropy = heads.entropy(output, ptr, batch.masks, batch.actions, targets.exploration, batch.most_slots)
     entropies = heads.head_mean(batch.weighted(entropy), relevant)
     own, following = batch.successors(values)
     joint = batch.to_time_major(log_prob.joint)
@@ -178,12 +178,12 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLos
     metrics = {
         **parts,
         **by_head("entropy", entropies),
-        "explained_variance": explained_variance(own.detach(), result.vs, batch.valid),
-        **off_policyness(log_ratios, batch.valid),
-        **ratio_shares(log_ratios, batch.valid, {name: bounds[name] for name in RATIO_BOUNDS}),
+        "explained_variance": explained_variance(batch.valid_only(own.detach()), batch.valid_only(result.vs)),
+        **off_policyness(batch.valid_only(log_ratios)),
+        **ratio_shares(batch.valid_only(log_ratios), {name: bounds[name] for name in RATIO_BOUNDS}),
         **behaviour_divergence(log_prob.heads, batch),
         **batch_metrics(batch),
-        **advantage_metrics(result.pg_advantages, batch.valid),
+        **advantage_metrics(batch.valid_only(result.pg_advantages)),
         **commit_metrics(output, batch),
     }
     return Loss(total, {name: value.detach() for name, value in metrics.items()}, result.vs - own.detach())
@@ -201,11 +201,10 @@ def behaviour_advantages(batch: SequenceBatch, own: Tensor, following: Tensor, l
     )
 
 
-def explained_variance(values: Tensor, targets: Tensor, valid: Tensor) -> Tensor:
-    """Return ``1 - var(target - value) / var(target)`` over valid entries; 0 if the targets do not vary."""
-    target, error = targets[valid], (targets - values)[valid]
-    spread = target.var(correction=0)
-    return torch.where(spread > 0, 1.0 - error.var(correction=0) / spread.clamp(min=1e-12), 0.0)
+def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
+    """Return ``1 - var(target - value) / var(target)`` of values [M]; 0 if the targets do not vary."""
+    spread = targets.var(correction=0)
+    return torch.where(spread > 0, 1.0 - (targets - values).var(correction=0) / spread.clamp(min=1e-12), 0.0)
 
 
 def _correct(batch: SequenceBatch, joint: Tensor, own: Tensor, following: Tensor, **bounds: float) -> VTrace:
@@ -223,21 +222,21 @@ def _correct(batch: SequenceBatch, joint: Tensor, own: Tensor, following: Tensor
 
 def huber(values: Tensor, targets: Tensor, batch: SequenceBatch, scale: Tensor) -> Tensor:
     """Return the mean Huber distance [T, B] over valid entries, in units of ``scale``, with the batch's weights."""
-    own, target = values[batch.valid] / scale, targets[batch.valid] / scale
+    own, target = batch.valid_only(values) / scale, batch.valid_only(targets) / scale
     if batch.weights is None:
         return functional.smooth_l1_loss(own, target)
-    weights = batch.weights.expand_as(batch.valid)[batch.valid]
+    weights = batch.valid_only(batch.weights.expand_as(batch.valid))
     return (weights * functional.smooth_l1_loss(own, target, reduction="none")).mean()
 
 
-def off_policyness(log_ratios: Tensor, valid: Tensor) -> dict[str, Tensor]:
-    """Return the distance of the policy from the behaviour over valid steps; ``log_ratios`` [T, B] are log pi/mu.
+def off_policyness(log_ratios: Tensor) -> dict[str, Tensor]:
+    """Return the distance of the policy from the behaviour over steps; ``log_ratios`` [M] are log pi/mu.
 
     ``mean_ratio`` is the mean of min(1, pi/mu), ``max_log_ratio`` the largest log pi/mu. ``effective_sample_share`` is
     (sum w)^2 / (n sum w^2) with w = pi/mu (Kong 1992): 1 on-policy, 1/n if one step has all the weight. ``clamp_count``
     counts log-ratios beyond the limit.
     """
-    own = log_ratios.detach()[valid]
+    own = log_ratios.detach()
     clamped = own.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     ratios = clamped.exp()
     return {
@@ -249,16 +248,15 @@ def off_policyness(log_ratios: Tensor, valid: Tensor) -> dict[str, Tensor]:
     }
 
 
-def advantage_metrics(advantages: Tensor, valid: Tensor) -> dict[str, Tensor]:
-    """Return mean, deviation, skew and excess kurtosis of the advantages [T, B] before scaling, over valid steps.
+def advantage_metrics(advantages: Tensor) -> dict[str, Tensor]:
+    """Return mean, deviation, skew and excess kurtosis of the advantages [M] before scaling.
 
     Mean and deviation are in points. Skew and kurtosis, the third and fourth standardised moments, have no unit; a
     normal distribution has 0 of both, and so have advantages that do not vary.
     """
-    own = advantages[valid]
-    mean, deviation = own.mean(), own.std(correction=0)
+    mean, deviation = advantages.mean(), advantages.std(correction=0)
     varies = deviation > 0
-    standard = (own - mean) / torch.where(varies, deviation, 1.0)
+    standard = (advantages - mean) / torch.where(varies, deviation, 1.0)
     return {
         "advantage_mean": mean,
         "advantage_sd": deviation,

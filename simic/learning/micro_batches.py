@@ -23,9 +23,9 @@ class Part(NamedTuple):
     """Of all rows of the update."""
 
 
-def split_rows(rows: int, most: int | None) -> list[Part]:
-    """Return parts of at most ``most`` rows that differ in length by at most one; None is one part."""
-    count = 1 if most is None else max(1, -(-rows // most))
+def split_rows(rows: int, most: int) -> list[Part]:
+    """Return parts of at most ``most`` rows that differ in length by at most one."""
+    count = max(1, -(-rows // most))
     ends = [number * rows // count for number in range(count + 1)]
     return [Part(slice(first, last), (last - first) / rows) for first, last in pairwise(ends)]
 

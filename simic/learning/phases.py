@@ -64,7 +64,7 @@ def fresh_network(store: GraphDataset, config: TrainConfig, seed: int) -> Policy
     network.set_normaliser(fit_normaliser(store.statistics_graphs(), store.blueprints))
     returns = store.steps.returns.double()
     network.set_value_scale(float(returns.mean()), max(LEAST_VALUE_SCALE, float(returns.std(correction=0))))
-    return network
+    return network.to(store.device)
 
 
 def cloning(
@@ -103,7 +103,7 @@ def fitted_scale(learner: Learner, store: GraphDataset, batch_sequences: int) ->
     for start in range(0, len(store.ordinary), batch_sequences):
         batch = store.batch(store.ordinary[start : start + batch_sequences])
         values = batch.to_time_major(learner.network.value(batch.steps))
-        residuals.append((batch.returns - values)[batch.valid].double())
+        residuals.append(batch.valid_only(batch.returns - values).double())
     least = 0.01 * float(learner.network.value_scale)
     return max(least, float(torch.cat(residuals).std(correction=0)))
 

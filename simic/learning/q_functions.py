@@ -83,7 +83,7 @@ def q_loss(network: PolicyNetwork, states: GraphBatch, actions: Tensor, returns:
     """Return the Huber distance of Q to the return to go, in units of ``ERROR_CUT``."""
     q = q_values(network(states), states.slot_ptr, actions)
     loss = functional.huber_loss(q, returns, delta=ERROR_CUT) / ERROR_CUT
-    metrics = {"q_loss": loss, "q_error": (q - returns).abs().mean(), "step_count": loss.new_tensor(len(returns))}
+    metrics = {"q_loss": loss, "q_error": (q - returns).abs().mean(), "step_count": loss.new_full((), len(returns))}
     return Loss(loss, {name: value.detach() for name, value in metrics.items()})
 
 
@@ -96,8 +96,8 @@ def fit(learner: Learner, store: GraphDataset, rows: NDArray[np.int64], updates:
     def loss_of(drawn: NDArray[np.int64], part: slice) -> Loss:
         ids = drawn[part]
         states, _ = store.states(ids)
-        chosen = torch.from_numpy(ids)
-        return q_loss(learner.network, states, store.steps.actions[chosen], store.steps.returns[chosen])
+        steps = store.steps_at(ids)
+        return q_loss(learner.network, states, steps.actions, steps.returns)
 
     for position in range(updates):
         ids = draw.choice(rows, min(BATCH, len(rows)), p=weights / weights.sum())
@@ -111,7 +111,7 @@ def predictions(network: PolicyNetwork, store: GraphDataset, rows: NDArray[np.in
     out = [torch.zeros(0)]
     for ids in _parts(rows):
         states, _ = store.states(ids)
-        out.append(q_values(network(states), states.slot_ptr, store.steps.actions[torch.from_numpy(ids)]))
+        out.append(q_values(network(states), states.slot_ptr, store.steps_at(ids).actions).cpu())
     return torch.cat(out)
 
 
@@ -121,7 +121,7 @@ def supported_ops(behaviour: PolicyNetwork, store: GraphDataset, rows: NDArray[n
     out = [np.zeros((0, len(OPS)), dtype=bool)]
     for ids in _parts(rows):
         states, masks = store.states(ids)
-        out.append(_supported(behaviour.act(states).op, masks.op, 1).numpy())
+        out.append(_supported(behaviour.act(states).op, masks.op, 1).cpu().numpy())
     return np.concatenate(out)
 
 
@@ -140,7 +140,8 @@ def candidates(
     hardly takes are left out, because nothing bounds their error (Fujimoto et al. 2019, section 3). ``PRIOR`` draws the
     choice of the operation towards the behaviour: where the timing hardly matters, its rates stay.
     """
-    slots = _SlotTable(states, masks)
+    masks = MaskTensors(*(mask.cpu() for mask in masks))
+    slots = _SlotTable(states.slot_ptr.cpu(), masks)
     own = slots.read(behaviour.act(states))
     outputs = [slots.read(network.act(states)) for network in networks]
     best = {
@@ -172,17 +173,18 @@ class _SlotOutputs(NamedTuple):
 
 
 class _SlotTable:
-    """Arranges ragged slots as [N, M]."""
+    """Arranges ragged slots as [N, M], in host memory."""
 
-    def __init__(self, states: GraphBatch, masks: MaskTensors) -> None:
-        lengths = states.slot_ptr.diff()
+    def __init__(self, slot_ptr: Tensor, masks: MaskTensors) -> None:
+        lengths = slot_ptr.diff()
         place = torch.arange(int(lengths.max()))
         self.exists = place < lengths.unsqueeze(1)
-        self._rows = (states.slot_ptr[:-1].unsqueeze(1) + place).clamp(max=len(states.slot_x) - 1)
+        self._rows = (slot_ptr[:-1].unsqueeze(1) + place).clamp(max=len(masks.slot) - 1)
         self.legal = masks.slot[self._rows] & self.exists.unsqueeze(2) & masks.op.unsqueeze(1)
         """bool [N, M, ops]"""
 
     def read(self, output: NetworkOutput) -> _SlotOutputs:
+        output = NetworkOutput(*(logits.cpu() for logits in output))
         factors = (output.target, output.speed, output.curve, output.tempo)
         return _SlotOutputs(
             output.op,

@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from simic.contracts.safety import Trigger
 from simic.controllers.policy_files import describe, save_policy
 from simic.learning.checkpoints import Checkpoint, Checkpoints
 from simic.learning.continual.memory import write_memory
+from simic.learning.devices import choose_device, numerics, placed
 from simic.learning.history import History
 from simic.learning.learner_state import write_state
 from simic.learning.limits import TrainingLimits
@@ -196,21 +196,24 @@ def train(
         UpdateTimeoutError: if an update takes longer than ``config.safety.update_timeout_s``.
         IntegrityError: if snapshot or start policy are damaged.
         ContractError: if rows or start policy do not fit.
+        ConfigError: for a device that this machine does not have, or settings that do not fit each other.
     """
     started_at = clock()
-    store = _load(snapshot, config, blueprints, out_root.parent / COLUMNS_NAME)
+    device = choose_device(config.device)
+    store = placed(_load(snapshot, config, blueprints, out_root.parent / COLUMNS_NAME), device)
     start_digest = None if start is None else verify(start.path)
     is_continuation = start is not None and start.is_continuation
     output = TrainingOutput(out_root, snapshot.digest, start_digest, seed, is_continuation=is_continuation)
     decisive = _decisive(config, snapshot, start_digest, seed, is_continuation=is_continuation)
-    identity = digest_of({**decisive, "blueprints": list(blueprints), "code": provenance.code_version})
+    chosen = {"blueprints": list(blueprints), "code": provenance.code_version, "device": device.type}
+    identity = digest_of({**decisive, **chosen})
     checkpoints = output.checkpoints(identity, signer, verify)
     checkpoint = checkpoints.newest() if resume else None
     if resume:
         _LOG.info("training %s", "begins" if checkpoint is None else f"goes on from checkpoint {checkpoint.path.name}")
     observer.begin({"buffer_size": float(store.step_count), "buffer_memory_mb": store.memory_bytes / (1 << 20)})
     attempts = _Attempts(config, checkpoints, output, observer, on_progress)
-    with _threads(config.threads):
+    with numerics(config, device):
         training = attempts.run(lambda history: TrainingRun.begin(store, config, start, seed, history), checkpoint)
         sealed = output.seal(training, signer, verify, snapshot, store.sets, provenance)
     guard = attempts.guard
@@ -416,14 +419,3 @@ class _Attempts:
 
 def _place(checkpoint: Checkpoint | None) -> str:
     return "the beginning" if checkpoint is None else f"checkpoint {checkpoint.path.name}"
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Set torch's thread count, on which results depend, and restore it afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

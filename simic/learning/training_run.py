@@ -122,14 +122,15 @@ class TrainingRun:
         anchor = _anchor(network, store, config, start, seed, history) if config.ewc.weight else None
         if config.lora.rank:
             adapt(network, config.lora, history.generator("lora", derive(seed, "lora")))
-        training = TrainingRun(store, config, Learner(network, config, history), seed, is_fresh=False)
+        training = TrainingRun(store, config, Learner(network.to(store.device), config, history), seed, is_fresh=False)
         known = {*store.germinated, *(card.germinated or ())}
         is_known = card.germinated is not None
         training.germinated = tuple(name for name in store.blueprints if name in known) if is_known else None
         training.feature_ranges = _joined_if_known(card.feature_ranges, training.feature_ranges)
         training._passes.first_share = TRAINED_SHARE
         if anchor is not None:
-            training._held, training.learner.penalty = anchor, ElasticPenalty(config.ewc.weight, anchor)
+            penalty = ElasticPenalty(config.ewc.weight, anchor, store.device)
+            training._held, training.learner.penalty = anchor, penalty
         if start.is_continuation:
             training._before = before
             training._resume(start)
@@ -291,9 +292,9 @@ class TrainingRun:
         """Return the policy to act with: an exponential average over rounds with weight ``1 - average`` for the newest.
 
         Rounds of few episodes are noisy, and averaging reduces that noise (Polyak and Juditsky 1992). The training
-        before the first round is not part of the average. Adapters are merged.
+        before the first round is not part of the average. Adapters are merged. The policy lies on the CPU.
         """
-        network = merged(self.learner.network)
+        network = merged(self.learner.network).cpu()
         if self._round > 1 and self._decisions is None and self._objective.averages_rounds:
             for name, parameter in network.named_parameters():
                 parameter.data.lerp_(self._before[name], self.config.average)

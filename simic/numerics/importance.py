@@ -1,6 +1,7 @@
 """Log-ratios of two policies on logged actions, and their products along episodes.
 
-V-trace and the off-policy estimates form their ratios here. Shape legend: T time, B batch of episodes; time-major.
+The off-policy estimates form their ratios here, and V-trace shares the bound. Shape legend: T time, B batch of
+episodes; time-major.
 """
 
 from __future__ import annotations

@@ -13,9 +13,12 @@ from torch import Tensor
 __all__ = ["concatenated_ranges", "ragged_rows", "row_owners"]
 
 
-def row_owners(ptr: Tensor) -> Tensor:
-    """Return int64 [R]: the group that each row belongs to, from the offsets int64 [N + 1]."""
-    return torch.repeat_interleave(torch.arange(len(ptr) - 1, device=ptr.device), ptr.diff())
+def row_owners(ptr: Tensor, rows: int | None = None) -> Tensor:
+    """Return int64 [R]: the group that each row belongs to, from the offsets int64 [N + 1].
+
+    Who knows the number of ``rows`` says it, else it is read from the device.
+    """
+    return torch.repeat_interleave(torch.arange(len(ptr) - 1, device=ptr.device), ptr.diff(), output_size=rows)
 
 
 def ragged_rows(ptr: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:

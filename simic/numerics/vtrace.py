@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simic.numerics.importance import log_ratios
+from simic.numerics.importance import LOG_RATIO_LIMIT
 from simic.numerics.scan import reverse_scan
 from simic.numerics.shapes import check_bounds, check_cuts, check_same_float, check_time_batch
 
@@ -26,8 +26,13 @@ class VTrace(NamedTuple):
     """[T, B] advantages, already weighted by ``min(pg_rho_bar, pi/mu)``."""
     ratios: Tensor
     """[T, B] ``pi/mu`` after the clamp and before any truncation."""
-    clamp_count: Tensor
-    """int64 [], number of clamped log-ratios."""
+    log_ratios: Tensor
+    """[T, B] ``log pi - log mu`` before the clamp."""
+
+    @property
+    def clamp_count(self) -> Tensor:
+        """Return int64 [], the number of clamped log-ratios."""
+        return (self.log_ratios.abs() > LOG_RATIO_LIMIT).sum()
 
 
 @torch.no_grad()
@@ -70,14 +75,15 @@ def vtrace(
     check_same_float("rewards", floats)
     check_cuts(is_cut, shape)
     check_bounds({"rho_bar": rho_bar, "c_bar": c_bar, "pg_rho_bar": pg_rho_bar, "lambda_": lambda_})
-    logarithms, clamp_count = log_ratios(log_prob_target, log_prob_behaviour)
-    ratios = logarithms.exp_()
+    log_ratios = log_prob_target - log_prob_behaviour
+    ratios = log_ratios.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp_()
     targets = torch.addcmul(rewards, discounts, next_values)
-    deltas = ratios.clamp(max=rho_bar).mul_(targets - values)
-    decays = ratios.clamp(max=c_bar).mul_(discounts).mul_(lambda_).masked_fill_(is_cut, 0.0)
-    corrections = reverse_scan(decays, deltas)
-    vs = values + corrections
-    next_vs = next_values.clone()
-    next_vs[:-1] = torch.where(is_cut[:-1], next_values[:-1], vs[1:])
-    advantages = torch.addcmul(rewards, discounts, next_vs).sub_(values).mul_(ratios.clamp(max=pg_rho_bar))
-    return VTrace(vs, advantages, ratios, clamp_count)
+    bounded = {bound: ratios.clamp(max=bound) for bound in {rho_bar, c_bar, pg_rho_bar}}
+    decays = bounded[c_bar] * discounts
+    if lambda_ != 1.0:
+        decays.mul_(lambda_)
+    decays.masked_fill_(is_cut, 0.0)
+    vs = values + reverse_scan(decays, targets.sub_(values).mul_(bounded[rho_bar]))
+    next_vs = torch.cat([torch.where(is_cut[:-1], next_values[:-1], vs[1:]), next_values[-1:]])
+    advantages = torch.addcmul(rewards, discounts, next_vs).sub_(values).mul_(bounded[pg_rho_bar])
+    return VTrace(vs, advantages, ratios, log_ratios)

@@ -18,7 +18,7 @@ from simic.contracts.errors import ContractError
 from simic.controllers.graph import GraphBatch
 from simic.controllers.heads import MaskTensors
 from simic.numerics.ragged import ragged_rows
-from simic.replay.graph_table import GraphTable
+from simic.replay.graph_table import GraphTable, rows_at
 
 __all__ = [
     "CHILDREN",
@@ -42,6 +42,8 @@ class SequenceBatch:
     """[B]: positions in the data set."""
     valid: Tensor
     """bool [T, B]"""
+    places: Tensor
+    """int64 [M]: positions of the valid entries in a flattened [T, B], ascending."""
     rewards: Tensor
     """float32 [T, B], points."""
     discounts: Tensor
@@ -66,6 +68,8 @@ class SequenceBatch:
     """int64 [M]: the row of each flat entry."""
     sequence: Tensor
     """int64 [M]: the column of each flat entry."""
+    most_slots: int
+    """Largest number of slots of one of the M graphs."""
     weights: Tensor | None = None
     """float32 [B]: importance weights of prioritised draws; None weighs all alike."""
     policy_lag: float | None = None
@@ -98,8 +102,12 @@ class SequenceBatch:
         parts |= {name: send(value) for name, value in parts.items() if isinstance(value, Tensor)}
         parts["masks"] = MaskTensors(*(send(mask) for mask in self.masks))
         parts["with_finals"] = send_graphs(self.with_finals)
-        parts["steps"] = parts["with_finals"].first(self.steps.graphs)
+        parts["steps"] = parts["with_finals"].first(self.steps.graphs, self.steps.sizes)
         return SequenceBatch(**parts)
+
+    def valid_only(self, values: Tensor) -> Tensor:
+        """Return the valid entries [M] of values [T, B], row by row. A mask would read a size from the device."""
+        return values.flatten().index_select(0, self.places)
 
     def weighted(self, flat: Tensor) -> Tensor:
         """Return [M, A] times the weights of the sequences."""
@@ -159,15 +167,18 @@ def assemble(
     def sent(values: NDArray[np.int64] | NDArray[np.bool_]) -> Tensor:
         return torch.from_numpy(values).to(device)
 
-    rows, finals, flat = sent(spans.starts[sequence] + time), sent(spans.finals), sent(time * batch + sequence)
+    first, valid = torch.from_numpy(spans.starts[sequence] + time), np.arange(height)[:, None] < lengths
+    rows, flat = first.to(device), sent(time * batch + sequence)
 
     def spread(values: Tensor) -> Tensor:
         return values.new_zeros(height * batch).index_copy_(0, flat, values[rows]).view(height, batch)
 
-    with_finals = table.take(torch.cat([rows, finals]))
+    picked = table.select(torch.cat([first, torch.from_numpy(spans.finals)]))
+    with_finals, slots = picked.to_batch(), ragged_rows(table.slot_ptr, first)[0]
     return SequenceBatch(
         sequence_ids=sequence_ids,
-        valid=sent(np.arange(height)[:, None] < lengths),
+        valid=sent(valid),
+        places=sent(np.flatnonzero(valid)),
         rewards=spread(steps.rewards),
         discounts=spread(steps.discounts),
         is_cut=sent(np.arange(height)[:, None] >= lengths - 1),
@@ -175,11 +186,12 @@ def assemble(
         returns=spread(steps.returns),
         actions=steps.actions[rows],
         log_prob_heads=steps.log_prob_heads[rows],
-        masks=MaskTensors(masks.op[rows], masks.slot[ragged_rows(table.slot_ptr, rows)[0]], masks.blueprint[rows]),
-        steps=with_finals.first(len(rows)),
+        masks=MaskTensors(masks.op[rows], rows_at(masks.slot, slots), masks.blueprint[rows]),
+        steps=with_finals.first(len(first), picked.sizes(len(first))),
         with_finals=with_finals,
         time=sent(time),
         sequence=sent(sequence),
+        most_slots=int(picked.slot_ptr[: len(first) + 1].diff().max()) if len(first) else 0,
     )
 
 

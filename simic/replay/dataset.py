@@ -1,6 +1,7 @@
 """The training data set of a snapshot: columns of steps, one table of graphs, and batches from both.
 
-Columns are in memory, on a GPU, or mapped from files if they exceed the memory limit; batches are identical.
+Columns are in memory, or mapped from files if they exceed the memory limit; a GPU may have a copy of those in memory.
+Batches are identical.
 
 Shapes: N steps, E sequences (episodes), T time, B sequences of a batch, A heads, K blueprints.
 """
@@ -24,9 +25,9 @@ from simic.controllers.features import encode
 from simic.controllers.graph import GraphBatch, NodeFeatures
 from simic.controllers.heads import MaskTensors
 from simic.numerics.ragged import ragged_rows
-from simic.replay.batch import SequenceBatch, SequenceSpans, Steps, assemble
+from simic.replay.batch import ColumnarExperience, SequenceBatch, SequenceSpans, Steps, assemble
 from simic.replay.difficulty import difficulty_of
-from simic.replay.graph_table import GraphTable
+from simic.replay.graph_table import GraphTable, rows_at
 from simic.replay.mapped import MappedColumns, Pages, map_snapshot
 from simic.replay.policy_lag import policy_lags
 from simic.replay.rows import Sequences, episode_batch_of, read_first, read_split
@@ -62,6 +63,9 @@ class GraphDataset:
         """
         self.sequences, self.steps, self.masks, self.table = sequences, steps, masks, table
         self.blueprints, self._pages, self._lags, self._snapshot = blueprints, pages, lags, snapshot
+        self.device = steps.rewards.device
+        """Device of the batches."""
+        self._gathered = ColumnarExperience(steps, masks, table)
         if table.graphs != len(steps.rewards) + len(self):
             raise ContractError(f"{table.graphs} graphs for {len(steps.rewards)} steps and {len(self)} sequences")
 
@@ -117,19 +121,23 @@ class GraphDataset:
         pages = Pages(columns.maps(), flat.table.graphs, max_bytes)
         return GraphDataset(columns.sequences, flat.steps, flat.masks, flat.table, blueprints, pages, lags, manifest)
 
-    def to(self, device: torch.device) -> GraphDataset:
-        """Return the data set with all columns on ``device``; batches are assembled there."""
-        steps = Steps(*(column.to(device) for column in self.steps))
-        masks = MaskTensors(*(mask.to(device) for mask in self.masks))
-        return GraphDataset(
-            self.sequences,
-            steps,
-            masks,
-            self.table.to(device),
-            self.blueprints,
-            lags=self._lags,
-            snapshot=self._snapshot,
-        )
+    def to(self, device: torch.device, *, is_resident: bool = True) -> GraphDataset:
+        """Return the data set with its batches on ``device``; its own columns stay where they are.
+
+        With ``is_resident``, batches are assembled on the device from a copy of the columns, else in host memory, and
+        sent.
+        """
+        own = (self.sequences, self.steps, self.masks, self.table, self.blueprints)
+        moved = GraphDataset(*own, self._pages, self._lags, self._snapshot)
+        moved.device = device
+        if is_resident:
+            moved._gathered = moved._gathered.to(device)
+        return moved
+
+    @property
+    def is_mapped(self) -> bool:
+        """Return whether the columns are mapped from files."""
+        return self._pages is not None
 
     def __len__(self) -> int:
         return len(self.sequences.run_ids)
@@ -187,11 +195,10 @@ class GraphDataset:
     def batch(self, sequence_ids: NDArray[np.int64]) -> SequenceBatch:
         """Return the given sequences, in that order, as one time-major batch."""
         spans = self.spans(sequence_ids)
-        batch = assemble(sequence_ids, spans, self.steps, self.masks, self.table)
-        batch = replace(batch, policy_lag=self._lag_of(sequence_ids))
+        batch = replace(assemble(sequence_ids, spans, *self._gathered), policy_lag=self._lag_of(sequence_ids))
         if self._pages is not None:
             self._pages.touched(len(sequence_ids), int(spans.lengths.sum()))
-        return batch
+        return batch if batch.valid.device == self.device else batch.to(self.device)
 
     def _lag_of(self, sequence_ids: NDArray[np.int64]) -> float | None:
         known = np.zeros(0) if self._lags is None else self._lags[sequence_ids]
@@ -200,12 +207,21 @@ class GraphDataset:
 
     def states(self, rows: NDArray[np.int64]) -> tuple[GraphBatch, MaskTensors]:
         """Return the graphs and masks of the steps ``rows`` [B], in that order."""
-        chosen = torch.from_numpy(rows).to(self.steps.rewards.device)
-        slots, _ = ragged_rows(self.table.slot_ptr, chosen)
-        masks = MaskTensors(self.masks.op[chosen], self.masks.slot[slots], self.masks.blueprint[chosen])
+        _, own, table = self._gathered
+        chosen = torch.from_numpy(rows)
+        slots, _ = ragged_rows(table.slot_ptr, chosen)
+        masks = MaskTensors(rows_at(own.op, chosen), rows_at(own.slot, slots), rows_at(own.blueprint, chosen))
         if self._pages is not None:
             self._pages.touched(len(rows), len(rows))
-        return self.table.take(chosen), masks
+        graphs = table.take(chosen)
+        if graphs.context_x.device == self.device:
+            return graphs, masks
+        return graphs.to(self.device), MaskTensors(*(mask.to(self.device) for mask in masks))
+
+    def steps_at(self, rows: NDArray[np.int64]) -> Steps:
+        """Return the columns of the steps ``rows`` [B], in that order, on the device of the batches."""
+        chosen = torch.from_numpy(rows)
+        return Steps(*(rows_at(column, chosen).to(self.device) for column in self._gathered.steps))
 
     def graphs(self) -> Iterator[NodeFeatures]:
         """Yield all graphs, final states included, in parts of at most ``_PART_GRAPHS``."""

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simic.controllers.graph import CONNECTS, MONITORS, GraphBatch, build
+from simic.controllers.graph import CONNECTS, MONITORS, GraphBatch, GraphSizes, build
 from simic.numerics.ragged import ragged_rows
 
-__all__ = ["GraphTable"]
+__all__ = ["GraphTable", "rows_at"]
 
 
 class GraphTable(NamedTuple):
@@ -65,17 +65,20 @@ class GraphTable(NamedTuple):
         return int(self.context_x.shape[0])
 
     def select(self, rows: Tensor) -> GraphTable:
-        """Return the graphs ``rows`` int64 [B] as a table of their own, in that order and with repeats."""
+        """Return the graphs ``rows`` int64 [B] as a table of their own, in that order and with repeats.
+
+        ``rows`` and offsets lie in host memory, so no size is read from a device.
+        """
         slots, slot_ptr = ragged_rows(self.slot_ptr, rows)
         layers, layer_ptr = ragged_rows(self.layer_ptr, rows)
         connects, connects_ptr = ragged_rows(self.connects_ptr, rows)
         monitors, monitors_ptr = ragged_rows(self.monitors_ptr, rows)
         return GraphTable(
-            self.context_x[rows],
-            self.slot_x[slots],
-            self.layer_x[layers],
-            self.connects[connects],
-            self.monitors[monitors],
+            rows_at(self.context_x, rows),
+            rows_at(self.slot_x, slots),
+            rows_at(self.layer_x, layers),
+            rows_at(self.connects, connects),
+            rows_at(self.monitors, monitors),
             slot_ptr,
             layer_ptr,
             connects_ptr,
@@ -89,21 +92,34 @@ class GraphTable(NamedTuple):
     def to_batch(self) -> GraphBatch:
         """Return all graphs as one batch, with edges numbered over the batch."""
         connects, monitors = len(self.connects), len(self.monitors)
-        layers = torch.repeat_interleave(self.layer_ptr[:-1], self.connects_ptr.diff(), output_size=connects)
-        first = torch.stack([self.slot_ptr[:-1], self.layer_ptr[:-1]])
-        both = torch.repeat_interleave(first, self.monitors_ptr.diff(), dim=1, output_size=monitors)
+        offsets = (self.slot_ptr, self.layer_ptr, self.connects_ptr, self.monitors_ptr)
+        slot_ptr, layer_ptr, connects_ptr, monitors_ptr = (ptr.to(self.context_x.device) for ptr in offsets)
+        layers = torch.repeat_interleave(layer_ptr[:-1], connects_ptr.diff(), output_size=connects)
+        first = torch.stack([slot_ptr[:-1], layer_ptr[:-1]])
+        both = torch.repeat_interleave(first, monitors_ptr.diff(), dim=1, output_size=monitors)
         return build(
             self.context_x,
             self.slot_x,
             self.layer_x,
-            self.slot_ptr,
-            self.layer_ptr,
+            slot_ptr,
+            layer_ptr,
             connects=self.connects.t() + layers,
-            connects_ptr=self.connects_ptr,
+            connects_ptr=connects_ptr,
             monitors=self.monitors.t() + both,
-            monitors_ptr=self.monitors_ptr,
+            monitors_ptr=monitors_ptr,
         )
 
+    def sizes(self, count: int) -> GraphSizes:
+        """Return the numbers of rows and edges of the first ``count`` graphs."""
+        offsets = (self.slot_ptr, self.layer_ptr, self.connects_ptr, self.monitors_ptr)
+        return GraphSizes(*(int(ptr[count]) for ptr in offsets))
+
     def to(self, device: torch.device) -> GraphTable:
-        """Return the same table on another device."""
-        return GraphTable(*(column.to(device) for column in self))
+        """Return the same table with features and edges on another device; offsets stay in host memory."""
+        names = ("context_x", "slot_x", "layer_x", "connects", "monitors")
+        return self._replace(**{name: getattr(self, name).to(device) for name in names})
+
+
+def rows_at(column: Tensor, rows: Tensor) -> Tensor:
+    """Return the ``rows`` [B], in host memory, of a column on any device."""
+    return column[rows.to(column.device)]

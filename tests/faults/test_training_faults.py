@@ -170,7 +170,7 @@ def test_an_update_that_hangs_is_ended_and_a_longer_deadline_resumes(
     assert len((tmp_path / "batches.jsonl").read_text().splitlines()) == made + UPDATES - 6
 
 
-def test_an_update_without_memory_goes_back_to_the_checkpoint_in_conservative_mode(
+def test_an_update_without_memory_is_repeated_in_halves_and_the_next_is_conservative(
     tmp_path: Path, snapshot: SnapshotManifest
 ) -> None:
     assert without_memory(tmp_path, snapshot, times=1) == 1

@@ -62,10 +62,10 @@ class Anchor(NamedTuple):
 class ElasticPenalty:
     """The penalty of a network for leaving an anchor; 0 with gradient 0 at the anchor."""
 
-    def __init__(self, weight: float, anchor: Anchor) -> None:
-        """Prepare; ``weight`` is lambda. The anchor is copied, and has no gradient."""
+    def __init__(self, weight: float, anchor: Anchor, device: torch.device | None = None) -> None:
+        """Prepare; ``weight`` is lambda. The anchor is copied to the network's ``device``, and has no gradient."""
         self._names = sorted(anchor.fisher)
-        self._weights, self._fisher = (_flat(part, self._names).detach() for part in anchor)
+        self._weights, self._fisher = (_flat(part, self._names).detach().to(device) for part in anchor)
         self._half = 0.5 * weight
 
     def __call__(self, network: nn.Module) -> Tensor:
@@ -88,7 +88,7 @@ def fisher_diagonal(network: PolicyNetwork, store: GraphDataset, samples: int, s
     """Return the mean squared gradient of log pi over at most ``samples`` states of the data, one drawn action each.
 
     States at which nothing but WAIT is legal are left out, because no weight decides there. pi is without exploration.
-    The network is in evaluation mode meanwhile.
+    The network is in evaluation mode meanwhile, and stays on its device, to which the states are sent.
 
     Raises:
         TrainingError: if the data has no state with a choice.
@@ -96,11 +96,13 @@ def fisher_diagonal(network: PolicyNetwork, store: GraphDataset, samples: int, s
     rows = _chosen_rows(store, samples, seed)
     draw = generator(seed, "actions")
     sums: dict[str, Tensor] = {}
+    device = next(network.parameters()).device
     was_training = network.training
     network.eval()
     try:
         for ids in np.array_split(rows, -(-len(rows) // _BATCH)):
             states, masks = store.states(ids)
+            states, masks = states.to(device), heads.MaskTensors(*(mask.to(device) for mask in masks))
             for name, value in _squares(network, states, masks, draw).items():
                 sums[name] = sums[name] + value.double() if name in sums else value.double()
     finally:

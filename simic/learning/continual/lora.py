@@ -43,7 +43,7 @@ class LoraLinear(nn.Linear):
     def _dropped(self, x: Tensor) -> Tensor:
         if not self.training or self.dropout == 0.0:
             return x
-        stays = torch.rand(x.shape, generator=self._generator, dtype=x.dtype) >= self.dropout
+        stays = torch.rand(x.shape, generator=self._generator).to(x) >= self.dropout
         return x * stays / (1.0 - self.dropout)
 
     def merged_weight(self) -> Tensor:

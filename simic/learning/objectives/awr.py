@@ -51,8 +51,8 @@ def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, 
     ptr, exploration = batch.steps.slot_ptr, config.network.exploration
     output, values = network.act_and_value(batch.steps, batch.with_finals)
     relevant = heads.relevant_heads(batch.actions)
-    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration)
-    entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration)
+    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
+    entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
     entropies = heads.head_mean(batch.weighted(entropy), relevant)
     own, following = batch.successors(values)
     estimate = behaviour_advantages(batch, own, following, config.lambda_)
@@ -70,10 +70,10 @@ def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, 
         **by_head("entropy", entropies),
         "weight_mean": weights.mean(),
         "weight_capped_share": (weights >= config.awr_max_weight).float().mean(),
-        "explained_variance": explained_variance(own.detach(), estimate.returns, batch.valid),
-        **off_policyness(batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour, batch.valid),
+        "explained_variance": explained_variance(batch.valid_only(own.detach()), batch.valid_only(estimate.returns)),
+        **off_policyness(batch.valid_only(batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour)),
         **behaviour_divergence(log_prob.heads, batch),
-        **advantage_metrics(estimate.advantages, batch.valid),
+        **advantage_metrics(batch.valid_only(estimate.advantages)),
         **batch_metrics(batch),
         **commit_metrics(output, batch),
     }

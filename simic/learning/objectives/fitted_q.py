@@ -140,7 +140,7 @@ class FittedQObjective:
             predicted.append(q_functions.predictions(network, self._log.store, rows))
             returns.append(self._log.store.steps.returns[torch.from_numpy(rows)])
         values, targets = torch.cat(predicted), torch.cat(returns)
-        return float(explained_variance(values, targets, torch.ones_like(values, dtype=torch.bool)))
+        return float(explained_variance(values, targets))
 
     @property
     def planned_updates(self) -> int:

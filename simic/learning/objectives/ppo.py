@@ -105,7 +105,7 @@ def ppo_loss(
     ptr, exploration = batch.steps.slot_ptr, config.network.exploration
     relevant, fixed = heads.relevant_heads(batch.actions), _reference_of(reference, batch, config)
     output, values = network.act_and_value(batch.steps, batch.with_finals)
-    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration)
+    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
     surrogate = clipped_surrogate(
         log_prob.heads - fixed.log_prob.heads,
         (fixed.advantages / advantage_scale)[batch.time, batch.sequence],
@@ -114,7 +114,7 @@ def ppo_loss(
         dual_clip=config.ppo_dual_clip,
     )
     own, _ = batch.successors(values)
-    entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration)
+    entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
     entropies = heads.head_mean(batch.weighted(entropy), relevant)
     parts = {
         "policy_loss": -heads.equal_noise_sum(batch.weighted(surrogate.objective), relevant),
@@ -129,19 +129,21 @@ def ppo_loss(
         + config.cloning_weight * parts["cloning_loss"]
     )
     with torch.no_grad():
-        divergence = heads.kl(fixed.output, output, ptr, batch.masks, batch.actions, exploration)
+        divergence = heads.kl(fixed.output, output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
         joint = batch.to_time_major(log_prob.joint)
     metrics = {
         **parts,
         **by_head("entropy", entropies),
         **divergence_by_head("kl", divergence),
         "clip_share": surrogate.is_clipped.sum() / relevant.sum(),
-        "explained_variance": explained_variance(own.detach(), fixed.estimate.returns, batch.valid),
-        **off_policyness(joint - batch.log_prob_behaviour, batch.valid),
-        **ratio_shares(fixed.log_weights, batch.valid, {"rho_bar": config.rho_bar}),
+        "explained_variance": explained_variance(
+            batch.valid_only(own.detach()), batch.valid_only(fixed.estimate.returns)
+        ),
+        **off_policyness(batch.valid_only(joint - batch.log_prob_behaviour)),
+        **ratio_shares(batch.valid_only(fixed.log_weights), {"rho_bar": config.rho_bar}),
         **behaviour_divergence(log_prob.heads, batch),
         **batch_metrics(batch),
-        **advantage_metrics(fixed.advantages, batch.valid),
+        **advantage_metrics(batch.valid_only(fixed.advantages)),
         **commit_metrics(output, batch),
     }
     errors = fixed.estimate.returns - own.detach()
@@ -151,7 +153,9 @@ def ppo_loss(
 @torch.no_grad()
 def _reference_of(reference: PolicyNetwork, batch: SequenceBatch, config: TrainConfig) -> _Fixed:
     output, values = reference.act_and_value(batch.steps, batch.with_finals)
-    log_prob = heads.log_prob(output, batch.steps.slot_ptr, batch.masks, batch.actions, config.network.exploration)
+    log_prob = heads.log_prob(
+        output, batch.steps.slot_ptr, batch.masks, batch.actions, config.network.exploration, batch.most_slots
+    )
     own, following = batch.successors(values)
     estimate = behaviour_advantages(batch, own, following, config.lambda_)
     log_weights = batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour

@@ -19,7 +19,7 @@ from simic.learning.safety.breaker import Breakers
 from simic.learning.safety.conservative import Allowance, Mode
 from simic.learning.safety.loss_trend import LOSSES, LossTrend
 
-__all__ = ["GUARD_METRICS", "Guard"]
+__all__ = ["GUARD_METRICS", "OUT_OF_MEMORY", "Guard"]
 
 _LOG = logging.getLogger("simic.run")
 T = TypeVar("T")

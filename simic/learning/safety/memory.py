@@ -11,7 +11,7 @@ import torch
 
 from simic.contracts.errors import OutOfMemoryError
 
-__all__ = ["memory_limit_bytes", "out_of_memory_typed"]
+__all__ = ["is_out_of_memory", "memory_limit_bytes", "out_of_memory_typed"]
 
 GROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Files with the limit of the control group of this process in a container: version 2 and version 1."""
@@ -34,12 +34,15 @@ def out_of_memory_typed(what: str) -> Iterator[None]:
     """Raise OutOfMemoryError in place of the errors with which Python and torch refuse memory; others pass."""
     try:
         yield
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise OutOfMemoryError(_message(what, error)) from error
-    except RuntimeError as error:
-        if CPU_ALLOCATOR not in str(error):
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
             raise
         raise OutOfMemoryError(_message(what, error)) from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether memory ran out: in the allocator of a device, of tensors on the CPU, or of Python and arrays."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or CPU_ALLOCATOR in str(error)
 
 
 def _message(what: str, error: Exception) -> str:

@@ -26,7 +26,7 @@ class PolicyProbe:
         steps = len(store.steps.rewards)
         rows = np.unique(np.linspace(0, steps - 1, min(steps, config.kl_states)).round().astype(np.int64))
         self._states, self._masks = store.states(rows)
-        self._actions = store.steps.actions[torch.from_numpy(rows)]
+        self._actions = store.steps_at(rows).actions
         self._network, self._exploration, self._every = network, exploration, config.kl_updates
         self._before: NetworkOutput | None = None
 

@@ -61,7 +61,8 @@ def assert_same_graphs(found: GraphBatch, expected: GraphBatch) -> None:
 
 def assert_same_batch(found: SequenceBatch, expected: SequenceBatch) -> None:
     """Everything but the ids."""
-    for name in vars(expected).keys() - {"sequence_ids", "masks", "steps", "with_finals"}:
+    assert found.most_slots == expected.most_slots
+    for name in vars(expected).keys() - {"sequence_ids", "masks", "steps", "with_finals", "most_slots"}:
         ours, theirs = getattr(found, name), getattr(expected, name)
         assert (ours is None) == (theirs is None), name
         if ours is None:

@@ -41,7 +41,7 @@ UPDATES, BROKEN = 9, 8
 """Updates of the whole training, and the one that is disturbed; checkpoints are after 3, 6 and 9."""
 ROOM_BYTES = 48 << 20
 """Address space that is left to an update without memory."""
-LARGE = 32_000
+LARGE = 200_000
 """Sequences of a batch that does not fit into it."""
 
 

@@ -43,7 +43,7 @@ def test_everything_in_order_changes_nothing() -> None:
 @pytest.mark.parametrize("count", [0, 1, 4, 6])
 def test_m8_the_first_graphs_are_views(count: int) -> None:
     batch = encode(make_scene(9, 6, slots=(0, 3)).observations)
-    first = batch.first(count)
+    first = batch.first(count, GraphTable.of(batch).sizes(count))
     assert_equal(first, GraphTable.of(batch).take(torch.arange(count)))
     edge = ("layer", "connects", "layer")
     for part, whole in ((first.layer_x, batch.layer_x), (first.edges[edge], batch.edges[edge])):

@@ -177,7 +177,7 @@ def test_act_and_value_equal_forward() -> None:
 def test_one_pass_over_both_equals_acting_and_valuing(shape: NetworkShape, steps: int) -> None:
     """The last graphs are final states, which have values and no logits."""
     network, everything = lively(shape=shape), batch_of(26, 9)
-    chosen = everything.first(steps)
+    chosen = everything.first(steps, GraphTable.of(everything).sizes(steps))
     both, values = network.act_and_value(chosen, everything)
     apart = network.act(chosen)
     for name in NetworkOutput._fields:

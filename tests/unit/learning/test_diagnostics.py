@@ -38,7 +38,7 @@ def test_m12_moments_of_the_advantages_are_those_of_scipy() -> None:
     draws = torch.from_numpy(np.random.default_rng(0).gamma(2.0, 3.0, size=(40, 5))).float()
     valid = torch.rand(draws.shape, generator=torch.Generator().manual_seed(1)) < 0.7
     own = draws[valid].double().numpy()
-    assert floats(advantage_metrics(draws, valid)) == pytest.approx(
+    assert floats(advantage_metrics(draws[valid])) == pytest.approx(
         {
             "advantage_mean": own.mean(),
             "advantage_sd": own.std(),
@@ -50,7 +50,7 @@ def test_m12_moments_of_the_advantages_are_those_of_scipy() -> None:
 
 
 def test_m12_advantages_that_do_not_vary_have_moments_of_zero_and_none_that_is_not_finite() -> None:
-    found = floats(advantage_metrics(torch.full((3, 2), 7.0), torch.ones(3, 2, dtype=torch.bool)))
+    found = floats(advantage_metrics(torch.full((6,), 7.0)))
     assert found == {"advantage_mean": 7.0, "advantage_sd": 0.0, "advantage_skew": 0.0, "advantage_kurtosis": 0.0}
 
 
@@ -96,7 +96,7 @@ def test_m21_the_share_of_ratios_beyond_each_bound_is_reported() -> None:
     """Ratios 0.5, 1, 3 and one in the padding; a ratio at its bound is not beyond it, and all are beyond 0."""
     log_ratios = torch.tensor([[0.5, 1.0], [3.0, 9.0]]).log()
     valid = torch.tensor([[True, True], [True, False]])
-    found = floats(ratio_shares(log_ratios, valid, {"rho_bar": 1.0, "c_bar": 4.0, "pg_rho_bar": 0.0}))
+    found = floats(ratio_shares(log_ratios[valid], {"rho_bar": 1.0, "c_bar": 4.0, "pg_rho_bar": 0.0}))
     assert found == pytest.approx({"rho_bar_share": 1 / 3, "c_bar_share": 0.0, "pg_rho_bar_share": 1.0})
 
 

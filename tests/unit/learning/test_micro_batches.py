@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from support.builders.learning import bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
 
 from simic.contracts.config import NetworkConfig, TrainConfig
+from simic.contracts.errors import ResourceLimitError
 from simic.contracts.safety import ConservativeConfig, SafetyConfig, Trigger
 from simic.hosts.plugins import blueprint_names
 from simic.learning.distillation import branched_decisions
-from simic.learning.history import History
+from simic.learning.history import History, Resumed
 from simic.learning.learner import Learner
 from simic.learning.losses import Loss
 from simic.learning.micro_batches import split_rows
@@ -47,15 +49,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> GraphDataset:
     return GraphDataset.load(root / "s", blueprints=blueprint_names())
 
 
-@given(st.integers(1, 300), st.none() | st.integers(1, 300))
-def test_parts_hold_every_row_once_in_order_and_none_is_too_long(rows: int, most: int | None) -> None:
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_parts_hold_every_row_once_in_order_and_none_is_too_long(rows: int, most: int) -> None:
     parts = split_rows(rows, most)
     assert np.concatenate([np.arange(rows)[part.rows] for part in parts]).tolist() == list(range(rows))
     sizes = [part.rows.stop - part.rows.start for part in parts]
     assert max(sizes) - min(sizes) <= 1
-    assert max(sizes) <= (most or rows)
+    assert max(sizes) <= most
     assert sum(part.share for part in parts) == pytest.approx(1.0)
-    assert len(parts) == (1 if most is None else -(-rows // most))
+    assert len(parts) == -(-rows // most)
 
 
 def test_in_conservative_mode_an_update_processes_half_of_its_rows_at_once_until_the_mode_ends() -> None:
@@ -101,6 +103,7 @@ def test_low_accumulated_gradients_are_those_of_the_whole_batch(store: GraphData
 
         found.append(learner.update(13, loss_of, FLAT, 0))
     whole, parts = found
+    assert (whole.pop("micro_batch_rows"), parts.pop("micro_batch_rows")) == (13.0, float(most))
     assert parts == pytest.approx(whole, rel=1e-4)
     assert parts["row_count"] == 13.0
     gradients = [[one.optimizer.state[p]["exp_avg"] for p in one.network.value_parameters()] for one in learners]
@@ -156,3 +159,89 @@ def test_a_distillation_in_parts_also_clones_the_steps_that_follow(tmp_path: Pat
         training._decisions = split
         (first, *_rest) = list(training.run())
         assert np.isfinite(first.metrics["following_loss"])
+
+
+def out_of_device_memory(_rows: int) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def out_of_memory(rows: int) -> None:
+    """Ask the allocator of the CPU for more than any machine has."""
+    torch.empty(rows << 50, dtype=torch.uint8)
+
+
+def out_of_array_memory(rows: int) -> None:
+    np.empty(rows << 50, dtype=np.uint8)
+
+
+def needs(learner: Learner, store: GraphDataset, fits: int, run_out: Callable[[int], None]) -> Callable[[slice], Loss]:
+    """Return a loss for which at most ``fits`` rows have memory; metrics are 1 per row."""
+
+    def loss_of(part: slice) -> Loss:
+        count = part.stop - part.start
+        values = learner.network.value(store.states(store.sequences.starts[:16][part])[0])
+        if count > fits:
+            run_out(count)
+        return Loss(values.square().mean(), {"row_count": torch.tensor(float(count))})
+
+    return loss_of
+
+
+@pytest.mark.parametrize("run_out", [out_of_device_memory, out_of_memory, out_of_array_memory])
+def test_out_of_memory_repeats_the_update_in_halves_and_goes_on_with_them(
+    store: GraphDataset, run_out: Callable[[int], None]
+) -> None:
+    """The weights are those of an update in such parts from the start."""
+    one, small = (
+        Learner(fresh_network(store, CONFIG, 0), config) for config in (CONFIG, changed(micro_batch_sequences=4))
+    )
+    first = one.update(16, needs(one, store, 5, run_out), FLAT, 0)
+    assert (first["out_of_memory_count"], first["micro_batch_rows"], first["row_count"]) == (2.0, 4.0, 16.0)
+    second = one.update(16, needs(one, store, 5, run_out), FLAT, 0)
+    assert (second["out_of_memory_count"], second["micro_batch_rows"]) == (0.0, 4.0)
+    for _ in range(2):
+        small.update(16, needs(small, store, 16, run_out), FLAT, 0)
+    for name, value in one.network.state_dict().items():
+        assert torch.equal(value, small.network.state_dict()[name]), name
+
+
+def test_a_row_that_does_not_fit_alone_ends_the_training(store: GraphDataset) -> None:
+    one = Learner(fresh_network(store, CONFIG, 0), CONFIG)
+    before = {name: value.clone() for name, value in one.network.state_dict().items()}
+    with pytest.raises(ResourceLimitError, match="for 1 of its 16 rows"):
+        one.update(16, needs(one, store, 0, out_of_memory), FLAT, 0)
+    assert all(torch.equal(before[name], value) for name, value in one.network.state_dict().items())
+    assert all(parameter.grad is None for parameter in one.network.parameters())
+
+
+def test_another_error_is_no_lack_of_memory(store: GraphDataset) -> None:
+    def fail(_rows: int) -> None:
+        raise RuntimeError("shapes do not fit")
+
+    one = Learner(fresh_network(store, CONFIG, 0), CONFIG)
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        one.update(16, needs(one, store, 5, fail), FLAT, 0)
+
+
+def test_no_memory_for_the_step_is_typed_and_repeats_nothing(
+    store: GraphDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that was made in part must not be made again."""
+    one = Learner(fresh_network(store, CONFIG, 0), CONFIG)
+    monkeypatch.setattr(one.optimizer, "step", lambda: out_of_memory(1))
+    with pytest.raises(ResourceLimitError, match="moments of update 0"):
+        one.update(16, needs(one, store, 16, out_of_memory), FLAT, 0)
+
+
+def test_a_resumed_training_keeps_the_parts_that_fitted(store: GraphDataset) -> None:
+    history = History()
+    first = Learner(fresh_network(store, CONFIG, 0), CONFIG, history)
+    done = [first.update(16, needs(first, store, 5, out_of_memory), FLAT, 0) for _ in range(2)]
+    kept = {name: tensor.clone() for name, tensor in history.state().tensors.items()}
+    again = Learner(fresh_network(store, CONFIG, 0), CONFIG, History(Resumed(done, kept, {"policy": 2}, {}, {})))
+    assert [again.update(16, needs(again, store, 0, out_of_memory), FLAT, 0) for _ in done] == done
+    for one in (first, again):
+        found = one.update(16, needs(one, store, 5, out_of_memory), FLAT, 0)
+        assert (found["out_of_memory_count"], found["micro_batch_rows"]) == (0.0, 4.0)
+    for name, value in first.network.state_dict().items():
+        assert torch.equal(value, again.network.state_dict()[name])
