@@ -169,8 +169,9 @@ class SafetyConfig(Contract):
     breakers: BreakersConfig = BreakersConfig()
     conservative: ConservativeConfig = ConservativeConfig()
     update_timeout_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 1800.0
-    """Seconds from one update to the next, with everything between them, after which a training hangs and is ended. It
-    changes no result."""
+    """Seconds from one update to the next, with everything between them, after which a training counts as hanging and
+    ends with exit code 4. What hangs in native code cannot be interrupted: then the whole process ends, 30 s later. The
+    setting changes no result."""
 
     @model_validator(mode="after")
     def _pauses_are_shorter_than_the_deadline(self) -> SafetyConfig:
