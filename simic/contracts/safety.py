@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -101,7 +102,24 @@ class AnomalyBounds(Contract):
     """Commit rate of a batch at which, or below which, the policy counts as collapsed, where fossilising was legal."""
 
 
-class AnomalyConfig(Contract):
+class _GivenInPart(Contract):
+    """Holds tables with defaults of their own place; what a given table leaves out has the default of its place."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        defaults = {name: field.default for name, field in cls.model_fields.items()}
+        return {
+            name: {**defaults[name].model_dump(), **value}
+            if isinstance(value, Mapping) and isinstance(defaults.get(name), Contract)
+            else value
+            for name, value in values.items()
+        }
+
+
+class AnomalyConfig(_GivenInPart):
     """The anomaly detector."""
 
     supervised: AnomalyBounds = AnomalyBounds(max_step_kl=0.5, min_explained_variance=-1.0)
@@ -131,7 +149,7 @@ class BreakerConfig(Contract):
     """Seconds for which the training pauses once it is open; then one attempt decides."""
 
 
-class BreakersConfig(Contract):
+class BreakersConfig(_GivenInPart):
     """The circuit breakers of a training."""
 
     learner: BreakerConfig = BreakerConfig(failures=5, open_s=60.0)
@@ -169,8 +187,9 @@ class SafetyConfig(Contract):
     breakers: BreakersConfig = BreakersConfig()
     conservative: ConservativeConfig = ConservativeConfig()
     update_timeout_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 1800.0
-    """Seconds from one update to the next, with everything between them, after which a training hangs and is ended. It
-    changes no result."""
+    """Seconds from one update to the next, with everything between them, after which a training counts as hanging and
+    ends with exit code 4. What hangs in native code cannot be interrupted: then the whole process ends, 30 s later. The
+    setting changes no result."""
 
     @model_validator(mode="after")
     def _pauses_are_shorter_than_the_deadline(self) -> SafetyConfig:

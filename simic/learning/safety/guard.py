@@ -66,7 +66,7 @@ class Guard:
         Rows are sequences, or decisions or steps, of which an update has more; the mode's bound on sequences is the
         least part.
         """
-        return max(self.allowance.batch_sequences, -(-rows // 2)) if self._mode.is_on else rows
+        return min(rows, max(self.allowance.batch_sequences, -(-rows // 2))) if self._mode.is_on else rows
 
     def assembled(self, compute: Callable[[], T]) -> T:
         """Return the loss of an update; a batch that cannot be read is read again as long as the breaker lets it.

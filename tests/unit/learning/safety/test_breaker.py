@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from pydantic import ValidationError
 
 from simic.contracts.errors import CircuitOpenError, TransientError
-from simic.contracts.safety import BreakerConfig, BreakersConfig
+from simic.contracts.safety import BreakerConfig, BreakersConfig, SafetyConfig
 from simic.contracts.telemetry import CircuitState
 from simic.learning.safety.breaker import Breaker, BreakerEvent, Breakers, BreakerState, step
 
@@ -105,6 +106,20 @@ def test_an_error_of_another_kind_is_not_tried_again() -> None:
     with pytest.raises(ZeroDivisionError):
         one.call(operation)
     assert one.failures == 0
+
+
+def test_settings_given_in_part_keep_the_defaults_of_their_place() -> None:
+    found = SafetyConfig.model_validate(
+        {
+            "breakers": {"storage": {"open_s": 7.0}},
+            "anomalies": {"supervised": {"max_ratio": 9.0}, "escalate_after": 4},
+        }
+    )
+    assert found.breakers == BreakersConfig(storage=BreakerConfig(failures=3, open_s=7.0))
+    assert found.anomalies.supervised == SafetyConfig().anomalies.supervised.model_copy(update={"max_ratio": 9.0})
+    assert found.anomalies.supervised.max_step_kl != found.anomalies.objective.max_step_kl
+    with pytest.raises(ValidationError, match="opens_s"):
+        SafetyConfig.model_validate({"breakers": {"storage": {"opens_s": 7.0}}})
 
 
 def test_the_thresholds_of_the_design_are_the_defaults_and_settings_take_effect() -> None:
