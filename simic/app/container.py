@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from simic.app.home_location import open_home, settle_registry
+from simic.app.karn_names import Karns
 from simic.app.policies import Policies
 from simic.app.receipts import ReceiptStore, content_digest
 from simic.app.smoke_test import smoke_test
@@ -128,7 +129,12 @@ class Container:
     @cached_property
     def policies(self) -> Policies:
         """The sealed policies of this home and the controllers made from them."""
-        return Policies(self.home, self.keyring, lambda: self.registry)
+        return Policies(self.home, self.keyring, lambda: self.registry, self.karns)
+
+    @cached_property
+    def karns(self) -> Karns:
+        """The sealed Karns of this home, and the one that its settings let policies consult."""
+        return Karns(self.home, self.keyring, self.receipts, self.config.controller)
 
     def run_journal(self) -> RunJournal:
         """Return the journal of opened and closed runs; hold the run lock while using it."""

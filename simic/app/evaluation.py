@@ -17,6 +17,7 @@ from simic.app.container import Container
 from simic.app.trial_controllers import spec_in_set
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
+from simic.contracts.karn import KarnReport
 from simic.contracts.off_policy import LowerBound, OffPolicyReport
 from simic.contracts.receipts import SnapshotManifest, TrainingReport
 from simic.contracts.splits import Split
@@ -36,6 +37,7 @@ from simic.validation.off_policy import CONFIDENCE, judge, lower_bounds, no_judg
 __all__ = ["EvaluationChoice", "actions_in_log", "evaluate", "hosts_of", "undrawn", "weighted"]
 
 _SEARCHED = "its plan book was searched on training hosts; some of them may be among these"
+_UNKNOWN = "it is not known here"
 SHORTEST = 8
 """Characters of a digest that name the policy of a log."""
 
@@ -116,7 +118,7 @@ class _TrainingHosts(NamedTuple):
 
 
 def _training_hosts(container: Container, spec: ControllerSpec) -> _TrainingHosts:
-    """Return the hosts of the training episodes of a policy and of those it started from.
+    """Return the hosts of the training episodes of a policy, of those it started from, and of the Karn it consults.
 
     Raises:
         IntegrityError: if the receipt of a training is not as it was sealed.
@@ -129,16 +131,30 @@ def _training_hosts(container: Container, spec: ControllerSpec) -> _TrainingHost
     while digest is not None and digest not in seen:
         seen.add(digest)
         try:
-            training = container.receipts.find(TrainingReport, partial(_is_training_of, digest), "it is not known here")
-            heads = episode_heads(read_manifest(find_folder(container.home, training.snapshot_digest), Verify.ALL))
+            training = container.receipts.find(TrainingReport, partial(_is_training_of, digest), _UNKNOWN)
+            known |= _trained_on(container, training.snapshot_digest)
         except ConfigError as error:
-            return _TrainingHosts(None, f"unknown, so all hosts of the training split are left out: {error}")
-        known |= {(head.set, head.host_key) for head in heads if head.split == Split.TRAIN.value}
+            return _unknown_hosts(error)
         digest = training.start_digest
+    if spec.karn_digest is not None:
+        try:
+            karn = container.receipts.find(KarnReport, partial(_is_training_of, spec.karn_digest), _UNKNOWN)
+            known |= _trained_on(container, karn.snapshot_digest)
+        except ConfigError as error:
+            return _unknown_hosts(error)
     return _TrainingHosts(frozenset(known), f"{len(known)}, all left out")
 
 
-def _is_training_of(digest: str, training: TrainingReport) -> bool:
+def _trained_on(container: Container, snapshot_digest: str) -> set[tuple[str, int]]:
+    heads = episode_heads(read_manifest(find_folder(container.home, snapshot_digest), Verify.ALL))
+    return {(head.set, head.host_key) for head in heads if head.split == Split.TRAIN.value}
+
+
+def _unknown_hosts(error: ConfigError) -> _TrainingHosts:
+    return _TrainingHosts(None, f"unknown, so all hosts of the training split are left out: {error}")
+
+
+def _is_training_of(digest: str, training: TrainingReport | KarnReport) -> bool:
     return training.digest == digest
 
 

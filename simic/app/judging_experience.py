@@ -16,7 +16,7 @@ from simic.trust.canonical import digest_of
 
 __all__ = ["reporter_of_comparison", "reporter_of_judgement"]
 
-_PLACES = {"policy_path", "keyring_path", "plans_path"}
+_PLACES = {"policy_path", "keyring_path", "plans_path", "karn_path"}
 """Fields of a spec that say where files lie, not what they hold."""
 
 

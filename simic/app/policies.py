@@ -8,10 +8,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from uuid import uuid4
 
+from simic.app.karn_names import KarnChoice, Karns, consulting_label, parse_consulting
 from simic.app.policy_names import labelled, locate, require_path
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.names import CHAMPION, CHAMPION_REFERENCE, REFERENCE_PREFIX
+from simic.contracts.names import CHAMPION, CHAMPION_REFERENCE, LEARNED, REFERENCE_PREFIX
 from simic.contracts.receipts import PolicyVersion
 from simic.controllers.factory import controller_names
 from simic.ledgers import CANDIDATES_LEDGER, POLICIES_LEDGER, PROMOTIONS_LEDGER
@@ -30,10 +31,11 @@ FETCH_WAIT_S = 60.0
 class Policies:
     """Finds a policy by name, digest, directory or reference, and checks its seal before returning it."""
 
-    def __init__(self, home: Home, keyring: Keyring, registry: Callable[[], Registry]) -> None:
+    def __init__(self, home: Home, keyring: Keyring, registry: Callable[[], Registry], karns: Karns) -> None:
         self._home = home
         self._keyring = keyring
         self._registry = registry
+        self._karns = karns
 
     def seal(self, path: Path, digest: str | None = None) -> Seal:
         """Return the seal of a policy directory.
@@ -102,13 +104,22 @@ class Policies:
 
     def learned(self, path: Path, digest: str, *, is_decisive: bool) -> ControllerSpec:
         """Return the spec of the controller that acts with the policy of ``digest``; another one at ``path`` is
-        refused."""
+        refused. It consults Karn if ``controller.karn`` says so.
+
+        Raises:
+            ConfigError: if it is to consult a Karn that the home does not have.
+        """
+        return self._acting(path, digest, self._karns.configured(), is_decisive=is_decisive)
+
+    def _acting(self, path: Path, digest: str, karn: KarnChoice | None, *, is_decisive: bool) -> ControllerSpec:
         return ControllerSpec(
-            name="learned",
+            name=LEARNED,
             policy_path=str(path),
             policy_digest=digest,
             keyring_path=str(self._home.keys),
             is_decisive=is_decisive,
+            karn_path=None if karn is None else str(karn.path),
+            karn_digest=None if karn is None else karn.digest,
         )
 
     def at(self, name: str) -> Path | None:
@@ -137,24 +148,36 @@ class Policies:
 
     def label(self, name: str, spec: ControllerSpec) -> str:
         """Return the name of a controller in tables: short for a policy, however it was named."""
-        if spec.policy_path is None or name == CHAMPION:
+        if spec.policy_path is None:
             return name
-        return labelled(self._home, self.check(Path(spec.policy_path)))
+        consulting = parse_consulting(name)
+        is_champion = (name if consulting is None else consulting.policy) == CHAMPION
+        policy = CHAMPION if is_champion else labelled(self._home, self.check(Path(spec.policy_path)))
+        return policy if spec.karn_digest is None else consulting_label(policy, spec.karn_digest)
 
     def spec(self, name: str, *, is_decisive: bool) -> ControllerSpec:
         """Return the spec of a controller by its name, or of a policy by one of the names of ``at``.
 
+        ``NAME+karn`` is the policy ``NAME`` consulting the Karn trained last, ``NAME+karn/DIGEST`` another one,
+        whatever ``controller.karn`` says.
+
         Raises:
-            ConfigError: if there is no such controller or policy.
+            ConfigError: if there is no such controller, policy or Karn.
         """
+        if (consulting := parse_consulting(name)) is not None:
+            if (policy := self.at(consulting.policy)) is None:
+                raise ConfigError(f"{name!r}: {consulting.policy!r} is not a policy, and only policies consult Karn")
+            karn = self._karns.named(consulting.digest)
+            return self._acting(policy, self.check(policy), karn, is_decisive=is_decisive)
         if (policy := self.at(name)) is not None:
             return self.learned(policy, self.check(policy), is_decisive=is_decisive)
-        nameable = sorted({*controller_names(), CHAMPION} - {"learned", "schedule"})
+        nameable = sorted({*controller_names(), CHAMPION} - {LEARNED, "schedule"})
         if name not in nameable:
             near = get_close_matches(name, nameable, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(
                 f"{name!r} is not a controller.{hint} Known controllers: {', '.join(nameable)}, a version such as "
-                f"tamiyo/2, the first 8 or more characters of a policy's digest, or the directory of a sealed policy"
+                f"tamiyo/2, the first 8 or more characters of a policy's digest, or the directory of a sealed policy; "
+                "with +karn behind a policy's name, it consults Karn"
             )
         return ControllerSpec(name=name, plans_path=str(self._home.plans) if name in PLAN_CONTROLLERS else None)

@@ -164,11 +164,12 @@ def _vouched(one: Signed) -> VouchedLine:
 
 
 def sealed_directories(home: Home) -> Iterator[tuple[Path, str]]:
-    """Yield the sealed policies in ``data/policies`` and among the registry's files, with the key their seals name."""
+    """Yield the sealed policies and Karns of the home and its registry, with the key their seals name."""
     # Versions that were registered without MLmodel hold the policy directly, not in a folder.
     places = f"**/artifacts/{POLICY_FOLDER}/manifest.json", "**/artifacts/manifest.json"
     stored = [manifest for place in places for manifest in home.artifacts.glob(place)]
-    for manifest in (*sorted(home.policies.glob("*/manifest.json")), *sorted(stored)):
+    own = [manifest for root in (home.policies, home.karn) for manifest in sorted(root.glob("*/manifest.json"))]
+    for manifest in (*own, *sorted(stored)):
         if (key_id := key_of(manifest.read_bytes())) is not None:
             yield manifest.parent, key_id
 

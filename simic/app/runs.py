@@ -88,8 +88,9 @@ class Run:
     """An open run; it collects the receipts of its stages."""
 
     def __init__(self, container: Container, entry: RunEntry) -> None:
-        """Begin or resume a run; ConfigError if its settings need a champion and the home has none."""
+        """Begin or resume a run; ConfigError if its settings need a champion or a Karn and the home has none."""
         config = container.config
+        container.karns.configured()  # a missing Karn is an error before anything grows
         if entry.start_digest is None:
             require_policy(config.train.lora)
         self.key = RunKey(

@@ -10,6 +10,7 @@ import typer
 from simic.cli import completion
 from simic.cli.console import EXIT_CODES, emit
 from simic.cli.options import (
+    CONSULTING_HELP,
     CONTROLLER_NAMES,
     POLICY_NAMES,
     AsJson,
@@ -69,7 +70,8 @@ def compare(
     arms: Annotated[
         list[str],
         typer.Argument(
-            help=f"Two or more controllers ({CONTROLLER_NAMES}), policies ({POLICY_NAMES}), or recipes, of which the "
+            help=f"Two or more controllers ({CONTROLLER_NAMES}), policies ({POLICY_NAMES}; {CONSULTING_HELP}), or "
+            f"recipes, of which the "
             f"newest policy takes part: {RECIPE_HELP}.",
             autocompletion=completion.controller_list,
         ),

@@ -21,6 +21,7 @@ from simic.cli import (
     evaluate,
     export,
     follow,
+    karn,
     keys,
     lake,
     proof,
@@ -88,6 +89,7 @@ def _joined(text: str) -> str:
 for verbs in (
     loop,
     stages,
+    karn,
     check_reports,
     snapshots,
     registrar,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from simic.app.container import Container
 __all__ = [
+    "CONSULTING_HELP",
     "CONTROLLER_HELP",
     "CONTROLLER_NAMES",
     "POLICY_NAMES",
@@ -54,6 +55,7 @@ CONTROLLER_HELP = "; ".join(f"{name}: {_CONTROLLERS[name]}" for name in CONTROLL
 """Help text for controllers, one line each, built from the modules."""
 POLICY_NAMES = "champion, tamiyo/2, 2, the first 8 or more characters of a digest, or a path"
 """Names of a policy that every verb accepts."""
+CONSULTING_HELP = "with +karn behind its name a policy consults the Karn trained last, with +karn/DIGEST another one"
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print only JSON to stdout.")]
 ProfileName: TypeAlias = Annotated[

@@ -12,6 +12,7 @@ from rich.text import Text
 from simic.cli import completion
 from simic.cli.console import EXIT_CODES, emit, stderr
 from simic.cli.options import (
+    CONSULTING_HELP,
     CONTROLLER_HELP,
     POLICY_NAMES,
     AsJson,
@@ -42,7 +43,10 @@ def add_to(app: typer.Typer) -> None:
 def collect(
     controller: Annotated[
         str,
-        typer.Option(help=f"{CONTROLLER_HELP}; or a policy: {POLICY_NAMES}.", autocompletion=completion.controllers),
+        typer.Option(
+            help=f"{CONTROLLER_HELP}; or a policy: {POLICY_NAMES}; {CONSULTING_HELP}.",
+            autocompletion=completion.controllers,
+        ),
     ] = "explore",
     host_keys: Annotated[
         str | None,

@@ -12,6 +12,7 @@ from simic.cli import completion
 from simic.cli.console import EXIT_CODES, emit, stderr
 from simic.cli.headroom import headroom
 from simic.cli.options import (
+    CONSULTING_HELP,
     CONTROLLER_NAMES,
     POLICY_NAMES,
     AsJson,
@@ -67,9 +68,9 @@ def trials(
     controllers: Annotated[
         str | None,
         typer.Option(
-            help=f"Comma-separated controllers ({CONTROLLER_NAMES}) or policies ({POLICY_NAMES}). wait always takes "
-            "part. Default: wait, random, heuristic, blind, symptom, oracle and champion. blind, symptom and oracle "
-            "are left out if the set has no plan book; champion, if no policy has been promoted.",
+            help=f"Comma-separated controllers ({CONTROLLER_NAMES}) or policies ({POLICY_NAMES}; {CONSULTING_HELP}). "
+            "wait always takes part. Default: wait, random, heuristic, blind, symptom, oracle and champion. blind, "
+            "symptom and oracle are left out if the set has no plan book; champion, if no policy has been promoted.",
             autocompletion=completion.controller_list,
         ),
     ] = None,

@@ -261,13 +261,13 @@ def _lines(
 
 
 def _verifier(spec: ControllerSpec) -> Verify | None:
-    """Return a verifier for the spec's keyring and digest, or None without a keyring."""
+    """Return a verifier for the spec's keyring and digests, or None without a keyring."""
     if spec.keyring_path is None:
         return None
     keyring = Keyring(Path(spec.keyring_path))
 
     def check(path: Path) -> Verified:
-        sealed = verify(path, keyring, spec.policy_digest)
+        sealed = verify(path, keyring, spec.expected_digest(path))
         return Verified(sealed.digest, {file.name: file.sha256 for file in sealed.files})
 
     return check
@@ -295,7 +295,7 @@ def _receipt(
         **provenance._asdict(),
         started_at=started,
         finished_at=finished,
-        controller=spec.name,
+        controller=spec.reported_name,
         policy_digest=episodes[0].policy_version,
         set=hosts[0].set,
         host_keys_digest=keys,

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from simic.contracts.actions import BlueprintName
 from simic.contracts.base import Contract, Positive, UnitInterval
 from simic.contracts.errors import ConfigError
+from simic.contracts.karn_config import ControllerConfig, KarnConfig
 from simic.contracts.lake_url import parse_url
 from simic.contracts.log_evidence import EvidenceKind
 from simic.contracts.network_config import NetworkConfig
@@ -20,10 +21,12 @@ __all__ = [
     "WITHOUT_EFFECT",
     "BusConfig",
     "CollectConfig",
+    "ControllerConfig",
     "CurateConfig",
     "FurtherCollection",
     "GateConfig",
     "IngestConfig",
+    "KarnConfig",
     "LakeConfig",
     "NetworkConfig",
     "ReplayConfig",
@@ -355,6 +358,8 @@ class RunConfig(Contract):
     gate: GateConfig = GateConfig()
     rollout: RolloutConfig = RolloutConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
+    controller: ControllerConfig = ControllerConfig()
+    karn: KarnConfig = KarnConfig()
 
     @property
     def further_collections(self) -> tuple[FurtherCollection, ...]:

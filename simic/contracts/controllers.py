@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from simic.contracts.actions import AlphaCurve, BlueprintName
 from simic.contracts.base import Contract, Count, Digest, Finite
 from simic.contracts.config import RewardConfig
-from simic.contracts.names import CANDIDATE, CHAMPION
+from simic.contracts.names import CANDIDATE, CHAMPION, consulting_name
 from simic.contracts.receipts import Estimate
 from simic.contracts.state import HISTORY_EPOCHS
 
@@ -35,6 +36,7 @@ CONTROLLER_ORDER = (
 Epochs = Annotated[int, Field(ge=0, le=100_000)]
 Node = Annotated[int, Field(ge=0, le=2046)]
 Turn = Annotated[int, Field(ge=1, le=100_000)]
+_KARN_FIELDS = frozenset({"karn_path", "karn_digest"})
 AccuracyChange = Annotated[float, Field(ge=-1.0, le=1.0)]
 
 
@@ -203,7 +205,11 @@ class ControllerSpec(Contract):
     policy_digest: Digest | None = None
     """Digest that the policy must have; null accepts any policy sealed with a trusted key."""
     keyring_path: str | None = None
-    """Directory of trusted public keys that verify the policy."""
+    """Directory of trusted public keys that verify the policy, and the Karn that it consults."""
+    karn_path: str | None = None
+    """Directory of the sealed Karn that ``learned`` consults; null for a policy that chooses blueprints itself."""
+    karn_digest: Digest | None = None
+    """Digest that this Karn must have; null exactly where ``karn_path`` is."""
     is_decisive: bool = True
     """Whether ``learned`` samples only the operation and takes the most likely other factors; otherwise it samples
     every factor."""
@@ -215,3 +221,26 @@ class ControllerSpec(Contract):
     """Tree of ``symptom``; null means that of the plan book of the hosts' set."""
     plans_path: str | None = None
     """Folder of plan books that take precedence over the shipped ones; null uses the shipped ones only."""
+
+    @property
+    def reported_name(self) -> str:
+        """Return the name of the controller in field reports."""
+        return self.name if self.karn_digest is None else consulting_name(self.karn_digest)
+
+    def expected_digest(self, directory: Path) -> str | None:
+        """Return the digest that a sealed directory of this spec must have; None accepts any."""
+        return self.karn_digest if self.karn_path == str(directory) else self.policy_digest
+
+    @model_validator(mode="after")
+    def _consults_a_known_karn(self) -> ControllerSpec:
+        if (self.karn_path is None) != (self.karn_digest is None):
+            raise ValueError("karn_path and karn_digest belong together: expected both or neither")
+        if self.karn_path is not None and self.policy_path is None:
+            raise ValueError(f"karn_path: only a policy consults Karn, and controller {self.name!r} has no policy_path")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_an_absent_karn(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the fields of an absent Karn, so that digests over specs without one stay what they were."""
+        fields: dict[str, Any] = handler(self)
+        return {name: value for name, value in fields.items() if value is not None or name not in _KARN_FIELDS}

@@ -8,12 +8,16 @@ __all__ = [
     "CHAMPION_REFERENCE",
     "FIELD_REPORTS",
     "FIELD_REPORT_TYPE",
+    "KARN",
     "KEY_LIMIT",
+    "LEARNED",
     "MODEL_NAME",
     "POLICY_UPDATES",
     "POLICY_UPDATE_TYPE",
     "REFERENCE_PREFIX",
     "STAGED",
+    "consulting_name",
+    "is_learned",
 ]
 
 MODEL_NAME = "tamiyo"
@@ -37,5 +41,21 @@ POLICY_UPDATES = "innovation.policy"
 POLICY_UPDATE_TYPE = "innovation.policy_update"
 """Event type of an ``EventEnvelope`` around a ``PolicyUpdate``."""
 
+KARN = "karn"
+"""The second controller, which proposes blueprints."""
+LEARNED = "learned"
+"""Name in field reports of a policy that acts alone."""
+_CONSULTING = f"{LEARNED}-{KARN}-"
+
 KEY_LIMIT = 2**31
 """Host keys are whole numbers in [0, 2**31)."""
+
+
+def consulting_name(digest: str) -> str:
+    """Return the name in field reports of a policy that consults the Karn of ``digest``."""
+    return f"{_CONSULTING}{digest[:16]}"
+
+
+def is_learned(controller: str) -> bool:
+    """Return whether the controller of a field report is a policy, alone or consulting Karn."""
+    return controller == LEARNED or controller.startswith(_CONSULTING)

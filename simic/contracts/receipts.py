@@ -35,6 +35,7 @@ __all__ = [
     "RunReceipt",
     "SnapshotManifest",
     "StaticTrial",
+    "Text",
     "TrainingReport",
     "TrialReport",
     "ValidationReport",

@@ -38,6 +38,7 @@ __all__ = [
     "kl",
     "log_prob",
     "logits_of",
+    "mixture",
     "most_slots_of",
     "relevant_heads",
     "sample",
@@ -201,7 +202,7 @@ class _Mixture:
         self._output, self._slot_ptr, self._masks, self._exploration = output, slot_ptr, masks, exploration
 
     def ops(self) -> NDArray[np.float64]:
-        return _probabilities(_mixture(self._output.op, self._masks.op, self._exploration))
+        return _probabilities(mixture(self._output.op, self._masks.op, self._exploration))
 
     def slots(self, ops: NDArray[np.int64]) -> NDArray[np.float64]:
         chosen = torch.from_numpy(ops)
@@ -230,7 +231,7 @@ def _tables(
     taken = actions.long().clamp(min=0)
     ops, slots = taken[:, HEAD_INDEX[Head.OP]], taken[:, HEAD_INDEX[Head.SLOT]]
     return {
-        Head.OP: _mixture(output.op, masks.op, exploration),
+        Head.OP: mixture(output.op, masks.op, exploration),
         Head.SLOT: _slot_table(output, slot_ptr, masks, ops, exploration, most_slots),
         **_factor_tables(output, slot_ptr, masks, slots, exploration),
     }
@@ -258,7 +259,7 @@ def _slot_table(
         return torch.zeros(exists.shape, device=slot_ptr.device)
     rows = (slot_ptr[:-1].unsqueeze(1) + place).clamp(max=len(output.slot) - 1)
     column = ops.unsqueeze(1).expand_as(rows)
-    return _mixture(output.slot[rows, column], masks.slot[rows, column] & exists, exploration)
+    return mixture(output.slot[rows, column], masks.slot[rows, column] & exists, exploration)
 
 
 def _factor_tables(
@@ -268,7 +269,7 @@ def _factor_tables(
     logits = _factor_logits(output, slot_ptr, slots)
     everything = {head: torch.ones_like(values, dtype=torch.bool) for head, values in logits.items()}
     available = {**everything, Head.BLUEPRINT: masks.blueprint}
-    return {head: _mixture(values, available[head], exploration) for head, values in logits.items()}
+    return {head: mixture(values, available[head], exploration) for head, values in logits.items()}
 
 
 def _factor_logits(output: NetworkOutput, slot_ptr: Tensor, slots: Tensor) -> dict[Head, Tensor]:
@@ -286,7 +287,7 @@ def _factor_logits(output: NetworkOutput, slot_ptr: Tensor, slots: Tensor) -> di
     return {head: values[rows] for head, values in logits.items()}
 
 
-def _mixture(logits: Tensor, available: Tensor, exploration: float) -> Tensor:
+def mixture(logits: Tensor, available: Tensor, exploration: float) -> Tensor:
     """Return the logarithm of the mixture [N, C]; a row without available choices counts as fully available."""
     usable = available | ~available.any(1, keepdim=True)
     policy = functional.log_softmax(logits.masked_fill(~usable, _IMPOSSIBLE), dim=1)

@@ -10,12 +10,15 @@ import torch
 from numpy.typing import NDArray
 
 from simic.contracts.batches import Decisions, Masks, Observations
-from simic.contracts.feature_ranges import OutOfRange
+from simic.contracts.errors import ContractError
+from simic.contracts.feature_ranges import FeatureRanges, OutOfRange
+from simic.contracts.names import LEARNED, consulting_name
 from simic.controllers import heads
 from simic.controllers.blueprint_mapping import BlueprintMapping, allow_only, consistent
 from simic.controllers.feature_ranges import out_of_range
 from simic.controllers.features import encode
 from simic.controllers.graph import GraphBatch
+from simic.controllers.karn import ConsultedKarn, KarnNetwork
 from simic.controllers.network import NetworkOutput
 from simic.controllers.policy_files import LoadedPolicy
 from simic.controllers.sampling import FactoredDistribution
@@ -39,17 +42,42 @@ class LearnedController:
 
     A host's decision does not depend on the other hosts of the batch, bit for bit. In decisive mode it germinates only
     blueprints whose germination was in its training data; when it explores, it may germinate any.
+
+    With a Karn, the logits of blueprints are Karn's, in every other respect nothing changes: the same masks, the same
+    share of exploration, the policy's own operation, slot and other factors. In decisive mode a blueprint must have
+    germinated in the training data of both. ``name`` says which Karn was consulted.
     """
 
-    name = "learned"
+    def __init__(
+        self, policy: LoadedPolicy, *, policy_version: str | None, is_decisive: bool, karn: ConsultedKarn | None = None
+    ) -> None:
+        """Act with a policy, and with a Karn if one is given.
 
-    def __init__(self, policy: LoadedPolicy, *, policy_version: str | None, is_decisive: bool) -> None:
+        Raises:
+            ContractError: if Karn does not know exactly the blueprints of the policy, in the same order.
+        """
+        self.name = LEARNED if karn is None else consulting_name(karn.digest)
         self.policy_version = policy_version
         # Products of different batch sizes round differently; in float64 the difference is below float32 precision.
         self._network, self._card = copy.deepcopy(policy.network).double(), policy.card
         self._is_decisive = is_decisive
         germinated = self._card.blueprints if self._card.germinated is None else self._card.germinated
         self._germinated: NDArray[np.bool_] = np.isin(self._card.blueprints, germinated)
+        self._karn: KarnNetwork | None = None
+        self._karn_ranges: FeatureRanges | None = None
+        if karn is not None:
+            self._consult(karn)
+
+    def _consult(self, karn: ConsultedKarn) -> None:
+        card = karn.loaded.card
+        if card.blueprints != self._card.blueprints:
+            raise ContractError(
+                f"Karn {karn.digest[:12]} knows blueprints {card.blueprints}, the policy that consults it "
+                f"{self._card.blueprints}: train Karn where these blueprints are installed (`simic karn train`)"
+            )
+        self._karn, self._karn_ranges = copy.deepcopy(karn.loaded.network).double(), card.feature_ranges
+        if card.germinated is not None:
+            self._germinated = self._germinated & np.isin(card.blueprints, card.germinated)
 
     def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[np.float64]) -> Decisions:
         """Return one legal action per host."""
@@ -70,12 +98,14 @@ class LearnedController:
         mapping, batch, available = self._prepared(observations, masks, is_decisive=is_decisive)
         exploration = 0.0 if is_decisive else self._card.network.exploration
         with torch.inference_mode():
-            output = _rounded(self._network(_as_float64(batch)))
+            output = self._consulted(self._network(_as_float64(batch)), batch)
             distribution = heads.distribution(output, batch.slot_ptr, available, exploration)
         return Considered(mapping, distribution, available.op.numpy(), output.value.numpy())
 
     def out_of_range(self, observations: Observations) -> list[OutOfRange] | None:
-        """Return what of one host lies outside the training data; None if the policy does not say what that was.
+        """Return what of one host lies outside the training data of the policy, or of Karn.
+
+        None if the policy does not say what its data were.
 
         Raises:
             ContractError: if a slot holds a blueprint that the policy does not know.
@@ -84,11 +114,17 @@ class LearnedController:
             return None
         mapping = BlueprintMapping(tuple(self._card.blueprints), observations.blueprints)
         graph = encode(mapping.to_policy(observations))
-        return out_of_range(graph, self._card.feature_ranges, self._card.blueprints)
+        found = out_of_range(graph, self._card.feature_ranges, self._card.blueprints)
+        if self._karn_ranges is not None:
+            known = {(one.node, one.feature) for one in found}
+            others = out_of_range(graph, self._karn_ranges, self._card.blueprints)
+            found += [one for one in others if (one.node, one.feature) not in known]
+        return found
 
     def tensor_bytes(self) -> list[int]:
         """Return the size in bytes of each weight and statistic as it is held while deciding."""
-        return [value.numel() * value.element_size() for value in self._network.state_dict().values()]
+        held = [network.state_dict() for network in (self._network, self._karn) if network is not None]
+        return [value.numel() * value.element_size() for state in held for value in state.values()]
 
     def _prepared(
         self, observations: Observations, masks: Masks, *, is_decisive: bool
@@ -101,7 +137,13 @@ class LearnedController:
         return mapping, encode(mapping.to_policy(observations)), heads.MaskTensors.of(legal)
 
     def _act(self, batch: GraphBatch) -> NetworkOutput:
-        return _rounded(self._network.act(_as_float64(batch)))
+        return self._consulted(self._network.act(_as_float64(batch)), batch)
+
+    def _consulted(self, output: NetworkOutput, batch: GraphBatch) -> NetworkOutput:
+        """Return rounded outputs, with Karn's logits of blueprints if there is a Karn."""
+        if self._karn is not None:
+            output = output._replace(blueprint=self._karn(_as_float64(batch)))
+        return _rounded(output)
 
 
 def _as_float64(batch: GraphBatch) -> GraphBatch:

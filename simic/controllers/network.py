@@ -34,12 +34,17 @@ from simic.numerics.ragged import row_owners
 
 __all__ = [
     "FeatureNoise",
+    "GraphEncoder",
+    "GraphNetwork",
     "HeteroSageLayer",
     "NetworkOutput",
     "NetworkShape",
     "Normaliser",
     "PolicyNetwork",
     "fit_normaliser",
+    "input_normalisers",
+    "mlp_head",
+    "relations_of",
     "strongest_slot",
 ]
 
@@ -171,6 +176,11 @@ class _InputNormaliser(nn.Module):
         return ((x - self.mean) / self.deviation).clamp(-_CLIP, _CLIP) * present
 
 
+def input_normalisers(names: dict[str, tuple[str, ...]]) -> nn.ModuleDict:
+    """Return the normalisers of the columns ``names`` by node type, with mean 0 and deviation 1."""
+    return nn.ModuleDict({node: _InputNormaliser(names[node]) for node in NODE_TYPES})
+
+
 class Relation(NamedTuple):
     """The edges of one type in a batch."""
 
@@ -261,104 +271,38 @@ class HeteroSageLayer(nn.Module):
         return {node: norm(h[node] + functional.relu(own[node] + received[node])) for node, norm in self.norms.items()}
 
 
-class _Encoder(nn.Module):
+class GraphEncoder(nn.Module):
     """Maps normalised features to the states of context and slot nodes."""
 
     def __init__(self, names: dict[str, tuple[str, ...]], hidden: int, rounds: int) -> None:
+        """Build an encoder of the columns ``names`` by node type, of width ``hidden``."""
         super().__init__()
         self.inputs = nn.ModuleDict({node: nn.Linear(len(names[node]), hidden) for node in NODE_TYPES})
         targets = [NODE_TYPES] * (rounds - 1) + [_READ_BY_HEADS]
         self.layers = nn.ModuleList(HeteroSageLayer(hidden, read) for read in targets)
 
     def forward(self, x: dict[str, Tensor], relations: dict[EdgeType, Relation]) -> dict[str, Tensor]:
+        """Return the states [rows, H] of context and slot nodes from normalised features."""
         h = {node: functional.relu(self.inputs[node](x[node])) for node in NODE_TYPES}
         for layer in self.layers:
             h = layer(h, relations)
         return h
 
 
-class PolicyNetwork(nn.Module):
-    """Computes logits and values of N host graphs; deterministic on the CPU."""
+class GraphNetwork(nn.Module):
+    """What the networks of all controllers share: normalised inputs, a value scale, and how weights begin."""
 
+    normalise: nn.ModuleDict
     value_mean: Tensor
     value_scale: Tensor
 
-    def __init__(self, shape: NetworkShape, seed: int | None = 0) -> None:
-        """Initialise parameters from a generator of their own; with ``seed`` None they stay uninitialised."""
-        super().__init__()
-        self.shape = shape
-        names = feature_names(shape.blueprints)
-        self._train_loss_flag = names["context"].index("train_loss_valid")
-        hidden, small = shape.hidden, shape.value_hidden
-        with torch.random.fork_rng(devices=[]):
-            self.normalise = nn.ModuleDict({node: _InputNormaliser(names[node]) for node in NODE_TYPES})
-            self.policy_encoder = _Encoder(names, hidden, shape.layers)
-            self.op_head = _head(2 * hidden + 2 * small, hidden, len(OPS))
-            self.slot_head = _head(hidden + 2 * small, hidden, sum(_SLOT_OUTPUTS) + len(shape.blueprints))
-            self.value_encoder = _Encoder(names, small, shape.layers)
-            self.value_head = _head(2 * small, small, 1)
-        self.register_buffer("value_mean", torch.zeros(()))
-        self.register_buffer("value_scale", torch.tensor(RETURN_POINTS))
-        if seed is not None:
-            self._initialise(seed)
-
-    def forward(self, batch: GraphBatch) -> NetworkOutput:
-        """Return logits and values."""
-        x, relations = self._inputs(batch), relations_of(batch)
-        value_states = self.value_encoder(x, relations)
-        output = self._logits(batch, x, relations, _detached(value_states))
-        return output._replace(value=self._value(batch, value_states))
-
-    def act(self, batch: GraphBatch, noise: FeatureNoise | None = None) -> NetworkOutput:
-        """Return logits only; the value is zero. With ``noise``, all present features are perturbed."""
-        x, relations = self._inputs(batch), relations_of(batch)
-        if noise is not None:
-            x = {node: noise.added_to(features) for node, features in x.items()}
-        with torch.no_grad():
-            value_states = self.value_encoder(x, relations)
-        return self._logits(batch, x, relations, value_states)
-
-    def act_of_all_weights(self, batch: GraphBatch) -> NetworkOutput:
-        """Return ``act(batch)`` with a gradient that also reaches the value encoder, which no loss of the policy does.
-
-        It tells which weights the decisions depend on.
-        """
-        x, relations = self._inputs(batch), relations_of(batch)
-        return self._logits(batch, x, relations, self.value_encoder(x, relations))
-
-    def value(self, batch: GraphBatch) -> Tensor:
-        """Return values [N] only, without running the policy encoder."""
-        return self._value(batch, self.value_encoder(self._inputs(batch), relations_of(batch)))
-
-    def act_and_value(self, steps: GraphBatch, with_finals: GraphBatch) -> tuple[NetworkOutput, Tensor]:
-        """Return ``act(steps)`` and ``value(with_finals)``, with one pass of the value encoder.
-
-        ``steps`` are the first graphs of ``with_finals``.
-        """
-        x, relations = self._inputs(with_finals), relations_of(with_finals)
-        value_states = self.value_encoder(x, relations)
-        rows = {"context": len(steps.context_x), "slot": len(steps.slot_x), "layer": len(steps.layer_x)}
-        own = {
-            edge_type: Relation(edges, relations[edge_type].neighbours[: rows[edge_type[2]]])
-            for edge_type, edges in steps.edges.items()
-        }
-        read = {node: states[: rows[node]] for node, states in _detached(value_states).items()}
-        output = self._logits(steps, {node: x[node][:count] for node, count in rows.items()}, own, read)
-        return output, self._value(with_finals, value_states)
-
     def policy_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of the policy losses; disjoint from ``value_parameters``."""
-        parts = (self.policy_encoder, self.op_head, self.slot_head)
-        return [parameter for part in parts for parameter in part.parameters()]
+        raise NotImplementedError
 
     def value_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters of the value losses; the policy reads their encoder without gradient."""
-        return [parameter for part in (self.value_encoder, self.value_head) for parameter in part.parameters()]
-
-    @property
-    def slot_sizes(self) -> list[int]:
-        """Return the widths of a slot's outputs: pointer, tempo, target, speed, curve, blueprint."""
-        return [*_SLOT_OUTPUTS, len(self.shape.blueprints)]
+        """Return the parameters of the value losses."""
+        raise NotImplementedError
 
     def set_normaliser(self, normaliser: Normaliser) -> None:
         """Set the feature statistics; raise ContractError if a shape differs."""
@@ -388,9 +332,106 @@ class PolicyNetwork(nn.Module):
     def _normalisers(self) -> dict[str, _InputNormaliser]:
         return {node: cast(_InputNormaliser, module) for node, module in self.normalise.items()}
 
-    def _inputs(self, batch: GraphBatch) -> dict[str, Tensor]:
+    def inputs(self, batch: GraphBatch) -> dict[str, Tensor]:
+        """Return the normalised features [rows, F] by node type."""
         tables = {"context": batch.context_x, "slot": batch.slot_x, "layer": batch.layer_x}
         return {node: module(tables[node]) for node, module in self.normalise.items()}
+
+    @torch.no_grad()
+    def initialise(self, seed: int, heads: Sequence[nn.Sequential]) -> None:
+        """Draw weights uniformly with variance 1 / fan-in; biases are 0, LayerNorms the identity.
+
+        The last layers of ``heads`` are near 0, so that an untrained policy is nearly uniform.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        last = {id(head[-1].weight) for head in heads}
+        for name, parameter in sorted(self.named_parameters()):
+            if parameter.dim() == 2:
+                bound = (3.0 / parameter.shape[1]) ** 0.5 * (_LAST_LAYER_SCALE if id(parameter) in last else 1.0)
+                parameter.uniform_(-bound, bound, generator=generator)
+            else:
+                parameter.fill_(1.0 if ".norms." in name and name.endswith("weight") else 0.0)
+
+
+class PolicyNetwork(GraphNetwork):
+    """Computes logits and values of N host graphs; deterministic on the CPU."""
+
+    def __init__(self, shape: NetworkShape, seed: int | None = 0) -> None:
+        """Initialise parameters from a generator of their own; with ``seed`` None they stay uninitialised."""
+        super().__init__()
+        self.shape = shape
+        names = feature_names(shape.blueprints)
+        self._train_loss_flag = names["context"].index("train_loss_valid")
+        hidden, small = shape.hidden, shape.value_hidden
+        with torch.random.fork_rng(devices=[]):
+            self.normalise = input_normalisers(names)
+            self.policy_encoder = GraphEncoder(names, hidden, shape.layers)
+            self.op_head = mlp_head(2 * hidden + 2 * small, hidden, len(OPS))
+            self.slot_head = mlp_head(hidden + 2 * small, hidden, sum(_SLOT_OUTPUTS) + len(shape.blueprints))
+            self.value_encoder = GraphEncoder(names, small, shape.layers)
+            self.value_head = mlp_head(2 * small, small, 1)
+        self.register_buffer("value_mean", torch.zeros(()))
+        self.register_buffer("value_scale", torch.tensor(RETURN_POINTS))
+        if seed is not None:
+            self.initialise(seed, (self.op_head, self.slot_head, self.value_head))
+
+    def forward(self, batch: GraphBatch) -> NetworkOutput:
+        """Return logits and values."""
+        x, relations = self.inputs(batch), relations_of(batch)
+        value_states = self.value_encoder(x, relations)
+        output = self._logits(batch, x, relations, _detached(value_states))
+        return output._replace(value=self._value(batch, value_states))
+
+    def act(self, batch: GraphBatch, noise: FeatureNoise | None = None) -> NetworkOutput:
+        """Return logits only; the value is zero. With ``noise``, all present features are perturbed."""
+        x, relations = self.inputs(batch), relations_of(batch)
+        if noise is not None:
+            x = {node: noise.added_to(features) for node, features in x.items()}
+        with torch.no_grad():
+            value_states = self.value_encoder(x, relations)
+        return self._logits(batch, x, relations, value_states)
+
+    def act_of_all_weights(self, batch: GraphBatch) -> NetworkOutput:
+        """Return ``act(batch)`` with a gradient that also reaches the value encoder, which no loss of the policy does.
+
+        It tells which weights the decisions depend on.
+        """
+        x, relations = self.inputs(batch), relations_of(batch)
+        return self._logits(batch, x, relations, self.value_encoder(x, relations))
+
+    def value(self, batch: GraphBatch) -> Tensor:
+        """Return values [N] only, without running the policy encoder."""
+        return self._value(batch, self.value_encoder(self.inputs(batch), relations_of(batch)))
+
+    def act_and_value(self, steps: GraphBatch, with_finals: GraphBatch) -> tuple[NetworkOutput, Tensor]:
+        """Return ``act(steps)`` and ``value(with_finals)``, with one pass of the value encoder.
+
+        ``steps`` are the first graphs of ``with_finals``.
+        """
+        x, relations = self.inputs(with_finals), relations_of(with_finals)
+        value_states = self.value_encoder(x, relations)
+        rows = {"context": len(steps.context_x), "slot": len(steps.slot_x), "layer": len(steps.layer_x)}
+        own = {
+            edge_type: Relation(edges, relations[edge_type].neighbours[: rows[edge_type[2]]])
+            for edge_type, edges in steps.edges.items()
+        }
+        read = {node: states[: rows[node]] for node, states in _detached(value_states).items()}
+        output = self._logits(steps, {node: x[node][:count] for node, count in rows.items()}, own, read)
+        return output, self._value(with_finals, value_states)
+
+    def policy_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of the policy losses; disjoint from ``value_parameters``."""
+        parts = (self.policy_encoder, self.op_head, self.slot_head)
+        return [parameter for part in parts for parameter in part.parameters()]
+
+    def value_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of the value losses; the policy reads their encoder without gradient."""
+        return [parameter for part in (self.value_encoder, self.value_head) for parameter in part.parameters()]
+
+    @property
+    def slot_sizes(self) -> list[int]:
+        """Return the widths of a slot's outputs: pointer, tempo, target, speed, curve, blueprint."""
+        return [*_SLOT_OUTPUTS, len(self.shape.blueprints)]
 
     def _logits(
         self,
@@ -437,24 +478,13 @@ class PolicyNetwork(nn.Module):
         """Return [N, 2 H]: the context, and the strongest positive response among the graph's slots."""
         return torch.cat([h["context"], strongest_slot(batch.slot_ptr, h["slot"])], dim=1)
 
-    @torch.no_grad()
-    def _initialise(self, seed: int) -> None:
-        """Draw weights uniformly with variance 1 / fan-in; last layers near 0, biases 0, LayerNorms the identity."""
-        generator = torch.Generator().manual_seed(seed)
-        last = {id(head[-1].weight) for head in (self.op_head, self.slot_head, self.value_head)}
-        for name, parameter in sorted(self.named_parameters()):
-            if parameter.dim() == 2:
-                bound = (3.0 / parameter.shape[1]) ** 0.5 * (_LAST_LAYER_SCALE if id(parameter) in last else 1.0)
-                parameter.uniform_(-bound, bound, generator=generator)
-            else:
-                parameter.fill_(1.0 if ".norms." in name and name.endswith("weight") else 0.0)
-
 
 def _detached(states: dict[str, Tensor]) -> dict[str, Tensor]:
     return {node: state.detach() for node, state in states.items()}
 
 
-def _head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+def mlp_head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    """Return a head of one hidden layer."""
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 

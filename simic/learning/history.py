@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from simic.contracts.errors import ContractError, DivergenceError
@@ -49,10 +49,13 @@ class Sampler(Protocol):
 class Trainee(Protocol):
     """What a checkpoint holds of a learner."""
 
-    network: PolicyNetwork
     optimizer: Optimizer
     scaler: torch.amp.GradScaler
     updates: int
+
+    @property
+    def network(self) -> nn.Module:
+        """Return the network that learns."""
 
 
 @dataclass(frozen=True)

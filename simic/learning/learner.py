@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from simic.contracts.config import TrainConfig
 from simic.contracts.errors import DivergenceError, OutOfMemoryError
-from simic.controllers.network import PolicyNetwork
+from simic.controllers.network import GraphNetwork, PolicyNetwork
 from simic.learning.clipping import GRAD_NORM, clip_by_group
 from simic.learning.history import History
 from simic.learning.losses import Loss
@@ -22,7 +22,7 @@ from simic.learning.rates import LrController, LrPolicy, LrSchedule
 from simic.learning.safety.guard import OUT_OF_MEMORY
 from simic.learning.safety.memory import is_out_of_memory
 
-__all__ = ["Learner"]
+__all__ = ["Learner", "NetworkLearner"]
 
 _LOG = logging.getLogger("simic.run")
 
@@ -33,11 +33,13 @@ _PART_ROWS = "micro_batch_rows"
 if memory ran out on the way."""
 
 
-class Learner:
+class NetworkLearner:
     """A network with AdamW, one parameter group for the policy and one for the value."""
 
+    network: GraphNetwork
+
     def __init__(
-        self, network: PolicyNetwork, config: TrainConfig, history: History | None = None, name: str = "policy"
+        self, network: GraphNetwork, config: TrainConfig, history: History | None = None, name: str = "policy"
     ) -> None:
         """Join the ``history`` of a training under a name that no other learner has at the same time.
 
@@ -50,7 +52,7 @@ class Learner:
         self.history = History() if history is None else history
         self.updates = 0
         """Optimiser steps so far, over all phases and rounds."""
-        self.penalty: Callable[[PolicyNetwork], Tensor] | None = None
+        self.penalty: Callable[[nn.Module], Tensor] | None = None
         """Returns what is added to every loss; its value is the metric ``ewc_penalty``."""
         parameters = {
             LrPolicy.POLICY_NETWORK: network.policy_parameters(),
@@ -217,3 +219,15 @@ class Learner:
 
 def _parts(most: int, halvings: int) -> dict[str, float]:
     return {_PART_ROWS: float(most), OUT_OF_MEMORY: float(halvings)}
+
+
+class Learner(NetworkLearner):
+    """The learner of a policy."""
+
+    network: PolicyNetwork
+
+    def __init__(
+        self, network: PolicyNetwork, config: TrainConfig, history: History | None = None, name: str = "policy"
+    ) -> None:
+        """Join the ``history`` of a training as ``NetworkLearner`` does."""
+        super().__init__(network, config, history, name)

@@ -49,7 +49,7 @@ from simic.trust.canonical import digest_of
 from simic.trust.keys import Signer
 from simic.trust.seal import seal
 
-__all__ = ["SealedPolicy", "TrainingOutput", "train"]
+__all__ = ["SealedPolicy", "TrainingOutput", "load_training_data", "publish_sealed", "train"]
 
 _LOG = logging.getLogger(__name__)
 CURVES_FOLDER = "curves"
@@ -128,11 +128,7 @@ class TrainingOutput:
         if training.memory is not None:
             write_memory(folder, training.memory)
         digest = seal(folder, signer).digest
-        target, curves = self._root / digest, self._curves_of(digest)
-        if target.exists() and not _is_whole(target, digest, verify):
-            _LOG.warning("policy %s was damaged and is set aside as %s", target, move_to_damaged(target))
-        if not target.exists():
-            publish_dir(folder, target)
+        target, curves = publish_sealed(folder, self._root, digest, verify), self._curves_of(digest)
         curves.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(curves, self._curves.read_bytes())  # a copy: the checkpoints need their own
         return SealedPolicy(target, digest, curves)
@@ -143,6 +139,16 @@ class TrainingOutput:
 
     def _curves_of(self, digest: str) -> Path:
         return self._root.with_name(CURVES_FOLDER) / f"{digest}.jsonl"
+
+
+def publish_sealed(folder: Path, root: Path, digest: str, verify: Callable[[Path], str]) -> Path:
+    """Move a sealed folder to ``root/digest`` and return that; an intact one there stays, as it has the same bytes."""
+    target = root / digest
+    if target.exists() and not _is_whole(target, digest, verify):
+        _LOG.warning("%s was damaged and is set aside as %s", target, move_to_damaged(target))
+    if not target.exists():
+        publish_dir(folder, target)
+    return target
 
 
 def _is_whole(path: Path, digest: str, verify: Callable[[Path], str]) -> bool:
@@ -200,7 +206,7 @@ def train(
     """
     started_at = clock()
     device = choose_device(config.device)
-    store = placed(_load(snapshot, config, blueprints, out_root.parent / COLUMNS_NAME), device)
+    store = placed(load_training_data(snapshot, config, blueprints, out_root.parent / COLUMNS_NAME), device)
     start_digest = None if start is None else verify(start.path)
     is_continuation = start is not None and start.is_continuation
     output = TrainingOutput(out_root, snapshot.digest, start_digest, seed, is_continuation=is_continuation)
@@ -242,7 +248,9 @@ def train(
     return saved
 
 
-def _load(snapshot: SnapshotManifest, config: TrainConfig, blueprints: tuple[str, ...], cache: Path) -> GraphDataset:
+def load_training_data(
+    snapshot: SnapshotManifest, config: TrainConfig, blueprints: tuple[str, ...], cache: Path
+) -> GraphDataset:
     """Load the training episodes; unusable snapshots are refused here."""
     path = Path(snapshot.path)
     if (found := read_manifest(path)).digest != snapshot.digest or found.files != snapshot.files:

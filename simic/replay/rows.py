@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.batches import Masks, Observations
 from simic.contracts.errors import ContractError
+from simic.contracts.names import is_learned
 from simic.contracts.receipts import SnapshotManifest
 from simic.replay.batch import Steps
 from simic.replay.decode import actions_of, column, flags, masks_of, numbers, observations_of, propensities_of, texts
@@ -32,7 +33,6 @@ _HEAD_COLUMNS = (
 )  # fmt: skip
 _REPORT_COLUMNS = ("state", "final_state", "available", "action", "log_prob_behaviour")
 _BATCH_ROWS = 8192
-_LEARNED = "learned"
 
 
 class Sequences(NamedTuple):
@@ -159,8 +159,8 @@ def _sequences(table: pa.Table) -> Sequences:
 def _require_versions(run_ids: tuple[str, ...], controllers: tuple[str, ...], versions: tuple[str | None, ...]) -> None:
     """Raise ContractError for an episode of a learned controller without the version of its policy."""
     for run_id, controller, version in zip(run_ids, controllers, versions, strict=True):
-        if controller == _LEARNED and version is None:
-            raise ContractError(f"run {run_id} of controller {_LEARNED!r} has no policy_version")
+        if is_learned(controller) and version is None:
+            raise ContractError(f"run {run_id} of controller {controller!r} has no policy_version")
 
 
 def _texts(table: pa.Table, name: str) -> tuple[str, ...]:

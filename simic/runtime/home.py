@@ -101,6 +101,11 @@ class Home:
         return self.data / "policies"
 
     @property
+    def karn(self) -> Path:
+        """Directory of sealed Karns, by digest."""
+        return self.data / "karn"
+
+    @property
     def curves(self) -> Path:
         """Directory of training curves, by digest of the policy."""
         return self.data / "curves"

@@ -138,13 +138,13 @@ def make_controller(spec: ControllerSpec, hosts: Sequence[HostIdentity]) -> Cont
 
     Raises:
         ConfigError: if a policy needs a keyring that the spec lacks.
-        IntegrityError: if the policy is not the one of ``policy_digest``.
+        IntegrityError: if the policy is not the one of ``policy_digest``, or Karn not that of ``karn_digest``.
     """
 
     def check(directory: Path) -> Verified:
         if spec.keyring_path is None:
             raise ConfigError(f"controller {spec.name!r} needs keyring_path: the keys its policy may be sealed with")
-        sealed = verify(directory, Keyring(Path(spec.keyring_path)), spec.policy_digest)
+        sealed = verify(directory, Keyring(Path(spec.keyring_path)), spec.expected_digest(directory))
         return Verified(sealed.digest, {file.name: file.sha256 for file in sealed.files})
 
     return make(spec, hosts, verify=check)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from support.builders.judged_candidates import SIGNER, sealed_policy
+from support.builders.karns import no_karns
 
 from simic.app.policies import Policies
 from simic.contracts.names import CHAMPION_REFERENCE
@@ -49,7 +50,7 @@ def test_two_who_fetch_at_once_fetch_once_and_both_find_it_whole(place: Home, is
     if is_damaged:
         shutil.copytree(registry.stored, place.policies / digest)
         (place.policies / digest / "weights.safetensors").write_bytes(b"half")
-    policies = [Policies(place, Keyring(place.keys), lambda: cast(Any, registry)) for _ in range(2)]
+    policies = [Policies(place, Keyring(place.keys), lambda: cast(Any, registry), no_karns(place)) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
         paths = list(pool.map(lambda own: own.fetch(CHAMPION_REFERENCE), policies))
     assert paths == [place.policies / digest] * 2

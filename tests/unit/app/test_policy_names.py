@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.builders.judged_candidates import SIGNER, evidence_of, receipt, sealed_policy
+from support.builders.karns import no_karns
 
 from simic.app import plan_books, promotion, training
 from simic.app.artifacts import resolve_snapshot, resolve_training
@@ -34,7 +35,7 @@ def policies(place: Home) -> Policies:
     def no_registry() -> object:
         raise AssertionError("the registry was opened for a policy that lies in the home")
 
-    return Policies(place, Keyring(place.keys), no_registry)  # type: ignore[arg-type]
+    return Policies(place, Keyring(place.keys), no_registry, no_karns(place))  # type: ignore[arg-type]
 
 
 def put(place: Home, weights: bytes, number: int | None = None) -> tuple[Path, str]:

@@ -13,7 +13,7 @@ from support.builders.observations import BLUEPRINTS, make_scene
 
 from simic.contracts.config import NetworkConfig
 from simic.contracts.errors import ConfigError, ContractError
-from simic.controllers import policy_files as store
+from simic.controllers import network_files as store
 from simic.controllers.features import encode
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
 from simic.controllers.policy_files import CARD_NAME, WEIGHTS_NAME, PolicyCard, describe, load_policy, save_policy

@@ -1,0 +1,93 @@
+"""Which Karn a policy consults, by the settings or by the name of a controller such as ``champion+karn``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from simic.app.receipts import ReceiptStore
+from simic.contracts.config import ControllerConfig
+from simic.contracts.errors import ConfigError
+from simic.contracts.karn import KarnReport
+from simic.contracts.names import KARN
+from simic.contracts.policy_names import SHORTEST
+from simic.runtime.home import Home
+from simic.trust.keys import Keyring
+from simic.trust.seal import verify
+
+__all__ = ["KarnChoice", "Karns", "consulting_label", "parse_consulting"]
+
+_CONSULTING = re.compile(rf"(?P<policy>.+)\+{KARN}(?:/(?P<digest>[0-9a-f]{{{SHORTEST},64}}))?")
+_FOLDER = re.compile(r"[0-9a-f]{64}")
+_NONE = "this home has no Karn, `simic karn train` makes one"
+
+
+class KarnChoice(NamedTuple):
+    """A sealed Karn of the home."""
+
+    path: Path
+    digest: str
+
+
+class Consulting(NamedTuple):
+    """A policy that consults Karn, as it was named."""
+
+    policy: str
+    digest: str | None
+    """First characters of Karn's digest; None for the one trained last."""
+
+
+def parse_consulting(name: str) -> Consulting | None:
+    """Return the parts of ``POLICY+karn`` or ``POLICY+karn/DIGEST``; None for a name of another form."""
+    match = _CONSULTING.fullmatch(name)
+    return None if match is None else Consulting(match["policy"], match["digest"])
+
+
+def consulting_label(policy: str, digest: str) -> str:
+    """Return the display name of a policy that consults the Karn of ``digest``."""
+    return f"{policy}+{KARN}/{digest[:SHORTEST]}"
+
+
+class Karns:
+    """The sealed Karns of a home; a seal is checked before its Karn is returned."""
+
+    def __init__(self, home: Home, keyring: Keyring, receipts: ReceiptStore, config: ControllerConfig) -> None:
+        self._home, self._keyring, self._receipts, self._config = home, keyring, receipts, config
+
+    def configured(self) -> KarnChoice | None:
+        """Return the Karn that the settings let every policy consult; None if they let it consult none.
+
+        Raises:
+            ConfigError: if the home has no such Karn.
+            IntegrityError: if it is not as it was sealed.
+        """
+        return self.named(self._config.karn_digest) if self._config.karn == "consult" else None
+
+    def named(self, digest: str | None) -> KarnChoice:
+        """Return the Karn whose digest begins with ``digest``; None means the one trained last.
+
+        Raises:
+            ConfigError: if no Karn or several fit.
+            IntegrityError: if it is not as it was sealed.
+        """
+        found = self._receipts.latest(KarnReport, _NONE).digest if digest is None else self._whole(digest)
+        path = self._home.karn / found
+        if not path.is_dir():
+            raise ConfigError(
+                f"Karn {found[:12]} is missing: no directory at {path}; `simic karn train` makes it again"
+            )
+        verify(path, self._keyring, found)
+        return KarnChoice(path, found)
+
+    def _whole(self, digest: str) -> str:
+        known = sorted(path.name for path in self._home.karn.glob("*/") if _FOLDER.fullmatch(path.name))
+        fitting = [name for name in known if name.startswith(digest)]
+        if len(fitting) != 1:
+            shown = ", ".join(name[:12] for name in fitting or known)
+            raise ConfigError(
+                f"several Karns have a digest that begins with {digest!r}: {shown}; give more characters"
+                if fitting
+                else f"no Karn has a digest that begins with {digest!r}; " + (f"Karns: {shown}" if known else _NONE)
+            )
+        return fitting[0]

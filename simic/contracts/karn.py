@@ -1,0 +1,31 @@
+"""Receipt of a training of Karn, the controller that proposes blueprints."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from simic.contracts.base import Count, Digest, Finite
+from simic.contracts.receipts import Receipt, Text
+
+__all__ = ["KarnReport"]
+
+
+class KarnReport(Receipt):
+    """A trained Karn, in ``data/karn/<digest>``."""
+
+    stage: Literal["karn"] = "karn"
+    digest: Digest
+    """Digest of its sealed directory."""
+    snapshot_digest: Digest
+    sets: list[Text]
+    """Host sets of the training episodes, sorted."""
+    comparisons: Count
+    """Pairs of decision and slot with two or more tried blueprints that it learned from."""
+    germinations: Count
+    """Germinations of ordinary episodes that it learned from."""
+    undrawn: Count
+    """Germinations of ordinary episodes that were left out, because their blueprint was not drawn among several."""
+    updates: Count
+    metrics: dict[str, Finite]
+    """Means over the last pass; with comparisons also regrets on held-out hosts in points per comparison: of Karn, of
+    its likeliest blueprint, of the ranking that is best for all hosts, and of a uniform choice."""
