@@ -1,4 +1,4 @@
-"""The ten stages of a run as Prefect tasks; ``simic.app`` implements them.
+"""The stages of a run as Prefect tasks; ``simic.app`` implements them.
 
 A task takes a ``RunKey``, the number of the round, the receipts of earlier stages and names, all plain data, and
 returns a receipt.
@@ -20,7 +20,7 @@ from prefect.context import TaskRunContext
 from prefect.runtime import flow_run
 from prefect.tasks import Task
 
-from simic.app import data, promotion, training
+from simic.app import data, promotion, training, training_seeds
 from simic.app.artifacts import artifacts_are_intact, move_damaged_artifacts
 from simic.app.container import Container
 from simic.app.receipts import content_digest
@@ -34,6 +34,7 @@ from simic.contracts.receipts import (
     PolicyVersion,
     PublicationReceipt,
     Receipt,
+    SeedChoice,
     SnapshotManifest,
     TrainingReport,
     TrialReport,
@@ -46,6 +47,7 @@ from tasks.results import drop_foreign, storage_folder
 
 __all__ = [
     "Stage",
+    "choose",
     "collect",
     "curate",
     "decide",
@@ -57,6 +59,7 @@ __all__ = [
     "showing_progress",
     "stage",
     "train",
+    "train_seed",
     "try_further",
     "validate",
 ]
@@ -186,7 +189,8 @@ def stage(
 def _options(work: Callable[..., object], *, is_repeated: bool) -> StageOptions:
     """Results are stored as JSON, because Prefect's default is a pickle; ``tasks.results`` checks stored ones."""
     name = work.__name__
-    of_set = "-{set_name}" if "set_name" in inspect.signature(work).parameters else ""
+    names = (one for one in ("set_name", "seed") if one in inspect.signature(work).parameters)
+    of_name = "".join(f"-{{{one}}}" for one in names)
 
     def key(_context: TaskRunContext, parameters: dict[str, Any]) -> str:
         run: RunKey = parameters["run"]
@@ -194,7 +198,7 @@ def _options(work: Callable[..., object], *, is_repeated: bool) -> StageOptions:
 
     return StageOptions(
         name=name,
-        task_run_name=f"{name}-{{number}}{of_set}",
+        task_run_name=f"{name}-{{number}}{of_name}",
         retries=2,
         retry_delay_seconds=[2.0, 20.0],
         retry_jitter_factor=0.3,
@@ -271,6 +275,22 @@ def train(run: RunKey, number: int, snapshot: SnapshotManifest, previous: Traini
     """Train from the policy of the round before, from the champion, or from random weights."""
     container = _begin("train", run, number, snapshot, previous)
     return container.portable(training.train_round(container, snapshot, previous, run.champion))
+
+
+@stage(timeout_h=lambda config: config.train.max_hours + MARGIN_H)
+def train_seed(
+    run: RunKey, number: int, snapshot: SnapshotManifest, previous: TrainingReport | None, seed: str
+) -> TrainingReport:
+    """Train as the last training of the run did, with another training seed, a number."""
+    container = _begin(f"train seed {seed}", run, number, snapshot, previous)
+    container.progress = Titled(container.progress, f"seed {int(seed) - run.seed + 1} of {run.config.train.seeds}")
+    return container.portable(training.train_round(container, snapshot, previous, run.champion, int(seed)))
+
+
+@stage(timeout_h=12)
+def choose(run: RunKey, number: int, trained: list[TrainingReport]) -> SeedChoice:
+    """Choose among the policies of several training seeds, on validation hosts."""
+    return training_seeds.choose_seed(_begin("choose", run, number, *trained), trained)
 
 
 @stage(timeout_h=12, show=show_validation)

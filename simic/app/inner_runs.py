@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 
-from simic.app import data, training
+from simic.app import data, training, training_seeds
 from simic.app.container import Container
 from simic.app.runs import RunKey
 from simic.contracts.config import RunConfig
-from simic.contracts.receipts import CollectionReceipt, IngestReceipt, SnapshotManifest, TrainingReport
+from simic.contracts.receipts import CollectionReceipt, IngestReceipt, SeedChoice, SnapshotManifest, TrainingReport
 from simic.runtime.home import Home
 from simic.runtime.progress import Titled
 
@@ -52,3 +52,11 @@ class InnerStages:
         self, run: RunKey, _number: int, snapshot: SnapshotManifest, previous: TrainingReport | None, /
     ) -> TrainingReport:
         return training.train_round(self._container, snapshot, previous, run.champion)
+
+    def train_seed(
+        self, run: RunKey, _number: int, snapshot: SnapshotManifest, previous: TrainingReport | None, seed: str, /
+    ) -> TrainingReport:
+        return training.train_round(self._container, snapshot, previous, run.champion, int(seed))
+
+    def choose(self, _run: RunKey, _number: int, trained: list[TrainingReport], /) -> SeedChoice:
+        return training_seeds.choose_seed(self._container, trained)

@@ -15,6 +15,7 @@ from simic.contracts.receipts import (
     GateDecision,
     PolicyVersion,
     PublicationReceipt,
+    SeedChoice,
     SnapshotManifest,
     TrainingReport,
     ValidationReport,
@@ -120,10 +121,20 @@ def record(
     from simic.validation.gate_page import write_gate_page
 
     page = write_gate_page(decision, report, container.home.runs / report.policy_digest[:16] / "gate")
-    version = container.registry.record(CandidateRecord(training, report, decision, snapshot, container.config, page))
+    choice = _choice_of(container, training)
+    version = container.registry.record(
+        CandidateRecord(training, report, decision, snapshot, container.config, page, choice)
+    )
     if flow_run is not None:
         container.registry.link_flow_run(version, flow_run)
     return version
+
+
+def _choice_of(container: Container, training: TrainingReport) -> SeedChoice | None:
+    """Return the choice among training seeds that made this policy the candidate; None if there was none."""
+    if container.config.train.seeds == 1:
+        return None
+    return container.receipts.find_any(SeedChoice, lambda found: found.policy_digest == training.digest)
 
 
 def stage(

@@ -102,6 +102,13 @@ class ReceiptStore:
             ConfigError: if no receipt fits; ``hint`` says what to do then.
             IntegrityError: if the seal of the receipt is broken; an older one does not replace it.
         """
+        found = self.find_any(kind, is_wanted)
+        if found is None:
+            raise ConfigError(f"no {_stage(kind)} receipt under {self._directory} fits: {hint}")
+        return found
+
+    def find_any(self, kind: type[R], is_wanted: Callable[[R], bool]) -> R | None:
+        """Return what ``find`` does, or None if no receipt fits."""
         for path in self._paths(kind)[::-1]:
             try:
                 record = _load(path, kind)
@@ -110,7 +117,7 @@ class ReceiptStore:
                 continue  # it cannot be the wanted receipt, and the doctor reports it
             if is_wanted(found):
                 return self._verified(kind, record, path)
-        raise ConfigError(f"no {_stage(kind)} receipt under {self._directory} fits: {hint}")
+        return None
 
     def count(self, kind: type[Receipt]) -> int:
         """Return the number of receipts of a kind."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from simic.app.container import Container
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import TrainingReport
+from simic.contracts.receipts import SeedChoice, TrainingReport
 from simic.hosts.plugins import world_identity
 from simic.registry.mlflow_run import flatten
 from simic.runtime.settings import config_digest
@@ -60,7 +60,7 @@ def _judging_settings(config: RunConfig, set_name: str) -> dict[str, Any]:
 
 
 def newest_policy(container: Container, config: RunConfig, name: str) -> str:
-    """Return the digest of the policy that this home trained last with exactly these settings.
+    """Return the digest of the policy that this home trained last with exactly these settings, and chose if several.
 
     Raises:
         ConfigError: if there is none.
@@ -68,6 +68,8 @@ def newest_policy(container: Container, config: RunConfig, name: str) -> str:
     """
     digest = config_digest(config)
     hint = f"no policy was trained with recipe {name} (configuration {digest[:12]}); `simic run` trains one"
+    if config.train.seeds > 1:
+        return container.receipts.find(SeedChoice, lambda found: found.config_digest == digest, hint).policy_digest
     return container.receipts.find(TrainingReport, lambda found: found.config_digest == digest, hint).digest
 
 

@@ -13,7 +13,7 @@ from simic.app.training import DISTIL, collected_sets
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.config import RunConfig
 from simic.contracts.continual import require_policy
-from simic.contracts.errors import ResourceLimitError, TransientError
+from simic.contracts.errors import IntegrityError, ResourceLimitError, TransientError
 from simic.contracts.receipts import (
     CollectionReceipt,
     GateDecision,
@@ -22,6 +22,7 @@ from simic.contracts.receipts import (
     PublicationReceipt,
     Receipt,
     RunReceipt,
+    SeedChoice,
     SnapshotManifest,
     TrainingReport,
     TrialReport,
@@ -37,7 +38,7 @@ from simic.runtime.settings import load_profile
 from simic.validation.criterion import TRIALS
 from simic.validation.further import further_sets
 from simic.validation.promotion_gate import applied_criteria, rejection_message
-from simic.validation.table import render_gain
+from simic.validation.table import render_gain, render_spread
 
 __all__ = ["Run", "RunKey", "Stages", "describe", "open_container", "open_run", "open_run_in"]
 
@@ -83,6 +84,14 @@ class Stages(Protocol):
     ) -> TrainingReport:
         """Train on a snapshot."""
 
+    def train_seed(
+        self, run: RunKey, number: int, snapshot: SnapshotManifest, previous: TrainingReport | None, seed: str, /
+    ) -> TrainingReport:
+        """Train once more, with another training seed."""
+
+    def choose(self, run: RunKey, number: int, trained: list[TrainingReport], /) -> SeedChoice:
+        """Choose among the policies of several training seeds."""
+
 
 class Run:
     """An open run; it collects the receipts of its stages."""
@@ -124,13 +133,32 @@ class Run:
         collected = self._collect(stages, 0, None) if self.needs_own_experience else []
         landed = self.add(stages.ingest(self.key, 0, collected))
         snapshot = self.add(stages.curate(self.key, 0, landed))
-        policy = self.add(stages.train(self.key, 0, snapshot, None))
+        policy = self._train(stages, 0, snapshot, None)
         for number in self.rounds:
             collected = self._collect(stages, number, policy)
             landed = self.add(stages.ingest(self.key, number, collected))
             snapshot = self.add(stages.curate(self.key, number, landed))
-            policy = self.add(stages.train(self.key, number, snapshot, policy))
+            policy = self._train(stages, number, snapshot, policy)
         return policy
+
+    def _train(
+        self, stages: Stages, number: int, snapshot: SnapshotManifest, previous: TrainingReport | None
+    ) -> TrainingReport:
+        """Train once, in the last round with every training seed; return the policy that goes on."""
+        key, is_last = self.key, number == len(self.rounds)
+        trained = [self.add(stages.train(key, number, snapshot, previous))]
+        seeds = range(key.seed + 1, key.seed + key.config.train.seeds) if is_last else ()
+        if not seeds:
+            return trained[0]
+        trained += [self.add(stages.train_seed(key, number, snapshot, previous, str(seed))) for seed in seeds]
+        choice = self.add(stages.choose(key, number, trained))
+        chosen = next((one for one in trained if one.digest == choice.policy_digest), None)
+        if chosen is None:
+            raise IntegrityError(
+                f"the choice among training seeds of run {key.token} names policy {choice.policy_digest[:12]}, which "
+                f"is none of {', '.join(one.digest[:12] for one in trained)}; start the run again"
+            )
+        return chosen
 
     def _collect(self, stages: Stages, number: int, policy: TrainingReport | None) -> list[CollectionReceipt]:
         names = collected_sets(self.key.config, is_first=policy is None)
@@ -159,6 +187,7 @@ class Run:
             ingests=self._of(IngestReceipt),
             snapshots=self._of(SnapshotManifest),
             trainings=self._of(TrainingReport),
+            choice=next(iter(self._of(SeedChoice)), None),
             validation=report,
             decision=decision,
             version=version,
@@ -241,6 +270,9 @@ def describe(receipt: Receipt) -> str:
             sets = f" of {', '.join(receipt.sets)}" if receipt.sets else ""
             counts = f"{receipt.updates:,} updates on {receipt.episodes:,} episodes{sets}"
             return f"policy {receipt.digest[:12]} from {start}: {counts}"
+        case SeedChoice():
+            chosen = f"policy {receipt.policy_digest[:12]} of seed {receipt.training_seed}"
+            return f"{render_spread(receipt)}; {chosen} is judged"
         case ValidationReport():
             where = "held-out hosts" if receipt.evidence == "trials" else "held-out hosts of the log"
             return f"policy {receipt.policy_digest[:12]} on {receipt.hosts:,} {where}: {_differences(receipt)}"

@@ -211,13 +211,21 @@ def _collect(
     return container.save_receipt(receipt)
 
 
-def train(container: Container, snapshot: SnapshotManifest, start: WarmStart | None, *, resume: bool) -> TrainingReport:
-    """Train a policy on a snapshot, from random weights or from a policy.
+def train(
+    container: Container,
+    snapshot: SnapshotManifest,
+    start: WarmStart | None,
+    *,
+    resume: bool,
+    training_seed: int | None = None,
+) -> TrainingReport:
+    """Train a policy on a snapshot, from random weights or from a policy; the container's seed is the default.
 
     With ``resume``, an equal training that was killed goes on from its newest checkpoint, with the same result.
 
     Only one training runs at a time, because equal trainings share a folder.
     """
+    seed = container.seed if training_seed is None else training_seed
     with (
         exclusive(container.home.locks / "train", "training"),
         container.progress.task("train", 100) as advance,
@@ -232,8 +240,8 @@ def train(container: Container, snapshot: SnapshotManifest, start: WarmStart | N
             signer=container.signer,
             verify=container.policies.check,
             observer=observer,
-            seed=container.seed,
-            provenance=container.provenance,
+            seed=seed,
+            provenance=container.provenance._replace(seed=seed),
             clock=container.clock,
             on_progress=advance,
             resume=resume,
@@ -266,18 +274,23 @@ def _warn_of_sets(receipt: TrainingReport, config: RunConfig) -> None:
 
 
 def train_round(
-    container: Container, snapshot: SnapshotManifest, previous: TrainingReport | None, champion: str | None
+    container: Container,
+    snapshot: SnapshotManifest,
+    previous: TrainingReport | None,
+    champion: str | None,
+    training_seed: int | None = None,
 ) -> TrainingReport:
     """Train in one round of a run: start from the policy of the round before, else from the champion, if any.
 
-    A round that was killed while it trained goes on from its newest checkpoint.
+    A round that was killed while it trained goes on from its newest checkpoint. The default of ``training_seed`` is the
+    seed of the run.
     """
     start = None
     if previous is not None:
         start = WarmStart(Path(previous.path), is_continuation=True)
     elif champion is not None:
         start = WarmStart(container.policies.fetch_champion(champion), is_continuation=False)
-    return train(container, snapshot, start, resume=True)
+    return train(container, snapshot, start, resume=True, training_seed=training_seed)
 
 
 def resolve_start(container: Container, name: str) -> WarmStart | None:

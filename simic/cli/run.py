@@ -18,14 +18,14 @@ from simic.cli.services.ephemeral import EphemeralServer
 from simic.cli.services.login import load_login
 from simic.cli.services.nightly import raise_for_state, run_deployment
 from simic.cli.services.stack import healthy_api, ui_links
-from simic.cli.tables import decision_table, proof_table
+from simic.cli.tables import decision_table, numbers_table, proof_table
 from simic.contracts.errors import GateRejectedError
 from simic.contracts.receipts import RunReceipt
 from simic.runtime.clock import utc_now
 from simic.runtime.home import Home, HomeUse, resolve_home
 from simic.runtime.settings import load_profile
 from simic.runtime.telemetry import configure_logging
-from simic.validation.table import render_gain
+from simic.validation.table import render_gain, render_seeds, render_spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,17 +48,38 @@ def add_to(app: typer.Typer) -> None:
     app.command("nightly", epilog=NIGHTLY_CODES)(nightly)
 
 
-def run(profile: ProfileName = "default", seed: Seed = 0, override: Overrides = None, as_json: AsJson = False) -> None:
+def run(
+    training_seeds: Annotated[
+        int | None,
+        whole_number(
+            "--training-seeds",
+            least=1,
+            most=100,
+            about="Trainings of the last snapshot, with seeds from --seed on; validation hosts choose the candidate. "
+            "Short for -o train.seeds=N; default: the profile's.",
+        ),
+    ] = None,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
     """Run all stages: collect, ingest, curate, train, validate, gate, promote, publish.
 
     Training is repeated in rounds, each with new episodes of the policy. The first run starts from random weights.
     Later runs start from the champion and replace it only if the gate finds the new policy better. If a run is killed,
     the same command continues it after the last finished stage.
+
+    Trainings that differ in their seed alone give different policies. With --training-seeds the last training is made
+    several times, all policies grow the same validation hosts, and the best one goes to the gate, which judges it on
+    other hosts.
     """
     from simic.validation.promotion_gate import rejection_message
 
     overrides = parse_overrides(override or ())
-    config = load_profile(profile, overrides)
+    if training_seeds is not None:
+        overrides["train.seeds"] = training_seeds
+    config = load_profile(profile, overrides, {"train.seeds": "--training-seeds"})
     check_run(config)
     home = resolve_home()
     with _working("loading the flow and starting Prefect's server"):
@@ -143,6 +164,10 @@ def _import_flow(environment: dict[str, str]) -> Callable[..., RunReceipt]:
 
 
 def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
+    if (choice := receipt.choice) is not None:
+        title = f"Training seeds on {choice.hosts} validation hosts of set {choice.set}, paired by host"
+        console.print(numbers_table(render_seeds(choice), title, names=2))
+        console.print(f"{render_spread(choice)}. New hosts show less than the greatest.", highlight=False)
     console.print(proof_table(receipt.validation))
     console.print(decision_table(receipt.decision))
     if receipt.version is not None:
@@ -155,7 +180,8 @@ def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
         console.print("Rejected.")
     for report in receipt.validation.further:
         console.print(f"Further set: {render_gain(report)}", highlight=False)
-    console.print(f"Policy: {receipt.trainings[-1].path}")
+    judged = next(one for one in receipt.trainings if one.digest == receipt.validation.policy_digest)
+    console.print(f"Policy: {judged.path}")
     for name, path in sorted(receipt.validation.figures.items()):
         console.print(f"Figure {name}: {path}")
     console.print(

@@ -361,6 +361,15 @@ class RunConfig(Contract):
     controller: ControllerConfig = ControllerConfig()
     karn: KarnConfig = KarnConfig()
 
+    @model_validator(mode="after")
+    def _seeds_are_tried_on_grown_hosts(self) -> Self:
+        if self.train.seeds > 1 and self.gate.evidence != "trials":
+            raise ValueError(
+                f"train.seeds = {self.train.seeds} chooses among policies on validation hosts, which gate.evidence = "
+                f"{self.gate.evidence} does not grow; set train.seeds to 1"
+            )
+        return self
+
     @property
     def further_collections(self) -> tuple[FurtherCollection, ...]:
         """Resolved value of ``collect.further``: without the run's own set, and none unless train.start is distil."""

@@ -33,6 +33,8 @@ __all__ = [
     "Receipt",
     "RentTrial",
     "RunReceipt",
+    "SeedChoice",
+    "SeedTrial",
     "SnapshotManifest",
     "StaticTrial",
     "Text",
@@ -291,6 +293,47 @@ class TrialReport(Receipt):
     """Settings in which these episodes differ from those that the plan book was searched on."""
 
 
+class SeedTrial(Contract):
+    """The policy of one training seed, tried on validation hosts."""
+
+    training_seed: Count
+    policy_digest: Digest
+    controller: Text
+    """Its row in the trials."""
+    mean_return: Finite
+    over_wait: Estimate
+    """Difference to never growing, paired by host key."""
+
+
+class SeedChoice(Receipt):
+    """The best of several trainings that differ in their seed alone; ``seed`` is that of the run."""
+
+    stage: Literal["choose"] = "choose"
+    policy_digest: Digest
+    """The policy with the greatest mean difference; the first of several with the same one."""
+    training_seed: Count
+    """Its training seed."""
+    set: Text
+    """Set of the validation hosts."""
+    hosts: Count
+    """Number of validation hosts, the same for all policies."""
+    snapshot_digest: Digest
+    start_digest: Digest | None
+    """Policy from which all trainings started, if any."""
+    mean: Finite
+    """Mean over training seeds of the mean difference to never growing, in points, as the next three."""
+    spread: Annotated[float, Field(ge=0.0)]
+    """Standard deviation between training seeds."""
+    least: Finite
+    greatest: Finite
+    """That of the chosen policy. It is the greatest of several noisy figures, so it promises more than new hosts show.
+    """
+    seeds: Annotated[list[SeedTrial], Field(min_length=2)]
+    """In the order of training."""
+    trials: Text
+    """Receipt of the trials of all policies, as the views name it."""
+
+
 class Probe(Contract):
     """A property of a candidate that was measured in addition to its trials."""
 
@@ -415,6 +458,8 @@ class RunReceipt(Receipt):
     ingests: list[IngestReceipt]
     snapshots: list[SnapshotManifest]
     trainings: list[TrainingReport]
+    choice: SeedChoice | None = None
+    """Which of the last trainings is judged; null if there is one."""
     validation: ValidationReport
     decision: GateDecision
     version: PolicyVersion | None

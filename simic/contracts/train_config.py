@@ -60,6 +60,10 @@ class TrainConfig(Contract):
     objective: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] = "vtrace"
     """How a log is learned from: vtrace, ppo, awr, fitted_q, or an installed objective. V-trace also follows a
     distillation."""
+    seeds: Annotated[int, Field(ge=1, le=100)] = 1
+    """Trainings of a run's last snapshot, which differ in their seed alone: the run's own seed and those after it. With
+    two or more, all policies are tried on the same validation hosts, and the best one is the candidate. Only runs heed
+    it, not `simic train`."""
     distil_passes: Annotated[int, Field(ge=1, le=10_000)] = 80
     """Passes over all branched decisions in every training run."""
     network: NetworkConfig = NetworkConfig()

@@ -302,7 +302,8 @@ class TrainingRun:
 
     def _resume(self, start: WarmStart) -> None:
         state = read_state(start.path, self.learner.network, self.learner.optimizer)
-        self._passes.sampler.set_state(state.sampler.model_dump())
+        # Trainings of other seeds continue from the same policy, and pass over the episodes in another order.
+        self._passes.sampler.set_state({**state.sampler.model_dump(), "seed": derive(self._seed, "vtrace")})
         if self._passes.curriculum is not None and state.curriculum is not None:
             self._passes.curriculum.state = state.curriculum
         self._round, self._snapshots, self.learner.updates = state.rounds, state.snapshots, state.updates

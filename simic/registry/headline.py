@@ -7,9 +7,19 @@ from typing import NamedTuple
 
 from simic.contracts.judgements import Judgement
 from simic.contracts.names import CANDIDATE, CHAMPION
-from simic.contracts.receipts import FamilyTrial, GateDecision, TrialReport, ValidationReport
+from simic.contracts.receipts import FamilyTrial, GateDecision, SeedChoice, TrialReport, ValidationReport
 
-__all__ = ["GAINS", "HEADLINES", "SHARE_OF_ORACLE", "Table", "headline_metrics", "share_of_oracle", "tables"]
+__all__ = [
+    "GAINS",
+    "HEADLINES",
+    "SHARE_OF_ORACLE",
+    "Table",
+    "headline_metrics",
+    "seed_metrics",
+    "seed_table",
+    "share_of_oracle",
+    "tables",
+]
 
 GAINS = ("wait", "heuristic", "blind", "symptom", CHAMPION)
 """Controllers that the candidate is compared with in a headline metric."""
@@ -45,6 +55,23 @@ def headline_metrics(report: ValidationReport) -> dict[str, float]:
     if COMMIT_RATE in report.training_metrics:
         found[COMMIT_RATE] = report.training_metrics[COMMIT_RATE]
     return found
+
+
+def seed_metrics(choice: SeedChoice | None) -> dict[str, float]:
+    """Return the spread over training seeds, in points over wait on validation hosts; nothing if there was one seed."""
+    if choice is None:
+        return {}
+    return {f"training_seeds_{name}": getattr(choice, name) for name in ("mean", "spread", "least", "greatest")}
+
+
+def seed_table(choice: SeedChoice) -> Table:
+    """Return a table of the policies of all training seeds on the same validation hosts."""
+    columns = ("training_seed", "policy", "return_mean", "gain_over_wait_mean", "gain_over_wait_lower")
+    rows: list[list[object]] = [
+        [one.training_seed, one.policy_digest, one.mean_return, one.over_wait.mean, one.over_wait.lower]
+        for one in choice.seeds
+    ]
+    return Table("training_seeds", columns, rows)
 
 
 def share_of_oracle(report: TrialReport) -> float | None:

@@ -18,11 +18,12 @@ from simic.contracts.errors import IntegrityError
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import (
     GateDecision,
+    SeedChoice,
     SnapshotManifest,
     TrainingReport,
     ValidationReport,
 )
-from simic.registry.headline import Table, headline_metrics, tables
+from simic.registry.headline import Table, headline_metrics, seed_metrics, seed_table, tables
 from simic.registry.mlflow_store import display_only
 from simic.registry.model_card import CARD_FILE, model_card
 from simic.registry.version_numbers import Lineage
@@ -79,6 +80,8 @@ class CandidateRecord(NamedTuple):
     config: RunConfig
     page: Path | None = None
     """Folder of the page of the judgement, which becomes the folder ``gate`` of the run."""
+    choice: SeedChoice | None = None
+    """Figures of all training seeds, if the candidate was chosen among several."""
 
 
 class RunLabel(NamedTuple):
@@ -163,7 +166,7 @@ def log_scores(client: MlflowClient, run_id: str, model_id: str, evidence: Candi
     from mlflow.entities import Metric
 
     moment = _milliseconds(evidence.gate.finished_at)
-    scores = headline_metrics(evidence.validation)
+    scores = headline_metrics(evidence.validation) | seed_metrics(evidence.choice)
     _log_metrics(client, run_id, [Metric(name, value, moment, 0, model_id=model_id) for name, value in scores.items()])
 
 
@@ -303,6 +306,7 @@ def _log_files(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> 
         "gate": evidence.gate,
         "snapshot": evidence.snapshot,
         "config": evidence.config,
+        **({} if evidence.choice is None else {"training_seeds": evidence.choice}),
     }
     for name, receipt in receipts.items():
         client.log_text(run_id, receipt.model_dump_json(indent=2), f"receipts/{name}.json")
@@ -326,7 +330,8 @@ def _log_files(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> 
 
 
 def _tables(evidence: CandidateRecord) -> list[Table]:
-    return tables(evidence.validation, evidence.gate)
+    choice = evidence.choice
+    return [*tables(evidence.validation, evidence.gate), *([] if choice is None else [seed_table(choice)])]
 
 
 def _table_file(table: Table) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from simic.contracts.controllers import CONTROLLER_ORDER
 from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE, CHAMPION
-from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, StaticTrial, TrialReport
+from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, SeedChoice, StaticTrial, TrialReport
 from simic.hosts.host_sets import SETS
 
 __all__ = [
@@ -32,6 +32,8 @@ __all__ = [
     "render_gain",
     "render_log",
     "render_rents",
+    "render_seeds",
+    "render_spread",
     "render_static",
     "render_table",
     "rent_header",
@@ -227,6 +229,29 @@ def render_gain(report: TrialReport) -> str:
         if trial.over_wait is not None and trial is not ours
     ]
     return f"candidate on {report.set}, {len(report.host_keys)} held-out hosts: {', '.join(found)}"
+
+
+def render_spread(choice: SeedChoice) -> str:
+    """Return one line: how far apart the policies of several training seeds are on validation hosts."""
+    return (
+        f"{len(choice.seeds)} training seeds on {choice.set}, {choice.hosts} validation hosts: {choice.mean:+.1f} "
+        f"points over wait in the mean, standard deviation {choice.spread:.2f}, from {choice.least:+.1f} to "
+        f"{choice.greatest:+.1f}"
+    )
+
+
+def render_seeds(choice: SeedChoice) -> Table:
+    """Return a table of the policies of several training seeds; the chosen one is marked."""
+    rows: list[tuple[str, ...]] = [
+        (
+            f"{one.training_seed}{' (candidate)' if one.training_seed == choice.training_seed else ''}",
+            one.policy_digest[:8],
+            f"{one.mean_return:.1f}",
+            f"{one.over_wait.mean:+.1f} [{one.over_wait.lower:+.1f}, {one.over_wait.upper:+.1f}]",
+        )
+        for one in choice.seeds
+    ]
+    return Table(("training seed", "policy", "return", "over wait"), rows)
 
 
 def _in_order(report: TrialReport) -> list[ControllerTrial]:

@@ -25,6 +25,7 @@ from simic.contracts.receipts import (
     PolicyVersion,
     PublicationReceipt,
     Receipt,
+    SeedChoice,
     SnapshotManifest,
     TrainingReport,
     TrialReport,
@@ -33,6 +34,7 @@ from simic.contracts.receipts import (
 from simic.registry.mlflow_run import CandidateRecord
 from simic.trust.canonical import digest_of
 from simic.trust.seal import seal
+from simic.validation.training_seeds import choose, row_of
 from support.builders.judged_candidates import evidence_of
 from support.builders.judgements import begun
 from support.builders.validation_reports import trials_of, validation_of
@@ -58,6 +60,7 @@ def install(patch: pytest.MonkeyPatch, *, has_registry: bool = True) -> None:
     for name in ("collect_round", "train_round", "validate", "try_further"):
         patch.setattr(f"simic.app.training.{name}", globals()[name])
     patch.setattr("simic.app.runs.check_baselines", check_baselines)
+    patch.setattr("simic.app.training_seeds.choose_seed", choose_seed)
     for name in ("ingest", "curate"):
         patch.setattr(f"simic.app.data.{name}", globals()[name])
     patch.setattr("tasks.stages.artifacts_are_intact", artifacts_are_intact)
@@ -111,13 +114,28 @@ def curate(container: Container) -> SnapshotManifest:
 
 
 def train_round(
-    container: Container, snapshot: SnapshotManifest, previous: TrainingReport | None, champion: str | None
+    container: Container,
+    snapshot: SnapshotManifest,
+    previous: TrainingReport | None,
+    champion: str | None,
+    training_seed: int | None = None,
 ) -> TrainingReport:
     start = previous.digest if previous else champion
-    _ask(container, f"train {snapshot.digest[:6]} from {start[:6] if start else 'nothing'}")
+    seed = "" if training_seed is None else f" seed {training_seed}"
+    _ask(container, f"train {snapshot.digest[:6]} from {start[:6] if start else 'nothing'}{seed}")
     report = _evidence(container, len(calls(container.home.root))).training
     own = {"snapshot_digest": snapshot.digest, "start_digest": start, **_settings(container)}
+    own["seed"] = container.seed if training_seed is None else training_seed
     return container.save_receipt(report.model_copy(update=own))
+
+
+def choose_seed(container: Container, trained: Sequence[TrainingReport]) -> SeedChoice:
+    """The second training is the best."""
+    _ask(container, f"choose among {' '.join(one.digest[:6] for one in trained)}")
+    means = {"wait": 5.0, **{row_of(one): 7.0 + (one is trained[1]) for one in trained}}
+    report = trials_of(means, container.config, container.provenance, 20)
+    chosen = choose(trained, report, "trials/x.json", container.clock(), container.provenance)
+    return container.save_receipt(chosen)
 
 
 def validate(
@@ -160,7 +178,7 @@ def artifacts_are_intact(container: Container, receipt: Receipt) -> bool:
     return isinstance(receipt, SnapshotManifest) or artifacts.artifacts_are_intact(container, receipt)
 
 
-def _settings(container: Container) -> dict[str, str]:
+def _settings(container: Container) -> dict[str, Any]:
     return {"config_digest": container.provenance.config_digest}
 
 

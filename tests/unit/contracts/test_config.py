@@ -71,6 +71,13 @@ def test_a_gpu_takes_the_masked_form_and_one_process() -> None:
     assert [WorldConfig(device="cuda", workers=3).processes, WorldConfig(workers=3).processes] == [3, 3]
 
 
+def test_a_choice_among_training_seeds_needs_hosts_that_grow() -> None:
+    assert RunConfig.model_validate({"train": {"seeds": 2}}).train.seeds == 2
+    assert RunConfig.model_validate({"gate": {"evidence": "reports"}}).train.seeds == 1
+    with pytest.raises(ValidationError, match=r"train.seeds = 2 chooses among policies on validation hosts"):
+        RunConfig.model_validate({"train": {"seeds": 2}, "gate": {"evidence": "reports"}})
+
+
 def test_a_bus_waits_for_its_server_longer_than_it_asks_it_to_keep_silent() -> None:
     assert BusConfig(block_ms=999, deadline_s=1.0).block_ms == 999
     with pytest.raises(ValidationError, match=r"bus\.deadline_s = 1 must be more than bus\.block_ms = 1000"):
