@@ -1,12 +1,14 @@
 """CartPole-v1 of Gymnasium through Simic's learner, network and objectives: a task that is not Simic's own.
 
 Usage: python benchmarks/cartpole.py [--json] [--out FILE] [--check] [--runs ppo,vtrace-0,vtrace-10] [--seeds N]
+    [--vtrace-lr RATE]
 Needs ``pip install gymnasium==1.4.0``; without it, exit 4. A state is a graph of one context node whose first features
 are the four numbers of the pole. Pushing left is WAIT and pushing right ADVANCE: without a slot, that is one choice of
 two. Whole segments of episodes become a data set, and the objective of ``train.objective`` learns from each data set
 once. ``vtrace-10`` acts with the weights of ten data sets ago. When the last 100 episodes of the training have a mean
 of 475, the policy as it is then plays 100 episodes more: their mean is the result, and if it is lower, training goes
-on. ``--check`` exits 1 if a run misses 475 within its limit of steps.
+on. ``--check`` exits 1 if a run misses 475 within its limit of steps. ``--vtrace-lr`` gives V-trace another policy
+learning rate: ten updates at a high one move the policy far from the weights that act, and the policy may collapse.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ VTRACE = TrainConfig(
     objective="vtrace",
     batch_sequences=64,
     vtrace_passes=1,
-    policy_lr=2e-3,
+    policy_lr=5e-4,
     value_lr=4e-3,
     entropy_bonus=0.005,
     **SHARED,
@@ -179,27 +181,33 @@ def data_set(segments: list[tuple[Segment, NDArray[np.float32]]]) -> GraphDatase
     return GraphDataset(sequences, steps, masks(count), GraphTable.of(graphs(states)), BLUEPRINTS)
 
 
-def learn(learner: Learner, store: GraphDataset, config: TrainConfig, seed: int, share: float, scale: float) -> None:
-    """Let the objective learn from one data set, at ``share`` of the peak learning rates."""
+def learn(
+    learner: Learner, store: GraphDataset, config: TrainConfig, seed: int, share: float, scale: float
+) -> list[float]:
+    """Let the objective learn from one data set, at ``share`` of the peak learning rates.
+
+    Returns the effective sample size of each update as a share of its steps, for an objective that has one.
+    """
     sampler = PassSampler(seed=seed, batch_sequences=config.batch_sequences, max_passes=config.max_passes)
     state = PassState(sampler, [store.ordinary] * config.vtrace_passes, 0, share, scale)
-    for _ in OBJECTIVES.load(config.objective).begin(Log(store, learner, config, seed, False, state)).run():
-        pass
+    records = OBJECTIVES.load(config.objective).begin(Log(store, learner, config, seed, False, state)).run()
+    name = "effective_sample_share"
+    return [record.metrics[name] for record in records if name in record.metrics]
 
 
-def train(run: Run, make: Callable[[], Any], seed: int, advance: Advance) -> dict[str, float | int | bool]:
+def train(run: Run, make: Callable[[], Any], seed: int, advance: Advance) -> dict[str, float | int | bool | None]:
     """Train until the policy is good or the limit is reached, and return the figures."""
     start = time.process_time()
     network = PolicyNetwork(NetworkShape.of(NETWORK, BLUEPRINTS), seed=derive(seed, "network"))
     network.set_value_scale(20.0, 20.0)
     learner, actors = Learner(network, run.config), Actors(make, seed)
     older: deque[PolicyNetwork] = deque(maxlen=run.lag + 1)
-    per_set, mean, number = ENVIRONMENTS * run.steps, 0.0, 0
+    per_set, mean, number, shares = ENVIRONMENTS * run.steps, 0.0, 0, list[float]()
     while (number + 1) * per_set <= run.limit:
         older.append(copy.deepcopy(network))
         store = data_set(actors.play(older[0], run.steps))
         share = max(0.1, 1.0 - number * per_set / run.limit)
-        learn(learner, store, run.config, derive(seed, "set", number), share, SCALE)
+        shares += learn(learner, store, run.config, derive(seed, "set", number), share, SCALE)
         number += 1
         advance(per_set)
         if len(actors.finished) >= EPISODES and statistics.mean(actors.finished[-EPISODES:]) >= TARGET:
@@ -211,6 +219,8 @@ def train(run: Run, make: Callable[[], Any], seed: int, advance: Advance) -> dic
         "limit": run.limit,
         "steps": number * per_set,
         "updates": learner.updates,
+        "policy_lr": run.config.policy_lr,
+        "effective_share": round(statistics.median(shares), 3) if shares else None,
         "training_mean": statistics.mean(actors.finished[-EPISODES:]),
         "evaluation_mean": mean,
         "is_solved": mean >= TARGET,
@@ -249,6 +259,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help=f"exit 1 if a run misses a mean of {TARGET:g}")
     parser.add_argument("--runs", default=",".join(RUNS), help=f"comma-separated, of {', '.join(RUNS)}; default: all")
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each run, with seeds from 0 on; default 1")
+    parser.add_argument(
+        "--vtrace-lr", type=float, help=f"policy learning rate of V-trace; default {VTRACE.policy_lr:g}"
+    )
     arguments = parser.parse_args()
     if arguments.seeds < 1:
         parser.error(f"expected --seeds of 1 or more, found {arguments.seeds}")
@@ -262,9 +275,12 @@ def main() -> int:
     torch.set_num_threads(1)
     found = []
     for name in arguments.runs.split(","):
+        run = RUNS[name]
+        if arguments.vtrace_lr is not None and run.config.objective == "vtrace":
+            run = run._replace(config=run.config.model_copy(update={"policy_lr": arguments.vtrace_lr}))
         for seed in range(arguments.seeds):
-            with RichProgress().task(f"{name}, seed {seed}", RUNS[name].limit) as advance:
-                figures = train(RUNS[name], lambda: gymnasium.make("CartPole-v1"), seed, advance)
+            with RichProgress().task(f"{name}, seed {seed}", run.limit) as advance:
+                figures = train(run, lambda: gymnasium.make("CartPole-v1"), seed, advance)
             found.append({"run": name, "seed": seed, **figures})
     text = json.dumps({"name": "cartpole", "gymnasium": gymnasium.__version__, "target": TARGET, "runs": found})
     if arguments.out is not None:

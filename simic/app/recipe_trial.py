@@ -26,6 +26,7 @@ from simic.app.trial_controllers import SelectedControllers
 from simic.collection.judging import require_test_hosts
 from simic.contracts.comparison import LEVEL
 from simic.contracts.config import RunConfig
+from simic.contracts.continual import require_policy
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, TrainingError
 from simic.contracts.receipts import SnapshotManifest, TrialReport
@@ -131,7 +132,13 @@ class _RecipeTrial:
     def _check(self, recipe: Recipe) -> str | None:
         """Refuse what would fail after hours; return the digest of the recipe's plan book."""
         OBJECTIVES.load(recipe.config.train.objective)
+        if self._start is None:
+            require_policy(recipe.config.train.lora)
         if self._request.snapshot is not None:
+            if "train.seeds" in self._settings[recipe.name]:
+                raise ConfigError(
+                    "the recipes differ in train.seeds, which has no effect on a given snapshot; leave --snapshot out"
+                )
             wrong = [name for name in self._settings[recipe.name] if name.partition(".")[0] in _DATA_SECTIONS]
             if wrong:
                 raise ConfigError(

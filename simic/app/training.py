@@ -229,7 +229,7 @@ def train(
     with (
         exclusive(container.home.locks / "train", "training"),
         container.progress.task("train", 100) as advance,
-        followed(container, snapshot, advance) as observer,
+        followed(container, snapshot, advance, seed) as observer,
     ):
         receipt = learning.train(
             snapshot,

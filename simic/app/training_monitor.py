@@ -185,20 +185,25 @@ _HEADLINES = frozenset(name for name, metric in METRICS.items() if metric.is_hea
 
 
 @contextmanager
-def followed(container: Container, snapshot: SnapshotManifest, advance: Advance) -> Iterator[TrainingObserver]:
-    """Yield the observer of a training on ``snapshot``, as ``telemetry`` says; it ends with the block."""
+def followed(
+    container: Container, snapshot: SnapshotManifest, advance: Advance, seed: int | None = None
+) -> Iterator[TrainingObserver]:
+    """Yield the observer of a training on ``snapshot``, as ``telemetry`` says; it ends with the block.
+
+    The default of ``seed``, the training seed, is that of the container.
+    """
     config = container.config.telemetry
     if config.level == "off":
         yield _ProgressNote(advance, NullObserver())
         return
-    monitor = TrainingMonitor(container.home, config, container.clock, _live_curves(container, snapshot))
+    monitor = TrainingMonitor(container.home, config, container.clock, _live_curves(container, snapshot, seed))
     try:
         yield _ProgressNote(advance, monitor)
     finally:
         monitor.close()
 
 
-def _live_curves(container: Container, snapshot: SnapshotManifest) -> LiveCurves | None:
+def _live_curves(container: Container, snapshot: SnapshotManifest, seed: int | None) -> LiveCurves | None:
     if not container.config.telemetry.mlflow:
         return None
     if not has_database(container.home):
@@ -207,7 +212,7 @@ def _live_curves(container: Container, snapshot: SnapshotManifest) -> LiveCurves
     provenance = container.provenance
     tags = {
         "snapshot": snapshot.digest,
-        "seed": str(provenance.seed),
+        "seed": str(provenance.seed if seed is None else seed),
         "code_version": provenance.code_version,
         "config_digest": provenance.config_digest,
     }

@@ -13,7 +13,7 @@
 -- column snapshot: Digest of the snapshot of its own training; `trainings` has those of earlier rounds.
 -- column gate: Digest of the gate decision.
 -- column mlflow_run_id: Id of its run in MLflow.
--- column seed: Root seed of the run.
+-- column seed: Training seed, that of the run or one after it.
 -- column config_digest: Digest of the resolved configuration.
 -- column code_version: Version of the code.
 -- column finished_at: Time of the promotion, rollback or rejection.

@@ -11,7 +11,7 @@
 -- column passes: Mean number of replay passes per episode.
 -- column metrics: Final values of the training curves, by name.
 -- column path: Path of the sealed policy.
--- column seed: Root seed of the run.
+-- column seed: Training seed, that of the run or one after it.
 -- column config_digest: Digest of the resolved configuration.
 -- column code_version: Version of the code.
 -- column started_at: Time at which training began.

@@ -17,7 +17,7 @@ from simic.app.recipe_trial import RecipeRequest
 from simic.app.recipes import judging_config, newest_policy
 from simic.cli.ab import ab
 from simic.cli.main import app
-from simic.cli.recipes import is_recipe, parse_recipes
+from simic.cli.recipes import is_recipe, parse_recipe, parse_recipes
 from simic.contracts.config import TrialConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
@@ -231,6 +231,7 @@ def test_a_recipe_is_what_simic_run_gets(tmp_path: Path) -> None:
         (["quick", "quick"], {"plot": Path("x.jpg")}, "png file"),
         (["quick", "quick"], {"snapshot": "abcd"}, "abcd"),
         (["quick", "quick"], {"start": "champion"}, "--start needs --snapshot"),
+        (["quick", "quick -o train.lora.rank=4"], {}, "starts from nothing"),
         (
             ["quick", "quick -o train.average=0"],
             {"override": ["trial.land=true"], "split": Split.VALIDATION},
@@ -259,6 +260,9 @@ def test_the_newest_policy_of_a_recipe_has_exactly_its_settings(home: Path) -> N
     for digest, config in (("a" * 64, ours.config), ("b" * 64, other.config), ("c" * 64, ours.config)):
         container.save_receipt(_trained(digest, config_digest(config)))
     assert newest_policy(container, ours.config, ours.name) == "c" * 64
+    (several,) = {parse_recipe("quick -o train.seeds=2")}
+    with pytest.raises(ConfigError, match=r"no policy was trained with recipe quick train\.seeds=2"):
+        newest_policy(container, several.config, several.name)
     assert newest_policy(container, other.config, other.name) == "b" * 64
     (_, third) = parse_recipes(["quick", "quick -o train.average=0.4"], None)
     with pytest.raises(ConfigError, match=r"no policy was trained with recipe quick train.average=0.4"):
