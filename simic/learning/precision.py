@@ -32,10 +32,7 @@ class Precision:
 
     def of_loss(self) -> AbstractContextManager[object]:
         """Return the context in which a loss is computed."""
-        if self._dtype is None:
-            return nullcontext()
-        # The cache would give weights that were first read under no_grad, as the value encoder's, no gradient later.
-        return torch.autocast(self._device.type, self._dtype, cache_enabled=False)
+        return nullcontext() if self._dtype is None else torch.autocast(self._device.type, self._dtype)
 
     def scale(self) -> dict[str, Tensor]:
         """Return ``loss_scale`` [] on the device, or nothing if losses are not scaled."""

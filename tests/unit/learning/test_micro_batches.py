@@ -65,6 +65,10 @@ def test_in_conservative_mode_an_update_processes_half_of_its_rows_at_once_until
     weights, seen = torch.nn.Linear(1, 1), list[slice]()
 
     class Line(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = weights
+
         def policy_parameters(self) -> list[torch.nn.Parameter]:
             return list(weights.parameters())
 
