@@ -60,7 +60,7 @@ def _losses() -> list[Metric]:
         Metric(
             "policy_loss",
             "1",
-            "Loss of the policy, its heads scaled to equal noise; of imitation, the negative log-likelihood of actions.",
+            "Loss of the policy, its heads scaled to equal noise; of imitation, the negative log-likelihood.",
             GRADIENT,
             "simic.trainer.policy_loss",
             is_headline=True,

@@ -35,7 +35,7 @@ DELIVERED: Mapping[str, tuple[str, ...]] = {
     "imitation": _OFF_POLICY,
 }
 """Metrics that a phase declares; one that is missing is an error. Other phases are checked by what they have."""
-SUPERVISED = frozenset({"cloning", "value_fit", "distillation", "q_fit"})
+SUPERVISED = frozenset({"cloning", "value_fit", "distillation", "q_fit", "imitation"})
 
 
 class Sight(Enum):
