@@ -70,7 +70,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "conservative": {"sampling": "prioritised", "safety": TOUCHY},
     "ewc": {"ewc": EwcConfig(weight=1e3)},
 }
-SNAPSHOTS = {"distil": "mixed", "curriculum": "ranked", "round": "more", "night": "more", "lora": "mixed", "ewc": "mixed"}
+SNAPSHOTS = {
+    "distil": "mixed", "curriculum": "ranked", "round": "more", "night": "more", "lora": "mixed", "ewc": "mixed",
+}  # fmt: skip
 """Fixtures; the others train on ``log``."""
 
 

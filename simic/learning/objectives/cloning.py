@@ -44,7 +44,7 @@ class CloningObjective(CountedPasses):
 
     def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:  # noqa: ARG002 - the interface
         """Return the loss of a batch."""
-        return imitation_loss(self.log.learner.network, batch, self.log.config)
+        return imitation_loss(self.log.learner.network, batch, self.config)
 
 
 def imitation_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig) -> Loss:
@@ -54,11 +54,12 @@ def imitation_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainCo
     a policy that equals the behaviour.
     """
     output, values = network.act_and_value(batch.steps, batch.with_finals)
-    exploration = config.network.exploration
-    log_prob = heads.log_prob(output, batch.steps.slot_ptr, batch.masks, batch.actions, exploration)
+    ptr, exploration, most = batch.steps.slot_ptr, config.network.exploration, batch.most_slots
+    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration, most)
+    with torch.no_grad():
+        entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration, most)
     own, following = batch.successors(values)
     estimate = behaviour_advantages(batch, own, following, config.lambda_)
-    entropy = heads.entropy(output, batch.steps.slot_ptr, batch.masks, batch.actions, exploration)
     entropies = entropy_by_head(entropy, batch.actions)
     policy_loss = -batch.weighted(log_prob.joint.unsqueeze(1)).mean()
     value_loss = huber(own, estimate.returns, batch, network.value_scale)
@@ -68,10 +69,10 @@ def imitation_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainCo
         "entropy": torch.stack(list(entropies.values())).sum(),
         **entropies,
         "cloning_gap": batch.log_prob_heads.sum(1).mean() - log_prob.joint.mean(),
-        "explained_variance": explained_variance(own.detach(), estimate.returns, batch.valid),
-        **off_policyness(batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour, batch.valid),
+        "explained_variance": explained_variance(batch.valid_only(own.detach()), batch.valid_only(estimate.returns)),
+        **off_policyness(log_prob.joint.detach() - batch.valid_only(batch.log_prob_behaviour)),
         **behaviour_divergence(log_prob.heads, batch),
-        **advantage_metrics(estimate.advantages, batch.valid),
+        **advantage_metrics(batch.valid_only(estimate.advantages)),
         **batch_metrics(batch),
         **commit_metrics(output, batch),
     }
