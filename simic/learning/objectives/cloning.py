@@ -70,7 +70,7 @@ def imitation_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainCo
         **entropies,
         "cloning_gap": batch.log_prob_heads.sum(1).mean() - log_prob.joint.mean(),
         "explained_variance": explained_variance(batch.valid_only(own.detach()), batch.valid_only(estimate.returns)),
-        **off_policyness(log_prob.joint.detach() - batch.valid_only(batch.log_prob_behaviour)),
+        **off_policyness(batch.valid_only(batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour)),
         **behaviour_divergence(log_prob.heads, batch),
         **advantage_metrics(batch.valid_only(estimate.advantages)),
         **batch_metrics(batch),
