@@ -289,7 +289,9 @@ def train_round(
     if previous is not None:
         start = WarmStart(Path(previous.path), is_continuation=True)
     elif champion is not None:
-        start = WarmStart(container.policies.fetch_champion(champion), is_continuation=False)
+        config = container.config
+        has_rounds = config.collect.rounds > 0 and config.gate.evidence != REPORTS
+        start = WarmStart(container.policies.fetch_champion(champion), is_continuation=False, has_rounds=has_rounds)
     return train(container, snapshot, start, resume=True, training_seed=training_seed)
 
 

@@ -167,8 +167,9 @@ def train(
     """Train a policy on a snapshot.
 
     If the snapshot holds branches (episodes that tried other actions at one decision of a host), training distils their
-    returns into the policy. From other episodes the policy learns by train.objective: vtrace, ppo, awr or fitted_q. If
-    one of the first three starts from random weights, behaviour cloning and value regression come first.
+    returns into the policy. From other episodes the policy learns by train.objective: vtrace, ppo, awr, fitted_q or
+    cloning. If one of the first three starts from random weights, behaviour cloning and value regression come first.
+    An episode gets at most train.max_passes passes, those of the trainings that led to --start included.
     """
     from simic.app import artifacts, training
 

@@ -43,7 +43,8 @@ class Metric(NamedTuple):
     """Whether the progress bar shows it."""
 
 
-GRADIENT = ("vtrace", "ppo", "awr")
+GRADIENT = ("vtrace", "ppo", "awr", "imitation")
+"""Phases of counted passes; imitation is that of train.objective = cloning."""
 LOGGED = ("cloning", *GRADIENT)
 """Phases that compare the policy with the behaviour of a log."""
 POLICY = (*LOGGED, "distillation")
@@ -59,7 +60,7 @@ def _losses() -> list[Metric]:
         Metric(
             "policy_loss",
             "1",
-            "Loss of the policy, its heads scaled to equal noise.",
+            "Loss of the policy, its heads scaled to equal noise; of imitation, the negative log-likelihood.",
             GRADIENT,
             "simic.trainer.policy_loss",
             is_headline=True,
@@ -79,7 +80,12 @@ def _losses() -> list[Metric]:
             ("cloning", "vtrace", "ppo"),
             is_headline=True,
         ),
-        Metric("cloning_gap", "nats", "Cloning loss above the least possible, the behaviour's entropy.", ("cloning",)),
+        Metric(
+            "cloning_gap",
+            "nats",
+            "Cloning loss above the least possible, the behaviour's entropy.",
+            ("cloning", "imitation"),
+        ),
         Metric("value_fit_loss", "1", "As value_loss, with the behaviour's returns.", ("value_fit",), is_headline=True),
         Metric(
             "q_loss", "1", "Huber distance of Q to the return to go, in units of its cut.", ("q_fit",), is_headline=True

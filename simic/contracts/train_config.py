@@ -58,8 +58,8 @@ class TrainConfig(Contract):
     V-trace from other episodes unless that raises the regret; scratch learns from a log as ``objective`` says. Without
     branches in the snapshot, distil learns as scratch does."""
     objective: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] = "vtrace"
-    """How a log is learned from: vtrace, ppo, awr, fitted_q, or an installed objective. V-trace also follows a
-    distillation."""
+    """How a log is learned from: vtrace, ppo, awr, fitted_q, cloning, or an installed objective. V-trace also follows a
+    distillation. Cloning imitates whoever acted, whatever came of it."""
     seeds: Annotated[int, Field(ge=1, le=100)] = 1
     """Trainings of a run's last snapshot, which differ in their seed alone: the run's own seed and those after it. With
     two or more, all policies are tried on the same validation hosts, and the best one is the candidate. Only runs heed
@@ -85,14 +85,19 @@ class TrainConfig(Contract):
     q_updates: Annotated[int, Field(ge=1, le=1_000_000)] = 450
     """Updates of each Q-function, and about as many of the distillation, with train.objective = fitted_q."""
     vtrace_passes: Annotated[int, Field(ge=0, le=100)] = 8
-    """Passes of V-trace, PPO or AWR over the log in the first training run."""
+    """Passes of V-trace, PPO, AWR or cloning over the log in the first training run."""
     round_passes: Annotated[int, Field(ge=1, le=100)] = 4
-    """Passes of V-trace, PPO or AWR over the new episodes of a round."""
+    """Passes of V-trace, PPO, AWR or cloning over the new episodes of a round."""
     average: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.6
     """Share of the average over earlier rounds in a round's policy; 0 acts with the learner's own weights. Objectives
-    that do not average ignore it: ppo and fitted_q, and a distillation."""
+    that do not average ignore it: ppo, fitted_q and cloning, and a distillation."""
     max_passes: Annotated[int, Field(ge=1, le=100)] = 8
-    """Largest number of these passes over one episode during a run."""
+    """Largest number of these passes over one episode, over all trainings of a policy and of those that it started
+    from. More than ``vtrace_passes`` leaves some for rounds and later runs."""
+    replay_ratio: Annotated[float, Field(ge=0.0, le=100.0)] = 1.0
+    """Largest number of earlier episodes in a pass, per new one, in a round or a training that starts from a policy.
+    New are those without a counted pass. Earlier ones are drawn anew for every pass, among those with passes left;
+    without new ones, all of them take part."""
     rho_bar: Annotated[float, Field(ge=0.0)] = 1.0
     """Bound on importance ratios: of V-trace, and of the weights with which PPO learns from another policy's log."""
     c_bar: Annotated[float, Field(ge=0.0)] = 1.0
@@ -127,8 +132,8 @@ class TrainConfig(Contract):
     """Weight of the log-likelihood of the logged actions during V-trace and PPO. It keeps the policy near the
     behaviour, so that a head keeps its spread until the advantages distinguish its choices."""
     sampling: Literal["uniform", "prioritised"] = "uniform"
-    """How a pass of V-trace, PPO or AWR chooses episodes: uniform visits each once, prioritised draws those whose
-    values are far off more often, with importance weights (``train.replay``). Every draw is a pass."""
+    """How a pass of V-trace, PPO, AWR or cloning chooses episodes: uniform visits each once, prioritised draws those
+    whose values are far off more often, with importance weights (``train.replay``). Every draw is a pass."""
     min_experiences: Positive = 1000
     """Least number of steps; with fewer, training refuses to start."""
     min_commit_rate: UnitInterval = 0.02

@@ -51,7 +51,6 @@ CONSTANTS: dict[str, object] = {
     "ransom_loss": RANSOM_LOSS,
     "least_health": 0.7,  # bound of gate G2
     "least_log_prob": -10.0,  # probability 1 in 20,000; importance weights of rarer decisions carry no information
-    "statistics_episodes": 5_000,
 }
 """Constants of the SQL that are not settings; accuracies are shares, logarithms natural."""
 _CAUSES = {

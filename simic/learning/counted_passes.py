@@ -1,4 +1,4 @@
-"""Objectives that make counted passes over a log with one loss, from scratch after the supervised phases.
+"""Objectives that make counted passes over a log with one loss, from scratch after supervised phases if they have any.
 
 The supervised phases run only from scratch: refitting the value encoder of a trained policy would change the features
 that its policy heads read. Cloning precedes the value fit; the reverse order was no better (ADR 9).
@@ -6,6 +6,7 @@ that its policy heads read. Cloning precedes the value fit; the reverse order wa
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -37,6 +38,8 @@ from simic.runtime.seeds import derive
 
 __all__ = ["CountedPasses"]
 
+_LOG = logging.getLogger("simic.run")
+
 FINAL_SHARE = 0.1
 """Final learning rate as a share of the initial one."""
 
@@ -48,6 +51,10 @@ class CountedPasses(ABC):
     is_resumable: ClassVar[bool] = True
     phase: ClassVar[str]
     """Phase of the records."""
+    has_supervised_phases: ClassVar[bool] = True
+    """Whether an untrained policy clones and fits the value first."""
+    rate_share: ClassVar[float] = 1.0
+    """Factor on the learning rates of the passes."""
 
     def __init__(self, log: Log) -> None:
         self.log, self.metrics = log, dict[str, float]()
@@ -72,12 +79,19 @@ class CountedPasses(ABC):
         """Run all phases, and yield one record per update.
 
         Raises:
-            TrainingError: if no episode has a pass left, or the commit rate falls too low.
+            TrainingError: if no episode has a pass left and no round follows, or the commit rate falls too low.
         """
         store, learner, config, seed = self.log.store, self.log.learner, self.log.config, self.log.seed
+        if not self.log.passes.plan and self.log.passes.may_be_empty:
+            _LOG.info("no episode has a pass left: the policy stays as it is, and the next round trains it")
+            return
         if not self.log.passes.plan:
-            raise TrainingError("no episode has a pass left: collect new ones or raise train.max_passes")
-        if self.log.is_fresh:
+            raise TrainingError(
+                f"no episode has a pass left: each has had train.max_passes {config.max_passes} passes of this policy "
+                "and those that it started from; collect new episodes, raise train.max_passes, or start from nothing "
+                "(`simic train --start nothing`)"
+            )
+        if self._is_supervised:
             samplers = [supervised_sampler(config, seed, phase) for phase in ("cloning", "value_fit")]
             yield from cloning(learner, store, samplers[0], config, config.cloning_passes)
             yield from value_fit(learner, store, samplers[1], config, config.value_passes)
@@ -91,7 +105,8 @@ class CountedPasses(ABC):
             state.advantage_scale = scale
         if self.log.config.sampling == "prioritised":
             self._prioritised = self._prioritise()
-        schedule = LrSchedule(state.warmup, self._pass_updates, state.first_share, state.first_share * FINAL_SHARE)
+        first = state.first_share * self.rate_share
+        schedule = LrSchedule(state.warmup, self._pass_updates, first, first * FINAL_SHARE)
         last, position, left_out = list[dict[str, float]](), 0, 0
         for number, planned in enumerate(state.plan):
             if self.begins(number, last):
@@ -204,18 +219,22 @@ class CountedPasses(ABC):
     @property
     def planned_updates(self) -> int:
         """Return the number of updates of all phases if none is left out."""
-        passes = self.log.config.cloning_passes + self.log.config.value_passes if self.log.is_fresh else 0
+        passes = self.log.config.cloning_passes + self.log.config.value_passes if self._is_supervised else 0
         return passes * self._updates_of(len(self.log.store.ordinary)) + self._pass_updates
 
     @property
     def episodes(self) -> int:
-        """Return the number of episodes with a counted pass in this run or an earlier round."""
+        """Return the number of episodes with a counted pass of this policy or of those that it started from."""
         return int(np.count_nonzero(self._counts()))
 
     @property
     def passes(self) -> float:
         """Return the sum of the counted passes of all episodes."""
         return float(self._counts().sum())
+
+    @property
+    def _is_supervised(self) -> bool:
+        return self.log.is_fresh and self.has_supervised_phases
 
     def _counts(self) -> NDArray[np.int64]:
         return self.log.passes.sampler.passes_of(self.log.store.sequences.run_ids)

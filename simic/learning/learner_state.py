@@ -22,7 +22,7 @@ from simic.controllers.policy_files import LEARNER_NAMES
 from simic.learning.history import put_moment
 from simic.trust.canonical import canonical_bytes
 
-__all__ = ["LearnerState", "SamplerState", "read_state", "write_state"]
+__all__ = ["LearnerState", "SamplerState", "read_pass_counts", "read_state", "write_state"]
 
 STATE_NAME, MOMENTS_NAME, _ = LEARNER_NAMES
 _MAX_STATE_BYTES = 256 * 1024 * 1024
@@ -37,7 +37,7 @@ class SamplerState(Contract):
     seed: Annotated[int, Field(ge=0, lt=2**63)]
     passes: Count
     counts: dict[str, Count]
-    """V-trace passes per run id."""
+    """Counted passes per run id, of this policy and of those that it started from."""
 
 
 class LearnerState(Contract):
@@ -69,13 +69,30 @@ def read_state(directory: Path, network: PolicyNetwork, optimizer: torch.optim.O
     Raises:
         ContractError: if a file is missing, malformed or does not fit the network.
     """
+    state = _state_of(directory / STATE_NAME)
     try:
-        state = LearnerState.model_validate_json(_read(directory / STATE_NAME))
         moments = load(_read(directory / MOMENTS_NAME))
-    except (ValidationError, SafetensorError) as error:
+    except SafetensorError as error:
         raise ContractError(f"learner state in {directory} is malformed: {error}") from error
     _restore(directory, moments, network, optimizer)
     return state
+
+
+def read_pass_counts(directory: Path) -> dict[str, int]:
+    """Return the counted passes per run id of a sealed policy; none if it was sealed without a learner state.
+
+    Raises:
+        ContractError: if the learner state is malformed.
+    """
+    path = directory / STATE_NAME
+    return dict(_state_of(path).sampler.counts) if path.is_file() else {}
+
+
+def _state_of(path: Path) -> LearnerState:
+    try:
+        return LearnerState.model_validate_json(_read(path))
+    except ValidationError as error:
+        raise ContractError(f"learner state in {path.parent} is malformed: {error}") from error
 
 
 def _moments(network: PolicyNetwork, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -35,6 +35,8 @@ class PassState:
     """Points; None before the first counted pass."""
     curriculum: Curriculum | None = None
     """None draws from all hosts in every pass."""
+    may_be_empty: bool = False
+    """Whether a training without planned passes leaves the policy as it is instead of being refused."""
 
 
 class Log(NamedTuple):

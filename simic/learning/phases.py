@@ -108,8 +108,8 @@ def fitted_scale(learner: Learner, store: GraphDataset, batch_sequences: int) ->
     return max(least, float(torch.cat(residuals).std(correction=0)))
 
 
-def round_rows(store: GraphDataset, sampler: PassSampler, passes: int, old_share: float, seed: int) -> list[Rows]:
-    """Return the rows of each pass: all new episodes, and at most ``old_share`` times as many earlier ones.
+def round_rows(store: GraphDataset, sampler: PassSampler, passes: int, replay_ratio: float, seed: int) -> list[Rows]:
+    """Return the rows of each pass: all new episodes, and at most ``replay_ratio`` times as many earlier ones.
 
     Earlier episodes are drawn uniformly for every pass, among those with passes left.
     """
@@ -119,7 +119,7 @@ def round_rows(store: GraphDataset, sampler: PassSampler, passes: int, old_share
     out: list[Rows] = []
     for index in range(passes):
         available = np.flatnonzero((counts > 0) & (left > 0))
-        limit = len(available) if not len(new) else min(len(available), int(old_share * len(new)))
+        limit = len(available) if not len(new) else min(len(available), int(replay_ratio * len(new)))
         old = np.sort(generator(seed, "old", index).permutation(available)[:limit])
         left[old] -= 1
         rows = np.concatenate([new[left[new] > index], old])

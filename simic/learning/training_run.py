@@ -32,7 +32,7 @@ from simic.learning.distillation import (
 )
 from simic.learning.history import History, optimizer_tensors, restore_optimizer
 from simic.learning.learner import Learner
-from simic.learning.learner_state import LearnerState, SamplerState, read_state
+from simic.learning.learner_state import LearnerState, SamplerState, read_pass_counts, read_state
 from simic.learning.objective import Log, Objective, PassState
 from simic.learning.objectives import OBJECTIVES
 from simic.learning.phases import Record, check_commit_rate, fresh_network, logged_commit_rates, means, round_rows
@@ -51,13 +51,14 @@ class WarmStart(NamedTuple):
 
     path: Path
     is_continuation: bool
-    """True: the next round of the run that made the policy, with its optimiser, learning rates and pass counts. False:
-    take only weights, feature statistics and value scale. Optimiser and counts are new, the supervised phases are
-    skipped, and the learning rate is that of a later round."""
+    """True: the next round of the run that made the policy, with its optimiser and learning rates. False: take only
+    weights, feature statistics, value scale and pass counts. The optimiser is new, the supervised phases are skipped,
+    and the learning rate is that of a later round."""
+    has_rounds: bool = False
+    """Whether rounds of new episodes follow in the same run. Then a policy without passes left stays as it is, and the
+    first round trains it; otherwise the training is refused."""
 
 
-OLD_SHARE = 1.0
-"""Largest number of earlier episodes per pass of a round, as a share of the new ones."""
 TRAINED_SHARE = 0.5
 """Initial share of the peak learning rates if training starts from a trained policy."""
 VTRACE = "vtrace"
@@ -134,6 +135,8 @@ class TrainingRun:
         if start.is_continuation:
             training._before = before
             training._resume(start)
+        else:
+            training._carry_passes(start)
         return training
 
     def run(self) -> Iterator[Record]:
@@ -306,10 +309,21 @@ class TrainingRun:
         self._passes.sampler.set_state({**state.sampler.model_dump(), "seed": derive(self._seed, "vtrace")})
         if self._passes.curriculum is not None and state.curriculum is not None:
             self._passes.curriculum.state = state.curriculum
+        self._passes.sampler.forget_others(self.store.sequences.run_ids)
         self._round, self._snapshots, self.learner.updates = state.rounds, state.snapshots, state.updates
         self._passes.advantage_scale, self._passes.warmup = state.advantage_scale, 0
-        seed = derive(self._seed, "round", self._round)
-        self._passes.plan = round_rows(self.store, self._passes.sampler, self.config.round_passes, OLD_SHARE, seed)
+        self._plan(self.config.round_passes, derive(self._seed, "round", self._round))
+
+    def _carry_passes(self, start: WarmStart) -> None:
+        """Plan passes over the episodes that have some left after those of the start policy's trainings."""
+        self._passes.sampler.take_over(read_pass_counts(start.path))
+        self._passes.sampler.forget_others(self.store.sequences.run_ids)
+        self._plan(self.config.vtrace_passes, self._seed)
+        self._passes.may_be_empty = start.has_rounds
+
+    def _plan(self, passes: int, seed: int) -> None:
+        state = self._passes
+        state.plan = round_rows(self.store, state.sampler, passes, self.config.replay_ratio, seed)
 
 
 def _anchor(

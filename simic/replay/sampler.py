@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,15 @@ class PassSampler:
         """Count one pass more of each given episode, as often as it is given."""
         for run_id in run_ids:
             self._counts[run_id] = self._counts.get(run_id, 0) + 1
+
+    def take_over(self, counts: Mapping[str, int]) -> None:
+        """Begin with the passes that an earlier training counted, whatever was counted here."""
+        self._counts = dict(counts)
+
+    def forget_others(self, run_ids: Iterable[str]) -> None:
+        """Keep the counts of the given episodes only, so that counts do not outgrow the data."""
+        present = set(run_ids)
+        self._counts = {run_id: count for run_id, count in self._counts.items() if run_id in present}
 
     def passes_of(self, run_ids: Sequence[str]) -> NDArray[np.int64]:
         """Return the number of passes of each given episode."""

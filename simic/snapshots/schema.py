@@ -10,7 +10,6 @@ __all__ = [
     "REJECTED_COLUMNS",
     "ROW_INDEX_COLUMNS",
     "SNAPSHOT_TABLES",
-    "STATISTICS_COLUMNS",
     "STEP_COLUMNS",
     "schema_of",
 ]
@@ -141,26 +140,12 @@ DIFFICULTY_COLUMNS: Columns = {
 }
 """``difficulty.parquet``: one training host."""
 
-STATISTICS_COLUMNS: Columns = {
-    "node": (_TEXT, "context, slot or layer."),
-    "name": (_TEXT, "Name of the field in SystemState, SeedState or LayerNode."),
-    "total": (_WHOLE, "Nodes seen, in the training episodes with the 5,000 smallest run ids, without branches."),
-    "present": (_WHOLE, "Nodes at which the field was measured."),
-    "lowest": (_REAL, "Smallest value; null if it was never measured, as are the columns below."),
-    "highest": (_REAL, "Largest value."),
-    "mean": (_REAL, "Mean of the values, clipped to a million and rounded to a millionth."),
-    "deviation": (_REAL, "Population standard deviation, with the same clipping and rounding."),
-    "version": (_TEXT, "SHA-256 of all numbers in this file."),
-}
-"""``statistics.parquet``: one number of one kind of node, for normalising."""
-
 SNAPSHOT_TABLES: dict[str, Columns] = {
     "steps": STEP_COLUMNS,
     "row_index": ROW_INDEX_COLUMNS,
     "episodes": EPISODE_COLUMNS,
     "rejected": REJECTED_COLUMNS,
     "difficulty": DIFFICULTY_COLUMNS,
-    "statistics": STATISTICS_COLUMNS,
 }
 
 

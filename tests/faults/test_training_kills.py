@@ -46,14 +46,17 @@ TOUCHY = SafetyConfig(
 )
 """Healthy updates count as anomalies, so that training becomes conservative and normal again."""
 TRAININGS = (
-    "vtrace", "ppo", "awr", "fitted_q", "distil", "round", "prioritised", "conservative", "curriculum", "lora", "ewc",
+    "vtrace", "ppo", "awr", "cloning", "fitted_q", "distil", "round", "prioritised", "conservative", "curriculum",
+    "night", "lora", "ewc",
 )  # fmt: skip
 """Objectives on a log from nothing, a distillation with V-trace on top, a later round, passes that are prioritised,
 also in and out of conservative mode, or of a curriculum with a falling entropy bonus, and second nights from a policy:
-with adapters, and held to the weights of a policy that has no Fisher information yet."""
+with the pass counts of the first, with adapters, and held to the weights of a policy that has no Fisher information
+yet."""
 CHANGES: dict[str, dict[str, Any]] = {
     "distil": {},
     "round": {},
+    "night": {},
     "prioritised": {"sampling": "prioritised"},
     "curriculum": {
         "curriculum": CurriculumConfig(
@@ -67,7 +70,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "conservative": {"sampling": "prioritised", "safety": TOUCHY},
     "ewc": {"ewc": EwcConfig(weight=1e3)},
 }
-SNAPSHOTS = {"distil": "mixed", "curriculum": "ranked", "round": "more", "lora": "mixed", "ewc": "mixed"}
+SNAPSHOTS = {
+    "distil": "mixed", "curriculum": "ranked", "round": "more", "night": "more", "lora": "mixed", "ewc": "mixed",
+}  # fmt: skip
 """Fixtures; the others train on ``log``."""
 
 
@@ -102,7 +107,7 @@ def mixed(root: Path) -> SnapshotManifest:
 def test_a_killed_training_resumes_to_the_bit(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     config, start = SMALL.model_copy(update=CHANGES.get(name, {"objective": name})), None
     snapshot = request.getfixturevalue(SNAPSHOTS.get(name, "log"))
-    if name in ("round", "lora", "ewc"):
+    if name in ("round", "night", "lora", "ewc"):
         first = run_training(tmp_path, request.getfixturevalue("log"), SMALL)
         start = WarmStart(Path(first.path), is_continuation=name == "round")
         (tmp_path / "batches.jsonl").unlink()

@@ -16,7 +16,7 @@ TABLE = ROOT / "docs" / "defects.md"
 ABSENT = ROOT / "docs" / "adr" / "0006-faults-this-design-cannot-have.md"
 ISSUES = frozenset({"Hosts worth growing", "The learner in full", "Judgement in full", "In other people's training"})
 """Titles of the planned work that an open row may name."""
-KINDS = ("open: ", "absent: ", "lint: ", "review: ", "now: ")
+KINDS = ("open: ", "absent: ", "lint: ", "refused: ", "review: ", "now: ")
 
 Key = tuple[str, int]
 """Letters and number of an id, so that DRL-08, drl_8 and drl08 are one."""

@@ -32,9 +32,10 @@ DELIVERED: Mapping[str, tuple[str, ...]] = {
     "vtrace": _OFF_POLICY,
     "ppo": _OFF_POLICY,
     "awr": _OFF_POLICY,
+    "imitation": _OFF_POLICY,
 }
 """Metrics that a phase declares; one that is missing is an error. Other phases are checked by what they have."""
-SUPERVISED = frozenset({"cloning", "value_fit", "distillation", "q_fit"})
+SUPERVISED = frozenset({"cloning", "value_fit", "distillation", "q_fit", "imitation"})
 
 
 class Sight(Enum):

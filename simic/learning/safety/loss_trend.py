@@ -14,6 +14,7 @@ LOSSES = {
     "vtrace": "value_loss",
     "ppo": "value_loss",
     "awr": "value_loss",
+    "imitation": "policy_loss",
 }
 """The loss of a phase that falls as long as it learns. The loss of a policy gradient is no such number, and the
 temperature of a distillation raises its total."""

@@ -1,4 +1,4 @@
-"""Quality, staleness, byte budget, difficulty and statistics: what makes an episode useful, and to whom."""
+"""Quality, staleness, byte budget and difficulty: what makes an episode useful, and to whom."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from support.builders.reports import EPOCH_ZERO, episode, episodes, plain
-from support.builders.snapshots import told_rows
 from support.homes.champions import crown
 from support.homes.pipeline import NOW, PROVENANCE, curate_all, drop, ingest_all, land
 
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import PolicyVersion, SnapshotManifest
-from simic.contracts.rewards import FAMILIES
 from simic.runtime.home import Home
 
 Rows = list[dict[str, Any]]
@@ -131,28 +129,3 @@ def test_difficulty_ranks_training_hosts_by_what_they_returned(tmp_path: Path) -
     assert [found[key]["difficulty"] for key in hardest] == pytest.approx(np.linspace(0, 1, len(hardest)))
     for key, row in found.items():
         assert (row["episodes"], row["mean_return"]) == (len(returns[key]), pytest.approx(np.mean(returns[key])))
-
-
-def test_statistics_are_those_of_the_training_states_and_carry_a_version(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    land(home, episodes(range(40)))
-    manifest = curate_all(home)
-    states = [row["state"] for row in told_rows(manifest, "state") if row["split"] == "train"]
-    nodes = {
-        "context": states,
-        "slot": [slot for state in states for slot in state["slots"]],
-        "layer": [layer for state in states for layer in state["graph"]["layers"]],
-    }
-    rows = table(manifest, "statistics")
-    assert {row["node"] for row in rows} == set(nodes) and len({row["version"] for row in rows}) == 1
-    for row in rows:
-        values = [node[row["name"]] for node in nodes[row["node"]]]
-        present = [float(value) for value in values if value is not None]
-        assert (row["total"], row["present"]) == (len(values), len(present)), "null is not 0"
-        assert row["mean"] == pytest.approx(np.mean(present), abs=1e-6)
-        assert row["deviation"] == pytest.approx(np.std(present), abs=1e-5)
-        assert (row["lowest"], row["highest"]) == (min(present), max(present))
-    other = curate_all(home, reward=FAMILIES["shaped"]())
-    assert table(other, "statistics") == rows, "statistics of states know no rewards"
-    land(home, episodes(range(50, 60)), name="more")
-    assert table(curate_all(home), "statistics")[0]["version"] != rows[0]["version"]

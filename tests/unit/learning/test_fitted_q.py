@@ -251,5 +251,5 @@ def test_a_log_of_one_fold_leaves_out_no_host(tmp_path: Path) -> None:
 
 
 def test_an_unknown_objective_is_refused_with_the_known_ones(store: GraphDataset) -> None:
-    with pytest.raises(ConfigError, match="awr, fitted_q, ppo, vtrace"):
+    with pytest.raises(ConfigError, match="awr, cloning, fitted_q, ppo, vtrace"):
         finish(store, CONFIG.model_copy(update={"objective": "fited"}))

@@ -293,7 +293,10 @@ def test_c5_the_normaliser_is_the_first_snapshots_and_stays(
 
 
 def test_a_round_goes_on(trained: TrainingReport, continued: TrainingReport) -> None:
-    """New episodes in each pass, worn-in ones as far as they may; counters and moments go on."""
+    """New episodes in each pass, worn-in ones as far as they may; counters and moments go on.
+
+    LF-12: of eight passes the first training makes six, so two are left for rounds.
+    """
     state, later = (json.loads((Path(r.path) / "learner.json").read_text()) for r in (trained, continued))
     assert continued.start_digest == trained.digest
     assert continued.episodes == EPISODES + 60
@@ -345,14 +348,72 @@ def test_a_round_takes_smaller_steps(trained: TrainingReport, continued: Trainin
     assert max(rates) < max(m.get("lr_policy", 0.0) for _, m in before)
 
 
-def test_a_champion_gives_its_weights_and_nothing_else(
-    root: Path, tmp_path: Path, continued: TrainingReport, second_snapshot: SnapshotManifest
+@pytest.fixture(scope="module")
+def second_night(root: Path, continued: TrainingReport, second_snapshot: SnapshotManifest) -> TrainingReport:
+    """A run that starts from the policy of another one, with its episodes."""
+    return run(root, second_snapshot, start=WarmStart(Path(continued.path), is_continuation=False))
+
+
+def counts_of(report: TrainingReport) -> dict[str, int]:
+    counts: dict[str, int] = json.loads((Path(report.path) / "learner.json").read_text())["sampler"]["counts"]
+    return counts
+
+
+def test_lf74_a_later_run_uses_the_passes_that_earlier_ones_left_and_no_more(
+    root: Path,
+    tmp_path: Path,
+    continued: TrainingReport,
+    second_night: TrainingReport,
+    second_snapshot: SnapshotManifest,
 ) -> None:
-    """Fresh counts, no supervised phase, all episodes; the statistics its weights were made for."""
-    start = WarmStart(Path(continued.path), is_continuation=False)
-    report = run(root, second_snapshot, start=start, out_root=tmp_path / "policies")
+    before, after = counts_of(continued), counts_of(second_night)
+    assert min(before.values()) < max(before.values()) == SMALL.max_passes
+    assert set(after.values()) == {SMALL.max_passes}, "what was left is used, and not a pass more"
+    assert second_night.passes == float(SMALL.max_passes)
+    start = WarmStart(Path(second_night.path), is_continuation=False)
+    with pytest.raises(TrainingError, match=r"8 passes of .* raise train\.max_passes"):
+        run(root, second_snapshot, start=start)
+    snapshot = write_snapshot(tmp_path / "third", bandit_episodes(range(200, EPISODES + 90)), split="train")
+    third = run(root, snapshot, start=start)
+    new = set(counts_of(third)) - set(after)
+    assert {counts_of(third)[run_id] for run_id in new} == {SMALL.vtrace_passes}
+    assert len(new) == 30
+    assert len(counts_of(third)) == EPISODES + 90 - 200, "episodes that left the data are forgotten"
+
+
+def test_lf74_a_run_with_rounds_waits_for_their_episodes(
+    root: Path, tmp_path: Path, second_night: TrainingReport, second_snapshot: SnapshotManifest
+) -> None:
+    """Its first training makes no update, and the round trains the same weights from the new episodes."""
+    start = WarmStart(Path(second_night.path), is_continuation=False, has_rounds=True)
+    idle = run(root, second_snapshot, start=start)
+    assert (idle.updates, idle.metrics) == (0, {})
+    weights = [(Path(report.path) / "weights.safetensors").read_bytes() for report in (second_night, idle)]
+    assert weights[0] == weights[1]
+    snapshot = write_snapshot(tmp_path / "third", bandit_episodes(range(EPISODES + 90)), split="train")
+    report = run(root, snapshot, start=WarmStart(Path(idle.path), is_continuation=True))
+    assert report.updates == SMALL.round_passes * -(-30 // SMALL.batch_sequences)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.5])
+def test_the_replay_ratio_bounds_the_earlier_episodes_of_a_pass(
+    ratio: float, root: Path, tmp_path: Path, trained: TrainingReport, second_snapshot: SnapshotManifest
+) -> None:
+    """Sixty new episodes, and no more than that share of them from the 240 that have two passes left."""
+    config = SMALL.model_copy(update={"replay_ratio": ratio})
+    start = WarmStart(Path(trained.path), is_continuation=True)
+    report = run(root, second_snapshot, config, start=start, out_root=tmp_path / "policies")
+    before, after = counts_of(trained), counts_of(report)
+    assert sum(after[run_id] - count for run_id, count in before.items()) == SMALL.round_passes * ratio * 60
+
+
+def test_a_champion_gives_its_weights_and_statistics(
+    continued: TrainingReport, second_night: TrainingReport, second_snapshot: SnapshotManifest
+) -> None:
+    """No supervised phase, a new optimiser; the statistics its weights were made for."""
+    report = second_night
     assert report.start_digest == continued.digest
-    assert (report.episodes, report.passes) == (EPISODES + 60, float(SMALL.vtrace_passes))
+    assert report.episodes == EPISODES + 60
     curves = [metrics for _, metrics in read_metrics(Path(report.curves_path))]
     for name in ("lr_policy", "lr_value"):
         peak = max(metrics.get(name, 0.0) for _, metrics in read_metrics(Path(continued.curves_path)))

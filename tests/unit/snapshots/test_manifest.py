@@ -45,7 +45,6 @@ def test_manifest_says_what_came_in_and_out(home: Home, manifest: SnapshotManife
         "difficulty.parquet",
         "episodes.parquet",
         "rejected.parquet",
-        "statistics.parquet",
         "steps.parquet",
     ]
     assert (manifest.rows_in, manifest.rows_out, manifest.rejected) == (611, 604, {"unfinished": 7})

@@ -1,0 +1,85 @@
+"""``cloning``: the most likely policy, given the log (behaviour cloning; Pomerleau 1991, section 2).
+
+The policy learns to act as the controllers of the log did, however well they did: it learns from actions and from no
+return. The negative log-likelihood is the behaviour's entropy plus KL(behaviour || policy), so at its minimum it is the
+entropy of the behaviour. The value learns the log's returns beside it, without an effect on the policy's loss; a later
+training by rewards begins with it.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from simic.contracts.config import TrainConfig
+from simic.controllers import heads
+from simic.controllers.network import PolicyNetwork
+from simic.learning.counted_passes import CountedPasses
+from simic.learning.diagnostics import batch_metrics, behaviour_divergence, entropy_by_head
+from simic.learning.losses import (
+    Loss,
+    advantage_metrics,
+    behaviour_advantages,
+    commit_metrics,
+    explained_variance,
+    huber,
+    off_policyness,
+)
+from simic.learning.objective import Log
+from simic.learning.phases import CLONING_SHARE
+from simic.replay.batch import SequenceBatch
+
+__all__ = ["NAME", "SUMMARY", "CloningObjective", "begin", "imitation_loss"]
+
+NAME = "cloning"
+SUMMARY = "behaviour cloning of the log, whoever acted and whatever came of it"
+
+
+class CloningObjective(CountedPasses):
+    """Behaviour cloning over the planned passes, which overfits an episode like any other objective."""
+
+    averages_rounds = False
+    phase = "imitation"  # "cloning" is the phase before V-trace
+    has_supervised_phases = False
+    rate_share = CLONING_SHARE
+
+    def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:  # noqa: ARG002 - the interface
+        """Return the loss of a batch."""
+        return imitation_loss(self.log.learner.network, batch, self.config)
+
+
+def imitation_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig) -> Loss:
+    """Return the mean negative log-likelihood of the logged actions in nats per step, with the value's Huber distance.
+
+    ``cloning_gap`` is its distance from the behaviour's own negative log-likelihood of these actions, 0 in the mean for
+    a policy that equals the behaviour.
+    """
+    output, values = network.act_and_value(batch.steps, batch.with_finals)
+    ptr, exploration, most = batch.steps.slot_ptr, config.network.exploration, batch.most_slots
+    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration, most)
+    with torch.no_grad():
+        entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration, most)
+    own, following = batch.successors(values)
+    estimate = behaviour_advantages(batch, own, following, config.lambda_)
+    entropies = entropy_by_head(entropy, batch.actions)
+    policy_loss = -batch.weighted(log_prob.joint.unsqueeze(1)).mean()
+    value_loss = huber(own, estimate.returns, batch, network.value_scale)
+    metrics = {
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": torch.stack(list(entropies.values())).sum(),
+        **entropies,
+        "cloning_gap": batch.log_prob_heads.sum(1).mean() - log_prob.joint.mean(),
+        "explained_variance": explained_variance(batch.valid_only(own.detach()), batch.valid_only(estimate.returns)),
+        **off_policyness(batch.valid_only(batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour)),
+        **behaviour_divergence(log_prob.heads, batch),
+        **advantage_metrics(batch.valid_only(estimate.advantages)),
+        **batch_metrics(batch),
+        **commit_metrics(output, batch),
+    }
+    errors = estimate.returns - own.detach()
+    return Loss(policy_loss + value_loss, {name: value.detach() for name, value in metrics.items()}, errors)
+
+
+def begin(log: Log) -> CloningObjective:
+    """Return the objective for a log."""
+    return CloningObjective(log)
