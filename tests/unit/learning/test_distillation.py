@@ -205,7 +205,7 @@ def test_a_decision_with_fewer_tried_actions_is_padded_with_its_parents(tmp_path
     last = reports[-1].run_id
     split = branched_decisions(store_of(tmp_path, [report for report in reports if report.run_id != last]))
     assert split is not None
-    (short,) = np.flatnonzero(~split.learned.tried.all(1).numpy())
+    (short,) = np.flatnonzero(split.learned.returns.isnan().any(1).numpy())
     assert torch.equal(split.learned.actions[short, 2], split.learned.actions[short, 0])
 
 
@@ -218,7 +218,7 @@ def test_copies_of_a_branch_count_once(tmp_path: Path) -> None:
                 object.__setattr__(report, name, getattr(report, name)[::-1])
     split = branched_decisions(store_of(tmp_path, once, [report for report in copies if report.branch_of is not None]))
     assert split is not None
-    assert split.learned.tried.sum(1).tolist() == [3] * 4
+    assert (~split.learned.returns.isnan()).sum(1).tolist() == [3] * 4
     assert split.episodes == 12
 
 

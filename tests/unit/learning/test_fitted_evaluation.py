@@ -33,8 +33,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> GraphDataset:
     rewards[first] = made.steps.returns[first]
     rewards[first + 1] = torch.tensor([BONUS[KINDS[key % 3]] for key in made.sequences.host_keys.tolist()])
     total = rewards.view(-1, 3)
-    made.steps = made.steps._replace(rewards=rewards, returns=total.flip(1).cumsum(1).flip(1).reshape(-1))
-    return made
+    steps = made.steps._replace(rewards=rewards, returns=total.flip(1).cumsum(1).flip(1).reshape(-1))
+    return GraphDataset(made.sequences, steps, made.masks, made.table, made.blueprints)
 
 
 def waiting(store: GraphDataset) -> TargetActions:

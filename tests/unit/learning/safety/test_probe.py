@@ -91,13 +91,14 @@ def test_h2_it_is_the_mean_over_states_of_the_sum_over_relevant_heads(
 
 
 def test_h6_a_head_that_the_log_never_used_cannot_inflate_the_divergence(
-    store: GraphDataset, network: PolicyNetwork, monkeypatch: pytest.MonkeyPatch
+    store: GraphDataset, network: PolicyNetwork
 ) -> None:
     """Where WAIT is always the action, whatever the other heads do, only the operation counts."""
     whole, waits = probe(store, network), torch.full_like(store.steps.actions, -1)
     waits[:, HEAD_INDEX[Head.OP]] = 0
-    monkeypatch.setattr(store, "steps", store.steps._replace(actions=waits))
-    waiting, draw = probe(store, network), torch.Generator().manual_seed(1)
+    steps = store.steps._replace(actions=waits)
+    waited = GraphDataset(store.sequences, steps, store.masks, store.table, store.blueprints)
+    waiting, draw = probe(waited, network), torch.Generator().manual_seed(1)
     for one in (whole, waiting):
         one.prepare(1)
     with torch.no_grad():
