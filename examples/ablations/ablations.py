@@ -1,6 +1,6 @@
 """The recipes of this folder, each trained with several seeds, as two pages: one log, and a second night.
 
-Usage: python examples/ablations/ablations.py [--home FOLDER] [--out FOLDER] [--episodes 1200] [--seeds 5] [--hosts 32]
+Usage: python examples/ablations/ablations.py [--home FOLDER] [--out FOLDER] [--episodes 800] [--seeds 5] [--hosts 24]
     [-o section.key=value]
 
 A first home collects one exploring log and curates it once; `simic ab` trains the recipes of FIRST on it. Then one
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
-FIRST = ("vtrace", "ppo", "awr", "fitted_q", "prioritised")
+FIRST = ("vtrace", "ppo", "awr", "fitted_q", "cloning", "curriculum", "prioritised")
 SECOND = ("second_night", "lora", "ewc")
 """Recipes of each page; the others are compared with the first."""
 LEFT_OUT = 'world.without=["cap", "select"]'
@@ -92,9 +92,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--home", type=Path, default=ROOT / "build" / "ablations", help="folder of the two homes")
     parser.add_argument("--out", type=Path, default=Path("docs"), help="folder of the pages")
-    parser.add_argument("--episodes", type=int, default=1200, help="episodes of the first log; the second has half")
+    parser.add_argument("--episodes", type=int, default=800, help="episodes of the first log; the second has half")
     parser.add_argument("--seeds", type=int, default=5, help="training seeds of each recipe")
-    parser.add_argument("--hosts", type=int, default=32, help="judging hosts of each family")
+    parser.add_argument("--hosts", type=int, default=24, help="judging hosts of each family")
     parser.add_argument("-o", "--override", action="append", default=[], help="a setting of all verbs")
     return parser.parse_args(arguments)
 
