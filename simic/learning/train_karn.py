@@ -14,10 +14,12 @@ from simic.contracts.karn import KarnReport
 from simic.contracts.receipts import Provenance, SnapshotManifest
 from simic.controllers.feature_ranges import joined_ranges, ranges_of
 from simic.controllers.karn import describe_karn, save_karn
+from simic.learning.attempts import PROGRESS_TOTAL
 from simic.learning.devices import numerics
 from simic.learning.karn import KarnTraining
 from simic.learning.limits import TrainingLimits
-from simic.learning.train import COLUMNS_NAME, PROGRESS_TOTAL, load_training_data, publish_sealed
+from simic.learning.output import publish_sealed
+from simic.learning.train import COLUMNS_NAME, load_training_data
 from simic.replay.dataset import GraphDataset
 from simic.runtime.clock import Clock
 from simic.trust.keys import Signer
