@@ -409,7 +409,7 @@ def test_where_no_gate_judges_the_warning_about_other_settings_names_none(
         raise TrainingError("never commits")
 
     monkeypatch.setattr("simic.app.runs.Run.learn", fail)
-    _learn(Container(Home(home), load_profile("quick", {"world.horizon": 10}), 0), "quick", None)
+    _learn(Container(Home(home), load_profile("quick", {"world.horizon": 10}), 0), "quick", None, None)
     (message,) = caplog.messages
     assert "world.horizon 10 instead of 20" in message and "gate" not in message
 
@@ -417,6 +417,6 @@ def test_where_no_gate_judges_the_warning_about_other_settings_names_none(
 def test_a_round_resumes_by_itself(app: Container, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that was killed within a training goes on there; nobody asks for it."""
     asked: list[bool] = []
-    monkeypatch.setattr("simic.app.training.train", lambda *_, resume: asked.append(resume))
+    monkeypatch.setattr("simic.app.training.train", lambda *_, resume, **_others: asked.append(resume))
     training.train_round(app, None, None, None)  # type: ignore[arg-type]
     assert asked == [True]
