@@ -8,9 +8,16 @@ from pathlib import Path
 
 from simic.app.container import Container
 from simic.app.policy_names import require_path
-from simic.app.receipts import SEALED, content_digest
+from simic.app.receipts import SEALED, ReceiptStore, content_digest
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.receipts import IngestReceipt, Receipt, SnapshotManifest, TrainingReport, ValidationReport
+from simic.contracts.receipts import (
+    IngestReceipt,
+    Receipt,
+    SeedChoice,
+    SnapshotManifest,
+    TrainingReport,
+    ValidationReport,
+)
 from simic.lake.lake import open_lake
 from simic.runtime.files import move_to_damaged
 from simic.runtime.home import Home
@@ -48,13 +55,15 @@ def resolve_snapshot(container: Container, name: str | Path | None) -> SnapshotM
 def resolve_training(container: Container, name: str | Path | None) -> TrainingReport:
     """Return a training report by policy directory, receipt file or a name of ``Policies.at``; else the latest.
 
+    If the latest is one of several training seeds that a run has chosen from, it is the chosen one.
+
     Raises:
         ConfigError: if no policy or several have that name, or if the policy was not trained in this home.
         IntegrityError: if the policy or the receipt is not as it was sealed.
     """
     receipts, policies = container.receipts, container.policies
     if name is None:
-        return receipts.latest(TrainingReport, "run `simic train` first")
+        return _chosen(receipts, receipts.latest(TrainingReport, "run `simic train` first"))
     path = Path(name)
     if path.is_file():
         return receipts.read(TrainingReport, path)
@@ -63,6 +72,14 @@ def resolve_training(container: Container, name: str | Path | None) -> TrainingR
         return receipts.read(TrainingReport, require_path(str(name)))
     digest = policies.check(policy)
     return receipts.find(TrainingReport, lambda found: found.digest == digest, f"{name} was not trained in this home")
+
+
+def _chosen(receipts: ReceiptStore, latest: TrainingReport) -> TrainingReport:
+    choice = receipts.find_any(SeedChoice, lambda found: latest.digest in {one.policy_digest for one in found.seeds})
+    if choice is None or choice.policy_digest == latest.digest:
+        return latest
+    hint = f"the policy that training seeds were chosen for, {choice.policy_digest[:12]}, has no receipt"
+    return receipts.find(TrainingReport, lambda found: found.digest == choice.policy_digest, hint)
 
 
 def artifacts_are_intact(container: Container, receipt: Receipt) -> bool:

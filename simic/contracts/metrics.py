@@ -152,6 +152,8 @@ def _off_policy() -> list[Metric]:
         Metric("mean_log_ratio", "nats", "Mean of log(policy / behaviour), clamped.", GRADIENT),
         Metric("max_log_ratio", "nats", "Largest log(policy / behaviour) of a step, clamped.", GRADIENT),
         Metric("effective_sample_share", "share", "Effective sample size of the ratios, of the steps.", GRADIENT),
+        Metric("mean_weight", "1", "Mean of policy / behaviour; 1 on-policy.", GRADIENT),
+        Metric("mean_square_weight", "1", "Mean of the square of policy / behaviour; 1 on-policy.", GRADIENT),
         Metric("clamp_count", "steps", "Log-ratios beyond the clamp.", GRADIENT),
         Metric(
             "rho_bar_share", "share", "Steps whose ratio exceeds train.rho_bar; of PPO's reference.", ("vtrace", "ppo")

@@ -21,7 +21,8 @@ WITHOUT_EFFECT: Mapping[str, Any] = {
     "safety": {"update_timeout_s"},
 }
 """Settings of ``TrainConfig`` that do not change what is learned, as pydantic excludes them: no identity of a run or a
-training has them."""
+training has them. A training that comes close to ``max_memory_gb``, or to the memory of its machine, is the exception:
+it becomes conservative (``train.safety.conservative.triggers``), and its receipt says so."""
 
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -78,7 +79,7 @@ class TrainConfig(Contract):
     micro_batch_sequences: Annotated[int, Field(ge=1, le=65_536)] | None = None
     """Most rows of an update that are processed at once: episodes of a log, decisions of a distillation or steps of a
     Q-function. The gradients of the parts add up, each weighted by its share of the rows, so memory falls and the batch
-    stays. A mean over the steps of a batch becomes a mean over the parts' means, and counts are sums. Null processes
+    stays. A mean over the steps of a batch becomes a mean over the parts' means; counts add up. Null processes
     all rows at once."""
     cloning_passes: Annotated[int, Field(ge=0, le=100)] = 3
     value_passes: Annotated[int, Field(ge=0, le=100)] = 3

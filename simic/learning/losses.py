@@ -232,9 +232,10 @@ def huber(values: Tensor, targets: Tensor, batch: SequenceBatch, scale: Tensor) 
 def off_policyness(log_ratios: Tensor) -> dict[str, Tensor]:
     """Return the distance of the policy from the behaviour over steps; ``log_ratios`` [M] are log pi/mu.
 
-    ``mean_ratio`` is the mean of min(1, pi/mu), ``max_log_ratio`` the largest log pi/mu. ``effective_sample_share`` is
-    (sum w)^2 / (n sum w^2) with w = pi/mu (Kong 1992): 1 on-policy, 1/n if one step has all the weight. ``clamp_count``
-    counts log-ratios beyond the limit.
+    ``mean_ratio`` is the mean of min(1, pi/mu), ``max_log_ratio`` the largest log pi/mu. With w = pi/mu,
+    ``effective_sample_share`` is (sum w)^2 / (n sum w^2) (Kong 1992): 1 on-policy, 1/n if one step has all the weight;
+    ``mean_weight`` and ``mean_square_weight`` are the means of w and w^2 from which it follows for several parts of a
+    batch. ``clamp_count`` counts log-ratios beyond the limit.
     """
     own = log_ratios.detach()
     clamped = own.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
@@ -244,6 +245,8 @@ def off_policyness(log_ratios: Tensor) -> dict[str, Tensor]:
         "mean_log_ratio": clamped.mean(),
         "max_log_ratio": clamped.max(),
         "effective_sample_share": ratios.sum().square() / (ratios.square().sum() * len(ratios)),
+        "mean_weight": ratios.mean(),
+        "mean_square_weight": ratios.square().mean(),
         "clamp_count": (own.abs() > LOG_RATIO_LIMIT).sum().to(ratios.dtype),
     }
 

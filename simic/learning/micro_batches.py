@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from simic.learning.losses import Loss
@@ -12,7 +13,12 @@ from simic.learning.losses import Loss
 __all__ = ["COUNT_SUFFIX", "Part", "add_up", "split_rows"]
 
 COUNT_SUFFIX = "_count"
-"""A metric with such a name is a sum over the parts of an update; every other is their mean."""
+"""A metric with such a name is a sum over the parts of an update; others are their mean."""
+
+
+LARGEST = frozenset({"max_log_ratio"})
+"""Metrics of which the largest of all parts counts."""
+SQUARE = "mean_square_weight"
 
 
 class Part(NamedTuple):
@@ -31,7 +37,16 @@ def split_rows(rows: int, most: int) -> list[Part]:
 
 
 def add_up(total: dict[str, Tensor], loss: Loss, share: float) -> None:
-    """Add the metrics of a part, without gradient, to those of the parts before it."""
+    """Add the metrics of a part, without gradient, to those of the parts before it.
+
+    The effective sample size is that of the weights of all parts so far; the mean of the parts' own would hide a single
+    large weight.
+    """
     for name, value in loss.metrics.items():
-        own = value if share == 1.0 or name.endswith(COUNT_SUFFIX) else value * share
+        if name in total and name in LARGEST:
+            total[name] = torch.maximum(total[name], value)
+            continue
+        own = value if share == 1.0 or name in LARGEST or name.endswith(COUNT_SUFFIX) else value * share
         total[name] = own if name not in total else total[name] + own
+    if share < 1.0 and SQUARE in total:
+        total["effective_sample_share"] = total["mean_weight"].square() / total[SQUARE]

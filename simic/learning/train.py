@@ -138,9 +138,12 @@ def load_training_data(
 def _decisive(
     config: TrainConfig, snapshot: SnapshotManifest, start_digest: str | None, seed: int, *, is_continuation: bool
 ) -> dict[str, Any]:
-    """Return what decides the bits of a training, besides blueprints and code."""
+    """Return what decides the bits of a training, besides blueprints and code.
+
+    How many trainings a run makes of one snapshot (``seeds``) decides nothing in any of them.
+    """
     return {
-        "config": config.model_dump(mode="json", exclude=dict(WITHOUT_EFFECT)),
+        "config": config.model_dump(mode="json", exclude={**WITHOUT_EFFECT, "seeds": True}),
         "snapshot": snapshot.digest,
         "start": start_digest,
         "is_continuation": is_continuation,

@@ -157,12 +157,7 @@ class TrainingRun:
         if self._has_vtrace:
             yield from self._vtrace_if_better(split.held_out)
         elif self.config.curriculum.enabled:
-            _LOG.warning(
-                "train.curriculum has no effect: the snapshot has %d episodes besides branches and what they repeat, "
-                "fewer than train.batch_sequences %d, so no V-trace follows the distillation",
-                len(self.store.ordinary),
-                self.config.batch_sequences,
-            )
+            _LOG.warning("train.curriculum has no effect, because no V-trace follows the distillation: %s", self._lack)
         self._final |= regrets(self.learner.network, self.store, split.held_out)
 
     @cached_property
@@ -184,6 +179,16 @@ class TrainingRun:
     def _has_vtrace(self) -> bool:
         """Whether V-trace follows the distillation."""
         return bool(self._passes.plan) and len(self.store.ordinary) >= self.config.batch_sequences
+
+    @property
+    def _lack(self) -> str:
+        """Why no V-trace follows the distillation."""
+        if len(self.store.ordinary) < self.config.batch_sequences:
+            return (
+                f"the snapshot has {len(self.store.ordinary)} episodes besides branches and what they repeat, fewer "
+                f"than train.batch_sequences {self.config.batch_sequences}"
+            )
+        return "no episode besides branches has a pass left (train.vtrace_passes, round_passes and max_passes)"
 
     def _distil(self, decisions: BranchedDecisions) -> Iterator[Record]:
         """Distil the decisions, then check the commit rate on the episodes of the data set."""
@@ -256,7 +261,8 @@ class TrainingRun:
     def planned_updates(self) -> int:
         """Return the number of updates of all phases."""
         if self._decisions is not None:
-            return updates_of(self._decisions.learned, self.config.distil_passes) + self._objective.planned_updates
+            distilled = updates_of(self._decisions.learned, self.config.distil_passes)
+            return distilled + (self._objective.planned_updates if self._has_vtrace else 0)
         return self._objective.planned_updates
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,8 +13,12 @@ import pytest
 from support.builders.profiles import write_tiny_profile
 from support.servers.forked_commands import run_command
 
+from simic.app.artifacts import resolve_training
+from simic.app.container import Container
 from simic.contracts.receipts import RunReceipt, SeedChoice, TrialReport
 from simic.contracts.splits import Split, split_of
+from simic.runtime.home import Home
+from simic.runtime.settings import load_profile
 
 
 class Made(NamedTuple):
@@ -38,6 +44,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     receipt = RunReceipt.model_validate_json(path.read_bytes())
     assert receipt.choice is not None
     return Made(root / "home", receipt, receipt.choice, done.stdout)
+
+
+def test_the_training_that_verbs_take_without_a_name_is_the_chosen_one(made: Made, tmp_path: Path) -> None:
+    """A judgement spends a part of the error budget, so it must not go to a policy that the choice left out."""
+    shutil.copytree(made.home / "data", tmp_path / "home" / "data")
+    container = Container(Home(tmp_path / "home"), load_profile("default"), 0)
+    assert resolve_training(container, None).digest == made.choice.policy_digest
+    for number, one in enumerate(made.choice.seeds, start=1):
+        later = made.choice.finished_at + timedelta(seconds=number)
+        chosen = made.choice.model_copy(update={"policy_digest": one.policy_digest, "finished_at": later})
+        container.save_receipt(chosen)
+        assert resolve_training(container, None).digest == one.policy_digest
 
 
 def test_policies_of_three_seeds_come_from_the_same_snapshot_and_start(made: Made) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 
 from simic.contracts.config import TrainConfig
+from simic.contracts.errors import ConfigError
 from simic.controllers import heads
 from simic.controllers.network import PolicyNetwork
 from simic.learning.counted_passes import CountedPasses
@@ -81,5 +82,14 @@ def imitation_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainCo
 
 
 def begin(log: Log) -> CloningObjective:
-    """Return the objective for a log."""
+    """Return the objective for a log.
+
+    Raises:
+        ConfigError: if the weight of the entropy is to fall, which has none here.
+    """
+    if log.config.entropy_bonus_last is not None:
+        raise ConfigError(
+            "train.entropy_bonus_last has no effect on train.objective cloning, whose loss has no entropy: leave it "
+            "out, or take vtrace, ppo or awr"
+        )
     return CloningObjective(log)

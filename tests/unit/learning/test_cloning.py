@@ -13,7 +13,7 @@ from support.builders.reports import BLUEPRINTS, episode
 from support.builders.snapshots import write_snapshot
 
 from simic.contracts.config import NetworkConfig, TrainConfig
-from simic.contracts.errors import TrainingError
+from simic.contracts.errors import ConfigError, TrainingError
 from simic.hosts.plugins import blueprint_names
 from simic.learning.losses import cloning_loss
 from simic.learning.objectives.cloning import imitation_loss
@@ -92,3 +92,10 @@ def test_a_demonstrator_that_never_grows_is_refused(tmp_path: Path) -> None:
     training = TrainingRun.begin(store, CONFIG.model_copy(update={"min_commit_rate": 1.0}), None, 0)
     with pytest.raises(TrainingError, match=r"train\.min_commit_rate"):
         list(training.run())
+
+
+def test_a_falling_weight_of_the_entropy_is_refused(store: GraphDataset) -> None:
+    """The loss has no entropy, so the setting would do nothing."""
+    config = CONFIG.model_copy(update={"entropy_bonus": 0.1, "entropy_bonus_last": 0.0})
+    with pytest.raises(ConfigError, match=r"train\.entropy_bonus_last has no effect on train\.objective cloning"):
+        list(TrainingRun.begin(store, config, None, 0).run())

@@ -21,8 +21,8 @@ from simic.hosts.plugins import blueprint_names
 from simic.learning.distillation import branched_decisions
 from simic.learning.history import History, Resumed
 from simic.learning.learner import Learner
-from simic.learning.losses import Loss
-from simic.learning.micro_batches import split_rows
+from simic.learning.losses import Loss, off_policyness
+from simic.learning.micro_batches import add_up, split_rows
 from simic.learning.phases import fresh_network
 from simic.learning.prioritised_passes import PrioritisedPasses
 from simic.learning.rates import LrSchedule
@@ -58,6 +58,19 @@ def test_parts_hold_every_row_once_in_order_and_none_is_too_long(rows: int, most
     assert max(sizes) <= most
     assert sum(part.share for part in parts) == pytest.approx(1.0)
     assert len(parts) == -(-rows // most)
+
+
+@pytest.mark.parametrize("most", [1, 64, 128, 256])
+def test_one_large_ratio_is_as_large_in_parts_as_in_the_whole_batch(most: int) -> None:
+    """Parts are small while something is wrong; what watches a training must not see less then."""
+    ratios = 0.3 * torch.randn(256, generator=torch.Generator().manual_seed(0))
+    ratios[70] = 16.0
+    whole, found = off_policyness(ratios), dict[str, torch.Tensor]()
+    for part in split_rows(len(ratios), most):
+        add_up(found, Loss(torch.zeros(()), off_policyness(ratios[part.rows])), part.share)
+    assert found["max_log_ratio"] == 16.0
+    for name, value in whole.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-6, msg=name)
 
 
 def test_in_conservative_mode_an_update_processes_half_of_its_rows_at_once_until_the_mode_ends() -> None:

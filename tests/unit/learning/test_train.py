@@ -555,3 +555,25 @@ def test_l18_a_killed_training_leaves_no_policy_and_the_next_one_the_same_digest
     assert [path.name[0] for path in left] == ["."]
     assert run(root, first_snapshot, out_root=tmp_path / "policies").digest == trained.digest
     assert [path.name for path in (tmp_path / "policies").iterdir()] == [trained.digest]
+
+
+def test_how_many_seeds_a_run_trains_does_not_keep_a_training_from_going_on(
+    root: Path,
+    tmp_path: Path,
+    trained: TrainingReport,
+    first_snapshot: SnapshotManifest,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class KillingObserver(NullObserver):
+        def update(self, update: Update) -> None:
+            if update.step == 20:
+                raise KeyboardInterrupt
+
+    checkpointed = SMALL.model_copy(update={"checkpoint_updates": 5})
+    with pytest.raises(KeyboardInterrupt):
+        run(root, first_snapshot, checkpointed, observer=KillingObserver(), out_root=tmp_path / "policies")
+    several = checkpointed.model_copy(update={"seeds": 3})
+    with caplog.at_level("INFO", logger="simic"):
+        resumed = run(root, first_snapshot, several, out_root=tmp_path / "policies", resume=True)
+    assert "goes on from checkpoint" in caplog.text
+    assert resumed.updates == trained.updates
