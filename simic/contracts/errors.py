@@ -87,6 +87,10 @@ class CircuitOpenError(TransientError):
 class UpdateTimeoutError(TransientError):
     """An update of a training took longer than its deadline."""
 
+    def __init__(self, message: str = "an update took more than train.safety.update_timeout_s") -> None:
+        """Take a message; raised in another thread, the error has only the default."""
+        super().__init__(message)
+
 
 class ContractError(SimicError):
     """Bytes or rows violate the contract they claim to follow."""

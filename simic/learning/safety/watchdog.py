@@ -5,6 +5,9 @@ for a lock with a timeout, or a read that returns. Native code that never return
 the training thread still hangs ``GRACE_S`` later, the stacks of all threads are written to stderr and the process ends
 at once with exit code 4. Checkpoints survive that like a kill. A native call that holds the interpreter lock for ever
 stops this thread too, and only the caller's own deadline helps (the stage's in Prefect).
+
+The error may arrive at the first instruction of ``__exit__``, which then does not run. So a training has also ended if
+the call that entered the watchdog is no longer on the stack of its thread.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import os
 import sys
 import threading
 import time
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Self
 
 from simic.contracts.errors import TransientError, UpdateTimeoutError
@@ -33,13 +36,15 @@ class Watchdog:
         """Prepare; entering starts the thread and the first deadline."""
         self._timeout_s, self._grace_s = timeout_s, grace_s
         self._thread_id = 0
+        self._entered: FrameType | None = None
+        """The call in the watched thread that entered."""
         self._changed = threading.Condition()
         self._deadline = 0.0
         self._has_fired = self._is_over = False
         self._thread = threading.Thread(target=self._watch, name="simic-watchdog", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread_id = threading.get_ident()
+        self._thread_id, self._entered = threading.get_ident(), sys._getframe(1)  # noqa: SLF001 - documented
         self._deadline = time.monotonic() + self._timeout_s
         self._thread.start()
         return self
@@ -66,6 +71,7 @@ class Watchdog:
             if self._has_fired:
                 _raise_in(self._thread_id, None)  # one that has not arrived yet must not arrive elsewhere
         self._thread.join()
+        self._entered = None
         if self._has_fired:
             raise UpdateTimeoutError(
                 f"an update took more than {self._timeout_s:g} s (train.safety.update_timeout_s, times "
@@ -97,7 +103,14 @@ class Watchdog:
 
     def _ends_within_grace(self) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: self._is_over, self._grace_s)
+            return self._changed.wait_for(lambda: self._is_over, self._grace_s) or not self._is_inside()
+
+    def _is_inside(self) -> bool:
+        """Return whether the call that entered is still running."""
+        frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - documented
+        while frame is not None and frame is not self._entered:
+            frame = frame.f_back
+        return frame is not None
 
 
 def _raise_in(thread_id: int, error: type[BaseException] | None) -> None:
