@@ -69,7 +69,7 @@ def test_loading_twice_does_not_leak_overrides() -> None:
         ),
         ({"xyzzy": 1}, "--override: section 'xyzzy' does not exist; sections: world, collect"),
         ({"foo.bar": 1}, "--override: section 'foo' does not exist; sections: world, collect"),
-        ({"train.epoks": 1}, "section train has no setting 'epoks'; its settings: start, objective, seeds, distil_passes"),
+        ({"train.epoks": 1}, "section train has no setting 'epoks'; its settings: start, objective, seeds"),
     ],
 )
 def test_an_unknown_key_is_named_with_its_nearest_match(overrides: dict[str, Any], message: str) -> None:
