@@ -17,8 +17,7 @@ import numpy as np
 from simic.contracts.config import TrainConfig
 from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
 from simic.hosts.plugins import blueprint_names
-from simic.learning import checkpoints
-from simic.learning import train as trainings
+from simic.learning import checkpoints, output
 from simic.learning.learner import Learner
 from simic.learning.train import train
 from simic.learning.training_run import WarmStart
@@ -84,9 +83,9 @@ def run_training(
         (checkpoints, "save", lambda real: _before(sink, "writing", real)),
         (checkpoints, "seal", lambda real: _after(sink, "sealed", real)),
         (checkpoints.Checkpoints, "_put", lambda real: _after(sink, "published", real)),
-        (trainings, "seal", lambda real: _after(sink, "policy sealed", real)),
-        (trainings, "publish_dir", lambda real: _after(sink, "policy placed", real)),
-        (trainings, "atomic_write", lambda real: _after(sink, "curves placed", real)),
+        (output, "seal", lambda real: _after(sink, "policy sealed", real)),
+        (output, "publish_dir", lambda real: _after(sink, "policy placed", real)),
+        (output, "atomic_write", lambda real: _after(sink, "curves placed", real)),
     ]
     real = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
     for owner, name, change in changes:
