@@ -23,10 +23,10 @@ from simic.runtime.home import Home
 MAKES = {"ab", "init", "run", "collect", "ingest", "proof", "up", "ui"}
 """Verbs that bring something into a home, and make one where there is none."""
 CHANGES = {
-    "bus forward", "compare", "curate", "diff-policies", "down", "evaluate", "keys reseal", "keys revoke",
-    "keys rotate", "lake compact", "lake retain", "lake vacuum", "nightly", "promote", "publish", "rollback",
-    "rollout abort", "rollout advance",
-    "snapshots export", "snapshots pin", "snapshots prune", "snapshots unpin", "stage", "train", "trials", "validate",
+    "bus forward", "compare", "curate", "diff-policies", "down", "evaluate", "karn train", "keys reseal",
+    "keys revoke", "keys rotate", "lake compact", "lake retain", "lake vacuum", "nightly", "promote", "publish",
+    "rollback", "rollout abort", "rollout advance", "snapshots export", "snapshots pin", "snapshots prune",
+    "snapshots unpin", "stage", "train", "trials", "validate",
 }  # fmt: skip
 """Verbs that write to a home that is there."""
 LOOKS = {
