@@ -19,6 +19,7 @@ COUNT_SUFFIX = "_count"
 LARGEST = frozenset({"max_log_ratio"})
 """Metrics of which the largest of all parts counts."""
 SQUARE = "mean_square_weight"
+"""Metric from which, with ``mean_weight``, the effective sample size of several parts follows."""
 
 
 class Part(NamedTuple):
