@@ -70,7 +70,7 @@ proof: $(STAMP) ## Train CartPole-v1 with PPO and V-trace until it is solved, th
 	@"$(BIN)/python" benchmarks/cartpole.py --seeds 3 --check $(ARGS)
 
 ablations: export OMP_NUM_THREADS := 1
-ablations: $(STAMP) ## Train every recipe of examples/ablations with five seeds and write docs/ablations*.md
+ablations: $(STAMP) ## Train every recipe of examples/ablations with five seeds and write docs/ablations.md
 	@"$(BIN)/python" examples/ablations/ablations.py $(ARGS)
 
 demo: $(STAMP) ## A day in a temporary home: publish, two consumers, their reports, a nightly run, a rollback: ARGS="--kill"

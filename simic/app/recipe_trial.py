@@ -8,27 +8,25 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from simic.app import training
 from simic.app.comparison import compare_pairs
 from simic.app.container import Container
-from simic.app.inner_runs import InnerStages, open_inner
+from simic.app.inner_runs import open_inner
 from simic.app.judging_experience import reporter_of_comparison
 from simic.app.parts import take_part
 from simic.app.receipts import content_digest
+from simic.app.recipe_training import Trained, learn, require_own_karn, spec_of, without_karn
 from simic.app.recipes import Recipe, differing_settings
-from simic.app.runs import open_run_in
 from simic.app.trial_controllers import SelectedControllers
 from simic.collection.judging import require_test_hosts
 from simic.contracts.comparison import LEVEL
 from simic.contracts.config import RunConfig
 from simic.contracts.continual import require_policy
-from simic.contracts.controllers import ControllerSpec
-from simic.contracts.errors import ConfigError, TrainingError
+from simic.contracts.errors import ConfigError
 from simic.contracts.receipts import SnapshotManifest, TrialReport
 from simic.contracts.recipes import RecipeArm, RecipeComparison, RecipePolicy, RecipeTraining
 from simic.contracts.splits import Split
@@ -46,7 +44,7 @@ from simic.trust.canonical import digest_of
 from simic.validation.further import further_config, further_sets, further_specs
 from simic.validation.judging_keys import KEY_STARTS
 from simic.validation.recipes import Judging, compare_recipes, least_p, pairs_of
-from simic.validation.report import comparison_specs, learned_spec
+from simic.validation.report import comparison_specs
 from simic.validation.trials import WAIT, run_trials
 
 __all__ = ["RecipeRequest", "compare"]
@@ -75,15 +73,6 @@ class RecipeRequest(NamedTuple):
     """Whether trainings of another version of the code or PyTorch are made again; otherwise they are refused."""
     start: WarmStart | None = None
     """All recipes train from this policy, on the given snapshot; None starts from nothing."""
-
-
-class _Trained(NamedTuple):
-    """The policy of one training."""
-
-    training: RecipeTraining
-    home: Home
-    row: str
-    """Its row in the trials; that of ``wait`` if training failed, as in a home without a policy."""
 
 
 def compare(container: Container, request: RecipeRequest) -> RecipeComparison:
@@ -121,7 +110,7 @@ class _RecipeTrial:
         request = self._request
         _warn_of_few_seeds(request)
         total = len(request.recipes) * len(request.seeds)
-        trained: dict[str, list[_Trained]] = {recipe.name: [] for recipe in request.recipes}
+        trained: dict[str, list[Trained]] = {recipe.name: [] for recipe in request.recipes}
         with self._container.progress.task("ab", total) as self._advance:
             for turn, seed in enumerate(request.seeds):
                 # The order alternates: a drift of the machine, or of what is shared, meets every recipe alike.
@@ -132,6 +121,7 @@ class _RecipeTrial:
     def _check(self, recipe: Recipe) -> str | None:
         """Refuse what would fail after hours; return the digest of the recipe's plan book."""
         OBJECTIVES.load(recipe.config.train.objective)
+        require_own_karn(recipe)
         if self._start is None:
             require_policy(recipe.config.train.lora)
         if self._request.snapshot is not None:
@@ -152,7 +142,7 @@ class _RecipeTrial:
         book = comparison_specs(config, home.plans)[1]
         return None if book is None else digest_of(book)
 
-    def _train(self, recipe: Recipe, seed: int) -> _Trained:
+    def _train(self, recipe: Recipe, seed: int) -> Trained:
         """Return one training, from its receipt if there is one."""
         container, snapshot = self._container, self._request.snapshot
         digest, given = self._digests[recipe.name], None if snapshot is None else snapshot.digest
@@ -174,19 +164,19 @@ class _RecipeTrial:
         def make() -> RecipeTraining:
             lake = recipe.config.lake.model_copy(update={"url": None})
             config = recipe.config.model_copy(update={"lake": lake})
-            inner = open_inner(container, home, f"{recipe.name} seed {seed}", config, seed)
+            inner = open_inner(container, home, f"{recipe.name} seed {seed}", without_karn(config), seed)
             if self._start is not None:  # the new home has a key of its own
                 inner.keyring.trust(container.keyring.public_bytes(self._start.key_id))
-            started_at, outcome = container.clock(), _learn(inner, recipe.profile, snapshot, self._request.start)
+            started_at, outcome = container.clock(), learn(inner, recipe, snapshot, self._request.start)
             return RecipeTraining(**identity, started_at=started_at, finished_at=container.clock(), **outcome)
 
         path = home.root.with_name(f"{home.root.name}.json")
         found = take_part(path, RecipeTraining, identity, make, is_fresh=self._request.is_fresh)
         self._advance(1)
         policy = found.policy_digest
-        return _Trained(found, home, WAIT if policy is None else f"{recipe.name} seed {seed} ({policy[:8]})")
+        return Trained(found, home, WAIT if policy is None else f"{recipe.name} seed {seed} ({policy[:8]})")
 
-    def _compare(self, trained: Mapping[str, Sequence[_Trained]]) -> RecipeComparison:
+    def _compare(self, trained: Mapping[str, Sequence[Trained]]) -> RecipeComparison:
         request, container, started_at = self._request, self._container, self._started_at
         report = self._try([one for row in trained.values() for one in row])
         path = container.receipts.save(report, content=content_digest(report))
@@ -216,10 +206,10 @@ class _RecipeTrial:
         )
         return container.save_receipt(found)
 
-    def _try(self, trained: Sequence[_Trained]) -> TrialReport:
+    def _try(self, trained: Sequence[Trained]) -> TrialReport:
         """Grow the judging hosts under all policies and never growing."""
         container, config = self._container, self._container.config
-        specs = {one.row: _spec(one) for one in trained if one.training.policy_digest is not None}
+        specs = {one.row: spec_of(one) for one in trained if one.training.policy_digest is not None}
         reporter = reporter_of_comparison(container, SelectedControllers(specs, None, [], []), self._hosts)
         with container.progress.task("trials", len(self._hosts) * (len(specs) + 1)) as advance:
             return run_trials(
@@ -234,7 +224,7 @@ class _RecipeTrial:
                 reporter=reporter,
             )
 
-    def _arm(self, recipe: Recipe, trained: Sequence[_Trained], report: TrialReport) -> RecipeArm:
+    def _arm(self, recipe: Recipe, trained: Sequence[Trained], report: TrialReport) -> RecipeArm:
         rows = {row.controller: row for row in report.controllers}
         own = [rows[one.row] for one in trained]
         returns = [row.mean_return for row in own]
@@ -247,6 +237,7 @@ class _RecipeTrial:
             config_digest=self._digests[recipe.name],
             settings=self._settings[recipe.name],
             mean_return=float(np.mean(returns)),
+            over_wait=float(np.mean(returns)) - rows[WAIT].mean_return,
             spread=float(np.std(returns, ddof=1)) if len(own) > 1 else None,
             test_accuracy=float(np.mean([row.test_accuracy for row in own])),
             parameters=float(np.mean([row.committed_parameters for row in own])),
@@ -257,6 +248,7 @@ class _RecipeTrial:
                     seed=one.training.seed,
                     controller=one.row,
                     policy_digest=one.training.policy_digest,
+                    karn_digest=one.training.karn_digest,
                     failure=one.training.failure,
                     mean_return=mean_return,
                     train_s=train_s,
@@ -292,25 +284,3 @@ def _judging_hosts(config: RunConfig, request: RecipeRequest) -> tuple[HostIdent
     if config.trial.land:
         require_test_hosts(hosts)
     return hosts
-
-
-def _learn(
-    container: Container, profile: str, snapshot: SnapshotManifest | None, start: WarmStart | None
-) -> dict[str, Any]:
-    """Return the fields of a ``RecipeTraining`` that a training in a new home results in."""
-    stages = InnerStages(container)
-    failure = digest = None
-    try:
-        if snapshot is not None:
-            digest = training.train(container, snapshot, start, resume=False).digest
-        else:
-            with open_run_in(container, profile, has_gate=False) as run:
-                digest = run.learn(stages).digest
-    except TrainingError as error:
-        failure = str(error)
-    return {"policy_digest": digest, "failure": failure, "episodes": stages.episodes}
-
-
-def _spec(trained: _Trained) -> ControllerSpec:
-    digest = str(trained.training.policy_digest)
-    return learned_spec(trained.home.policies / digest, digest, trained.home.keys)

@@ -114,6 +114,9 @@ def ab(
     --against-first is for ablations: the first recipe is the default, each other one changes something. --out writes
     the tables, the plot and the command as a page.
 
+    A recipe with controller.karn=consult also trains Karn, on the snapshot of its policy, which consults it when it is
+    judged.
+
     With --snapshot all recipes train on the same data, and may differ only in what does not decide data; with --start
     they go on from one policy there. -o changes a setting of all recipes. Intervals have the confidence of the first
     recipe (trial.confidence).

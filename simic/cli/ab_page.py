@@ -19,7 +19,9 @@ from simic.validation.table import Table, escape_markdown, fenced, markdown, per
 __all__ = ["Section", "sections", "write_page"]
 
 _PAIR_HEADER = ("recipe", "against", "verdict", "difference", "U", "adjusted p", "improves", "effect")
-_COST_HEADER = ("return", "spread", "test accuracy", "parameters", "extra compute", "training s", "failed")
+_COST_HEADER = (
+    "return", "over never growing", "spread", "test accuracy", "parameters", "extra compute", "training s", "failed",
+)  # fmt: skip
 _MOST_SETTINGS = 4
 """Most settings that get a column; --json has all in which the recipes differ."""
 _NOTE = (
@@ -125,6 +127,7 @@ def _recipes(found: RecipeComparison) -> Table:
             one.name,
             *(one.settings.get(name, "-") for name in shown),
             f"{one.mean_return:.1f}",
+            f"{one.over_wait:+.1f}",
             "-" if one.spread is None else f"{one.spread:.2f}",
             percent(one.test_accuracy),
             f"{one.parameters:.0f}",

@@ -29,6 +29,8 @@ class RecipeTraining(Receipt):
     """Policy from which the recipe was told to train; null if it started from nothing."""
     policy_digest: Digest | None
     """Null if training failed."""
+    karn_digest: Digest | None = None
+    """Karn of the same snapshot that the policy consults; null for a recipe without one."""
     failure: Text | None
     """Why training failed, such as a policy that germinates nothing."""
     episodes: Count
@@ -49,6 +51,8 @@ class RecipePolicy(Contract):
     controller: Text
     """Row of the policy in the trials; ``wait`` if training failed, as in a home without a policy."""
     policy_digest: Digest | None
+    karn_digest: Digest | None = None
+    """Karn that the policy consults; null if it consults none."""
     failure: Text | None
     mean_return: Finite
     train_s: NonNegative
@@ -67,6 +71,8 @@ class RecipeArm(Contract):
     settings: dict[str, Text]
     """Its values of the settings in which the recipes differ, by dotted name."""
     mean_return: Finite
+    over_wait: Finite
+    """Mean return over never growing on the same hosts, in points."""
     spread: NonNegative | None
     """Standard deviation of the mean return between training seeds, in points; null for one seed."""
     test_accuracy: Finite

@@ -168,6 +168,23 @@ def test_recipes_of_a_second_night_start_from_one_policy(made: Made) -> None:
     assert {one.policy_digest for one in parts if one.given_start == first} == {*policies}
 
 
+def test_a_recipe_that_consults_karn_trains_it_on_the_same_snapshot(made: Made) -> None:
+    """The policy of both is the same, so what differs is what Karn chose."""
+    snapshot = next(iter(sorted(made.home.ab.glob("*/data/snapshots/*"))))
+    words = ("ab", made.profile, f"{made.profile} -o controller.karn=consult", *RENT, "-o", "karn.min_examples=2")
+    more = ("-o", "karn.passes=2", "--snapshot", str(snapshot), "--seeds", "1", "--hosts", "2")
+    found = _compared(made.home, *words, *more)
+    alone, consulting = (one.policies[0] for one in found.recipes)
+    assert alone.policy_digest == consulting.policy_digest is not None
+    assert alone.karn_digest is None
+    (card,) = made.home.ab.glob(f"*/data/karn/{consulting.karn_digest}/card.json")
+    assert json.loads(card.read_bytes())["snapshot_digest"] == found.snapshot_digest
+    assert found.policies[0].difference.lower < found.policies[0].difference.upper
+    refused = _simic(made.home, *words, "-o", "controller.karn=consult", "-o", "controller.karn_digest=01234567", *more)
+    assert refused.returncode == 2
+    assert "a recipe trains the Karn that it consults" in refused.stderr
+
+
 def test_a_training_of_other_code_is_refused(made: Made) -> None:
     path = next(iter(made.before))
     right = path.read_bytes()

@@ -48,8 +48,8 @@ def _found(request: RecipeRequest, container: Container) -> RecipeComparison:
         recipes=[
             RecipeArm(
                 name=recipe.name, profile=recipe.profile, overrides=list(recipe.overrides), settings={"s": recipe.name},
-                config_digest=config_digest(recipe.config), mean_return=56.0 - at, spread=0.5, test_accuracy=0.5,
-                parameters=8, extra_compute=0.25, train_s=1.5,
+                config_digest=config_digest(recipe.config), mean_return=56.0 - at, over_wait=6.0 - at, spread=0.5,
+                test_accuracy=0.5, parameters=8, extra_compute=0.25, train_s=1.5,
                 policies=[
                     RecipePolicy(
                         seed=seed, controller="wait", policy_digest=None, failure=FAILURE, mean_return=56.0,
@@ -157,9 +157,9 @@ def test_trainings_of_another_pytorch_are_refused_or_made_again(
 
     def fail(container: Container, *_: object) -> dict[str, Any]:
         trained.append(container.home.root.name)
-        return {"policy_digest": None, "failure": "never commits", "episodes": 0}
+        return {"policy_digest": None, "karn_digest": None, "failure": "never commits", "episodes": 0}
 
-    monkeypatch.setattr("simic.app.recipe_trial._learn", fail)
+    monkeypatch.setattr("simic.app.recipe_trial.learn", fail)
     profile = write_tiny_profile(tmp_path / "tiny.toml")
     recipes = [str(profile), f"{profile} -o train.distil_passes=3"]
     ab(recipes, seeds=2, hosts=2)
@@ -191,8 +191,8 @@ def test_the_policies_of_one_seed_are_compared_in_the_pairs_that_were_asked_for(
 ) -> None:
     """Baselines stand for the policies, which are grown on real hosts."""
     names = iter(["random", "blind", "explore"])
-    monkeypatch.setattr("simic.app.recipe_trial._learn", lambda *_: LEARNED)
-    monkeypatch.setattr("simic.app.recipe_trial._spec", lambda _: ControllerSpec(name=next(names)))
+    monkeypatch.setattr("simic.app.recipe_trial.learn", lambda *_: LEARNED)
+    monkeypatch.setattr("simic.app.recipe_trial.spec_of", lambda _: ControllerSpec(name=next(names)))
     recipes = [str(write_tiny_profile(tmp_path / f"{name}.toml")) for name in "abc"]
     ab(recipes, seeds=1, hosts=2, against_first=against_first, as_json=True)
     found = RecipeComparison.model_validate_json(capsys.readouterr().out)
