@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,18 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from support.builders.learning import bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
+from support.builders.trainings import sealed
 
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.continual import CurriculumConfig, CurriculumState
 from simic.contracts.errors import ConfigError, ContractError
-from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
+from simic.contracts.receipts import SnapshotManifest
 from simic.hosts.plugins import blueprint_names
 from simic.learning.continual.curriculum import Curriculum, decided, passed_over, record_episode
-from simic.learning.train import train
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import generator
 from simic.runtime.telemetry import read_metrics
-from simic.trust.keys import Keyring, load_signer
-from simic.trust.seal import verify as verify_seal
 
 CONFIG = CurriculumConfig(enabled=True)
 EPISODES = 48
@@ -211,24 +208,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def log(root: Path) -> SnapshotManifest:
     return write_snapshot(root / "log", bandit_episodes(range(EPISODES)), split="train", difficulty=DIFFICULTY)
-
-
-def sealed(
-    root: Path, snapshot: SnapshotManifest, config: TrainConfig, start: WarmStart | None = None
-) -> TrainingReport:
-    return train(
-        snapshot,
-        config,
-        blueprints=blueprint_names(),
-        start=start,
-        out_root=root / "policies",
-        signer=load_signer(root / "keys", {}),
-        verify=lambda path: verify_seal(path, Keyring(root / "keys")).digest,
-        seed=0,
-        provenance=Provenance("test", "0" * 64, 0),
-        clock=lambda: datetime(2026, 2, 1, tzinfo=UTC),
-        on_progress=None,
-    )
 
 
 @pytest.mark.parametrize(

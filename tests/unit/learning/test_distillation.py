@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,19 @@ import pytest
 import torch
 from support.builders.learning import CHOICES, KINDS, RETURNS, bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
+from support.builders.trainings import sealed
 
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import TrainingError
 from simic.contracts.field_report import FieldReport
-from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
 from simic.controllers.network import FeatureNoise
 from simic.hosts.plugins import blueprint_names
 from simic.learning import distillation, training_run
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.distillation import BranchedDecisions, branched_decisions, regrets
 from simic.learning.phases import Record
-from simic.learning.train import train
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
-from simic.trust.keys import Keyring, load_signer
-from simic.trust.seal import verify as verify_seal
 
 CONFIG = TrainConfig(
     network=NetworkConfig(hidden=16, layers=1),
@@ -250,22 +246,6 @@ def test_lf11_every_round_learns_from_the_branches_of_all_rounds(tmp_path: Path)
     second = sealed(tmp_path, write_snapshot(tmp_path / "second", [*old, *new], split="train"), quick, start)
     assert (first.episodes, first.passes) == (3 * 12, 3.0)
     assert (second.episodes, second.passes) == (3 * 20, 3.0)
-
-
-def sealed(root: Path, snapshot: SnapshotManifest, config: TrainConfig, start: WarmStart | None) -> TrainingReport:
-    return train(
-        snapshot,
-        config,
-        blueprints=blueprint_names(),
-        start=start,
-        out_root=root / "policies",
-        signer=load_signer(root / "keys", {}),
-        verify=lambda path: verify_seal(path, Keyring(root / "keys")).digest,
-        seed=0,
-        provenance=Provenance("test", "0" * 64, 0),
-        clock=lambda: datetime(2026, 2, 1, tzinfo=UTC),
-        on_progress=None,
-    )
 
 
 def test_lf21_a_catastrophe_counts_as_fifteen_points_and_moves_no_other_regret(branched: GraphDataset) -> None:

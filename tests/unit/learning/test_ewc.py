@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.builders.learning import bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
+from support.builders.trainings import sealed
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -20,7 +20,7 @@ from simic.contracts.actions import HEADS
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.continual import EwcConfig, LoraConfig
 from simic.contracts.errors import ContractError, TrainingError
-from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
+from simic.contracts.receipts import SnapshotManifest, TrainingReport
 from simic.controllers import heads
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.controllers.policy_files import load_policy
@@ -31,13 +31,10 @@ from simic.learning.continual.lora import adapt, effective_parameters, merged
 from simic.learning.continual.memory import read_memory
 from simic.learning.continual.per_sample import squared_gradient_sums
 from simic.learning.history import History
-from simic.learning.train import train
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import generator
 from simic.runtime.telemetry import read_metrics
-from simic.trust.keys import Keyring, load_signer
-from simic.trust.seal import verify as verify_seal
 
 SMALL = TrainConfig(
     network=NetworkConfig(hidden=8, layers=2),
@@ -86,22 +83,10 @@ def mindful(root: Path, log: SnapshotManifest) -> TrainingReport:
     return sealed(root, log, HELD)
 
 
-def sealed(
-    root: Path, snapshot: SnapshotManifest, config: TrainConfig, start: TrainingReport | None = None, **kind: bool
+def trained_after(
+    root: Path, snapshot: SnapshotManifest, config: TrainConfig, start: TrainingReport, **kind: bool
 ) -> TrainingReport:
-    return train(
-        snapshot,
-        config,
-        blueprints=blueprint_names(),
-        start=None if start is None else WarmStart(Path(start.path), **{"is_continuation": False, **kind}),
-        out_root=root / "policies",
-        signer=load_signer(root / "keys", {}),
-        verify=lambda path: verify_seal(path, Keyring(root / "keys")).digest,
-        seed=0,
-        provenance=Provenance("test", "0" * 64, 0),
-        clock=lambda: datetime(2026, 2, 1, tzinfo=UTC),
-        on_progress=None,
-    )
+    return sealed(root, snapshot, config, WarmStart(Path(start.path), **{"is_continuation": False, **kind}))
 
 
 def begun(store: GraphDataset, config: TrainConfig, start: TrainingReport, **kind: bool) -> TrainingRun:
@@ -265,13 +250,13 @@ def test_a_second_night_hardly_moves_the_weights_on_which_decisions_depend(
     penalty = ElasticPenalty(2.0, Anchor(deciding_parameters(before), fisher_diagonal(before, store, 200, 0).diagonal))
     distances = {}
     for name, config in (("held", HELD), ("free", SMALL)):
-        after = sealed(root, mixed, config, mindful)
+        after = trained_after(root, mixed, config, mindful)
         distances[name] = float(penalty(load_policy(Path(after.path)).network).detach())
     assert 0.0 < distances["held"] < 0.3 * distances["free"], distances
 
 
 def test_every_update_reports_the_penalty(root: Path, mindful: TrainingReport, mixed: SnapshotManifest) -> None:
-    after = sealed(root, mixed, HELD, mindful)
+    after = trained_after(root, mixed, HELD, mindful)
     penalties = [metrics["ewc_penalty"] for _, metrics in read_metrics(Path(after.curves_path))]
     assert len(penalties) == after.updates and penalties[0] == 0.0 and min(penalties[1:]) > 0.0
     assert after.metrics["ewc_samples"] == 200, "of 294 states that leave a choice"
@@ -292,7 +277,7 @@ def test_simic_002_the_fisher_goes_with_the_policy_and_is_consolidated(
         assert torch.equal(anchor.weights[name], value) and torch.equal(anchor.fisher[name], first.fisher[name])
     for _ in training.run():
         pass
-    second = sealed(root, log, config, mindful)
+    second = trained_after(root, log, config, mindful)
     own = memory(second)
     found = training.memory
     assert found is not None and own.held is not None
@@ -305,12 +290,12 @@ def test_simic_002_the_fisher_goes_with_the_policy_and_is_consolidated(
 def test_rounds_of_a_run_are_held_to_the_policy_that_it_started_from(
     root: Path, store: GraphDataset, mindful: TrainingReport, log: SnapshotManifest
 ) -> None:
-    second = sealed(root, log, HELD, mindful)
+    second = trained_after(root, log, HELD, mindful)
     anchor = begun(store, HELD, second, is_continuation=True)._held
     assert anchor is not None
     for name, value in deciding_parameters(load_policy(Path(mindful.path)).network).items():
         assert torch.equal(anchor.weights[name], value)
-    third = sealed(root, log, HELD, second, is_continuation=True)
+    third = trained_after(root, log, HELD, second, is_continuation=True)
     held = memory(third).held
     assert held is not None and all(torch.equal(held.weights[name], anchor.weights[name]) for name in held.weights)
 

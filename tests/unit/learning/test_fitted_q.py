@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -13,23 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.builders.learning import CHOICES, KINDS, RETURNS, bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
+from support.builders.trainings import sealed
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import ConfigError, TrainingError
-from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
 from simic.controllers import heads
 from simic.controllers.network import NetworkOutput
 from simic.hosts.plugins import blueprint_names
 from simic.learning import q_functions
 from simic.learning.objectives import fitted_q
-from simic.learning.train import train
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import derive
-from simic.trust.keys import Keyring, load_signer
-from simic.trust.seal import verify as verify_seal
 
 CONFIG = TrainConfig(
     objective="fitted_q",
@@ -219,22 +215,6 @@ def test_a_round_goes_on_from_a_sealed_policy_and_keeps_the_state_of_v_trace(tmp
     assert (states[1]["rounds"], second.updates) == (2, states[1]["updates"])
     assert second.updates > first.updates
     assert "fitted_regret" in second.metrics
-
-
-def sealed(root: Path, snapshot: SnapshotManifest, config: TrainConfig, start: WarmStart | None) -> TrainingReport:
-    return train(
-        snapshot,
-        config,
-        blueprints=blueprint_names(),
-        start=start,
-        out_root=root / "policies",
-        signer=load_signer(root / "keys", {}),
-        verify=lambda path: verify_seal(path, Keyring(root / "keys")).digest,
-        seed=0,
-        provenance=Provenance("test", "0" * 64, 0),
-        clock=lambda: datetime(2026, 2, 1, tzinfo=UTC),
-        on_progress=None,
-    )
 
 
 def test_branches_alone_are_no_log(tmp_path: Path) -> None:

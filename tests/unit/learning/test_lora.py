@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.builders.learning import bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
+from support.builders.trainings import sealed
 from torch import nn
 
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.continual import LoraConfig
 from simic.contracts.errors import ConfigError, ContractError
-from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
+from simic.contracts.receipts import SnapshotManifest, TrainingReport
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.controllers.policy_files import load_policy
 from simic.hosts.plugins import blueprint_names
 from simic.learning.continual.lora import LoraLinear, adapt, merged
 from simic.learning.history import History
-from simic.learning.train import train
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
-from simic.trust.keys import Keyring, load_signer
-from simic.trust.seal import verify as verify_seal
 
 SMALL = TrainConfig(
     network=NetworkConfig(hidden=8, layers=1),
@@ -146,22 +143,6 @@ def mixed(root: Path) -> SnapshotManifest:
 @pytest.fixture(scope="module")
 def first(root: Path, log: SnapshotManifest) -> TrainingReport:
     return sealed(root, log, SMALL, None)
-
-
-def sealed(root: Path, snapshot: SnapshotManifest, config: TrainConfig, start: WarmStart | None) -> TrainingReport:
-    return train(
-        snapshot,
-        config,
-        blueprints=blueprint_names(),
-        start=start,
-        out_root=root / "policies",
-        signer=load_signer(root / "keys", {}),
-        verify=lambda path: verify_seal(path, Keyring(root / "keys")).digest,
-        seed=0,
-        provenance=Provenance("test", "0" * 64, 0),
-        clock=lambda: datetime(2026, 2, 1, tzinfo=UTC),
-        on_progress=None,
-    )
 
 
 def begun(snapshot: SnapshotManifest, config: TrainConfig, start: WarmStart) -> TrainingRun:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from support.builders.learning import HORIZON, KINDS, RETURNS, bandit_episodes
 from support.builders.reports import episode
 from support.builders.snapshots import write_snapshot
+from support.builders.trainings import sealed
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
@@ -25,14 +25,12 @@ from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingRepor
 from simic.controllers import heads
 from simic.controllers.policy_files import load_policy, save_policy
 from simic.hosts.plugins import blueprint_names
-from simic.learning.train import train
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
 from simic.runtime.telemetry import NullObserver, Update, read_metrics
-from simic.trust.keys import Keyring, load_signer
+from simic.trust.keys import Keyring
 from simic.trust.seal import verify as verify_seal
 
-NOW = datetime(2026, 2, 1, tzinfo=UTC)
 PROVENANCE = Provenance("test", "0" * 64, 0)
 SMALL = TrainConfig(
     network=NetworkConfig(hidden=16, layers=1),
@@ -65,21 +63,6 @@ class RecordingObserver:
         self.ends.append((policy, recoveries))
 
 
-def run(root: Path, snapshot: SnapshotManifest, config: TrainConfig = SMALL, **changes: Any) -> TrainingReport:
-    arguments = {
-        "blueprints": blueprint_names(),
-        "start": None,
-        "out_root": root / "policies",
-        "signer": load_signer(root / "keys", {}),
-        "verify": lambda path: verify_seal(path, Keyring(root / "keys")).digest,
-        "seed": 0,
-        "provenance": PROVENANCE,
-        "clock": lambda: NOW,
-        "on_progress": None,
-    }
-    return train(snapshot, config, **{**arguments, **changes})
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("learning")
@@ -98,12 +81,12 @@ def second_snapshot(root: Path) -> SnapshotManifest:
 
 @pytest.fixture(scope="module")
 def trained(root: Path, first_snapshot: SnapshotManifest) -> TrainingReport:
-    return run(root, first_snapshot)
+    return sealed(root, first_snapshot, SMALL)
 
 
 @pytest.fixture(scope="module")
 def continued(root: Path, trained: TrainingReport, second_snapshot: SnapshotManifest) -> TrainingReport:
-    return run(root, second_snapshot, start=WarmStart(Path(trained.path), is_continuation=True))
+    return sealed(root, second_snapshot, SMALL, start=WarmStart(Path(trained.path), is_continuation=True))
 
 
 def choices(path: Path, snapshot: SnapshotManifest) -> dict[str, set[str]]:
@@ -134,11 +117,11 @@ def test_the_right_choice_is_learned_for_every_kind_of_host(
 def test_same_snapshot_and_seed_same_digest_other_seed_another(
     root: Path, tmp_path: Path, trained: TrainingReport, first_snapshot: SnapshotManifest
 ) -> None:
-    again = run(tmp_path, first_snapshot)
+    again = sealed(tmp_path, first_snapshot, SMALL)
     assert again.digest == trained.digest
     assert again.metrics == trained.metrics
     assert Path(again.curves_path).read_bytes() == Path(trained.curves_path).read_bytes()
-    other = run(tmp_path, first_snapshot, seed=1)
+    other = sealed(tmp_path, first_snapshot, SMALL, seed=1)
     assert other.digest != trained.digest
     seeds = [json.loads((Path(r.path) / "learner.json").read_text())["sampler"]["seed"] for r in (trained, other)]
     assert seeds[0] != seeds[1]
@@ -147,7 +130,7 @@ def test_same_snapshot_and_seed_same_digest_other_seed_another(
 def test_a_snapshot_larger_than_memory_may_be_trains_the_same_policy(
     tmp_path: Path, trained: TrainingReport, first_snapshot: SnapshotManifest
 ) -> None:
-    mapped = run(
+    mapped = sealed(
         tmp_path, first_snapshot, SMALL.model_copy(update={"replay": ReplayConfig().model_copy(update={"max_mb": 0})})
     )
     assert len(list((tmp_path / "columns").iterdir())) == 1
@@ -156,11 +139,11 @@ def test_a_snapshot_larger_than_memory_may_be_trains_the_same_policy(
 
 def test_a_damaged_policy_gives_way_to_the_same_one_whole(tmp_path: Path, first_snapshot: SnapshotManifest) -> None:
     config = SMALL.model_copy(update={"cloning_passes": 0, "value_passes": 0, "vtrace_passes": 1})
-    first = run(tmp_path, first_snapshot, config)
+    first = sealed(tmp_path, first_snapshot, config)
     weights = Path(first.path) / "weights.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    again = run(tmp_path, first_snapshot, config)
+    again = sealed(tmp_path, first_snapshot, config)
     assert (again.digest, again.path) == (first.digest, first.path)
     assert weights.read_bytes() == whole
     assert [path.name for path in (tmp_path / "policies").iterdir()] == [first.digest]
@@ -172,7 +155,7 @@ def test_l7_who_listens_changes_nothing(
     tmp_path: Path, trained: TrainingReport, first_snapshot: SnapshotManifest
 ) -> None:
     observer, told = RecordingObserver(), []
-    heard = run(tmp_path, first_snapshot, observer=observer, on_progress=told.append)
+    heard = sealed(tmp_path, first_snapshot, SMALL, observer=observer, on_progress=told.append)
     assert heard.digest == trained.digest
     assert sum(told) == 100
     assert min(told) > 0
@@ -189,7 +172,7 @@ def test_the_thread_count_is_given_back(tmp_path: Path, first_snapshot: Snapshot
     torch.set_num_threads(2)
     try:
         with pytest.raises(TrainingError):
-            run(tmp_path, first_snapshot, SMALL.model_copy(update={"min_commit_rate": 1.0, "vtrace_passes": 0}))
+            sealed(tmp_path, first_snapshot, SMALL.model_copy(update={"min_commit_rate": 1.0, "vtrace_passes": 0}))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
@@ -211,7 +194,7 @@ def test_m17_the_requested_batch_is_the_one_that_trains(
     tmp_path: Path, first_snapshot: SnapshotManifest, batch: int
 ) -> None:
     passes = {"cloning_passes": 1, "value_passes": 0, "vtrace_passes": 1}
-    report = run(tmp_path, first_snapshot, SMALL.model_copy(update={"batch_sequences": batch, **passes}))
+    report = sealed(tmp_path, first_snapshot, SMALL.model_copy(update={"batch_sequences": batch, **passes}))
     assert report.updates == 2 * -(-EPISODES // batch)
 
 
@@ -227,7 +210,7 @@ def test_simic001_v_trace_stops_far_from_the_behaviour(tmp_path: Path, first_sna
     """An effective sample size of all steps is never reached, so the first pass is the last; progress ends at 100."""
     told: list[int] = []
     config = SMALL.model_copy(update={"cloning_passes": 0, "value_passes": 0, "min_effective_share": 1.0})
-    report = run(tmp_path, first_snapshot, config, on_progress=told.append)
+    report = sealed(tmp_path, first_snapshot, config, on_progress=told.append)
     updates = EPISODES // SMALL.batch_sequences
     assert (report.updates, report.passes) == (updates, 1.0)
     assert report.metrics["updates_left_out"] == (SMALL.vtrace_passes - 1) * updates
@@ -319,7 +302,7 @@ def test_rounds_are_averaged_and_the_learner_goes_on_from_its_own_weights(
     snapshot = write_snapshot(tmp_path / "third", bandit_episodes(range(EPISODES + 90)), split="train")
     start = WarmStart(Path(continued.path), is_continuation=True)
     averaged, own = (
-        run(root, snapshot, SMALL.model_copy(update={"average": share}), start=start, out_root=tmp_path / str(share))
+        sealed(root, snapshot, SMALL.model_copy(update={"average": share}), start=start, out_root=tmp_path / str(share))
         for share in (0.6, 0.0)
     )
     before, mean, raw = (
@@ -351,7 +334,7 @@ def test_a_round_takes_smaller_steps(trained: TrainingReport, continued: Trainin
 @pytest.fixture(scope="module")
 def second_night(root: Path, continued: TrainingReport, second_snapshot: SnapshotManifest) -> TrainingReport:
     """A run that starts from the policy of another one, with its episodes."""
-    return run(root, second_snapshot, start=WarmStart(Path(continued.path), is_continuation=False))
+    return sealed(root, second_snapshot, SMALL, start=WarmStart(Path(continued.path), is_continuation=False))
 
 
 def counts_of(report: TrainingReport) -> dict[str, int]:
@@ -372,9 +355,9 @@ def test_lf74_a_later_run_uses_the_passes_that_earlier_ones_left_and_no_more(
     assert second_night.passes == float(SMALL.max_passes)
     start = WarmStart(Path(second_night.path), is_continuation=False)
     with pytest.raises(TrainingError, match=r"8 passes of .* raise train\.max_passes"):
-        run(root, second_snapshot, start=start)
+        sealed(root, second_snapshot, SMALL, start=start)
     snapshot = write_snapshot(tmp_path / "third", bandit_episodes(range(200, EPISODES + 90)), split="train")
-    third = run(root, snapshot, start=start)
+    third = sealed(root, snapshot, SMALL, start=start)
     new = set(counts_of(third)) - set(after)
     assert {counts_of(third)[run_id] for run_id in new} == {SMALL.vtrace_passes}
     assert len(new) == 30
@@ -386,12 +369,12 @@ def test_lf74_a_run_with_rounds_waits_for_their_episodes(
 ) -> None:
     """Its first training makes no update, and the round trains the same weights from the new episodes."""
     start = WarmStart(Path(second_night.path), is_continuation=False, has_rounds=True)
-    idle = run(root, second_snapshot, start=start)
+    idle = sealed(root, second_snapshot, SMALL, start=start)
     assert (idle.updates, idle.metrics) == (0, {})
     weights = [(Path(report.path) / "weights.safetensors").read_bytes() for report in (second_night, idle)]
     assert weights[0] == weights[1]
     snapshot = write_snapshot(tmp_path / "third", bandit_episodes(range(EPISODES + 90)), split="train")
-    report = run(root, snapshot, start=WarmStart(Path(idle.path), is_continuation=True))
+    report = sealed(root, snapshot, SMALL, start=WarmStart(Path(idle.path), is_continuation=True))
     assert report.updates == SMALL.round_passes * -(-30 // SMALL.batch_sequences)
 
 
@@ -402,7 +385,7 @@ def test_the_replay_ratio_bounds_the_earlier_episodes_of_a_pass(
     """Sixty new episodes, and no more than that share of them from the 240 that have two passes left."""
     config = SMALL.model_copy(update={"replay_ratio": ratio})
     start = WarmStart(Path(trained.path), is_continuation=True)
-    report = run(root, second_snapshot, config, start=start, out_root=tmp_path / "policies")
+    report = sealed(root, second_snapshot, config, start=start, out_root=tmp_path / "policies")
     before, after = counts_of(trained), counts_of(report)
     assert sum(after[run_id] - count for run_id, count in before.items()) == SMALL.round_passes * ratio * 60
 
@@ -436,13 +419,15 @@ def test_nothing_is_read_from_a_policy_that_does_not_verify(
     content[-1] ^= 1
     (copy / "weights.safetensors").write_bytes(bytes(content))
     with pytest.raises(IntegrityError):
-        run(root, second_snapshot, start=WarmStart(copy, is_continuation=True), out_root=tmp_path / "policies")
+        sealed(
+            root, second_snapshot, SMALL, start=WarmStart(copy, is_continuation=True), out_root=tmp_path / "policies"
+        )
 
 
 def test_only_the_training_split_teaches(tmp_path: Path) -> None:
     snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(EPISODES)))
     store = GraphDataset.load(Path(snapshot.path), blueprints=blueprint_names())
-    report = run(tmp_path, snapshot, SMALL.model_copy(update={"vtrace_passes": 1}))
+    report = sealed(tmp_path, snapshot, SMALL.model_copy(update={"vtrace_passes": 1}))
     assert report.episodes == len(store) < EPISODES
     counted = json.loads((Path(report.path) / "learner.json").read_text())["sampler"]["counts"]
     assert set(counted) == set(store.sequences.run_ids)
@@ -451,7 +436,7 @@ def test_only_the_training_split_teaches(tmp_path: Path) -> None:
 def test_too_little_experience_is_refused(tmp_path: Path) -> None:
     snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(10)), split="train")
     with pytest.raises(TrainingError, match=rf"{10 * HORIZON} training steps, fewer than train.min_experiences 100"):
-        run(tmp_path, snapshot)
+        sealed(tmp_path, snapshot, SMALL)
     assert not (tmp_path / "policies").exists()
 
 
@@ -466,7 +451,7 @@ def in_set(name: str, share: int) -> Callable[[list[dict[str, Any]]], list[dict[
 
 def test_the_card_names_every_set_whose_hosts_were_learned_from(tmp_path: Path) -> None:
     snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(60)), split="train", change=in_set("other", 2))
-    report = run(tmp_path, snapshot)
+    report = sealed(tmp_path, snapshot, SMALL)
     assert load_policy(Path(report.path)).card.set == "benchmark+other"
 
 
@@ -477,12 +462,12 @@ def test_a_policy_of_other_sets_alone_cannot_go_on(
     snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(60)), split="train", change=in_set("other", 1))
     start = WarmStart(Path(trained.path), is_continuation)
     with pytest.raises(ContractError, match="trained on hosts of benchmark, the snapshot has only hosts of other:"):
-        run(root, snapshot, start=start, out_root=tmp_path / "policies")
+        sealed(root, snapshot, SMALL, start=start, out_root=tmp_path / "policies")
 
 
 def test_a_policy_goes_on_with_hosts_of_a_further_set(root: Path, tmp_path: Path, trained: TrainingReport) -> None:
     snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(60)), split="train", change=in_set("other", 2))
-    report = run(root, snapshot, start=WarmStart(Path(trained.path), is_continuation=False))
+    report = sealed(root, snapshot, SMALL, start=WarmStart(Path(trained.path), is_continuation=False))
     assert report.start_digest == trained.digest
 
 
@@ -495,7 +480,7 @@ def test_a_policy_that_stops_committing_is_an_error_and_leaves_no_policy(tmp_pat
     )  # fmt: skip
     config = SMALL.model_copy(update={"min_commit_rate": 1.0, "vtrace_passes": 1})
     with pytest.raises(TrainingError, match="collapsed"):
-        run(tmp_path, snapshot, config)
+        sealed(tmp_path, snapshot, config)
     assert [path for path in (tmp_path / "policies").iterdir() if not path.name.startswith(".")] == []
 
 
@@ -513,7 +498,7 @@ def test_a_receipt_of_another_snapshot_is_refused(
     tmp_path: Path, first_snapshot: SnapshotManifest, second_snapshot: SnapshotManifest
 ) -> None:
     with pytest.raises(ContractError, match="the receipt names"):
-        run(tmp_path, first_snapshot.model_copy(update={"path": second_snapshot.path}))
+        sealed(tmp_path, first_snapshot.model_copy(update={"path": second_snapshot.path}), SMALL)
 
 
 def test_without_passes_left_there_is_nothing_to_learn(
@@ -522,12 +507,12 @@ def test_without_passes_left_there_is_nothing_to_learn(
     config = SMALL.model_copy(update={"max_passes": 6})
     start = WarmStart(Path(trained.path), is_continuation=True)
     with pytest.raises(TrainingError, match="no episode has a pass left"):
-        run(root, first_snapshot, config, start=start, out_root=tmp_path / "policies")
+        sealed(root, first_snapshot, config, start=start, out_root=tmp_path / "policies")
 
 
 def test_more_passes_than_allowed_are_refused_before_any_work(tmp_path: Path, first_snapshot: SnapshotManifest) -> None:
     with pytest.raises(ConfigError, match=r"exceeds train\.max_passes"):
-        run(tmp_path, first_snapshot, SMALL.model_copy(update={"max_passes": 5}))
+        sealed(tmp_path, first_snapshot, SMALL.model_copy(update={"max_passes": 5}))
 
 
 def test_another_architecture_cannot_go_on(
@@ -535,7 +520,7 @@ def test_another_architecture_cannot_go_on(
 ) -> None:
     config = SMALL.model_copy(update={"network": NetworkConfig(hidden=24, layers=1)})
     with pytest.raises(ConfigError, match=r"train\.network"):
-        run(root, second_snapshot, config, start=WarmStart(Path(trained.path), True), out_root=tmp_path / "policies")
+        sealed(root, second_snapshot, config, start=WarmStart(Path(trained.path), True), out_root=tmp_path / "policies")
 
 
 def test_l18_a_killed_training_leaves_no_policy_and_the_next_one_the_same_digest(
@@ -550,10 +535,10 @@ def test_l18_a_killed_training_leaves_no_policy_and_the_next_one_the_same_digest
                 raise Killed
 
     with pytest.raises(Killed):
-        run(root, first_snapshot, observer=KillingObserver(), out_root=tmp_path / "policies")
+        sealed(root, first_snapshot, SMALL, observer=KillingObserver(), out_root=tmp_path / "policies")
     left = list((tmp_path / "policies").iterdir())
     assert [path.name[0] for path in left] == ["."]
-    assert run(root, first_snapshot, out_root=tmp_path / "policies").digest == trained.digest
+    assert sealed(root, first_snapshot, SMALL, out_root=tmp_path / "policies").digest == trained.digest
     assert [path.name for path in (tmp_path / "policies").iterdir()] == [trained.digest]
 
 
@@ -571,9 +556,9 @@ def test_how_many_seeds_a_run_trains_does_not_keep_a_training_from_going_on(
 
     checkpointed = SMALL.model_copy(update={"checkpoint_updates": 5})
     with pytest.raises(KeyboardInterrupt):
-        run(root, first_snapshot, checkpointed, observer=KillingObserver(), out_root=tmp_path / "policies")
+        sealed(root, first_snapshot, checkpointed, observer=KillingObserver(), out_root=tmp_path / "policies")
     several = checkpointed.model_copy(update={"seeds": 3})
     with caplog.at_level("INFO", logger="simic"):
-        resumed = run(root, first_snapshot, several, out_root=tmp_path / "policies", resume=True)
+        resumed = sealed(root, first_snapshot, several, out_root=tmp_path / "policies", resume=True)
     assert "goes on from checkpoint" in caplog.text
     assert resumed.updates == trained.updates

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -13,14 +12,11 @@ from typing import Any
 from draw_architecture import PAGE, ROOT
 from support.builders.learning import bandit_episodes
 from support.builders.snapshots import write_snapshot
+from support.builders.trainings import sealed
 
 from simic.contracts.config import NetworkConfig, TrainConfig
-from simic.contracts.receipts import Provenance, SnapshotManifest
-from simic.hosts.plugins import blueprint_names
-from simic.learning.train import train
+from simic.contracts.receipts import SnapshotManifest
 from simic.replay.dataset import GraphDataset
-from simic.trust.keys import Keyring, load_signer
-from simic.trust.seal import verify as verify_seal
 
 CONFIG = TrainConfig(
     network=NetworkConfig(hidden=8, layers=1),
@@ -65,19 +61,7 @@ def test_a_snapshot_enters_at_most_twelve_files_and_the_page_lists_them(tmp_path
     snapshot = write_snapshot(tmp_path / "snapshot", bandit_episodes(range(40)), split="train")
     found: list[str] = []
     with files_that_take((SnapshotManifest, GraphDataset), found):
-        train(
-            snapshot,
-            CONFIG,
-            blueprints=blueprint_names(),
-            start=None,
-            out_root=tmp_path / "policies",
-            signer=load_signer(tmp_path / "keys", {}),
-            verify=lambda path: verify_seal(path, Keyring(tmp_path / "keys")).digest,
-            seed=0,
-            provenance=Provenance("test", "0" * 64, 0),
-            clock=lambda: datetime(2026, 2, 1, tzinfo=UTC),
-            on_progress=None,
-        )
+        sealed(tmp_path, snapshot, CONFIG)
     assert found[0] == "simic/learning/train.py"
     assert len(found) <= 12
     _, _, section = PAGE.read_text("utf-8").partition("## Files that a snapshot passes through during training")
