@@ -1,11 +1,11 @@
 """The recipes of this folder, each trained with several seeds and judged on the same hosts, as one page.
 
 Usage: python examples/ablations/ablations.py [--home FOLDER] [--out FILE.md] [--episodes 800] [--seeds 5] [--hosts 24]
-    [--parts log,karn,second-night,rounds] [-o section.key=value]
+    [--parts log,karn,night-0,night-1,night-2,rounds] [-o section.key=value]
 
 A first home collects one exploring log and curates it once; `simic ab` trains the recipes of the parts `log` and `karn`
-on it. One policy of the first recipe collects a second log in a second home, on hosts without two families, and the
-recipes of `second-night` start from that policy on this log alone. Recipes of `rounds` collect their own experience.
+on it. Policies of the first recipe collect second logs in homes of their own, on hosts without two families, and the
+recipes of `night-N` start from policy N on its log alone. Recipes of `rounds` collect their own experience.
 Killed, the same command continues; remove the homes to begin anew.
 """
 
@@ -27,6 +27,9 @@ LEFT_OUT = 'world.without=["cap", "select"]'
 SEALS_FISHER = "train.ewc.weight=1"
 """Seals the Fisher information of the first log with the policy; a training from nothing has no penalty."""
 
+NIGHTS = 3
+"""Number of second nights: another policy and another log can answer otherwise."""
+
 
 class Part(NamedTuple):
     """One comparison: recipes of which each later one is compared with the first."""
@@ -47,12 +50,16 @@ PARTS = {
         "The policies of both recipes are the same, trained on the log above; one consults Karn, trained on it too.",
         ("vtrace", "karn"),
     ),
-    "second-night": Part(
-        "A second night",
-        "All recipes start from one policy of V-trace and train on its own episodes, in a log that lacks the families "
-        "`cap` and `select`. Hosts of all families judge, so these two show what was forgotten.",
-        ("second_night", "lora", "ewc"),
-    ),
+    **{
+        f"night-{seed}": Part(
+            f"Second night {seed + 1} of {NIGHTS}",
+            f"All recipes start from the policy that seed {seed} of V-trace gave on the log above and train on its "
+            "episodes, in a log that lacks the families `cap` and `select`. Hosts of all families judge, so these two "
+            "show what was forgotten.",
+            ("second_night", "lora", "ewc"),
+        )
+        for seed in range(NIGHTS)
+    },
     "rounds": Part(
         "In rounds",
         "Every recipe collects exploring episodes and trains, then twice collects with its policy and trains on.",
@@ -77,7 +84,6 @@ class Ablations:
 
     def __init__(self, options: argparse.Namespace, verb: Verb = simic) -> None:
         self._verb, self._options = verb, options
-        self._homes = {name: options.home / name for name in ("first", "second", "rounds")}
         self._overrides = [word for one in options.override for word in ("-o", one)]
 
     def write(self) -> None:
@@ -91,24 +97,30 @@ class Ablations:
 
     def _make(self, name: str) -> Comparison:
         if name == "rounds":
-            return self._compare(self._homes["rounds"], name, [])
-        snapshot = self._log(self._homes["first"], "explore", self._options.episodes)
-        if name != "second-night":
-            return self._compare(self._homes["first"], name, ["--snapshot", snapshot])
-        start = self._first_policy(snapshot)
-        later = self._log(self._homes["second"], start, self._options.episodes // 2, "-o", LEFT_OUT)
-        return self._compare(self._homes["second"], name, ["--snapshot", later, "--start", start])
+            return self._compare(self._home(name), name, [])
+        first = self._home("first")
+        snapshot = self._log(first, "explore", self._options.episodes)
+        if not name.startswith("night-"):
+            return self._compare(first, name, ["--snapshot", snapshot])
+        night = self._home(name)
+        start = self._first_policy(snapshot, name.removeprefix("night-"), night)
+        later = self._log(night, start, self._options.episodes // 2, "-o", LEFT_OUT)
+        return self._compare(night, name, ["--snapshot", later, "--start", start])
 
-    def _first_policy(self, snapshot: str) -> str:
-        """Return the policy that V-trace and seed 0 give on ``snapshot``; the second home has it too."""
-        first, second = self._homes["first"], self._homes["second"]
+    def _home(self, name: str) -> Path:
+        path: Path = self._options.home / name
+        return path
+
+    def _first_policy(self, snapshot: str, seed: str, night: Path) -> str:
+        """Return the policy that V-trace and ``seed`` give on ``snapshot``; the home ``night`` has it too."""
+        first = self._home("first")
         trained = self._json(
-            first, "train", "--snapshot", snapshot, "--start", "nothing", "--resume", "--profile",
+            first, "train", "--snapshot", snapshot, "--start", "nothing", "--resume", "--seed", seed, "--profile",
             _file(PARTS["log"].recipes[0]), "-o", SEALS_FISHER, *self._overrides,
         )  # fmt: skip
         for name in ("keys", f"policies/{trained['digest']}"):  # the second home trusts what the first one sealed
-            if not (second / "data" / name).exists():
-                shutil.copytree(first / "data" / name, second / "data" / name)
+            if not (night / "data" / name).exists():
+                shutil.copytree(first / "data" / name, night / "data" / name)
         return str(trained["digest"])[:12]
 
     def _log(self, home: Path, controller: str, episodes: int, *settings: str) -> str:
@@ -130,8 +142,7 @@ class Ablations:
 
     def _part(self, name: str) -> Path:
         """Return the page that `simic ab` writes for a part."""
-        path: Path = self._options.home / f"{name}.md"
-        return path
+        return self._home(f"{name}.md")
 
     def _json(self, home: Path, *words: str) -> Any:
         return json.loads(self._verb(home, [*words, "--json"]))

@@ -49,6 +49,8 @@ def test_the_page_has_every_part_and_a_second_call_makes_nothing_again(
     module = import_module("ablations")
     log, rounds = module.PARTS["log"], module.PARTS["rounds"]
     monkeypatch.setitem(module.PARTS, "log", log._replace(recipes=(log.recipes[0], log.recipes[-1])))
+    for seed in range(1, module.NIGHTS):
+        monkeypatch.delitem(module.PARTS, f"night-{seed}")
     monkeypatch.setitem(module.PARTS, "rounds", rounds._replace(recipes=rounds.recipes[:2]))
     asked: list[tuple[str, str]] = []
 
@@ -66,10 +68,10 @@ def test_the_page_has_every_part_and_a_second_call_makes_nothing_again(
     ablations.write()
     parts = [path.stat().st_mtime_ns for path in sorted(tmp_path.glob("homes/*/data/ab/*.json"))]
     assert len(parts) == 2 + 1 + 3 + 2, "both parts on the first log have one recipe in common"
-    assert asked.count(("first", "collect")) == asked.count(("second", "collect")) == 1
+    assert asked.count(("first", "collect")) == asked.count(("night-0", "collect")) == 1
 
     log, karn = _comparisons(tmp_path / "homes" / "first")
-    (second,) = _comparisons(tmp_path / "homes" / "second")
+    (second,) = _comparisons(tmp_path / "homes" / "night-0")
     assert log.snapshot_digest == karn.snapshot_digest is not None
     assert [one.name for one in log.recipes] == ["vtrace", "prioritised"]
     assert [one.policies[0].karn_digest is None for one in karn.recipes] == [True, False]
@@ -82,11 +84,11 @@ def test_the_page_has_every_part_and_a_second_call_makes_nothing_again(
         assert page.with_name(f"page-{name}.png").is_file()
         assert all(f"| {part.title} | {recipe} | `" in text for recipe in part.recipes)
     query = "SELECT DISTINCT family FROM episodes ORDER BY 1"
-    found = json.loads(verb(tmp_path / "homes" / "second", ["sql", query, "--json"]))
+    found = json.loads(verb(tmp_path / "homes" / "night-0", ["sql", query, "--json"]))
     assert [row["family"] for row in found] == ["fine", "gain", "noisy"]
 
     ablations.write()
-    assert asked.count(("first", "collect")) == asked.count(("second", "collect")) == 1
+    assert asked.count(("first", "collect")) == asked.count(("night-0", "collect")) == 1
     assert parts == [path.stat().st_mtime_ns for path in sorted(tmp_path.glob("homes/*/data/ab/*.json"))]
 
 
