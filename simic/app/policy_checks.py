@@ -11,6 +11,7 @@ from simic.app.health import counted, damaged, healthy, repairable, repaired, su
 from simic.app.key_checks import RESEAL
 from simic.contracts.errors import IntegrityError, SimicError
 from simic.contracts.lake import Check, Health
+from simic.contracts.names import MODEL_NAME
 from simic.ledgers import POLICIES_LEDGER
 from simic.ledgers.judgements import check_judgements
 from simic.ledgers.ledger import Ledger
@@ -69,7 +70,7 @@ def examine_policies(
         if found:
             history = _read_journal(home)
             yield repaired("champion", found, f"finished as {history.entries[-1].phase.value}")
-        update_digests = _update_digests(home)
+        update_digests = _update_digests(home, MODEL_NAME)
         yield from _examine_registry(opened, history, update_digests, is_deep=is_deep, is_repair=is_repair)
     except (SimicError, ValueError) as error:
         yield damaged("registry", str(error), "see the message")
@@ -86,7 +87,7 @@ def _read_journal(home: Home) -> History:
 def _examine_list(home: Home, history: History, *, is_repair: bool) -> Iterator[Check]:
     """Compare the list of champions with the journal; a repair derives it again unless the journal seems truncated."""
     name, problem = "list of champions", list_difference(home, history)
-    lacking = len(history.done) - len(Ledger(home.ledger / POLICIES_LEDGER).read())
+    lacking = len(history.changes) - len(Ledger(home.ledger / POLICIES_LEDGER).read())
     if problem is None and lacking:
         found = f"a killed process left out the newest {lacking} changes of champion"
         if is_repair:
@@ -96,7 +97,7 @@ def _examine_list(home: Home, history: History, *, is_repair: bool) -> Iterator[
         else:
             yield repairable(name, found, "list them, as the next command would")
     elif problem is None:
-        yield healthy(name, f"{len(history.done)} changes of champion, as journalled")
+        yield healthy(name, f"{len(history.changes)} changes of champion, as journalled")
     elif not problem.is_derived:
         yield damaged(name, problem.text, "one of the two files lost or gained lines: restore both from one backup")
     elif not is_repair:
@@ -163,8 +164,8 @@ def _has_registry(home: Home, history: History) -> bool:
     return bool(history.entries) or (home.mlruns / "mlflow.db").exists()
 
 
-def _update_digests(home: Home) -> frozenset[str]:
-    return digests_in_updates(open_outbox(home))
+def _update_digests(home: Home, model: str) -> frozenset[str]:
+    return digests_in_updates(open_outbox(home), model)
 
 
 def _examine_registry(

@@ -207,7 +207,7 @@ def _publish(
         raise ConfigError("there is no champion to publish: `simic run` or `simic promote` makes one")
     outbox = publication.open_outbox(container.home)
     delivered = [unwrap(event, PolicyUpdate) for event in outbox.delivered()]
-    with container.registry.certified(publication.digests_in_updates(outbox), decided_on) as entry:
+    with container.registry.certified(publication.digests_in_updates(outbox, MODEL_NAME), decided_on) as entry:
         if expected is not None and (expected.number, expected.digest) != (entry.target, entry.digest):
             raise ConfigError(
                 f"version {expected.number} with digest {expected.digest} is not published: the champion now is "

@@ -110,7 +110,8 @@ def _number(line: bytes) -> int | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    number = record.get("number") if isinstance(record, dict) else None
+    is_policy = isinstance(record, dict) and record.get("name") == MODEL_NAME
+    number = record.get("number") if is_policy else None
     return number if isinstance(number, int) else None
 
 

@@ -11,6 +11,7 @@ __all__ = [
     "KARN",
     "KEY_LIMIT",
     "LEARNED",
+    "MODELS",
     "MODEL_NAME",
     "POLICY_UPDATES",
     "POLICY_UPDATE_TYPE",
@@ -42,7 +43,9 @@ POLICY_UPDATE_TYPE = "innovation.policy_update"
 """Event type of an ``EventEnvelope`` around a ``PolicyUpdate``."""
 
 KARN = "karn"
-"""The second controller, which proposes blueprints."""
+"""The second controller, which proposes blueprints, and the name of its registered model."""
+MODELS = {MODEL_NAME: "policy", KARN: "Karn"}
+"""Registered models, each with a champion of its own, and what a version of each is called."""
 LEARNED = "learned"
 """Name in field reports of a policy that acts alone."""
 _CONSULTING = f"{LEARNED}-{KARN}-"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simic.contracts.actor import Actor
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.names import CANDIDATE, CHAMPION, STAGED
+from simic.contracts.names import CANDIDATE, CHAMPION, MODEL_NAME, STAGED
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport
 from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
@@ -50,7 +50,7 @@ def _pass(_policy: Path, _digest: str) -> None:
 
 
 class Registry:
-    """The judged policies. Opening the registry finishes or undoes what a killed process left half done.
+    """The judged versions of one model. Opening the registry finishes or undoes what a killed process left half done.
 
     The journal of promotions decides who is champion. MLflow is compared with it before anything about the champion is
     returned; a difference raises IntegrityError.
@@ -61,6 +61,7 @@ class Registry:
         home: Home,
         keyring: Keyring,
         *,
+        model: str = MODEL_NAME,
         signer: Callable[[], Signer],
         clock: Clock,
         actor: Actor | None = None,
@@ -72,6 +73,7 @@ class Registry:
         Args:
             home: Holds the ledgers and MLflow's database, which is created if it was never there.
             keyring: Trusted keys.
+            model: Name of the registered model.
             signer: Called when a decision or a move is signed.
             clock: Gives the time of moves.
             actor: Who stages, promotes and rolls back; the journal keeps it.
@@ -82,9 +84,9 @@ class Registry:
         self._home, self._keyring, self._clock, self._actor = home, keyring, clock, actor
         _check_database(home)
         with store_errors("opening the registry"):
-            experiment = initialise(home)
+            experiment = initialise(home, model)
             client = open_client(home.tracking_uri)
-        self._models = Models(client, home.tracking_uri)
+        self._models = Models(client, home.tracking_uri, model)
         labels = Labels(client, experiment, self._models)
         self._reader = RegistryReader(home, keyring, self._models)
         self._promotions = Promotions(home, self._models, labels, keyring, signer, on_step, smoke_test or _pass)
@@ -193,7 +195,7 @@ class Registry:
     def _check_candidate(self, number: int) -> None:
         """Raise IntegrityError unless a trusted key sealed what the journal takes from the ledger of candidates."""
         check_candidates(self._home, self._keyring)
-        if not is_candidate_trusted(self._home, self._keyring, number):
+        if not is_candidate_trusted(self._home, self._keyring, self._models.name, number):
             raise IntegrityError(
                 f"{self._home.ledger / CANDIDATES_LEDGER}: the key that sealed the line about version {number} was "
                 f"revoked, so it is not promoted; validate that policy again and record it again (`simic promote`)"
@@ -212,7 +214,7 @@ class Registry:
         if len(reason) > _MOST_CHARACTERS:
             raise ConfigError(f"a reason has at most {_MOST_CHARACTERS} characters, found {len(reason)}")
         with self._writing("rolling back"):
-            history = read_history(self._home, self._keyring)
+            history = read_history(self._home, self._keyring, self._models.name)
             champion, former = history.champion, history.before_champion()
             _check_expected(champion, expected)
             if champion is None:
@@ -254,7 +256,7 @@ class Registry:
             IntegrityError: As ``champion`` and ``load`` raise it, or the journal lost lines.
         """
         with self._writing("reading the champion"):
-            if cut := journal_cut(self._reader.records(), Shown({}, {}), update_digests):
+            if cut := journal_cut(self._reader.records(), Shown(self._models.name, {}, {}), update_digests):
                 raise IntegrityError(
                     cut
                 )  # before MLflow is compared: a repair would copy the shortened journal to MLflow
