@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "ALONE",
     "CANDIDATE",
     "CHAMPION",
     "CHAMPION_REFERENCE",
@@ -19,12 +20,15 @@ __all__ = [
     "STAGED",
     "consulting_name",
     "is_learned",
+    "judged_name",
 ]
 
 MODEL_NAME = "tamiyo"
 """Name of the registered model, and of the controller in production that a policy update is for."""
 CHAMPION = "champion"
 """The promoted policy: as a controller, a row of a report and an alias in MLflow."""
+ALONE = "alone"
+"""The champion without Karn, as a row of a judgement of Karn, whose candidate is the champion consulting it."""
 CANDIDATE = "candidate"
 """The policy under judgement: as a row of a report, and as an alias in MLflow for the newest registered version."""
 STAGED = "staged"
@@ -57,6 +61,11 @@ KEY_LIMIT = 2**31
 def consulting_name(digest: str) -> str:
     """Return the name in field reports of a policy that consults the Karn of ``digest``."""
     return f"{_CONSULTING}{digest[:16]}"
+
+
+def judged_name(model: str, digest: str) -> str:
+    """Return what a text calls a judged version of a registered model, such as ``policy 0123456789ab``."""
+    return f"{MODELS.get(model, model)} {digest[:12]}"
 
 
 def is_learned(controller: str) -> bool:

@@ -138,7 +138,7 @@ class Models:
             model_type="policy",
         )
         with tempfile.TemporaryDirectory(prefix="simic-model-") as folder:
-            write_model(Path(folder), policy, digest, at)
+            write_model(Path(folder), policy, digest, at, has_loader=self.name == MODEL_NAME)
             self._client.log_model_artifacts(model.model_id, folder)
         self._client.finalize_logged_model(model.model_id, "READY")
         return str(model.model_id)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simic.contracts.actor import Actor
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.names import CANDIDATE, CHAMPION, MODEL_NAME, STAGED
+from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, STAGED
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport
 from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
@@ -16,7 +16,7 @@ from simic.ledgers.policies import check_candidates, check_entry, is_candidate_t
 from simic.ledgers.promotions import PromotionEntry
 from simic.registry.differences import Difference, journal_cut, registered_as
 from simic.registry.doctor import RegistryDoctor
-from simic.registry.journal_entries import check_gate, promotion_entry, rollback_entry, staging_entry
+from simic.registry.journal_entries import check_consulting, check_gate, promotion_entry, rollback_entry, staging_entry
 from simic.registry.labels import Labels
 from simic.registry.ledger_records import LedgerRecords
 from simic.registry.mlflow_run import CandidateRecord, restore_run_hint
@@ -104,15 +104,12 @@ class Registry:
         Raises:
             IntegrityError: MLflow and the ledgers differ about a listed version, or a receipt is about another policy.
         """
-        digest = candidate.training.digest
-        for name, judged in (
-            ("validation report", candidate.validation.policy_digest),
-            ("gate decision", candidate.gate.policy_digest),
-        ):
-            if judged != digest:
+        digest, model = candidate.training.digest, self._models.name
+        for name, receipt in (("validation report", candidate.validation), ("gate decision", candidate.gate)):
+            if (receipt.model, receipt.policy_digest) != (model, digest):
                 raise IntegrityError(
-                    f"the {name} is about another policy: expected {digest}, found {judged}; give the receipts of one "
-                    "policy"
+                    f"the {name} is about another policy: expected {digest} of {model}, found {receipt.policy_digest} "
+                    f"of {receipt.model}; give the receipts of one policy"
                 )
         check_decision(candidate.gate, candidate.snapshot.digest)
         verify(Path(candidate.training.path), self._keyring, digest)
@@ -179,6 +176,8 @@ class Registry:
         if target is None:
             raise ConfigError(f"policy {version.digest} is not registered; `simic promote` registers it")
         check_gate(gate, version.digest, records.history.champion)
+        if self._models.name == KARN:
+            check_consulting(gate, read_history(self._home, self._keyring).champion)
         self._check_candidate(target.number)
         recorded = self._reader.version(target.number, records, shown)
         lineage = self._reader.stored_lineage(recorded.number, recorded.digest)
@@ -271,7 +270,7 @@ class Registry:
             yield champion
 
     def find(self, reference: str) -> PolicyVersion:
-        """Return the version behind ``models:/tamiyo@champion`` or ``models:/tamiyo/3``.
+        """Return the version behind a reference such as ``models:/tamiyo@champion`` or ``models:/tamiyo/3``.
 
         Raises:
             ConfigError: There is no such version.
