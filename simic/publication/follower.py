@@ -36,7 +36,7 @@ from simic.runtime.locks import exclusive
 from simic.trust.keys import SignatureCheck
 from simic.trust.seal import Seal, verify
 
-__all__ = ["CURRENT_NAME", "MOST_CONSUMER_CHARACTERS", "Follower", "Refusal"]
+__all__ = ["CURRENT_NAME", "MOST_CONSUMER_CHARACTERS", "MOST_REFUSALS", "Follower", "Refusal"]
 
 _LOG = logging.getLogger(__name__)
 P = TypeVar("P")
@@ -49,7 +49,7 @@ _MOST_POLICY_BYTES = 264 * 1024 * 1024
 _MOST_AHEAD = timedelta(hours=1)
 _MOST_CANDIDATES = 8
 MOST_CONSUMER_CHARACTERS = 128
-_MOST_REFUSALS = 100
+MOST_REFUSALS = 100
 
 
 class Refusal(NamedTuple):
@@ -129,7 +129,7 @@ class Follower(Generic[P]):
         self._keyring, self._target, self._load, self._clock = keyring, target, load, clock
         self._own = root / _POLICIES_NAME
         self._held: _Held[P] | None = None
-        self._refused: deque[Refusal] = deque(maxlen=_MOST_REFUSALS)
+        self._refused: deque[Refusal] = deque(maxlen=MOST_REFUSALS)
         self._turn = threading.Lock()
         self._stack = ExitStack()
         self.refusals = 0
