@@ -362,6 +362,7 @@ def load_policy(
         IntegrityError: if a byte is not as sealed, or no trusted key signed the seal.
     """
     text = os.fspath(ref_or_path)
+    folder = None if karn is None else _karn_folder(karn, home)
     if isinstance(ref_or_path, str) and (is_policy_name(text) or "/" not in text):
         path = _named_policy(text, home)
         own = Home() if home is None else home
@@ -376,10 +377,7 @@ def load_policy(
     else:
         path, keys = Path(text).expanduser(), signature_check(trusted_keys)
     policy = policy_of(path, verify(path, keys))
-    if karn is None:
-        return policy
-    folder = _karn_folder(karn, home)
-    return consulting(policy, karn_of(folder, verify(folder, keys)))
+    return policy if folder is None else consulting(policy, karn_of(folder, verify(folder, keys)))
 
 
 def policy_of(path: Path, seal: Seal) -> Policy:

@@ -97,6 +97,7 @@ class Subscriber:
                     load=karn_of,
                     clock=utc_now,
                     consumer=consumer,
+                    is_beside=True,
                 )
                 stack.callback(self._karn.close)
             self._misfits: list[Refusal] = []  # one for each pair of policy and Karn, so there are few

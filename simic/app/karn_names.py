@@ -120,8 +120,8 @@ class Karns:
         """Return the champion of Karn, copied from the registry if ``data/karn`` lacks it."""
         if (champion := self.champion()) is None:
             raise ConfigError(
-                "no Karn is champion: `simic validate --model karn` and `simic promote --model karn` judge and promote "
-                "one, controller.karn_digest names one that is not judged"
+                "no Karn is champion: `simic karn train` makes one, `simic validate --model karn` and `simic promote "
+                "--model karn` judge and promote it; controller.karn_digest names one that is not promoted"
             )
         path = self._home.karn / champion.digest
         if not path.is_dir():
