@@ -73,7 +73,9 @@ def _examine_model(
     )
     if found and not is_repair:
         yield repairable(
-            _name("champion", history.model), found, "the next `simic promote` or `simic rollback` finishes it"
+            _name("champion", history.model),
+            found,
+            "the next `simic promote` or `simic rollback` of the model finishes it",
         )
         return
     try:

@@ -11,7 +11,15 @@ from simic.app.receipts import ReceiptStore
 from simic.bus.codec import unwrap
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.karn import KarnReport, Trained
-from simic.contracts.names import CHAMPION, CHAMPION_REFERENCE, KARN, MODEL_NAME, REFERENCE_PREFIX, judged_name
+from simic.contracts.names import (
+    CHAMPION,
+    CHAMPION_REFERENCE,
+    KARN,
+    MODEL_NAME,
+    REFERENCE_PREFIX,
+    judged_name,
+    maker_of,
+)
 from simic.contracts.policy_update import PolicyUpdate, RolloutPlan
 from simic.contracts.receipts import (
     GateDecision,
@@ -222,7 +230,7 @@ def _publish(
     decided_on: PolicyVersion | None = None,
 ) -> PublicationReceipt:
     if container.policies.is_empty():
-        raise ConfigError("there is no champion to publish: `simic run` or `simic promote` makes one")
+        raise ConfigError(f"there is no champion to publish: {maker_of(model)} makes one")
     outbox = publication.open_outbox(container.home)
     delivered = [unwrap(event, PolicyUpdate) for event in outbox.delivered()]
     with container.registry_of(model).certified(publication.digests_in_updates(outbox, model), decided_on) as entry:

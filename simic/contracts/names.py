@@ -21,13 +21,14 @@ __all__ = [
     "consulting_name",
     "is_learned",
     "judged_name",
+    "maker_of",
 ]
 
 MODEL_NAME = "tamiyo"
 """Name of the registered model, and of the controller in production that a policy update is for."""
 CHAMPION = "champion"
 """The promoted policy: as a controller, a row of a report and an alias in MLflow."""
-ALONE = "alone"
+ALONE = "policy_alone"
 """The champion without Karn, as a row of a judgement of Karn, whose candidate is the champion consulting it."""
 CANDIDATE = "candidate"
 """The policy under judgement: as a row of a report, and as an alias in MLflow for the newest registered version."""
@@ -61,6 +62,11 @@ KEY_LIMIT = 2**31
 def consulting_name(digest: str) -> str:
     """Return the name in field reports of a policy that consults the Karn of ``digest``."""
     return f"{_CONSULTING}{digest[:16]}"
+
+
+def maker_of(model: str) -> str:
+    """Return the command that makes a champion of a registered model."""
+    return "`simic run`" if model == MODEL_NAME else f"`simic promote --model {model}`"
 
 
 def judged_name(model: str, digest: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simic.contracts.actor import Actor
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, STAGED
+from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, MODELS, STAGED, maker_of
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport
 from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
@@ -217,11 +217,13 @@ class Registry:
             champion, former = history.champion, history.before_champion()
             _check_expected(champion, expected)
             if champion is None:
-                raise ConfigError("cannot roll back: this home has no champion; `simic run` makes one")
+                raise ConfigError(
+                    f"cannot roll back: this home has no champion; {maker_of(self._models.name)} makes one"
+                )
             if former is None:
                 raise ConfigError(
-                    "cannot roll back: this home has had no champion before the present one; `simic run` or "
-                    "`simic promote` makes another champion"
+                    "cannot roll back: this home has had no champion before the present one; "
+                    f"{maker_of(self._models.name)} makes another champion"
                 )
             check_entry(self._home, former)
             entry = rollback_entry(champion, former, history, reason, self._clock())
@@ -265,7 +267,7 @@ class Registry:
             champion = records.history.champion
             _check_expected(champion, expected)
             if champion is None:
-                raise ConfigError("there is no champion to publish: `simic run` or `simic promote` makes one")
+                raise ConfigError(f"there is no champion to publish: {maker_of(self._models.name)} makes one")
             self._reader.fetch(champion.version, is_champion=True, into=None)
             yield champion
 
@@ -385,7 +387,7 @@ def _unknown(reference: str, name: str | int, shown: Shown) -> str:
     known = f"Registered versions: {names or 'none'}"
     if name == CHAMPION:
         return (
-            "There is no champion: no policy has been promoted. `simic run` makes one if its gate accepts the policy. "
-            f"{known}"
+            f"There is no champion: no {MODELS[shown.model]} has been promoted. {maker_of(shown.model)} makes one if "
+            f"the gate accepts it. {known}"
         )
     return f"{reference} does not exist. {known}; known aliases: {CHAMPION}, {STAGED}, {CANDIDATE}"

@@ -39,7 +39,7 @@ def test_karn_is_judged_promoted_published_consulted_and_rolled_back(
         validate(model=KARN, profile="quick", override=settings, as_json=True)
         report = ValidationReport.model_validate_json(capsys.readouterr().out)
         assert (report.model, report.policy_digest, report.consulted_by) == (KARN, made.digest, place.champion.digest)
-        assert {"alone", "candidate", "wait"} <= {row.controller for row in report.trials.controllers}
+        assert {"policy_alone", "candidate", "wait"} <= {row.controller for row in report.trials.controllers}
         assert report.champion_digest == (digests[0] if digests else None)
         promote(model=KARN, profile="quick", override=settings)
         assert f"models:/karn/{seed + 1}" in capsys.readouterr().out

@@ -20,7 +20,11 @@ def karn_report(alone: float = 5.0, champion: ControllerTrial | None = None, **c
     """Karn brings the policy to 9 points a host; alone it has fewer."""
     own = {"model": KARN, "consulted_by": POLICY, "training_metrics": {"policy_loss": 0.5}, "further": []}
     found = report(
-        champion=champion, rivals={"alone": alone}, without=ONLY_POLICIES, plans_digest=None, **{**own, **changes}
+        champion=champion,
+        rivals={"policy_alone": alone},
+        without=ONLY_POLICIES,
+        plans_digest=None,
+        **{**own, **changes},
     )
     return found
 
@@ -29,9 +33,9 @@ def test_a_better_pair_is_accepted_without_what_only_policies_must_show() -> Non
     decision = judge(karn_report())
     assert decision.accepted and failing(decision) == set()
     found = verdicts(decision)
-    assert "return_over_alone" in found and "return_over_champion" not in found
+    assert "return_over_policy_alone" in found and "return_over_champion" not in found
     assert {"plan_book", "commit_rate", "mean_ratio", "return_over_wait"}.isdisjoint(found)
-    assert {"artifact", "illegal_actions", "success", "test_accuracy_regression_to_alone"} <= found.keys()
+    assert {"artifact", "illegal_actions", "success", "test_accuracy_regression_to_policy_alone"} <= found.keys()
     assert (decision.model, decision.consulted_by) == (KARN, POLICY)
     check_decision(decision, "d" * 64)
 
@@ -39,8 +43,8 @@ def test_a_better_pair_is_accepted_without_what_only_policies_must_show() -> Non
 @pytest.mark.parametrize("alone", [9.0, 9.5])
 def test_no_better_than_the_champion_alone_is_rejected(alone: float) -> None:
     decision = judge(karn_report(alone))
-    assert not decision.accepted and failing(decision) == {"return_over_alone"}
-    assert rejection_message(decision).startswith("the gate rejected Karn aaaaaaaaaaaa: return_over_alone is")
+    assert not decision.accepted and failing(decision) == {"return_over_policy_alone"}
+    assert rejection_message(decision).startswith("the gate rejected Karn aaaaaaaaaaaa: return_over_policy_alone is")
 
 
 def test_the_present_karn_must_be_beaten_too() -> None:
@@ -52,14 +56,14 @@ def test_the_present_karn_must_be_beaten_too() -> None:
 
 def test_without_the_champion_alone_nothing_is_accepted() -> None:
     found = karn_report()
-    rows = [row for row in found.trials.controllers if row.controller != "alone"]
+    rows = [row for row in found.trials.controllers if row.controller != "policy_alone"]
     bare = found.model_copy(
         update={
             "trials": found.trials.model_copy(update={"controllers": rows}),
-            "differences": {name: one for name, one in found.differences.items() if name != "alone"},
+            "differences": {name: one for name, one in found.differences.items() if name != "policy_alone"},
         }
     )
-    assert verdicts(judge(bare))["return_over_alone"] is Verdict.MISSING
+    assert verdicts(judge(bare))["return_over_policy_alone"] is Verdict.MISSING
 
 
 def test_another_policy_gives_another_decision() -> None:
@@ -72,4 +76,4 @@ def test_another_policy_gives_another_decision() -> None:
 
 def test_margin_is_that_of_a_champion() -> None:
     strict = CONFIG.model_copy(update={"margin_over_champion": 5.0})
-    assert failing(judge(karn_report(), strict)) == {"return_over_alone"}
+    assert failing(judge(karn_report(), strict)) == {"return_over_policy_alone"}
