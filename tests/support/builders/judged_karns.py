@@ -28,7 +28,8 @@ def judged_karn(
     report = made.validation.model_copy(
         update={
             **own, "trials": trials(("wait", "policy_alone", "candidate")),
-            "differences": {"wait": estimate(6.0), "policy_alone": estimate(2.0)}, "training_metrics": {"policy_loss": 0.5},
+            "differences": {"wait": estimate(6.0), "policy_alone": estimate(2.0)},
+            "training_metrics": {"policy_loss": 0.5},
         }
     )  # fmt: skip
     training = karn_report(digest).model_copy(update={"path": str(home.karn / digest)})
