@@ -134,5 +134,7 @@ def test_the_page_of_a_run_says_which_policy_consulted_karn(place: Home, policy:
     assert client.get_experiment(run.info.experiment_id).name == "simic karn"
     assert run.data.metrics["gain_over_policy_alone_mean"] == 2.0
     assert policy.digest[:12] in run.data.tags["mlflow.note.content"]
-    (model,) = place.artifacts.glob("models/*/artifacts/MLmodel")
-    assert "python_function" not in model.read_text("utf-8"), "it decides nothing alone"
+    loadable = [
+        "python_function" in one.read_text("utf-8") for one in place.artifacts.glob("models/*/artifacts/MLmodel")
+    ]
+    assert sorted(loadable) == [False, True], "Karn decides nothing alone"
