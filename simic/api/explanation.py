@@ -35,6 +35,8 @@ class Explanation(Contract):
 
     policy: Digest
     """Digest of the policy."""
+    karn: Digest | None = None
+    """Digest of the Karn that chose the blueprint; null if the policy acts alone."""
     action: Action
     """The action that ``decide`` returns for the same arguments."""
     log_prob: BehaviourLogProb

@@ -36,8 +36,9 @@ from simic.contracts.batches import HEAD_INDEX, Decisions, Observations, action_
 from simic.contracts.consistency import find_mask_contradiction
 from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.names import CHAMPION
-from simic.contracts.policy_names import is_policy_name
+from simic.contracts.policy_names import DIGEST_NAME, SHORTEST, is_policy_name
 from simic.contracts.state import SystemState
+from simic.controllers.karn import ConsultedKarn, load_karn
 from simic.controllers.learned_controller import Considered, LearnedController
 from simic.controllers.policy_files import LoadedPolicy
 from simic.controllers.policy_files import load_policy as read_policy
@@ -45,7 +46,17 @@ from simic.controllers.sampling import greedy_after, sample, sample_op_greedy_fa
 from simic.trust.keys import GivenKeys, Keyring, SignatureCheck
 from simic.trust.seal import Seal, verify
 
-__all__ = ["Policy", "TrustedKeys", "controller_of", "load_policy", "loaded_of", "policy_of", "signature_check"]
+__all__ = [
+    "Policy",
+    "TrustedKeys",
+    "consulting",
+    "controller_of",
+    "karn_of",
+    "load_policy",
+    "loaded_of",
+    "policy_of",
+    "signature_check",
+]
 
 StateLike: TypeAlias = SystemState | Mapping[str, Any]
 MasksLike: TypeAlias = ActionMasks | Mapping[str, Any]
@@ -63,13 +74,17 @@ class Policy:
     Calls have no side effects and can run in several threads at once.
     """
 
-    def __init__(self, loaded: LoadedPolicy, digest: str) -> None:
+    def __init__(self, loaded: LoadedPolicy, digest: str, karn: ConsultedKarn | None = None) -> None:
         self._loaded = loaded
-        self._controller = LearnedController(loaded, policy_version=digest, is_decisive=True)
+        self._controller = LearnedController(loaded, policy_version=digest, is_decisive=True, karn=karn)
         self.digest: str = digest
         """SHA-256 of the sealed files: the ``policy_version`` of a field report."""
         self.blueprints: tuple[str, ...] = tuple(loaded.card.blueprints)
         """Blueprints that the policy knows; it chooses no other one."""
+        self.karn: str | None = None if karn is None else karn.digest
+        """SHA-256 of the sealed files of the Karn that chooses its blueprints; None if it acts alone."""
+        self.controller: str = self._controller.name
+        """Name for the field ``controller`` of a field report; it says which Karn was consulted."""
 
     @overload
     def decide(
@@ -151,7 +166,7 @@ class Policy:
         Arguments and errors are those of ``decide``, and so is the action.
         """
         decided = self._decided(*_validated(state, available), rng, explore)
-        found = [] if decided is None else decided.explanations(self.digest, self.blueprints, self._controller)
+        found = [] if decided is None else decided.explanations(self, self._controller)
         return found[0] if _is_one(state) else found
 
     def _decided(
@@ -202,10 +217,8 @@ class _Decided(NamedTuple):
         rows = self.considered.mapping.to_host(chosen or self.chosen).actions
         return [action_of(row, self.names) for row in rows]
 
-    def explanations(
-        self, digest: str, blueprints: tuple[str, ...], controller: LearnedController
-    ) -> list[Explanation]:
-        """Return an explanation for each state; all arguments are the policy's."""
+    def explanations(self, policy: Policy, controller: LearnedController) -> list[Explanation]:
+        """Return an explanation for each state; the controller is the policy's."""
         distribution = self.considered.distribution
         ops, slots = (self.chosen.actions[:, HEAD_INDEX[head]].astype(np.int64) for head in (Head.OP, Head.SLOT))
         shares = distribution.ops()
@@ -213,12 +226,14 @@ class _Decided(NamedTuple):
         best = [self.actions(greedy_after(distribution, np.full(len(ops), op))) for op in range(len(OPS))]
         return [
             Explanation(
-                policy=digest,
+                policy=policy.digest,
+                karn=policy.karn,
                 action=action,
                 log_prob=log_prob_of(self.chosen.log_probs[row]),
                 value=float(self.considered.values[row]),
                 heads={
-                    head: _choices(tables[head][row], _labels(head, blueprints)) for head in RELEVANT_HEADS[action.op]
+                    head: _choices(tables[head][row], _labels(head, policy.blueprints))
+                    for head in RELEVANT_HEADS[action.op]
                 },
                 out_of_range=controller.out_of_range(self.observations.take(np.array([row]))),
                 alternatives=_ranked([per_op[row] for per_op in best], shares[row], self.considered.op_masks[row]),
@@ -320,7 +335,11 @@ def _named(states: Iterable[SystemState], masks: Iterable[ActionMasks]) -> Itera
 
 
 def load_policy(
-    ref_or_path: str | os.PathLike[str], *, home: Home | None = None, trusted_keys: TrustedKeys | None = None
+    ref_or_path: str | os.PathLike[str],
+    *,
+    home: Home | None = None,
+    trusted_keys: TrustedKeys | None = None,
+    karn: str | os.PathLike[str] | None = None,
 ) -> Policy:
     """Load a policy after its seal was verified: digest of every file and signature of a trusted key.
 
@@ -331,13 +350,19 @@ def load_policy(
         trusted_keys: Keys of which one must have sealed the policy: a home, a folder of ``<key id>.pub`` files, or
             public keys of 64 hexadecimal characters each. A directory needs them. A name does not; given, they are
             required besides the keys of its home.
+        karn: Karn that chooses the blueprints: a name in the home (``champion``, the first 8 or more characters of a
+            digest), or the directory of a sealed Karn: a path object, or a text with a ``/``. The same keys must have
+            sealed it.
 
     Raises:
-        ConfigError: if there is no such policy, a directory was given without keys, or ``trusted_keys`` is empty.
-        ContractError: if the files are no policy of this version of Simic.
+        ConfigError: if there is no such policy or Karn, a directory was given without keys, or ``trusted_keys`` is
+            empty.
+        ContractError: if the files are no policy or Karn of this version of Simic, or Karn does not know exactly the
+            blueprints of the policy.
         IntegrityError: if a byte is not as sealed, or no trusted key signed the seal.
     """
     text = os.fspath(ref_or_path)
+    folder = None if karn is None else _karn_folder(karn, home)
     if isinstance(ref_or_path, str) and (is_policy_name(text) or "/" not in text):
         path = _named_policy(text, home)
         own = Home() if home is None else home
@@ -351,12 +376,36 @@ def load_policy(
         raise ConfigError(f"home is for the name of a policy; {text!r} is a directory: give trusted_keys only")
     else:
         path, keys = Path(text).expanduser(), signature_check(trusted_keys)
-    return policy_of(path, verify(path, keys))
+    policy = policy_of(path, verify(path, keys))
+    return policy if folder is None else consulting(policy, karn_of(folder, verify(folder, keys)))
 
 
 def policy_of(path: Path, seal: Seal) -> Policy:
     """Load the policy in a directory that was found to be as ``seal`` says; raises as ``load_policy`` does."""
     return Policy(read_policy(path, {file.name: file.sha256 for file in seal.files}), seal.digest)
+
+
+def karn_of(path: Path, seal: Seal) -> ConsultedKarn:
+    """Load the Karn in a directory that was found to be as ``seal`` says; raises as ``load_policy`` does."""
+    return ConsultedKarn(load_karn(path, {file.name: file.sha256 for file in seal.files}), seal.digest)
+
+
+def consulting(policy: Policy, karn: ConsultedKarn) -> Policy:
+    """Return the policy as it consults Karn; raise ContractError if Karn does not know exactly its blueprints."""
+    return Policy(loaded_of(policy), policy.digest, karn)
+
+
+def _karn_folder(karn: str | os.PathLike[str], home: Home | None) -> Path:
+    """Return the folder of a Karn by its name in a home, or the path that was given."""
+    text = os.fspath(karn)
+    if not isinstance(karn, str) or "/" in text:
+        return Path(text).expanduser()
+    if text != CHAMPION and not DIGEST_NAME.fullmatch(text):
+        raise ConfigError(
+            f"karn: expected {CHAMPION}, {SHORTEST} or more characters of a digest, or the path of a directory with a "
+            f"/ in it, found {text!r}"
+        )
+    return container_of(home).karns.named(text).path
 
 
 def _named_policy(name: str, home: Home | None) -> Path:

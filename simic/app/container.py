@@ -16,6 +16,7 @@ from simic.app.smoke_test import smoke_test
 from simic.bus.factory import URL_VARIABLE, BusSpec, open_bus
 from simic.bus.protocol import Bus
 from simic.contracts.config import RunConfig
+from simic.contracts.names import KARN, MODEL_NAME
 from simic.contracts.receipts import Provenance, Receipt
 from simic.ledgers import RUNS_LEDGER
 from simic.ledgers.ledger import Ledger
@@ -111,14 +112,27 @@ class Container:
     @cached_property
     def registry(self) -> Registry:
         """The MLflow registry of policies."""
+        return self._registry(MODEL_NAME)
+
+    @cached_property
+    def karn_registry(self) -> Registry:
+        """The MLflow registry of Karn."""
+        return self._registry(KARN)
+
+    def registry_of(self, model: str) -> Registry:
+        """Return the registry of a registered model."""
+        return {MODEL_NAME: lambda: self.registry, KARN: lambda: self.karn_registry}[model]()
+
+    def _registry(self, model: str) -> Registry:
         settle_registry(self.home, self.clock())
         return Registry(
             self.home,
             self.keyring,
+            model=model,
             signer=lambda: self.signer,
             clock=self.clock,
             actor=self.actor,
-            smoke_test=lambda policy, digest: smoke_test(self.home, self.keyring, policy, digest),
+            smoke_test=lambda sealed, digest: smoke_test(self.home, self.keyring, sealed, digest, model),
         )
 
     @cached_property
@@ -134,7 +148,7 @@ class Container:
     @cached_property
     def karns(self) -> Karns:
         """The sealed Karns of this home, and the one that its settings let policies consult."""
-        return Karns(self.home, self.keyring, self.receipts, self.config.controller)
+        return Karns(self.home, self.keyring, self.receipts, self.config.controller, lambda: self.karn_registry)
 
     def run_journal(self) -> RunJournal:
         """Return the journal of opened and closed runs; hold the run lock while using it."""

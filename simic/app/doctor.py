@@ -61,14 +61,14 @@ class Doctor:
         self,
         home: Home,
         spool: SpoolBus,
-        registry: Callable[[], Registry],
+        registry_of: Callable[[str], Registry],
         *,
         code_version: str,
         clock: Clock,
         progress: Progress,
         bus: BusSpec | None = None,
     ) -> None:
-        self._home, self._spool, self._registry = home, spool, registry
+        self._home, self._spool, self._registry_of = home, spool, registry_of
         self._code_version, self._clock, self._progress = code_version, clock, progress
         self._bus = bus or BusSpec(home.spool)
         self._is_deep = self._is_repair = False
@@ -96,7 +96,7 @@ class Doctor:
             checks += _section("snapshots", examine_snapshots(self._home, is_deep=is_deep, is_repair=is_repair))
             # Opening the registry rewrites what names an earlier place, which only a repair may do.
             if is_placed:
-                policies = examine_policies(self._home, self._registry, is_deep=is_deep, is_repair=is_repair)
+                policies = examine_policies(self._home, self._registry_of, is_deep=is_deep, is_repair=is_repair)
                 checks += _section("policies", policies)
             keys = examine_keys(self._home, self._clock, is_deep=is_deep, is_repair=is_repair)
             checks += _section("keys", keys)
@@ -319,7 +319,7 @@ def open_doctor(container: Container) -> Doctor:
     return Doctor(
         container.home,
         SpoolBus(container.bus_spec.spool),
-        lambda: container.registry,
+        container.registry_of,
         code_version=container.provenance.code_version,
         clock=container.clock,
         progress=container.progress,

@@ -19,8 +19,9 @@ from simic.contracts.actions import HEADS
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.judgements import JudgementEntry
+from simic.contracts.karn import KarnReport, Trained
 from simic.contracts.log_evidence import LogEvidence
-from simic.contracts.names import CANDIDATE, CHAMPION
+from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, judged_name
 from simic.contracts.receipts import CollectionReceipt, SnapshotManifest, TrainingReport, ValidationReport
 from simic.ledgers.judgements import Subject, begin_judgement
 from simic.replay.cut_off import cut_off_episodes
@@ -47,21 +48,22 @@ MOST_BESIDE = 1000
 
 
 def begin(
-    container: Container, set_name: str, policy: TrainingReport, champion: str | None, decides: Mapping[str, Any]
+    container: Container, set_name: str, policy: Trained, champion: str | None, decides: Mapping[str, Any]
 ) -> JudgementEntry:
-    """Return the judgement of a policy against a champion; a repeated one keeps its ordinal.
+    """Return the judgement of a policy or Karn against a champion of its kind; a repeated one keeps its ordinal.
 
     ``decides`` is what else decides the evidence, besides settings, seed and code.
     """
-    subject = Subject(set_name, policy.digest, champion, container.provenance, digest_of(decides))
+    model = KARN if isinstance(policy, KarnReport) else MODEL_NAME
+    subject = Subject(set_name, policy.digest, champion, container.provenance, digest_of(decides), model)
     budget, signer = container.config.gate.error_budget, lambda: container.signer
     begun = begin_judgement(container.home, subject, budget, container.keyring, signer, container.clock)
-    _LOG.info("%s; policy %s on %s", judgement_text(begun, champion), policy.digest[:12], set_name)
+    _LOG.info("%s; %s on %s", judgement_text(begun, champion), judged_name(model, policy.digest), set_name)
     return begun
 
 
-def check_growable(training: TrainingReport) -> None:
-    """Check that Simic can grow hosts of a set that a policy learned from.
+def check_growable(training: Trained) -> None:
+    """Check that Simic can grow hosts of a set that a policy or Karn learned from.
 
     Raises:
         ConfigError: if it knows them all by their reports only.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,16 +11,21 @@ from simic.app.receipts import ReceiptStore
 from simic.contracts.config import ControllerConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.karn import KarnReport
-from simic.contracts.names import KARN
+from simic.contracts.names import CHAMPION, KARN
 from simic.contracts.policy_names import SHORTEST
+from simic.contracts.receipts import PolicyVersion
+from simic.ledgers.policies import candidate_versions, read_history
+from simic.registry.registry import Registry
 from simic.runtime.home import Home
+from simic.runtime.locks import exclusive
 from simic.trust.keys import Keyring
 from simic.trust.seal import verify
 
 __all__ = ["KarnChoice", "Karns", "consulting_label", "parse_consulting"]
 
-_CONSULTING = re.compile(rf"(?P<policy>.+)\+{KARN}(?:/(?P<digest>[0-9a-f]{{{SHORTEST},64}}))?")
+_CONSULTING = re.compile(rf"(?P<policy>.+)\+{KARN}(?:/(?P<digest>{CHAMPION}|[0-9a-f]{{{SHORTEST},64}}))?")
 _FOLDER = re.compile(r"[0-9a-f]{64}")
+_FETCH_WAIT_S = 60.0
 _NONE = "this home has no Karn, `simic karn train` makes one"
 
 
@@ -35,11 +41,11 @@ class Consulting(NamedTuple):
 
     policy: str
     digest: str | None
-    """First characters of Karn's digest; None for the one trained last."""
+    """First characters of Karn's digest, or ``champion``; None for the one trained last."""
 
 
 def parse_consulting(name: str) -> Consulting | None:
-    """Return the parts of ``POLICY+karn`` or ``POLICY+karn/DIGEST``; None for a name of another form."""
+    """Return the parts of ``POLICY+karn``, with ``/DIGEST`` or ``/champion`` behind it or not; None for other forms."""
     match = _CONSULTING.fullmatch(name)
     return None if match is None else Consulting(match["policy"], match["digest"])
 
@@ -52,25 +58,55 @@ def consulting_label(policy: str, digest: str) -> str:
 class Karns:
     """The sealed Karns of a home; a seal is checked before its Karn is returned."""
 
-    def __init__(self, home: Home, keyring: Keyring, receipts: ReceiptStore, config: ControllerConfig) -> None:
+    def __init__(
+        self,
+        home: Home,
+        keyring: Keyring,
+        receipts: ReceiptStore,
+        config: ControllerConfig,
+        registry: Callable[[], Registry],
+    ) -> None:
         self._home, self._keyring, self._receipts, self._config = home, keyring, receipts, config
+        self._registry = registry
 
     def configured(self) -> KarnChoice | None:
         """Return the Karn that the settings let every policy consult; None if they let it consult none.
+
+        Without ``controller.karn_digest`` it is the champion of Karn.
 
         Raises:
             ConfigError: if the home has no such Karn.
             IntegrityError: if it is not as it was sealed.
         """
-        return self.named(self._config.karn_digest) if self._config.karn == "consult" else None
+        return self.named(self._config.karn_digest or CHAMPION) if self._config.karn == "consult" else None
+
+    def champion(self) -> PolicyVersion | None:
+        """Return the present champion of Karn, or None, without opening the registry of a home that judged no Karn.
+
+        Raises:
+            IntegrityError: if journal, ledgers and registry disagree about it.
+        """
+        is_empty = (
+            not candidate_versions(self._home, KARN) and not read_history(self._home, self._keyring, KARN).entries
+        )
+        return None if is_empty else self._registry().champion()
+
+    def champion_digest(self) -> str | None:
+        """Return the digest of the present champion of Karn, or None."""
+        champion = self.champion()
+        return None if champion is None else champion.digest
 
     def named(self, digest: str | None) -> KarnChoice:
         """Return the Karn whose digest begins with ``digest``; None means the one trained last.
+
+        ``champion`` is the champion of Karn.
 
         Raises:
             ConfigError: if no Karn or several fit.
             IntegrityError: if it is not as it was sealed.
         """
+        if digest == CHAMPION:
+            return self._fetched_champion()
         found = self._receipts.latest(KarnReport, _NONE).digest if digest is None else self._whole(digest)
         path = self._home.karn / found
         if not path.is_dir():
@@ -79,6 +115,21 @@ class Karns:
             )
         verify(path, self._keyring, found)
         return KarnChoice(path, found)
+
+    def _fetched_champion(self) -> KarnChoice:
+        """Return the champion of Karn, copied from the registry if ``data/karn`` lacks it."""
+        if (champion := self.champion()) is None:
+            raise ConfigError(
+                "no Karn is champion: `simic karn train` makes one, `simic validate --model karn` and `simic promote "
+                "--model karn` judge and promote it; controller.karn_digest names one that is not promoted"
+            )
+        path = self._home.karn / champion.digest
+        if not path.is_dir():
+            with exclusive(self._home.locks / "karn-copies", "fetching Karn", _FETCH_WAIT_S):
+                if not path.is_dir():  # the holder of the lock may have fetched it
+                    self._registry().load(champion.reference, path)
+        verify(path, self._keyring, champion.digest)
+        return KarnChoice(path, champion.digest)
 
     def _whole(self, digest: str) -> str:
         known = sorted(path.name for path in self._home.karn.glob("*/") if _FOLDER.fullmatch(path.name))

@@ -158,8 +158,8 @@ class Policies:
     def spec(self, name: str, *, is_decisive: bool) -> ControllerSpec:
         """Return the spec of a controller by its name, or of a policy by one of the names of ``at``.
 
-        ``NAME+karn`` is the policy ``NAME`` consulting the Karn trained last, ``NAME+karn/DIGEST`` another one,
-        whatever ``controller.karn`` says.
+        ``NAME+karn`` is the policy ``NAME`` consulting the Karn trained last, ``NAME+karn/DIGEST`` another one and
+        ``NAME+karn/champion`` the champion of Karn, whatever ``controller.karn`` says.
 
         Raises:
             ConfigError: if there is no such controller, policy or Karn.

@@ -11,6 +11,7 @@ from simic.app.health import counted, damaged, healthy, repairable, repaired, su
 from simic.app.key_checks import RESEAL
 from simic.contracts.errors import IntegrityError, SimicError
 from simic.contracts.lake import Check, Health
+from simic.contracts.names import MODEL_NAME, MODELS
 from simic.ledgers import POLICIES_LEDGER
 from simic.ledgers.judgements import check_judgements
 from simic.ledgers.ledger import Ledger
@@ -38,13 +39,13 @@ _LOCK_WAIT_S = 60.0
 
 
 def examine_policies(
-    home: Home, registry: Callable[[], Registry], *, is_deep: bool, is_repair: bool
+    home: Home, registry_of: Callable[[str], Registry], *, is_deep: bool, is_repair: bool
 ) -> Iterator[Check]:
-    """Run every check on policies.
+    """Run every check on registered models: policies and Karn.
 
-    ``registry`` is called only if something was recorded and no damage was found before. A repair rewrites what follows
-    from the journal: the list of champions, the alias and the tags. It does not change the journal, except for an entry
-    that a killed process left open.
+    ``registry_of`` is called only for a model of which something was recorded, and if no damage was found before. A
+    repair rewrites what follows from the journal: the list of champions, the alias and the tags. It does not change the
+    journal, except for an entry that a killed process left open.
     """
     yield _examine_outbox(home, is_repair=is_repair)
     try:
@@ -55,24 +56,37 @@ def examine_policies(
     listed = list(_examine_list(home, history, is_repair=is_repair))
     decisions = [*_examine_decisions(home, history), _examine_candidates(home)]
     yield from [*listed, *decisions, _examine_judgements(home)]
-    if _is_damaged([*listed, *decisions]) or not _has_registry(home, history):
+    if _is_damaged([*listed, *decisions]):
         return
+    for model in MODELS:
+        if _has_registry(home, history.of(model)):
+            yield from _examine_model(home, history.of(model), registry_of, is_deep=is_deep, is_repair=is_repair)
+
+
+def _examine_model(
+    home: Home, history: History, registry_of: Callable[[str], Registry], *, is_deep: bool, is_repair: bool
+) -> Iterator[Check]:
+    """Settle what was begun with a model, and compare its registry with the ledgers."""
     begun = history.open_entry
     found = (
         "" if begun is None else f"the {begun.operation.value} of version {begun.target} was started but not finished"
     )
     if found and not is_repair:
-        yield repairable("champion", found, "the next `simic promote` or `simic rollback` finishes it")
+        yield repairable(
+            _name("champion", history.model),
+            found,
+            "the next `simic promote` or `simic rollback` of the model finishes it",
+        )
         return
     try:
-        opened = registry()  # which settles what was begun
+        opened = registry_of(history.model)  # which settles what was begun
         if found:
-            history = _read_journal(home)
-            yield repaired("champion", found, f"finished as {history.entries[-1].phase.value}")
-        update_digests = _update_digests(home)
+            history = _read_journal(home).of(history.model)
+            yield repaired(_name("champion", history.model), found, f"finished as {history.entries[-1].phase.value}")
+        update_digests = digests_in_updates(open_outbox(home), history.model)
         yield from _examine_registry(opened, history, update_digests, is_deep=is_deep, is_repair=is_repair)
     except (SimicError, ValueError) as error:
-        yield damaged("registry", str(error), "see the message")
+        yield damaged(_name("registry", history.model), str(error), "see the message")
 
 
 def _remedy(error: Exception) -> str:
@@ -86,7 +100,7 @@ def _read_journal(home: Home) -> History:
 def _examine_list(home: Home, history: History, *, is_repair: bool) -> Iterator[Check]:
     """Compare the list of champions with the journal; a repair derives it again unless the journal seems truncated."""
     name, problem = "list of champions", list_difference(home, history)
-    lacking = len(history.done) - len(Ledger(home.ledger / POLICIES_LEDGER).read())
+    lacking = len(history.changes) - len(Ledger(home.ledger / POLICIES_LEDGER).read())
     if problem is None and lacking:
         found = f"a killed process left out the newest {lacking} changes of champion"
         if is_repair:
@@ -96,7 +110,7 @@ def _examine_list(home: Home, history: History, *, is_repair: bool) -> Iterator[
         else:
             yield repairable(name, found, "list them, as the next command would")
     elif problem is None:
-        yield healthy(name, f"{len(history.done)} changes of champion, as journalled")
+        yield healthy(name, f"{len(history.changes)} changes of champion, as journalled")
     elif not problem.is_derived:
         yield damaged(name, problem.text, "one of the two files lost or gained lines: restore both from one backup")
     elif not is_repair:
@@ -113,7 +127,7 @@ def _examine_decisions(home: Home, history: History) -> Iterator[Check]:
     problems = []
     try:
         decisions = {decision.digest: decision for decision in gate_decisions(home)}
-        candidates = candidate_versions(home)
+        candidates = [version for model in MODELS for version in candidate_versions(home, model)]
     except SimicError as error:
         yield damaged("gate decisions", str(error), "restore that ledger from a backup")
         return
@@ -129,7 +143,8 @@ def _examine_decisions(home: Home, history: History) -> Iterator[Check]:
             check_decision(decision, candidate.snapshot_digest)
         except IntegrityError as error:
             problems.append(str(error))
-    for entry in (*history.done, *([] if history.staged is None else [history.staged])):
+    staged = [entry for model in MODELS if (entry := history.of(model).staged) is not None]
+    for entry in (*history.changes, *staged):
         try:
             if entry.operation is not Operation.ROLLBACK:
                 check_entry(home, entry, decisions)
@@ -160,34 +175,38 @@ def _examine_judgements(home: Home) -> Check:
 
 
 def _has_registry(home: Home, history: History) -> bool:
-    return bool(history.entries) or (home.mlruns / "mlflow.db").exists()
+    if history.model == MODEL_NAME:
+        return bool(history.entries) or (home.mlruns / "mlflow.db").exists()
+    return bool(history.entries) or bool(candidate_versions(home, history.model))
 
 
-def _update_digests(home: Home) -> frozenset[str]:
-    return digests_in_updates(open_outbox(home))
+def _name(what: str, model: str) -> str:
+    """Return the name of a check of one model, which differs from those of the others."""
+    return what if model == MODEL_NAME else f"{what} of {model}"
 
 
 def _examine_registry(
     registry: Registry, history: History, update_digests: frozenset[str], *, is_deep: bool, is_repair: bool
 ) -> Iterator[Check]:
     """Compare MLflow with the ledgers; with ``is_deep`` also every byte of every version with its seal."""
+    name = _name("registry", history.model)
     broken = registry.damaged_versions() if is_deep else []
     champion = None if history.champion is None else history.champion.target
     for version, problem in broken:
-        name = f"policy {version.name}/{version.number}"
+        which = f"{MODELS[version.name]} {version.name}/{version.number}"
         if version.number == champion:
             yield damaged(
-                name, f"the champion: {problem}", "restore it from a backup, or `simic rollback --reason ...`"
+                which, f"the champion: {problem}", "restore it from a backup, or `simic rollback --reason ...`"
             )
         else:
-            yield damaged(name, problem, "restore it from a backup; it is refused wherever it is asked for")
+            yield damaged(which, problem, "restore it from a backup; it is refused wherever it is asked for")
     differences = registry.differences(update_digests)
     for note in (difference for difference in differences if difference.is_note):
-        yield healthy("registry", note.text)
+        yield healthy(name, note.text)
     found = [difference for difference in differences if not difference.is_note]
     judged = "every byte as sealed" if is_deep else "--deep reads their bytes"
     if not found:
-        yield healthy("registry", f"alias and tags of {registry.count()} versions as the ledgers say ({judged})")
+        yield healthy(name, f"alias and tags of {registry.count()} versions as the ledgers say ({judged})")
         return
     is_mended = False
     if is_repair and all(difference.is_repairable or difference.lets_repair_go_on for difference in found):
@@ -196,11 +215,11 @@ def _examine_registry(
         is_mended = kept.issuperset(registry.differences(update_digests))
     for difference in found:
         if is_mended and difference.is_repairable:
-            yield repaired("registry", difference.text, "restored to what the ledgers say")
+            yield repaired(name, difference.text, "restored to what the ledgers say")
         elif difference.is_repairable:
-            yield repairable("registry", difference.text, "restore what the ledgers say")
+            yield repairable(name, difference.text, "restore what the ledgers say")
         else:
-            yield damaged("registry", difference.text, "see the message")
+            yield damaged(name, difference.text, "see the message")
 
 
 def _examine_outbox(home: Home, *, is_repair: bool) -> Check:

@@ -7,9 +7,19 @@ from typing import Any
 
 from simic.app.container import Container
 from simic.app.policy_names import locate, require_path
+from simic.app.receipts import ReceiptStore
 from simic.bus.codec import unwrap
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.names import CHAMPION, CHAMPION_REFERENCE, MODEL_NAME, REFERENCE_PREFIX
+from simic.contracts.karn import KarnReport, Trained
+from simic.contracts.names import (
+    CHAMPION,
+    CHAMPION_REFERENCE,
+    KARN,
+    MODEL_NAME,
+    REFERENCE_PREFIX,
+    judged_name,
+    maker_of,
+)
 from simic.contracts.policy_update import PolicyUpdate, RolloutPlan
 from simic.contracts.receipts import (
     GateDecision,
@@ -43,9 +53,6 @@ __all__ = [
     "verify",
 ]
 
-TARGETS = (MODEL_NAME,)
-"""Controllers in production that receive an update about each new champion."""
-
 
 def initialise_home(container: Container) -> dict[str, Any]:
     """Create the directories, the signing key and the registry's database; safe to repeat and to run concurrently."""
@@ -58,11 +65,22 @@ def initialise_home(container: Container) -> dict[str, Any]:
     }
 
 
-def resolve_validation(container: Container, path: Path | None) -> ValidationReport:
-    """Return a validation report by its receipt file; else the latest."""
+def resolve_validation(container: Container, path: Path | None, model: str = MODEL_NAME) -> ValidationReport:
+    """Return a validation report about a version of a registered model by its receipt file; else the latest.
+
+    Raises:
+        ConfigError: if there is none, or the file is about another model.
+    """
     if path is None:
-        return container.receipts.latest(ValidationReport, "run `simic validate` first")
-    return container.receipts.read(ValidationReport, path)
+        hint = f"run `simic validate{'' if model == MODEL_NAME else f' --model {model}'}` first"
+        newest = container.receipts.latest(ValidationReport, hint)
+        if newest.model == model:
+            return newest
+        return container.receipts.find(ValidationReport, lambda found: found.model == model, hint)
+    report = container.receipts.read(ValidationReport, path)
+    if report.model != model:
+        raise ConfigError(f"{path} judges {report.model}, expected {model}: give --model {report.model}")
+    return report
 
 
 def decide(container: Container, report: ValidationReport) -> GateDecision:
@@ -101,12 +119,8 @@ def record(
             because the settings are recorded as the parameters of the policy.
     """
     receipts, own = container.receipts, container.provenance
-    policy = f"policy {report.policy_digest[:12]}"
-    training = receipts.find(
-        TrainingReport,
-        lambda found: found.digest == report.policy_digest,
-        f"{policy} has none. Restore it to data/receipts/train, or train again",
-    )
+    policy = judged_name(report.model, report.policy_digest)
+    training = _training_of(receipts, report)
     snapshot = receipts.find(
         SnapshotManifest,
         lambda found: found.digest == report.snapshot_digest,
@@ -114,7 +128,7 @@ def record(
     )
     if training.config_digest != own.config_digest:
         raise ConfigError(
-            f"policy {training.digest[:12]} was trained under configuration {training.config_digest[:12]}, but "
+            f"{policy} was trained under configuration {training.config_digest[:12]}, but "
             f"this is {own.config_digest[:12]}: pass the profile and overrides that it was trained with"
         )
     # The page is drawn, which publishing, rolling back and verifying do not need.
@@ -122,17 +136,24 @@ def record(
 
     page = write_gate_page(decision, report, container.home.runs / report.policy_digest[:16] / "gate")
     choice = _choice_of(container, training)
-    version = container.registry.record(
-        CandidateRecord(training, report, decision, snapshot, container.config, page, choice)
-    )
+    registry = container.registry_of(report.model)
+    version = registry.record(CandidateRecord(training, report, decision, snapshot, container.config, page, choice))
     if flow_run is not None:
-        container.registry.link_flow_run(version, flow_run)
+        registry.link_flow_run(version, flow_run)
     return version
 
 
-def _choice_of(container: Container, training: TrainingReport) -> SeedChoice | None:
+def _training_of(receipts: ReceiptStore, report: ValidationReport) -> Trained:
+    """Return the training of what a report judges."""
+    hint = f"{judged_name(report.model, report.policy_digest)} has none. Restore it to data/receipts, or train again"
+    if report.model == KARN:
+        return receipts.find(KarnReport, lambda found: found.digest == report.policy_digest, hint)
+    return receipts.find(TrainingReport, lambda found: found.digest == report.policy_digest, hint)
+
+
+def _choice_of(container: Container, training: Trained) -> SeedChoice | None:
     """Return the choice among training seeds that made this policy the candidate; None if there was none."""
-    if container.config.train.seeds == 1:
+    if container.config.train.seeds == 1 or isinstance(training, KarnReport):
         return None
     return container.receipts.find_any(SeedChoice, lambda found: found.policy_digest == training.digest)
 
@@ -146,7 +167,7 @@ def stage(
         IntegrityError: if the gate now decides differently about ``report``.
     """
     _judge_again(container, report, decision)
-    return container.registry.stage(candidate, report, decision)
+    return container.registry_of(report.model).stage(candidate, report, decision)
 
 
 def promote(
@@ -158,15 +179,15 @@ def promote(
         IntegrityError: if the gate now decides differently about ``report``.
     """
     _judge_again(container, report, decision)
-    return container.save_receipt(container.registry.promote(candidate, report, decision))
+    return container.save_receipt(container.registry_of(report.model).promote(candidate, report, decision))
 
 
 def _judge_again(container: Container, report: ValidationReport, decision: GateDecision) -> None:
     again = _judge(container, report)
     if again.digest != decision.digest:
         raise IntegrityError(
-            f"policy {report.policy_digest[:12]}: judging again gives another decision (now: {again.digest}, recorded: "
-            f"{decision.digest}). Use the original profile, or run `simic validate` again"
+            f"{judged_name(report.model, report.policy_digest)}: judging again gives another decision (now: "
+            f"{again.digest}, recorded: {decision.digest}). Use the original profile, or run `simic validate` again"
         )
 
 
@@ -177,13 +198,17 @@ def publish(container: Container, version: PolicyVersion) -> PublicationReceipt:
         ConfigError: if ``version`` is no longer the champion.
         IntegrityError: as ``publish_champion`` does.
     """
-    return _publish(container, version)
+    return _publish(container, version.name, version)
 
 
 def publish_champion(
-    container: Container, *, is_for_all: bool = False, expected: PolicyVersion | None = None
+    container: Container,
+    *,
+    model: str = MODEL_NAME,
+    is_for_all: bool = False,
+    expected: PolicyVersion | None = None,
 ) -> PublicationReceipt:
-    """Put a signed update about the present champion on the bus, once per version and target.
+    """Put a signed update about the present champion of a model on the bus, once per version and target.
 
     With ``is_for_all`` its rollout ends: an update without a plan follows, once. All content comes from the journal of
     promotions, after journal, registry and every byte of the policy were found to agree.
@@ -193,21 +218,22 @@ def publish_champion(
         TransientError: if the champion is not the ``expected`` one; then nothing is signed or put.
         IntegrityError: if journal, registry and policy disagree; then nothing is signed or put.
     """
-    return _publish(container, None, is_for_all=is_for_all, decided_on=expected)
+    return _publish(container, model, None, is_for_all=is_for_all, decided_on=expected)
 
 
 def _publish(
     container: Container,
+    model: str,
     expected: PolicyVersion | None,
     *,
     is_for_all: bool = False,
     decided_on: PolicyVersion | None = None,
 ) -> PublicationReceipt:
     if container.policies.is_empty():
-        raise ConfigError("there is no champion to publish: `simic run` or `simic promote` makes one")
+        raise ConfigError(f"there is no champion to publish: {maker_of(model)} makes one")
     outbox = publication.open_outbox(container.home)
     delivered = [unwrap(event, PolicyUpdate) for event in outbox.delivered()]
-    with container.registry.certified(publication.digests_in_updates(outbox), decided_on) as entry:
+    with container.registry_of(model).certified(publication.digests_in_updates(outbox, model), decided_on) as entry:
         if expected is not None and (expected.number, expected.digest) != (entry.target, entry.digest):
             raise ConfigError(
                 f"version {expected.number} with digest {expected.digest} is not published: the champion now is "
@@ -216,7 +242,7 @@ def _publish(
         receipt = publication.publish(
             entry.version,
             entry.validation,
-            TARGETS,
+            (model,),  # the controllers in production that use its versions have its name
             bus=container.open_bus(),
             signer=container.signer,
             home=container.home,
@@ -230,7 +256,12 @@ def _publish(
 
 
 def _plan(container: Container, entry: PromotionEntry, delivered: list[PolicyUpdate]) -> RolloutPlan | None:
-    """Return the plan with which an update about the champion of the journal begins."""
+    """Return the plan with which an update about the champion of the journal begins.
+
+    Karn has none: whether a rollout succeeds is judged by reports of one policy, which do not tell its Karn.
+    """
+    if entry.version.name != MODEL_NAME:
+        return None
     former = read_history(container.home, container.keyring).before_champion()
     return first_plan(
         entry.version,
@@ -241,13 +272,15 @@ def _plan(container: Container, entry: PromotionEntry, delivered: list[PolicyUpd
     )
 
 
-def roll_back(container: Container, reason: str, expected: PolicyVersion | None = None) -> PolicyVersion:
-    """Make the previous champion of the journal the champion again; ``publish_champion`` then tells production.
+def roll_back(
+    container: Container, reason: str, expected: PolicyVersion | None = None, model: str = MODEL_NAME
+) -> PolicyVersion:
+    """Make the previous champion of a model the champion again; ``publish_champion`` then tells production.
 
     Raises:
         TransientError: if the champion is not the ``expected`` one.
     """
-    return container.save_receipt(container.registry.rollback(reason, expected))
+    return container.save_receipt(container.registry_of(model).rollback(reason, expected))
 
 
 def verify(container: Container, reference: str) -> Seal:
@@ -265,7 +298,8 @@ def verify(container: Container, reference: str) -> Seal:
         reference = found.reference or str(container.home.policies / digest)
     if not reference.startswith(REFERENCE_PREFIX):
         return container.policies.seal(require_path(reference), digest)
-    version = container.registry.find(reference)
+    registry = container.registry_of(KARN if reference.startswith(f"{REFERENCE_PREFIX}{KARN}") else MODEL_NAME)
+    version = registry.find(reference)
     with scratch_dir(container.home, "verify-") as folder:
-        path = container.registry.load(version.reference, folder / "policy")
+        path = registry.load(version.reference, folder / "policy")
         return container.policies.seal(path, digest or version.digest)

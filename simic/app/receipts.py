@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from simic.contracts.errors import ConfigError, ContractError, IntegrityError, SimicError
+from simic.contracts.karn import KarnReport
 from simic.contracts.receipts import (
     SEAL_FIELDS,
     CollectionReceipt,
@@ -37,13 +38,14 @@ R = TypeVar("R", bound=Receipt)
 
 SEALED: Mapping[type[Receipt], str] = {
     TrainingReport: "simic train",
+    KarnReport: "simic karn train",
     ValidationReport: "simic validate",
     TrialReport: "simic trials",
     GateDecision: "simic promote",
 }
-"""Kinds of receipts that decide whether a policy is promoted, each with the command that recreates it; trials on
-further sets become part of a validation. Other receipts need no seal, because the artifacts they name have digests of
-their own."""
+"""Kinds of receipts that decide whether a policy or Karn is promoted, each with the command that recreates it; trials
+on further sets become part of a validation. Other receipts need no seal, because the artifacts they name have digests
+of their own."""
 
 SEALED_STAGES = tuple(str(kind.model_fields["stage"].default) for kind in SEALED)
 """Names of the folders of sealed receipts."""
@@ -237,7 +239,7 @@ _TIMES = {"started_at", "finished_at"}
 def content_digest(receipt: Receipt) -> str:
     """Return a digest that depends on the content of a receipt, not on when the stage ran."""
     match receipt:
-        case SnapshotManifest() | TrainingReport() | GateDecision() | PolicyVersion():
+        case SnapshotManifest() | TrainingReport() | KarnReport() | GateDecision() | PolicyVersion():
             return receipt.digest
         case CollectionReceipt():
             return receipt.reports_digest

@@ -81,4 +81,4 @@ def spec_of(trained: Trained) -> ControllerSpec:
         return spec
     path = home.karn / consulted
     verify(path, Keyring(home.keys), consulted)
-    return spec.model_copy(update={"karn_path": str(path), "karn_digest": consulted})
+    return spec.consulting(str(path), consulted)

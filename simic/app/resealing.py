@@ -51,7 +51,7 @@ def find_revoked(home: Home, keyring: Keyring) -> Revoked:
     """
     journal = PromotionJournal(home.ledger, keyring)
     history = journal.read_unvouched()
-    named = {entry.digest for entry in history.done}
+    named = {entry.digest for entry in history.changes}
     revoked = keyring.revocations().by_key
     directories, left = [], []
     for path, key_id in sealed_directories(home):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from simic.app.container import Container
-from simic.app.promotion import TARGETS, publish_champion, roll_back
+from simic.app.promotion import publish_champion, roll_back
 from simic.bus.codec import unwrap
 from simic.catalogue.query import query
 from simic.contracts.errors import ConfigError, RolloutFailedError, RolloutWaitsError
@@ -125,7 +125,7 @@ def abort(container: Container, reason: str) -> PublicationReceipt:
 def _running(home: Home) -> PolicyUpdate | None:
     """Return the newest delivered update if it has a plan: its rollout is in progress."""
     updates = [unwrap(event, PolicyUpdate) for event in open_outbox(home).delivered()]
-    named = [update for update in updates if update.policy_name == MODEL_NAME and set(TARGETS) & set(update.targets)]
+    named = [update for update in updates if update.policy_name == MODEL_NAME and MODEL_NAME in update.targets]
     return named[-1] if named and named[-1].rollout is not None else None
 
 

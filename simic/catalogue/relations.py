@@ -16,6 +16,7 @@ from simic.bus.codec import decode, unwrap
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import ContractError
 from simic.contracts.judgements import JudgementEntry
+from simic.contracts.names import MODELS
 from simic.contracts.policy_update import PolicyUpdate
 from simic.contracts.receipts import (
     GateDecision,
@@ -89,8 +90,9 @@ def create_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
     connection.execute(f"CREATE VIEW landed AS FROM {PARTS}")
     create_parquet_view(connection, "refused", sorted(home.quarantine.glob("*.parquet")), QUARANTINE_SCHEMA)
     trained = trainings(home)
-    create_table(connection, "policy_versions", _table(champion_versions(home), PolicyVersion))
-    create_table(connection, "candidate_versions", _table(candidate_versions(home), PolicyVersion))
+    for name, read in (("policy_versions", champion_versions), ("candidate_versions", candidate_versions)):
+        versions = [version for model in MODELS for version in read(home, model)]
+        create_table(connection, name, _table(versions, PolicyVersion))
     create_table(connection, "gate_decisions", _table(gate_decisions(home), GateDecision))
     create_table(connection, "begun_judgements", _table(judgements(home, Keyring(home.keys)), JudgementEntry))
     create_table(connection, "training_reports", _table(trained, TrainingReport))

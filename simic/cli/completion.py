@@ -17,7 +17,7 @@ import typer
 
 from simic.contracts.controllers import CONTROLLER_ORDER
 from simic.contracts.errors import ConfigError
-from simic.contracts.names import CANDIDATE, CHAMPION, MODEL_NAME
+from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, MODELS
 from simic.controllers.plugins import CONTROLLERS
 from simic.hosts.host_sets import SETS
 from simic.hosts.plugins import family_names
@@ -25,7 +25,7 @@ from simic.ledgers import CANDIDATES_LEDGER
 from simic.runtime.home import Home, resolve_home
 from simic.runtime.settings import profile_names
 
-__all__ = ["NAMED", "controller_list", "controllers", "policies", "profiles", "sets", "snapshots", "starts"]
+__all__ = ["NAMED", "controller_list", "controllers", "models", "policies", "profiles", "sets", "snapshots", "starts"]
 
 _NOT_NAMED = frozenset({"schedule", "learned", CHAMPION, CANDIDATE})
 NAMED = tuple(name for name in dict.fromkeys([*CONTROLLER_ORDER, *CONTROLLERS.names()]) if name not in _NOT_NAMED)
@@ -42,14 +42,24 @@ def profiles(incomplete: str) -> list[str]:
     return _fitting(profile_names(), incomplete)
 
 
+def models(incomplete: str) -> list[str]:
+    """Return the registered models."""
+    return _fitting(MODELS, incomplete)
+
+
 def sets(incomplete: str) -> list[str]:
     """Return shipped sets and families, including installed ones."""
     return _fitting([*SETS, *family_names()], incomplete)
 
 
 def controllers(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the controllers, then the policies of this home."""
-    return _fitting([*NAMED, CHAMPION, *_policies(_home(ctx))], incomplete)
+    """Return the controllers, then the policies of this home; behind the + of a policy, the Karns it may consult."""
+    home = _home(ctx)
+    policy, plus, _ = incomplete.partition("+")
+    if plus:
+        known = [] if home is None else [CHAMPION, *_digests(home.karn)]
+        return _fitting([f"{policy}+{KARN}", *(f"{policy}+{KARN}/{name}" for name in known)], incomplete)
+    return _fitting([*NAMED, CHAMPION, *_policies(home)], incomplete)
 
 
 def controller_list(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -110,7 +120,8 @@ def _number(line: bytes) -> int | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    number = record.get("number") if isinstance(record, dict) else None
+    is_policy = isinstance(record, dict) and record.get("name") == MODEL_NAME
+    number = record.get("number") if is_policy else None
     return number if isinstance(number, int) else None
 
 

@@ -39,6 +39,13 @@ def decide(
         str, typer.Option("--state", metavar="FILE", help="JSON file with the state and the legal choices; - is stdin.")
     ],
     trusted_keys: TrustedKeys = None,
+    karn: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KARN",
+            help="Karn that chooses the blueprint: champion, the first 8 or more characters of a digest, or a path.",
+        ),
+    ] = None,
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Also print the shares of each head, the value, and what else is likely."),
@@ -64,7 +71,7 @@ def decide(
     asked = _read(state)
     from simic.api.policy import load_policy  # it loads torch, which a wrong file need not wait for
 
-    explanation = load_policy(policy, trusted_keys=keys).explain(asked["state"], asked["available"])
+    explanation = load_policy(policy, trusted_keys=keys, karn=karn).explain(asked["state"], asked["available"])
     answer = explanation if explain else explanation.action
     emit(answer, as_json, lambda console: _show(console, explanation, is_full=explain))
 

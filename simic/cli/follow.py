@@ -12,6 +12,7 @@ import typer
 from simic.cli.console import EXIT_CODES, emit_line, stderr, stdout, visible
 from simic.cli.options import AsJson, naming_options, number
 from simic.contracts.errors import ConfigError, TransientError
+from simic.contracts.names import KARN
 from simic.runtime import home as places
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _OPTIONS = {
     "state": "--into",
     "policies": "--policies",
     "consumer": "--consumer",
+    "karns": "--karns",
 }
 """Where the arguments of a subscriber come from."""
 
@@ -74,6 +76,20 @@ def follow(
             "drawn and kept in FOLDER.",
         ),
     ] = None,
+    consult_karn: Annotated[
+        bool,
+        typer.Option(
+            "--consult-karn", help="Also follow updates about Karn: the current one is in FOLDER/karn/current."
+        ),
+    ] = False,
+    karns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of sealed Karns by digest, or s3://bucket/prefix; default: data/karn of the home, or karn "
+            "beside the spool. Redis needs it with --consult-karn.",
+        ),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
     interval: Annotated[float, number(least=0.1, most=LONGEST_INTERVAL_S, about="Seconds between two looks.")] = 5.0,
     as_json: AsJson = False,
@@ -87,6 +103,9 @@ def follow(
     Prints a line for each accepted or refused update, with --json an object a line. With --once, a line also says if
     there is no new update. Nothing is taken from the bus.
 
+    With --consult-karn, FOLDER/karn/current is the Karn for the policy that validation.consulted_by of its update
+    names; give both to [bold]simic decide[/bold] (--karn).
+
     Example: [bold]simic follow /srv/simic/data/spool --trusted-keys keys --into tamiyo[/bold]
 
     With --once: exit code 0 if nothing was refused, 1 if an update was, 4 if one waits for its policy or the bus does
@@ -99,7 +118,15 @@ def follow(
     from simic.api.subscriber import Subscriber  # it loads torch, which wrong usage need not wait for
 
     with naming_options(_OPTIONS):
-        subscriber = Subscriber(found, trusted_keys=keys, state=into, policies=policies, consumer=consumer)
+        subscriber = Subscriber(
+            found,
+            trusted_keys=keys,
+            state=into,
+            policies=policies,
+            consumer=consumer,
+            consult_karn=consult_karn,
+            karns=karns,
+        )
     with subscriber:
         shown = 0
         while True:
@@ -130,7 +157,7 @@ def _source(given: str | None) -> Home | str:
 
 def _look(subscriber: Subscriber, shown: int, as_json: bool, *, is_last: bool) -> int:
     """Poll once and print what is new; return how many refusals were printed so far."""
-    accepted = None
+    accepted, karn = None, subscriber.karn_update
     try:
         accepted = subscriber.poll()
     except TransientError as error:
@@ -140,9 +167,13 @@ def _look(subscriber: Subscriber, shown: int, as_json: bool, *, is_last: bool) -
     fresh = subscriber.refusals - shown
     for refusal in subscriber.refused[-fresh:] if fresh else ():
         _tell_refusal(refusal, as_json)
-    if accepted is not None:
-        _tell(accepted, as_json, is_within=subscriber.is_within_share)
-    elif is_last and not fresh:
+    about_karn = subscriber.karn_update
+    told = {update.signature: update for update in (accepted, about_karn if about_karn != karn else None) if update}
+    for update in told.values():
+        _tell(update, as_json, is_within=update.policy_name == KARN or subscriber.is_within_share)
+    if told:
+        return subscriber.refusals
+    if is_last and not fresh:
         _tell_unchanged(subscriber, as_json)
     return subscriber.refusals
 

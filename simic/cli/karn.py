@@ -12,8 +12,9 @@ __all__ = ["add_to"]
 
 HELP = """Karn, the second controller: it proposes which blueprint suits a slot of a host.
 
-A policy consults it where it is named with +karn, as in simic compare champion champion+karn, or with
--o controller.karn=consult. Judgements try the policy alone."""
+A policy consults it where it is named with +karn, as in simic compare champion champion+karn, or the promoted one with
+-o controller.karn=consult. Judgements of policies try the policy alone. With --model karn, the verbs validate, stage,
+promote, publish and rollback work on Karn."""
 
 
 def add_to(app: typer.Typer) -> None:

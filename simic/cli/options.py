@@ -12,7 +12,7 @@ from simic.app.host_set_names import check_run
 from simic.cli import completion
 from simic.cli.console import parse_overrides
 from simic.contracts.errors import ConfigError
-from simic.contracts.names import KEY_LIMIT
+from simic.contracts.names import KEY_LIMIT, MODELS
 from simic.contracts.splits import Split
 from simic.controllers.plugins import CONTROLLERS
 from simic.runtime.home import HomeUse, resolve_home
@@ -33,6 +33,7 @@ __all__ = [
     "POLICY_NAMES",
     "AsJson",
     "Land",
+    "ModelName",
     "Overrides",
     "ProfileName",
     "Seed",
@@ -55,9 +56,28 @@ CONTROLLER_HELP = "; ".join(f"{name}: {_CONTROLLERS[name]}" for name in CONTROLL
 """Help text for controllers, one line each, built from the modules."""
 POLICY_NAMES = "champion, tamiyo/2, 2, the first 8 or more characters of a digest, or a path"
 """Names of a policy that every verb accepts."""
-CONSULTING_HELP = "with +karn behind its name a policy consults the Karn trained last, with +karn/DIGEST another one"
+CONSULTING_HELP = "with +karn behind its name a policy consults the Karn trained last, with +karn/DIGEST another "
+"one, with +karn/champion the promoted one"
+
+
+def _model(text: str) -> str:
+    """Return the name of a registered model; raise a usage error with the known names if there is none."""
+    if text not in MODELS:
+        raise typer.BadParameter(f"expected {' or '.join(MODELS)}, found {text!r}")
+    return text
+
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print only JSON to stdout.")]
+ModelName: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        parser=_model,
+        metavar=f"<{'|'.join(MODELS)}>",
+        help="Registered model: tamiyo, the policies, or karn, which they may consult.",
+        autocompletion=completion.models,
+    ),
+]
 ProfileName: TypeAlias = Annotated[
     str,
     typer.Option(

@@ -10,10 +10,10 @@ import typer
 
 from simic.cli import completion
 from simic.cli.console import EXIT_CODES, emit, short
-from simic.cli.options import POLICY_NAMES, AsJson, Overrides, ProfileName, Seed, open_container
+from simic.cli.options import POLICY_NAMES, AsJson, ModelName, Overrides, ProfileName, Seed, open_container
 from simic.cli.tables import decision_table, receipt_lines
 from simic.contracts.errors import GateRejectedError, SimicError
-from simic.contracts.names import CHAMPION_REFERENCE
+from simic.contracts.names import CHAMPION_REFERENCE, MODEL_NAME
 from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ Validation: TypeAlias = Annotated[Path | None, typer.Option(help="Receipt of val
 
 def stage(
     validation: Validation = None,
+    model: ModelName = MODEL_NAME,
     profile: ProfileName = "default",
     seed: Seed = 0,
     override: Overrides = None,
@@ -51,12 +52,13 @@ def stage(
     from simic.app import promotion
 
     container = open_container(profile, seed, override)
-    decision, version = _accepted(container, validation, promotion.stage, as_json)
+    decision, version = _accepted(container, validation, model, promotion.stage, as_json)
     emit(version, as_json, lambda console: console.print(decision_table(decision), receipt_lines(version)))
 
 
 def promote(
     validation: Validation = None,
+    model: ModelName = MODEL_NAME,
     profile: ProfileName = "default",
     seed: Seed = 0,
     override: Overrides = None,
@@ -69,13 +71,14 @@ def promote(
     from simic.app import promotion
 
     container = open_container(profile, seed, override)
-    decision, version = _accepted(container, validation, promotion.promote, as_json)
+    decision, version = _accepted(container, validation, model, promotion.promote, as_json)
     emit(version, as_json, lambda console: console.print(decision_table(decision), receipt_lines(version)))
 
 
 def _accepted(
     container: Container,
     validation: Path | None,
+    model: str,
     move: Callable[[Container, PolicyVersion, ValidationReport, GateDecision], PolicyVersion],
     as_json: bool,
 ) -> tuple[GateDecision, PolicyVersion]:
@@ -83,7 +86,7 @@ def _accepted(
     from simic.app import promotion
     from simic.validation.promotion_gate import rejection_message
 
-    report = promotion.resolve_validation(container, validation)
+    report = promotion.resolve_validation(container, validation, model)
     decision = promotion.decide(container, report)
     candidate = promotion.record(container, report, decision)
     if not decision.accepted:
@@ -93,7 +96,11 @@ def _accepted(
 
 
 def publish(
-    profile: ProfileName = "default", seed: Seed = 0, override: Overrides = None, as_json: AsJson = False
+    model: ModelName = MODEL_NAME,
+    profile: ProfileName = "default",
+    seed: Seed = 0,
+    override: Overrides = None,
+    as_json: AsJson = False,
 ) -> None:
     """Put a signed update about the champion on the bus; a repeated command sends nothing.
 
@@ -101,12 +108,13 @@ def publish(
     """
     from simic.app import promotion
 
-    receipt = promotion.publish_champion(open_container(profile, seed, override))
+    receipt = promotion.publish_champion(open_container(profile, seed, override), model=model)
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
 
 
 def rollback(
     reason: Annotated[str, typer.Option(help="Reason; kept in the journal.")],
+    model: ModelName = MODEL_NAME,
     profile: ProfileName = "default",
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -120,10 +128,10 @@ def rollback(
     from simic.app import promotion
 
     container = open_container(profile, seed)
-    version = promotion.roll_back(container, reason)
+    version = promotion.roll_back(container, reason, model=model)
     failure: SimicError | None = None
     try:
-        publication = promotion.publish_champion(container)
+        publication = promotion.publish_champion(container, model=model)
     except SimicError as error:
         publication, failure = None, error
     answer = version.model_dump(mode="json")
@@ -138,7 +146,7 @@ def rollback(
     if failure is not None:
         raise type(failure)(
             f"version {version.semantic_version} ({version.reference}) is champion again, but was not published: "
-            f"{failure}. Do not roll back again; `simic publish` publishes it"
+            f"{failure}. Do not roll back again; `simic publish --model {model}` publishes it"
         ) from failure
 
 

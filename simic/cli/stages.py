@@ -17,6 +17,7 @@ from simic.cli.options import (
     POLICY_NAMES,
     AsJson,
     Land,
+    ModelName,
     Overrides,
     ProfileName,
     Seed,
@@ -27,7 +28,7 @@ from simic.cli.options import (
 )
 from simic.cli.tables import proof_table, receipt_lines
 from simic.contracts.errors import ConfigError
-from simic.contracts.names import CHAMPION
+from simic.contracts.names import CHAMPION, KARN, MODEL_NAME
 from simic.contracts.rewards import FAMILIES
 from simic.runtime.home import HomeUse
 
@@ -182,8 +183,13 @@ def train(
 def validate(
     policy: Annotated[
         str | None,
-        typer.Option(help=f"A train receipt, {POLICY_NAMES}; default: the newest.", autocompletion=completion.policies),
+        typer.Option(
+            help=f"A train receipt, {POLICY_NAMES}; with --model karn the first 8 or more characters of a digest, or a "
+            "receipt of karn train; default: the newest.",
+            autocompletion=completion.policies,
+        ),
     ] = None,
+    model: ModelName = MODEL_NAME,
     land: Land = False,
     profile: ProfileName = "default",
     seed: Seed = 0,
@@ -197,10 +203,17 @@ def validate(
 
     A policy of a set that Simic cannot grow is refused (exit 2), unless gate.evidence is reports: then logged episodes
     of held-out hosts judge it, and nothing is grown.
+
+    With --model karn, the champion consulting a Karn is compared with the champion alone, and with the champion
+    consulting the promoted Karn if there is one. The judgement counts in the same error budget.
     """
-    from simic.app import artifacts, training
+    from simic.app import artifacts, karn, training
 
     container = open_container(profile, seed, override, {"trial.land": True} if land else {})
+    if model == KARN:
+        judged = karn.validate(container, karn.resolve_training(container, policy))
+        emit(judged, as_json, lambda console: console.print(proof_table(judged)))
+        return
     trained = artifacts.resolve_training(container, policy)
     champion, sets = container.policies.champion_digest(), training.further_sets(container.config)
     further = [training.try_further(container, trained, champion, name) for name in sets]

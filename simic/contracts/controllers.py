@@ -227,6 +227,10 @@ class ControllerSpec(Contract):
         """Return the name of the controller in field reports."""
         return self.name if self.karn_digest is None else consulting_name(self.karn_digest)
 
+    def consulting(self, karn_path: str, karn_digest: str) -> ControllerSpec:
+        """Return the spec of the same policy consulting a sealed Karn."""
+        return self.model_copy(update={"karn_path": karn_path, "karn_digest": karn_digest})
+
     def expected_digest(self, directory: Path) -> str | None:
         """Return the digest that a sealed directory of this spec must have; None accepts any."""
         return self.karn_digest if self.karn_path == str(directory) else self.policy_digest

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from simic.contracts.base import Contract, Count, Digest, UtcDatetime
+from simic.contracts.names import MODEL_NAME
 
 __all__ = ["Judgement", "JudgementEntry", "Level", "Ordinal"]
 
@@ -36,8 +37,11 @@ class JudgementEntry(Judgement):
     """A line of the ledger of judgements: one that began, whatever came of it."""
 
     schema_version: Literal[1] = 1
+    model: _Name = MODEL_NAME
+    """Registered model of the candidate; absent in lines of earlier versions, which judged policies alone."""
     set: _Name
     policy_digest: Digest
+    """The candidate: a policy or Karn."""
     champion_digest: Digest | None
     code_version: _Name
     config_digest: Digest

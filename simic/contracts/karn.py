@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from simic.contracts.base import Count, Digest, Finite
-from simic.contracts.receipts import Receipt, Text
+from simic.contracts.receipts import Receipt, Text, TrainingReport
 
-__all__ = ["KarnReport"]
+__all__ = ["KarnReport", "Trained"]
 
 
 class KarnReport(Receipt):
@@ -16,6 +16,8 @@ class KarnReport(Receipt):
     stage: Literal["karn"] = "karn"
     digest: Digest
     """Digest of its sealed directory."""
+    path: Text
+    """Its sealed directory."""
     snapshot_digest: Digest
     sets: list[Text]
     """Host sets of the training episodes, sorted."""
@@ -29,3 +31,7 @@ class KarnReport(Receipt):
     metrics: dict[str, Finite]
     """Means over the last pass; with comparisons also regrets on held-out hosts in points per comparison: of Karn, of
     its likeliest blueprint, of the ranking that is best for all hosts, and of a uniform choice."""
+
+
+Trained: TypeAlias = TrainingReport | KarnReport
+"""The training of a version of a registered model."""

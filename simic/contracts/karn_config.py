@@ -14,14 +14,15 @@ __all__ = ["ControllerConfig", "KarnConfig", "KarnNetworkConfig"]
 class ControllerConfig(Contract):
     """How policies act where this home grows hosts under them: collection, trials, comparisons, `simic watch`.
 
-    A judgement tries the policy alone, whatever these settings say, because a policy update carries no Karn.
+    A judgement of a policy tries it alone, whatever these settings say: Karn is judged by itself.
     """
 
     karn: Literal["off", "consult"] = "off"
     """off: a policy chooses the blueprint of a germination. consult: Karn chooses it, for the slot that the policy
-    chose; without a trained Karn in the home that is an error."""
+    chose; without that Karn in the home it is an error."""
     karn_digest: Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")] | None = None
-    """First 8 or more characters of the digest of the Karn that is consulted; null means the one trained last."""
+    """First 8 or more characters of the digest of the Karn that is consulted; null means the champion of
+    Karn."""
 
     @model_validator(mode="after")
     def _names_a_karn_to_consult(self) -> ControllerConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "ALONE",
     "CANDIDATE",
     "CHAMPION",
     "CHAMPION_REFERENCE",
@@ -11,6 +12,7 @@ __all__ = [
     "KARN",
     "KEY_LIMIT",
     "LEARNED",
+    "MODELS",
     "MODEL_NAME",
     "POLICY_UPDATES",
     "POLICY_UPDATE_TYPE",
@@ -18,12 +20,16 @@ __all__ = [
     "STAGED",
     "consulting_name",
     "is_learned",
+    "judged_name",
+    "maker_of",
 ]
 
 MODEL_NAME = "tamiyo"
 """Name of the registered model, and of the controller in production that a policy update is for."""
 CHAMPION = "champion"
 """The promoted policy: as a controller, a row of a report and an alias in MLflow."""
+ALONE = "policy_alone"
+"""The champion without Karn, as a row of a judgement of Karn, whose candidate is the champion consulting it."""
 CANDIDATE = "candidate"
 """The policy under judgement: as a row of a report, and as an alias in MLflow for the newest registered version."""
 STAGED = "staged"
@@ -42,7 +48,9 @@ POLICY_UPDATE_TYPE = "innovation.policy_update"
 """Event type of an ``EventEnvelope`` around a ``PolicyUpdate``."""
 
 KARN = "karn"
-"""The second controller, which proposes blueprints."""
+"""The second controller, which proposes blueprints, and the name of its registered model."""
+MODELS = {MODEL_NAME: "policy", KARN: "Karn"}
+"""Registered models, each with a champion of its own, and what a version of each is called."""
 LEARNED = "learned"
 """Name in field reports of a policy that acts alone."""
 _CONSULTING = f"{LEARNED}-{KARN}-"
@@ -54,6 +62,16 @@ KEY_LIMIT = 2**31
 def consulting_name(digest: str) -> str:
     """Return the name in field reports of a policy that consults the Karn of ``digest``."""
     return f"{_CONSULTING}{digest[:16]}"
+
+
+def maker_of(model: str) -> str:
+    """Return the command that makes a champion of a registered model."""
+    return "`simic run`" if model == MODEL_NAME else f"`simic promote --model {model}`"
+
+
+def judged_name(model: str, digest: str) -> str:
+    """Return what a text calls a judged version of a registered model, such as ``policy 0123456789ab``."""
+    return f"{MODELS.get(model, model)} {digest[:12]}"
 
 
 def is_learned(controller: str) -> bool:

@@ -1,4 +1,4 @@
-"""The update that Simic publishes to production: a signed pointer to a policy."""
+"""The update that Simic publishes to production: a signed pointer to a policy or Karn."""
 
 from __future__ import annotations
 
@@ -29,6 +29,10 @@ class ValidationSummary(Contract):
     """Criteria of the gate that ``gate.without`` left out; absent in updates of earlier releases, which do not say."""
     evidence: EvidenceKind | None = None
     """Whether hosts were grown (trials) or logged episodes were judged (reports); absent as ``without`` is."""
+
+    consulted_by: Digest | None = None
+    """For Karn, digest of the policy that consulted it; absent for a policy. Nothing is known of Karn with another
+    policy."""
 
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from simic.contracts.continual import StageVisit
 from simic.contracts.file_digest import FileDigest
 from simic.contracts.judgements import Judgement, Ordinal
 from simic.contracts.log_evidence import EvidenceKind, LogEvidence
+from simic.contracts.names import MODEL_NAME
 from simic.contracts.policy_update import PolicyUpdate, SemanticVersion
 
 __all__ = [
@@ -349,10 +350,16 @@ class ValidationReport(Receipt):
     """Evidence about one candidate."""
 
     stage: Literal["validate"] = "validate"
+    model: Text = MODEL_NAME
+    """Registered model of the candidate; absent in receipts of earlier versions, which judged policies alone."""
     ordinal: Ordinal
     """Number of the judgement in the home, by which the hosts were chosen."""
     policy_digest: Digest
+    """The candidate: a policy or Karn."""
     champion_digest: Digest | None
+    """The champion of the same model, if there is one."""
+    consulted_by: Digest | None = None
+    """The policy in all rows of a judgement of Karn, the champion of policies; null for a policy."""
     snapshot_digest: Digest
     evidence: EvidenceKind = "trials"
     """What the differences follow from."""
@@ -403,8 +410,11 @@ class GateDecision(Receipt):
     """All criteria; the candidate is accepted only if each one passed."""
 
     stage: Literal["gate"] = "gate"
+    model: Text = MODEL_NAME
+    """As in the validation report, and so are the next three."""
     policy_digest: Digest
     champion_digest: Digest | None
+    consulted_by: Digest | None = None
     judgement: Judgement
     accepted: bool
     without: list[Text] = Field(default_factory=list)

@@ -74,6 +74,7 @@ def train_karn(
         started_at=started_at,
         finished_at=clock(),
         digest=digest,
+        path=str(out_root / digest),
         snapshot_digest=snapshot.digest,
         sets=list(store.sets),
         comparisons=len(training.examples.compared.rows),

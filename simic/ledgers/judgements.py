@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from simic.contracts.errors import IntegrityError
 from simic.contracts.judgements import Judgement, JudgementEntry
+from simic.contracts.names import MODEL_NAME, judged_name
 from simic.contracts.receipts import GateDecision, Provenance, ValidationReport
 from simic.ledgers import GATES_LEDGER, JUDGEMENTS_LEDGER
 from simic.ledgers.ledger import Ledger
@@ -38,7 +39,10 @@ class Subject(NamedTuple):
     champion_digest: str | None
     provenance: Provenance
     world_digest: str
-    """Digest of hosts, plug-ins and plan book, which the code version does not cover."""
+    """Digest of hosts, plug-ins and plan book, which the code version does not cover; for Karn also of the policy that
+    consults it."""
+    model: str = MODEL_NAME
+    """Registered model of the candidate."""
 
 
 def judgements(home: Home, keyring: Keyring) -> list[JudgementEntry]:
@@ -96,9 +100,11 @@ def begin_judgement(
         if (known := next((entry for entry in entries if _subject(entry) == subject), None)) is not None:
             return known
         accepted = _accepted(home, keyring)
-        against = sum(one.champion_digest == subject.champion_digest for one in entries)
+        rival = (subject.model, subject.champion_digest)
+        against = sum((one.model, one.champion_digest) == rival for one in entries)
         entry = JudgementEntry(
             **next_judgement(entries, accepted, against, budget).model_dump(),
+            model=subject.model,
             set=subject.set,
             policy_digest=subject.policy_digest,
             champion_digest=subject.champion_digest,
@@ -137,14 +143,15 @@ def judgement_of(home: Home, report: ValidationReport, keyring: Keyring) -> Judg
         report.champion_digest,
         Provenance(report.code_version, report.config_digest, report.seed),
         "",
+        report.model,
     )
     entry = entries[report.ordinal - 1] if report.ordinal <= len(entries) else None
     if entry is None or _subject(entry)._replace(world_digest="") != mine:
-        found = "nothing" if entry is None else f"policy {entry.policy_digest[:12]} on {entry.set}"
+        found = "nothing" if entry is None else f"{judged_name(entry.model, entry.policy_digest)} on {entry.set}"
         raise IntegrityError(
-            f"the validation report of policy {report.policy_digest[:12]} on {report.trials.set} is evidence for "
-            f"judgement {report.ordinal}, for which {home.ledger / JUDGEMENTS_LEDGER} has {found}, or other settings "
-            "or code; run `simic validate` again"
+            f"the validation report of {judged_name(report.model, report.policy_digest)} on {report.trials.set} is "
+            f"evidence for judgement {report.ordinal}, for which {home.ledger / JUDGEMENTS_LEDGER} has {found}, or "
+            "other settings or code; run `simic validate` again"
         )
     return entry.judgement
 
@@ -156,6 +163,7 @@ def _subject(entry: JudgementEntry) -> Subject:
         entry.champion_digest,
         Provenance(entry.code_version, entry.config_digest, entry.seed),
         entry.world_digest,
+        entry.model,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from simic.contracts.errors import IntegrityError
+from simic.contracts.names import MODEL_NAME
 from simic.contracts.receipts import SEAL_FIELDS, GateDecision, PolicyVersion, TrainingReport
 from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER, POLICIES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.ledger import Ledger
@@ -44,14 +45,15 @@ _CANDIDATE = "candidate"
 """Purpose in the seal of a line of the ledger of candidates."""
 
 
-def read_history(home: Home, keyring: Keyring | None = None) -> History:
-    """Read the journal of promotions and compare the list of champions with it.
+def read_history(home: Home, keyring: Keyring | None = None, model: str = MODEL_NAME) -> History:
+    """Read the journal of promotions, seen from a registered model, and compare the list of champions with it.
 
     The list may lack the newest lines, because a process may be killed before it writes them.
 
     Args:
         home: home of the ledgers.
         keyring: trusted keys; the home's own if None.
+        model: name of the model.
 
     Raises:
         IntegrityError: for a damaged line, or if journal and list differ.
@@ -60,24 +62,24 @@ def read_history(home: Home, keyring: Keyring | None = None) -> History:
     history = PromotionJournal(home.ledger, keyring or Keyring(home.keys)).read()
     if (difference := list_difference(home, history, listed)) is not None:
         raise IntegrityError(difference.text)
-    return history
+    return history.of(model)
 
 
-def champion_history(home: Home, keyring: Keyring | None = None) -> History:
+def champion_history(home: Home, keyring: Keyring | None = None, model: str = MODEL_NAME) -> History:
     """Read the journal like ``read_history`` and check the gate's decision on the present champion.
 
     Raises:
         IntegrityError: as ``read_history``, or if the decision is missing or edited.
     """
-    history = read_history(home, keyring)
+    history = read_history(home, keyring, model)
     if history.champion is not None:
         check_entry(home, history.promotion(history.champion))
     return history
 
 
-def champion_versions(home: Home) -> list[PolicyVersion]:
-    """Return every change of champion, oldest first. Raises IntegrityError as ``champion_history`` does."""
-    return [entry.version for entry in champion_history(home).done]
+def champion_versions(home: Home, model: str = MODEL_NAME) -> list[PolicyVersion]:
+    """Return every change of a model's champion, oldest first. Raises IntegrityError as ``champion_history`` does."""
+    return [entry.version for entry in champion_history(home, model=model).done]
 
 
 def check_entry(home: Home, entry: PromotionEntry, decisions: Mapping[str, GateDecision] | None = None) -> None:
@@ -119,7 +121,7 @@ def list_difference(
     home: Home, history: History, listed: Sequence[Mapping[str, Any]] | None = None
 ) -> ListDifference | None:
     """Return the first difference, or None if line i of the list is the journal's i-th change of champion."""
-    place, done = home.ledger / POLICIES_LEDGER, history.done
+    place, done = home.ledger / POLICIES_LEDGER, history.changes
     lines = Ledger(place).read() if listed is None else listed
     if len(lines) > len(done):
         text = (
@@ -142,15 +144,15 @@ def list_difference(
 def extend_list(home: Home, history: History) -> list[PolicyVersion]:
     """Append the changes of champion that the list lacks and return them; callers hold the registry's lock."""
     ledger = Ledger(home.ledger / POLICIES_LEDGER)
-    versions = [entry.version for entry in history.done[len(ledger.read()) :]]
+    versions = [entry.version for entry in history.changes[len(ledger.read()) :]]
     for version in versions:
         ledger.append(version.model_dump(mode="json"))
     return versions
 
 
-def candidate_versions(home: Home) -> list[PolicyVersion]:
-    """Return every judged candidate as it was registered, accepted or not, oldest first."""
-    return list(_lines(home.ledger / CANDIDATES_LEDGER, PolicyVersion))
+def candidate_versions(home: Home, model: str = MODEL_NAME) -> list[PolicyVersion]:
+    """Return every judged candidate of a model as it was registered, accepted or not, oldest first."""
+    return [version for version in _lines(home.ledger / CANDIDATES_LEDGER, PolicyVersion) if version.name == model]
 
 
 def seal_candidate(version: PolicyVersion, signer: Signer) -> dict[str, Any]:
@@ -174,10 +176,10 @@ def check_candidates(home: Home, keyring: Keyring) -> int:
     return len(records)
 
 
-def is_candidate_trusted(home: Home, keyring: Keyring, number: int) -> bool:
-    """Return whether a trusted key, not revoked since, sealed the newest line about a version."""
-    path = home.ledger / CANDIDATES_LEDGER
-    newest = [record for record in Ledger(path).read() if record.get("number") == number][-1:]
+def is_candidate_trusted(home: Home, keyring: Keyring, model: str, number: int) -> bool:
+    """Return whether a trusted key, not revoked since, sealed the newest line about a version of a model."""
+    path, wanted = home.ledger / CANDIDATES_LEDGER, (model, number)
+    newest = [one for one in Ledger(path).read() if (one.get("name"), one.get("number")) == wanted][-1:]
     try:
         return bool([verify_record(record, _CANDIDATE, keyring, str(path)) for record in newest])
     except IntegrityError:

@@ -1,5 +1,8 @@
 """The journal of promotions, the only record that decides who is champion, and by which decision of the gate.
 
+Each registered model, policies and Karn, has a champion, a staging and an open entry of its own; they share the numbers
+of entries and the chain of lines.
+
 A policy is staged before it is promoted: a staging names the version and the accepting decision, and the next promotion
 takes both from it. A journal that begins with promotions by a release without staging stays valid; from its first
 staging on, only what is staged is promoted. Every change of champion ends the staging, because the decision behind it
@@ -18,6 +21,7 @@ a person countersigns such lines with the present key, nothing is read from the 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
@@ -30,6 +34,7 @@ from simic.contracts.actor import Actor
 from simic.contracts.base import Contract, Count, UtcDatetime
 from simic.contracts.errors import IntegrityError
 from simic.contracts.keys import KeyId, PublicKey
+from simic.contracts.names import MODEL_NAME
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import PolicyVersion
 from simic.ledgers import PROMOTIONS_LEDGER
@@ -128,15 +133,30 @@ _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="oper
 
 
 class History(NamedTuple):
-    """All verified lines of the journal."""
+    """All verified lines of the journal, seen from one registered model."""
 
     lines: tuple[Line, ...]
     head: str | None
     """SHA-256 of the last line."""
+    model: str = MODEL_NAME
+    """The model whose champion, stagings and changes the properties return."""
+
+    def of(self, model: str) -> History:
+        """Return the same lines, seen from another model."""
+        return self._replace(model=model)
 
     @property
     def entries(self) -> list[PromotionEntry]:
         """Lines about stagings and changes of champion, oldest first."""
+        return [entry for entry in self._all if entry.version.name == self.model]
+
+    @property
+    def changes(self) -> list[PromotionEntry]:
+        """Completed changes of champion of all models, oldest first."""
+        return [entry for entry in self._all if entry.phase is Phase.DONE and entry.operation is not Operation.STAGE]
+
+    @property
+    def _all(self) -> list[PromotionEntry]:
         return [line for line in self.lines if isinstance(line, PromotionEntry)]
 
     @property
@@ -168,8 +188,8 @@ class History(NamedTuple):
 
     @property
     def next_number(self) -> int:
-        """Number of the next entry."""
-        entries = self.entries
+        """Number of the next entry, whatever its model."""
+        entries = self._all
         return entries[-1].entry + 1 if entries else 1
 
     def promotion(self, entry: PromotionEntry) -> PromotionEntry:
@@ -350,24 +370,34 @@ class _Order:
     """State machine of the journal: which line may follow those before it, whoever signed it."""
 
     def __init__(self) -> None:
-        self._open: PromotionEntry | None = None
-        self._champion: int | None = None
-        self._staged: PromotionEntry | None = None
-        self._is_staging_required = False
         self._last = 0
-        self._promotions: set[int] = set()
+        self._models: defaultdict[str, _ModelOrder] = defaultdict(_ModelOrder)
 
     def follow(self, line: Line, place: str) -> None:
         """Accept the next line. Raises IntegrityError that begins with ``place`` if it may not follow."""
         if not isinstance(line, PromotionEntry):
             return
+        own = self._models[line.version.name]
         if line.phase is Phase.OPEN:
-            self._begin(line, place)
+            own.begin(line, self._last + 1, place)
+            self._last = line.entry
         else:
-            self._end(line, place)
+            own.end(line, place)
 
-    def _begin(self, line: PromotionEntry, place: str) -> None:
-        expected = (self._last + 1, self._champion)
+
+class _ModelOrder:
+    """The same for the lines of one registered model."""
+
+    def __init__(self) -> None:
+        self._open: PromotionEntry | None = None
+        self._champion: int | None = None
+        self._staged: PromotionEntry | None = None
+        self._is_staging_required = False
+        self._promotions: set[int] = set()
+
+    def begin(self, line: PromotionEntry, number: int, place: str) -> None:
+        """Accept an opening line, which must have this number."""
+        expected = (number, self._champion)
         if self._open is not None or (line.entry, line.source) != expected:
             raise IntegrityError(
                 f"{place}: expected entry {expected[0]} after champion {expected[1]}, found entry {line.entry} after "
@@ -378,9 +408,10 @@ class _Order:
             raise IntegrityError(f"{place}: a {line.operation.value} cannot restore entry {line.restores}")
         if line.operation is Operation.PROMOTE and self._is_staging_required and not _is_same(line, self._staged):
             raise IntegrityError(f"{place}: it promotes {_named(line)}, but {_named(self._staged)} is staged")
-        self._open, self._last = line, line.entry
+        self._open = line
 
-    def _end(self, line: PromotionEntry, place: str) -> None:
+    def end(self, line: PromotionEntry, place: str) -> None:
+        """Accept the line that closes the open entry."""
         if self._open is None or line != self._open.model_copy(update={"phase": line.phase}):
             raise IntegrityError(f"{place}: it ends entry {line.entry}, which the line before it did not open")
         if line.phase is Phase.DONE and line.operation is Operation.STAGE:

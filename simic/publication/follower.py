@@ -36,7 +36,7 @@ from simic.runtime.locks import exclusive
 from simic.trust.keys import SignatureCheck
 from simic.trust.seal import Seal, verify
 
-__all__ = ["CURRENT_NAME", "MOST_CONSUMER_CHARACTERS", "Follower", "Refusal"]
+__all__ = ["CURRENT_NAME", "MOST_CONSUMER_CHARACTERS", "MOST_REFUSALS", "Follower", "Refusal"]
 
 _LOG = logging.getLogger(__name__)
 P = TypeVar("P")
@@ -49,7 +49,7 @@ _MOST_POLICY_BYTES = 264 * 1024 * 1024
 _MOST_AHEAD = timedelta(hours=1)
 _MOST_CANDIDATES = 8
 MOST_CONSUMER_CHARACTERS = 128
-_MOST_REFUSALS = 100
+MOST_REFUSALS = 100
 
 
 class Refusal(NamedTuple):
@@ -108,6 +108,7 @@ class Follower(Generic[P]):
         load: Callable[[Path, Seal], P],
         clock: Clock,
         consumer: str | None = None,
+        is_beside: bool = False,
     ) -> None:
         """Open the state in ``root``, which is created, and verify and load the policy that was current.
 
@@ -120,6 +121,7 @@ class Follower(Generic[P]):
             load: makes a policy of a verified directory; raises a SimicError for one that it does not take.
             clock: present time.
             consumer: name of this consumer; one is drawn and kept in the state if it is None.
+            is_beside: whether another follower reads the same updates, and refuses those that no target can verify.
 
         Raises:
             TransientError: if another process holds ``root``, or it cannot be written.
@@ -127,9 +129,10 @@ class Follower(Generic[P]):
         """
         self._root, self._history, self._policies = root, history, policies
         self._keyring, self._target, self._load, self._clock = keyring, target, load, clock
+        self._is_beside = is_beside
         self._own = root / _POLICIES_NAME
         self._held: _Held[P] | None = None
-        self._refused: deque[Refusal] = deque(maxlen=_MOST_REFUSALS)
+        self._refused: deque[Refusal] = deque(maxlen=MOST_REFUSALS)
         self._turn = threading.Lock()
         self._stack = ExitStack()
         self.refusals = 0
@@ -195,6 +198,11 @@ class Follower(Generic[P]):
         for entry in self._history.unread():
             try:
                 update = self._verified(entry)
+            except SimicError as error:
+                if not self._is_beside:
+                    self._refuse(entry.source, None, error)
+                continue
+            try:
                 if update is None or self._is_known(update, is_whole):
                     continue
             except SimicError as error:

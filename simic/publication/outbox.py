@@ -47,12 +47,14 @@ class Outbox:
             )
         return waiting
 
-    def flush(self, bus: Bus, topic: str) -> list[EventEnvelope]:
-        """Put every undelivered event on the bus, then mark it; return them in the order of creation.
+    def flush(
+        self, bus: Bus, topic: str, is_due: Callable[[EventEnvelope], bool] = lambda _: True
+    ) -> list[EventEnvelope]:
+        """Put every undelivered event that is due on the bus, then mark it; return them in the order of creation.
 
-        Raises IntegrityError, and puts none, if one of them was edited.
+        Raises IntegrityError, and puts none, if one that waits was edited.
         """
-        waiting = self.waiting()
+        waiting = [envelope for envelope in self.waiting() if is_due(envelope)]
         for envelope in waiting:
             bus.put(topic, envelope.event_id, [encode(envelope)])
             self._move(envelope, self._done)

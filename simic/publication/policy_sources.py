@@ -27,12 +27,12 @@ class PolicySource(Protocol):
 
 
 class FolderPolicies:
-    """Policies in a folder."""
+    """Policies or Karns in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raise ConfigError if there is no such folder."""
+    def __init__(self, name: str, folder: Path) -> None:
+        """Open the folder; raise ConfigError if there is none. ``name`` says what it holds."""
         if not folder.is_dir():
-            raise ConfigError(f"policies: expected the folder with the policies by digest, found no folder at {folder}")
+            raise ConfigError(f"{name}: expected the folder with the {name} by digest, found no folder at {folder}")
         self._folder = folder
 
     def copy(self, digest: str, target: Path, keyring: SignatureCheck, most_bytes: int) -> Seal:

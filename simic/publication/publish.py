@@ -68,11 +68,11 @@ def publish(
     """Publish ``version``, which is registered and accepted by the gate, to ``targets``.
 
     Updates about this version that an earlier call left in the outbox are sent first. Waiting updates about another
-    version, or not new to any of their targets, are moved to ``superseded`` and never delivered. A target whose newest
-    update already names this version gets no update, whatever its plan; with ``is_for_all`` only if it has no plan, so
-    that a rollout goes on to all consumers. A new update has the ``plan``, and ``actor`` for who issued it. If no
-    target is left, the receipt repeats the last update with ``delivered`` false. After a rollback, a version that a
-    target had replaced is new to it again.
+    version of the model, or not new to any of their targets, are moved to ``superseded`` and never delivered. A target
+    whose newest update already names this version gets no update, whatever its plan; with ``is_for_all`` only if it has
+    no plan, so that a rollout goes on to all consumers. A new update has the ``plan``, and ``actor`` for who issued it.
+    If no target is left, the receipt repeats the last update with ``delivered`` false. After a rollback, a version that
+    a target had replaced is new to it again.
 
     Raises:
         IntegrityError: an update in the outbox differs from what was signed; nothing is put on the bus.
@@ -84,7 +84,7 @@ def publish(
     with exclusive(home.locks / "publish", "publishing policies", LOCK_WAIT_S):
         wanted = _Wanted(version, is_for_all)
         _set_aside_outdated(outbox, wanted)
-        sent = {event.event_id for event in outbox.flush(bus, POLICY_UPDATES)}
+        sent = {event.event_id for event in outbox.flush(bus, POLICY_UPDATES, wanted.is_of_model)}
         heard = _newest_by_target(outbox.delivered(), version.name)
         doubtful = _newest_by_target(outbox.superseded(), version.name)
         missing = [target for target in dict.fromkeys(targets) if not _knows(target, wanted, heard, doubtful)]
@@ -94,7 +94,7 @@ def publish(
             event = envelop(update, type_=POLICY_UPDATE_TYPE, source=SOURCE, created_at=update.issued_at)
             event = event.model_copy(update={"correlation_id": version.snapshot_digest})
             outbox.add(event)
-            sent |= {event.event_id for event in outbox.flush(bus, POLICY_UPDATES)}
+            sent |= {event.event_id for event in outbox.flush(bus, POLICY_UPDATES, wanted.is_of_model)}
         else:
             event = max((heard[target] for target in targets), key=lambda event: event.created_at)
     return PublicationReceipt(
@@ -115,9 +115,10 @@ def open_outbox(home: Home) -> Outbox:
     return Outbox(home.outbox, lambda event: check_event(event, keyring))
 
 
-def digests_in_updates(outbox: Outbox) -> frozenset[str]:
-    """Return the digests of all policies that signed updates in the outbox name, delivered or not."""
-    return frozenset(unwrap(event, PolicyUpdate).digest for event in outbox.known())
+def digests_in_updates(outbox: Outbox, name: str) -> frozenset[str]:
+    """Return the digests in signed updates of the outbox about the model ``name``, delivered or not."""
+    updates = (unwrap(event, PolicyUpdate) for event in outbox.known())
+    return frozenset(update.digest for update in updates if update.policy_name == name)
 
 
 def check_event(event: EventEnvelope, keyring: SignatureCheck) -> None:
@@ -136,6 +137,9 @@ class _Wanted(NamedTuple):
     version: PolicyVersion
     is_for_all: bool
     """Whether an update with a plan is not it."""
+
+    def is_of_model(self, event: EventEnvelope) -> bool:
+        return unwrap(event, PolicyUpdate).policy_name == self.version.name
 
     def is_told_by(self, event: EventEnvelope) -> bool:
         update, version = unwrap(event, PolicyUpdate), self.version
@@ -171,8 +175,8 @@ def _update(
 
 
 def _set_aside_outdated(outbox: Outbox, wanted: _Wanted) -> None:
-    """Withdraw undelivered updates, except those that tell what is wanted and are new to a target."""
-    waiting = outbox.waiting()
+    """Withdraw undelivered updates about the model, except those that tell what is wanted and are new to a target."""
+    waiting = [event for event in outbox.waiting() if wanted.is_of_model(event)]
     heard = _newest_by_target(outbox.delivered(), wanted.version.name)
     for event in waiting:
         targets = unwrap(event, PolicyUpdate).targets

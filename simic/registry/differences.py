@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from simic.contracts.errors import IntegrityError
-from simic.contracts.names import CANDIDATE, CHAMPION, MODEL_NAME, STAGED
+from simic.contracts.names import CANDIDATE, CHAMPION, STAGED
+from simic.contracts.receipts import PolicyVersion
 from simic.ledgers import POLICIES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.promotions import History, Operation, PromotionEntry
 from simic.registry.ledger_records import LedgerRecords, unlisted_message
@@ -64,14 +65,14 @@ def tag_differences(records: LedgerRecords, version: Registered) -> Iterator[str
     for key, value in differing_tags(version, wanted_tags(records, version.number, version.tags)).items():
         shown, expected = (repr(side) if side is not None else "none" for side in (version.tags.get(key), value))
         yield (
-            f"MLflow shows the tag {key} of {MODEL_NAME} version {version.number} as {shown}, the ledger says "
+            f"MLflow shows the tag {key} of {version.name} version {version.number} as {shown}, the ledger says "
             f"{expected}; {REPAIR}"
         )
     recorded = records.candidates.get(version.number)
     if recorded is not None and recorded.mlflow_run_id != version.run_id:
         yield (
-            f"MLflow shows {MODEL_NAME} version {version.number} in run {version.run_id}, the ledger of candidates in "
-            f"run {recorded.mlflow_run_id}; restore MLflow's database from a backup"
+            f"MLflow shows {version.name} version {version.number} in run {version.run_id}, the ledger of candidates "
+            f"in run {recorded.mlflow_run_id}; restore MLflow's database from a backup"
         )
 
 
@@ -97,9 +98,9 @@ def label_differences(
         labels: Every run of the experiment, deleted ones too.
         cut_short: Runs of versions whose recording was cut short; they are not listed yet.
     """
-    for number, recorded in records.candidates.items():
+    for recorded in records.candidates.values():
         is_decided = recorded.gate_digest in records.accepted
-        if (lost := _lost_run(number, recorded.mlflow_run_id, labels, is_decided=is_decided)) is not None:
+        if (lost := _lost_run(recorded, labels, is_decided=is_decided)) is not None:
             yield lost
     begun = records.history.open_entry
     moving = set() if begun is None else {begun.target, begun.source}
@@ -120,13 +121,14 @@ def label_differences(
             yield Difference(f"{text}; {REPAIR}", is_repairable=True)
 
 
-def _lost_run(number: int, run_id: str, labels: Mapping[str, RunLabel], *, is_decided: bool) -> Difference | None:
+def _lost_run(recorded: PolicyVersion, labels: Mapping[str, RunLabel], *, is_decided: bool) -> Difference | None:
     """Return the difference for a listed version whose run is not in MLflow's list of runs; None if it is there.
 
     A purged run is a note if the gate decision on the version is on record (``is_decided``): the run only displayed
     that decision. The files of the version are not in the run and are verified separately.
     """
-    which = f"run {run_id} of {MODEL_NAME} version {number}"
+    run_id = recorded.mlflow_run_id
+    which = f"run {run_id} of {recorded.name} version {recorded.number}"
     if run_id not in labels:
         held = "the ledgers hold the version and its gate decision; the curves and tables of the run are gone"
         text = f"MLflow has no {which}: it was purged; "
@@ -177,7 +179,7 @@ def champion_differences(records: LedgerRecords, shown: Shown) -> Iterator[str]:
         yield found
     for number in unknown_promotions(records.history, shown):
         yield (
-            f"MLflow shows that {MODEL_NAME} version {number} was promoted at "
+            f"MLflow shows that {records.history.model} version {number} was promoted at "
             f"{shown.versions[number].tags['promoted_at']}, but {PROMOTIONS_LEDGER} does not know of it: the last "
             f"lines of the journal are missing, or the tag was added by hand. `simic doctor` says which; with --repair "
             f"it removes such a tag"
@@ -206,14 +208,14 @@ def differences(
         found.append(Difference(text, is_repairable=True))
     for number in unlisted(records, shown):
         if number not in cut_short:
-            found.append(Difference(unlisted_message(number), is_repairable=False))
+            found.append(Difference(unlisted_message(records.history.model, number), is_repairable=False))
     candidate, wanted = shown.aliases.get(CANDIDATE), wanted_aliases(records)[CANDIDATE]
     if wanted is not None and candidate != wanted:
         text = f"MLflow's alias {CANDIDATE} is on {_version(candidate)}, the ledger of candidates ends with version "
         found.append(Difference(f"{text}{wanted}; {REPAIR}", is_repairable=True))
     for number in sorted(records.candidates.keys() - shown.versions.keys()):
-        text = f"the ledger of candidates lists {MODEL_NAME} version {number}, which MLflow does not have; restore "
-        found.append(Difference(f"{text}its database from a backup", is_repairable=False))
+        text = f"the ledger of candidates lists {records.history.model} version {number}, which MLflow does not have; "
+        found.append(Difference(f"{text}restore its database from a backup", is_repairable=False))
     for version in shown.versions.values():
         wrong = differing_tags(version, wanted_tags(records, version.number, version.tags))
         texts = list(tag_differences(records, version))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from simic.contracts.names import MODEL_NAME
+from simic.contracts.names import MODELS
 from simic.ledgers.promotions import History
 from simic.registry.headline import HEADLINES
 from simic.registry.version_status import STATUS_TAG
@@ -53,11 +53,11 @@ def _description(history: History) -> str:
     """Return Markdown for the top of MLflow's runs page: who is live, and how runs compare."""
     entry = history.champion
     if entry is None:
-        live = "**Live: no policy.** The gate has accepted no candidate that was promoted."
+        live = f"**Live: no {MODELS[history.model]}.** The gate has accepted no candidate that was promoted."
     else:
         version, validation = entry.version, entry.validation
         live = (
-            f"**Live: {MODEL_NAME} {version.semantic_version}**, version {version.number}, policy "
+            f"**Live: {version.name} {version.semantic_version}**, version {version.number}, policy "
             f"`{version.digest[:_DIGEST_CHARACTERS]}`, since {entry.at:%Y-%m-%d %H:%M} UTC; gain over `wait`: mean "
             f"{validation.return_over_wait:.3g}, lower bound {validation.lower_bound:.3g} "
             f"({validation.confidence:.0%} interval, {validation.episodes} held-out hosts)."

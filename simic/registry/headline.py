@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from simic.contracts.judgements import Judgement
-from simic.contracts.names import CANDIDATE, CHAMPION
+from simic.contracts.names import ALONE, CANDIDATE, CHAMPION
 from simic.contracts.receipts import FamilyTrial, GateDecision, SeedChoice, TrialReport, ValidationReport
 
 __all__ = [
@@ -46,7 +46,7 @@ class Table(NamedTuple):
 def headline_metrics(report: ValidationReport) -> dict[str, float]:
     """Return the headline metrics of a judgement; a metric without evidence is left out."""
     found: dict[str, float] = {}
-    for name in GAINS:
+    for name in (*GAINS, ALONE):
         if (gain := report.differences.get(name)) is not None:
             found[f"gain_over_{name}_mean"] = gain.mean
             found[f"gain_over_{name}_lower"] = gain.lower

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from simic.contracts.errors import GateRejectedError, IntegrityError
+from simic.contracts.names import judged_name
 from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport, Verdict
 from simic.ledgers.promotions import History, Operation, Phase, PromotionEntry
 from simic.registry.mlflow_run import summary_of
 from simic.registry.version_numbers import Lineage, lineage_tags
 
-__all__ = ["check_gate", "promotion_entry", "rollback_entry", "staging_entry"]
+__all__ = ["check_consulting", "check_gate", "promotion_entry", "rollback_entry", "staging_entry"]
 
 
 def staging_entry(
@@ -105,12 +106,28 @@ def check_gate(gate: GateDecision, digest: str, champion: PromotionEntry | None)
         )
     if not gate.accepted:
         failed = ", ".join(c.name for c in gate.criteria if c.verdict is not Verdict.PASS)
-        raise GateRejectedError(f"policy {digest[:12]} did not pass the gate: {failed}; the champion stays")
+        raise GateRejectedError(
+            f"{judged_name(gate.model, digest)} did not pass the gate: {failed}; the champion stays"
+        )
     present = None if champion is None else champion.digest
     if gate.champion_digest != present:
         raise GateRejectedError(
-            f"policy {digest[:12]} was judged against {_champion(gate.champion_digest)}, but now there is "
+            f"{judged_name(gate.model, digest)} was judged against {_champion(gate.champion_digest)}, but now there is "
             f"{_champion(present)}; run `simic validate` again"
+        )
+
+
+def check_consulting(gate: GateDecision, policy: PromotionEntry | None) -> None:
+    """Check that a decision on Karn was made with the present champion of policies.
+
+    Raises:
+        GateRejectedError: Another policy consulted it, or there is no champion now.
+    """
+    present = None if policy is None else policy.digest
+    if gate.consulted_by is None or gate.consulted_by != present:
+        raise GateRejectedError(
+            f"{judged_name(gate.model, gate.policy_digest)} was judged with policy {gate.consulted_by or 'none'}, but "
+            f"now there is {_champion(present)}; run `simic validate --model {gate.model}` again"
         )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from simic.contracts.errors import IntegrityError
-from simic.contracts.names import MODEL_NAME
 from simic.contracts.receipts import PolicyVersion
 from simic.ledgers.policies import candidate_versions, gate_decisions
 from simic.ledgers.promotions import History
@@ -16,9 +15,10 @@ __all__ = ["LedgerRecords", "read_ledger_records", "unlisted_message"]
 
 
 class LedgerRecords(NamedTuple):
-    """Contents of the journal of promotions and of the ledgers of candidates and gate decisions."""
+    """Contents of the journal of promotions and of the ledgers of candidates and gate decisions, of one model."""
 
     history: History
+    """Seen from that model."""
     candidates: Mapping[int, PolicyVersion]
     """The newest line about each recorded version, by number."""
     newest: int | None
@@ -42,13 +42,14 @@ class LedgerRecords(NamedTuple):
         if number in self.candidates:
             return self.candidates[number]
         raise IntegrityError(
-            f"{unlisted_message(number)}; if its recording was cut short, judge and record that policy again"
+            f"{unlisted_message(self.history.model, number)}; if its recording was cut short, judge and record that "
+            "policy again"
         )
 
 
 def read_ledger_records(home: Home, history: History) -> LedgerRecords:
-    """Read the ledgers of candidates and gate decisions; ``history`` is the journal, verified."""
-    recorded, decisions = candidate_versions(home), gate_decisions(home)
+    """Read the ledgers of candidates and gate decisions; ``history`` is the journal, verified, seen from the model."""
+    recorded, decisions = candidate_versions(home, history.model), gate_decisions(home)
     return LedgerRecords(
         history,
         {version.number: version for version in recorded},
@@ -58,10 +59,10 @@ def read_ledger_records(home: Home, history: History) -> LedgerRecords:
     )
 
 
-def unlisted_message(number: int) -> str:
-    """Return the error text for a version that MLflow has and no ledger lists."""
+def unlisted_message(model: str, number: int) -> str:
+    """Return the error text for a version of a model that MLflow has and no ledger lists."""
     return (
-        f"MLflow has {MODEL_NAME} version {number}, which the ledger of candidates does not list: either it was "
+        f"MLflow has {model} version {number}, which the ledger of candidates does not list: either it was "
         "not made by Simic, or the end of the ledger was lost. In the first case delete the version in MLflow, in the "
         "second restore the ledger from a backup"
     )

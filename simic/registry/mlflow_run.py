@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import IntegrityError
+from simic.contracts.karn import KarnReport, Trained
+from simic.contracts.names import judged_name
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import (
     GateDecision,
     SeedChoice,
     SnapshotManifest,
-    TrainingReport,
     ValidationReport,
 )
 from simic.registry.headline import Table, headline_metrics, seed_metrics, seed_table, tables
@@ -73,7 +74,7 @@ _PAGE_FOLDER = "gate"
 class CandidateRecord(NamedTuple):
     """Everything that is recorded of one judged candidate."""
 
-    training: TrainingReport
+    training: Trained
     validation: ValidationReport
     gate: GateDecision
     snapshot: SnapshotManifest
@@ -144,7 +145,7 @@ def log_run(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> Non
     from mlflow.entities import RunTag
 
     _log_params(client, run_id, evidence)
-    curves, broken = _curves(Path(evidence.training.curves_path), _milliseconds(evidence.training.finished_at))
+    curves, broken = _curves(_curves_path(evidence.training), _milliseconds(evidence.training.finished_at))
     _log_metrics(client, run_id, curves)
     gate = evidence.gate
     tags = {
@@ -227,6 +228,7 @@ def summary_of(report: ValidationReport, gate: GateDecision) -> ValidationSummar
         gate_digest=gate.digest,
         without=gate.without,
         evidence=gate.evidence,
+        consulted_by=gate.consulted_by,
     )
 
 
@@ -253,10 +255,7 @@ def _log_params(client: MlflowClient, run_id: str, evidence: CandidateRecord) ->
     params = {
         **dict(flatten(evidence.config.model_dump(mode="json"))),
         "seed": str(evidence.training.seed),
-        "recoveries": str(evidence.training.recoveries),
-        "anomalies": ", ".join(f"{kind} {n}" for kind, n in evidence.training.anomalies.items()) or "none",
-        "conservative_entries": str(evidence.training.conservative_entries),
-        "start_digest": str(evidence.training.start_digest or "null"),
+        **_training_params(evidence.training),
     }
     # MLflow refuses to change a parameter; an existing one comes from the same receipt.
     known = client.get_run(run_id).data.params
@@ -264,13 +263,29 @@ def _log_params(client: MlflowClient, run_id: str, evidence: CandidateRecord) ->
     client.log_batch(run_id, params=missing)
 
 
-def _curves(path: Path, moment: int) -> tuple[list[Metric], dict[str, int]]:
+def _training_params(training: Trained) -> dict[str, str]:
+    if isinstance(training, KarnReport):
+        return {name: str(getattr(training, name)) for name in ("comparisons", "germinations", "undrawn")}
+    return {
+        "recoveries": str(training.recoveries),
+        "anomalies": ", ".join(f"{kind} {n}" for kind, n in training.anomalies.items()) or "none",
+        "conservative_entries": str(training.conservative_entries),
+        "start_digest": str(training.start_digest or "null"),
+    }
+
+
+def _curves_path(training: Trained) -> Path | None:
+    """Return the file of the curves; the training of Karn keeps none."""
+    return None if isinstance(training, KarnReport) else Path(training.curves_path)
+
+
+def _curves(path: Path | None, moment: int) -> tuple[list[Metric], dict[str, int]]:
     """Return series with steps, and the first step at which a series was not finite."""
     from mlflow.entities import Metric
 
     metrics: list[Metric] = []
     broken: dict[str, int] = {}
-    for step, values in read_metrics(path) if path.is_file() else ():
+    for step, values in read_metrics(path) if path is not None and path.is_file() else ():
         for name, value in values.items():
             key = name if name.startswith(_TRAIN_PREFIX) else f"{_TRAIN_PREFIX}{name}"
             if math.isfinite(value):
@@ -317,15 +332,18 @@ def _log_files(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> 
         client.log_text(run_id, json.dumps(content), _table_file(table))
     if evidence.page is not None:
         client.log_artifacts(run_id, str(evidence.page), _PAGE_FOLDER)
+    curves = _curves_path(evidence.training)
     for folder, path in [
-        ("curves", evidence.training.curves_path),
-        *(("figures", path) for path in evidence.validation.figures.values()),
+        *([] if curves is None else [("curves", curves)]),
+        *(("figures", Path(path)) for path in evidence.validation.figures.values()),
     ]:
-        if Path(path).is_file():
-            client.log_artifact(run_id, path, folder)
+        if path.is_file():
+            client.log_artifact(run_id, str(path), folder)
         else:  # a missing picture must not prevent the recording
             _LOG.warning(
-                "policy %s is recorded without %s, which no longer exists", evidence.training.digest[:12], path
+                "%s is recorded without %s, which no longer exists",
+                judged_name(evidence.gate.model, evidence.training.digest),
+                path,
             )
 
 

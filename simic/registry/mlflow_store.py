@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simic.contracts.errors import ConfigError, ContractError, TransientError
+from simic.contracts.names import KARN, MODEL_NAME
 from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
+from simic.ledgers.policies import candidate_versions
 from simic.ledgers.promotions import History
 from simic.registry.experiment_page import experiment_tags
 from simic.registry.locations import rewrite_locations
@@ -28,6 +30,8 @@ __all__ = ["EXPERIMENT", "default_store", "display_only", "initialise", "open_cl
 _LOG = logging.getLogger(__name__)
 
 EXPERIMENT = "simic"
+EXPERIMENTS = {MODEL_NAME: EXPERIMENT, KARN: "simic karn"}
+"""Experiment of each registered model: a run is one judged version of it."""
 _TRANSIENT = ("TEMPORARILY_UNAVAILABLE", "INTERNAL_ERROR", "DEADLINE_EXCEEDED", "ABORTED")
 INITIALISE_WAIT_S = 120.0
 _DEFAULT_STORE = "MLFLOW_TRACKING_URI"
@@ -40,8 +44,8 @@ _QUIET = {
 """Environment variables that MLflow reads at import; they keep it off the network."""
 
 
-def initialise(home: Home) -> str:
-    """Create the database and the experiment if they are missing; return the experiment's id.
+def initialise(home: Home, model: str = MODEL_NAME) -> str:
+    """Create the database and the experiment of a model if they are missing; return the experiment's id.
 
     The database refuses to delete a version that has an alias.
 
@@ -54,18 +58,20 @@ def initialise(home: Home) -> str:
             if not database.exists():
                 _create(home, database)
     protect(database)
-    experiment = open_client(home.tracking_uri).get_experiment_by_name(EXPERIMENT)
-    if experiment is None:
-        raise ConfigError(_without_experiment(home, database))
-    return str(experiment.experiment_id)
+    client = open_client(home.tracking_uri)
+    if (experiment := client.get_experiment_by_name(EXPERIMENTS[model])) is not None:
+        return str(experiment.experiment_id)
+    if model == MODEL_NAME or candidate_versions(home, model):
+        raise ConfigError(_without_experiment(home, database, model))
+    return _create_experiment(client, home, model)
 
 
-def _without_experiment(home: Home, database: Path) -> str:
-    """Return the error text for a database without the experiment.
+def _without_experiment(home: Home, database: Path, model: str) -> str:
+    """Return the error text for a database without the experiment of a model.
 
     A home with registered policies must not lose its registry, so its database is never to be moved away.
     """
-    missing = f"{database} has no experiment {EXPERIMENT!r}"
+    missing = f"{database} has no experiment {EXPERIMENTS[model]!r}"
     if any((home.ledger / name).exists() for name in (CANDIDATES_LEDGER, PROMOTIONS_LEDGER)):
         return (
             f"{missing}, but the ledgers of this home list registered policies: the experiment was purged (`mlflow gc`)"
@@ -81,11 +87,14 @@ def _create(home: Home, database: Path) -> None:
     for leftover in home.mlruns.glob("mlflow.db.new*"):
         leftover.unlink()
     client = open_client(sqlite_url(unfinished))
-    client.create_experiment(
-        EXPERIMENT, artifact_location=home.artifacts.as_uri(), tags=experiment_tags(History((), None))
-    )
+    _create_experiment(client, home, MODEL_NAME)
     rewrite_locations(home, unfinished)  # MLflow's own experiment would otherwise lie below the current directory
     unfinished.rename(database)
+
+
+def _create_experiment(client: MlflowClient, home: Home, model: str) -> str:
+    tags = experiment_tags(History((), None, model))
+    return str(client.create_experiment(EXPERIMENTS[model], artifact_location=home.artifacts.as_uri(), tags=tags))
 
 
 def open_client(tracking_uri: str) -> MlflowClient:

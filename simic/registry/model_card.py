@@ -1,4 +1,4 @@
-"""The model card of a policy: one page of Markdown that says what it is, from the receipts alone.
+"""The model card of a policy or Karn: one page of Markdown that says what it is, from the receipts alone.
 
 After Mitchell et al. 2019, "Model Cards for Model Reporting".
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from simic.contracts.karn import KarnReport
+from simic.contracts.names import judged_name
 from simic.registry.headline import share_of_oracle
 
 if TYPE_CHECKING:
@@ -18,11 +20,18 @@ __all__ = ["CARD_FILE", "model_card"]
 CARD_FILE = "model_card.md"
 
 
+_POLICY = (
+    "A controller that decides, once per host and epoch, whether and how a neural network grows while it trains: "
+    "germinate a seed, blend it in, keep or prune it, or wait."
+)
+_KARN = "It proposes which blueprint suits a slot of a neural network; a policy may consult it when a seed germinates."
+
+
 def model_card(evidence: CandidateRecord) -> str:
-    """Return the card of a judged policy; it names no path."""
+    """Return the card of a judged policy or Karn; it names no path."""
     return "\n".join(
         [
-            f"# Policy {evidence.training.digest[:12]}",
+            f"# {judged_name(evidence.gate.model, evidence.training.digest).capitalize()}",
             "",
             *_what(evidence),
             "",
@@ -51,16 +60,17 @@ def model_card(evidence: CandidateRecord) -> str:
 
 
 def _what(evidence: CandidateRecord) -> Iterator[str]:
-    training, network = evidence.training, evidence.config.train.network
-    yield (
-        "A controller that decides, once per host and epoch, whether and how a neural network grows while it trains: "
-        "germinate a seed, blend it in, keep or prune it, or wait."
-    )
+    training, config = evidence.training, evidence.config
+    is_karn = isinstance(training, KarnReport)
+    yield _KARN if is_karn else _POLICY
     yield ""
-    start = "none" if training.start_digest is None else f"`{training.start_digest}`"
+    network = config.karn.network if is_karn else config.train.network
     yield f"- Digest: `{training.digest}`"
     yield f"- Network: {network.layers} rounds of message passing, {network.hidden} hidden units"
-    yield f"- Started from: {start}"
+    if isinstance(training, KarnReport):
+        yield f"- Judged with policy: `{evidence.gate.consulted_by}`"
+    else:
+        yield f"- Started from: {'none' if training.start_digest is None else f'`{training.start_digest}`'}"
     yield f"- Code {training.code_version}, configuration `{training.config_digest[:12]}`, seed {training.seed}"
     yield f"- Trained {training.finished_at:%Y-%m-%d %H:%M} UTC"
 
@@ -73,7 +83,11 @@ def _experience(evidence: CandidateRecord) -> Iterator[str]:
     yield f"- Snapshot `{snapshot.digest}`: {snapshot.rows_out} of {snapshot.rows_in} landed rows; episodes: {counts}"
     yield f"- Rows left out, by reason: {rejected}"
     yield f"- Host sets: {sets}; reward family {snapshot.reward_family}, discount {snapshot.gamma:g} per epoch"
-    yield f"- {training.episodes} training episodes, {training.passes:.3g} passes over each, {training.updates} updates"
+    if isinstance(training, KarnReport):
+        learned = f"{training.comparisons} comparisons of blueprints, {training.germinations} single germinations"
+    else:
+        learned = f"{training.episodes} training episodes, {training.passes:.3g} passes over each"
+    yield f"- {learned}, {training.updates} updates"
     yield '- `simic sql "SELECT * FROM trainings"` lists the snapshots of earlier rounds'
 
 

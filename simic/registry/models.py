@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.names import CHAMPION, MODEL_NAME, REFERENCE_PREFIX
+from simic.contracts.names import CHAMPION, KARN, MODEL_NAME, REFERENCE_PREFIX
 from simic.registry.mlflow_store import default_store
 from simic.registry.pyfunc_files import sealed_files, write_model
 
@@ -24,10 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["Models", "Registered", "Shown"]
 
 _PAGE = 1_000
-_DESCRIPTION = (
-    "Growth controllers that the gate judged, accepted or not. The alias `champion` is on the version in production, "
-    "`staged` on the accepted one that waits to be promoted, `candidate` on the newest one."
+_ALIASES = (
+    "that the gate judged, accepted or not. The alias `champion` is on the version in production, `staged` on the "
+    "accepted one that waits to be promoted, `candidate` on the newest one."
 )
+_DESCRIPTIONS = {
+    MODEL_NAME: f"Growth controllers {_ALIASES}",
+    KARN: f"Proposers of blueprints, which growth controllers may consult, {_ALIASES}",
+}
 _REFERENCE = re.compile(r"models:/(?P<name>[a-z][a-z0-9_-]{0,63})(?:@(?P<alias>[a-z]+)|/(?P<number>[1-9]\d{0,8}))")
 
 _PROMOTED = "promoted_at"
@@ -54,6 +58,7 @@ class Registered(NamedTuple):
 class Shown(NamedTuple):
     """Aliases and versions of one model as MLflow shows them: all versions, or those that were asked for."""
 
+    model: str
     versions: Mapping[int, Registered]
     """By number, in order."""
     aliases: Mapping[str, int]
@@ -62,7 +67,7 @@ class Shown(NamedTuple):
         """Return a version that a ledger or an alias names; raise IntegrityError if MLflow lacks it."""
         if number not in self.versions:
             raise IntegrityError(
-                f"an alias or a ledger names version {number} of {MODEL_NAME}, which MLflow does not have; "
+                f"an alias or a ledger names version {number} of {self.model}, which MLflow does not have; "
                 "restore mlruns from a backup"
             )
         return self.versions[number]
@@ -75,7 +80,7 @@ class Shown(NamedTuple):
 class Models:
     """The versions of one registered model."""
 
-    def __init__(self, client: MlflowClient, tracking_uri: str, name: str = MODEL_NAME) -> None:
+    def __init__(self, client: MlflowClient, tracking_uri: str, name: str) -> None:
         self.name = name
         self._client = client
         self._tracking_uri = tracking_uri
@@ -133,7 +138,7 @@ class Models:
             model_type="policy",
         )
         with tempfile.TemporaryDirectory(prefix="simic-model-") as folder:
-            write_model(Path(folder), policy, digest, at)
+            write_model(Path(folder), policy, digest, at, has_loader=self.name == MODEL_NAME)
             self._client.log_model_artifacts(model.model_id, folder)
         self._client.finalize_logged_model(model.model_id, "READY")
         return str(model.model_id)
@@ -141,7 +146,7 @@ class Models:
     def register(self, model_id: str, run_id: str, tags: Mapping[str, str]) -> Registered:
         """Create a version together with its tags, in one transaction."""
         if _found(lambda: self._client.get_registered_model(self.name)) is None:
-            self._client.create_registered_model(self.name, description=_DESCRIPTION)
+            self._client.create_registered_model(self.name, description=_DESCRIPTIONS[self.name])
         with default_store(self._tracking_uri):
             version = self._client.create_model_version(
                 self.name, source=f"{REFERENCE_PREFIX}{model_id}", run_id=run_id, tags=dict(tags), model_id=model_id
@@ -178,7 +183,7 @@ class Models:
         model = _found(lambda: self._client.get_registered_model(self.name))
         aliases = {} if model is None else {alias: int(number) for alias, number in model.aliases.items()}
         versions = {version.number: version for version in (_registered(one, aliases) for one in found)}
-        return Shown(dict(sorted(versions.items())), aliases)
+        return Shown(self.name, dict(sorted(versions.items())), aliases)
 
     def fetch(self, number: int, into: Path) -> Path:
         """Copy the stored files of a version to below ``into`` and return the folder of its policy; nothing is verified

@@ -43,7 +43,7 @@ _PAUSE_S = 0.5
 
 
 class Promotions:
-    """The only code that moves the aliases ``staged`` and ``champion``; the caller holds the registry's lock."""
+    """The only code that moves the aliases ``staged`` and ``champion`` of a model; callers hold the registry's lock."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Promotions:
     def move(self, entry: PromotionEntry) -> None:
         """Carry out an open entry; raise IntegrityError, and move nothing, if the target's files are damaged."""
         fetch_verified(self._models, entry.target, entry.digest, self._keyring, self._home, None)
-        history = self._journal.append(entry)
+        history = self._journal.append(entry).of(self._models.name)
         self._on_step("journalled")
         self._label(_with(history, entry, Phase.DONE), entry)
         self._on_step("tagged")
@@ -84,7 +84,7 @@ class Promotions:
 
     def recover(self) -> None:
         """Settle an open entry and complete the list."""
-        entry = read_history(self._home, self._keyring).open_entry
+        entry = self._history().open_entry
         if entry is not None:
             if entry.operation is Operation.STAGE:
                 is_set = self._models.alias(STAGED) == entry.target
@@ -97,13 +97,16 @@ class Promotions:
 
     def is_settled(self) -> bool:
         """Return whether there is nothing to recover; raise IntegrityError if journal or list is damaged."""
-        history = read_history(self._home, self._keyring)
+        history = self._history()
         listed = Ledger(self._home.ledger / POLICIES_LEDGER).read()
-        return history.open_entry is None and len(history.done) == len(listed)
+        return history.open_entry is None and len(history.changes) == len(listed)
 
     def list_missing(self) -> list[PolicyVersion]:
-        """Append the missing versions to the list and return them. Line i is the journal's i-th finished entry."""
-        return extend_list(self._home, read_history(self._home, self._keyring))
+        """Append the missing versions to the list and return them. Line i is the journal's i-th change of champion."""
+        return extend_list(self._home, self._history())
+
+    def _history(self) -> History:
+        return read_history(self._home, self._keyring, self._models.name)
 
     def _label(self, history: History, entry: PromotionEntry) -> None:
         """Label both versions and the experiment in MLflow according to ``history``."""
@@ -177,7 +180,7 @@ class Promotions:
 
     def _undo(self, entry: PromotionEntry) -> None:
         """Restore the labels and what was staged, then close the entry; the alias ``champion`` has not moved."""
-        history = self._journal.read()
+        history = self._history()
         self._label(_with(history, entry, Phase.ROLLED_BACK), entry)
         self._show_staged(None if history.staged is None else history.staged.target)
         self._close(entry, Phase.ROLLED_BACK)

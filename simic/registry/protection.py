@@ -1,7 +1,7 @@
 """Deletions that MLflow's database refuses, whoever asks: the page, the client, or the command line of MLflow.
 
 MLflow deletes the aliases of a version together with it and says nothing, so one click would leave production without a
-champion to reload. Two triggers of the database refuse that. An alias can still be moved or removed.
+champion to reload. Triggers of the database refuse that. An alias can still be moved or removed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from simic.contracts.names import MODEL_NAME
+from simic.contracts.names import KARN, MODEL_NAME
 from simic.runtime.sqlite_files import reading, writing
 
 __all__ = ["protect"]
@@ -21,10 +21,13 @@ _REFUSALS = {
             SELECT 1 FROM registered_model_aliases AS held WHERE held.name = new.name AND held.version = new.version
         )
         BEGIN SELECT raise(ABORT, 'a version with an alias is not deleted: move the alias first'); END""",
-    "simic_keeps_the_model": f"""
+    **{
+        trigger: f"""
         BEFORE DELETE ON registered_models
-        WHEN old.name = '{MODEL_NAME}'
-        BEGIN SELECT raise(ABORT, 'the registered model {MODEL_NAME} is not deleted: it holds the champion'); END""",
+        WHEN old.name = '{model}'
+        BEGIN SELECT raise(ABORT, 'the registered model {model} is not deleted: it holds the champion'); END"""
+        for trigger, model in (("simic_keeps_the_model", MODEL_NAME), ("simic_keeps_karn", KARN))
+    },
 }
 
 

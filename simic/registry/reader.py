@@ -30,7 +30,7 @@ class RegistryReader:
 
     def records(self) -> LedgerRecords:
         """Read and verify the ledgers."""
-        return read_ledger_records(self.home, read_history(self.home, self.keyring))
+        return read_ledger_records(self.home, read_history(self.home, self.keyring, self.models.name))
 
     def agreed(self, *numbers: int, digest: str | None = None) -> tuple[LedgerRecords, Shown]:
         """Read the ledgers and MLflow until both name the same champion.
@@ -45,7 +45,7 @@ class RegistryReader:
             IntegrityError: They differ about the champion and the journal did not change between two reads.
         """
         while True:
-            records = read_ledger_records(self.home, champion_history(self.home, self.keyring))
+            records = read_ledger_records(self.home, champion_history(self.home, self.keyring, self.models.name))
             champion = records.history.champion
             shown = self.models.look_at(*numbers, *(() if champion is None else (champion.target,)), digest=digest)
             found = list(champion_differences(records, shown))

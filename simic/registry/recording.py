@@ -159,8 +159,9 @@ class Recorder:
             self._gates.append(
                 seal_receipt(gate, self._signer())
             )  # the decision comes first, so that every listed candidate has its decision
-        listed = [(record["number"], record["gate_digest"]) for record in self._candidates.read()]
-        is_trusted = is_candidate_trusted(self._reader.home, self._reader.keyring, version.number)
+        own = [record for record in self._candidates.read() if record["name"] == version.name]
+        listed = [(record["number"], record["gate_digest"]) for record in own]
+        is_trusted = is_candidate_trusted(self._reader.home, self._reader.keyring, version.name, version.number)
         if listed[-1:] != [(version.number, gate.digest)] or not is_trusted:
             judged = {"gate_digest": gate.digest, "started_at": gate.finished_at, "finished_at": gate.finished_at}
             self._candidates.append(seal_candidate(version.model_copy(update=judged), self._signer()))

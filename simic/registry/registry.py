@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simic.contracts.actor import Actor
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.names import CANDIDATE, CHAMPION, STAGED
+from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, MODELS, STAGED, maker_of
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport
 from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
@@ -16,7 +16,7 @@ from simic.ledgers.policies import check_candidates, check_entry, is_candidate_t
 from simic.ledgers.promotions import PromotionEntry
 from simic.registry.differences import Difference, journal_cut, registered_as
 from simic.registry.doctor import RegistryDoctor
-from simic.registry.journal_entries import check_gate, promotion_entry, rollback_entry, staging_entry
+from simic.registry.journal_entries import check_consulting, check_gate, promotion_entry, rollback_entry, staging_entry
 from simic.registry.labels import Labels
 from simic.registry.ledger_records import LedgerRecords
 from simic.registry.mlflow_run import CandidateRecord, restore_run_hint
@@ -50,7 +50,7 @@ def _pass(_policy: Path, _digest: str) -> None:
 
 
 class Registry:
-    """The judged policies. Opening the registry finishes or undoes what a killed process left half done.
+    """The judged versions of one model. Opening the registry finishes or undoes what a killed process left half done.
 
     The journal of promotions decides who is champion. MLflow is compared with it before anything about the champion is
     returned; a difference raises IntegrityError.
@@ -61,6 +61,7 @@ class Registry:
         home: Home,
         keyring: Keyring,
         *,
+        model: str = MODEL_NAME,
         signer: Callable[[], Signer],
         clock: Clock,
         actor: Actor | None = None,
@@ -72,6 +73,7 @@ class Registry:
         Args:
             home: Holds the ledgers and MLflow's database, which is created if it was never there.
             keyring: Trusted keys.
+            model: Name of the registered model.
             signer: Called when a decision or a move is signed.
             clock: Gives the time of moves.
             actor: Who stages, promotes and rolls back; the journal keeps it.
@@ -82,9 +84,9 @@ class Registry:
         self._home, self._keyring, self._clock, self._actor = home, keyring, clock, actor
         _check_database(home)
         with store_errors("opening the registry"):
-            experiment = initialise(home)
+            experiment = initialise(home, model)
             client = open_client(home.tracking_uri)
-        self._models = Models(client, home.tracking_uri)
+        self._models = Models(client, home.tracking_uri, model)
         labels = Labels(client, experiment, self._models)
         self._reader = RegistryReader(home, keyring, self._models)
         self._promotions = Promotions(home, self._models, labels, keyring, signer, on_step, smoke_test or _pass)
@@ -102,15 +104,12 @@ class Registry:
         Raises:
             IntegrityError: MLflow and the ledgers differ about a listed version, or a receipt is about another policy.
         """
-        digest = candidate.training.digest
-        for name, judged in (
-            ("validation report", candidate.validation.policy_digest),
-            ("gate decision", candidate.gate.policy_digest),
-        ):
-            if judged != digest:
+        digest, model = candidate.training.digest, self._models.name
+        for name, receipt in (("validation report", candidate.validation), ("gate decision", candidate.gate)):
+            if (receipt.model, receipt.policy_digest) != (model, digest):
                 raise IntegrityError(
-                    f"the {name} is about another policy: expected {digest}, found {judged}; give the receipts of one "
-                    "policy"
+                    f"the {name} is about another policy: expected {digest} of {model}, found {receipt.policy_digest} "
+                    f"of {receipt.model}; give the receipts of one policy"
                 )
         check_decision(candidate.gate, candidate.snapshot.digest)
         verify(Path(candidate.training.path), self._keyring, digest)
@@ -177,6 +176,8 @@ class Registry:
         if target is None:
             raise ConfigError(f"policy {version.digest} is not registered; `simic promote` registers it")
         check_gate(gate, version.digest, records.history.champion)
+        if self._models.name == KARN:
+            check_consulting(gate, read_history(self._home, self._keyring).champion)
         self._check_candidate(target.number)
         recorded = self._reader.version(target.number, records, shown)
         lineage = self._reader.stored_lineage(recorded.number, recorded.digest)
@@ -193,7 +194,7 @@ class Registry:
     def _check_candidate(self, number: int) -> None:
         """Raise IntegrityError unless a trusted key sealed what the journal takes from the ledger of candidates."""
         check_candidates(self._home, self._keyring)
-        if not is_candidate_trusted(self._home, self._keyring, number):
+        if not is_candidate_trusted(self._home, self._keyring, self._models.name, number):
             raise IntegrityError(
                 f"{self._home.ledger / CANDIDATES_LEDGER}: the key that sealed the line about version {number} was "
                 f"revoked, so it is not promoted; validate that policy again and record it again (`simic promote`)"
@@ -212,15 +213,17 @@ class Registry:
         if len(reason) > _MOST_CHARACTERS:
             raise ConfigError(f"a reason has at most {_MOST_CHARACTERS} characters, found {len(reason)}")
         with self._writing("rolling back"):
-            history = read_history(self._home, self._keyring)
+            history = read_history(self._home, self._keyring, self._models.name)
             champion, former = history.champion, history.before_champion()
             _check_expected(champion, expected)
             if champion is None:
-                raise ConfigError("cannot roll back: this home has no champion; `simic run` makes one")
+                raise ConfigError(
+                    f"cannot roll back: this home has no champion; {maker_of(self._models.name)} makes one"
+                )
             if former is None:
                 raise ConfigError(
-                    "cannot roll back: this home has had no champion before the present one; `simic run` or "
-                    "`simic promote` makes another champion"
+                    "cannot roll back: this home has had no champion before the present one; "
+                    f"{maker_of(self._models.name)} makes another champion"
                 )
             check_entry(self._home, former)
             entry = rollback_entry(champion, former, history, reason, self._clock())
@@ -254,7 +257,7 @@ class Registry:
             IntegrityError: As ``champion`` and ``load`` raise it, or the journal lost lines.
         """
         with self._writing("reading the champion"):
-            if cut := journal_cut(self._reader.records(), Shown({}, {}), update_digests):
+            if cut := journal_cut(self._reader.records(), Shown(self._models.name, {}, {}), update_digests):
                 raise IntegrityError(
                     cut
                 )  # before MLflow is compared: a repair would copy the shortened journal to MLflow
@@ -264,12 +267,12 @@ class Registry:
             champion = records.history.champion
             _check_expected(champion, expected)
             if champion is None:
-                raise ConfigError("there is no champion to publish: `simic run` or `simic promote` makes one")
+                raise ConfigError(f"there is no champion to publish: {maker_of(self._models.name)} makes one")
             self._reader.fetch(champion.version, is_champion=True, into=None)
             yield champion
 
     def find(self, reference: str) -> PolicyVersion:
-        """Return the version behind ``models:/tamiyo@champion`` or ``models:/tamiyo/3``.
+        """Return the version behind a reference such as ``models:/tamiyo@champion`` or ``models:/tamiyo/3``.
 
         Raises:
             ConfigError: There is no such version.
@@ -384,7 +387,7 @@ def _unknown(reference: str, name: str | int, shown: Shown) -> str:
     known = f"Registered versions: {names or 'none'}"
     if name == CHAMPION:
         return (
-            "There is no champion: no policy has been promoted. `simic run` makes one if its gate accepts the policy. "
-            f"{known}"
+            f"There is no champion: no {MODELS[shown.model]} has been promoted. {maker_of(shown.model)} makes one if "
+            f"the gate accepts it. {known}"
         )
     return f"{reference} does not exist. {known}; known aliases: {CHAMPION}, {STAGED}, {CANDIDATE}"

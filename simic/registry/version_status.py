@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from simic.contracts.receipts import GateDecision, SnapshotManifest, TrainingReport, ValidationReport
+from simic.contracts.karn import KarnReport, Trained
+from simic.contracts.receipts import GateDecision, SnapshotManifest, ValidationReport
 from simic.contracts.snapshots import PolicyStatus
 from simic.ledgers.promotions import History, Operation
 from simic.registry.headline import share_of_oracle
@@ -103,7 +104,7 @@ def run_name(semantic_version: str, digest: str, status: PolicyStatus) -> str:
 
 
 def version_description(
-    training: TrainingReport, report: ValidationReport, gate: GateDecision, snapshot: SnapshotManifest
+    training: Trained, report: ValidationReport, gate: GateDecision, snapshot: SnapshotManifest
 ) -> str:
     """Return Markdown for the page of a version: verdict, figures, experience and start."""
     failed = ", ".join(criterion.name for criterion in gate.criteria if criterion.verdict.value != "PASS")
@@ -123,11 +124,21 @@ def version_description(
     ]
     if share is not None:
         lines += [f"Share of the oracle's gain over `wait`: {share:.0%}.", ""]
+    experience = f"snapshot `{snapshot.digest[:_LONG]}` with {sum(snapshot.episodes.values())} episodes and "
+    experience += f"{snapshot.rows_out} steps"
+    return "\n".join([*lines, *_training_lines(training, report, experience)])
+
+
+def _training_lines(training: Trained, report: ValidationReport, experience: str) -> list[str]:
+    if isinstance(training, KarnReport):
+        return [
+            f"Experience: {experience}; {training.comparisons} comparisons of blueprints and {training.germinations} "
+            f"single germinations, {training.updates} updates.",
+            f"Consulted by: policy `{(report.consulted_by or 'none')[:_LONG]}`, in all rows of the judgement.",
+        ]
     start = "no policy" if training.start_digest is None else f"policy `{training.start_digest[:_LONG]}`"
-    episodes = sum(snapshot.episodes.values())
-    lines += [
-        f"Experience: snapshot `{snapshot.digest[:_LONG]}` with {episodes} episodes and {snapshot.rows_out} steps; "
-        f"{training.passes:.3g} passes over {training.episodes} training episodes, {training.updates} updates.",
+    return [
+        f"Experience: {experience}; {training.passes:.3g} passes over {training.episodes} training episodes, "
+        f"{training.updates} updates.",
         f"Start: {start}.",
     ]
-    return "\n".join(lines)

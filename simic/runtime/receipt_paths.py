@@ -1,8 +1,8 @@
 """Paths in receipts, stored relative to the home, so that a moved or copied home never refers to another one.
 
 The location of an artifact follows from its digest: a snapshot lies in ``data/snapshots``, a policy in
-``data/policies``. So a receipt on disk holds paths relative to the home. Receipts of earlier versions, and results
-stored by Prefect, hold absolute paths of the home as it was then; these are replaced on reading.
+``data/policies``, Karn in ``data/karn``. So a receipt on disk holds paths relative to the home. Receipts of earlier
+versions, and results stored by Prefect, hold absolute paths of the home as it was then; these are replaced on reading.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
+from simic.contracts.karn import KarnReport
 from simic.contracts.receipts import Receipt, RunReceipt, SnapshotManifest, TrainingReport, ValidationReport
 from simic.runtime.home import Home
 
@@ -53,6 +54,8 @@ def _with_paths(receipt: R, home: Home, base: str) -> R:
         case TrainingReport():
             changed["path"] = resolve(receipt.path, home.policies / receipt.digest)
             changed["curves_path"] = resolve(receipt.curves_path, home.curves / Path(receipt.curves_path).name)
+        case KarnReport():
+            changed["path"] = resolve(receipt.path, home.karn / receipt.digest)
         case ValidationReport():
             folder = home.runs / receipt.policy_digest[:FOLDER_CHARACTERS] / "figures"
             changed["figures"] = {

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from simic.contracts.errors import ConfigError, IntegrityError
+from simic.contracts.names import MODELS
 from simic.contracts.receipts import PolicyVersion, SnapshotManifest
 from simic.contracts.snapshots import PolicyStatus, SnapshotList, SnapshotSummary, SnapshotUse
 from simic.ledgers.pins import pinned
@@ -103,7 +104,7 @@ def list_snapshots(home: Home) -> SnapshotList:
 
 
 def uses(home: Home) -> Mapping[str, list[SnapshotUse]]:
-    """Return, by snapshot, every policy that was trained on it, directly or through an ancestor."""
+    """Return, by snapshot, every policy trained on it, directly or through an ancestor, and every judged Karn."""
     known = {training.digest: training for training in trainings(home)}
     statuses = policy_statuses(home)
     found: dict[str, list[SnapshotUse]] = defaultdict(list)
@@ -116,7 +117,10 @@ def uses(home: Home) -> Mapping[str, list[SnapshotUse]]:
                 is_direct=snapshot == own.snapshot_digest,
             )
             found[snapshot].append(use)
-    for version in [*champion_versions(home), *candidate_versions(home)]:
+    registered = (
+        one for model in MODELS for one in [*champion_versions(home, model), *candidate_versions(home, model)]
+    )
+    for version in registered:
         if version.digest not in known:  # its training receipt is lost, but the registry names the snapshot
             judged = statuses.get(version.digest, PolicyStatus.UNJUDGED)
             use = SnapshotUse(policy=version.digest, standing=judged, is_direct=True)
@@ -133,17 +137,15 @@ def without_training_receipt(home: Home) -> list[PolicyVersion]:
 
 
 def policy_statuses(home: Home) -> dict[str, PolicyStatus]:
-    """Return the status of every policy that the gate judged or that became champion."""
+    """Return the status of every policy and Karn that the gate judged or that became champion."""
     found = {
         decision.policy_digest: PolicyStatus.ACCEPTED if decision.accepted else PolicyStatus.REJECTED
         for decision in gate_decisions(home)
     }
-    versions = champion_versions(home)
-    found |= {version.digest: PolicyStatus.FORMER for version in versions}
-    if versions:
-        found |= {
-            last.digest: PolicyStatus.CHAMPION for last in {version.name: version for version in versions}.values()
-        }
+    for model in MODELS:
+        versions = champion_versions(home, model)
+        found |= {version.digest: PolicyStatus.FORMER for version in versions}
+        found |= {last.digest: PolicyStatus.CHAMPION for last in versions[-1:]}
     return found
 
 

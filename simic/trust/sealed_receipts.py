@@ -47,11 +47,20 @@ def read_receipt(kind: type[R], record: Mapping[str, Any], keyring: Keyring, pla
 
 
 def decision_digest(
-    policy: str, champion: str | None, snapshot: str, judgement: Judgement, criteria: Sequence[Criterion]
+    policy: str,
+    champion: str | None,
+    snapshot: str,
+    judgement: Judgement,
+    criteria: Sequence[Criterion],
+    consulted_by: str | None = None,
 ) -> str:
-    """Return the SHA-256 over the judged digests, the judgement and every criterion, in hex."""
+    """Return the SHA-256 over the judged digests, the judgement and every criterion, in hex.
+
+    ``consulted_by`` is the policy that consulted a judged Karn; without one the digest is that of earlier versions.
+    """
     return digest_of(
         {
+            **({} if consulted_by is None else {"consulted_by": consulted_by}),
             "policy": policy,
             "champion": champion,
             "snapshot": snapshot,
@@ -68,7 +77,12 @@ def check_decision(decision: GateDecision, snapshot: str) -> None:
     """
     name = f"gate decision {decision.digest[:12]}"
     found = decision_digest(
-        decision.policy_digest, decision.champion_digest, snapshot, decision.judgement, decision.criteria
+        decision.policy_digest,
+        decision.champion_digest,
+        snapshot,
+        decision.judgement,
+        decision.criteria,
+        decision.consulted_by,
     )
     if found != decision.digest:
         raise IntegrityError(f"{name}: expected digest {decision.digest}, found {found}: it was edited")

@@ -12,15 +12,18 @@ from typing import Literal, NamedTuple
 from simic.contracts.config import GateConfig, TrialConfig
 from simic.contracts.judgements import Judgement
 from simic.contracts.log_evidence import EvidenceKind, LogSupport
-from simic.contracts.names import CANDIDATE, CHAMPION
+from simic.contracts.names import ALONE, CANDIDATE, CHAMPION, KARN, MODEL_NAME
 from simic.contracts.receipts import ControllerTrial, Criterion, Estimate, ValidationReport, Verdict
 
-__all__ = ["REPORTS", "TRIALS", "WAIT", "Case", "Comparison", "interval_text", "line"]
+__all__ = ["POLICIES", "REPORTS", "TRIALS", "WAIT", "Case", "Comparison", "interval_text", "line"]
 
 TRIALS: EvidenceKind = "trials"
 """Value of ``EVIDENCE`` of a criterion that judges grown episodes alone. One without ``EVIDENCE`` judges both kinds."""
 REPORTS: EvidenceKind = "reports"
 """Value of ``EVIDENCE`` of a criterion that judges logged episodes alone."""
+
+POLICIES = (MODEL_NAME,)
+"""Value of ``MODELS`` of a criterion that judges policies alone. One without ``MODELS`` judges Karn too."""
 
 WAIT = "wait"
 Comparison = Literal[">", ">=", "<", "<="]
@@ -50,6 +53,17 @@ class Case(NamedTuple):
     def candidate(self) -> ControllerTrial | None:
         """Return the candidate's row of the trials."""
         return next((row for row in self.report.trials.controllers if row.controller == CANDIDATE), None)
+
+    @property
+    def is_karn(self) -> bool:
+        """Return whether the candidate is the champion consulting a Karn."""
+        return self.report.model == KARN
+
+    @property
+    def champions(self) -> list[str]:
+        """Return the rows that the candidate is to replace: for Karn the champion alone, and with the present Karn."""
+        present = [] if self.report.champion_digest is None else [CHAMPION]
+        return [ALONE, *present] if self.is_karn else present
 
     @property
     def hosts(self) -> list[tuple[str, int]]:

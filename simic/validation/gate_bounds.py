@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.judgements import Judgement
-from simic.contracts.names import CANDIDATE, CHAMPION
+from simic.contracts.names import ALONE, CANDIDATE, CHAMPION
 from simic.contracts.receipts import GateDecision, TrialReport
 from simic.numerics.mean_bounds import lower_bound
 
@@ -77,7 +77,8 @@ def judgement_text(judgement: Judgement, champion: str | None) -> str:
 def page_text(decision: GateDecision) -> str:
     """Return which judgement a decision is, what it may spend and what it could show, for the page of the gate.
 
-    What it could show is that to the champion, or else to the baseline for which it is largest.
+    What it could show is that to the champion, for Karn to the champion alone, or else to the baseline for which it is
+    largest.
     """
     text = judgement_text(decision.judgement, decision.champion_digest)
     if decision.without:
@@ -92,7 +93,8 @@ def page_text(decision: GateDecision) -> str:
     found = {line.name: line.detectable for line in decision.criteria if line.detectable is not None}
     if not found:
         return f"{text}."
-    champions = [name for name in (f"return_over_{CHAMPION}", f"log_return_over_{CHAMPION}") if name in found]
+    own = [f"{kind}return_over_{row}" for kind in ("", "log_") for row in (CHAMPION, ALONE)]
+    champions = [name for name in own if name in found]
     name = champions[0] if champions else max(found, key=lambda one: found[one])
     other = name.rpartition("return_over_")[2]
     return f"{text}. A candidate {found[name]:.2f} points better than {other} passes that bound with {POWER:.0%} power."

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from simic.contracts.log_evidence import LogEvidence
+from simic.contracts.names import MODELS
 from simic.contracts.receipts import Criterion, GateDecision, ValidationReport, Verdict
 from simic.runtime.files import atomic_write
 from simic.validation.criterion import REPORTS
@@ -44,7 +45,8 @@ def gate_text(decision: GateDecision) -> str:
     failed = [one for one in decision.criteria if one.verdict is not Verdict.PASS]
     verdict = "accepted" if decision.accepted else "rejected"
     lines = [f"# Gate: {verdict}", "", page_text(decision), ""]
-    lines += [f"Policy `{decision.policy_digest}` passes {len(decision.criteria) - len(failed)} of "
+    what, passed = MODELS[decision.model].capitalize(), len(decision.criteria) - len(failed)
+    lines += [f"{what} `{decision.policy_digest}` passes {passed} of "
               f"{len(decision.criteria)} criteria; each must pass, and a missing value does not.", ""]  # fmt: skip
     lines += [
         f"- **{one.name}** is {_value(one)}, needs {_bound(one)}: {escape_markdown(one.evidence)}" for one in failed

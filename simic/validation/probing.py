@@ -19,7 +19,8 @@ from simic.contracts.batches import Decisions, Masks, Observations, relevance
 from simic.contracts.config import GateConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ContractError, SimicError
-from simic.contracts.receipts import Criterion, Probe, TrainingReport
+from simic.contracts.karn import KarnReport, Trained
+from simic.contracts.receipts import Criterion, Probe
 from simic.contracts.state import HostIdentity
 from simic.controllers.learned_controller import LearnedController
 from simic.hosts.rollout import Step
@@ -56,15 +57,20 @@ class Subject(NamedTuple):
     states: Sequence[States]
     mismatches: int
     """Number of the hosts that were grown again whose return differs from that in the trials."""
-    training: TrainingReport
+    training: Trained
     gate: GateConfig
     started_at: datetime
     """Start of the validation."""
 
     @property
     def folder(self) -> Path:
-        """Return the folder of the sealed policy."""
+        """Return the folder of the sealed candidate."""
         return Path(self.training.path)
+
+    @property
+    def place(self) -> str:
+        """Return the field of the spec that names this folder."""
+        return "karn_path" if isinstance(self.training, KarnReport) else "policy_path"
 
     @property
     def keyring(self) -> Path:

@@ -12,7 +12,9 @@ from typing import Any
 from simic.contracts.config import GateConfig, TrialConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.judgements import Judgement
+from simic.contracts.karn import KarnReport
 from simic.contracts.log_evidence import EvidenceKind
+from simic.contracts.names import KARN, MODEL_NAME, judged_name
 from simic.contracts.receipts import GateDecision, Probe, Provenance, ValidationReport, Verdict
 from simic.trust.sealed_receipts import decision_digest
 from simic.validation.criteria import CRITERIA
@@ -22,10 +24,13 @@ from simic.validation.probing import Subject
 __all__ = ["applied_criteria", "decide", "measured", "rejection_message"]
 
 
-def applied_criteria(without: Sequence[str], evidence: EvidenceKind | None = None) -> list[Any]:
+def applied_criteria(
+    without: Sequence[str], evidence: EvidenceKind | None = None, model: str | None = None
+) -> list[Any]:
     """Return the modules of all criteria but those ``without``, in the order of a decision.
 
-    With a kind of ``evidence``, those that judge the other kind are left out.
+    With a kind of ``evidence``, those that judge the other kind are left out; with a registered ``model``, those that
+    judge no version of it.
 
     Raises:
         ConfigError: for a name that is no criterion, or a criterion of another package that cannot be loaded.
@@ -35,7 +40,8 @@ def applied_criteria(without: Sequence[str], evidence: EvidenceKind | None = Non
         hints = "".join(_hint(name, names) for name in unknown)
         raise ConfigError(f"gate.without: expected criteria of {', '.join(names)}, found {', '.join(unknown)}{hints}")
     found = [CRITERIA.load(name) for name in names if name not in without]
-    kept = [module for module in found if evidence is None or _judges(module, evidence)]
+    kept = [module for module in found if evidence is None or getattr(module, "EVIDENCE", evidence) == evidence]
+    kept = [module for module in kept if model is None or model in getattr(module, "MODELS", (model,))]
     return sorted(kept, key=lambda module: (module.ORDER, module.NAME))
 
 
@@ -45,17 +51,14 @@ def _hint(name: str, criteria: Sequence[str]) -> str:
     return f"; {name} is a line of criterion {max(held, key=len)}, which can be left out as a whole" if held else ""
 
 
-def _judges(module: Any, evidence: EvidenceKind) -> bool:
-    return getattr(module, "EVIDENCE", evidence) == evidence
-
-
 def measured(subject: Subject) -> dict[str, Probe]:
     """Return the results of all probes: of each criterion that applies and has a function ``measure``.
 
     Raises:
         ConfigError: for a name in ``gate.without`` that is no criterion.
     """
-    modules = applied_criteria(subject.gate.without, subject.gate.evidence)
+    model = KARN if isinstance(subject.training, KarnReport) else MODEL_NAME
+    modules = applied_criteria(subject.gate.without, subject.gate.evidence, model)
     return {module.NAME: module.measure(subject) for module in modules if hasattr(module, "measure")}
 
 
@@ -84,8 +87,8 @@ def decide(
         ConfigError: for a name in ``gate.without`` that is no criterion.
     """
     case = Case(report, config, trial, judgement, min_commit_rate, provenance.config_digest)
-    applied = applied_criteria(config.without, config.evidence)
-    absent = [module.NAME for module in applied_criteria(config.without) if module not in applied]
+    applied = applied_criteria(config.without, config.evidence, report.model)
+    absent = [module.NAME for module in applied_criteria(config.without, model=report.model) if module not in applied]
     found = [(module, list(module.judge(case))) for module in applied]
     criteria = [line for _, lines in found for line in lines]
     silent = [f"{module.NAME} ({module.ABSENT})" for module, lines in found if hasattr(module, "ABSENT") and not lines]
@@ -95,8 +98,10 @@ def decide(
         seed=provenance.seed,
         started_at=now,
         finished_at=now,
+        model=report.model,
         policy_digest=report.policy_digest,
         champion_digest=report.champion_digest,
+        consulted_by=report.consulted_by,
         judgement=judgement,
         accepted=bool(criteria) and all(criterion.verdict is Verdict.PASS for criterion in criteria),
         without=sorted(config.without),
@@ -104,7 +109,12 @@ def decide(
         absent=[*(absent if config.evidence == REPORTS else []), *silent],
         criteria=criteria,
         digest=decision_digest(
-            report.policy_digest, report.champion_digest, report.snapshot_digest, judgement, criteria
+            report.policy_digest,
+            report.champion_digest,
+            report.snapshot_digest,
+            judgement,
+            criteria,
+            report.consulted_by,
         ),
     )
 
@@ -118,4 +128,4 @@ def rejection_message(decision: GateDecision) -> str:
         for line in failed
     )
     ending = "There is still no champion" if decision.champion_digest is None else "The champion stays"
-    return f"the gate rejected policy {decision.policy_digest[:12]}: {reasons}. {ending}"
+    return f"the gate rejected {judged_name(decision.model, decision.policy_digest)}: {reasons}. {ending}"

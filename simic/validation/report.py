@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from simic.contracts.config import RunConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.episode import EpisodeRecord
 from simic.contracts.errors import ConfigError
+from simic.contracts.karn import KarnReport, Trained
 from simic.contracts.log_evidence import LogEvidence
-from simic.contracts.names import CANDIDATE, CHAMPION
+from simic.contracts.names import ALONE, CANDIDATE, CHAMPION, KARN
 from simic.contracts.receipts import Estimate, Provenance, TrainingReport, TrialReport, ValidationReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
@@ -43,6 +44,7 @@ from simic.validation.trials import paired_estimate, run_trials, trial_seed
 
 __all__ = [
     "COMPARISON_CONTROLLERS",
+    "JudgingRun",
     "comparison_specs",
     "differences_of",
     "episodes_planned",
@@ -50,6 +52,7 @@ __all__ = [
     "held_out_hosts",
     "learned_spec",
     "validate",
+    "validate_karn",
 ]
 
 COMPARISON_CONTROLLERS = ("wait", "random", "heuristic", "blind", "symptom", "oracle")
@@ -128,48 +131,108 @@ def validate(
     say about it, which become part of the report. ``on_done`` receives every chunk of episodes, ``reporter`` what lands
     of them.
     """
-    started_at = clock()
     specs, book = comparison_specs(config, plans)
-    missing = without_book(COMPARISON_CONTROLLERS, book)
     specs[CANDIDATE] = learned_spec(Path(training.path), training.digest, keyring)
     if (champion is None) != (champion_digest is None):
         raise ConfigError(f"the champion needs a path and a digest, found {champion} and {champion_digest}")
     if champion is not None and champion_digest is not None:
         specs[CHAMPION] = learned_spec(champion, champion_digest, keyring)
+    run = JudgingRun(ordinal, figures, provenance, clock, on_done, reporter)
+    plan_book = {
+        "plans_digest": None if book is None else digest_of(book),
+        "without_book": without_book(COMPARISON_CONTROLLERS, book),
+        "book_differences": book_differences(book, config.world, config.curate.reward.basic),
+    }
+    report = _judged(training, specs, config, run, plan_book)
+    return report.model_copy(update={"champion_digest": champion_digest, "further": list(further), "log": log})
+
+
+def validate_karn(
+    karn: KarnReport,
+    policy: ControllerSpec,
+    champion: ControllerSpec | None,
+    config: RunConfig,
+    run: JudgingRun,
+) -> ValidationReport:
+    """Try the champion of policies as it consults a Karn, without Karn, and with the present champion of Karn.
+
+    Args:
+        karn: training of the Karn that is judged.
+        policy: the champion of policies, acting alone.
+        champion: the same consulting the champion of Karn, if there is one.
+        config: settings of the trials.
+        run: the judgement.
+
+    Raises:
+        IntegrityError: if policy or Karn are not, byte for byte, those of their digests.
+        ContractError: if Karn does not know exactly the blueprints of the policy.
+    """
+    specs = {ALONE: policy, CANDIDATE: policy.consulting(karn.path, karn.digest)}
+    if champion is not None:
+        specs[CHAMPION] = champion
+    own = {
+        "model": KARN,
+        "consulted_by": policy.policy_digest,
+        "champion_digest": None if champion is None else champion.karn_digest,
+    }
+    return _judged(karn, specs, config, run, {}).model_copy(update=own)
+
+
+class JudgingRun(NamedTuple):
+    """What a judgement needs besides candidate, opponents and settings."""
+
+    ordinal: int
+    """Number of the judgement, which chooses the hosts."""
+    figures: Path
+    """Folder of the figures."""
+    provenance: Provenance
+    clock: Clock
+    on_done: Callable[[Episodes], None] | None = None
+    """Receives every chunk of episodes."""
+    reporter: Reporter | None = None
+    """Takes what lands of them."""
+
+
+def _judged(
+    training: Trained,
+    specs: Mapping[str, ControllerSpec],
+    config: RunConfig,
+    run: JudgingRun,
+    plan_book: Mapping[str, Any],
+) -> ValidationReport:
+    """Return the trials of ``specs`` on the hosts of a judgement, and the probes of the candidate among them.
+
+    ``plan_book`` has the arguments of ``run_trials`` about the plan book.
+    """
+    started_at, provenance = run.clock(), run.provenance
     trials = run_trials(
         specs,
-        held_out_hosts(ordinal, config.world, config.trial, config.gate.min_episodes),
+        held_out_hosts(run.ordinal, config.world, config.trial, config.gate.min_episodes),
         config.world,
         config.trial,
         config.curate.reward.basic,
         provenance=provenance,
-        clock=clock,
-        on_done=on_done,
-        plans_digest=None if book is None else digest_of(book),
-        without_book=missing,
-        book_differences=book_differences(book, config.world, config.curate.reward.basic),
-        reporter=reporter,
+        clock=run.clock,
+        on_done=run.on_done,
+        reporter=run.reporter,
+        **plan_book,
     )
     grown = _replay_episodes(specs[CANDIDATE], trials, config, provenance)
     states = live_states(grown.steps)
     subject = Subject(specs[CANDIDATE], grown.hosts, states, grown.mismatches, training, config.gate, started_at)
     return ValidationReport(
-        code_version=provenance.code_version,
-        config_digest=provenance.config_digest,
-        seed=provenance.seed,
+        **provenance._asdict(),
         started_at=started_at,
-        finished_at=clock(),
-        ordinal=ordinal,
+        finished_at=run.clock(),
+        ordinal=run.ordinal,
         policy_digest=training.digest,
-        champion_digest=champion_digest,
+        champion_digest=None,
         snapshot_digest=training.snapshot_digest,
         trials=trials,
         differences=differences_of(trials, config.trial, provenance.seed),
         training_metrics=training.metrics,
-        figures=_draw(trials, grown.records, training, figures),
+        figures=_draw(trials, grown.records, training, run.figures),
         probes=measured(subject),
-        further=list(further),
-        log=log,
     )
 
 
@@ -218,14 +281,16 @@ def _replay_episodes(
     return _Grown(hosts, steps, records, int(np.sum(results.returns != np.asarray(before)[rows])))
 
 
-def _draw(trials: TrialReport, watched: list[EpisodeRecord], training: TrainingReport, folder: Path) -> dict[str, str]:
+def _draw(trials: TrialReport, watched: list[EpisodeRecord], training: Trained, folder: Path) -> dict[str, str]:
     """Draw the figures; returns PNG paths by name."""
-    title = f"What policy {training.digest[:8]} did on one held-out host of each family"
+    is_karn = isinstance(training, KarnReport)
+    who = f"the champion with Karn {training.digest[:8]}" if is_karn else f"policy {training.digest[:8]}"
+    title = f"What {who} did on one held-out host of each family"
     drawn = {
         "paired_differences": paired_differences(trials, folder / "paired_differences.png"),
         "action_timeline": action_timeline(watched, folder / "action_timeline.png", title),
     }
-    curves = Path(training.curves_path)
-    if curves.is_file():
+    curves = None if isinstance(training, KarnReport) else Path(training.curves_path)
+    if curves is not None and curves.is_file():
         drawn["learning_curves"] = learning_curves(curves, folder / "learning_curves.png")
     return {name: str(path) for name, path in drawn.items()}

@@ -160,7 +160,7 @@ def test_the_doctor_mends_a_lake_on_s3(home: Home, s3_server: S3Server) -> None:
     with s3_server.client().open_output_stream(f"experience/lake/{orphan}") as sink:
         sink.write(b"x")
     doctor = Doctor(
-        home, SpoolBus(home.spool), lambda: None, code_version="x", clock=FixedClock(), progress=NoProgress()
+        home, SpoolBus(home.spool), lambda _: None, code_version="x", clock=FixedClock(), progress=NoProgress()
     )  # fmt: skip
     found = {check.name: check.health for check in doctor.examine().checks if check.health is not Health.HEALTHY}
     assert found == {
@@ -185,7 +185,7 @@ def test_a_copied_home_is_refused_once_the_other_wrote_and_the_doctor_says_so(ho
         land(home, episode(3))
     for repair in (False, True):
         doctor = Doctor(
-            home, SpoolBus(home.spool), lambda: None, code_version="x", clock=FixedClock(), progress=NoProgress()
+            home, SpoolBus(home.spool), lambda _: None, code_version="x", clock=FixedClock(), progress=NoProgress()
         )  # fmt: skip
         found = {check.name: check for check in doctor.examine(is_repair=repair).checks}
         assert found["store"].health is Health.DAMAGED and "written by a copy of" in found["store"].found

@@ -2,10 +2,10 @@
 -- grain: one change of champion, or one rejection
 -- key: finished_at, gate
 -- inputs: internal.policy_versions, internal.candidate_versions, internal.gate_decisions
--- column name: Name of the registered model.
+-- column name: Name of the registered model: tamiyo for policies, karn. Each has a champion.
 -- column number: Version number in the registry.
 -- column semantic_version: Major: contracts; minor: architecture or features; patch: weights.
--- column policy: Digest of the sealed policy.
+-- column policy: Digest of the sealed policy or Karn.
 -- column reference: Reference to the version in the registry.
 -- column accepted: Whether it became champion; false if the gate rejected it.
 -- column is_live: Whether it is the champion now, according to the journal of promotions, which is verified for each query.

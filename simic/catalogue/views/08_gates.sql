@@ -17,6 +17,8 @@
 -- column ordinal: Number of the judgement in this home, from 1; with the set it chose the hosts. View judgements has all.
 -- column alpha: Level of the bounds.
 -- column finished_at: Time of the decision.
+-- column model: Registered model of the candidate: tamiyo or karn.
+-- column consulted_by: For Karn, digest of the policy that consulted it; else null.
 WITH numbered AS (
     SELECT
         *,
@@ -39,5 +41,7 @@ SELECT
     criteria[position].detectable AS detectable,
     judgement.ordinal AS ordinal,
     judgement.alpha AS alpha,
-    finished_at
+    finished_at,
+    model,
+    consulted_by
 FROM numbered

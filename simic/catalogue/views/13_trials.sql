@@ -5,12 +5,12 @@
 -- inputs: internal.trial_reports
 -- column receipt: Receipt of the trials, below data/receipts.
 -- column stage: validate for the judgement of a candidate, trials for a further set and for `simic trials`.
--- column policy: Digest of the candidate; null for `simic trials`.
+-- column policy: Digest of the candidate, a policy or Karn; null for `simic trials`.
 -- column champion: Digest of the champion at that time; null without one and in trials.
 -- column snapshot: Digest of the snapshot that the candidate learned from; null in trials.
 -- column set: The host set.
 -- column family: The family of the hosts; null for the row over all hosts.
--- column controller: Name of the controller; candidate and champion are policies.
+-- column controller: Name of the controller; candidate and champion are policies; policy_alone is the policy without Karn in a judgement of Karn.
 -- column episodes: Number of hosts.
 -- column mean_return: Mean return of an episode, in points of the basic reward family.
 -- column over_wait: Mean paired difference to the return of wait on the same hosts, in points; null for wait and for a single host.

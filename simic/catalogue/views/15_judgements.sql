@@ -14,6 +14,7 @@
 -- column seed: Seed of the run.
 -- column code_version: Code of the run.
 -- column begun_at: Time before its first host grew.
+-- column model: Registered model of the candidate: tamiyo or karn. Both spend the same budget.
 WITH decided AS (
     SELECT
         judgement.ordinal AS ordinal,
@@ -34,6 +35,7 @@ SELECT
     decided.accepted,
     begun.seed,
     begun.code_version,
-    begun.begun_at
+    begun.begun_at,
+    begun.model
 FROM internal.begun_judgements AS begun
 LEFT JOIN decided ON begun.ordinal = decided.ordinal

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simic.contracts.receipts import Criterion
-from simic.validation.criterion import Case, line
+from simic.validation.criterion import POLICIES, Case, line
 
-__all__ = ["NAME", "ORDER", "SUMMARY", "judge"]
+__all__ = ["MODELS", "NAME", "ORDER", "SUMMARY", "judge"]
 
 NAME = "commit_rate"
 SUMMARY = "P(germinates once or more) x P(fossilises once or more) on logged states, at least `train.min_commit_rate`"
 ORDER = 610
+MODELS = POLICIES
 
 
 def judge(case: Case) -> Iterator[Criterion]:

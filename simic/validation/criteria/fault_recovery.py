@@ -24,16 +24,16 @@ SUMMARY = (
 ORDER = 575
 
 
-def load(spec: ControllerSpec, hosts: tuple[HostIdentity, ...], states: States, folder: Path) -> Decider:
-    """Verify and load the policy of a folder."""
-    policy = make_controller(spec.model_copy(update={"policy_path": str(folder)}), hosts)
+def load(spec: ControllerSpec, place: str, hosts: tuple[HostIdentity, ...], states: States, folder: Path) -> Decider:
+    """Verify and load the candidate of a folder; ``place`` is the field of the spec that names it."""
+    policy = make_controller(spec.model_copy(update={place: str(folder)}), hosts)
     return lambda: decision_bytes(policy.decide(*states)).tobytes()
 
 
 def measure(subject: Subject) -> Probe:
     """Inject six faults while the candidate decides in a process of its own."""
     states = states_of(subject)
-    start = partial(load, subject.spec, tuple(subject.hosts), states)
+    start = partial(load, subject.spec, subject.place, tuple(subject.hosts), states)
     job = Job(start, subject.folder, start(subject.folder)(), subject.gate.max_recovery_s)
     try:
         found = failures(job)

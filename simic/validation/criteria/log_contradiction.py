@@ -16,16 +16,17 @@ from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE
 from simic.contracts.receipts import Criterion, TrialReport
 from simic.numerics.intervals import Interval, student_interval, student_quantile
-from simic.validation.criterion import TRIALS, Case, line
+from simic.validation.criterion import POLICIES, TRIALS, Case, line
 from simic.validation.log_evidence import farthest_group
 from simic.validation.off_policy import is_sufficient
 
-__all__ = ["ABSENT", "EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]
+__all__ = ["ABSENT", "EVIDENCE", "MODELS", "NAME", "ORDER", "SUMMARY", "judge"]
 
 NAME = "log_contradiction"
 SUMMARY = "points between the 99 % intervals of the trials and of a log: none; no line without a sufficient log"
 ORDER = 280
 EVIDENCE = TRIALS
+MODELS = POLICIES
 ABSENT = "no sufficient estimate from a log beside the trials, in all and by each controller that logged"
 """Why there may be no line, for the list of absent criteria."""
 CONFIDENCE = 0.99

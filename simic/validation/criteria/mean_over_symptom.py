@@ -10,14 +10,15 @@ from collections.abc import Iterator
 
 from simic.contracts.receipts import Criterion
 from simic.validation.baselines.plan_book import SYMPTOM
-from simic.validation.criterion import TRIALS, Case, Comparison, interval_text, line
+from simic.validation.criterion import POLICIES, TRIALS, Case, Comparison, interval_text, line
 
-__all__ = ["EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]
+__all__ = ["EVIDENCE", "MODELS", "NAME", "ORDER", "SUMMARY", "judge"]
 
 NAME = "mean_over_symptom"
 SUMMARY = "mean paired difference to the tree, at least -`gate.max_loss_to_symptom`; on `varied` above 0"
 ORDER = 210
 EVIDENCE = TRIALS
+MODELS = POLICIES
 
 SETS_TO_BEAT = frozenset({"varied"})
 """Sets on which a candidate must beat the tree: their families do not tell what a host needs, so a controller that

@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from simic.contracts.names import CANDIDATE
 from simic.contracts.receipts import Criterion, Estimate, TrialReport
 from simic.contracts.splits import Split, split_of
-from simic.validation.criterion import TRIALS, Case, interval_text, line
+from simic.validation.criterion import POLICIES, TRIALS, Case, interval_text, line
 from simic.validation.judging_keys import keys_of_others
 
-__all__ = ["EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]
+__all__ = ["EVIDENCE", "MODELS", "NAME", "ORDER", "SUMMARY", "judge"]
 
 NAME = "mean_over_wait_on"
 SUMMARY = "mean paired difference to wait on each set of `trial.also_sets`, at least -`gate.max_loss_on_further_sets`"
 ORDER = 220
 EVIDENCE = TRIALS
+MODELS = POLICIES
 
 
 def judge(case: Case) -> Iterator[Criterion]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simic.contracts.receipts import Criterion
-from simic.validation.criterion import Case, line
+from simic.validation.criterion import POLICIES, Case, line
 
-__all__ = ["NAME", "ORDER", "SUMMARY", "judge"]
+__all__ = ["MODELS", "NAME", "ORDER", "SUMMARY", "judge"]
 
 NAME = "mean_ratio"
 SUMMARY = "mean min(1, rho) of the last pass, at least `gate.min_mean_ratio`; none if it learned without ratios"
 ORDER = 630
+MODELS = POLICIES
 
 _REGRETS = frozenset({"expected_regret", "fitted_regret"})
 """Metrics of distillation and of fitted Q: points that the policy is expected to lose against the best actions."""

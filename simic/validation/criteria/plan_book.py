@@ -12,14 +12,15 @@ from simic.validation.baselines.plan_book import (
     missing_book_message,
     requires_book,
 )
-from simic.validation.criterion import TRIALS, Case, line
+from simic.validation.criterion import POLICIES, TRIALS, Case, line
 
-__all__ = ["EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]
+__all__ = ["EVIDENCE", "MODELS", "NAME", "ORDER", "SUMMARY", "judge"]
 
 NAME = "plan_book"
 SUMMARY = "baselines follow a plan book, unless the set is of another package and `gate.require_plan_book` is false"
 ORDER = 110
 EVIDENCE = TRIALS
+MODELS = POLICIES
 
 PLAN_BASELINES = (HEURISTIC, "blind", SYMPTOM, "oracle")
 """Controllers of a judgement that follow a plan book."""

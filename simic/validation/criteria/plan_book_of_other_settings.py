@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 from simic.contracts.receipts import Criterion
 from simic.validation.baselines.plan_book import other_game_message
-from simic.validation.criterion import TRIALS, Case, line
+from simic.validation.criterion import POLICIES, TRIALS, Case, line
 
-__all__ = ["EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]
+__all__ = ["EVIDENCE", "MODELS", "NAME", "ORDER", "SUMMARY", "judge"]
 
 NAME = "plan_book_of_other_settings"
 SUMMARY = "settings in which the trials differ from the search of the plan book: none"
 ORDER = 120
 EVIDENCE = TRIALS
+MODELS = POLICIES
 
 
 def judge(case: Case) -> Iterator[Criterion]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simic.contracts.receipts import Criterion
-from simic.validation.criterion import Case, line
+from simic.validation.criterion import POLICIES, Case, line
 
-__all__ = ["NAME", "ORDER", "SUMMARY", "judge"]
+__all__ = ["MODELS", "NAME", "ORDER", "SUMMARY", "judge"]
 
 NAME = "q_explained_variance"
 SUMMARY = "share of the variance of returns that fitted Q explains on hosts it did not see, above 0"
 ORDER = 620
+MODELS = POLICIES
 
 _FITTED_REGRET = "fitted_regret"
 """Metric of fitted Q: points that the policy is expected to lose against the actions that the Q-functions prefer."""

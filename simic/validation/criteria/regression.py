@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from simic.contracts.names import CHAMPION
 from simic.contracts.receipts import Criterion
 from simic.validation.criterion import TRIALS, Case, line
 from simic.validation.gate_bounds import Direction, loss_bound
@@ -39,7 +38,7 @@ METRICS: Mapping[str, Metric] = {
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield one criterion per metric and reference."""
     alpha = case.judgement.alpha
-    for reference in ("wait",) if case.report.champion_digest is None else (CHAMPION, "wait"):
+    for reference in (*case.champions, "wait"):
         for metric, (field, direction) in METRICS.items():
             found = loss_bound(case.report.trials, reference, field, direction, alpha)
             evidence = f"upper bound at level {alpha:.2g} of the relative loss of mean {metric}, where "

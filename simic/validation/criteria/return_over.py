@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from simic.contracts.names import CHAMPION
 from simic.contracts.receipts import Criterion
 from simic.validation.baselines.plan_book import HEURISTIC, REQUIRES_PLAN_BOOK, requires_book
 from simic.validation.criterion import TRIALS, Case, interval_text, line
@@ -23,14 +22,13 @@ ORDER = 200
 EVIDENCE = TRIALS
 
 BASELINES = ("wait", "random", "heuristic", "blind")
-"""Controllers that every candidate must beat; a set without a plan book may lack blind."""
+"""Controllers that every policy must beat; a set without a plan book may lack blind."""
 
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield one criterion per controller to beat."""
-    margins = dict.fromkeys(_baselines(case), case.gate.margin_over_baselines)
-    if case.report.champion_digest is not None:
-        margins[CHAMPION] = case.gate.margin_over_champion
+    margins = {} if case.is_karn else dict.fromkeys(_baselines(case), case.gate.margin_over_baselines)
+    margins |= dict.fromkeys(case.champions, case.gate.margin_over_champion)
     for other, margin in margins.items():
         yield _difference(case, other, margin)
 

@@ -15,6 +15,7 @@ from simic.contracts.karn_config import KarnNetworkConfig
 from simic.controllers.features import encode
 from simic.controllers.karn import ConsultedKarn, KarnNetwork, LoadedKarn, describe_karn, save_karn
 from simic.controllers.network import fit_normaliser
+from simic.registry.registry import Registry
 from simic.runtime.clock import utc_now
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring, Signer
@@ -61,6 +62,7 @@ def karn_report(digest: str) -> KarnReport:
     """The receipt of a training that made the Karn of ``digest``."""
     return KarnReport(
         code_version="0.1.0", config_digest="b" * 64, seed=0, started_at=NOW, finished_at=NOW, digest=digest,
+        path=f"data/karn/{digest}",
         snapshot_digest="d" * 64, sets=["benchmark"], comparisons=1, germinations=0, undrawn=0, updates=1, metrics={},
     )  # fmt: skip
 
@@ -78,4 +80,8 @@ def no_karns(home: Home) -> Karns:
     def no_signer() -> Signer:
         raise AssertionError("nothing is sealed here")
 
-    return Karns(home, keyring, ReceiptStore(home, utc_now, no_signer, keyring), ControllerConfig())
+    def no_registry() -> Registry:
+        raise AssertionError("nothing is registered here")
+
+    receipts = ReceiptStore(home, utc_now, no_signer, keyring)
+    return Karns(home, keyring, receipts, ControllerConfig(), no_registry)

@@ -56,15 +56,17 @@ class Publisher:
         plan: RolloutPlan | None = None,
         *,
         is_for_all: bool = False,
+        name: str = "tamiyo",
+        summary: ValidationSummary = SUMMARY,
     ) -> PolicyUpdate:
         """The signed update about version ``number``, which is on the bus."""
         version = PolicyVersion(
-            **receipt(), name="tamiyo", number=number, semantic_version=f"1.0.{number}", digest=digest,
-            reference=f"models:/tamiyo/{number}", aliases=["champion"], previous=None, snapshot_digest="d" * 64,
+            **receipt(), name=name, number=number, semantic_version=f"1.0.{number}", digest=digest,
+            reference=f"models:/{name}/{number}", aliases=["champion"], previous=None, snapshot_digest="d" * 64,
             gate_digest="a" * 64, mlflow_run_id="run",
         )  # fmt: skip
         return publish(
-            version, SUMMARY, targets, bus=self.bus, signer=SIGNER, home=self.home,
+            version, summary, targets, bus=self.bus, signer=SIGNER, home=self.home,
             provenance=Provenance("0.1.0+0", "c" * 64, 0), clock=self.clock, plan=plan,
             is_for_all=is_for_all,
         ).update  # fmt: skip

@@ -28,7 +28,7 @@ SURFACE = {
     "ConfigError": "error under SimicError",
     "ContractError": "error under SimicError",
     "DatasetError": "error under ContractError",
-    "Explanation": "fields action alternatives heads log_prob out_of_range policy value",
+    "Explanation": "fields action alternatives heads karn log_prob out_of_range policy value",
     "Explanation.second": "property -> 'Alternative | None'",
     "FieldReport": "fields action available blueprint_id branch_of branch_step command_id controller final_state "
     "governor host issued_at judgement log_prob_behaviour metrics mitigation observation_window_epochs outcome "
@@ -68,7 +68,8 @@ SURFACE = {
     "SimicError": "error under Exception",
     "Subscriber": "(source: 'Home | str | os.PathLike[str]', *, trusted_keys: 'TrustedKeys', "
     "state: 'str | os.PathLike[str]', policies: 'str | os.PathLike[str] | None' = None, target: 'str' = 'tamiyo', "
-    "consumer: 'str | None' = None)",
+    "consumer: 'str | None' = None, consult_karn: 'bool' = False, karns: 'str | os.PathLike[str] | None' = None)",
+    "Subscriber.karn_update": "property -> 'PolicyUpdate | None'",
     "Subscriber.close": "(self) -> 'None'",
     "Subscriber.is_within_share": "property -> 'bool'",
     "Subscriber.poll": "(self) -> 'PolicyUpdate | None'",
@@ -81,7 +82,7 @@ SURFACE = {
     "validation_loss validation_loss_history",
     "TransientError": "error under SimicError",
     "load_policy": "(ref_or_path: 'str | os.PathLike[str]', *, home: 'Home | None' = None, "
-    "trusted_keys: 'TrustedKeys | None' = None) -> 'Policy'",
+    "trusted_keys: 'TrustedKeys | None' = None, karn: 'str | os.PathLike[str] | None' = None) -> 'Policy'",
     "read_snapshot": "(digest: 'str', *, split: 'str' = 'train', columns: 'Sequence[str] | None' = None, "
     "home: 'Home | None' = None) -> 'pa.Table'",
     "sql": "(query: 'str', *, home: 'Home | None' = None, timeout_s: 'float' = 300.0, memory_mb: 'int' = 1024) "

@@ -48,7 +48,7 @@ def test_what_is_lost_has_not(receipt: IngestReceipt, home: Home) -> None:
     (home.experience / open_lake(home).parts[1].part).unlink()
     assert not intact(receipt, home)
     spool = SpoolBus(home.spool)
-    Doctor(home, spool, lambda: None, code_version="x", clock=FixedClock(), progress=NoProgress()).examine(
+    Doctor(home, spool, lambda _: None, code_version="x", clock=FixedClock(), progress=NoProgress()).examine(
         is_repair=True
     )
     assert not intact(receipt, home), "taken out, and not landed again yet"

@@ -35,7 +35,8 @@ def test_every_check_of_the_doctor_has_a_name_of_its_own(
     monkeypatch.setenv("REDIS_URL", url)
     home = Home(tmp_path)
     doctor = Doctor(
-        home, SpoolBus(home.spool), lambda: None, code_version="x", clock=FixedClock(), progress=NoProgress(), bus=spec
+        home, SpoolBus(home.spool), lambda _: None, code_version="x", clock=FixedClock(), progress=NoProgress(),
+        bus=spec,
     )  # fmt: skip
     names = [check.name for check in doctor.examine().checks]
     assert {"spool", "bus spool"} < set(names) and len(names) == len(set(names))

@@ -39,7 +39,7 @@ def home(tmp_path: Path) -> Home:
     return home
 
 
-def no_registry() -> Registry:
+def no_registry(_model: str) -> Registry:
     raise AssertionError("nothing was recorded here, so there is no reason to open the registry")
 
 

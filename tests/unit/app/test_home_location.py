@@ -68,7 +68,7 @@ def everything_recorded(home: Home) -> list[str]:
 
 
 def place_check(home: Home, *, is_repair: bool = False, is_deep: bool = False) -> Check:
-    def registry() -> Registry:
+    def registry(_model: str) -> Registry:
         assert not locations(home), "opening the registry would rewrite these"
         return registry_of(home)
 

@@ -43,6 +43,7 @@ def made(app: Container, seed: int) -> str:
     [
         ("champion+karn", ("champion", None)),
         ("tamiyo/2+karn/0123abcd", ("tamiyo/2", "0123abcd")),
+        ("tamiyo/2+karn/champion", ("tamiyo/2", "champion")),
         ("models:/tamiyo@champion+karn", ("models:/tamiyo@champion", None)),
         ("a/folder+karn/elsewhere", None),
         ("champion", None),
@@ -72,11 +73,9 @@ def test_a_spec_without_a_karn_has_the_content_that_it_had_before_there_was_one(
     assert "karn_path" not in consulting.model_dump(exclude={"karn_path"})
 
 
-def test_with_the_setting_every_policy_consults_the_karn_trained_last_or_the_one_named(
-    home: Path, policy: Path
-) -> None:
+def test_with_the_setting_every_policy_consults_the_karn_that_it_names(home: Path, policy: Path) -> None:
     first, last = (made(opened(home), seed) for seed in (0, 1))
-    app = opened(home, karn="consult")
+    app = opened(home, karn="consult", karn_digest=last)
     for spec in (
         app.policies.spec(policy.name, is_decisive=True),
         app.policies.learned(policy, policy.name, is_decisive=True),
@@ -92,7 +91,7 @@ def test_with_the_setting_every_policy_consults_the_karn_trained_last_or_the_one
 
 def test_a_name_decides_whatever_the_settings_say(home: Path, policy: Path) -> None:
     first, last = (made(opened(home), seed) for seed in (0, 1))
-    for app in (opened(home), opened(home, karn="consult")):
+    for app in (opened(home), opened(home, karn="consult", karn_digest=first)):
         assert app.policies.spec(f"{policy.name}+karn", is_decisive=True).karn_digest == last
         spec = app.policies.spec(f"{policy.name}+karn/{first[:10]}", is_decisive=True)
         assert spec.karn_digest == first
@@ -104,6 +103,7 @@ def test_a_home_without_a_karn_says_how_to_make_one_before_anything_grows(home: 
     for ask in (
         lambda: opened(home, karn="consult").policies.spec(policy.name, is_decisive=True),
         lambda: opened(home).policies.spec(f"{policy.name}+karn", is_decisive=True),
+        lambda: opened(home).policies.spec(f"{policy.name}+karn/champion", is_decisive=True),
         lambda: opened(home).policies.spec(f"{policy.name}+karn/{'0' * 8}", is_decisive=True),
     ):
         with pytest.raises(ConfigError, match="simic karn train"):

@@ -62,6 +62,15 @@ def test_controllers_policies_snapshots_sets_and_profiles_are_offered(furnished:
     assert offered("simic run --profile ", home) == ["default", "nightly", "quick"]
 
 
+def test_behind_the_plus_of_a_policy_the_karns_are_offered_and_models_have_names(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    (home.karn / ("ef" * 32)).mkdir(parents=True)
+    assert offered("simic trials --controllers wait,champion+", home.root) == [
+        "wait,champion+karn", "wait,champion+karn/champion", f"wait,champion+karn/{'ef' * 6}",
+    ]  # fmt: skip
+    assert offered("simic promote --model ", home.root) == ["tamiyo", "karn"]
+
+
 def test_the_home_of_the_command_line_is_the_one_that_is_looked_at(furnished: Path, tmp_path: Path) -> None:
     home = furnished
     assert offered(f"simic --home {home} verify ta", tmp_path / "elsewhere") == ["tamiyo/1"]

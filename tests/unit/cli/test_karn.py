@@ -69,7 +69,9 @@ def test_reports_say_which_karn_was_consulted_by_which_policy(
     home: Path, policy: Path, snapshot: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     karn = trained(snapshot, capsys).digest
-    app = Container(Home(home), load_profile("quick", {**WORLD, "controller.karn": "consult"}), 0)
+    app = Container(
+        Home(home), load_profile("quick", {**WORLD, "controller.karn": "consult", "controller.karn_digest": karn}), 0
+    )
     receipt = collect_hosts(app, policy.name, [0, 1, 2])
     assert (receipt.controller, receipt.policy_digest) == (consulting_name(karn), policy.name)
     (path,) = app.home.spool.rglob("*.jsonl.zst")
