@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.builders.judged_candidates import SIGNER, evidence_of, judged, ticking
-from support.homes.mlflow_databases import furnished_home
+from support.homes.champion_homes import first_champion_home
 from support.servers.forked_commands import run_script
 
 from simic.catalogue.query import query
@@ -55,7 +55,8 @@ class Killed(BaseException):
 
 @pytest.fixture
 def place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Home:
-    return furnished_home(tmp_path / "place", tmp_path_factory)
+    """A home with one champion, nobody's successor."""
+    return first_champion_home(tmp_path / "place", tmp_path_factory)
 
 
 @pytest.fixture
@@ -65,9 +66,9 @@ def keyring(place: Home) -> Keyring:
 
 @pytest.fixture
 def champion(place: Home, keyring: Keyring) -> PolicyVersion:
-    registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking())
-    evidence = judged(place, b"one")
-    return registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
+    held = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking()).champion()
+    assert held is not None
+    return held
 
 
 def check_settled(place: Home, champion: PolicyVersion, digest: str, *, was_moved: bool) -> None:
