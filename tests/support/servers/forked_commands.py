@@ -44,9 +44,9 @@ def run_mlflow(*arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def run_script(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_script(code: str, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run ``code`` as a script with ``arguments``; it can import what the tests import."""
-    return _server().run(code, *arguments, name="-c")
+    return _server().run(code, *arguments, name="-c", env=env)
 
 
 @cache
