@@ -60,6 +60,21 @@ def pytest_collection() -> Generator[None, object, object]:
         atexit.register(gc.unfreeze)  # a library tells of what it takes for leaks when the interpreter ends
 
 
+@pytest.hookimpl(tryfirst=True, optionalhook=True)  # xdist has its own, and a run without it none
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Give each file to one process, as ``--dist=loadfile`` does, and the files of tests/flows to the same one.
+
+    They share a Prefect server, whose start and idle services cost as much as a dozen of their tests.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneServer(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/flows" if nodeid.startswith("tests/flows/") else super()._split_scope(nodeid)
+
+    return OneServer(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fixtures that outlive a test write outside the checkout too."""

@@ -5,14 +5,13 @@ The home holds version 1, the champion before; version 2, the champion; and vers
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from mlflow.entities import ViewType
 from support.builders.judged_candidates import judged
 from support.homes.champion_homes import FORMER, PRESENT, TURNED_AWAY, crowned_home, open_home, point_at, weights_of
+from support.servers.forked_commands import run_mlflow
 
 from simic.app import promotion
 from simic.app.doctor import open_doctor
@@ -45,7 +44,7 @@ def lose_run(home: Home, number: int, how: str) -> str:
     open_client(home.tracking_uri).delete_run(run_id)
     if how == "purged":
         store = ["--backend-store-uri", home.tracking_uri, "--tracking-uri", home.tracking_uri]
-        subprocess.run([sys.executable, "-m", "mlflow", "gc", *store, "--run-ids", run_id], check=True)
+        run_mlflow("gc", *store, "--run-ids", run_id)
     return run_id
 
 
@@ -252,7 +251,7 @@ def test_recording_in_a_deleted_experiment_names_the_command_that_restores_it(pl
 def test_a_purged_experiment_asks_for_a_backup_and_never_to_move_the_registry_away(place: Home) -> None:
     open_client(place.tracking_uri).delete_experiment(EXPERIMENT)
     store = ["--backend-store-uri", place.tracking_uri, "--tracking-uri", place.tracking_uri]
-    subprocess.run([sys.executable, "-m", "mlflow", "gc", *store, "--experiment-ids", EXPERIMENT], check=True)
+    run_mlflow("gc", *store, "--experiment-ids", EXPERIMENT)
     with pytest.raises(ConfigError, match=r"was purged .*from a backup; do not move it away"):
         open_home(place).registry  # noqa: B018 - opens it
     report = open_doctor(open_home(place)).examine()

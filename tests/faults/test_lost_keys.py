@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 from support.builders.sealed_policies import crowned, policy_of, validated
-from support.homes.champion_homes import FORMER, crowned_home, open_home
-from support.homes.mlflow_databases import furnished_home
+from support.homes.champion_homes import FORMER, crowned_home, open_home, own_champion_home
 from support.servers.forked_commands import run_command
 
 from simic.app import promotion
@@ -91,9 +90,7 @@ def test_with_both_halves_gone_another_key_does_not_vouch_for_it(tmp_path: Path,
 @pytest.fixture
 def app(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Container:
     """A home whose champion, receipts and journal its own key signed."""
-    made = Container(furnished_home(home, tmp_path_factory), load_profile("default"), 0)
-    crowned(made)
-    return made
+    return opened(own_champion_home(home, tmp_path_factory))
 
 
 def opened(home: Home) -> Container:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.builders.judged_candidates import SIGNER, evidence_of, judged, ticking
-from support.homes.mlflow_databases import furnished_home
+from support.homes.champion_homes import first_champion_home
+from support.servers.forked_commands import run_script
 
 from simic.catalogue.query import query
 from simic.contracts.errors import ConfigError
@@ -57,7 +55,8 @@ class Killed(BaseException):
 
 @pytest.fixture
 def place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Home:
-    return furnished_home(tmp_path / "place", tmp_path_factory)
+    """A home with one champion, nobody's successor."""
+    return first_champion_home(tmp_path / "place", tmp_path_factory)
 
 
 @pytest.fixture
@@ -67,9 +66,9 @@ def keyring(place: Home) -> Keyring:
 
 @pytest.fixture
 def champion(place: Home, keyring: Keyring) -> PolicyVersion:
-    registry = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking())
-    evidence = judged(place, b"one")
-    return registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
+    held = Registry(place, keyring, signer=lambda: SIGNER, clock=ticking()).champion()
+    assert held is not None
+    return held
 
 
 def check_settled(place: Home, champion: PolicyVersion, digest: str, *, was_moved: bool) -> None:
@@ -166,15 +165,8 @@ def test_a_staging_cut_short_is_settled_by_its_alias(
 def test_kill_9_during_a_promotion(place: Home, champion: PolicyVersion, fatal: str) -> None:
     evidence = judged(place, b"two", champion=champion.digest)
     path, digest = evidence.training.path, evidence.training.digest
-    tests = Path(__file__).parents[1]
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD, str(place.root), path, digest, champion.digest, fatal],
-        env={**os.environ, "PYTHONPATH": str(tests)},
-        capture_output=True,
-        check=False,
-        timeout=120,
-    )
-    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+    child = run_script(CHILD, str(place.root), path, digest, champion.digest, fatal)
+    assert child.returncode == -signal.SIGKILL, child.stderr
     if fatal == "journalled":
         assert _lines(place.ledger / "promotions.jsonl")[-1]["phase"] == "open"
     check_settled(place, champion, digest, was_moved=fatal in MOVED)

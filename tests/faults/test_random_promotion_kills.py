@@ -21,6 +21,16 @@ from simic.ledgers.policies import read_history
 from simic.publication.publish import open_outbox
 from simic.runtime.home import Home
 
+LOADED = [
+    "mlflow",
+    "mlflow.store.model_registry.sqlalchemy_store",
+    "mlflow.store.tracking.sqlalchemy_store",
+    "simic.bus.spool.bus",
+    "simic.publication.publish",
+    "simic.registry.registry",
+    "sqlalchemy.dialects.sqlite",
+]
+"""Modules that the server of the processes loads once; it does not know the path of the tests."""
 KILLS = int(os.environ.get("SIMIC_PROMOTION_KILLS", "3"))
 """A run with 200 takes some minutes."""
 
@@ -52,7 +62,7 @@ def test_kills_at_random_moments_leave_one_champion_and_one_update_per_step(
     arguments = (str(home.root), second.training.path, second.training.digest, champion.digest)
     round_s = live(*arguments, rounds=1)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mlflow", "support.faults.promotion_lives"])
+    context.set_forkserver_preload(LOADED)
     rng = random.Random(15)  # noqa: S311
     for _ in range(KILLS):
         process = context.Process(target=live, args=arguments)

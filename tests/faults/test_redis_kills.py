@@ -59,6 +59,7 @@ def assert_each_landed_once(home: Home, expected: list[str]) -> None:
 # One process loads the libraries; each victim is a fork of it, which costs next to nothing.
 VICTIMS = """
 import json, os, random, signal, sys, time
+import pandas, pyarrow.compute  # which pyarrow would load in every victim
 from pathlib import Path
 from support.homes.pipeline import PROVENANCE
 from support.builders.reports import BLUEPRINTS

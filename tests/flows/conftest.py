@@ -1,8 +1,7 @@
-"""One Prefect server for all tests of this folder; child processes use it too."""
+"""One Prefect server for all tests of this folder, and one process from which killed runs on it are forked."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import NamedTuple
 import pytest
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 from prefect.testing.utilities import prefect_test_harness
+from support.servers.flow_runs import FlowRuns
 
 
 class Server(NamedTuple):
@@ -28,14 +28,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
         yield Server(str(PREFECT_API_URL.value()), home)
 
 
-@pytest.fixture
-def child_environment(prefect_server: Server, home: Path) -> dict[str, str]:
-    """For processes that run the same flow."""
-    return {
-        **os.environ,
-        "PREFECT_API_URL": prefect_server.api_url,
-        "PREFECT_HOME": str(prefect_server.home),
-        "PREFECT_LOGGING_LEVEL": "WARNING",
-        "PYTHONPATH": str(Path(__file__).parents[1]),
-        "SIMIC_HOME": str(home),
-    }
+@pytest.fixture(scope="session")
+def flow_runs(prefect_server: Server) -> FlowRuns:
+    """Runs of the flow as processes, which a test kills."""
+    return FlowRuns(prefect_server.api_url, prefect_server.home)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
-import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,6 +15,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactCollectionFilter, ArtifactCollectionFilterKey
 from support.fakes import stages as fake_stages
 from support.fakes.stages import calls
+from support.servers.flow_runs import FlowRuns
 
 from flows.retrain import run
 from simic.app.container import Container
@@ -30,13 +29,6 @@ from simic.runtime.settings import load_profile
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
-CHILD = """
-import pytest
-from support.fakes import stages as fake_stages
-fake_stages.install(pytest.MonkeyPatch(), has_registry=False)
-from flows.retrain import run
-run(profile="quick", seed=0, overrides={overrides})
-"""
 FIRST_RUN = ["collect", "ingest", "curate", "train", "collect", "ingest", "curate", "train", "validate"]
 RECEIPTS = "data/receipts"
 WHOLE_RUN = [*FIRST_RUN, "record", "promote", "publish"]
@@ -73,12 +65,6 @@ def _stages(lines: list[str]) -> list[str]:
 
 def _run(seed: int = 0, **overrides: Any) -> RunReceipt:
     return run(profile="quick", seed=seed, overrides=overrides)
-
-
-def _killed_at(place: str, environment: dict[str, str], **overrides: Any) -> None:
-    command = [sys.executable, "-c", CHILD.format(overrides=overrides)]
-    child = subprocess.run(command, env={**environment, fake_stages.KILL: place}, capture_output=True, text=True)
-    assert child.returncode == -9, child.stderr
 
 
 def test_a_run_that_could_not_be_judged_does_not_begin(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,9 +160,9 @@ def test_what_is_shown_is_numbered_by_rounds_of_own_episodes(home: Path) -> None
 
 @pytest.mark.parametrize("place", ["train 2", "publish 1"])
 def test_after_kill_9_the_same_command_goes_on_at_the_last_good_stage(
-    home: Path, child_environment: dict[str, str], place: str
+    home: Path, flow_runs: FlowRuns, place: str
 ) -> None:
-    _killed_at(place, child_environment)
+    flow_runs.kill_at(place)
     before = calls(home)
 
     receipt = _run()
@@ -222,11 +208,9 @@ def test_every_round_collects_on_the_further_sets_too(home: Path) -> None:
     assert [one.set for one in receipt.collections] == ["benchmark", "varied"] * 2
 
 
-def test_after_a_kill_between_two_sets_the_first_is_not_grown_again(
-    home: Path, child_environment: dict[str, str]
-) -> None:
+def test_after_a_kill_between_two_sets_the_first_is_not_grown_again(home: Path, flow_runs: FlowRuns) -> None:
     further = {"further": [{"set": "varied", "branch_hosts": 2, "round_branch_hosts": 2}]}
-    _killed_at("collect 2", child_environment, collect=further)
+    flow_runs.kill_at("collect 2", collect=further)
     before = calls(home)
     receipt = _run(collect=further)
     assert receipt.is_resumed
@@ -236,9 +220,9 @@ def test_after_a_kill_between_two_sets_the_first_is_not_grown_again(
     assert [one.set for one in receipt.collections] == ["benchmark", "varied"] * 2
 
 
-def test_after_a_kill_a_further_set_is_not_tried_twice(home: Path, child_environment: dict[str, str]) -> None:
+def test_after_a_kill_a_further_set_is_not_tried_twice(home: Path, flow_runs: FlowRuns) -> None:
     also = {"also_sets": ["varied", "compound"]}
-    _killed_at("further 2", child_environment, trial=also)
+    flow_runs.kill_at("further 2", trial=also)
     before = calls(home)
     receipt = _run(trial=also)
     assert receipt.is_resumed
@@ -248,10 +232,8 @@ def test_after_a_kill_a_further_set_is_not_tried_twice(home: Path, child_environ
     assert [report.set for report in receipt.validation.further] == ["varied", "compound"]
 
 
-def test_a_stage_whose_files_were_damaged_is_done_again_with_all_that_follows(
-    home: Path, child_environment: dict[str, str]
-) -> None:
-    _killed_at("validate 1", child_environment)
+def test_a_stage_whose_files_were_damaged_is_done_again_with_all_that_follows(home: Path, flow_runs: FlowRuns) -> None:
+    flow_runs.kill_at("validate 1")
     before = calls(home)
     for weights in (home / "data" / "policies").glob("*/weights.safetensors"):
         weights.write_bytes(b"\0" + weights.read_bytes()[1:])
@@ -272,11 +254,11 @@ def test_a_stage_whose_files_were_damaged_is_done_again_with_all_that_follows(
 
 
 def test_stored_results_edited_between_a_kill_and_the_resumption_decide_nothing(
-    home: Path, child_environment: dict[str, str], prefect_server: Any, monkeypatch: pytest.MonkeyPatch
+    home: Path, flow_runs: FlowRuns, prefect_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The report and the decision as Prefect stored them, changed to that of a policy that passed."""
     monkeypatch.setenv(fake_stages.REJECT, "1")
-    _killed_at("record 1", {**child_environment, fake_stages.REJECT: "1"})
+    flow_runs.kill_at("record 1")
     before = calls(home)
     (opened,) = (json.loads(line) for line in (home / "data" / "ledger" / "runs.jsonl").read_text().splitlines())
     edited = [_accept(path) for path in (prefect_server.home / "storage").glob(f"*-{opened['token']}-*")]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import cloudpickle
 import pytest
 from support.fakes import stages as fake_stages
 from support.fakes.stages import calls
+from support.servers.flow_runs import FlowRuns
 
 from flows.retrain import run
 from simic.app.container import Container
@@ -24,25 +23,12 @@ from simic.runtime.home import resolve_home
 from simic.runtime.settings import load_profile
 from tasks.results import drop_foreign
 
-CHILD = """
-import pytest
-from support.fakes import stages as fake_stages
-fake_stages.install(pytest.MonkeyPatch(), has_registry=False)
-from flows.retrain import run
-run(profile="quick", seed=0, overrides={overrides!r})
-"""
 Record = dict[str, Any]
 
 
 @pytest.fixture(autouse=True)
 def _stood_in(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_stages.install(monkeypatch, has_registry=False)
-
-
-def _killed_at(place: str, environment: dict[str, str], **overrides: Any) -> None:
-    command = [sys.executable, "-c", CHILD.format(overrides=overrides)]
-    child = subprocess.run(command, env={**environment, fake_stages.KILL: place}, capture_output=True, text=True)
-    assert child.returncode == -9, child.stderr
 
 
 def _edit(storage: Path, home: Path, stage: str, edit: Callable[[Record], Record]) -> Path:
@@ -84,9 +70,9 @@ def _with_result(**fields: Any) -> Callable[[Record], Record]:
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_stored_result_that_is_a_pickle_runs_no_code_and_the_stage_is_done_again(
-    home: Path, child_environment: dict[str, str], prefect_server: Any
+    home: Path, flow_runs: FlowRuns, prefect_server: Any
 ) -> None:
-    _killed_at("record 1", child_environment)
+    flow_runs.kill_at("record 1")
     before, trace = calls(home), home / "code-ran"
     blob = base64.encodebytes(cloudpickle.dumps(_Code(trace))).decode()
     serializer = {"type": "pickle", "picklelib": "cloudpickle"}
@@ -104,9 +90,9 @@ def test_a_stored_result_that_is_a_pickle_runs_no_code_and_the_stage_is_done_aga
 
 @pytest.mark.usefixtures("prefect_server")
 def test_paths_of_stored_results_edited_to_other_directories_move_none_of_them(
-    home: Path, child_environment: dict[str, str], prefect_server: Any
+    home: Path, flow_runs: FlowRuns, prefect_server: Any
 ) -> None:
-    _killed_at("record 1", child_environment)
+    flow_runs.kill_at("record 1")
     before, keys = calls(home), sorted(path.name for path in (home / "data" / "keys").iterdir())
 
     def elsewhere(record: Record) -> Record:
@@ -123,11 +109,11 @@ def test_paths_of_stored_results_edited_to_other_directories_move_none_of_them(
 
 @pytest.mark.usefixtures("prefect_server")
 def test_an_edited_trial_on_a_further_set_is_not_what_the_gate_reads(
-    home: Path, child_environment: dict[str, str], prefect_server: Any
+    home: Path, flow_runs: FlowRuns, prefect_server: Any
 ) -> None:
     """The candidate does harm on ``compound``; the edited trial says that it does none."""
     trial = {"trial": {"also_sets": ["compound"]}}
-    _killed_at("validate 1", child_environment, **trial)
+    flow_runs.kill_at("validate 1", **trial)
     before = calls(home)
 
     def harmless(record: Record) -> Record:
@@ -147,10 +133,10 @@ def test_an_edited_trial_on_a_further_set_is_not_what_the_gate_reads(
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_planted_publication_does_not_stand_for_telling_production(
-    home: Path, child_environment: dict[str, str], prefect_server: Any, monkeypatch: pytest.MonkeyPatch
+    home: Path, flow_runs: FlowRuns, prefect_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The result of an earlier run under the name that the open run looks for, in the form Prefect writes."""
-    _killed_at("publish 1", child_environment)
+    flow_runs.kill_at("publish 1")
     storage, before = prefect_server.home / "storage", calls(home)
     (opened,) = (json.loads(line) for line in (home / "data" / "ledger" / "runs.jsonl").read_text().splitlines())
     looked_for: list[str] = []
@@ -201,9 +187,9 @@ def test_a_stage_done_again_whose_files_are_still_not_whole_fails_the_run(
 
 @pytest.mark.usefixtures("prefect_server")
 def test_only_a_receipt_in_the_form_that_prefect_writes_for_the_stage_is_left_to_be_read(
-    home: Path, child_environment: dict[str, str], prefect_server: Any, monkeypatch: pytest.MonkeyPatch
+    home: Path, flow_runs: FlowRuns, prefect_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _killed_at("collect 2", child_environment)
+    flow_runs.kill_at("collect 2")
     storage = home / "storage"
     storage.mkdir()
     monkeypatch.setattr("tasks.results.storage_folder", lambda: storage)

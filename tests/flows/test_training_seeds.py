@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from support.fakes import stages as fake_stages
 from support.fakes.stages import calls
+from support.servers.flow_runs import FlowRuns
 
 from flows.retrain import run
 from simic.contracts.errors import IntegrityError
@@ -19,13 +18,6 @@ from simic.runtime.home import Home
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
 SEEDS = {"train.seeds": 3}
-CHILD = """
-import pytest
-from support.fakes import stages as fake_stages
-fake_stages.install(pytest.MonkeyPatch(), has_registry=False)
-from flows.retrain import run
-run(profile="quick", seed=7, overrides={"train.seeds": 3})
-"""
 
 
 def _run() -> RunReceipt:
@@ -81,12 +73,10 @@ def test_one_seed_makes_no_choice(home: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_l18_a_run_killed_between_two_seeds_goes_on_with_the_missing_one(
-    home: Path, child_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    home: Path, flow_runs: FlowRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_stages.install(monkeypatch, has_registry=False)
-    environment = {**child_environment, fake_stages.KILL: "train 4"}
-    child = subprocess.run([sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True)
-    assert child.returncode == -9, child.stderr
+    flow_runs.kill_at("train 4", seed=7, **SEEDS)
     before = calls(home)
     receipt = _run()
     again = calls(home)[len(before) :]

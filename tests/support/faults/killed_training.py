@@ -34,7 +34,14 @@ PLACES = ("update", "logged", "writing", "sealed", "published")
 ENDINGS = ("policy sealed", "policy placed", "curves placed", "report not saved")
 """Moments between the last update of a training and its report."""
 
-LOADED = ["simic.hosts.plugins", "simic.learning.train", "simic.learning.objectives.ppo", "simic.trust.keys"]
+LOADED = [
+    "simic.hosts.plugins",
+    "simic.learning.train",
+    "simic.learning.objectives.ppo",
+    "simic.trust.keys",
+    "pandas",  # which DuckDB or pyarrow loads with the first column,
+    "torch._dynamo",  # and torch with the first optimiser: seconds in which no kill would meet the training
+]
 """Modules that the server of the processes loads once."""
 
 

@@ -1,22 +1,34 @@
-"""A home with a former champion, a champion and a rejected candidate in a real registry: made once, copied often."""
+"""Homes with champions in a real registry: made once, copied often."""
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from simic.app.container import Container
 from simic.registry.mlflow_store import open_client
+from simic.registry.registry import Registry
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile
-from support.builders.judged_candidates import judged
-from support.homes.mlflow_databases import furnished_home
+from simic.trust.keys import Keyring
+from support.builders.judged_candidates import SIGNER, judged, ticking
+from support.builders.sealed_policies import crowned
+from support.homes.mlflow_databases import furnish
+from support.homes.templates import copy_of
 
-__all__ = ["FORMER", "PRESENT", "TURNED_AWAY", "crowned_home", "open_home", "point_at", "show_tag", "weights_of"]
+__all__ = [
+    "FORMER",
+    "PRESENT",
+    "TURNED_AWAY",
+    "crowned_home",
+    "first_champion_home",
+    "open_home",
+    "own_champion_home",
+    "point_at",
+    "show_tag",
+    "weights_of",
+]
 
 FORMER, PRESENT, TURNED_AWAY = 1, 2, 3
 """Versions: the champion before, the champion, and a candidate that the gate rejected."""
@@ -24,14 +36,18 @@ _CONTENT = {FORMER: b"one", PRESENT: b"two", TURNED_AWAY: b"bad"}
 
 
 def crowned_home(root: Path, factory: pytest.TempPathFactory) -> Home:
-    """A copy at ``root``; nothing was published yet."""
-    template = factory.getbasetemp() / "crowned-template"
-    if not template.exists():
-        _make(furnished_home(template, factory))
-    shutil.copytree(template, root)
-    with closing(sqlite3.connect(root / "mlruns" / "mlflow.db")) as database, database:
-        _replace_everywhere(database, str(template), str(root))
-    return Home(root)
+    """A former champion, a champion and a rejected candidate; nothing was published yet."""
+    return copy_of("crowned", _crown_two, root, factory)
+
+
+def first_champion_home(root: Path, factory: pytest.TempPathFactory) -> Home:
+    """One champion, which the signer of the tests sealed and promoted; its weights are ``b"one"``."""
+    return copy_of("first-champion", _crown_first, root, factory)
+
+
+def own_champion_home(root: Path, factory: pytest.TempPathFactory) -> Home:
+    """One champion; the home's own key signed it, its receipts and the journal, and the real gate judged it."""
+    return copy_of("own-champion", _crown_own, root, factory)
 
 
 def open_home(home: Home) -> Container:
@@ -59,7 +75,8 @@ def weights_of(home: Home, number: int) -> Path:
     return next(path for path in found if path.read_bytes().startswith(_CONTENT[number]))
 
 
-def _make(home: Home) -> None:
+def _crown_two(home: Home) -> None:
+    furnish(home)
     registry = open_home(home).registry
     champion = None
     for number in (FORMER, PRESENT):
@@ -68,12 +85,13 @@ def _make(home: Home) -> None:
     registry.record(judged(home, _CONTENT[TURNED_AWAY], accepted=False, champion=champion))
 
 
-def _replace_everywhere(database: sqlite3.Connection, old: str, new: str) -> None:
-    """MLflow's locations are absolute."""
-    for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-        for _, column, kind, *_ in database.execute(f'PRAGMA table_info("{table}")').fetchall():
-            if "CHAR" in kind.upper() or "TEXT" in kind.upper():
-                database.execute(  # names from the schema, which take no parameters
-                    f'UPDATE "{table}" SET "{column}" = replace("{column}", ?, ?) WHERE "{column}" LIKE ?',  # noqa: S608
-                    (old, new, f"%{old}%"),
-                )
+def _crown_first(home: Home) -> None:
+    furnish(home)
+    registry = Registry(home, Keyring(home.keys), signer=lambda: SIGNER, clock=ticking())
+    evidence = judged(home, b"one")
+    registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
+
+
+def _crown_own(home: Home) -> None:
+    furnish(home)
+    crowned(Container(home, load_profile("default"), 0))

@@ -230,6 +230,7 @@ def test_seeds_of_a_layer_inside_another_are_both_kept(monkeypatch: pytest.Monke
 
 CHILD = """
 import os, signal, sys, torch
+import torch._dynamo  # which torch would load with the first optimiser of every child
 import simic.api.grower_policy
 from support.builders.grown_loops import make_loop, train_epoch
 from test_grower import Keeper, digest_of

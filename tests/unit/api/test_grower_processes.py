@@ -18,6 +18,7 @@ CHILD = """
 import hashlib, json, os, sys
 from pathlib import Path
 import torch, torch.distributed as dist
+import torch._dynamo  # which torch would load with the first optimiser of every child
 from torch.nn.parallel import DistributedDataParallel
 import simic
 from support.builders.deciding_policies import SIGNER

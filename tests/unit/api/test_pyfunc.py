@@ -6,8 +6,6 @@ import json
 import os
 import pickletools
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from support.builders.deciding_policies import SIGNER, sealed_decider
 from support.builders.judged_candidates import evidence_of
 from support.homes.champion_homes import open_home
 from support.homes.mlflow_databases import furnished_home
+from support.servers.forked_commands import run_script
 
 import simic
 from simic.api.pyfunc import PyfuncPolicy
@@ -59,13 +58,7 @@ def crowned(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 def loaded(home: Home, inputs: dict[str, Any], *, simic_home: Path, **config: object) -> dict[str, Any]:
     arguments = (home.tracking_uri, json.dumps(config), json.dumps(inputs))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", LOAD, *arguments],
-        env=os.environ | {"SIMIC_HOME": str(simic_home)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_script(LOAD, *arguments, env=os.environ | {"SIMIC_HOME": str(simic_home)})
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -14,7 +14,8 @@ from support.builders.reports import BLUEPRINTS, EPOCH_ZERO, episode, line
 from simic.app import data, plan_books, promotion, training
 from simic.app.artifacts import artifacts_are_intact, move_damaged_artifacts
 from simic.app.container import Container
-from simic.app.recipe_trial import _learn
+from simic.app.recipe_training import learn
+from simic.app.recipes import Recipe
 from simic.app.trial_controllers import select_controllers
 from simic.contracts.config import RewardConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, TreeLeaf
@@ -409,7 +410,8 @@ def test_where_no_gate_judges_the_warning_about_other_settings_names_none(
         raise TrainingError("never commits")
 
     monkeypatch.setattr("simic.app.runs.Run.learn", fail)
-    _learn(Container(Home(home), load_profile("quick", {"world.horizon": 10}), 0), "quick", None, None)
+    config = load_profile("quick", {"world.horizon": 10})
+    learn(Container(Home(home), config, 0), Recipe("a", "quick", (), config), None, None)
     (message,) = caplog.messages
     assert "world.horizon 10 instead of 20" in message and "gate" not in message
 

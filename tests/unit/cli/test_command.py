@@ -64,6 +64,28 @@ def test_commands_and_queries_begin_without_libraries_that_few_need() -> None:
         assert done.stdout == "\n", f"{module} loads {done.stdout}"
 
 
+VERBS = """
+import sys, typer
+from simic.cli.main import app
+command, heavy = typer.main.get_command(app), {"matplotlib", "mlflow", "pandas", "prefect", "scipy", "sklearn", "torch"}
+for words in sys.argv[1:]:
+    try:
+        command(words.split(), prog_name="simic")
+    except SystemExit as ended:
+        assert not ended.code, words
+    loaded = heavy & set(sys.modules)
+    assert not loaded, f"{words} loads {loaded}"
+"""
+
+
+def test_verbs_about_reports_and_keys_run_without_libraries_that_they_do_not_need(home: Path) -> None:
+    """A person waits for each import: torch or MLflow would double the time that these verbs take."""
+    Home(home).create()
+    verbs = ("ingest", "snapshots list", "keys list", "lake status", "bus dead-letters", "schema FieldReport")
+    done = subprocess.run([sys.executable, "-c", VERBS, *verbs], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_name_that_is_no_policy_is_a_usage_error(home: Path) -> None:
     Home(home).create()
     done = run_command("verify", "nothing")
