@@ -13,9 +13,12 @@ from support.builders.snapshots import write_snapshot
 from support.faults.disturbed_training import BROKEN, SMALL, UPDATES, before_update, file_limit, without_memory
 from support.faults.killed_training import run_training
 
-from simic.contracts.errors import CircuitOpenError, UpdateTimeoutError
+from simic.contracts.continual import EwcConfig
+from simic.contracts.errors import CircuitOpenError, OutOfMemoryError, UpdateTimeoutError
 from simic.contracts.receipts import SnapshotManifest, TrainingReport
+from simic.learning import training_run
 from simic.learning.safety import breaker
+from simic.learning.safety.probe import PolicyProbe
 from simic.replay.dataset import GraphDataset
 
 ROOM_FOR_CURVES = 24_000
@@ -184,3 +187,27 @@ def test_a_training_that_never_gets_its_memory_ends_with_a_typed_error(
     assert without_memory(tmp_path, snapshot, times=999) == -1
     assert [path.name for path in (tmp_path / "policies").iterdir() if not path.name.startswith(".")] == []
     assert run_training(tmp_path, snapshot, SMALL).digest == calm.digest
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "checkpoints"),
+    [(training_run, "memory_of", 4), (training_run, "memory_of", 3), (PolicyProbe, "measure", 3)],
+    ids=["behind the last update", "behind a checkpoint of it", "after an update"],
+)
+def test_memory_that_is_missing_beside_the_updates_again_and_again_ends_the_training(
+    tmp_path: Path, snapshot: SnapshotManifest, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, checkpoints: int
+) -> None:
+    """The updates up to that point are made again each time, which is no success."""
+    asked = 0
+
+    def refused(*_arguments: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        assert asked < 9, "the training begins again without end"
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(owner, name, refused)
+    config = SMALL.model_copy(update={"ewc": EwcConfig(weight=1.0), "checkpoint_updates": checkpoints})
+    with pytest.raises(OutOfMemoryError, match="learner stays open"):
+        run_training(tmp_path, snapshot, config)
+    assert asked == 3, "two failures open the breaker, and one more attempt is made"
