@@ -141,7 +141,11 @@ class TrainingMonitor:
         if own is None:
             return None
         since = self._clock() - timedelta(seconds=DAY_S)
-        return own + int(self._records.sum_since(since, exported_name(_ENTRIES)))
+        try:
+            return own + int(self._records.sum_since(since, exported_name(_ENTRIES)))
+        except OSError as error:
+            self._errors.append(f"records: {error}")
+            return own
 
     def _append(self, record: TelemetryPacket | SloViolation) -> None:
         try:

@@ -24,7 +24,16 @@ from simic.controllers.features import FEATURE_VERSION, feature_names
 from simic.controllers.network import GraphNetwork
 from simic.runtime.files import atomic_dir
 
-__all__ = ["CARD_NAME", "WEIGHTS_NAME", "NetworkCard", "NetworkFiles", "Text", "check_weights", "inputs_of"]
+__all__ = [
+    "CARD_NAME",
+    "WEIGHTS_NAME",
+    "NetworkCard",
+    "NetworkFiles",
+    "Text",
+    "check_weights",
+    "inputs_of",
+    "read_tensors",
+]
 
 WEIGHTS_NAME = "weights.safetensors"
 CARD_NAME = "card.json"
@@ -134,11 +143,7 @@ class NetworkFiles(NamedTuple):
         except ValidationError as error:
             raise ContractError(f"{self.kind} card {directory / CARD_NAME} is malformed: {error}") from error
         self._require_version(directory, found)
-        try:
-            weights = load(weight_bytes)
-        except SafetensorError as error:
-            raise ContractError(f"weights of {self.kind} {directory} are malformed: {error}") from error
-        return found, weights
+        return found, read_tensors(weight_bytes, f"weights of {self.kind} {directory}")
 
     def _require_version(self, directory: Path, card: NetworkCard[Any]) -> None:
         if card.architecture != self.architecture:
@@ -168,6 +173,14 @@ class NetworkFiles(NamedTuple):
         if size > limit:
             raise ContractError(f"{path} has {size} bytes, more than the limit of {limit}")
         return path.read_bytes()
+
+
+def read_tensors(content: bytes, what: str) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file; raise ContractError if it is malformed or has a type of no tensor."""
+    try:
+        return load(content)
+    except (SafetensorError, KeyError) as error:  # the key is a type that torch does not have
+        raise ContractError(f"{what}: the file is malformed: {error}") from error
 
 
 def check_weights(what: str, weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

@@ -49,8 +49,10 @@ class Attempts:
         self._breakers = Breakers(config.safety.breakers)
         self._began_s, self._open_s = time.perf_counter(), 0.0
         """When the update in progress began, and for how long breakers had been open by then."""
+        self._made = 0
+        """The newest update of the attempt, made or repeated."""
         self._failed_at: int | None = None
-        """The update that failed last; None once it was made."""
+        """The update that failed last, or the one ahead of which training failed; None once it was made."""
         self.guard = self._new_guard(0)
         """Guard of the attempt that is made, or was the last."""
 
@@ -76,13 +78,13 @@ class Attempts:
             except DivergenceError as error:
                 if recoveries:
                     raise DivergenceError(f"training diverged again with halved learning rates: {error}") from error
-                self._failed_at = history.done
+                self._failed_at = self._made + 1
                 self._breakers.learner.failed(error)
                 checkpoint, recoveries = self._checkpoints.recovered(), 1
                 place = _place(checkpoint)
                 _LOG.warning("training diverged and goes on from %s with halved learning rates: %s", place, error)
             except OutOfMemoryError as error:
-                self._failed_at = history.done
+                self._failed_at = self._made + 1
                 self._failed_for_memory(error)
                 checkpoint, is_short_of_memory = self._checkpoints.newest(), True
                 _LOG.warning("training goes on from %s in conservative mode: %s", _place(checkpoint), error)
@@ -107,11 +109,13 @@ class Attempts:
         safety, timeout_s = self._config.safety, self._config.safety.update_timeout_s
         network, exploration = training.learner.network, self._config.network.exploration
         probe = PolicyProbe(training.store, network, safety.anomalies, exploration)
+        self._made = 0
         limits.check()
         with Watchdog(timeout_s) as watchdog:
             self._prepare(history, probe, is_short_of_memory=is_short_of_memory)
             self._began_s = time.perf_counter()
             for record in training.run():
+                self._made = history.done
                 if history.done > history.covered:
                     self._keep(training, record, probe, curves, limits)
                 else:

@@ -225,6 +225,7 @@ def regrets(network: KarnNetwork, store: GraphDataset, examples: KarnExamples) -
         tables.append(_table(network(states), states, part.slots, masks, 0.0))
     among = torch.cat(tables).masked_fill(~tried, _IMPOSSIBLE)
     mean_regret = learned.regret.sum(0) / learned.tried.sum(0).clamp(min=1)
+    mean_regret = mean_regret.where(learned.tried.any(0), -_IMPOSSIBLE)  # nothing known is not the best
     fixed = torch.where(tried, mean_regret, torch.inf).argmin(1, keepdim=True)
     found = {
         "held_out_regret": (among.softmax(1) * regret).sum(1),

@@ -10,14 +10,14 @@ from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.continual import CurriculumState
 from simic.contracts.errors import ContractError
 from simic.controllers.network import PolicyNetwork
+from simic.controllers.network_files import read_tensors
 from simic.controllers.policy_files import LEARNER_NAMES
 from simic.learning.history import put_moment
 from simic.trust.canonical import canonical_bytes
@@ -70,10 +70,7 @@ def read_state(directory: Path, network: PolicyNetwork, optimizer: torch.optim.O
         ContractError: if a file is missing, malformed or does not fit the network.
     """
     state = _state_of(directory / STATE_NAME)
-    try:
-        moments = load(_read(directory / MOMENTS_NAME))
-    except SafetensorError as error:
-        raise ContractError(f"learner state in {directory} is malformed: {error}") from error
+    moments = read_tensors(_read(directory / MOMENTS_NAME), f"learner state in {directory}")
     _restore(directory, moments, network, optimizer)
     return state
 
@@ -108,6 +105,8 @@ def _moments(network: PolicyNetwork, optimizer: torch.optim.Optimizer) -> dict[s
 def _restore(
     directory: Path, moments: dict[str, Tensor], network: PolicyNetwork, optimizer: torch.optim.Optimizer
 ) -> None:
+    if wrong := sorted(name for name, value in moments.items() if not _is_real(value)):
+        raise ContractError(f"learner state in {directory}: {wrong[:5]} are not finite numbers of type float32")
     left = set(moments)
     for name, parameter in network.named_parameters():
         weight = moments.get(f"{name}.{_WEIGHT}")
@@ -128,6 +127,10 @@ def _restore(
         left -= found
     if left:
         raise ContractError(f"learner state in {directory}: unknown moments {sorted(left)[:5]}")
+
+
+def _is_real(value: Tensor) -> bool:
+    return value.dtype == torch.float32 and bool(value.isfinite().all())
 
 
 def _read(path: Path) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from simic.registry.experiment_page import DESCRIPTION_TAG
@@ -41,14 +42,14 @@ class LiveCurves:
 
         client, run_id = self._begun()
         moment = int(time.time() * 1000)
-        rows = [
+        rows = (
             Metric(name, value, moment, update.step)
             for update in updates
             for name, value in (*_named(update), (_TIME, update.time_ms))
             if math.isfinite(value)
-        ]
-        for start in range(0, len(rows), _BATCH):
-            client.log_batch(run_id, metrics=rows[start : start + _BATCH])
+        )
+        while batch := list(islice(rows, _BATCH)):  # never all rows at once: many updates wait for a slow database
+            client.log_batch(run_id, metrics=batch)
 
     def close(self, policy: str | None) -> None:
         """End the run: FINISHED with the digest of its policy as a tag, or FAILED without one."""

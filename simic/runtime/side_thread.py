@@ -11,15 +11,15 @@ __all__ = ["SideThread", "Tally"]
 
 T = TypeVar("T")
 
-CAPACITY = 100_000
-"""Records that wait at most; further ones are dropped and counted."""
+CAPACITY = 20_000
+"""Records that wait at most; further ones are dropped and counted. An update of a training takes about 4 KB."""
 
 
 class Tally(NamedTuple):
     """What went wrong so far."""
 
     failures: int
-    """Batches, or ends, that could not be written; their records are lost."""
+    """Batches, or ends, that could not be written; their records are lost. A thread that was given up is one."""
     dropped: int
     """Records that found no room, or were not written before the thread was given up."""
     error: str | None
@@ -62,6 +62,7 @@ class SideThread(Generic[T]):
             if self._thread.is_alive():
                 self._dropped += len(self._waiting)
                 self._waiting.clear()
+                self._failures += 1
                 self._error = f"it did not end within {timeout_s:g} s"
             return Tally(self._failures, self._dropped, self._error)
 

@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.builders.learning import bandit_episodes
 from support.builders.snapshots import write_snapshot
 from support.faults.disturbed_training import BROKEN, SMALL, UPDATES, before_update, file_limit, without_memory
 from support.faults.killed_training import run_training
 
-from simic.contracts.errors import CircuitOpenError, UpdateTimeoutError
+from simic.contracts.continual import EwcConfig
+from simic.contracts.errors import CircuitOpenError, OutOfMemoryError, UpdateTimeoutError
 from simic.contracts.receipts import SnapshotManifest, TrainingReport
+from simic.learning import training_run
 from simic.learning.safety import breaker
+from simic.learning.safety.probe import PolicyProbe
 from simic.replay.dataset import GraphDataset
+from simic.runtime.telemetry import read_metrics
 
 ROOM_FOR_CURVES = 24_000
 """Bytes: all curves fit into such a file, and no checkpoint."""
@@ -184,3 +189,45 @@ def test_a_training_that_never_gets_its_memory_ends_with_a_typed_error(
     assert without_memory(tmp_path, snapshot, times=999) == -1
     assert [path.name for path in (tmp_path / "policies").iterdir() if not path.name.startswith(".")] == []
     assert run_training(tmp_path, snapshot, SMALL).digest == calm.digest
+
+
+def test_a_step_without_memory_goes_back_to_the_checkpoint_and_on_in_conservative_mode(
+    tmp_path: Path, snapshot: SnapshotManifest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a step may have been made in part, so nothing but the checkpoint is left."""
+    real = torch.optim.AdamW.step
+
+    def refused(*_arguments: Any) -> None:
+        monkeypatch.setattr(torch.optim.AdamW, "step", real)
+        raise MemoryError("no room")
+
+    before_update(monkeypatch, BROKEN, lambda: monkeypatch.setattr(torch.optim.AdamW, "step", refused))
+    report = run_training(tmp_path, snapshot, SMALL)
+    assert "from checkpoint 0000000006-0 in conservative mode: there is no memory for the moments" in caplog.text
+    assert (report.updates, report.recoveries, report.conservative_entries) == (UPDATES, 0, 1)
+    modes = [metrics["conservative_mode"] for _, metrics in read_metrics(Path(report.curves_path))]
+    assert modes == [0.0] * 6 + [1.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "checkpoints"),
+    [(training_run, "memory_of", 4), (training_run, "memory_of", 3), (PolicyProbe, "measure", 3)],
+    ids=["behind the last update", "behind a checkpoint of it", "after an update"],
+)
+def test_memory_that_is_missing_beside_the_updates_again_and_again_ends_the_training(
+    tmp_path: Path, snapshot: SnapshotManifest, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, checkpoints: int
+) -> None:
+    """The updates up to that point are made again each time, which is no success."""
+    asked = 0
+
+    def refused(*_arguments: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        assert asked < 9, "the training begins again without end"
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(owner, name, refused)
+    config = SMALL.model_copy(update={"ewc": EwcConfig(weight=1.0), "checkpoint_updates": checkpoints})
+    with pytest.raises(OutOfMemoryError, match="learner stays open"):
+        run_training(tmp_path, snapshot, config)
+    assert asked == 3, "two failures open the breaker, and one more attempt is made"

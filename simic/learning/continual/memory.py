@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from simic.contracts.continual import EwcConfig
 from simic.contracts.errors import ContractError
 from simic.controllers.network import PolicyNetwork
+from simic.controllers.network_files import read_tensors
 from simic.controllers.policy_files import LEARNER_NAMES
 from simic.learning.continual.ewc import Anchor, consolidated, deciding_parameters, fisher_diagonal
 from simic.learning.history import History
@@ -109,10 +109,7 @@ def read_memory(directory: Path, weights: Mapping[str, Tensor]) -> Memory | None
         return None
     if path.stat().st_size > _MAX_BYTES:
         raise ContractError(f"{path} is larger than {_MAX_BYTES} bytes")
-    try:
-        tensors = load(path.read_bytes())
-    except SafetensorError as error:
-        raise ContractError(f"{path} is malformed: {error}") from error
+    tensors = read_tensors(path.read_bytes(), str(path))
     is_held = any(name.startswith("held/") for name in tensors)
     parts = {part: _part(path, tensors, part, weights) for part in _parts(is_held=is_held)}
     expected = len(parts) * len(weights)

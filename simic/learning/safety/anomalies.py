@@ -20,6 +20,8 @@ STEP_KL = "step_kl"
 """Metric of updates at which the KL between the policies before and after was measured."""
 ENTROPIES = tuple(f"entropy_{head.value}" for head in HEADS)
 NORMS = ("grad_norm_policy", "grad_norm_value")
+_LARGEST_LOG = 700.0
+"""Largest log-ratio of which a float holds the ratio; objectives of other packages may not clamp theirs."""
 FAST, SLOW = 0.9, 0.99
 """Weights of the past in the two averages of a gradient's norm."""
 
@@ -161,7 +163,7 @@ class AnomalyDetector:
         if STEP_KL in metrics:
             yield self._most(AnomalyKind.KL_JUMP, STEP_KL, metrics[STEP_KL], bounds.max_step_kl)
         if "max_log_ratio" in metrics:
-            largest = math.exp(metrics["max_log_ratio"])
+            largest = math.exp(min(_LARGEST_LOG, metrics["max_log_ratio"]))
             yield self._most(AnomalyKind.RATIO_EXPLOSION, "exp(max_log_ratio)", largest, bounds.max_ratio)
         if "mean_log_ratio" in metrics:
             divergence = -metrics["mean_log_ratio"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,41 @@ def test_a_sink_that_fails_is_counted_and_shown_and_fails_nothing(
     assert packet.status is HealthStatus.DEGRADED
     assert packet.metrics["simic.trainer.sink_failures"] == 2.0
     assert "the training is not affected: mlflow: ConnectionError: nobody is there" in caplog.text
+
+
+def test_a_sink_that_hangs_is_given_up_and_shown_although_nothing_else_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(training_monitor, "CLOSE_S", 0.05)
+    released = threading.Event()
+
+    class HangingCurves(FailingCurves):
+        def write(self, _updates: Any) -> None:
+            released.wait(60.0)
+
+    config = TelemetryConfig(prometheus=False)
+    with caplog.at_level(logging.WARNING, "simic.run"):
+        packet = monitored(Home(tmp_path), config, UPDATES, HangingCurves())
+    released.set()
+    assert packet.status is HealthStatus.DEGRADED
+    assert (packet.metrics["simic.trainer.sink_failures"], packet.metrics["simic.trainer.sink_dropped"]) == (1.0, 0.0)
+    assert "mlflow: it did not end within 0.05 s" in caplog.text
+
+
+def test_records_that_cannot_be_read_are_shown_and_fail_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The entries of this training are judged without those of earlier ones."""
+
+    def broken(_self: TelemetryRecords, _moment: datetime, _name: str) -> float:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(TelemetryRecords, "sum_since", broken)
+    updates = [Update(step, "vtrace", {"conservative_mode": float(step % 2)}, 10.0) for step in range(1, 7)]
+    with caplog.at_level(logging.WARNING, "simic.run"):
+        packet = monitored(Home(tmp_path), TelemetryConfig(), updates)
+    assert packet.status is HealthStatus.DEGRADED, "three entries are more than two a day"
+    assert "the training is not affected: records: [Errno 5] Input/output error" in caplog.text
 
 
 def test_a_full_disk_is_shown_and_fails_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

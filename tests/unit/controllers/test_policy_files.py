@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,6 +98,12 @@ def edit_weights(directory: Path, without: str = "", **changes: torch.Tensor) ->
     save_file({name: value for name, value in weights.items() if name != without}, directory / WEIGHTS_NAME)
 
 
+def of_no_known_type() -> bytes:
+    """A file in the format, with a tensor of 4-bit numbers, which torch does not have."""
+    header = json.dumps({"a": {"dtype": "F4", "shape": [4], "data_offsets": [0, 2]}}).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(2)
+
+
 FAULTS: list[tuple[str, Callable[[Path], object]]] = [
     ("is malformed", lambda path: edit_card(path, surprise=1)),
     ("architecture another", lambda path: edit_card(path, architecture="another")),
@@ -108,7 +115,8 @@ FAULTS: list[tuple[str, Callable[[Path], object]]] = [
     ("differ by \\['op_head.0.bias'\\]", lambda path: edit_weights(path, without="op_head.0.bias")),
     ("found torch.float64", lambda path: edit_weights(path, value_mean=torch.zeros((), dtype=torch.float64))),
     ("is not finite", lambda path: edit_weights(path, value_mean=torch.tensor(float("nan")))),
-    ("are malformed", lambda path: torch.save({"a": 1}, path / WEIGHTS_NAME)),
+    ("file is malformed", lambda path: torch.save({"a": 1}, path / WEIGHTS_NAME)),
+    ("malformed: 'F4'", lambda path: (path / WEIGHTS_NAME).write_bytes(of_no_known_type())),
     ("more than the limit", lambda path: (path / CARD_NAME).write_bytes(b" " * (store.MAX_CARD_BYTES + 1))),
 ]
 

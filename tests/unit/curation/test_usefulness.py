@@ -16,9 +16,11 @@ from support.homes.pipeline import NOW, PROVENANCE, curate_all, drop, ingest_all
 
 from simic.contracts.field_report import FieldReport
 from simic.contracts.receipts import PolicyVersion, SnapshotManifest
+from simic.contracts.splits import Split, split_of
 from simic.runtime.home import Home
 
 Rows = list[dict[str, Any]]
+TRAINED = [key for key in range(60) if split_of("benchmark", key) is Split.TRAIN][:3]
 
 
 def table(manifest: SnapshotManifest, name: str = "episodes") -> Rows:
@@ -129,3 +131,22 @@ def test_difficulty_ranks_training_hosts_by_what_they_returned(tmp_path: Path) -
     assert [found[key]["difficulty"] for key in hardest] == pytest.approx(np.linspace(0, 1, len(hardest)))
     for key, row in found.items():
         assert (row["episodes"], row["mean_return"]) == (len(returns[key]), pytest.approx(np.mean(returns[key])))
+
+
+def test_a_host_under_two_families_is_one_host_with_one_difficulty(tmp_path: Path) -> None:
+    """Reports of other producers may say so; two rows of one host would be ranked twice, and in either order."""
+    home, key = Home(tmp_path), TRAINED[1]
+    rows = [plain(report) for other in TRAINED for report in episode(other)]
+    rows += [plain(report) for seed in (1, 2) for report in episode(key, seed=seed)]
+    for row in rows[-20:]:
+        row["host"]["family"] = "another"
+    drop(home, "rows", rows)
+    ingest_all(home)
+    manifest = curate_all(home)
+    returns = [row["episode_return"] for row in table(manifest) if row["host_key"] == key]
+    found = table(manifest, "difficulty")
+    assert [row["host_key"] for row in found] == TRAINED
+    assert sorted(row["difficulty"] for row in found) == [0.0, 0.5, 1.0]
+    (own,) = (row for row in found if row["host_key"] == key)
+    assert (own["family"], own["episodes"]) == ("another", 3)
+    assert own["mean_return"] == pytest.approx(np.mean(returns))

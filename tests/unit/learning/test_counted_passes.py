@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,14 @@ from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.hosts.plugins import blueprint_names
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.learner import Learner
+from simic.learning.losses import Loss
 from simic.learning.objective import Log, PassState
 from simic.learning.objectives import OBJECTIVES
 from simic.learning.phases import fresh_network
+from simic.learning.prioritised_passes import PrioritisedPasses
+from simic.replay.batch import SequenceBatch
 from simic.replay.dataset import GraphDataset
+from simic.replay.live.prioritised import Draw
 from simic.replay.sampler import PassSampler
 
 CONFIG = TrainConfig(network=NetworkConfig(hidden=8, layers=1), batch_sequences=8, ppo_max_kl=100.0)
@@ -74,3 +79,31 @@ def test_a_constant_bonus_is_the_one_of_the_log(store: GraphDataset) -> None:
 def test_a_bonus_that_would_rise_is_refused() -> None:
     with pytest.raises(ValidationError, match=r"train\.entropy_bonus_last 0\.2 exceeds train\.entropy_bonus 0\.1"):
         TrainConfig(entropy_bonus=0.1, entropy_bonus_last=0.2)
+
+
+@pytest.mark.parametrize("most", [None, 3])
+@pytest.mark.parametrize("name", ["vtrace", "ppo", "awr", "cloning"])
+def test_prioritised_passes_learn_with_the_importance_weights_of_their_draws(
+    name: str, most: int | None, store: GraphDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in parts: each sequence keeps its own weight."""
+    objective = objective_of(name, store, sampling="prioritised", micro_batch_sequences=most)
+    drawn, learned = list[Draw](), list[torch.Tensor]()
+    real_draws, real_loss = PrioritisedPasses.draw_pass, objective.loss
+
+    def draw_pass(self: PrioritisedPasses, *arguments: Any) -> Iterator[Draw]:
+        for draw in real_draws(self, *arguments):
+            drawn.append(draw)
+            yield draw
+
+    def loss(batch: SequenceBatch, scale: float) -> Loss:
+        assert batch.weights is not None
+        learned.append(batch.weights)
+        return real_loss(batch, scale)
+
+    monkeypatch.setattr(PrioritisedPasses, "draw_pass", draw_pass)
+    monkeypatch.setattr(objective, "loss", loss)
+    assert len(list(objective.run())) == len(drawn) == PASSES * 3
+    weights = np.concatenate([draw.weights for draw in drawn])
+    assert np.array_equal(torch.cat(learned).numpy(), weights)
+    assert weights.min() < 0.9 < weights.max() == 1.0, "some episodes are drawn more often than others"

@@ -190,6 +190,32 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     assert "checkpoint 0000000006-0 is not used and is removed" in caplog.text
 
 
+@pytest.mark.parametrize(("line", "goes_on"), [(-1, "0000000003-0"), (0, None)], ids=["the newest", "all"])
+def test_curves_that_changed_are_not_repeated(
+    line: int,
+    goes_on: str | None,
+    tmp_path: Path,
+    snapshot: SnapshotManifest,
+    calm: TrainingReport,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A resumed training takes the metrics of its updates from them, so a checkpoint is bound to what it covers."""
+    with monkeypatch.context() as patch:
+        disturb(patch, lambda *_: 1 / 0, times=1)
+        with pytest.raises(ZeroDivisionError):
+            run_training(tmp_path, snapshot, SMALL)
+    (file,) = (tmp_path / "policies").glob(".train-*/curves.jsonl")
+    lines = file.read_bytes().splitlines(keepends=True)[:6]
+    lines[line] = lines[line].replace(b'"recoveries": 0.0', b'"recoveries": 1.0')
+    file.write_bytes(b"".join(lines))
+    caplog.set_level("INFO")
+    assert run_training(tmp_path, snapshot, SMALL).digest == calm.digest
+    assert "checkpoint 0000000006-0 is not used and is removed: the curves that it covers have changed" in caplog.text
+    assert ("training begins" in caplog.text) == (goes_on is None)
+    assert goes_on is None or f"training goes on from checkpoint {goes_on}" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("changes", "is_same"), [({"max_hours": 12.0, "checkpoint_updates": 4}, True), ({"rho_bar": 2.0}, False)]
 )

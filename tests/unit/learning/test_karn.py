@@ -143,6 +143,40 @@ def test_its_regret_on_held_out_hosts_is_below_that_of_one_ranking_for_all(branc
     assert found["held_out_regret"] < found["held_out_uniform_regret"]
 
 
+def test_hosts_that_only_measure_are_learned_from_in_no_way(tmp_path: Path) -> None:
+    """An ordinary episode on the host of a held-out comparison would tell which blueprint suits it."""
+    found = examples_of(store := store_of(tmp_path, bandit_branches(KEYS), bandit_episodes(range(120))))
+
+    def hosts(rows: Any) -> set[int]:
+        sequences = np.searchsorted(store.sequences.starts, rows, side="right") - 1
+        return {*store.sequences.host_keys[sequences].tolist()}
+
+    measured, compared = hosts(found.held_out.rows), hosts(found.compared.rows)
+    assert len(measured) >= 8 and measured.isdisjoint(compared)
+    drawn = {one.host.key for one in bandit_episodes(range(120)) if one.action.blueprint is not None}
+    assert hosts(found.germinated.rows) == drawn - measured
+    assert drawn & measured and drawn & compared
+
+
+def test_too_few_compared_hosts_hold_no_germination_out(tmp_path: Path) -> None:
+    found = examples_of(store_of(tmp_path, bandit_branches(range(12)), bandit_episodes(range(12))))
+    drawn = [one for one in bandit_episodes(range(12)) if one.action.blueprint is not None]
+    assert np.array_equal(found.held_out.rows, found.compared.rows)
+    assert len(found.germinated.rows) == len(drawn)
+
+
+def test_a_blueprint_of_which_nothing_was_learned_is_not_the_one_for_all(branched: GraphDataset) -> None:
+    found, other = examples_of(branched), next(i for i in range(len(BLUEPRINTS)) if i not in (GATE, NORM))
+    returns = found.compared.returns.clone()
+    returns[:, other], returns[:, NORM] = found.compared.returns[:, NORM], torch.nan
+    learned = found._replace(compared=found.compared._replace(returns=returns))
+    network = KarnNetwork(CONFIG.network, BLUEPRINTS)
+    regrets = karn.regrets(network, branched, learned)
+    regret = found.held_out.regret
+    assert regrets["held_out_fixed_regret"] == pytest.approx(float(regret[:, GATE].mean()), rel=1e-5)
+    assert regrets["held_out_uniform_regret"] == pytest.approx(float(regret[:, [GATE, NORM]].mean()), rel=1e-5)
+
+
 def test_the_regrets_are_those_of_the_definition() -> None:
     """Two comparisons on paper: regrets (0, 4) and (6, 0) points, one ranking that prefers the first blueprint."""
     nan = torch.nan

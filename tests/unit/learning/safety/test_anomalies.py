@@ -179,6 +179,10 @@ def test_a_metric_that_is_not_finite_is_no_healthy_one(value: float) -> None:
     assert see(detector(), explained_variance=value) == [(AnomalyKind.NOT_FINITE, Severity.CRITICAL, True)]
 
 
+def test_a_log_ratio_that_nobody_clamped_is_an_explosion_and_no_error() -> None:
+    assert see(detector(), "theirs", max_log_ratio=1000.0) == [(AnomalyKind.RATIO_EXPLOSION, Severity.CRITICAL, True)]
+
+
 def test_a_batch_in_which_fossilising_was_never_legal_shows_no_commit_rate() -> None:
     assert see(detector(), commit_rate=0.0, fossilize_legal=0.0) == []
 
