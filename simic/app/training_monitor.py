@@ -78,7 +78,7 @@ class TrainingMonitor:
         if self._config.level == "full" and self._seen.updates % self._config.packet_updates == 0:
             self._append(self._packet(HealthStatus.HEALTHY, {}))
 
-    def end(self, policy: str, recoveries: int, stopped: str | None) -> None:
+    def end(self, policy: str, recoveries: int, stopped: str | None = None) -> None:
         """Take note of the policy; without this call the training has failed."""
         self._policy, self._recoveries, self._stopped = policy, recoveries, stopped
 
@@ -179,7 +179,7 @@ class _ProgressNote:
         self._advance(0, f"{update.phase}: {', '.join([*shown[:1], rate])}")
         self._said_s, self._steps, self._time_ms = time.monotonic(), 0.0, 0.0
 
-    def end(self, policy: str, recoveries: int, stopped: str | None) -> None:
+    def end(self, policy: str, recoveries: int, stopped: str | None = None) -> None:
         self._inner.end(policy, recoveries, stopped)
 
 

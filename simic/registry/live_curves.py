@@ -50,7 +50,7 @@ class LiveCurves:
         for start in range(0, len(rows), _BATCH):
             client.log_batch(run_id, metrics=rows[start : start + _BATCH])
 
-    def close(self, policy: str | None, stopped: str | None) -> None:
+    def close(self, policy: str | None, stopped: str | None = None) -> None:
         """End the run: FINISHED with the digest of its policy as a tag, or FAILED without one.
 
         A hopeless training has FAILED, with ``stopped``, the cause, as a tag too.
