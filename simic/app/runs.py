@@ -147,7 +147,7 @@ class Run:
         """Train once, in the last round with every training seed; return the policy that goes on.
 
         Raises:
-            HopelessTrainingError: if no training finished.
+            HopelessError: if no training finished.
         """
         key, is_last = self.key, number == len(self.rounds)
         trained = [self.add(stages.train(key, number, snapshot, previous))]

@@ -21,7 +21,7 @@ from simic.collection import collect as collection
 from simic.collection.branching import BranchChoice
 from simic.contracts.config import RunConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.errors import ConfigError, HopelessTrainingError
+from simic.contracts.errors import ConfigError, HopelessError
 from simic.contracts.judgements import JudgementEntry
 from simic.contracts.names import CHAMPION
 from simic.contracts.receipts import (
@@ -253,12 +253,12 @@ def train(
 
 
 def require_finished(*trained: TrainingReport) -> None:
-    """Raise HopelessTrainingError if all of these trainings ended early because they were hopeless."""
+    """Raise HopelessError if all of these trainings ended early because they were hopeless."""
     stops = [one.stopped for one in trained if one.stopped is not None]
     if stops and len(stops) == len(trained):
         what = "the training" if len(stops) == 1 else f"all {len(stops)} trainings"
         first = stops[0]
-        raise HopelessTrainingError(
+        raise HopelessError(
             f"{what} ended early, {first.cause.value} in phase {first.phase} after {first.updates} of "
             f"{first.planned_updates} updates: {first.detail}. Its policy is not judged, and the champion stays. Train "
             "with another seed or other settings, or set train.safety.hopeless to null"
@@ -338,7 +338,7 @@ def validate(
 
     Raises:
         ConfigError: if the policy learned from no set of the kind that the evidence needs.
-        HopelessTrainingError: if its training ended early.
+        HopelessError: if its training ended early.
     """
     home, config = container.home, container.config
     require_finished(training)

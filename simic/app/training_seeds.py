@@ -24,7 +24,7 @@ def choose_seed(container: Container, trained: Sequence[TrainingReport]) -> Seed
     The episodes do not land, and the hosts are none on which a policy is judged.
 
     Raises:
-        HopelessTrainingError: if no training has finished.
+        HopelessError: if no training has finished.
         IntegrityError: if a policy is not as it was sealed.
     """
     require_finished(*trained)

@@ -19,7 +19,7 @@
     |-- IllegalActionError         exit 1   a controller chose what its masks forbid
     `-- TrainingError              exit 1   a collapsed policy, too little experience
         |-- DivergenceError                 a loss, gradient or weight that is not finite
-        `-- HopelessTrainingError           a training that ended early, because it would not come to anything
+        `-- HopelessError           a training that ended early, because it would not come to anything
 
 Messages say what was expected, what was found, which id, and what to do next.
 """
@@ -33,7 +33,7 @@ __all__ = [
     "DatasetError",
     "DivergenceError",
     "GateRejectedError",
-    "HopelessTrainingError",
+    "HopelessError",
     "IllegalActionError",
     "IntegrityError",
     "OutOfMemoryError",
@@ -130,5 +130,5 @@ class DivergenceError(TrainingError):
     """A loss, a gradient or a weight is not finite."""
 
 
-class HopelessTrainingError(TrainingError):
+class HopelessError(TrainingError):
     """A training shows by its own measurements that it will not come to anything."""

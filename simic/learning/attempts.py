@@ -15,7 +15,7 @@ from simic.contracts.errors import (
     CircuitOpenError,
     ContractError,
     DivergenceError,
-    HopelessTrainingError,
+    HopelessError,
     OutOfMemoryError,
 )
 from simic.contracts.safety import TrainingStop, Trigger
@@ -89,7 +89,7 @@ class Attempts:
                 checkpoint, recoveries = self._checkpoints.recovered(), 1
                 place = _place(checkpoint)
                 _LOG.warning("training diverged and goes on from %s with halved learning rates: %s", place, error)
-            except HopelessTrainingError as error:
+            except HopelessError as error:
                 self.stopped = self._stop_of(training, error)
                 _LOG.warning("%s", self.stopped.detail)
                 return training
@@ -101,7 +101,7 @@ class Attempts:
             else:
                 return training
 
-    def _stop_of(self, training: TrainingRun, error: HopelessTrainingError) -> TrainingStop:
+    def _stop_of(self, training: TrainingRun, error: HopelessError) -> TrainingStop:
         """Return why a training ended early."""
         if self.guard.stop is None:
             raise error

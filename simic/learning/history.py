@@ -145,7 +145,7 @@ class History:
         Raises:
             ContractError: if the repetition did not lead to the learners of the checkpoint.
             DivergenceError: ahead of an update that is to be made, if the loss has risen for too long.
-            HopelessTrainingError: ahead of one, if the training will not come to anything.
+            HopelessError: ahead of one, if the training will not come to anything.
         """
         if self.guard is not None and not self.is_repeating:
             self.guard.require_stable()

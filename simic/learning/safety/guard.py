@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
 from simic.contracts.actions import Head
-from simic.contracts.errors import DivergenceError, HopelessTrainingError
+from simic.contracts.errors import DivergenceError, HopelessError
 from simic.contracts.safety import AnomalyKind, SafetyConfig, Severity, StopCause, Trigger
 from simic.learning.safety import conservative, loss_trend
 from simic.learning.safety.anomalies import STEP_KL, Anomaly, AnomalyDetector
@@ -100,7 +100,7 @@ class Guard:
             )
 
     def require_hope(self) -> None:
-        """Raise HopelessTrainingError ahead of an update if the training will not come to anything."""
+        """Raise HopelessError ahead of an update if the training will not come to anything."""
         phase, config = self._trend.place[0], self._config.hopeless
         if config.collapsed_updates is not None and self._collapsed >= config.collapsed_updates:
             self.stop = Hopeless(
@@ -118,7 +118,7 @@ class Guard:
             )
         else:
             return
-        raise HopelessTrainingError(f"training is hopeless in phase {self.stop.phase}: {self.stop.detail}")
+        raise HopelessError(f"training is hopeless in phase {self.stop.phase}: {self.stop.detail}")
 
     def become_conservative(self, trigger: Trigger) -> None:
         """Make the next update conservative, ahead of it."""

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.builders.learning import bandit_episodes
 from support.builders.snapshots import write_snapshot
+from support.builders.trainings import sealed
 
 from simic.contracts.config import NetworkConfig, TrainConfig
-from simic.contracts.errors import HopelessTrainingError
-from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
+from simic.contracts.errors import HopelessError
+from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.safety import AnomalyKind, HopelessConfig, SafetyConfig, StopCause
-from simic.hosts.plugins import blueprint_names
 from simic.learning.safety.guard import Guard
 from simic.learning.safety.loss_trend import LossTrend, is_stale, step
-from simic.learning.train import train
 from simic.runtime.telemetry import NullObserver, Update
-from simic.trust.keys import Keyring, load_signer
+from simic.trust.keys import Keyring
 from simic.trust.seal import verify as verify_seal
 
-NOW = datetime(2026, 2, 1, tzinfo=UTC)
 NEVER_ENOUGH = HopelessConfig(stale_passes=2, min_improvement=1.0)
 """No loss falls by all of itself."""
 
@@ -54,15 +51,6 @@ def settings(hopeless: HopelessConfig | None, **further: Any) -> TrainConfig:
     )  # fmt: skip
 
 
-def run(root: Path, snapshot: SnapshotManifest, config: TrainConfig, **changes: Any) -> TrainingReport:
-    given = {"start": None, "seed": 0, "on_progress": None, **changes}
-    return train(
-        snapshot, config, blueprints=blueprint_names(), out_root=root / "policies",
-        signer=load_signer(root / "keys", {}), verify=lambda path: verify_seal(path, Keyring(root / "keys")).digest,
-        provenance=Provenance("test", "0" * 64, 0), clock=lambda: NOW, **given,
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> SnapshotManifest:
     return write_snapshot(tmp_path_factory.mktemp("log") / "one", bandit_episodes(range(120)), split="train")
@@ -70,7 +58,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> SnapshotManifest:
 
 def test_low_a_loss_that_never_falls_ends_the_training_in_its_phase(tmp_path: Path, snapshot: SnapshotManifest) -> None:
     observer = KillAfter(-1)
-    report = run(tmp_path, snapshot, settings(NEVER_ENOUGH), observer=observer)
+    report = sealed(tmp_path, snapshot, settings(NEVER_ENOUGH), observer=observer)
     stop = report.stopped
     assert stop is not None
     assert (stop.cause, stop.phase) == (StopCause.NO_PROGRESS, "vtrace"), "two passes of a phase are too few to judge"
@@ -80,20 +68,20 @@ def test_low_a_loss_that_never_falls_ends_the_training_in_its_phase(tmp_path: Pa
     assert len([json.loads(line) for line in lines]) == stop.updates == report.updates
     assert observer.stopped == ["no_progress"]
     verify_seal(Path(report.path), Keyring(tmp_path / "keys"))
-    whole = run(tmp_path / "whole", snapshot, settings(None))
+    whole = sealed(tmp_path / "whole", snapshot, settings(None))
     assert whole.stopped is None
     assert whole.updates == stop.planned_updates
 
 
 def test_low_a_killed_training_comes_to_the_same_end(tmp_path: Path, snapshot: SnapshotManifest) -> None:
     config = settings(NEVER_ENOUGH)
-    whole = run(tmp_path / "whole", snapshot, config)
+    whole = sealed(tmp_path / "whole", snapshot, config)
     assert whole.stopped is not None
     for kill_at in (whole.stopped.updates - 2, whole.stopped.updates):
         root = tmp_path / str(kill_at)
         with pytest.raises(Killed):
-            run(root, snapshot, config, observer=KillAfter(kill_at))
-        resumed = run(root, snapshot, config, resume=True)
+            sealed(root, snapshot, config, observer=KillAfter(kill_at))
+        resumed = sealed(root, snapshot, config, resume=True)
         assert (resumed.digest, resumed.stopped) == (whole.digest, whole.stopped)
 
 
@@ -101,7 +89,7 @@ def test_low_the_criterion_changes_nothing_of_a_training_that_it_lets_finish(
     tmp_path: Path, snapshot: SnapshotManifest
 ) -> None:
     lenient = HopelessConfig(stale_passes=500, collapsed_updates=5000)
-    one, other = (run(tmp_path / str(at), snapshot, settings(given)) for at, given in enumerate((None, lenient)))
+    one, other = (sealed(tmp_path / str(at), snapshot, settings(given)) for at, given in enumerate((None, lenient)))
     assert one.digest == other.digest
     assert other.stopped is None
 
@@ -156,7 +144,7 @@ def test_low_a_policy_that_stays_collapsed_is_hopeless() -> None:
     guard.require_hope()
     for _ in range(3):
         guard.observe("vtrace", 0, collapsed(0.0), None, has_pressure=False)
-    with pytest.raises(HopelessTrainingError, match=r"phase vtrace: .* 3 updates in a row.*collapsed_updates is 3"):
+    with pytest.raises(HopelessError, match=r"phase vtrace: .* 3 updates in a row.*collapsed_updates is 3"):
         guard.require_hope()
     assert guard.stop is not None
     assert guard.stop.cause is StopCause.COLLAPSED
@@ -171,7 +159,7 @@ def test_low_one_operation_alone_is_a_collapse_and_one_blueprint_alone_is_none()
             guard.observe("ppo", 0, collapsed(0.5, **{f"entropy_{head}": 1e-3}), None, has_pressure=False)
         assert guard.anomalies[AnomalyKind.ENTROPY_COLLAPSE] == 4
         if is_hopeless:
-            with pytest.raises(HopelessTrainingError):
+            with pytest.raises(HopelessError):
                 guard.require_hope()
         else:
             guard.require_hope()
