@@ -11,6 +11,7 @@ from simic.contracts.base import Contract, Positive, UnitInterval
 from simic.contracts.errors import ConfigError
 from simic.contracts.karn_config import ControllerConfig, KarnConfig
 from simic.contracts.lake_url import parse_url
+from simic.contracts.lifecycle_config import GovernorConfig, LifecycleConfig
 from simic.contracts.log_evidence import EvidenceKind
 from simic.contracts.network_config import NetworkConfig
 from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, Reward, RewardConfig
@@ -25,9 +26,11 @@ __all__ = [
     "CurateConfig",
     "FurtherCollection",
     "GateConfig",
+    "GovernorConfig",
     "IngestConfig",
     "KarnConfig",
     "LakeConfig",
+    "LifecycleConfig",
     "NetworkConfig",
     "ReplayConfig",
     "RewardConfig",
@@ -62,6 +65,8 @@ class WorldConfig(Contract):
     """Epochs over which alpha falls to 0 before a seed in blending or holding is pruned; 0 prunes at once."""
     blend: Literal["own", "add", "multiply", "gate"] = "own"
     """Operator that blends seeds into their hosts: the own one of each blueprint, or one for all."""
+    lifecycle: LifecycleConfig = LifecycleConfig()
+    governor: GovernorConfig = GovernorConfig()
     snapshot_mb: Annotated[int, Field(ge=1, le=1_000_000)] = 512
     """Largest memory for the governor's snapshot of one ensemble, MiB."""
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
@@ -80,6 +85,15 @@ class WorldConfig(Contract):
                 "on cuda use masked or auto"
             )
         return self
+
+    @property
+    def rules(self) -> dict[str, int | float]:
+        """Return the settings of ``lifecycle`` and ``governor`` by dotted name, as the identity of an episode has them.
+
+        Defaults are among them, so that another default makes another identity.
+        """
+        sections: tuple[tuple[str, Contract], ...] = (("lifecycle", self.lifecycle), ("governor", self.governor))
+        return {f"{section}.{name}": value for section, settings in sections for name, value in settings}
 
     @property
     def is_masked(self) -> bool:
