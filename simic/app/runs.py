@@ -259,7 +259,8 @@ def describe(receipt: Receipt) -> str:
             result = "" if receipt.mean_return is None else f", mean return {receipt.mean_return:.2f} points"
             branches = f" and {receipt.branches:,} branches of them" if receipt.branches else ""
             what = f"{receipt.set}: {receipt.episodes:,} episodes under {receipt.controller}{branches}"
-            return f"{what}, {receipt.reports:,} reports{result}"
+            stopped = f", {sum(receipt.stopped.values()):,} cut off early{_reasons(receipt.stopped)}"
+            return f"{what}, {receipt.reports:,} reports{stopped if receipt.stopped else ''}{result}"
         case IngestReceipt():
             found = [f"{receipt.landed:,} landed", f"{receipt.quarantined:,} refused{_reasons(receipt.reasons)}"]
             others = {"duplicate": receipt.duplicate, "dead-lettered": receipt.dead_lettered, "lost": receipt.lost}

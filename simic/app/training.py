@@ -207,6 +207,7 @@ def _collect(
         progress=container.progress,
         reward=container.config.curate.reward.basic,
         choice=choice,
+        stop=container.config.collect.stop,
         on_start=None if policy is None else partial(begin_collection, container.home, policy),
     )
     return container.save_receipt(receipt)
@@ -453,5 +454,6 @@ def run_trials(
             rent_factors=rent_factors,
             on_static=advance if with_static else None,
             reporter=reporter,
+            flags=container.config.curate.flags,
         )
     return container.save_receipt(report)

@@ -45,6 +45,7 @@ def choose_seed(container: Container, trained: Sequence[TrainingReport]) -> Seed
             provenance=container.provenance,
             clock=container.clock,
             on_done=lambda episodes: advance(len(episodes.returns)),
+            flags=config.curate.flags,
         )
     path = container.receipts.save(report, content=content_digest(report))
     name = f"{path.parent.name}/{path.name}"

@@ -14,7 +14,7 @@ from simic.contracts.lake_url import parse_url
 from simic.contracts.lifecycle_config import GovernorConfig, LifecycleConfig
 from simic.contracts.log_evidence import EvidenceKind
 from simic.contracts.network_config import NetworkConfig
-from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, Reward, RewardConfig
+from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, FlagConfig, Reward, RewardConfig
 from simic.contracts.telemetry_config import TelemetryConfig
 from simic.contracts.train_config import WITHOUT_EFFECT, ReplayConfig, TrainConfig
 
@@ -24,6 +24,8 @@ __all__ = [
     "CollectConfig",
     "ControllerConfig",
     "CurateConfig",
+    "EpisodeStopConfig",
+    "FlagConfig",
     "FurtherCollection",
     "GateConfig",
     "GovernorConfig",
@@ -40,6 +42,8 @@ __all__ = [
     "WorldConfig",
 ]
 
+PAID_AT_THE_END = frozenset({"sparse", "minimal"})
+"""Reward families that pay the gain of an episode in its last step."""
 FamilyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 SetName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
@@ -116,6 +120,19 @@ class FurtherCollection(Contract):
     """Hosts of a round whose decisions are branched; 0 leaves the set out of rounds."""
 
 
+class EpisodeStopConfig(Contract):
+    """When the episode of a hopeless host ends early, cut off. Off by default.
+
+    Only ordinary episodes end early. Branches, episodes whose decisions are branched, and episodes that judge run to
+    their horizon, because their returns are compared.
+    """
+
+    fall: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Fall of validation accuracy below the best of the episode from which a host counts as hopeless; null never."""
+    epochs: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Number of consecutive epochs with such a fall after which its episode ends."""
+
+
 class CollectConfig(Contract):
     """Collection of episodes."""
 
@@ -144,6 +161,8 @@ class CollectConfig(Contract):
     """Further sets whose training hosts are branched in every collection, with train.start = distil, so that the policy
     carries over to them. The run's own set is skipped. Families in ``world.without`` are left out here too. A snapshot
     holds all reports that have landed, so in a home that learned from a set before, its hosts stay among them."""
+
+    stop: EpisodeStopConfig = EpisodeStopConfig()
 
     @field_validator("further")
     @classmethod
@@ -256,6 +275,7 @@ class CurateConfig(Contract):
 
     reward: Reward = Field(default_factory=FAMILIES[DEFAULT_FAMILY], validate_default=True)
     """Reward that the learner sees; trials always use ``basic`` points."""
+    flags: FlagConfig = FlagConfig()
     gamma: Annotated[float, Field(ge=0.9, le=1.0)] = 0.99
     """Discount per epoch; the learner reads it from the snapshot, so it is set only here."""
     ttl_days: Annotated[float, Field(gt=0, le=3650)] = 365.0
@@ -381,6 +401,16 @@ class RunConfig(Contract):
             raise ValueError(
                 f"train.seeds = {self.train.seeds} chooses among policies on validation hosts, which gate.evidence = "
                 f"{self.gate.evidence} does not grow; set train.seeds to 1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stopped_episodes_have_been_paid(self) -> Self:
+        if self.collect.stop.fall is not None and self.curate.reward.family in PAID_AT_THE_END:
+            raise ValueError(
+                f"collect.stop.fall = {self.collect.stop.fall:g} cuts episodes off, and curate.reward.family = "
+                f"{self.curate.reward.family} pays what an episode gained in its last step, where the value of the "
+                "state that follows would pay it again; use basic or shaped, or set collect.stop.fall to null"
             )
         return self
 

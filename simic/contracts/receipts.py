@@ -90,9 +90,14 @@ class CollectionReceipt(Receipt):
     """Digest over the report ids in order, branches included."""
     governor_events: Count
     """Branches included."""
+    stopped: dict[str, Count] = Field(default_factory=dict)
+    """Number of episodes that ended early, cut off, by reason; empty where ``collect.stop`` is off."""
+    epochs_left_out: Count = 0
+    """Number of epochs up to the horizon that these episodes did not run."""
     actions: dict[str, Count]
     """Number of decisions per operation, without branches."""
     mean_return: Finite | None
+    """Mean over the episodes that ended by themselves; null if none did."""
     test_accuracy: Finite | None
 
 

@@ -101,7 +101,8 @@ def examples_of(store: GraphDataset) -> KarnExamples:
     split, blueprints = branched_decisions(store), len(store.blueprints)
     compared = _comparisons(None if split is None else split.learned, blueprints)
     held_out = _comparisons(None if split is None else split.held_out, blueprints)
-    starts, lengths = store.sequences.starts[store.ordinary], store.sequences.lengths[store.ordinary]
+    ended = store.ordinary[store.has_end[store.ordinary]]  # the return of an episode that was cut off is unknown
+    starts, lengths = store.sequences.starts[ended], store.sequences.lengths[ended]
     rows = torch.from_numpy(concatenated_ranges(starts, lengths))
     rows = rows[store.steps.actions[rows, _OP] == _GERMINATE]
     log_probs = store.steps.log_prob_heads[rows, _BLUEPRINT]
