@@ -134,7 +134,7 @@ def _final_states(
     step: Step, rows: NDArray[np.int64], hardware: HardwareContext, cut_off: NDArray[np.bool_] | None
 ) -> dict[int, SystemState]:
     """Return the last state of each episode that ended or was cut off, by host."""
-    found = {}
+    found: dict[int, SystemState] = {}
     ended = rows[step.outcome.terminated[rows]]
     cut = np.zeros(0, dtype=np.int64) if cut_off is None else rows[cut_off[rows]]
     for some, committed in ((ended, step.outcome.committed_validation_accuracy[ended]), (cut, None)):
