@@ -17,12 +17,12 @@ from torch import Tensor
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import WorldConfig
+from simic.contracts.lifecycle_config import LifecycleConfig
 from simic.hosts.batched.data import epoch_order, host_samples
 from simic.hosts.batched.dataset import epoch_noise, recipes_of
 from simic.hosts.batched.sizes import BLOCKS, SLOTS
 from simic.hosts.batched.trunk import initial_weights
 from simic.hosts.batched.weights import initial_seed
-from simic.hosts.counterfactual import SMOOTHING
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import STANDARD, identify
 from simic.hosts.interfaces import DataSplit, Measurement
@@ -233,10 +233,11 @@ class EnsembleContender:
         average = observed.slots["contribution"].reshape(-1, SLOTS).astype(np.float64)
         active = cast.alpha > 0
         total, weight = self._totals
-        before = (1.0 - SMOOTHING) * total
-        weight[active] = ((1.0 - SMOOTHING) * weight + SMOOTHING)[active]
+        newest = LifecycleConfig().contribution_weight
+        before = (1.0 - newest) * total
+        weight[active] = ((1.0 - newest) * weight + newest)[active]
         total[active] = (average * weight)[active]
-        worth = np.where(active, (total - before) / SMOOTHING, np.nan)
+        worth = np.where(active, (total - before) / newest, np.nan)
         accuracy = system["validation_accuracy"]
         return Shown(system["train_loss"], system["validation_loss"], accuracy, accuracy[:, None] - worth)
 

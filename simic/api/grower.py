@@ -21,7 +21,16 @@ from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from simic.api.grower_arguments import Data, identity_of, joined, known_blueprints, layers_of, writer_of
+from simic.api.grower_arguments import (
+    Data,
+    Rules,
+    identity_of,
+    joined,
+    known_blueprints,
+    layers_of,
+    rules_of,
+    writer_of,
+)
 from simic.api.grower_policy import OutOfRangeUse, decider_of
 from simic.api.home import Home
 from simic.api.policy import Policy, TrustedKeys
@@ -58,7 +67,7 @@ _FOSSILIZED = STAGE_INDEX[SeedStage.FOSSILIZED]
 _GROWING: WeakSet[nn.Module] = WeakSet()
 """Models with a Grower that is not finalised."""
 _OUT_OF_RANGE = TypeAdapter(list[OutOfRange])
-VERSION = 3
+VERSION = 4
 """Version of ``state_dict``."""
 
 
@@ -111,6 +120,8 @@ class Grower:
         logits: Callable[[Any], Tensor] | None = None,
         blueprints: Sequence[str] = STANDARD,
         seeds_max: int = 1,
+        lifecycle: Rules = None,
+        governor: Rules = None,
         name: str = "own",
         seed: int = 0,
         report_to: FieldReportWriter | Home | str | os.PathLike[str] | None = None,
@@ -144,6 +155,9 @@ class Grower:
             logits: Function that takes the logits out of an output that is no tensor, as ``lambda out: out.logits``.
             blueprints: Blueprints that may grow; one that does not suit every slot is left out, widening ones too.
             seeds_max: Most seeds that live or are kept; with 1, no further seed begins once one is kept.
+            lifecycle: Settings of ``world.lifecycle`` that differ from their defaults, such as
+                ``{"embargo_epochs": 4}``.
+            governor: Settings of ``world.governor`` that differ from their defaults.
             name: Name of this kind of network in the reports, as the host's set and family.
             seed: Seed of initial weights and noise of the seeds, and the host's key in the reports.
             report_to: Where field reports go: a writer, a home, or a spool folder.
@@ -165,7 +179,15 @@ class Grower:
         self._run_id = uuid4().hex
         identity = identity_of(name, seed)
         chosen = HostSet((name,), seeds_max, MODULES, known_blueprints(blueprints))
-        world = WorldConfig(set=name, horizon=epochs, threads=min(64, torch.get_num_threads()), snapshot_mb=1_000_000)
+        rules = rules_of(lifecycle, governor)
+        world = WorldConfig(
+            set=name,
+            horizon=epochs,
+            threads=min(64, torch.get_num_threads()),
+            snapshot_mb=1_000_000,
+            lifecycle=rules.lifecycle,
+            governor=rules.governor,
+        )
         is_first = self._processes.is_first
         host: AttachedHost | None = None
         try:
@@ -188,13 +210,14 @@ class Grower:
                         has_test=test is not None,
                         who=f"model {name!r}",
                     )
-                self._processes.check_equal((epochs, name, seed, seeds_max, tuple(blueprints), layers))
+                self._processes.check_equal((epochs, name, seed, seeds_max, tuple(blueprints), layers, world.rules))
                 self._made_for = self._processes.first_of(
                     {
                         "name": name,
                         "seed": seed,
                         "seeds_max": seeds_max,
                         "blueprints": list(blueprints),
+                        "rules": world.rules,
                         "controller": self._decider.controller.name,
                         "policy": self._decider.controller.policy_version,
                         "out_of_range": out_of_range,
@@ -350,7 +373,7 @@ class Grower:
 
         Raises:
             ContractError: if the state is of another version, or of a Grower with other arguments: layers, epochs,
-                ``name``, ``seed``, ``seeds_max``, blueprints or policy.
+                ``name``, ``seed``, ``seeds_max``, blueprints, rules or policy.
         """
         layers, names = [hook.name for hook in self._host.host.layout.hooks], self._ensemble.blueprints
         if state.get("version") != VERSION or state.get("layers") != layers:

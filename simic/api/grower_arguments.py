@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
 from pydantic import ValidationError
@@ -12,16 +12,51 @@ from torch import Tensor, nn
 
 from simic.api.home import Home
 from simic.api.reports import FieldReportWriter
+from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError
+from simic.contracts.lifecycle_config import GovernorConfig, LifecycleConfig
 from simic.contracts.state import HostIdentity, LayerKind
 from simic.hosts.custom import Layer
 from simic.hosts.custom.run_order import SEVERAL_INPUTS, last_leaf, run_order
 from simic.hosts.plugins import blueprint_names
 
-__all__ = ["Data", "identity_of", "joined", "known_blueprints", "layers_of", "writer_of"]
+__all__ = ["Data", "Rules", "identity_of", "joined", "known_blueprints", "layers_of", "rules_of", "writer_of"]
 
+T = TypeVar("T", bound=Contract)
 Data: TypeAlias = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
 """Inputs [n, ...] and labels [n, ...], or batches of them, such as a ``DataLoader``."""
+
+
+Rules: TypeAlias = Mapping[str, float] | None
+"""Settings by name; None for the defaults of all."""
+
+
+class GivenRules(NamedTuple):
+    """The rules that a Grower obeys."""
+
+    lifecycle: LifecycleConfig
+    governor: GovernorConfig
+
+
+def rules_of(lifecycle: Rules, governor: Rules) -> GivenRules:
+    """Return the settings with the defaults of those that are not given.
+
+    Raises:
+        ConfigError: for an unknown setting, or a value out of its range.
+    """
+    return GivenRules(
+        _settings(LifecycleConfig, "lifecycle", lifecycle), _settings(GovernorConfig, "governor", governor)
+    )
+
+
+def _settings(kind: type[T], what: str, given: Rules) -> T:
+    try:
+        return kind.model_validate({} if given is None else dict(given))
+    except (ValidationError, TypeError, ValueError) as error:
+        problem = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+        name = ".".join(map(str, (what, *problem["loc"])))
+        known = ", ".join(kind.model_fields)
+        raise ConfigError(f"{name}: {problem['msg']}; found {given!r}; settings of {what}: {known}") from error
 
 
 def joined(data: Data) -> tuple[Tensor, Tensor]:

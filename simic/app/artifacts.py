@@ -75,7 +75,7 @@ def resolve_training(container: Container, name: str | Path | None) -> TrainingR
 
 
 def _chosen(receipts: ReceiptStore, latest: TrainingReport) -> TrainingReport:
-    choice = receipts.find_any(SeedChoice, lambda found: latest.digest in {one.policy_digest for one in found.seeds})
+    choice = receipts.find_any(SeedChoice, lambda found: latest.digest in found.policies)
     if choice is None or choice.policy_digest == latest.digest:
         return latest
     hint = f"the policy that training seeds were chosen for, {choice.policy_digest[:12]}, has no receipt"

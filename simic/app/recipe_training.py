@@ -60,6 +60,7 @@ def learn(
     try:
         if snapshot is not None:
             found = training.train(container, snapshot, start, resume=False)
+            training.require_finished(found)
         else:
             with open_run_in(container, recipe.profile, has_gate=False) as run:
                 found = run.learn(stages)

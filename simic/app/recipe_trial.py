@@ -222,6 +222,7 @@ class _RecipeTrial:
                 clock=container.clock,
                 on_done=lambda episodes: advance(len(episodes.returns)),
                 reporter=reporter,
+                flags=config.curate.flags,
             )
 
     def _arm(self, recipe: Recipe, trained: Sequence[Trained], report: TrialReport) -> RecipeArm:

@@ -70,7 +70,9 @@ def newest_policy(container: Container, config: RunConfig, name: str) -> str:
     hint = f"no policy was trained with recipe {name} (configuration {digest[:12]}); `simic run` trains one"
     if config.train.seeds > 1:
         return container.receipts.find(SeedChoice, lambda found: found.config_digest == digest, hint).policy_digest
-    return container.receipts.find(TrainingReport, lambda found: found.config_digest == digest, hint).digest
+    return container.receipts.find(
+        TrainingReport, lambda found: found.config_digest == digest and found.stopped is None, hint
+    ).digest
 
 
 def differing_settings(recipes: Sequence[Recipe]) -> list[dict[str, str]]:

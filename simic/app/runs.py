@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from simic.app.container import Container
 from simic.app.plan_books import check_baselines
-from simic.app.training import DISTIL, collected_sets
+from simic.app.training import DISTIL, collected_sets, require_finished
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.config import RunConfig
 from simic.contracts.continual import require_policy
@@ -144,11 +144,16 @@ class Run:
     def _train(
         self, stages: Stages, number: int, snapshot: SnapshotManifest, previous: TrainingReport | None
     ) -> TrainingReport:
-        """Train once, in the last round with every training seed; return the policy that goes on."""
+        """Train once, in the last round with every training seed; return the policy that goes on.
+
+        Raises:
+            HopelessError: if no training finished.
+        """
         key, is_last = self.key, number == len(self.rounds)
         trained = [self.add(stages.train(key, number, snapshot, previous))]
         seeds = range(key.seed + 1, key.seed + key.config.train.seeds) if is_last else ()
         if not seeds:
+            require_finished(*trained)
             return trained[0]
         trained += [self.add(stages.train_seed(key, number, snapshot, previous, str(seed))) for seed in seeds]
         choice = self.add(stages.choose(key, number, trained))
@@ -254,7 +259,8 @@ def describe(receipt: Receipt) -> str:
             result = "" if receipt.mean_return is None else f", mean return {receipt.mean_return:.2f} points"
             branches = f" and {receipt.branches:,} branches of them" if receipt.branches else ""
             what = f"{receipt.set}: {receipt.episodes:,} episodes under {receipt.controller}{branches}"
-            return f"{what}, {receipt.reports:,} reports{result}"
+            stopped = f", {sum(receipt.stopped.values()):,} cut off early{_reasons(receipt.stopped)}"
+            return f"{what}, {receipt.reports:,} reports{stopped if receipt.stopped else ''}{result}"
         case IngestReceipt():
             found = [f"{receipt.landed:,} landed", f"{receipt.quarantined:,} refused{_reasons(receipt.reasons)}"]
             others = {"duplicate": receipt.duplicate, "dead-lettered": receipt.dead_lettered, "lost": receipt.lost}
@@ -269,7 +275,9 @@ def describe(receipt: Receipt) -> str:
             start = "random weights" if receipt.start_digest is None else f"policy {receipt.start_digest[:12]}"
             sets = f" of {', '.join(receipt.sets)}" if receipt.sets else ""
             counts = f"{receipt.updates:,} updates on {receipt.episodes:,} episodes{sets}"
-            return f"policy {receipt.digest[:12]} from {start}: {counts}"
+            stop = receipt.stopped
+            end = "" if stop is None else f"; ended early as hopeless ({stop.cause.value} in phase {stop.phase})"
+            return f"policy {receipt.digest[:12]} from {start}: {counts}{end}"
         case SeedChoice():
             chosen = f"policy {receipt.policy_digest[:12]} of seed {receipt.training_seed}"
             return f"{render_spread(receipt)}; {chosen} is judged"

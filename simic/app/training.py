@@ -21,7 +21,7 @@ from simic.collection import collect as collection
 from simic.collection.branching import BranchChoice
 from simic.contracts.config import RunConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.errors import ConfigError
+from simic.contracts.errors import ConfigError, HopelessError
 from simic.contracts.judgements import JudgementEntry
 from simic.contracts.names import CHAMPION
 from simic.contracts.receipts import (
@@ -57,6 +57,7 @@ __all__ = [
     "collect_round",
     "collected_sets",
     "further_sets",
+    "require_finished",
     "resolve_start",
     "run_trials",
     "train",
@@ -206,6 +207,7 @@ def _collect(
         progress=container.progress,
         reward=container.config.curate.reward.basic,
         choice=choice,
+        stop=container.config.collect.stop,
         on_start=None if policy is None else partial(begin_collection, container.home, policy),
     )
     return container.save_receipt(receipt)
@@ -249,6 +251,19 @@ def train(
         )
     _warn_of_sets(receipt, container.config)
     return receipt
+
+
+def require_finished(*trained: TrainingReport) -> None:
+    """Raise HopelessError if all of these trainings ended early because they were hopeless."""
+    stops = [one.stopped for one in trained if one.stopped is not None]
+    if stops and len(stops) == len(trained):
+        what = "the training" if len(stops) == 1 else f"all {len(stops)} trainings"
+        first = stops[0]
+        raise HopelessError(
+            f"{what} ended early, {first.cause.value} in phase {first.phase} after {first.updates} of "
+            f"{first.planned_updates} updates: {first.detail}. Its policy is not judged, and the champion stays. Train "
+            "with another seed or other settings, or set train.safety.hopeless to null"
+        )
 
 
 def _warn_of_sets(receipt: TrainingReport, config: RunConfig) -> None:
@@ -324,8 +339,10 @@ def validate(
 
     Raises:
         ConfigError: if the policy learned from no set of the kind that the evidence needs.
+        HopelessError: if its training ended early.
     """
     home, config = container.home, container.config
+    require_finished(training)
     if config.gate.evidence == REPORTS:
         return validate_by_reports(container, training, champion)
     judgement = _begin_judgement(container, training, champion)
@@ -368,6 +385,7 @@ def try_further(container: Container, policy: TrainingReport, champion: str | No
         ConfigError: for a plan book that is missing and required, or out of date.
         IntegrityError: if the policy is not as it was sealed.
     """
+    require_finished(policy)
     home, config = container.home, further_config(container.config, set_name)
     judgement = _begin_judgement(container, policy, champion)
     arms = len(further_specs(config, home.plans)[0]) + 1
@@ -436,5 +454,6 @@ def run_trials(
             rent_factors=rent_factors,
             on_static=advance if with_static else None,
             reporter=reporter,
+            flags=container.config.curate.flags,
         )
     return container.save_receipt(report)

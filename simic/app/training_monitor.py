@@ -45,7 +45,7 @@ CLOSE_S = 30.0
 _EXPORTED = re.compile(r"[a-z][a-z0-9_./-]{0,127}")
 _MOST_METRICS = 1024
 """Of one packet."""
-_ENTRIES = "conservative_entries"
+_ENTRIES, _STOPPED = "conservative_entries", "stopped"
 
 
 class TrainingMonitor:
@@ -58,6 +58,7 @@ class TrainingMonitor:
         self._textfile = TrainingTextfile(home) if config.prometheus else None
         self._began_s, self._recoveries = time.monotonic(), 0
         self._policy: str | None = None
+        self._stopped: str | None = None
         self._errors: list[str] = []
         self._threads: dict[str, SideThread[Update]] = {}
         if self._textfile is not None:
@@ -77,13 +78,13 @@ class TrainingMonitor:
         if self._config.level == "full" and self._seen.updates % self._config.packet_updates == 0:
             self._append(self._packet(HealthStatus.HEALTHY, {}))
 
-    def end(self, policy: str, recoveries: int) -> None:
+    def end(self, policy: str, recoveries: int, stopped: str | None = None) -> None:
         """Take note of the policy; without this call the training has failed."""
-        self._policy, self._recoveries = policy, recoveries
+        self._policy, self._recoveries, self._stopped = policy, recoveries, stopped
 
     def close(self) -> None:
         """End the sinks, judge the training, and write the last packet; nothing is raised."""
-        last = {} if self._live is None else {"mlflow": partial(self._live.close, self._policy)}
+        last = {} if self._live is None else {"mlflow": partial(self._live.close, self._policy, self._stopped)}
         tallies = {name: thread.close(CLOSE_S, last.get(name)) for name, thread in self._threads.items()}
         self._errors += [f"{name}: {tally.error}" for name, tally in tallies.items() if tally.error is not None]
         missed = violations(self._measured(), self._config.slo, self._clock())
@@ -93,12 +94,13 @@ class TrainingMonitor:
             "sink_dropped": float(sum(tally.dropped for tally in tallies.values())),
         }
         health = health_of(
-            is_finished=self._policy is not None,
+            is_finished=self._policy is not None and self._stopped is None,
             recoveries=self._recoveries,
             has_violations=bool(missed),
             has_failed_sinks=any(lost.values()),
         )
-        packet = self._packet(health, lost if own is None else {**lost, _ENTRIES: float(own)})
+        ended = {} if self._policy is None else {_STOPPED: float(self._stopped is not None)}
+        packet = self._packet(health, {**lost, **ended, **({} if own is None else {_ENTRIES: float(own)})})
         self._append(packet)
         for one in missed:
             self._append(one)
@@ -181,8 +183,8 @@ class _ProgressNote:
         self._advance(0, f"{update.phase}: {', '.join([*shown[:1], rate])}")
         self._said_s, self._steps, self._time_ms = time.monotonic(), 0.0, 0.0
 
-    def end(self, policy: str, recoveries: int) -> None:
-        self._inner.end(policy, recoveries)
+    def end(self, policy: str, recoveries: int, stopped: str | None = None) -> None:
+        self._inner.end(policy, recoveries, stopped)
 
 
 _HEADLINES = frozenset(name for name, metric in METRICS.items() if metric.is_headline)

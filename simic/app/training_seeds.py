@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simic.app.container import Container
 from simic.app.receipts import content_digest
+from simic.app.training import require_finished
 from simic.contracts.receipts import SeedChoice, TrainingReport
 from simic.validation.report import learned_spec
 from simic.validation.training_seeds import choose, row_of, validation_hosts
@@ -18,14 +19,22 @@ __all__ = ["choose_seed"]
 def choose_seed(container: Container, trained: Sequence[TrainingReport]) -> SeedChoice:
     """Try the policies of all training seeds and never growing on the same validation hosts, and choose the best one.
 
+    Trainings that ended early because they were hopeless take no part.
+
     The episodes do not land, and the hosts are none on which a policy is judged.
 
     Raises:
+        HopelessError: if no training has finished.
         IntegrityError: if a policy is not as it was sealed.
     """
+    require_finished(*trained)
     config, started_at = container.config, container.clock()
     hosts = validation_hosts(trained[0].snapshot_digest, config.world, config.trial)
-    specs = {row_of(one): learned_spec(Path(one.path), one.digest, container.home.keys) for one in trained}
+    specs = {
+        row_of(one): learned_spec(Path(one.path), one.digest, container.home.keys)
+        for one in trained
+        if one.stopped is None
+    }
     with container.progress.task("trials of training seeds", len(hosts) * (len(specs) + 1)) as advance:
         report = run_trials(
             specs,
@@ -36,6 +45,7 @@ def choose_seed(container: Container, trained: Sequence[TrainingReport]) -> Seed
             provenance=container.provenance,
             clock=container.clock,
             on_done=lambda episodes: advance(len(episodes.returns)),
+            flags=config.curate.flags,
         )
     path = container.receipts.save(report, content=content_digest(report))
     name = f"{path.parent.name}/{path.name}"

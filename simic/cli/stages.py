@@ -178,6 +178,7 @@ def train(
     found = artifacts.resolve_snapshot(container, snapshot)
     receipt = training.train(container, found, training.resolve_start(container, start), resume=resume)
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
+    training.require_finished(receipt)
 
 
 def validate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from simic.bus.factory import BusSpec, open_bus
 from simic.collection.branching import Branch, BranchChoice, BranchingController, choose_branches
+from simic.collection.early_stop import BELOW_ITS_BEST, HopelessHosts
 from simic.collection.reporting import Source, branch_ids, field_reports, run_ids
-from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.config import EpisodeStopConfig, RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.field_report import FieldReport
@@ -40,6 +41,7 @@ __all__ = ["ChunkJob", "ChunkSummary", "ChunkTotals", "collect", "collect_chunk"
 
 T = TypeVar("T")
 
+NO_STOP = EpisodeStopConfig()
 _NOT_CONTENT = {"issued_at"}
 """Fields that differ between two identical collections."""
 
@@ -56,6 +58,10 @@ class ChunkSummary(NamedTuple):
     """Undiscounted return per host."""
     test_accuracies: list[float]
     """Test accuracy per host."""
+    stopped: int
+    """Episodes that ended early, cut off; their returns and test accuracies are NaN."""
+    epochs_left_out: int
+    """Epochs up to the horizon that they did not run."""
     report_digests: list[str]
     """Per host: SHA-256 over the lines of its reports in step order, without ``issued_at``."""
     chosen: list[Branch]
@@ -71,6 +77,7 @@ class ChunkTotals:
         self._before, self._after, self._rent = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         self._governor = np.zeros(shape, dtype=bool)
         self._test = np.full(hosts, np.nan)
+        self._left_out: NDArray[np.int64] = np.zeros(hosts, dtype=np.int64)
         self._digests = [hashlib.sha256() for _ in range(hosts)]
         self._actions: Counter[str] = Counter()
 
@@ -80,13 +87,15 @@ class ChunkTotals:
         self._before[at], self._after[at] = metrics.validation_accuracy_before, metrics.validation_accuracy_after
         self._rent[at] = metrics.rent_parameters
         self._governor[at] = report.governor is not None
+        if report.truncated and report.final_state is not None:
+            self._left_out[host] = self._horizon - report.final_state.epoch
         if metrics.test_accuracy is not None:
             self._test[host] = metrics.test_accuracy
         self._digests[host].update(report.model_dump_json(exclude=_NOT_CONTENT).encode() + b"\n")
         self._actions[report.action.op.value] += 1
 
     def returns(self, reward: RewardConfig) -> NDArray[np.float64]:
-        """Return the undiscounted returns [N]; steps that did not run count 0."""
+        """Return the undiscounted returns [N]; steps after a panic count 0, and an episode that was cut off is NaN."""
         rewards = basic_rewards(
             accuracy_before=self._before,
             accuracy_after=self._after,
@@ -98,7 +107,7 @@ class ChunkTotals:
             horizon=self._horizon,
             governor_penalty=reward.governor_penalty,
         )
-        return basic_return(rewards)
+        return np.where(self._left_out > 0, np.nan, basic_return(rewards))
 
     def summary(self, policy_version: str | None, reward: RewardConfig, chosen: Sequence[Branch] = ()) -> ChunkSummary:
         """Return the totals so far, with the branches chosen."""
@@ -109,6 +118,8 @@ class ChunkTotals:
             governor_events=int(self._governor.sum()),
             returns=self.returns(reward).tolist(),
             test_accuracies=self._test.tolist(),
+            stopped=int((self._left_out > 0).sum()),
+            epochs_left_out=int(self._left_out.sum()),
             report_digests=[digest.hexdigest() for digest in self._digests],
             chosen=list(chosen),
         )
@@ -130,6 +141,8 @@ class ChunkJob(NamedTuple):
     """Which branches of these episodes to choose; None chooses none."""
     branches: tuple[Branch, ...] = ()
     """The branch that each host grows; empty for ordinary episodes."""
+    stop: EpisodeStopConfig = NO_STOP
+    """When ordinary episodes end early."""
 
 
 def collect(
@@ -144,13 +157,15 @@ def collect(
     progress: Progress | None = None,
     reward: RewardConfig | None = None,
     choice: BranchChoice | None = None,
+    stop: EpisodeStopConfig = NO_STOP,
     on_start: Callable[[datetime], None] | None = None,
 ) -> CollectionReceipt:
     """Run one episode per host and, with a ``choice``, the branches of these episodes; publish all reports on the bus.
 
     Reports carry the start time of the collection, so a chunk that runs twice is the same delivery. ``reward`` only
-    prices the mean return in the receipt; curation computes the rewards of training. ``on_start`` receives the start
-    before a report is published.
+    prices the mean return in the receipt; curation computes the rewards of training. ``stop`` says when an episode ends
+    early; with a ``choice`` none does, because the returns of parents and branches are compared. ``on_start`` receives
+    the start before a report is published.
 
     Raises:
         ConfigError: without hosts, or for a controller that cannot be made.
@@ -161,11 +176,15 @@ def collect(
     if on_start is not None:
         on_start(started)
     keys = digest_of([[host.set, host.key] for host in hosts])
-    made_of = {"hosts": keys, "seed": seed, "world": world_identity(world)}
+    stop = NO_STOP if choice is not None else stop
+    stops = {} if stop.fall is None else {"stop": stop.model_dump(mode="json")}
+    made_of = {"hosts": keys, "seed": seed, "world": world_identity(world), **stops}
     # The path already names the policy; without the digest, names of deliveries equal those of earlier versions.
     name = digest_of({"spec": spec.model_dump(mode="json", exclude={"policy_digest"}), **made_of})[:16]
     jobs = [
-        ChunkJob(spec, chunk, world, reward or RewardConfig(), bus, f"{name}-{number:05d}", seed, started, choice)
+        ChunkJob(
+            spec, chunk, world, reward or RewardConfig(), bus, f"{name}-{number:05d}", seed, started, choice, stop=stop
+        )
         for number, chunk in enumerate(_chunks(hosts, world.chunk))
     ]
     episodes = _grow("collect", jobs, shown)
@@ -231,6 +250,7 @@ def _run_ids(job: ChunkJob, controller: Controller) -> list[str]:
         job.seed,
         job.world,
         is_decisive=job.spec.is_decisive and controller.policy_version is not None,
+        stop=job.stop,
     )
 
 
@@ -242,7 +262,7 @@ def _lines(
     totals: ChunkTotals,
     on_step: Callable[[Step], None] | None,
 ) -> Iterator[bytes]:
-    """Yield every report as JSON; the reports of one host come in step order."""
+    """Yield every report as JSON; the reports of one host come in step order. Hopeless hosts are cut off."""
     source = Source(
         controller=controller.name,
         policy_version=controller.policy_version,
@@ -252,10 +272,14 @@ def _lines(
         hardware=HardwareContext(device=job.world.device, threads=job.world.threads),
         issued_at=job.issued_at,
     )
+    watch = None if job.stop.fall is None else HopelessHosts(len(job.hosts), job.stop)
     for step in rollout(ensemble, controller.decide, job.seed):
         if on_step is not None:
             on_step(step)
-        for host, report in field_reports(step, source):
+        hopeless = None if watch is None else watch.after(step)
+        if hopeless is not None:
+            ensemble.cut_off(hopeless)
+        for host, report in field_reports(step, source, hopeless):
             totals.note(host, report)
             yield report.model_dump_json().encode()
 
@@ -289,8 +313,7 @@ def _receipt(
     actions: Counter[str] = Counter()
     for summary in episodes:
         actions.update(summary.actions)
-    accuracies = np.concatenate([summary.test_accuracies for summary in episodes])
-    measured = accuracies[np.isfinite(accuracies)]
+    stopped = sum(summary.stopped for summary in episodes)
     return CollectionReceipt(
         **provenance._asdict(),
         started_at=started,
@@ -305,7 +328,16 @@ def _receipt(
         reports=sum(summary.reports for summary in everything),
         reports_digest=digest_of([digest for summary in everything for digest in summary.report_digests]),
         governor_events=sum(summary.governor_events for summary in everything),
+        stopped={BELOW_ITS_BEST: stopped} if stopped else {},
+        epochs_left_out=sum(summary.epochs_left_out for summary in episodes),
         actions=dict(actions),
-        mean_return=float(np.mean(np.concatenate([summary.returns for summary in episodes]))),
-        test_accuracy=float(measured.mean()) if len(measured) else None,
+        mean_return=_mean(summary.returns for summary in episodes),
+        test_accuracy=_mean(summary.test_accuracies for summary in episodes),
     )
+
+
+def _mean(parts: Iterable[Sequence[float]]) -> float | None:
+    """Return the mean of the values that are not NaN; None if there is none."""
+    values = np.concatenate([np.array(part, dtype=np.float64) for part in parts])
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from simic.collection.branching import Branch
 from simic.contracts.actions import RELEVANT_HEADS
 from simic.contracts.batches import action_of, log_prob_of, masks_of
-from simic.contracts.config import WorldConfig
+from simic.contracts.config import EpisodeStopConfig, WorldConfig
 from simic.contracts.field_report import FieldReport, Outcome, StepMetrics
 from simic.contracts.state import HardwareContext, HostIdentity, SystemState
 from simic.hosts.ensemble import StepOutcome
@@ -60,14 +60,16 @@ def run_ids(
     world: WorldConfig,
     *,
     is_decisive: bool = False,
+    stop: EpisodeStopConfig | None = None,
 ) -> list[str]:
     """Return one id per host; equal episodes have equal ids, so collecting twice adds nothing.
 
     The id covers the simulation's code and settings, so an episode of changed hosts has another id. A policy's
-    decisive episodes have other ids than its sampled ones.
+    decisive episodes have other ids than its sampled ones, and those that may end early by ``stop`` than others.
     """
     acting = {"controller": controller, "policy_version": policy_version, "seed": seed}
-    shared = {**acting, **({"is_decisive": True} if is_decisive else {}), "world": world_identity(world)}
+    stops = {} if stop is None or stop.fall is None else {"stop": stop.model_dump(mode="json")}
+    shared = {**acting, **({"is_decisive": True} if is_decisive else {}), **stops, "world": world_identity(world)}
     return [digest_of({"set": host.set, "key": host.key, **shared})[:32] for host in hosts]
 
 
@@ -76,13 +78,18 @@ def branch_ids(branches: Sequence[Branch]) -> list[str]:
     return [digest_of({"parent": one.parent, "step": one.step, "action": list(one.action)})[:32] for one in branches]
 
 
-def field_reports(step: Step, source: Source) -> Iterator[tuple[int, FieldReport]]:
-    """Yield host index and report for every host that ran this step, in host order."""
+def field_reports(
+    step: Step, source: Source, cut_off: NDArray[np.bool_] | None = None
+) -> Iterator[tuple[int, FieldReport]]:
+    """Yield host index and report for every host that ran this step, in host order.
+
+    ``cut_off`` bool [N] says which episodes were cut off after this step; None is none.
+    """
     rows = np.flatnonzero(step.live)
     if not len(rows):
         return
     states = step.observations.take(rows).to_states(source.hardware)
-    finals = _final_states(step, rows, source.hardware)
+    finals = _final_states(step, rows, source.hardware, cut_off)
     metrics = _metrics(step.outcome, rows)
     blueprints, slot_ptr = step.observations.blueprints, step.observations.slot_ptr
     for row, state, measured in zip(rows.tolist(), states, metrics, strict=True):
@@ -107,8 +114,8 @@ def field_reports(step: Step, source: Source) -> Iterator[tuple[int, FieldReport
                 log_prob_behaviour=log_prob_of(step.decisions.log_probs[row]),
                 outcome=_outcome(measured, outcome.governor[row] is not None),
                 metrics=measured,
-                terminated=row in finals,
-                truncated=False,
+                terminated=bool(outcome.terminated[row]),
+                truncated=cut_off is not None and bool(cut_off[row]),
                 governor=outcome.governor[row],
                 seed_id=None if seed_id is None else f"{run_id}/{seed_id}",
                 blueprint_id=outcome.blueprint_ids[row],
@@ -123,12 +130,18 @@ def field_reports(step: Step, source: Source) -> Iterator[tuple[int, FieldReport
         )
 
 
-def _final_states(step: Step, rows: NDArray[np.int64], hardware: HardwareContext) -> dict[int, SystemState]:
+def _final_states(
+    step: Step, rows: NDArray[np.int64], hardware: HardwareContext, cut_off: NDArray[np.bool_] | None
+) -> dict[int, SystemState]:
+    """Return the last state of each episode that ended or was cut off, by host."""
+    found: dict[int, SystemState] = {}
     ended = rows[step.outcome.terminated[rows]]
-    if not len(ended):
-        return {}
-    states = step.after.take(ended).to_states(hardware, step.outcome.committed_validation_accuracy[ended])
-    return dict(zip(ended.tolist(), states, strict=True))
+    cut = np.zeros(0, dtype=np.int64) if cut_off is None else rows[cut_off[rows]]
+    for some, committed in ((ended, step.outcome.committed_validation_accuracy[ended]), (cut, None)):
+        if len(some):
+            states = step.after.take(some).to_states(hardware, committed)
+            found.update(zip(some.tolist(), states, strict=True))
+    return found
 
 
 def _metrics(outcome: StepOutcome, rows: NDArray[np.int64]) -> list[StepMetrics]:

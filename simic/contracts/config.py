@@ -11,9 +11,10 @@ from simic.contracts.base import Contract, Positive, UnitInterval
 from simic.contracts.errors import ConfigError
 from simic.contracts.karn_config import ControllerConfig, KarnConfig
 from simic.contracts.lake_url import parse_url
+from simic.contracts.lifecycle_config import GovernorConfig, LifecycleConfig
 from simic.contracts.log_evidence import EvidenceKind
 from simic.contracts.network_config import NetworkConfig
-from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, Reward, RewardConfig
+from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, FlagConfig, Reward, RewardConfig
 from simic.contracts.telemetry_config import TelemetryConfig
 from simic.contracts.train_config import WITHOUT_EFFECT, ReplayConfig, TrainConfig
 
@@ -23,11 +24,15 @@ __all__ = [
     "CollectConfig",
     "ControllerConfig",
     "CurateConfig",
+    "EpisodeStopConfig",
+    "FlagConfig",
     "FurtherCollection",
     "GateConfig",
+    "GovernorConfig",
     "IngestConfig",
     "KarnConfig",
     "LakeConfig",
+    "LifecycleConfig",
     "NetworkConfig",
     "ReplayConfig",
     "RewardConfig",
@@ -37,6 +42,8 @@ __all__ = [
     "WorldConfig",
 ]
 
+PAID_AT_THE_END = frozenset({"sparse", "minimal"})
+"""Reward families that pay the gain of an episode in its last step."""
 FamilyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 SetName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
@@ -62,6 +69,8 @@ class WorldConfig(Contract):
     """Epochs over which alpha falls to 0 before a seed in blending or holding is pruned; 0 prunes at once."""
     blend: Literal["own", "add", "multiply", "gate"] = "own"
     """Operator that blends seeds into their hosts: the own one of each blueprint, or one for all."""
+    lifecycle: LifecycleConfig = LifecycleConfig()
+    governor: GovernorConfig = GovernorConfig()
     snapshot_mb: Annotated[int, Field(ge=1, le=1_000_000)] = 512
     """Largest memory for the governor's snapshot of one ensemble, MiB."""
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
@@ -82,6 +91,15 @@ class WorldConfig(Contract):
         return self
 
     @property
+    def rules(self) -> dict[str, int | float]:
+        """Return the settings of ``lifecycle`` and ``governor`` by dotted name, as the identity of an episode has them.
+
+        Defaults are among them, so that another default makes another identity.
+        """
+        sections: tuple[tuple[str, Contract], ...] = (("lifecycle", self.lifecycle), ("governor", self.governor))
+        return {f"{section}.{name}": value for section, settings in sections for name, value in settings}
+
+    @property
     def is_masked(self) -> bool:
         """Resolved value of ``form``."""
         return self.form == "masked" or self.device == "cuda"
@@ -100,6 +118,19 @@ class FurtherCollection(Contract):
     """Hosts of which one decision each is branched before the first training run."""
     round_branch_hosts: Annotated[int, Field(ge=0, le=1_000_000)]
     """Hosts of a round whose decisions are branched; 0 leaves the set out of rounds."""
+
+
+class EpisodeStopConfig(Contract):
+    """When the episode of a hopeless host ends early, cut off. Off by default.
+
+    Only ordinary episodes end early. Branches, episodes whose decisions are branched, and episodes that judge run to
+    their horizon, because their returns are compared.
+    """
+
+    fall: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Fall of validation accuracy below the best of the episode from which a host counts as hopeless; null never."""
+    epochs: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Number of consecutive epochs with such a fall after which its episode ends."""
 
 
 class CollectConfig(Contract):
@@ -130,6 +161,8 @@ class CollectConfig(Contract):
     """Further sets whose training hosts are branched in every collection, with train.start = distil, so that the policy
     carries over to them. The run's own set is skipped. Families in ``world.without`` are left out here too. A snapshot
     holds all reports that have landed, so in a home that learned from a set before, its hosts stay among them."""
+
+    stop: EpisodeStopConfig = EpisodeStopConfig()
 
     @field_validator("further")
     @classmethod
@@ -242,6 +275,7 @@ class CurateConfig(Contract):
 
     reward: Reward = Field(default_factory=FAMILIES[DEFAULT_FAMILY], validate_default=True)
     """Reward that the learner sees; trials always use ``basic`` points."""
+    flags: FlagConfig = FlagConfig()
     gamma: Annotated[float, Field(ge=0.9, le=1.0)] = 0.99
     """Discount per epoch; the learner reads it from the snapshot, so it is set only here."""
     ttl_days: Annotated[float, Field(gt=0, le=3650)] = 365.0
@@ -367,6 +401,16 @@ class RunConfig(Contract):
             raise ValueError(
                 f"train.seeds = {self.train.seeds} chooses among policies on validation hosts, which gate.evidence = "
                 f"{self.gate.evidence} does not grow; set train.seeds to 1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stopped_episodes_have_been_paid(self) -> Self:
+        if self.collect.stop.fall is not None and self.curate.reward.family in PAID_AT_THE_END:
+            raise ValueError(
+                f"collect.stop.fall = {self.collect.stop.fall:g} cuts episodes off, and curate.reward.family = "
+                f"{self.curate.reward.family} pays what an episode gained in its last step, where the value of the "
+                "state that follows would pay it again; use basic or shaped, or set collect.stop.fall to null"
             )
         return self
 

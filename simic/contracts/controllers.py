@@ -9,7 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from simic.contracts.actions import AlphaCurve, BlueprintName
 from simic.contracts.base import Contract, Count, Digest, Finite
-from simic.contracts.config import RewardConfig
+from simic.contracts.config import GovernorConfig, LifecycleConfig, RewardConfig
 from simic.contracts.names import CANDIDATE, CHAMPION, consulting_name
 from simic.contracts.receipts import Estimate
 from simic.contracts.state import HISTORY_EPOCHS
@@ -174,8 +174,12 @@ class PlanBook(Contract):
     """``world.prune_epochs`` of the search."""
     blend: str = "own"
     """``world.blend`` of the search."""
+    lifecycle: LifecycleConfig = LifecycleConfig()
+    """``world.lifecycle`` of the search."""
+    governor: GovernorConfig = GovernorConfig()
+    """``world.governor`` of the search."""
     world_digest: Digest
-    """Digest of the code of the hosts, the set and the four settings above; with another digest a book is outdated."""
+    """Digest of the code of the hosts, the set and the six settings above; with another digest a book is outdated."""
     seed: Count
     """Seed with which random rules were drawn."""
     host_keys: list[Count]

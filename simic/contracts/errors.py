@@ -18,7 +18,8 @@
     |   `-- OutOfMemoryError                an update did not get the memory that it needs
     |-- IllegalActionError         exit 1   a controller chose what its masks forbid
     `-- TrainingError              exit 1   a collapsed policy, too little experience
-        `-- DivergenceError                 a loss, gradient or weight that is not finite
+        |-- DivergenceError                 a loss, gradient or weight that is not finite
+        `-- HopelessError           a training that ended early, because it would not come to anything
 
 Messages say what was expected, what was found, which id, and what to do next.
 """
@@ -32,6 +33,7 @@ __all__ = [
     "DatasetError",
     "DivergenceError",
     "GateRejectedError",
+    "HopelessError",
     "IllegalActionError",
     "IntegrityError",
     "OutOfMemoryError",
@@ -126,3 +128,7 @@ class TrainingError(SimicError):
 
 class DivergenceError(TrainingError):
     """A loss, a gradient or a weight is not finite."""
+
+
+class HopelessError(TrainingError):
+    """A training shows by its own measurements that it will not come to anything."""

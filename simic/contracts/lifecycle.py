@@ -37,7 +37,7 @@ class Gate(str, Enum):
     """Condition of a transition."""
 
     G0 = "G0"
-    """Sanity: known blueprint, shape kept, identity at birth to 1e-5."""
+    """Sanity: known blueprint, shape kept, identity at birth within its tolerance."""
     G1 = "G1"
     """Gradient health: a probe gives a finite gradient that is not zero."""
     G2 = "G2"

@@ -329,6 +329,7 @@ def _clocks() -> list[Metric]:
             "buffer_expired_removed", "sequences", "Removed by age.", "simic.buffer.expired_removed", "a live buffer"
         ),
         clock("conservative_entries", "1", "Entries into conservative mode.", only_with="conservative mode"),
+        clock("stopped", "1", "1 if a training ended early because it was hopeless, else 0; in its last packet."),
         clock("sink_failures", "1", "Writes of a sink that failed."),
         clock("sink_dropped", "updates", "Updates that a sink could not take in time."),
         clock(

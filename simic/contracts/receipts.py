@@ -17,6 +17,7 @@ from simic.contracts.judgements import Judgement, Ordinal
 from simic.contracts.log_evidence import EvidenceKind, LogEvidence
 from simic.contracts.names import MODEL_NAME
 from simic.contracts.policy_update import PolicyUpdate, SemanticVersion
+from simic.contracts.safety import StopCause, TrainingStop
 
 __all__ = [
     "SEAL_FIELDS",
@@ -38,6 +39,7 @@ __all__ = [
     "SeedTrial",
     "SnapshotManifest",
     "StaticTrial",
+    "StoppedSeed",
     "Text",
     "TrainingReport",
     "TrialReport",
@@ -88,9 +90,14 @@ class CollectionReceipt(Receipt):
     """Digest over the report ids in order, branches included."""
     governor_events: Count
     """Branches included."""
+    stopped: dict[str, Count] = Field(default_factory=dict)
+    """Number of episodes that ended early, cut off, by reason; empty where ``collect.stop`` is off."""
+    epochs_left_out: Count = 0
+    """Number of epochs up to the horizon that these episodes did not run."""
     actions: dict[str, Count]
     """Number of decisions per operation, without branches."""
     mean_return: Finite | None
+    """Mean over the episodes that ended by themselves; null if none did."""
     test_accuracy: Finite | None
 
 
@@ -179,6 +186,9 @@ class TrainingReport(Receipt):
     curriculum: list[StageVisit] = Field(default_factory=list)
     """Stages of ``train.curriculum``, in order, those of earlier rounds of the run included; the last one is open.
     Empty without a curriculum."""
+    stopped: TrainingStop | None = None
+    """Why and where training ended early, because it was hopeless; null if it finished. A policy of such a training is
+    not judged."""
     curves_path: Text
     """Path of JSON lines, one record per logged update."""
 
@@ -306,6 +316,14 @@ class SeedTrial(Contract):
     """Difference to never growing, paired by host key."""
 
 
+class StoppedSeed(Contract):
+    """A training seed whose training was hopeless and ended early, so that its policy was not tried."""
+
+    training_seed: Count
+    policy_digest: Digest
+    cause: StopCause
+
+
 class SeedChoice(Receipt):
     """The best of several trainings that differ in their seed alone; ``seed`` is that of the run."""
 
@@ -323,16 +341,24 @@ class SeedChoice(Receipt):
     """Policy from which all trainings started, if any."""
     mean: Finite
     """Mean over training seeds of the mean difference to never growing, in points, as the next three."""
-    spread: Annotated[float, Field(ge=0.0)]
-    """Standard deviation between training seeds."""
+    spread: Annotated[float, Field(ge=0.0)] | None
+    """Standard deviation between training seeds; null if a single training finished."""
     least: Finite
     greatest: Finite
     """That of the chosen policy. It is the greatest of several noisy figures, so it promises more than new hosts show.
     """
-    seeds: Annotated[list[SeedTrial], Field(min_length=2)]
-    """In the order of training."""
+    seeds: Annotated[list[SeedTrial], Field(min_length=1)]
+    """Trainings that finished, in the order of training."""
+    stopped: list[StoppedSeed] = Field(default_factory=list)
+    """Trainings that ended early because they were hopeless, in the order of training; none of them is chosen."""
+
     trials: Text
     """Receipt of the trials of all policies, as the views name it."""
+
+    @property
+    def policies(self) -> frozenset[str]:
+        """Return the digests of the policies of all these trainings."""
+        return frozenset([*(one.policy_digest for one in self.seeds), *(one.policy_digest for one in self.stopped)])
 
 
 class Probe(Contract):

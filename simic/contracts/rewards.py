@@ -26,11 +26,10 @@ from simic.contracts.errors import ConfigError
 
 __all__ = [
     "DEFAULT_FAMILY",
+    "DEFAULT_FLAGS",
     "FAMILIES",
-    "HACKING_RATIO",
-    "RANSOM_CONTRIBUTION",
-    "RANSOM_LOSS",
     "SETTING_LINE",
+    "FlagConfig",
     "Reward",
     "RewardConfig",
     "declared_constants",
@@ -49,12 +48,19 @@ _LISTED_FIRST = ("basic", "shaped", "sparse", "minimal")
 
 Price = Annotated[float, Field(ge=0, le=1000)]
 
-HACKING_RATIO = 5.0
-"""A step is hacking if a seed contributes more than this many times what the host improved since its start."""
-RANSOM_CONTRIBUTION = 0.1
-"""A step is ransomware if a seed contributes more than this, a share of samples, ..."""
-RANSOM_LOSS = 0.2
-"""... although the host lost more than this since its start."""
+
+class FlagConfig(Contract):
+    """Thresholds of the flags of a step, in snapshots and in trials; they change no reward."""
+
+    hacking_ratio: Annotated[float, Field(ge=1.0, le=1e6)] = 5.0
+    """A step is hacking if a seed contributes more than this many times what the host improved since its start."""
+    ransom_contribution: Annotated[float, Field(ge=0.0, le=1.0)] = 0.1
+    """A step is ransomware if a seed contributes more than this share of validation samples, ..."""
+    ransom_loss: Annotated[float, Field(ge=0.0, le=1.0)] = 0.2
+    """... although the validation accuracy of the host fell by more than this since its start."""
+
+
+DEFAULT_FLAGS = FlagConfig()
 
 
 class _Prices(Contract):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from simic.contracts.base import Contract, Positive, UnitInterval
+from simic.contracts.base import Contract, Count, Positive, UnitInterval
 
 __all__ = [
     "AnomalyBounds",
@@ -17,8 +17,11 @@ __all__ = [
     "BreakerConfig",
     "BreakersConfig",
     "ConservativeConfig",
+    "HopelessConfig",
     "SafetyConfig",
     "Severity",
+    "StopCause",
+    "TrainingStop",
     "Trigger",
 ]
 
@@ -72,6 +75,27 @@ class Trigger(str, Enum):
     """An anomaly is critical."""
     OUT_OF_MEMORY = "out_of_memory"
     """An update did not get the memory that it asked for."""
+
+
+class StopCause(str, Enum):
+    """What made a training hopeless."""
+
+    COLLAPSED = "collapsed"
+    """The policy has collapsed, and has stayed so for ``train.safety.hopeless.collapsed_updates`` updates."""
+    NO_PROGRESS = "no_progress"
+    """The loss of a phase has not fallen in ``train.safety.hopeless.stale_passes`` passes."""
+
+
+class TrainingStop(Contract):
+    """Why and where a hopeless training ended early."""
+
+    cause: StopCause
+    phase: Annotated[str, Field(max_length=64)]
+    updates: Count
+    """Updates of all learners that were made."""
+    planned_updates: Count
+    detail: Annotated[str, Field(max_length=512)]
+    """The measured values and their bounds."""
 
 
 class AnomalyBounds(Contract):
@@ -180,10 +204,29 @@ class ConservativeConfig(Contract):
     memory, above which the mode begins."""
 
 
+class HopelessConfig(Contract):
+    """When a training ends early because it will not come to anything. Off by default.
+
+    Its policy is sealed as it is then and never judged. With several training seeds the others go on, and a run fails
+    if no training finishes.
+    """
+
+    collapsed_updates: Positive | None = None
+    """Number of consecutive updates with a critical ``commit_collapse``, or a critical ``entropy_collapse`` of the
+    operation, after which the policy counts as collapsed for good; null never."""
+    stale_passes: Annotated[int, Field(ge=2, le=1000)] | None = None
+    """Number of passes of a phase after its first one without a loss below that of the first, after which nothing is
+    learned; null never. A phase that begins with a trained policy has little to improve, so the number is to exceed the
+    passes of a round."""
+    min_improvement: UnitInterval = 0.01
+    """Least share by which a loss must have fallen below that of the first pass."""
+
+
 class SafetyConfig(Contract):
     """What watches a training."""
 
     anomalies: AnomalyConfig = AnomalyConfig()
+    hopeless: HopelessConfig = HopelessConfig()
     breakers: BreakersConfig = BreakersConfig()
     conservative: ConservativeConfig = ConservativeConfig()
     update_timeout_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 1800.0

@@ -15,7 +15,6 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from simic.contracts.config import CurateConfig
 from simic.contracts.errors import ContractError, IntegrityError, TransientError
 from simic.contracts.receipts import Provenance, SnapshotManifest
-from simic.contracts.rewards import HACKING_RATIO, RANSOM_CONTRIBUTION, RANSOM_LOSS
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE, Split
 from simic.curation.statements import (
     OnStatement,
@@ -46,10 +45,7 @@ CONSTANTS: dict[str, object] = {
     "points_tolerance": 1e-9,  # tolerance of rounding in identities between points
     "chain_tolerance": 1e-6,  # the same for accuracies, which travel as float32
     "parameters_most": float(2**53),  # the largest number of them that a report may name
-    "hacking_ratio": HACKING_RATIO,
-    "ransom_contribution": RANSOM_CONTRIBUTION,
-    "ransom_loss": RANSOM_LOSS,
-    "least_health": 0.7,  # bound of gate G2
+    "least_health": 0.7,  # share of gradients below which a seed lowers the quality of its episode
     "least_log_prob": -10.0,  # probability 1 in 20,000; importance weights of rarer decisions carry no information
 }
 """Constants of the SQL that are not settings; accuracies are shares, logarithms natural."""
@@ -113,7 +109,7 @@ def curate(
             statements = load_statements(config.reward.family)
             job = _Job(statements, config, _parameters(config, horizon, started_at), on_statement)
             counts = _build(lake, job, built)
-            write_settings(built, config, horizon, CONSTANTS)
+            write_settings(built, config, horizon, _constants(config))
             (files, sources), rules = describe_files(built), sql_digest(statements)
             digest = snapshot_digest(files, rules)
             manifest = SnapshotManifest(
@@ -152,12 +148,17 @@ class _Counts(NamedTuple):
     episodes: dict[str, int]
 
 
+def _constants(config: CurateConfig) -> dict[str, object]:
+    """Return the constants of the SQL and the thresholds of flags, which the settings of a snapshot list among them."""
+    return {**CONSTANTS, **config.flags.model_dump()}
+
+
 def _parameters(config: CurateConfig, horizon: int, now: datetime) -> dict[str, object]:
     """Return the value of each ``$name`` in the SQL."""
     horizons = {horizon, *config.also_horizons}
     return {
         **config.reward.model_dump(exclude={"family"}),
-        **CONSTANTS,
+        **_constants(config),
         "gamma": config.gamma,
         "horizons": sorted(horizons),
         "shortest_horizon": min(horizons),

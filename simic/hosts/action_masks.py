@@ -14,19 +14,27 @@ from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, H
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGES, Masks, relevance
 from simic.contracts.errors import IllegalActionError
 from simic.contracts.lifecycle import SeedStage
+from simic.contracts.lifecycle_config import LifecycleConfig
 from simic.hosts import lifecycle_gates
-from simic.hosts.lifecycle import HOLDING_DWELL, SLOT_FIELDS, TRAINING_DWELL, Slots
+from simic.hosts.lifecycle import SLOT_FIELDS, Slots
 
 __all__ = ["check_actions", "legal_masks", "why_refused"]
 
 
 def legal_masks(
-    slots: Slots, *, live: NDArray[np.bool_], seeds_max: int, is_finite: NDArray[np.bool_], sane: NDArray[np.bool_]
+    slots: Slots,
+    rules: LifecycleConfig,
+    *,
+    live: NDArray[np.bool_],
+    seeds_max: int,
+    is_finite: NDArray[np.bool_],
+    sane: NDArray[np.bool_],
 ) -> Masks:
     """Return the masks of legal actions, gates included.
 
     Args:
         slots: all slots, [N, S].
+        rules: bounds of the gates, and least stays.
         live: [N], hosts whose episode continues; the others may only wait.
         seeds_max: limit of seeds alive or fossilised per host.
         is_finite: [N, S], seeds whose parameters are finite.
@@ -34,16 +42,16 @@ def legal_masks(
             blueprints always has a choice; ``op`` says whether one can be germinated.
     """
     has_room = slots.is_paying.sum(axis=1) < seeds_max
-    dwelt = slots["stage_epochs"] >= HOLDING_DWELL
+    dwelt = slots["stage_epochs"] >= rules.holding_epochs
     stable = lifecycle_gates.is_stable(
+        rules,
         stage_epochs=slots["stage_epochs"],
-        dwell=TRAINING_DWELL,
         parameters=slots["parameters"],
         is_finite=is_finite,
         gradient_health=slots["gradient_health"],
     )
     impact = lifecycle_gates.has_impact(
-        contribution=slots["contribution"], contribution_epochs=slots["contribution_epochs"]
+        rules, contribution=slots["contribution"], contribution_epochs=slots["contribution_epochs"]
     )
     holding = slots.is_in(SeedStage.HOLDING) & dwelt
     legal = np.zeros((*slots["stage"].shape, len(OPS)), dtype=bool)
@@ -105,7 +113,13 @@ def check_actions(
 
 
 def why_refused(
-    slots: Slots, action: NDArray[np.int16], host: int, *, seeds_max: int, is_finite: NDArray[np.bool_]
+    slots: Slots,
+    rules: LifecycleConfig,
+    action: NDArray[np.int16],
+    host: int,
+    *,
+    seeds_max: int,
+    is_finite: NDArray[np.bool_],
 ) -> str:
     """Return why one host's ``action`` [A] is illegal: the slot's stage, the seed limit, or a gate's reason."""
     op, slot = int(action[0]), int(action[HEAD_INDEX[Head.SLOT]])
@@ -119,13 +133,13 @@ def why_refused(
     own = {name: slots[name][host, slot] for name in SLOT_FIELDS}
     if OPS[op] is Op.ADVANCE and stage is SeedStage.TRAINING:
         evidence = {name: own[name] for name in ("stage_epochs", "parameters", "gradient_health")}
-        verdict = lifecycle_gates.is_stable(dwell=TRAINING_DWELL, is_finite=is_finite[host, slot], **evidence)
+        verdict = lifecycle_gates.is_stable(rules, is_finite=is_finite[host, slot], **evidence)
         return f"G2: {verdict.reason}"
     if stage is SeedStage.HOLDING and OPS[op] in (Op.FOSSILIZE, Op.SET_ALPHA_TARGET):
-        if own["stage_epochs"] < HOLDING_DWELL:
-            return "it has not been held for an epoch"
+        if own["stage_epochs"] < rules.holding_epochs:
+            return f"it has been held for {own['stage_epochs']} epochs, expected at least {rules.holding_epochs}"
         verdict = lifecycle_gates.has_impact(
-            contribution=own["contribution"], contribution_epochs=own["contribution_epochs"]
+            rules, contribution=own["contribution"], contribution_epochs=own["contribution_epochs"]
         )
         return f"G4: {verdict.reason}"
     return f"slot {slot} is {stage.value}"

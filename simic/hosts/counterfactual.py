@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 from simic.contracts.errors import ConfigError
 from simic.hosts.lifecycle import Slots
 
-__all__ = ["PLAYERS_MAX", "SMOOTHING", "Attribution", "attribute", "coalitions", "fold_contributions"]
+__all__ = ["PLAYERS_MAX", "Attribution", "attribute", "coalitions", "fold_contributions"]
 
-SMOOTHING: Final = 0.5
-"""Weight of the newest measurement; a single measurement has a standard error near one point."""
 PLAYERS_MAX: Final = 4
 """Largest number of active seeds for exact attribution: 2^4 = 16 validation passes."""
 
@@ -49,6 +47,7 @@ def fold_contributions(
     without: NDArray[np.float64],
     error: NDArray[np.float64],
     live: NDArray[np.bool_],
+    newest_weight: float,
 ) -> None:
     """Update the exponential moving averages of contribution and standard error, in place.
 
@@ -62,14 +61,15 @@ def fold_contributions(
         without: float64 [N, S], accuracy without the slot's seed.
         error: float64 [N, S], standard error of the difference.
         live: bool [N], hosts that ran this epoch.
+        newest_weight: weight of this measurement, in (0, 1].
     """
     measured = np.isfinite(without) & np.isfinite(accuracy)[:, None] & live[:, None]
     value = np.where(measured, accuracy[:, None] - without, 0.0)
     weight = slots["contribution_weight"]
-    weight[measured] = ((1.0 - SMOOTHING) * weight + SMOOTHING)[measured]
+    weight[measured] = ((1.0 - newest_weight) * weight + newest_weight)[measured]
     for name, newest in (("contribution", value), ("contribution_error", error)):
         total = slots[f"{name}_sum"]
-        total[measured] = ((1.0 - SMOOTHING) * total + SMOOTHING * newest)[measured]
+        total[measured] = ((1.0 - newest_weight) * total + newest_weight * newest)[measured]
         slots[name][measured] = total[measured] / weight[measured]
     slots["contribution_epochs"][~measured & (slots["contribution_epochs"] >= 0) & live[:, None]] += 1
     slots["contribution_epochs"][measured] = 0

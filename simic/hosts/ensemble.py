@@ -104,7 +104,7 @@ class Ensemble:
         self._pending: _Pending | None = None
         with _threads(world.threads):
             self._hosts: HostBatch = make_host_batch(hosts, chosen, world) if given is None else given.batch
-            self._sane = allowed_blueprints(self._hosts, chosen)
+            self._sane = allowed_blueprints(self._hosts, chosen, world.lifecycle)
             self._sizes = seed_sizes(self._hosts)
             n, slots = len(hosts), len(self._hosts.topology.sites)
             self._slots = Slots(n, slots)
@@ -141,6 +141,7 @@ class Ensemble:
         """Return the present action masks."""
         return legal_masks(
             self._slots,
+            self.world.lifecycle,
             live=~self._finished,
             seeds_max=self._seeds_max,
             is_finite=self._seed_is_finite,
@@ -236,6 +237,10 @@ class Ensemble:
             test_accuracy=_only(terminated, test),
         )
 
+    def cut_off(self, where: Flags) -> None:
+        """End the episodes of the hosts ``where`` [N] between two steps; what they would have kept is not measured."""
+        self._finished |= where
+
     def state(self) -> dict[str, Any]:
         """Return arrays and lists that tell the state after ``begin_epoch``, without the tensors of the hosts.
 
@@ -271,7 +276,8 @@ class Ensemble:
     def _refusal(self, action: NDArray[np.int16], host: int) -> str:
         if self._finished[host]:
             return "its episode is over"
-        return why_refused(self._slots, action, host, seeds_max=self._seeds_max, is_finite=self._seed_is_finite)
+        rules, budget = self.world.lifecycle, self._seeds_max
+        return why_refused(self._slots, rules, action, host, seeds_max=budget, is_finite=self._seed_is_finite)
 
     def _present(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         return self._readings.validation_accuracy, self._readings.validation_loss
@@ -327,7 +333,8 @@ class Ensemble:
             largest_share=measured.largest_share,
             classes=self._hosts.topology.classes,
         )
-        return [event if lives else None for event, lives in zip(governor.judge(evidence), live.tolist(), strict=True)]
+        events = governor.judge(evidence, self.world.governor)
+        return [event if lives else None for event, lives in zip(events, live.tolist(), strict=True)]
 
     def _record(self, rows: Flags, record: TrainingRecord, measured: Measurement) -> None:
         """Record the measurements of healthy hosts, then apply their automatic transitions."""
@@ -338,8 +345,9 @@ class Ensemble:
         self._slots["gradient_norm"][rows] = record.seed_gradient[rows]
         self._slots["gradient_health"][rows] = record.seed_health[rows]
         self._write_evaluation(rows, measured)
-        fold_contributions(self._slots, measured.accuracy, measured.accuracy_without, measured.error_without, rows)
-        entered = transitions.end_epoch(self._slots, rows, self._seed_is_finite, self._hosts.is_clear())
+        rules, found = self.world.lifecycle, (measured.accuracy, measured.accuracy_without, measured.error_without)
+        fold_contributions(self._slots, *found, rows, rules.contribution_weight)
+        entered = transitions.end_epoch(self._slots, rows, self._seed_is_finite, self._hosts.is_clear(), rules)
         if entered.any():
             self._hosts.clear(entered)
 

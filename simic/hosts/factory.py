@@ -11,6 +11,7 @@ from torch import Tensor
 
 from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.lifecycle_config import LifecycleConfig
 from simic.contracts.state import HostIdentity
 from simic.hosts import lifecycle_gates
 from simic.hosts.batched.host_batch import CompactedHosts
@@ -108,12 +109,12 @@ def make_host_batch(hosts: Sequence[HostIdentity], chosen: HostSet, world: World
     return MaskedHosts(hosts, blueprints, kind, pools, offered=indices, device=torch.device(world.device))
 
 
-def allowed_blueprints(batch: HostBatch, chosen: HostSet) -> NDArray[np.bool_]:
+def allowed_blueprints(batch: HostBatch, chosen: HostSet, rules: LifecycleConfig) -> NDArray[np.bool_]:
     """Return bool [K]: blueprints of the set that pass G0 in every slot; raise ConfigError if none does."""
     names = blueprint_names()
     sane = np.array(
         [
-            name in chosen.blueprints and all(is_sane(blueprint, site) for site in set(batch.topology.sites))
+            name in chosen.blueprints and all(is_sane(blueprint, site, rules) for site in set(batch.topology.sites))
             for name, blueprint in zip(names, batch.blueprints, strict=True)
         ]
     )
@@ -131,7 +132,7 @@ def seed_sizes(batch: HostBatch) -> NDArray[np.int32]:
     )
 
 
-def is_sane(blueprint: Blueprint, site: Site) -> bool:
+def is_sane(blueprint: Blueprint, site: Site, rules: LifecycleConfig) -> bool:
     """Check gate G0 on two initialised seeds; raise ConfigError if the blueprint itself fails."""
     if not blueprint.suits(site):
         return False
@@ -140,5 +141,5 @@ def is_sane(blueprint: Blueprint, site: Site) -> bool:
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         # An installed blueprint is code of another package.
         raise ConfigError(f"blueprint {type(blueprint).__name__} fails on {site}: {error}") from error
-    verdict = lifecycle_gates.is_sane(is_known=True, keeps_shape=keeps_shape, birth_deviation=deviation)
+    verdict = lifecycle_gates.is_sane(rules, is_known=True, keeps_shape=keeps_shape, birth_deviation=deviation)
     return bool(verdict.passed)

@@ -8,15 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.field_report import GovernorEvent, GovernorKind
+from simic.contracts.lifecycle_config import GovernorConfig
 
-__all__ = ["COLLAPSED_SHARE", "DIVERGENCE_FACTOR", "LOST_ACCURACY", "MITIGATION", "Evidence", "judge"]
+__all__ = ["MITIGATION", "Evidence", "judge"]
 
-DIVERGENCE_FACTOR: Final = 3.0
-"""A mean training loss this many times as large as at birth, or as that of a uniform guess, counts as divergence."""
-COLLAPSED_SHARE: Final = 0.999
-"""Share of validation samples in one predicted class from which the output counts as constant."""
-LOST_ACCURACY: Final = 0.1
-"""Fall of validation accuracy below its best that tells a collapse from a slow start."""
 MITIGATION: Final = (
     "rolled back to the last snapshot",
     "pruned live seeds",
@@ -43,9 +38,9 @@ class Evidence(NamedTuple):
     classes: int
 
 
-def judge(evidence: Evidence) -> list[GovernorEvent | None]:
+def judge(evidence: Evidence, bounds: GovernorConfig) -> list[GovernorEvent | None]:
     """Return one entry per host: an event if the host must be stopped, else None."""
-    bound = DIVERGENCE_FACTOR * np.maximum(evidence.birth_loss, np.log(evidence.classes))
+    bound = bounds.divergence_factor * np.maximum(evidence.birth_loss, np.log(evidence.classes))
     finite = evidence.is_finite & np.isfinite(evidence.train_loss) & np.isfinite(evidence.validation_loss)
     diverged = finite & (evidence.train_loss > bound)
     events: list[GovernorEvent | None] = [None] * len(finite)
@@ -54,8 +49,8 @@ def judge(evidence: Evidence) -> list[GovernorEvent | None]:
     for row in np.flatnonzero(diverged).tolist():
         message = f"training loss {evidence.train_loss[row]:.3g} exceeds {bound[row]:.3g}"
         events[row] = GovernorEvent(kind=GovernorKind.DIVERGENCE, message=message)
-    collapsed = finite & ~diverged & (evidence.largest_share >= COLLAPSED_SHARE)
-    collapsed &= evidence.best_accuracy - evidence.accuracy >= LOST_ACCURACY
+    collapsed = finite & ~diverged & (evidence.largest_share >= bounds.collapsed_share)
+    collapsed &= evidence.best_accuracy - evidence.accuracy >= bounds.lost_accuracy
     for row in np.flatnonzero(collapsed).tolist():
         lost = f"accuracy fell from {evidence.best_accuracy[row]:.3g} to {evidence.accuracy[row]:.3g}"
         events[row] = GovernorEvent(kind=GovernorKind.COLLAPSE, message=f"every sample gets one class, {lost}")

@@ -6,7 +6,7 @@ Shapes: N hosts, S slots.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -16,25 +16,7 @@ from simic.contracts.batches import OP_INDEX, STAGE_INDEX, STAGES
 from simic.contracts.errors import IllegalActionError
 from simic.contracts.lifecycle import ALIVE_STAGES, TRANSITIONS, SeedStage, Transition, Trigger
 
-__all__ = [
-    "AUTOMATIC_SPEED",
-    "EMBARGO_EPOCHS",
-    "HOLDING_DWELL",
-    "SLOT_FIELDS",
-    "TRAINING_DWELL",
-    "Slots",
-    "automatic",
-    "progress",
-    "ramp",
-]
-
-TRAINING_DWELL: Final = 1
-"""Epochs a seed trains before it may blend."""
-HOLDING_DWELL: Final = 1
-"""Epochs a seed is held before it may be fossilised or given another alpha target."""
-EMBARGO_EPOCHS: Final = 2
-AUTOMATIC_SPEED: Final = 3
-"""Epochs of the linear ramp to alpha 1 that starts automatically after a seed's tempo."""
+__all__ = ["SLOT_FIELDS", "Slots", "automatic", "progress", "ramp"]
 
 SLOT_FIELDS: dict[str, tuple[DTypeLike, float]] = {
     "stage": (np.int8, STAGE_INDEX[SeedStage.DORMANT]),

@@ -1,20 +1,18 @@
 """Lifecycle gates G0 to G5: pure functions from evidence arrays to (passed, reason).
 
-All arrays broadcast together; missing evidence is NaN or -1 and never passes.
+All arrays broadcast together; missing evidence is NaN or -1 and never passes. ``rules`` holds the bounds.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simic.contracts.lifecycle_config import LifecycleConfig
+
 __all__ = [
-    "BIRTH_TOLERANCE",
-    "CONTRIBUTION_AGE",
-    "MIN_CONTRIBUTION",
-    "MIN_HEALTH",
     "GateResult",
     "has_gradient",
     "has_impact",
@@ -23,15 +21,6 @@ __all__ = [
     "is_sane",
     "is_stable",
 ]
-
-BIRTH_TOLERANCE: Final = 1e-5
-"""Largest |out - h| of a seed at initialisation."""
-MIN_HEALTH: Final = 0.7
-"""Least share of an epoch's steps with a finite, nonzero gradient."""
-MIN_CONTRIBUTION: Final = 0.0
-"""Least contribution: validation accuracy with the seed minus accuracy without it."""
-CONTRIBUTION_AGE: Final = 1
-"""Epochs after which a contribution is stale."""
 
 
 class GateResult(NamedTuple):
@@ -48,12 +37,14 @@ def _judge(*checks: tuple[ArrayLike, str]) -> GateResult:
     return GateResult(np.asarray(reason == ""), np.asarray(reason, dtype=np.str_))
 
 
-def is_sane(*, is_known: ArrayLike, keeps_shape: ArrayLike, birth_deviation: ArrayLike) -> GateResult:
+def is_sane(
+    rules: LifecycleConfig, *, is_known: ArrayLike, keeps_shape: ArrayLike, birth_deviation: ArrayLike
+) -> GateResult:
     """G0: the blueprint is known, keeps its input's shape and is the identity at initialisation."""
     return _judge(
         (is_known, "unknown blueprint"),
         (keeps_shape, "shape changed"),
-        (np.asarray(birth_deviation) <= BIRTH_TOLERANCE, "not an identity at birth"),
+        (np.asarray(birth_deviation) <= rules.birth_tolerance, "not an identity at birth"),
     )
 
 
@@ -64,14 +55,19 @@ def has_gradient(*, parameters: ArrayLike, gradient_norm: ArrayLike) -> GateResu
 
 
 def is_stable(
-    *, stage_epochs: ArrayLike, dwell: int, parameters: ArrayLike, is_finite: ArrayLike, gradient_health: ArrayLike
+    rules: LifecycleConfig,
+    *,
+    stage_epochs: ArrayLike,
+    parameters: ArrayLike,
+    is_finite: ArrayLike,
+    gradient_health: ArrayLike,
 ) -> GateResult:
-    """G2: the seed has trained ``dwell`` epochs, with finite parameters and a healthy gradient."""
+    """G2: the seed has trained long enough, with finite parameters and a healthy gradient."""
     none = np.asarray(parameters) == 0
     return _judge(
-        (np.asarray(stage_epochs) >= dwell, "dwell not served"),
+        (np.asarray(stage_epochs) >= rules.training_epochs, "dwell not served"),
         (is_finite, "parameters not finite"),
-        (none | (np.asarray(gradient_health) >= MIN_HEALTH), "gradient unhealthy"),
+        (none | (np.asarray(gradient_health) >= rules.min_gradient_health), "gradient unhealthy"),
     )
 
 
@@ -80,13 +76,14 @@ def has_reached_target(*, alpha: ArrayLike, alpha_target: ArrayLike) -> GateResu
     return _judge((np.asarray(alpha) == np.asarray(alpha_target), "alpha is on its way"))
 
 
-def has_impact(*, contribution: ArrayLike, contribution_epochs: ArrayLike) -> GateResult:
-    """G4: the contribution is measured, recent and not negative."""
-    age = np.asarray(contribution_epochs)
+def has_impact(rules: LifecycleConfig, *, contribution: ArrayLike, contribution_epochs: ArrayLike) -> GateResult:
+    """G4: the contribution is measured, recent and large enough."""
+    age, least = np.asarray(contribution_epochs), rules.min_contribution
+    too_small = "contribution is negative" if least == 0.0 else f"contribution is below {least:g}"
     return _judge(
         (np.isfinite(contribution) & (age >= 0), "contribution not measured"),
-        (age <= CONTRIBUTION_AGE, "contribution is stale"),
-        (np.asarray(contribution) >= MIN_CONTRIBUTION, "contribution is negative"),
+        (age <= rules.max_contribution_age, "contribution is stale"),
+        (np.asarray(contribution) >= least, too_small),
     )
 
 

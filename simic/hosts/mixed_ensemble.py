@@ -79,6 +79,11 @@ class MixedEnsemble:
         outcomes = [group.ensemble.step(actions[group.rows]) for group in self._groups]
         return StepOutcome(*(self._joined(parts) for parts in zip(*outcomes, strict=True)))
 
+    def cut_off(self, where: NDArray[np.bool_]) -> None:
+        """End the episodes of the hosts ``where`` [N] between two steps; what they would have kept is not measured."""
+        for group in self._groups:
+            group.ensemble.cut_off(where[group.rows])
+
     def _observed(self) -> list[Observations]:
         return [group.ensemble.observe() for group in self._groups]
 

@@ -97,7 +97,7 @@ def world_digest() -> str:
     return hashlib.sha256("\n".join([tree_digest(package.parent, (package.name,)), *plugged]).encode()).hexdigest()
 
 
-def world_identity(world: WorldConfig) -> dict[str, str | int]:
+def world_identity(world: WorldConfig) -> dict[str, str | int | float]:
     """Return the settings that decide an episode's results for given hosts and actions; speed settings are left out.
 
     Forms and devices agree except for rounding, which training may amplify, so both are part of the identity.
@@ -112,6 +112,7 @@ def world_identity(world: WorldConfig) -> dict[str, str | int]:
         "horizon": world.horizon,
         "prune_epochs": world.prune_epochs,
         "blend": world.blend,
+        **world.rules,
         "form": f"{'masked' if world.is_masked else 'compacted'} on {world.device}",
         **({"threads": world.threads} if world.threads > _SAME_BITS_THREADS else {}),
         **pictures,

@@ -43,6 +43,10 @@ class Growing(Protocol):
         """Apply ``actions`` int16 [N, heads], train one epoch and measure."""
         ...
 
+    def cut_off(self, where: NDArray[np.bool_]) -> None:
+        """End the episodes of the hosts ``where`` [N] between two steps; what they would have kept is not measured."""
+        ...
+
 
 class Step(NamedTuple):
     """One decision per host and its outcome; N hosts."""

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, TEMPOS, AlphaCurve, Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGE_INDEX
 from simic.contracts.lifecycle import Gate, SeedStage, Trigger
+from simic.contracts.lifecycle_config import LifecycleConfig
 from simic.hosts import lifecycle_gates
-from simic.hosts.lifecycle import AUTOMATIC_SPEED, EMBARGO_EPOCHS, TRAINING_DWELL, Slots, automatic, ramp
+from simic.hosts.lifecycle import Slots, automatic, ramp
 
 __all__ = ["addressed_slots", "apply_actions", "end_epoch", "move_alpha", "pass_probe"]
 
@@ -90,7 +91,11 @@ def move_alpha(slots: Slots, live: NDArray[np.bool_]) -> None:
 
 
 def end_epoch(
-    slots: Slots, live: NDArray[np.bool_], is_finite: NDArray[np.bool_], is_clear: NDArray[np.bool_]
+    slots: Slots,
+    live: NDArray[np.bool_],
+    is_finite: NDArray[np.bool_],
+    is_clear: NDArray[np.bool_],
+    rules: LifecycleConfig,
 ) -> NDArray[np.bool_]:
     """Age the slots of ``live`` hosts [N] and apply every automatic transition that is due, one per slot.
 
@@ -100,8 +105,8 @@ def end_epoch(
     slots.grow_older(live)
     verdicts = {
         Gate.G2: lifecycle_gates.is_stable(
+            rules,
             stage_epochs=slots["stage_epochs"],
-            dwell=TRAINING_DWELL,
             parameters=slots["parameters"],
             is_finite=is_finite,
             gradient_health=slots["gradient_health"],
@@ -111,7 +116,7 @@ def end_epoch(
     }
     due = {
         (SeedStage.TRAINING, Trigger.EPOCH): slots["stage_epochs"] >= slots["tempo"],
-        (SeedStage.EMBARGOED, Trigger.EPOCH): slots["stage_epochs"] >= EMBARGO_EPOCHS,
+        (SeedStage.EMBARGOED, Trigger.EPOCH): slots["stage_epochs"] >= rules.embargo_epochs,
         (SeedStage.BLENDING, Trigger.EPOCH): ~slots.is_fading,
         (SeedStage.BLENDING, Trigger.FADED): slots.is_fading,
     }
@@ -126,6 +131,6 @@ def end_epoch(
         if where.any():
             slots.move(where, row.trigger, row.op)
         entered[row.target] = where | entered.get(row.target, False)
-    slots.start_ramp(entered[SeedStage.BLENDING], 1.0, AUTOMATIC_SPEED, _LINEAR)
+    slots.start_ramp(entered[SeedStage.BLENDING], 1.0, rules.automatic_ramp_epochs, _LINEAR)
     slots.clear(entered[SeedStage.DORMANT])
     return entered[SeedStage.RESETTING]

@@ -1,7 +1,7 @@
 """The attempts at one training: from its beginning or a checkpoint, and again after a failure.
 
 A training that diverges goes back to its newest checkpoint once, with half the learning rates; one that runs out of
-memory goes back to it in conservative mode.
+memory goes back to it in conservative mode; one that is hopeless ends where it is.
 """
 
 from __future__ import annotations
@@ -11,8 +11,14 @@ import time
 from collections.abc import Callable, Mapping
 
 from simic.contracts.config import TrainConfig
-from simic.contracts.errors import CircuitOpenError, ContractError, DivergenceError, OutOfMemoryError
-from simic.contracts.safety import Trigger
+from simic.contracts.errors import (
+    CircuitOpenError,
+    ContractError,
+    DivergenceError,
+    HopelessError,
+    OutOfMemoryError,
+)
+from simic.contracts.safety import TrainingStop, Trigger
 from simic.learning.checkpoints import Checkpoint, Checkpoints
 from simic.learning.history import History
 from simic.learning.limits import TrainingLimits
@@ -55,9 +61,11 @@ class Attempts:
         """The update that failed last, or the one ahead of which training failed; None once it was made."""
         self.guard = self._new_guard(0)
         """Guard of the attempt that is made, or was the last."""
+        self.stopped: TrainingStop | None = None
+        """Why and where the training ended early; None if it finished."""
 
     def run(self, begin: Callable[[History], TrainingRun], checkpoint: Checkpoint | None) -> TrainingRun:
-        """Return the finished training."""
+        """Return the training once it has finished, or ended early because it is hopeless."""
         recoveries = 0 if checkpoint is None else checkpoint.state.recoveries
         spent_s = 0.0 if checkpoint is None else checkpoint.state.elapsed_s
         limits = TrainingLimits(self._config.max_hours, self._config.max_memory_gb, spent_s)
@@ -83,6 +91,10 @@ class Attempts:
                 checkpoint, recoveries = self._checkpoints.recovered(), 1
                 place = _place(checkpoint)
                 _LOG.warning("training diverged and goes on from %s with halved learning rates: %s", place, error)
+            except HopelessError as error:
+                self.stopped = self._stop_of(training, error)
+                _LOG.warning("%s", self.stopped.detail)
+                return training
             except OutOfMemoryError as error:
                 self._failed_at = self._made + 1
                 self._failed_for_memory(error)
@@ -90,6 +102,16 @@ class Attempts:
                 _LOG.warning("training goes on from %s in conservative mode: %s", _place(checkpoint), error)
             else:
                 return training
+
+    def _stop_of(self, training: TrainingRun, error: HopelessError) -> TrainingStop:
+        """Return why a training ended early."""
+        if self.guard.stop is None:
+            raise error
+        return TrainingStop(
+            **self.guard.stop._asdict(),
+            updates=training.learner.history.done,
+            planned_updates=training.planned_updates,
+        )
 
     def _new_guard(self, recoveries: int) -> Guard:
         config = self._config

@@ -195,7 +195,7 @@ class CountedPasses(ABC):
         """Return what falls or rises over the passes, as metrics of a part of an update."""
         found, curriculum = dict[str, Tensor](), self.log.passes.curriculum
         if self.config.entropy_bonus_last is not None:
-            found["entropy_bonus"] = loss.total.new_tensor(self.config.entropy_bonus)
+            found["entropy_bonus"] = loss.total.new_full((), self.config.entropy_bonus)
         if curriculum is not None:
             if loss.errors is None:
                 raise ConfigError(

@@ -145,9 +145,11 @@ class History:
         Raises:
             ContractError: if the repetition did not lead to the learners of the checkpoint.
             DivergenceError: ahead of an update that is to be made, if the loss has risen for too long.
+            HopelessError: ahead of one, if the training will not come to anything.
         """
         if self.guard is not None and not self.is_repeating:
             self.guard.require_stable()
+            self.guard.require_hope()
         self.done += 1
         if self.resumed is None or self.done > self.covered:
             return None

@@ -103,7 +103,8 @@ def examples_of(store: GraphDataset) -> KarnExamples:
     compared = _comparisons(None if split is None else split.learned, blueprints)
     held_out = _comparisons(None if split is None else split.held_out, blueprints)
     ordinary = store.ordinary if split is None else _without_held_out(store, split)
-    starts, lengths = store.sequences.starts[ordinary], store.sequences.lengths[ordinary]
+    ended = ordinary[store.has_end[ordinary]]  # the return of an episode that was cut off is unknown
+    starts, lengths = store.sequences.starts[ended], store.sequences.lengths[ended]
     rows = torch.from_numpy(concatenated_ranges(starts, lengths))
     rows = rows[store.steps.actions[rows, _OP] == _GERMINATE]
     log_probs = store.steps.log_prob_heads[rows, _BLUEPRINT]

@@ -54,7 +54,9 @@ def train(
 ) -> TrainingReport:
     """Train on the training split of ``snapshot`` and seal the policy at ``out_root/<digest>``.
 
-    A snapshot larger than ``config.replay.max_mb`` is mapped from files beside ``out_root``.
+    A snapshot larger than ``config.replay.max_mb`` is mapped from files beside ``out_root``. A training that is
+    hopeless by ``config.safety.hopeless`` ends early: its policy is sealed as it is then, and ``stopped`` of the report
+    says why.
 
     Args:
         blueprints: those that the policy is to know; the rows name no others.
@@ -110,11 +112,12 @@ def train(
         passes=training.mean_passes,
         metrics=training.final_metrics,
         curriculum=training.stages,
+        stopped=attempts.stopped,
         curves_path=str(sealed.curves),
     )
     saved = save(report)
     output.remove()
-    observer.end(report.digest, report.recoveries)
+    observer.end(report.digest, report.recoveries, None if report.stopped is None else report.stopped.cause.value)
     return saved
 
 

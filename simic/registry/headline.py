@@ -58,10 +58,15 @@ def headline_metrics(report: ValidationReport) -> dict[str, float]:
 
 
 def seed_metrics(choice: SeedChoice | None) -> dict[str, float]:
-    """Return the spread over training seeds, in points over wait on validation hosts; nothing if there was one seed."""
+    """Return the spread over training seeds, in points over wait on validation hosts; nothing if there was one seed.
+
+    ``training_seeds_stopped`` counts those whose trainings ended early because they were hopeless.
+    """
     if choice is None:
         return {}
-    return {f"training_seeds_{name}": getattr(choice, name) for name in ("mean", "spread", "least", "greatest")}
+    known = {name: getattr(choice, name) for name in ("mean", "spread", "least", "greatest")}
+    known["stopped"] = float(len(choice.stopped))
+    return {f"training_seeds_{name}": value for name, value in known.items() if value is not None}
 
 
 def seed_table(choice: SeedChoice) -> Table:

@@ -51,14 +51,19 @@ class LiveCurves:
         while batch := list(islice(rows, _BATCH)):  # never all rows at once: many updates wait for a slow database
             client.log_batch(run_id, metrics=batch)
 
-    def close(self, policy: str | None) -> None:
-        """End the run: FINISHED with the digest of its policy as a tag, or FAILED without one."""
+    def close(self, policy: str | None, stopped: str | None = None) -> None:
+        """End the run: FINISHED with the digest of its policy as a tag, or FAILED without one.
+
+        A hopeless training has FAILED, with ``stopped``, the cause, as a tag too.
+        """
         if self._run is None:
             return
         client, run_id = self._run
         if policy is not None:
             client.set_tag(run_id, "policy", policy)
-        client.set_terminated(run_id, "FAILED" if policy is None else "FINISHED")
+        if stopped is not None:
+            client.set_tag(run_id, "stopped", stopped)
+        client.set_terminated(run_id, "FAILED" if policy is None or stopped is not None else "FINISHED")
 
     def _begun(self) -> tuple[MlflowClient, str]:
         if self._run is None:

@@ -154,6 +154,13 @@ class GraphDataset:
         return np.flatnonzero([of is None and (own, host) not in repeated for of, own, host in episodes])
 
     @cached_property
+    def has_end(self) -> NDArray[np.bool_]:
+        """Return bool [E]: sequences whose episode ended by itself; the return of another one is not known."""
+        last = self.sequences.starts + self.sequences.lengths - 1
+        is_end: NDArray[np.bool_] = (self.steps.discounts[torch.from_numpy(last)] == 0).numpy()
+        return is_end
+
+    @cached_property
     def difficulty(self) -> NDArray[np.float64]:
         """Return [E]: how hard each sequence's host is among those of its set, 0 to 1; NaN if curation did not rank it.
 

@@ -60,8 +60,8 @@ def violations(found: MeasuredTraining, slo: SloConfig, now: datetime) -> list[S
 def health_of(*, is_finished: bool, recoveries: int, has_violations: bool, has_failed_sinks: bool) -> HealthStatus:
     """Return the health of a training.
 
-    CRITICAL: it failed. UNHEALTHY: it finished after a divergence. DEGRADED: it missed a service level, or records were
-    lost on their way to a sink. HEALTHY: none of these.
+    CRITICAL: it failed, or ended early because it was hopeless. UNHEALTHY: it finished after a divergence. DEGRADED: it
+    missed a service level, or records were lost on their way to a sink. HEALTHY: none of these.
     """
     if not is_finished:
         return HealthStatus.CRITICAL

@@ -66,8 +66,11 @@ class TrainingObserver(Protocol):
     def update(self, update: Update) -> None:
         """Take note of a step; those that a resumed training repeats are left out."""
 
-    def end(self, policy: str, recoveries: int) -> None:
-        """Take note of the end: the digest of the sealed policy, and the divergences on the way."""
+    def end(self, policy: str, recoveries: int, stopped: str | None = None) -> None:
+        """Take note of the end: the digest of the sealed policy, and the divergences on the way.
+
+        ``stopped`` says why a hopeless training ended early; None if it finished.
+        """
 
 
 class NullObserver:
@@ -79,7 +82,7 @@ class NullObserver:
     def update(self, update: Update) -> None:
         """Do nothing."""
 
-    def end(self, policy: str, recoveries: int) -> None:
+    def end(self, policy: str, recoveries: int, stopped: str | None = None) -> None:
         """Do nothing."""
 
 

@@ -42,7 +42,9 @@ __all__ = [
 MANIFEST_NAME = "manifest.json"
 SETTINGS_NAME = "curation.json"
 _FOLDER_CHARACTERS = 16
-_LIMITS = {"memory_limit_mb", "threads"}
+_NOT_LISTED = {"memory_limit_mb", "threads", "flags"}
+"""Settings of curation that ``config`` of the settings file leaves out: those without effect on rows, and the
+thresholds of flags, which ``constants`` lists."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -145,7 +147,7 @@ def _file_problem(folder: Path, file: FileDigest, verify: Verify) -> str | None:
 def write_settings(directory: Path, config: CurateConfig, horizon: int, constants: Mapping[str, object]) -> None:
     """Write the settings and the constants of curation that affect rows."""
     settings = {
-        "config": config.model_dump(mode="json", exclude=_LIMITS),
+        "config": config.model_dump(mode="json", exclude=_NOT_LISTED),
         "horizon": horizon,
         "constants": dict(constants),
     }

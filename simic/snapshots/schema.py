@@ -66,11 +66,13 @@ STEP_COLUMNS: Columns = {
     "contribution": (_REAL, "The largest measured of any seed after the window; null where none was measured."),
     "is_hacking": (
         _TRUTH,
-        "A seed claims over 5 times what the host has improved since its start; null without contribution.",
+        "A seed claims over `curate.flags.hacking_ratio` (5) times what the host has improved since its start; null "
+        "without contribution.",
     ),
     "is_ransomware": (
         _TRUTH,
-        "A contribution above 0.1 though the host has lost over 0.2 since its start; null without contribution.",
+        "A contribution above `curate.flags.ransom_contribution` (0.1) though the host has lost over "
+        "`curate.flags.ransom_loss` (0.2) since its start; null without contribution.",
     ),
     **_TERMS,
     "potential": (_REAL, "Potential of the state, in points; null if the family has none."),

@@ -17,7 +17,7 @@ from simic.contracts.controllers import ControllerSpec
 from simic.contracts.episode import EpisodeRecord, EpochRecord, SlotRecord
 from simic.contracts.errors import ConfigError, IllegalActionError
 from simic.contracts.lifecycle import SeedStage
-from simic.contracts.rewards import HACKING_RATIO, RANSOM_CONTRIBUTION, RANSOM_LOSS
+from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig
 from simic.contracts.state import HostIdentity
 from simic.controllers.factory import make
 from simic.controllers.protocol import Controller, Verified
@@ -87,6 +87,7 @@ class TrialJob:
     """Seed of the controller's random numbers."""
     reporter: Reporter | None = None
     """Takes the episodes when they have ended, if they are to land."""
+    flags: FlagConfig = DEFAULT_FLAGS
 
 
 class KeptSeed(NamedTuple):
@@ -154,7 +155,7 @@ def run_with(controller: Controller, job: TrialJob) -> Episodes:
     """Run all episodes of a job under a given controller; illegal actions are counted and replaced by WAIT."""
     guarded = _LegalityGuard(controller, len(job.hosts))
     kept = _KeptSeeds(len(job.hosts))
-    flags = _Flags(len(job.hosts))
+    flags = _Flags(len(job.hosts), job.flags)
     steps, reported = flags.watch(kept.watch(_steps(guarded, job))), list[Step]()
     if job.reporter is not None:
         steps = _noted(steps, reported)
@@ -220,7 +221,8 @@ class _KeptSeeds:
 class _Flags:
     """Counts flagged steps while they pass by."""
 
-    def __init__(self, hosts: int) -> None:
+    def __init__(self, hosts: int, thresholds: FlagConfig) -> None:
+        self._thresholds = thresholds
         self.counts = np.zeros((hosts, 3), dtype=np.int64)
         """[N, 3]: as ``Episodes.flags``."""
 
@@ -230,7 +232,7 @@ class _Flags:
         for step in steps:
             if start is None:
                 start = step.observations.system["validation_accuracy"].astype(np.float64)
-            self.counts[step.live] += step_flags(step.after, start)[step.live]
+            self.counts[step.live] += step_flags(step.after, start, self._thresholds)[step.live]
             yield step
 
 
@@ -305,12 +307,13 @@ def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardC
     )  # fmt: skip
 
 
-def step_flags(after: Observations, start: NDArray[np.float64]) -> NDArray[np.bool_]:
+def step_flags(after: Observations, start: NDArray[np.float64], thresholds: FlagConfig) -> NDArray[np.bool_]:
     """Return bool [N, 3]: whether a contribution was measured, is hacking, is ransomware, as curation flags a report.
 
     Args:
         after: States after the step.
         start: Validation accuracies [N] at the start of the episodes.
+        thresholds: Thresholds of the flags.
     """
     own = np.where(np.isin(after.slots["stage"], _WITH_SEED), after.slots["contribution"], np.nan)
     # The empty slots of a host, and a host without slots, contribute nothing.
@@ -318,8 +321,8 @@ def step_flags(after: Observations, start: NDArray[np.float64]) -> NDArray[np.bo
     np.fmax.at(largest, np.repeat(np.arange(len(start)), np.diff(after.slot_ptr)), own)
     is_measured = np.isfinite(largest)
     improvement = after.system["validation_accuracy"].astype(np.float64) - start
-    is_hacking = is_measured & (improvement > 0) & (largest > HACKING_RATIO * improvement)
-    is_ransomware = is_measured & (largest > RANSOM_CONTRIBUTION) & (improvement < -RANSOM_LOSS)
+    is_hacking = is_measured & (improvement > 0) & (largest > thresholds.hacking_ratio * improvement)
+    is_ransomware = is_measured & (largest > thresholds.ransom_contribution) & (improvement < -thresholds.ransom_loss)
     return np.stack([is_measured, is_hacking, is_ransomware], axis=1)
 
 

@@ -93,4 +93,5 @@ def try_further(
         without_book=without_book(COMPARISON_CONTROLLERS, book),
         book_differences=book_differences(book, config.world, config.curate.reward.basic),
         reporter=reporter,
+        flags=config.curate.flags,
     )

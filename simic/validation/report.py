@@ -215,6 +215,7 @@ def _judged(
         clock=run.clock,
         on_done=run.on_done,
         reporter=run.reporter,
+        flags=config.curate.flags,
         **plan_book,
     )
     grown = _replay_episodes(specs[CANDIDATE], trials, config, provenance)

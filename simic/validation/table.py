@@ -233,10 +233,12 @@ def render_gain(report: TrialReport) -> str:
 
 def render_spread(choice: SeedChoice) -> str:
     """Return one line: how far apart the policies of several training seeds are on validation hosts."""
+    count = len(choice.seeds)
+    stopped = f", {len(choice.stopped)} more ended early as hopeless" if choice.stopped else ""
+    spread = "" if choice.spread is None else f", standard deviation {choice.spread:.2f}"
     return (
-        f"{len(choice.seeds)} training seeds on {choice.set}, {choice.hosts} validation hosts: {choice.mean:+.1f} "
-        f"points over wait in the mean, standard deviation {choice.spread:.2f}, from {choice.least:+.1f} to "
-        f"{choice.greatest:+.1f}"
+        f"{count} training seed{'s' if count > 1 else ''}{stopped} on {choice.set}, {choice.hosts} validation hosts: "
+        f"{choice.mean:+.1f} points over wait in the mean{spread}, from {choice.least:+.1f} to {choice.greatest:+.1f}"
     )
 
 
@@ -250,6 +252,10 @@ def render_seeds(choice: SeedChoice) -> Table:
             f"{one.over_wait.mean:+.1f} [{one.over_wait.lower:+.1f}, {one.over_wait.upper:+.1f}]",
         )
         for one in choice.seeds
+    ]
+    rows += [
+        (f"{one.training_seed} (hopeless: {one.cause.value})", one.policy_digest[:8], "-", "-")
+        for one in choice.stopped
     ]
     return Table(("training seed", "policy", "return", "over wait"), rows)
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.errors import ContractError
-from simic.contracts.receipts import Provenance, SeedChoice, SeedTrial, TrainingReport, TrialReport
+from simic.contracts.receipts import Provenance, SeedChoice, SeedTrial, StoppedSeed, TrainingReport, TrialReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import draw_keys, host_set, identify
@@ -38,20 +38,25 @@ def choose(
 ) -> SeedChoice:
     """Return the training whose policy has the greatest mean difference to never growing; the first one in a tie.
 
+    Trainings that ended early are counted and never chosen.
+
     Args:
         trained: trainings on one snapshot from one start, in the order of their seeds.
-        report: trials of their policies under the names of ``row_of``.
+        report: trials of the policies of those that finished, under the names of ``row_of``.
         trials: name of the receipt of ``report``.
         started_at: time before the first trial.
         provenance: that of the run.
 
     Raises:
-        ContractError: if the trainings differ in snapshot or start, or the trials lack one of them.
+        ContractError: if the trainings differ in snapshot or start, none has finished, or the trials lack one that has.
     """
+    finished = [one for one in trained if one.stopped is None]
+    if not finished:
+        raise ContractError("expected a training that finished, found none; there is nothing to choose")
     first = trained[0]
     if any((one.snapshot_digest, one.start_digest) != (first.snapshot_digest, first.start_digest) for one in trained):
         raise ContractError("expected trainings on one snapshot from one start, found several; choose among equals")
-    seeds = [_seed_trial(one, report) for one in trained]
+    seeds = [_seed_trial(one, report) for one in finished]
     gains = [one.over_wait.mean for one in seeds]
     best = seeds[gains.index(max(gains))]
     return SeedChoice(
@@ -65,10 +70,15 @@ def choose(
         snapshot_digest=first.snapshot_digest,
         start_digest=first.start_digest,
         mean=statistics.fmean(gains),
-        spread=statistics.stdev(gains),
+        spread=statistics.stdev(gains) if len(gains) > 1 else None,
         least=min(gains),
         greatest=max(gains),
         seeds=seeds,
+        stopped=[
+            StoppedSeed(training_seed=one.seed, policy_digest=one.digest, cause=one.stopped.cause)
+            for one in trained
+            if one.stopped is not None
+        ],
         trials=trials,
     )
 

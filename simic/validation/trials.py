@@ -23,6 +23,7 @@ from simic.contracts.receipts import (
     StaticTrial,
     TrialReport,
 )
+from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig
 from simic.contracts.state import HostIdentity
 from simic.numerics.intervals import Interval, crossed_student, paired_bootstrap
 from simic.runtime.clock import Clock
@@ -107,6 +108,7 @@ def run_trials(
     rent_factors: Sequence[float] = (),
     on_static: OnStatic | None = None,
     reporter: Reporter | None = None,
+    flags: FlagConfig = DEFAULT_FLAGS,
 ) -> TrialReport:
     """Grow ``hosts`` under every controller of ``specs`` (row name -> spec) and under ``wait``, paired by host.
 
@@ -114,7 +116,8 @@ def run_trials(
     ``without_book`` the consequences of a missing one, ``book_differences`` the settings in which it differs. The same
     episodes are also judged at ``rent_factors`` times the rent. With ``on_static`` the final networks of every
     controller but ``wait`` are also trained from the start; it receives the number of hosts of each finished chunk.
-    ``reporter`` takes the episodes of every controller, if they are to land.
+    ``reporter`` takes the episodes of every controller, if they are to land. ``flags`` holds the thresholds of the
+    flags of a step.
     """
     started_at = clock()
     keys = [host.key for host in hosts]
@@ -124,7 +127,7 @@ def run_trials(
             "give at least two, such as --host-keys 0:2"
         )
     specs = with_wait(specs)
-    results = grow_all(specs, hosts, world, reward, trial_seed(provenance), on_done, reporter)
+    results = grow_all(specs, hosts, world, reward, trial_seed(provenance), on_done, reporter, flags)
     rivals: dict[str, tuple[Rival, ...]] = {}
     if on_static is not None:
         for name in results.keys() - {WAIT}:
@@ -210,10 +213,11 @@ def grow_all(
     seed: int,
     on_done: OnDone | None,
     reporter: Reporter | None = None,
+    flags: FlagConfig = DEFAULT_FLAGS,
 ) -> dict[str, Episodes]:
     """Return the episodes of every controller; chunks of all take turns, and results do not depend on the order."""
     jobs = [
-        TrialJob(name, spec, chunk, world, reward, seed, reporter)
+        TrialJob(name, spec, chunk, world, reward, seed, reporter, flags)
         for chunk in chunked(hosts, world.chunk)
         for name, spec in specs.items()
     ]

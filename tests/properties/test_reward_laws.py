@@ -13,7 +13,7 @@ from support.builders.rewards import HORIZON, WALK, Seed, priced, step_of
 
 from simic.contracts.config import CurateConfig, RewardConfig
 from simic.contracts.lifecycle import TRANSITIONS, SeedStage
-from simic.contracts.rewards import FAMILIES, Reward
+from simic.contracts.rewards import DEFAULT_FLAGS, FAMILIES, FlagConfig, Reward
 from simic.curation.run import CONSTANTS
 from simic.curation.statements import family_statement, family_terms, load_statements
 from simic.numerics.rewards import basic_rewards
@@ -153,7 +153,13 @@ def test_contributions_are_clipped_before_they_are_scaled() -> None:
 def test_terms_account_for_the_total_and_keep_their_declared_ranges(walk: list[dict[str, Any]], reward: Any) -> None:
     """L20, M3."""
     terms = family_terms(family_statement(reward.family))
-    constants = {**reward.model_dump(exclude={"family"}), **CONSTANTS, "shortest_horizon": HORIZON, "gamma": 0.99}
+    constants = {
+        **reward.model_dump(exclude={"family"}),
+        **CONSTANTS,
+        **DEFAULT_FLAGS.model_dump(),
+        "shortest_horizon": HORIZON,
+        "gamma": 0.99,
+    }
     for row in priced(reward, rows=walk):
         assert {name for name in row if name.startswith("reward_")} == {term.name for term in terms}
         assert sum(row[term.name] for term in terms) == pytest.approx(row["reward"], rel=0, abs=1e-9)
@@ -207,7 +213,7 @@ def test_the_end_counts_from_the_start_and_not_from_the_last_epoch() -> None:
 def test_families_are_those_of_the_union_and_of_the_files_with_six_constants_at_most() -> None:
     """M5: every constant of a family is named once, in its config, and used by its SQL."""
     assert list(FAMILIES.values()) == list(get_args(get_args(Reward)[0]))
-    shared = {*CONSTANTS, *CurateConfig.model_fields, "shortest_horizon"}
+    shared = {*CONSTANTS, *FlagConfig.model_fields, *CurateConfig.model_fields, "shortest_horizon"}
     for name, config in FAMILIES.items():
         constants = set(config.model_fields) - {"family"}
         assert config().family == name and len(constants) <= 6

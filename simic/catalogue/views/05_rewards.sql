@@ -14,8 +14,8 @@
 -- column branch_of: Parent of a branch, the episode that it repeats up to branch_step; null in other episodes.
 -- column branch_step: Step at which the action of a branch was enumerated, not chosen; null in other episodes.
 -- column contribution: Largest measured contribution of a seed after the window; null if none was measured.
--- column is_hacking: Whether the contribution exceeds 5 times the improvement of the host since its start; null without contribution.
--- column is_ransomware: Whether the contribution exceeds 0.1 while the host has lost more than 0.2 since its start; null without contribution.
+-- column is_hacking: Whether the contribution exceeds curate.flags.hacking_ratio (5) times the improvement of the host since its start; null without contribution.
+-- column is_ransomware: Whether the contribution exceeds curate.flags.ransom_contribution (0.1) while the host has lost more than curate.flags.ransom_loss (0.2) since its start; null without contribution.
 -- column reward_progress: Points for gained validation accuracy.
 -- column reward_rent: Points paid for parameters; zero or negative.
 -- column reward_penalty: Points paid for a panic; zero or negative.

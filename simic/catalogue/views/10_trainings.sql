@@ -10,6 +10,7 @@
 -- column episodes: Number of distinct training episodes.
 -- column passes: Mean number of replay passes per episode.
 -- column metrics: Final values of the training curves, by name.
+-- column stopped: Why training ended early, because it was hopeless: collapsed or no_progress; null if it finished.
 -- column path: Path of the sealed policy.
 -- column seed: Training seed, that of the run or one after it.
 -- column config_digest: Digest of the resolved configuration.
@@ -24,6 +25,7 @@ SELECT
     episodes,
     passes,
     metrics,
+    stopped.cause AS stopped,
     path,
     seed,
     config_digest,

@@ -98,8 +98,8 @@ class Curriculum:
         squares = (errors.double() / scale).square().where(valid, 0.0).sum(0) / valid.sum(0)
         is_success = squares.sqrt() <= self._config.success_error
         return {
-            _STAGE: errors.new_tensor(float(self.state.stage)),
-            _EPISODES: errors.new_tensor(float(valid.shape[1])),
+            _STAGE: errors.new_full((), float(self.state.stage)),
+            _EPISODES: errors.new_full((), float(valid.shape[1])),
             _SUCCESSES: is_success.sum().to(errors.dtype),
         }
 

@@ -176,9 +176,11 @@ _NAMES = {"expected_regret": "fitted_regret", "greedy_regret": "fitted_greedy_re
 
 
 def _rows_of(store: GraphDataset) -> _Rows:
-    starts, lengths = store.sequences.starts[store.ordinary], store.sequences.lengths[store.ordinary]
+    """Return the decisions of ordinary episodes whose return is known: those that were cut off have none."""
+    ended = store.ordinary[store.has_end[store.ordinary]]
+    starts, lengths = store.sequences.starts[ended], store.sequences.lengths[ended]
     rows = concatenated_ranges(starts, lengths)
-    keys = np.repeat(store.sequences.host_keys[store.ordinary], lengths)
+    keys = np.repeat(store.sequences.host_keys[ended], lengths)
     chosen = torch.from_numpy(rows)
     is_open = (store.masks.op[chosen, 1:].any(1) & (store.table.context_x[chosen, _TRAINED] > 0)).numpy()
     folds = {key: derive(key, "fold") % FOLDS for key in np.unique(keys).tolist()}

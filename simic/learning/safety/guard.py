@@ -9,17 +9,18 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from simic.contracts.errors import DivergenceError
-from simic.contracts.safety import AnomalyKind, SafetyConfig, Severity, Trigger
+from simic.contracts.actions import Head
+from simic.contracts.errors import DivergenceError, HopelessError
+from simic.contracts.safety import AnomalyKind, SafetyConfig, Severity, StopCause, Trigger
 from simic.learning.safety import conservative, loss_trend
 from simic.learning.safety.anomalies import STEP_KL, Anomaly, AnomalyDetector
 from simic.learning.safety.breaker import Breakers
 from simic.learning.safety.conservative import Allowance, Mode
-from simic.learning.safety.loss_trend import LOSSES, LossTrend
+from simic.learning.safety.loss_trend import LOSSES, LossTrend, is_stale
 
-__all__ = ["GUARD_METRICS", "OUT_OF_MEMORY", "Guard"]
+__all__ = ["GUARD_METRICS", "OUT_OF_MEMORY", "Guard", "Hopeless"]
 
 _LOG = logging.getLogger("simic.run")
 T = TypeVar("T")
@@ -30,6 +31,14 @@ OUT_OF_MEMORY = "out_of_memory_count"
 GUARD_METRICS = frozenset({ANOMALIES, CONSERVATIVE, HEALTHY, RECOVERIES, STEP_KL})
 """Metrics that the guard adds to the record of an update: the number of anomalies, whether the next update is
 conservative and how many healthy ones it has behind it, the divergences so far, and the KL of a measured update."""
+
+
+class Hopeless(NamedTuple):
+    """Why a training is hopeless."""
+
+    cause: StopCause
+    phase: str
+    detail: str
 
 
 class Guard:
@@ -48,12 +57,17 @@ class Guard:
         self.breakers = Breakers(config.breakers) if breakers is None else breakers
         self._detector = AnomalyDetector(config.anomalies, clip_norm)
         self._trend, self._mode = LossTrend(), Mode()
+        self._phase = ""
         self._failures: deque[int] = deque(maxlen=config.conservative.error_updates)
         self._counted = (self.breakers.failures, self.breakers.openings)
         self.anomalies: Counter[AnomalyKind] = Counter()
         """Updates with each kind of anomaly."""
         self.conservative_entries = 0
         """How often training became conservative."""
+        self._collapsed = 0
+        """Updates in a row, of one phase, at which the policy had collapsed."""
+        self.stop: Hopeless | None = None
+        """Why the training is hopeless; None before ``require_hope`` said so."""
 
     @property
     def allowance(self) -> Allowance:
@@ -84,6 +98,27 @@ class Guard:
                 f"the loss of phase {phase} has risen {self._trend.rises} times in a row from pass to pass, up to pass "
                 f"{number - 1}; train.safety.anomalies.rising_passes allows fewer. Lower the learning rates"
             )
+
+    def require_hope(self) -> None:
+        """Raise HopelessError ahead of an update if the training will not come to anything."""
+        phase, config = self._trend.place[0], self._config.hopeless
+        if config.collapsed_updates is not None and self._collapsed >= config.collapsed_updates:
+            self.stop = Hopeless(
+                StopCause.COLLAPSED,
+                self._phase,
+                f"the policy had collapsed at {self._collapsed} updates in a row; "
+                f"train.safety.hopeless.collapsed_updates is {config.collapsed_updates}",
+            )
+        elif config.stale_passes is not None and is_stale(self._trend, config.stale_passes, config.min_improvement):
+            self.stop = Hopeless(
+                StopCause.NO_PROGRESS,
+                phase,
+                f"the loss was {self._trend.first:.4g} in the first pass and at least {self._trend.best:.4g} in "
+                f"{self._trend.passes} later ones; train.safety.hopeless.stale_passes is {config.stale_passes}",
+            )
+        else:
+            return
+        raise HopelessError(f"training is hopeless in phase {self.stop.phase}: {self.stop.detail}")
 
     def become_conservative(self, trigger: Trigger) -> None:
         """Make the next update conservative, ahead of it."""
@@ -116,6 +151,9 @@ class Guard:
 
     def _watch(self, phase: str, number: int, metrics: Mapping[str, float], *, has_step_kl: bool) -> list[Anomaly]:
         found = self._detector.observe(phase=phase, metrics=metrics, has_step_kl=has_step_kl)
+        has_collapsed = any(one.severity is Severity.CRITICAL and _is_collapse(one) for one in found)
+        before = self._collapsed if phase == self._phase else 0
+        self._phase, self._collapsed = phase, before + 1 if has_collapsed else 0
         name = LOSSES.get(phase, "")
         if name in metrics:
             self._trend = loss_trend.step(self._trend, phase, int(metrics[RECOVERIES]), number, metrics[name])
@@ -158,3 +196,10 @@ class Guard:
         elif self._mode.is_on and not mode.is_on:
             _LOG.info("training is no longer conservative")
         self._mode = mode
+
+
+def _is_collapse(anomaly: Anomaly) -> bool:
+    """Return whether an anomaly says that the policy always takes the same operation, or no longer grows anything."""
+    if anomaly.kind is AnomalyKind.ENTROPY_COLLAPSE:
+        return anomaly.metric == f"entropy_{Head.OP.value}"
+    return anomaly.kind is AnomalyKind.COMMIT_COLLAPSE

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from simic.contracts.base import Contract
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import CONTROLLER_ORDER, ControllerSpec, HeuristicRules, PlanBook
 from simic.contracts.errors import ConfigError
@@ -22,6 +24,7 @@ __all__ = [
     "PLAN_CONTROLLERS",
     "REQUIRES_PLAN_BOOK",
     "SYMPTOM",
+    "as_searched",
     "book_differences",
     "book_of",
     "current_book",
@@ -45,7 +48,7 @@ PLAN_BOOK = "plan_book"
 """Criterion: whether the baselines follow a plan book, 1 or 0."""
 
 
-_SETTINGS = ("horizon", "prune_epochs", "blend")
+_SETTINGS = ("horizon", "prune_epochs", "blend", "lifecycle", "governor")
 """Settings of the world that decide which plan is best, besides the set."""
 _PRICES = tuple(name for name in RewardConfig.model_fields if name != "family")
 _USUAL = (0, "own")
@@ -59,22 +62,29 @@ _DEPENDS_ON = (
 )
 
 
-def searched_world(set_name: str, horizon: int, reward: RewardConfig, prune_epochs: int = 0, blend: str = "own") -> str:
+def searched_world(world: WorldConfig, reward: RewardConfig) -> str:
     """Return the digest of all inputs of a search: code of hosts, lifecycle and rules, the set, and the settings.
 
     ``prune_epochs`` and ``blend`` count unless they have their defaults, with which the shipped books were searched.
     """
     package = Path(__file__).resolve().parents[2]
-    others = {} if (prune_epochs, blend) == _USUAL else {"prune_epochs": prune_epochs, "blend": blend}
+    removal = (world.prune_epochs, world.blend)
+    others = {} if removal == _USUAL else {"prune_epochs": world.prune_epochs, "blend": world.blend}
     return digest_of(
         {
             "hosts": tree_digest(package, _DEPENDS_ON),
-            "set": set_name,
-            "horizon": horizon,
+            "set": world.set,
+            "horizon": world.horizon,
             "reward": reward.model_dump(mode="json"),
+            "rules": world.rules,
             **others,
         }
     )
+
+
+def as_searched(book: PlanBook, world: WorldConfig | None = None) -> WorldConfig:
+    """Return a world with the set and the settings of the search."""
+    return (world or WorldConfig()).model_copy(update={name: getattr(book, name) for name in ("set", *_SETTINGS)})
 
 
 def current_book(set_name: str, plans: Path | None = None, images: str | None = None) -> PlanBook:
@@ -90,7 +100,7 @@ def current_book(set_name: str, plans: Path | None = None, images: str | None = 
 
         pictures_digest(images)
     book = load_plans(set_name, plans, images)
-    now = searched_world(set_name, book.horizon, book.reward, book.prune_epochs, book.blend)
+    now = searched_world(as_searched(book), book.reward)
     if book.world_digest != now:
         raise ConfigError(
             f"the plan book of set {set_name!r} ({book_path(set_name, plans)}) was searched on other hosts "
@@ -107,9 +117,19 @@ def book_differences(book: PlanBook | None, world: WorldConfig, reward: RewardCo
     """
     if book is None:
         return []
-    settings = [(f"world.{name}", getattr(book, name), getattr(world, name)) for name in _SETTINGS]
-    settings += [(f"curate.reward.{name}", getattr(book.reward, name), getattr(reward, name)) for name in _PRICES]
+    settings = list(_side_by_side("world", _SETTINGS, book, world))
+    settings += _side_by_side("curate.reward", _PRICES, book.reward, reward)
     return [f"{name} {run} instead of {searched}" for name, searched, run in settings if run != searched]
+
+
+def _side_by_side(section: str, names: Collection[str], one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield dotted name and both values of each setting, also of sections within the section."""
+    for name in names:
+        values = getattr(one, name), getattr(other, name)
+        if isinstance(values[0], Contract):
+            yield from _side_by_side(f"{section}.{name}", type(values[0]).model_fields, *values)
+        else:
+            yield f"{section}.{name}", *values
 
 
 def requires_book(set_name: str, *, is_asked: bool) -> bool:

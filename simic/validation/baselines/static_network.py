@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.config import GovernorConfig, RewardConfig, WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.hosts import governor
 from simic.hosts.factory import make_host_batch, seed_sizes
@@ -114,7 +114,7 @@ def grow_static(job: StaticJob) -> list[Rival]:
     empty = _assignment(nothing - 1, nothing)
     start = batch.evaluate(DataSplit.VALIDATION, empty, leave_one_out=False)
     network, parameters = _plant(batch, job.kept)
-    watch = _Governor(batch, network, start.loss, start.accuracy)
+    watch = _Governor(batch, network, start.loss, start.accuracy, job.world.governor)
     found = {name: np.full(plans.shape, np.nan) for name in _READINGS}
     for epoch in range(int(plans.max())):
         stops = watch.train(epoch)
@@ -176,9 +176,14 @@ class _Governor:
     """Trains a network and stops hosts as an ensemble does: their last epoch is undone, and they train no more."""
 
     def __init__(
-        self, batch: HostBatch, network: SeedAssignment, loss: NDArray[np.float64], accuracy: NDArray[np.float64]
+        self,
+        batch: HostBatch,
+        network: SeedAssignment,
+        loss: NDArray[np.float64],
+        accuracy: NDArray[np.float64],
+        bounds: GovernorConfig,
     ) -> None:
-        self._batch, self._network = batch, network
+        self._batch, self._network, self._bounds = batch, network, bounds
         self._birth_loss, self._best = loss, accuracy.copy()
         self.stopped_in: NDArray[np.int64] = np.zeros(len(loss), dtype=np.int64)
         """[N]: epoch, counted from 1, in which a host was stopped; 0 if it was not."""
@@ -213,6 +218,7 @@ class _Governor:
                 best_accuracy=self._best,
                 largest_share=measured.largest_share,
                 classes=self._batch.topology.classes,
-            )
+            ),
+            self._bounds,
         )
         return np.array([event is not None for event in events])

@@ -26,6 +26,7 @@ from simic.hosts.mixed_ensemble import ensemble_of
 from simic.hosts.rollout import rollout
 from simic.runtime.progress import NoProgress, Progress
 from simic.validation.baselines.halving import NO_GROWTH, EpisodeRunner, pairs_of
+from simic.validation.baselines.plan_book import as_searched
 
 __all__ = ["TreeSettings", "add_tree", "fit_nodes", "plans_to_choose"]
 
@@ -53,8 +54,7 @@ def add_tree(
     the ``confirm_keys`` of the book. Equal arguments give equal trees on one machine.
     """
     settings = settings or TreeSettings()
-    searched = {name: getattr(book, name) for name in ("set", "horizon", "prune_epochs", "blend")}
-    world = world.model_copy(update=searched)
+    world = as_searched(book, world)
     first_key = max([*book.host_keys, *book.heuristic.host_keys, *book.confirm_keys]) + 1
     runner = EpisodeRunner(world, book.reward, first_key, progress or NoProgress())
     everywhere = range(len(runner.families))

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from simic.contracts.rewards import RewardConfig
+from simic.contracts.rewards import DEFAULT_FLAGS, RewardConfig
 from simic.curation.run import CONSTANTS
 from simic.curation.statements import load_statements, set_parameters, substitute_parameters
 
@@ -49,7 +49,13 @@ def priced(reward: Any = None, *, gamma: float = 0.99, rows: Iterable[dict[str, 
     """The rows with the terms of the family, in order."""
     reward = reward or RewardConfig()
     (statement,) = (item for item in load_statements(reward.family) if item.name == "family_terms")
-    parameters = {**reward.model_dump(exclude={"family"}), **CONSTANTS, "gamma": gamma, "shortest_horizon": HORIZON}
+    parameters = {
+        **reward.model_dump(exclude={"family"}),
+        **CONSTANTS,
+        **DEFAULT_FLAGS.model_dump(),
+        "gamma": gamma,
+        "shortest_horizon": HORIZON,
+    }
     connection = _connection()
     connection.register("told", pa.Table.from_pylist(list(rows), schema=_SCHEMA))
     connection.execute("CREATE OR REPLACE TABLE usable_steps AS FROM told")

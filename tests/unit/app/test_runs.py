@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from support.builders.judged_candidates import decision
 from support.builders.reports import episodes
-from support.homes.pipeline import land
+from support.builders.validation_reports import trials_of
+from support.homes.pipeline import NOW, PROVENANCE, land
 
 from simic.app.container import Container
 from simic.app.runs import RunKey, describe, open_container, open_run, open_run_in
-from simic.contracts.errors import ConfigError, ResourceLimitError, TransientError
+from simic.app.training import require_finished, validate
+from simic.contracts.errors import ConfigError, HopelessError, ResourceLimitError, TransientError
+from simic.contracts.receipts import SeedChoice, TrainingReport
+from simic.contracts.safety import StopCause, TrainingStop
 from simic.runtime.home import Home
 from simic.runtime.progress import NoProgress
 from simic.runtime.settings import load_profile
+from simic.validation.training_seeds import choose, row_of
 
 
 def test_the_log_of_an_ingest_counts_what_landed_and_names_each_reason_for_a_refusal(tmp_path: Path) -> None:
@@ -63,6 +70,69 @@ def test_a_run_that_reached_a_limit_of_its_training_goes_on_with_a_higher_one(ho
         raise ResourceLimitError("training has taken 1.01 hours")
     with open_run("quick", 0, {"train.max_hours": 48.0}) as run:
         assert (run.key.token, run.key.config.train.max_hours) == (token, 48.0)
+
+
+def trained(seed: int, *, is_hopeless: bool) -> TrainingReport:
+    stop = TrainingStop(
+        cause=StopCause.COLLAPSED, phase="ppo", updates=7, planned_updates=70, detail="it only ever waited"
+    )
+    return TrainingReport(
+        code_version="0.1.0", config_digest="c" * 64, seed=seed, started_at=NOW, finished_at=NOW, digest=f"{seed}" * 64,
+        path="p", snapshot_digest="5" * 64, start_digest=None, updates=7, episodes=1, passes=1.0, metrics={},
+        curves_path="c", stopped=stop if is_hopeless else None,
+    )  # fmt: skip
+
+
+class Trainer:
+    """The stages of a run that train, with trainings that were made before."""
+
+    def __init__(self, hopeless: Collection[int]) -> None:
+        self.hopeless = hopeless
+        self.offered: list[TrainingReport] = []
+
+    def train(self, run: RunKey, *_: Any) -> TrainingReport:
+        return trained(run.seed, is_hopeless=run.seed in self.hopeless)
+
+    def train_seed(self, run: RunKey, number: int, snapshot: Any, previous: Any, seed: str, /) -> TrainingReport:
+        return trained(int(seed), is_hopeless=int(seed) in self.hopeless)
+
+    def choose(self, run: RunKey, number: int, offered: list[TrainingReport], /) -> SeedChoice:
+        self.offered = offered
+        require_finished(*offered)
+        rows = {"wait": 50.0, **{row_of(one): 60.0 - one.seed for one in offered if one.stopped is None}}
+        report = trials_of(rows, run.config, PROVENANCE, 20)
+        return choose(offered, report, "trials/x.json", NOW, PROVENANCE)
+
+
+@pytest.mark.parametrize(("hopeless", "chosen"), [((), 3), ((3,), 4), ((3, 4), 5)])
+def test_low_the_other_seeds_go_on_without_a_hopeless_training(
+    home: Path, hopeless: tuple[int, ...], chosen: int
+) -> None:
+    stages: Any = Trainer(hopeless)
+    with open_run("quick", 3, {"train.seeds": 3}) as run:
+        policy = run._train(stages, len(run.rounds), cast(Any, None), None)
+    assert (policy.seed, policy.stopped) == (chosen, None)
+    assert [one.seed for one in stages.offered] == [3, 4, 5]
+    lines = [describe(one) for one in stages.offered]
+    assert ["ended early as hopeless (collapsed in phase ppo)" in line for line in lines] == [
+        seed in hopeless for seed in (3, 4, 5)
+    ]
+
+
+@pytest.mark.parametrize(("seeds", "what"), [(1, "the training"), (3, "all 3 trainings")])
+def test_low_a_run_without_a_finished_training_fails_and_judges_nothing(home: Path, seeds: int, what: str) -> None:
+    """It is closed: the same command begins another one."""
+    stages: Any = Trainer((3, 4, 5))
+    with (
+        pytest.raises(HopelessError, match=rf"{what} ended early, collapsed in phase ppo after 7 of 70 updates"),
+        open_run("quick", 3, {"train.seeds": seeds}) as run,
+    ):
+        run._train(stages, len(run.rounds), cast(Any, None), None)
+    with open_run("quick", 3, {"train.seeds": seeds}) as again:
+        assert again.key.token != run.key.token
+    container = Container(Home(home), load_profile("quick"), 3)
+    with pytest.raises(HopelessError, match="Its policy is not judged"):
+        validate(container, trained(3, is_hopeless=True), None, [])
 
 
 def test_an_unknown_objective_is_refused_before_a_run_begins(home: Path) -> None:

@@ -17,7 +17,7 @@ from simic.app.container import Container
 from simic.app.recipe_training import learn
 from simic.app.recipes import Recipe
 from simic.app.trial_controllers import select_controllers
-from simic.contracts.config import RewardConfig
+from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, TreeLeaf
 from simic.contracts.errors import ConfigError, IntegrityError, TrainingError, TransientError
 from simic.contracts.names import FIELD_REPORTS
@@ -292,7 +292,9 @@ def test_trials_leave_out_who_needs_a_book_only_where_nobody_was_named(home: Pat
     assert select_controllers(app, ["wait", "random"]).without_book == []
     with pytest.raises(ConfigError, match="simic plans search --set cap"):
         select_controllers(app, ["wait", "blind"])
-    own = make_book(Plan(), {"cap": Plan()}, set="cap", world_digest=searched_world("cap", 20, RewardConfig()))
+    own = make_book(
+        Plan(), {"cap": Plan()}, set="cap", world_digest=searched_world(WorldConfig(set="cap"), RewardConfig())
+    )
     write_book(own, app.home.plans / "cap.json")
     found = select_controllers(app, None)
     assert list(found.specs) == ["wait", "random", "heuristic", "blind", "oracle"]

@@ -124,17 +124,22 @@ class FailingCurves:
     def write(self, _updates: Any) -> None:
         raise ConnectionError("nobody is there")
 
-    def close(self, _policy: str | None) -> None:
+    def close(self, _policy: str | None, _stopped: str | None = None) -> None:
         raise ConnectionError("nobody is there")
 
 
 def monitored(
-    home: Home, config: TelemetryConfig, updates: list[Update], live: Any = None, recoveries: int = 0
+    home: Home,
+    config: TelemetryConfig,
+    updates: list[Update],
+    live: Any = None,
+    recoveries: int = 0,
+    stopped: str | None = None,
 ) -> TelemetryPacket:
     monitor = TrainingMonitor(home, config, lambda: NOW, live)
     for update in updates:
         monitor.update(update)
-    monitor.end(POLICY, recoveries)
+    monitor.end(POLICY, recoveries, stopped)
     monitor.close()
     return packets_of(home)[-1]
 
@@ -205,6 +210,15 @@ def test_throughput_and_percentiles_are_those_of_the_updates(tmp_path: Path) -> 
 
 def test_a_divergence_on_the_way_is_unhealthy(tmp_path: Path) -> None:
     assert monitored(Home(tmp_path), TelemetryConfig(), UPDATES, recoveries=1).status is HealthStatus.UNHEALTHY
+
+
+def test_low_a_hopeless_training_is_critical_and_counted(tmp_path: Path) -> None:
+    finished, stopped = (
+        monitored(Home(tmp_path / name), TelemetryConfig(), UPDATES, stopped=cause)
+        for name, cause in (("finished", None), ("stopped", "collapsed"))
+    )
+    assert (finished.status, finished.metrics["simic.trainer.stopped"]) == (HealthStatus.HEALTHY, 0.0)
+    assert (stopped.status, stopped.metrics["simic.trainer.stopped"]) == (HealthStatus.CRITICAL, 1.0)
 
 
 def test_conservative_mode_is_counted_over_a_day_and_breakers_over_the_time(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from simic.contracts.receipts import (
     TrialReport,
     ValidationReport,
 )
+from simic.contracts.safety import StopCause, TrainingStop
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
@@ -183,6 +184,19 @@ def test_curves_without_their_file_or_their_receipt_are_no_rows(tmp_path: Path) 
     (home.curves / f"{CHAMPION}.jsonl").unlink()
     (home.curves / "stray.jsonl").write_text("{")
     assert query(home, "FROM curves") == [{"policy": POLICY, "step": 0, "metric": "loss", "value": 1.5}]
+
+
+def test_low_a_hopeless_training_is_told_from_one_that_finished(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    make_curves(home, CHAMPION, "")
+    stop = TrainingStop(cause=StopCause.NO_PROGRESS, phase="vtrace", updates=2, planned_updates=9, detail="it stood")
+    report = TrainingReport(
+        **RECEIPT, digest=POLICY, path="p", snapshot_digest=SNAPSHOT, start_digest=None, updates=2, episodes=3,
+        passes=1.0, metrics={}, curves_path="none", stopped=stop,
+    )  # fmt: skip
+    put(home, report, POLICY)
+    rows = query(home, "SELECT policy, stopped FROM trainings ORDER BY policy")
+    assert rows == [{"policy": POLICY, "stopped": "no_progress"}, {"policy": CHAMPION, "stopped": None}]
 
 
 def test_internal_relations_are_out_of_sight(judged: Home) -> None:

@@ -61,7 +61,7 @@ def test_a_search_without_a_file_keeps_its_book_in_the_home(
 
 def test_the_tree_alone_keeps_plans_and_rules_of_the_present_book(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A book of an earlier version gets its tree; an outdated one is refused before a host is grown."""
-    digest = searched_world("compound", 20, RewardConfig())
+    digest = searched_world(WorldConfig(set="compound"), RewardConfig())
     book = make_book(Plan(), {}, set="compound", world_digest=digest, seed=3)
     path = home / "data" / "plans" / "compound.json"
     write_book(book, path)

@@ -12,7 +12,7 @@ import pytest
 
 from simic.collection.reporting import NOTICEABLE, Source, field_reports, run_ids, short_id
 from simic.contracts.batches import action_of, actions_to_rows
-from simic.contracts.config import WorldConfig
+from simic.contracts.config import GovernorConfig, LifecycleConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.field_report import FieldReport, GovernorEvent, Outcome
 from simic.contracts.state import HardwareContext, HostIdentity
@@ -89,10 +89,13 @@ def test_ids_follow_from_what_they_name() -> None:
         run_ids(HOSTS, "random", None, 2, WORLD),
         *(
             run_ids(HOSTS, "random", None, 1, WORLD.model_copy(update=law))
-            for law in ({"horizon": 5}, {"prune_epochs": 2}, {"blend": "gate"})
+            for law in (
+                {"horizon": 5}, {"prune_epochs": 2}, {"blend": "gate"},
+                {"lifecycle": LifecycleConfig(holding_epochs=2)}, {"governor": GovernorConfig(divergence_factor=9.0)},
+            )
         ),
     ]  # fmt: skip
-    assert len({run_id for ids in [*others, run_ids(HOSTS, "random", None, 1, WORLD)] for run_id in ids}) == 21
+    assert len({run_id for ids in [*others, run_ids(HOSTS, "random", None, 1, WORLD)] for run_id in ids}) == 27
 
 
 def test_how_fast_hosts_are_grown_changes_no_episode() -> None:

@@ -25,6 +25,7 @@ CODES = {
     "IllegalActionError": 1,
     "TrainingError": 1,
     "DivergenceError": 1,
+    "HopelessError": 1,
 }
 
 INHERITED = (
@@ -35,6 +36,7 @@ INHERITED = (
     "OutOfMemoryError",
     "SmokeTestError",
     "DivergenceError",
+    "HopelessError",
 )
 """Errors that have the exit code of another kind of theirs."""
 

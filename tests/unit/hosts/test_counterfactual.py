@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 from support.builders.ensembles import action, ensemble, random_actions, stack, state_digest, step_with, waits
 
 from simic.contracts.actions import Op
+from simic.contracts.config import LifecycleConfig
 from simic.contracts.errors import ConfigError
 from simic.hosts.blueprint_checks import change_of
-from simic.hosts.counterfactual import PLAYERS_MAX, SMOOTHING, attribute, coalitions, fold_contributions
+from simic.hosts.counterfactual import PLAYERS_MAX, attribute, coalitions, fold_contributions
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import SETS, HostSet
 from simic.hosts.interfaces import DataSplit
 from simic.hosts.lifecycle import Slots
 from simic.hosts.plugins import blueprint_names
 from simic.hosts.rollout import controller_uniforms
+
+WEIGHT = LifecycleConfig().contribution_weight
 
 
 @pytest.fixture(scope="module")
@@ -85,17 +88,21 @@ def test_l11_a_seed_earns_nothing_by_its_hosts_own_progress() -> None:
     assert np.isnan(slots["gradient_norm"][0]), "there is nothing a gradient could move"
 
 
-def test_l16_the_running_average_is_unbiased_from_its_first_value() -> None:
+@pytest.mark.parametrize("newest", [0.5, 0.2, 1.0])
+def test_l16_the_running_average_is_unbiased_from_its_first_value(newest: float) -> None:
+    """``world.lifecycle.contribution_weight`` is the weight of the newest value (DRL-11)."""
     slots, live = Slots(1, 2), np.array([True])
     values, expected = [0.08, 0.02, -0.04], []
     for count, value in enumerate(values, start=1):
-        fold_contributions(slots, np.array([0.5]), np.array([[0.5 - value, np.nan]]), np.array([[0.01, np.nan]]), live)
-        weights = SMOOTHING * (1 - SMOOTHING) ** np.arange(count)[::-1]
+        fold_contributions(
+            slots, np.array([0.5]), np.array([[0.5 - value, np.nan]]), np.array([[0.01, np.nan]]), live, newest
+        )
+        weights = newest * (1 - newest) ** np.arange(count)[::-1]
         expected.append(float(weights @ values[:count] / weights.sum()))
         assert slots["contribution"][0, 0] == pytest.approx(expected[-1], abs=1e-6)
     assert expected[0] == pytest.approx(0.08)
     assert np.isnan(slots["contribution"][0, 1])
-    fold_contributions(slots, np.array([0.5]), np.array([[np.nan, np.nan]]), np.array([[np.nan, np.nan]]), live)
+    fold_contributions(slots, np.array([0.5]), np.array([[np.nan, np.nan]]), np.array([[np.nan, np.nan]]), live, newest)
     assert slots["contribution"][0, 0] == pytest.approx(expected[-1], abs=1e-6)
     assert slots["contribution_epochs"].tolist() == [[1, -1]]
 
@@ -103,7 +110,12 @@ def test_l16_the_running_average_is_unbiased_from_its_first_value() -> None:
 def test_measurements_of_finished_hosts_are_ignored() -> None:
     slots = Slots(2, 1)
     fold_contributions(
-        slots, np.array([0.5, 0.5]), np.array([[0.4], [0.4]]), np.array([[0.01], [0.01]]), np.array([True, False])
+        slots,
+        np.array([0.5, 0.5]),
+        np.array([[0.4], [0.4]]),
+        np.array([[0.01], [0.01]]),
+        np.array([True, False]),
+        WEIGHT,
     )
     assert np.isfinite(slots["contribution"][:, 0]).tolist() == [True, False]
 
@@ -163,8 +175,8 @@ def test_the_error_of_the_average_is_the_average_of_the_errors() -> None:
     """Epochs share their samples, so nothing is gained by measuring one of them twice."""
     slots, live = Slots(1, 1), np.array([True])
     for error in (0.02, 0.01):
-        fold_contributions(slots, np.array([0.5]), np.array([[0.4]]), np.array([[error]]), live)
-    weights = np.array([SMOOTHING * (1 - SMOOTHING), SMOOTHING])
+        fold_contributions(slots, np.array([0.5]), np.array([[0.4]]), np.array([[error]]), live, WEIGHT)
+    weights = np.array([WEIGHT * (1 - WEIGHT), WEIGHT])
     assert slots["contribution_error"][0, 0] == pytest.approx(weights @ [0.02, 0.01] / weights.sum(), abs=1e-6)
 
 

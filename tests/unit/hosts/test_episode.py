@@ -301,7 +301,7 @@ def test_a_refusal_says_which_gate_or_what_else_stands_against_it() -> None:
     assert "G2: gradient unhealthy" in refused(action(Op.ADVANCE))
     grown._slots["gradient_health"][0, 0] = 1.0
     step_with(grown, action(Op.ADVANCE))
-    assert "not been held" in refused(action(Op.FOSSILIZE))
+    assert "held for 0 epochs, expected at least 1" in refused(action(Op.FOSSILIZE))
     step_with(grown)
     grown._slots["contribution"][0, 0] = -0.5
     assert "G4: contribution is negative" in refused(action(Op.FOSSILIZE))

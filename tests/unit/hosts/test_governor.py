@@ -12,31 +12,34 @@ from support.builders.ensembles import action, ensemble, prove, random_actions, 
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import Decisions, Masks, Observations
-from simic.contracts.config import WorldConfig
+from simic.contracts.config import GovernorConfig, WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.field_report import GovernorKind
 from simic.contracts.lifecycle import ALIVE_STAGES, SeedStage
 from simic.contracts.state import HardwareContext
 from simic.hosts.batched.training import EpochBatches
 from simic.hosts.ensemble import Ensemble, StepOutcome
-from simic.hosts.governor import DIVERGENCE_FACTOR, MITIGATION, Evidence, judge
+from simic.hosts.governor import MITIGATION, Evidence, judge
 from simic.hosts.host_sets import identify
 from simic.hosts.rollout import rollout
 
 LN10 = float(np.log(10))
+BOUNDS = GovernorConfig()
 
 
-def _judge(train: float, validation: float = 1.0, **given: float) -> GovernorKind | None:
+def _judge(
+    train: float, validation: float = 1.0, bounds: GovernorConfig = BOUNDS, **given: float
+) -> GovernorKind | None:
     usual = {"is_finite": True, "birth_loss": 2.0, "accuracy": 0.5, "best_accuracy": 0.6, "largest_share": 0.3}
     arrays = {name: np.array([value]) for name, value in {**usual, **given}.items()}
-    (event,) = judge(Evidence(np.array([train]), np.array([validation]), **arrays, classes=10))
+    (event,) = judge(Evidence(np.array([train]), np.array([validation]), **arrays, classes=10), bounds)
     return None if event is None else event.kind
 
 
 def test_judgement() -> None:
     assert _judge(1.0) is None
-    assert _judge(DIVERGENCE_FACTOR * LN10 - 0.01) is None
-    assert _judge(DIVERGENCE_FACTOR * LN10 + 0.01) is GovernorKind.DIVERGENCE
+    assert _judge(BOUNDS.divergence_factor * LN10 - 0.01) is None
+    assert _judge(BOUNDS.divergence_factor * LN10 + 0.01) is GovernorKind.DIVERGENCE
     assert _judge(20.0, birth_loss=8.0) is None, "a host that was born with a large loss is not diverging"
     assert _judge(25.0, birth_loss=8.0) is GovernorKind.DIVERGENCE
     for evidence in ((np.nan, 1.0), (np.inf, 1.0), (1.0, np.nan), (1.0, np.inf)):

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simic.contracts.config import LifecycleConfig
 from simic.hosts import lifecycle_gates
 
 NAN = float("nan")
+RULES = LifecycleConfig()
 
 
 @pytest.mark.parametrize(
@@ -23,7 +25,9 @@ NAN = float("nan")
     ],
 )
 def test_g0_sanity(evidence: dict[str, Any], reason: str) -> None:
-    result = lifecycle_gates.is_sane(**({"is_known": True, "keeps_shape": True, "birth_deviation": 1e-5} | evidence))
+    result = lifecycle_gates.is_sane(
+        RULES, **({"is_known": True, "keeps_shape": True, "birth_deviation": 1e-5} | evidence)
+    )
     assert (bool(result.passed), str(result.reason)) == (reason == "", reason)
 
 
@@ -54,8 +58,8 @@ def test_g1_gradient(parameters: int, norm: float, reason: str) -> None:
     ],
 )
 def test_g2_stability(evidence: dict[str, Any], reason: str) -> None:
-    good = {"stage_epochs": 1, "dwell": 1, "parameters": 48, "is_finite": True, "gradient_health": 0.7}
-    result = lifecycle_gates.is_stable(**(good | evidence))
+    good = {"stage_epochs": 1, "parameters": 48, "is_finite": True, "gradient_health": 0.7}
+    result = lifecycle_gates.is_stable(RULES, **(good | evidence))
     assert (bool(result.passed), str(result.reason)) == (reason == "", reason)
 
 
@@ -78,7 +82,7 @@ def test_g3_interface_wants_the_very_target() -> None:
     ],
 )
 def test_g4_impact(contribution: float, age: int, reason: str) -> None:
-    result = lifecycle_gates.has_impact(contribution=contribution, contribution_epochs=age)
+    result = lifecycle_gates.has_impact(RULES, contribution=contribution, contribution_epochs=age)
     assert (bool(result.passed), str(result.reason)) == (reason == "", reason)
 
 

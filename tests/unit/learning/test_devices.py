@@ -14,13 +14,15 @@ from support.builders.snapshots import write_snapshot
 from support.checks.other_device import OTHER, OtherDevice
 
 from simic.contracts.config import NetworkConfig, TrainConfig
-from simic.contracts.continual import LoraConfig
+from simic.contracts.continual import CurriculumConfig, EwcConfig, LoraConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.karn_config import KarnConfig, KarnNetworkConfig
 from simic.controllers.policy_files import describe, save_policy
 from simic.hosts.plugins import blueprint_names
 from simic.learning.checkpoints import Checkpoints, StoredTensors
 from simic.learning.devices import choose_device, numerics, placed
 from simic.learning.history import History
+from simic.learning.karn import KarnTraining
 from simic.learning.learner_state import write_state
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
@@ -45,6 +47,10 @@ KINDS = {
     "parts": {"micro_batch_sequences": 5},
     "fitted_q": {"objective": "fitted_q"},
     "distil": {"start": "distil"},
+    "curriculum": {
+        "vtrace_passes": 3,
+        "curriculum": CurriculumConfig(enabled=True, min_episodes=(4, 4, 4, 4), max_episodes=(16, 16, 16, 16)),
+    },
 }
 ONE_READ = ("vtrace", "ppo", "awr")
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -53,7 +59,10 @@ cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA de
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> GraphDataset:
     root = tmp_path_factory.mktemp("devices")
-    write_snapshot(root / "s", bandit_branches(range(20)) + bandit_episodes(range(90, 114)), split="train")
+    reports = bandit_branches(range(20)) + bandit_episodes(range(90, 114))
+    keys = sorted({report.host.key for report in reports})
+    difficulty = {key: rank / (len(keys) - 1) for rank, key in enumerate(keys)}
+    write_snapshot(root / "s", reports, split="train", difficulty=difficulty)
     return GraphDataset.load(root / "s", blueprints=blueprint_names())
 
 
@@ -94,9 +103,9 @@ def test_c6_an_update_reads_the_device_once(store: GraphDataset, kind: str) -> N
     assert set(counts) == ({1} if kind in ONE_READ else {1, 3})
 
 
-@pytest.mark.parametrize("changes", [{}, {"lora": LoraConfig(rank=2)}])
+@pytest.mark.parametrize("changes", [{}, {"lora": LoraConfig(rank=2)}, {"ewc": EwcConfig(weight=100.0, samples=40)}])
 def test_a_start_from_a_policy_follows_the_device(store: GraphDataset, tmp_path: Path, changes: dict[str, Any]) -> None:
-    """A later round with its stored moments, and adapters with their dropout."""
+    """A later round with its stored moments, adapters with their dropout, and a penalty with its Fisher information."""
     training = TrainingRun.begin(store, CONFIG, None, 0)
     finish(training)
     card = describe(
@@ -117,6 +126,20 @@ def test_a_start_from_a_policy_follows_the_device(store: GraphDataset, tmp_path:
     with OtherDevice():
         found, _ = finish(TrainingRun.begin(store.to(OTHER), config, start, 0))
     assert all(torch.equal(one, same) for one, same in zip(expected, found, strict=True))
+
+
+def test_gaps_karn_learns_on_the_cpu_beside_a_training_on_another_device(store: GraphDataset) -> None:
+    """It has no device of its own, so neither the setting nor the place of the batches is to change a bit."""
+    small = KarnConfig(network=KarnNetworkConfig(hidden=8, layers=1), passes=2, min_examples=1)
+    found = []
+    for changes in ({}, {"device": "cuda", "precision": "float16"}):
+        with OtherDevice() as device:
+            training = KarnTraining(store, small, CONFIG.model_copy(update=changes), 0)
+            metrics = [record.metrics for record in training.run()]
+        assert not device.reads, "nothing lies on the other device"
+        found.append((list(training.network.state_dict().values()), metrics))
+    assert all(torch.equal(one, same) for one, same in zip(found[0][0], found[1][0], strict=True))
+    assert found[0][1] == found[1][1]
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])

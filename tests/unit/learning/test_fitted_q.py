@@ -22,6 +22,7 @@ from simic.controllers import heads
 from simic.controllers.network import NetworkOutput
 from simic.hosts.plugins import blueprint_names
 from simic.learning import q_functions
+from simic.learning.karn_examples import examples_of
 from simic.learning.objectives import fitted_q
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
@@ -45,6 +46,28 @@ def store_of(root: Path, reports: list) -> GraphDataset:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> GraphDataset:
     return store_of(tmp_path_factory.mktemp("log"), bandit_episodes(range(120), noise=0.01))
+
+
+def test_low_what_was_cut_off_has_no_return_to_learn(tmp_path: Path) -> None:
+    """Its decisions stay in the log for other objectives."""
+    reports = bandit_episodes(range(12))
+    cut = {report.run_id for report in reports if report.host.key % 3 == 0}
+    reports = [
+        one.model_copy(update={"terminated": False, "truncated": True})
+        if one.run_id in cut and one.final_state is not None
+        else one
+        for one in reports
+    ]
+    store = store_of(tmp_path, reports)
+    sequences = store.sequences
+    assert {sequences.run_ids[at] for at in np.flatnonzero(~store.has_end)} == cut
+    of_row = np.repeat(np.array(sequences.run_ids), sequences.lengths)
+    assert cut <= set(of_row)
+    learned = set(of_row[fitted_q._rows_of(store).decisions])
+    assert learned.isdisjoint(cut)
+    germinations = examples_of(store).germinated.rows
+    assert len(germinations)
+    assert set(of_row[germinations]).isdisjoint(cut)
 
 
 def finish(store: GraphDataset, config: TrainConfig = CONFIG, seed: int = 0) -> TrainingRun:

@@ -59,7 +59,8 @@ class RecordingObserver:
     def update(self, update: Update) -> None:
         self.updates.append(update)
 
-    def end(self, policy: str, recoveries: int) -> None:
+    def end(self, policy: str, recoveries: int, stopped: str | None = None) -> None:
+        assert stopped is None
         self.ends.append((policy, recoveries))
 
 

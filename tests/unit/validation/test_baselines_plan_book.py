@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.builders.plan_books import make_book
 
-from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.config import GovernorConfig, LifecycleConfig, RewardConfig, WorldConfig
 from simic.contracts.controllers import Plan
 from simic.contracts.errors import ConfigError, DatasetError
 from simic.contracts.splits import Split, split_of
@@ -26,6 +26,8 @@ from simic.validation.baselines.plan_book import (
     write_book,
 )
 
+TOY, USUAL = WorldConfig(set="toy"), RewardConfig()
+
 
 def test_a_book_searched_on_other_hosts_is_outdated_and_says_what_renews_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -33,23 +35,32 @@ def test_a_book_searched_on_other_hosts_is_outdated_and_says_what_renews_it(
     monkeypatch.setattr(plans, "PLANS_DIRECTORY", tmp_path)
     with pytest.raises(ConfigError, match=r"no plan book.*simic plans search --set toy"):
         current_book("toy")
-    book = make_book(Plan(), {}, horizon=12, world_digest=searched_world("toy", 12, RewardConfig()))
+    book = make_book(
+        Plan(), {}, horizon=12, world_digest=searched_world(WorldConfig(set="toy", horizon=12), RewardConfig())
+    )
     write_book(book, plan_path("toy"))
     assert current_book("toy") == book
     digest = digest_of(current_book("toy"))
     monkeypatch.setattr(book_module, "tree_digest", lambda *_: "f" * 64)
     with pytest.raises(ConfigError, match=r"other hosts.*simic plans search --set toy"):
         digest_of(current_book("toy"))
-    renewed = make_book(Plan(), {}, horizon=12, world_digest=searched_world("toy", 12, RewardConfig()))
+    renewed = make_book(
+        Plan(), {}, horizon=12, world_digest=searched_world(WorldConfig(set="toy", horizon=12), RewardConfig())
+    )
     write_book(renewed, plan_path("toy"))
     assert digest_of(current_book("toy")) != digest
 
 
 @pytest.mark.parametrize(
-    "other", [("both", 20, RewardConfig()), ("toy", 21, RewardConfig()), ("toy", 20, RewardConfig(rent=1.0))]
+    "other",
+    [
+        (TOY.model_copy(update={"set": "both"}), USUAL),
+        (TOY.model_copy(update={"horizon": 21}), USUAL),
+        (TOY, RewardConfig(rent=1.0)),
+    ],
 )
-def test_set_horizon_and_reward_make_another_world(other: tuple[str, int, RewardConfig]) -> None:
-    assert searched_world(*other) != searched_world("toy", 20, RewardConfig())
+def test_set_horizon_and_reward_make_another_world(other: tuple[WorldConfig, RewardConfig]) -> None:
+    assert searched_world(*other) != searched_world(TOY, USUAL)
 
 
 def test_the_shipped_book_holds_no_test_host_and_a_plan_for_each_family() -> None:
@@ -69,7 +80,7 @@ def test_the_shipped_rules_are_no_worse_than_those_written_down_by_hand() -> Non
 
 def test_the_shipped_book_was_searched_on_the_shipped_hosts() -> None:
     """A change in the hosts makes another world; then `simic plans search --set benchmark` has to follow."""
-    assert load_plans("benchmark").world_digest == searched_world("benchmark", WorldConfig().horizon, RewardConfig())
+    assert load_plans("benchmark").world_digest == searched_world(WorldConfig(), RewardConfig())
 
 
 def test_an_outdated_book_of_the_home_is_refused_and_neither_the_shipped_one_nor_none_stands_in(tmp_path: Path) -> None:
@@ -90,7 +101,7 @@ def test_only_a_set_that_simic_does_not_ship_may_do_without_a_book(tmp_path: Pat
         book_of("images", tmp_path, is_required=False)
     with pytest.raises(ConfigError, match=r"no plan book for set 'region_few'"):
         book_of("region_few", tmp_path, is_required=False)
-    book = make_book(Plan(), {}, set="own", world_digest=searched_world("own", 20, RewardConfig()))
+    book = make_book(Plan(), {}, set="own", world_digest=searched_world(WorldConfig(set="own"), RewardConfig()))
     write_book(book, tmp_path / "own.json")
     assert book_of("own", tmp_path, is_required=False) == book
 
@@ -152,16 +163,32 @@ def test_lf51_each_setting_that_decides_the_best_plan_is_compared_with_that_of_t
     ]
 
 
+def test_cr09_a_book_of_other_rules_is_another_book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names the rule that differs from those of the run; a book whose rules were changed by hand is outdated."""
+    monkeypatch.setattr(plans, "PLANS_DIRECTORY", tmp_path)
+    lifecycle, governor = LifecycleConfig(embargo_epochs=4), GovernorConfig(lost_accuracy=0.3)
+    other = TOY.model_copy(update={"lifecycle": lifecycle, "governor": governor})
+    own = make_book(Plan(), {}, lifecycle=lifecycle, governor=governor, world_digest=searched_world(other, USUAL))
+    write_book(own, plan_path("toy"))
+    assert book_differences(current_book("toy"), other, USUAL) == []
+    assert book_differences(current_book("toy"), TOY, USUAL) == [
+        "world.lifecycle.embargo_epochs 2 instead of 4",
+        "world.governor.lost_accuracy 0.1 instead of 0.3",
+    ]
+    write_book(own.model_copy(update={"governor": GovernorConfig()}), plan_path("toy"))
+    with pytest.raises(ConfigError, match="other hosts"):
+        current_book("toy")
+
+
 @pytest.mark.parametrize("law", [(3, "own"), (0, "add")])
 def test_lf52_pruning_and_blending_make_another_world(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, law: tuple[int, str]
 ) -> None:
-    usual = searched_world("toy", 20, RewardConfig())
-    assert searched_world("toy", 20, RewardConfig(), 0, "own") == usual
-    assert searched_world("toy", 20, RewardConfig(), *law) != usual
-    monkeypatch.setattr(plans, "PLANS_DIRECTORY", tmp_path)
     prune_epochs, blend = law
-    own = searched_world("toy", 20, RewardConfig(), prune_epochs, blend)
+    usual = searched_world(TOY, USUAL)
+    own = searched_world(TOY.model_copy(update={"prune_epochs": prune_epochs, "blend": blend}), USUAL)
+    assert own != usual
+    monkeypatch.setattr(plans, "PLANS_DIRECTORY", tmp_path)
     write_book(make_book(Plan(), {}, prune_epochs=prune_epochs, blend=blend, world_digest=own), plan_path("toy"))
     assert (current_book("toy").prune_epochs, current_book("toy").blend) == law
     write_book(make_book(Plan(), {}, prune_epochs=prune_epochs, blend=blend, world_digest=usual), plan_path("toy"))

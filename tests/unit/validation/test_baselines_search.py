@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.config import LifecycleConfig, RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlanBook, PlannedSeed
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
@@ -300,12 +300,16 @@ def test_lf52_a_book_holds_the_pruning_and_blending_it_was_searched_with(
     run, worlds = halving._grow_mixed, []
 
     def watched(job: halving._Job) -> Episodes:
-        worlds.append((job.trial.world.prune_epochs, job.trial.world.blend))
+        world = job.trial.world
+        worlds.append((world.prune_epochs, world.blend, world.lifecycle.embargo_epochs))
         return run(job)
 
     monkeypatch.setattr(halving, "_grow_mixed", watched)
-    book = search(world=WORLD.model_copy(update={"prune_epochs": 2, "blend": "add"}))
-    assert (book.prune_epochs, book.blend) == (2, "add")
-    assert book.world_digest == searched_world("benchmark", 20, RewardConfig(), 2, "add")
+    rules = LifecycleConfig(embargo_epochs=1)
+    book = search(world=WORLD.model_copy(update={"prune_epochs": 2, "blend": "add", "lifecycle": rules}))
+    assert (book.prune_epochs, book.blend, book.lifecycle) == (2, "add", rules)
+    assert book.world_digest == searched_world(
+        WorldConfig(prune_epochs=2, blend="add", lifecycle=rules), RewardConfig()
+    )
     assert add_tree(WORLD, book.model_copy(update={"symptom": None}), SETTINGS.tree) == book
-    assert set(worlds) == {(2, "add")}
+    assert set(worlds) == {(2, "add", 1)}

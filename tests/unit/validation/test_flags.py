@@ -13,15 +13,13 @@ from support.homes.pipeline import NOW, PROVENANCE, FixedClock, curate_all
 from simic.bus.factory import BusSpec, open_bus
 from simic.collection.collect import collect
 from simic.contracts.batches import Observations
-from simic.contracts.config import IngestConfig, RewardConfig, WorldConfig
+from simic.contracts.config import FlagConfig, IngestConfig, RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.state import HardwareContext, HostGraph, LayerKind, LayerNode, SeedState, SystemState
-from simic.curation import run
 from simic.hosts.host_sets import identify
 from simic.ingestion.ingest import ingest
 from simic.runtime.home import Home
-from simic.validation import episodes
 from simic.validation.episodes import TrialJob, run_episodes, step_flags
 
 HOSTS = identify("benchmark", range(8))
@@ -66,22 +64,20 @@ def test_a_step_is_flagged_by_its_largest_contribution_and_the_change_since_the_
 ) -> None:
     others = [after(0.9, 0.5), after(0.9)]
     observations = Observations.from_states([others[0], state, others[1]], BLUEPRINTS)
-    assert step_flags(observations, np.full(3, 0.5))[1].tolist() == expected
+    assert step_flags(observations, np.full(3, 0.5), FlagConfig())[1].tolist() == expected
 
 
-def test_h9_trials_count_the_flags_that_curation_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With such constants many steps are flagged."""
-    for name, value in (("HACKING_RATIO", 0.01), ("RANSOM_CONTRIBUTION", 0.001), ("RANSOM_LOSS", -0.2)):
-        monkeypatch.setattr(episodes, name, value)
-        monkeypatch.setitem(run.CONSTANTS, name.lower(), value)
+def test_h9_trials_count_the_flags_that_curation_writes(tmp_path: Path) -> None:
+    """With such thresholds, which no configuration may have, many steps are flagged."""
+    flags = FlagConfig.model_construct(hacking_ratio=0.01, ransom_contribution=0.001, ransom_loss=-0.2)
     home, spec = Home(tmp_path), ControllerSpec(name="blind")
     collect(spec, HOSTS, WORLD, BusSpec(home.spool), seed=7, provenance=PROVENANCE, clock=FixedClock(NOW))
     bus, names = open_bus(BusSpec(home.spool)), frozenset(BLUEPRINTS)
     ingest(bus, home, IngestConfig(), names, provenance=PROVENANCE, clock=FixedClock())
-    manifest = curate_all(home, horizon=WORLD.horizon)
+    manifest = curate_all(home, horizon=WORLD.horizon, flags=flags)
     rows = pq.read_table(Path(manifest.path) / "episodes.parquet").to_pylist()
     told = {row["host_key"]: (row["hacking_steps"], row["ransomware_steps"]) for row in rows}
-    found = run_episodes(TrialJob("blind", spec, HOSTS, WORLD, RewardConfig(), seed=7))
+    found = run_episodes(TrialJob("blind", spec, HOSTS, WORLD, RewardConfig(), seed=7, flags=flags))
     ours = {host.key: (hacking, ransom) for host, (_, hacking, ransom) in zip(HOSTS, found.flags.tolist(), strict=True)}
     assert told == ours
     assert all(sum(counts) > 0 for counts in zip(*told.values(), strict=True))

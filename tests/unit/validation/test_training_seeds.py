@@ -10,9 +10,12 @@ from support.builders.validation_reports import trials_of
 
 from simic.contracts.config import RunConfig, TrialConfig, WorldConfig
 from simic.contracts.errors import ContractError
-from simic.contracts.receipts import Provenance, SeedChoice, TrainingReport
+from simic.contracts.receipts import Provenance, SeedChoice, StoppedSeed, TrainingReport
+from simic.contracts.safety import StopCause, TrainingStop
 from simic.contracts.splits import Split, split_of
 from simic.hosts.host_sets import host_set
+from simic.registry.headline import seed_metrics
+from simic.validation.table import render_seeds, render_spread
 from simic.validation.training_seeds import choose, row_of, validation_hosts
 
 BEGUN, DONE = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
@@ -45,6 +48,31 @@ def test_the_greatest_mean_difference_is_chosen_and_the_spread_is_that_of_the_se
 def test_a_tie_goes_to_the_first_seed() -> None:
     assert _choice(52.0, 54.0, 54.0).training_seed == 4
     assert _choice(54.0, 54.0).training_seed == 3
+
+
+def test_low_a_hopeless_training_is_counted_and_never_chosen() -> None:
+    """Not even if its policy is in the trials and looks best there."""
+    trained = [_trained(3), _trained(4), _trained(5)]
+    stop = TrainingStop(
+        cause=StopCause.COLLAPSED, phase="vtrace", updates=9, planned_updates=90, detail="it has collapsed"
+    )
+    trained[1] = trained[1].model_copy(update={"stopped": stop})
+    rows = {"wait": 50.0, **{row_of(one): mean for one, mean in zip(trained, (52.0, 99.0, 53.0), strict=True)}}
+    report = trials_of(rows, RunConfig(), RUN, 20)
+    found = choose(trained, report, "x", BEGUN, RUN)
+    assert (found.training_seed, [one.training_seed for one in found.seeds]) == (5, [3, 5])
+    assert found.stopped == [StoppedSeed(training_seed=4, policy_digest="4" * 64, cause=StopCause.COLLAPSED)]
+    assert found.policies == {"3" * 64, "4" * 64, "5" * 64}
+    alone = choose(trained[:2], report, "x", BEGUN, RUN)
+    assert (alone.training_seed, alone.spread, alone.mean) == (3, None, 2.0)
+    assert "1 training seed, 1 more ended early as hopeless on benchmark" in render_spread(alone)
+    assert render_seeds(alone).rows[-1][0] == "4 (hopeless: collapsed)"
+    assert seed_metrics(alone) == {
+        "training_seeds_mean": 2.0, "training_seeds_least": 2.0, "training_seeds_greatest": 2.0,
+        "training_seeds_stopped": 1.0,
+    }  # fmt: skip
+    with pytest.raises(ContractError, match="expected a training that finished, found none"):
+        choose(trained[1:2], report, "x", BEGUN, RUN)
 
 
 def test_trainings_on_several_snapshots_are_no_choice() -> None:
