@@ -10,6 +10,8 @@ import pytest
 from support.builders.observations import BLUEPRINTS
 from support.homes.pipeline import NOW, PROVENANCE, FixedClock, curate_all
 
+from simic.app.container import Container
+from simic.app.training import run_trials
 from simic.bus.factory import BusSpec, open_bus
 from simic.collection.collect import collect
 from simic.contracts.batches import Observations
@@ -20,10 +22,13 @@ from simic.contracts.state import HardwareContext, HostGraph, LayerKind, LayerNo
 from simic.hosts.host_sets import identify
 from simic.ingestion.ingest import ingest
 from simic.runtime.home import Home
+from simic.runtime.settings import load_profile
 from simic.validation.episodes import TrialJob, run_episodes, step_flags
 
 HOSTS = identify("benchmark", range(8))
 WORLD = WorldConfig(horizon=8, workers=1)
+MANY = FlagConfig.model_construct(hacking_ratio=0.01, ransom_contribution=0.001, ransom_loss=-0.2)
+"""Thresholds, which no configuration may have, by which many steps are flagged."""
 
 
 def after(accuracy: float, *contributions: float | None, stage: SeedStage = SeedStage.HOLDING) -> SystemState:
@@ -68,17 +73,28 @@ def test_a_step_is_flagged_by_its_largest_contribution_and_the_change_since_the_
 
 
 def test_h9_trials_count_the_flags_that_curation_writes(tmp_path: Path) -> None:
-    """With such thresholds, which no configuration may have, many steps are flagged."""
-    flags = FlagConfig.model_construct(hacking_ratio=0.01, ransom_contribution=0.001, ransom_loss=-0.2)
     home, spec = Home(tmp_path), ControllerSpec(name="blind")
     collect(spec, HOSTS, WORLD, BusSpec(home.spool), seed=7, provenance=PROVENANCE, clock=FixedClock(NOW))
     bus, names = open_bus(BusSpec(home.spool)), frozenset(BLUEPRINTS)
     ingest(bus, home, IngestConfig(), names, provenance=PROVENANCE, clock=FixedClock())
-    manifest = curate_all(home, horizon=WORLD.horizon, flags=flags)
+    manifest = curate_all(home, horizon=WORLD.horizon, flags=MANY)
     rows = pq.read_table(Path(manifest.path) / "episodes.parquet").to_pylist()
     told = {row["host_key"]: (row["hacking_steps"], row["ransomware_steps"]) for row in rows}
-    found = run_episodes(TrialJob("blind", spec, HOSTS, WORLD, RewardConfig(), seed=7, flags=flags))
+    found = run_episodes(TrialJob("blind", spec, HOSTS, WORLD, RewardConfig(), seed=7, flags=MANY))
     ours = {host.key: (hacking, ransom) for host, (_, hacking, ransom) in zip(HOSTS, found.flags.tolist(), strict=True)}
     assert told == ours
     assert all(sum(counts) > 0 for counts in zip(*told.values(), strict=True))
     assert (found.flags[:, 0] >= found.flags[:, 1:].max(axis=1)).all()
+
+
+def test_cr09_trials_of_a_home_flag_steps_by_its_thresholds(tmp_path: Path) -> None:
+    found = []
+    for flags in (FlagConfig(), MANY):
+        config = load_profile("quick", {"world.horizon": 8, "world.workers": 1})
+        config = config.model_copy(update={"curate": config.curate.model_copy(update={"flags": flags})})
+        report = run_trials(Container(Home(tmp_path), config, 7), ["random"], range(12))
+        row = next(one for one in report.controllers if one.controller == "random")
+        found.append((row.measured_steps, (row.hacking_steps or 0) + (row.ransomware_steps or 0)))
+    (measured, usual), (again, many) = found
+    assert measured == again
+    assert many > usual
