@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -12,7 +13,7 @@ from simic.api.home import Home, places_of
 from simic.api.policy import Policy, TrustedKeys, consulting, karn_of, policy_of, signature_check
 from simic.bus.factory import URL_VARIABLE
 from simic.bus.history import is_url, open_history
-from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.errors import ConfigError, ContractError, TransientError
 from simic.contracts.names import KARN, MODEL_NAME, POLICY_UPDATES
 from simic.contracts.policy_update import PolicyUpdate
 from simic.controllers.karn import ConsultedKarn
@@ -21,6 +22,8 @@ from simic.publication.policy_sources import FolderPolicies, PolicySource
 from simic.runtime.clock import utc_now
 
 __all__ = ["Subscriber"]
+
+_LOG = logging.getLogger(__name__)
 
 
 class Subscriber:
@@ -160,10 +163,20 @@ class Subscriber:
         """
         try:
             accepted = self._follower.poll()
-            about_karn = None if self._karn is None else self._karn.poll()
+            about_karn = self._poll_karn(is_optional=accepted is not None)
         finally:
             self._combine()
         return about_karn if accepted is None else accepted
+
+    def _poll_karn(self, *, is_optional: bool) -> PolicyUpdate | None:
+        """Look for an update about Karn; with ``is_optional`` a failure is logged, and the next look tries again."""
+        try:
+            return None if self._karn is None else self._karn.poll()
+        except TransientError as error:
+            if not is_optional:
+                raise
+            _LOG.warning("the look for updates about Karn failed and is repeated by the next one: %s", error)
+            return None
 
     def _combine(self) -> None:
         """Set the policy: the held one, consulting the held Karn if Karn was judged with it and fits it."""

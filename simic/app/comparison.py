@@ -93,7 +93,7 @@ def compare_until_decided(container: Container, arms: Sequence[str], split: Spli
             new = [key for key in draw_keys(world.set, split, count) if key not in set(keys)]
             found = grow_all(
                 specs, identify(world.set, new), world, config.curate.reward.basic, trial_seed(provenance),
-                lambda episodes: advance(len(episodes.returns)), reporter,
+                lambda episodes: advance(len(episodes.returns)), reporter, config.curate.flags,
             )  # fmt: skip
             grown = {name: join([grown[name], part]) if grown else part for name, part in found.items()}
             keys += new

@@ -188,9 +188,11 @@ class History(NamedTuple):
 
     @property
     def next_number(self) -> int:
-        """Number of the next entry, whatever its model."""
-        entries = self._all
-        return entries[-1].entry + 1 if entries else 1
+        """Number of the next entry, whatever its model.
+
+        The last line need not have the largest number: it may end an entry that entries of another model followed.
+        """
+        return max((entry.entry for entry in self._all), default=0) + 1
 
     def promotion(self, entry: PromotionEntry) -> PromotionEntry:
         """Return the promotion behind a change: the change itself, or the promotion that a rollback restores."""

@@ -17,7 +17,7 @@ import simic
 from simic.api.policy import controller_of
 from simic.catalogue.contract_schemas import example_of
 from simic.contracts.actions import Head
-from simic.contracts.errors import ConfigError, ContractError, IntegrityError
+from simic.contracts.errors import ConfigError, ContractError, IntegrityError, TransientError
 from simic.contracts.names import consulting_name
 from simic.contracts.policy_update import PolicyUpdate
 from simic.controllers.karn import ConsultedKarn, load_karn
@@ -133,6 +133,21 @@ def test_a_forged_replayed_or_changed_karn_is_refused_and_the_one_before_stays(
         subscriber.poll()
         assert "an older update was put again" in str(subscriber.refused[-1].error)
         assert subscriber.policy.karn == second
+
+
+def test_an_accepted_policy_is_returned_although_the_look_for_karn_fails(
+    publisher: Publisher, policies: list[str], tmp_path: Path
+) -> None:
+    sealed_karn(publisher.home, SIGNER)
+    with opened(publisher, tmp_path / "state") as subscriber:
+        update = publisher.publish(1, policies[0])
+        obstacle = tmp_path / "state/karn/state.json"
+        obstacle.mkdir()
+        assert subscriber.poll() == update, "who reloads at an accepted update must hear of it"
+        with pytest.raises(TransientError, match=r"karn/state\.json"):
+            subscriber.poll()
+        obstacle.rmdir()
+        assert subscriber.poll() is None
 
 
 def test_a_karn_of_other_blueprints_or_too_large_a_one_is_not_consulted(

@@ -13,6 +13,7 @@ from simic.contracts.errors import ConfigError, GateRejectedError, IntegrityErro
 from simic.contracts.names import KARN, MODEL_NAME
 from simic.contracts.receipts import PolicyVersion
 from simic.ledgers.policies import candidate_versions, read_history
+from simic.ledgers.promotions import Phase
 from simic.registry.mlflow_run import CandidateRecord
 from simic.registry.mlflow_store import open_client
 from simic.registry.promotion import OnStep
@@ -110,6 +111,10 @@ def test_a_promotion_of_karn_cut_short_leaves_one_truth_and_policies_alone(
     assert read_history(place, model=KARN).open_entry is None
     listed = [json.loads(line)["name"] for line in (place.ledger / "policies.jsonl").read_text("utf-8").splitlines()]
     assert sorted(listed) == [*([KARN] if fatal in MOVED else []), MODEL_NAME, MODEL_NAME]
+    third = crown(place, judged(place, b"three", champion=other.digest))
+    assert third.digest == getattr(registry_of(place, MODEL_NAME).champion(), "digest", None)
+    opened = [line.entry for line in read_history(place).lines if getattr(line, "phase", None) is Phase.OPEN]
+    assert opened == list(range(1, len(opened) + 1)), "an entry that was ended late does not lend its number"
 
 
 def test_mlflow_refuses_to_delete_the_model_and_the_doctor_restores_its_alias(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from support.builders.observations import BLUEPRINTS
 from support.homes.pipeline import NOW, PROVENANCE, FixedClock, curate_all
 
+from simic.app.comparison import compare_until_decided
 from simic.app.container import Container
 from simic.app.training import run_trials
 from simic.bus.factory import BusSpec, open_bus
@@ -18,6 +20,8 @@ from simic.contracts.batches import Observations
 from simic.contracts.config import FlagConfig, IngestConfig, RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.lifecycle import SeedStage
+from simic.contracts.receipts import TrialReport
+from simic.contracts.splits import Split
 from simic.contracts.state import HardwareContext, HostGraph, LayerKind, LayerNode, SeedState, SystemState
 from simic.hosts.host_sets import identify
 from simic.ingestion.ingest import ingest
@@ -87,12 +91,22 @@ def test_h9_trials_count_the_flags_that_curation_writes(tmp_path: Path) -> None:
     assert (found.flags[:, 0] >= found.flags[:, 1:].max(axis=1)).all()
 
 
-def test_cr09_trials_of_a_home_flag_steps_by_its_thresholds(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "tried",
+    [
+        lambda app: run_trials(app, ["random"], range(12)),
+        lambda app: compare_until_decided(app, ["random", "wait"], Split.TEST).trials,
+    ],
+    ids=["trials", "comparison in rounds"],
+)
+def test_cr09_trials_of_a_home_flag_steps_by_its_thresholds(
+    tmp_path: Path, tried: Callable[[Container], TrialReport]
+) -> None:
     found = []
     for flags in (FlagConfig(), MANY):
-        config = load_profile("quick", {"world.horizon": 8, "world.workers": 1})
+        config = load_profile("quick", {"world.horizon": 8, "world.workers": 1, "trial.hosts_per_family": 8})
         config = config.model_copy(update={"curate": config.curate.model_copy(update={"flags": flags})})
-        report = run_trials(Container(Home(tmp_path), config, 7), ["random"], range(12))
+        report = tried(Container(Home(tmp_path), config, 7))
         row = next(one for one in report.controllers if one.controller == "random")
         found.append((row.measured_steps, (row.hacking_steps or 0) + (row.ransomware_steps or 0)))
     (measured, usual), (again, many) = found

@@ -7,7 +7,7 @@ import pytest
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX, STAGE_INDEX
-from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.config import GovernorConfig, RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.state import HostIdentity
@@ -106,3 +106,13 @@ def test_a_host_that_diverges_is_stopped_and_pays() -> None:
     assert free.returns[row] - rival.returns[row] == pytest.approx(10.0)
     assert rival.epochs[row] < 8
     assert np.isfinite(rival.returns).all()
+
+
+def test_a_rival_is_stopped_by_the_bounds_of_its_world() -> None:
+    """As the host that never grows is: a single sample in one class and any loss of accuracy are a collapse here."""
+    strict = WORLD.model_copy(update={"governor": GovernorConfig(collapsed_share=1e-6, lost_accuracy=0.0)})
+    (rival,) = grow_static(StaticJob(HOSTS, ((),) * len(HOSTS), ((8,) * len(HOSTS),), strict, REWARD))
+    waited = episodes(ControllerSpec(name="wait"), world=strict)
+    assert waited.panicked.any() and not static(()).panicked.any()
+    assert rival.panicked.tolist() == waited.panicked.tolist()
+    assert rival.returns == pytest.approx(waited.returns, abs=1e-9)
