@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 from planted_policies import BASE, CLONE, HACKER, NEVER_WORSE, WITH_LOSSES, Bank, Planted, Policy, grow_bank, plant
 
 from simic.contracts.config import RunConfig, TrialConfig
+from simic.contracts.gate import GateDecision, Probe, ValidationReport, Verdict
 from simic.contracts.judgements import Judgement
 from simic.contracts.names import CANDIDATE, CHAMPION
-from simic.contracts.receipts import GateDecision, Probe, Provenance, TrialReport, ValidationReport, Verdict
+from simic.contracts.receipts import Provenance
 from simic.contracts.state import HostIdentity
+from simic.contracts.trials import TrialReport
 from simic.ledgers.judgements import next_judgement
 from simic.numerics.mean_bounds import lower_bound
 from simic.numerics.spending import level

@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from simic.app.runs import open_run
-from simic.contracts.receipts import RunReceipt
+from simic.contracts.run_receipt import RunReceipt
 from simic.runtime.progress import NoProgress, Progress
 from simic.validation.promotion_gate import rejection_message
 from tasks import stages

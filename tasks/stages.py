@@ -27,19 +27,17 @@ from simic.app.receipts import content_digest
 from simic.app.runs import RunKey, describe, open_container
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import IntegrityError, TransientError
+from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.receipts import (
     CollectionReceipt,
-    GateDecision,
     IngestReceipt,
     PolicyVersion,
     PublicationReceipt,
     Receipt,
-    SeedChoice,
     SnapshotManifest,
     TrainingReport,
-    TrialReport,
-    ValidationReport,
 )
+from simic.contracts.trials import SeedChoice, TrialReport
 from simic.runtime.home import PREFECT_URL_VARIABLE
 from simic.runtime.progress import NoProgress, Progress, Titled
 from tasks.artifacts import show_decision, show_validation, show_version

@@ -10,14 +10,9 @@ from simic.app.container import Container
 from simic.app.policy_names import require_path
 from simic.app.receipts import SEALED, ReceiptStore, content_digest
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.receipts import (
-    IngestReceipt,
-    Receipt,
-    SeedChoice,
-    SnapshotManifest,
-    TrainingReport,
-    ValidationReport,
-)
+from simic.contracts.gate import ValidationReport
+from simic.contracts.receipts import IngestReceipt, Receipt, SnapshotManifest, TrainingReport
+from simic.contracts.trials import SeedChoice
 from simic.lake.lake import open_lake
 from simic.runtime.files import move_to_damaged
 from simic.runtime.home import Home

@@ -21,8 +21,8 @@ from simic.app.trial_controllers import SelectedControllers, select_controllers
 from simic.contracts.comparison import LEVEL, Comparison, FamilyDifference, PairComparison, SequentialStop, Verdict
 from simic.contracts.config import TrialConfig
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import Estimate, TrialReport
 from simic.contracts.splits import Split
+from simic.contracts.trials import Estimate, TrialReport
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.numerics.comparisons import holm, minimum_detectable_effect, probability_of_improvement, sign_flip_p
 from simic.numerics.sequential import anytime_interval, anytime_p

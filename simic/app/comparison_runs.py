@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from simic.app.container import Container
 from simic.contracts.comparison import Comparison, PairComparison
-from simic.contracts.receipts import ControllerTrial, TrialReport
 from simic.contracts.recipes import RecipeComparison, RecipePair
+from simic.contracts.trials import ControllerTrial, TrialReport
 from simic.registry.headline import Table
 from simic.registry.instrument_runs import ComparedPolicy, ComparisonResult, has_database, log_comparison
 

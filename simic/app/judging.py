@@ -18,11 +18,12 @@ from simic.app.host_set_names import is_set
 from simic.contracts.actions import HEADS
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.gate import ValidationReport
 from simic.contracts.judgements import JudgementEntry
 from simic.contracts.karn import KarnReport, Trained
 from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, judged_name
-from simic.contracts.receipts import CollectionReceipt, SnapshotManifest, TrainingReport, ValidationReport
+from simic.contracts.receipts import CollectionReceipt, SnapshotManifest, TrainingReport
 from simic.ledgers.judgements import Subject, begin_judgement
 from simic.replay.cut_off import cut_off_episodes
 from simic.replay.logged import Log, episode_heads, read_log

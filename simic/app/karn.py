@@ -9,8 +9,9 @@ from simic.app.container import Container
 from simic.app.judging import begin, check_growable
 from simic.app.judging_experience import reporter_of_judgement
 from simic.contracts.errors import ConfigError
+from simic.contracts.gate import ValidationReport
 from simic.contracts.karn import KarnReport
-from simic.contracts.receipts import SnapshotManifest, ValidationReport
+from simic.contracts.receipts import SnapshotManifest
 from simic.hosts.plugins import world_identity
 from simic.learning import train_karn as learning
 from simic.runtime.locks import exclusive

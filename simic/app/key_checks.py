@@ -10,8 +10,8 @@ from simic.app.health import damaged, healthy, repairable, repaired, summarise
 from simic.app.receipts import ReceiptStore
 from simic.app.resealing import find_revoked
 from simic.contracts.errors import ConfigError, IntegrityError, SimicError
+from simic.contracts.gate import GateDecision
 from simic.contracts.lake import Check
-from simic.contracts.receipts import GateDecision
 from simic.ledgers import GATES_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.promotions import PromotionJournal

@@ -10,6 +10,7 @@ from simic.app.policy_names import locate, require_path
 from simic.app.receipts import ReceiptStore
 from simic.bus.codec import unwrap
 from simic.contracts.errors import ConfigError, IntegrityError
+from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.karn import KarnReport, Trained
 from simic.contracts.names import (
     CHAMPION,
@@ -21,15 +22,8 @@ from simic.contracts.names import (
     maker_of,
 )
 from simic.contracts.policy_update import PolicyUpdate, RolloutPlan
-from simic.contracts.receipts import (
-    GateDecision,
-    PolicyVersion,
-    PublicationReceipt,
-    SeedChoice,
-    SnapshotManifest,
-    TrainingReport,
-    ValidationReport,
-)
+from simic.contracts.receipts import PolicyVersion, PublicationReceipt, SnapshotManifest, TrainingReport
+from simic.contracts.trials import SeedChoice
 from simic.ledgers.judgements import judgement_of
 from simic.ledgers.policies import read_history
 from simic.ledgers.promotions import Operation, PromotionEntry

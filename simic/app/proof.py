@@ -21,8 +21,9 @@ from simic.app.runs import open_run_in
 from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, TrainingError
+from simic.contracts.gate import Verdict
 from simic.contracts.proof import Proof, ProofStatic, ProofTraining, ProofTrial
-from simic.contracts.receipts import Receipt, Verdict
+from simic.contracts.receipts import Receipt
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import draw_keys, host_set, identify, kept_families

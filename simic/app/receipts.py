@@ -11,20 +11,19 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from simic.contracts.errors import ConfigError, ContractError, IntegrityError, SimicError
+from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.karn import KarnReport
 from simic.contracts.receipts import (
     SEAL_FIELDS,
     CollectionReceipt,
-    GateDecision,
     IngestReceipt,
     PolicyVersion,
     PublicationReceipt,
     Receipt,
     SnapshotManifest,
     TrainingReport,
-    TrialReport,
-    ValidationReport,
 )
+from simic.contracts.trials import TrialReport
 from simic.runtime.clock import Clock
 from simic.runtime.files import atomic_write
 from simic.runtime.home import Home

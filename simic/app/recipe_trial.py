@@ -27,10 +27,11 @@ from simic.contracts.comparison import LEVEL
 from simic.contracts.config import RunConfig
 from simic.contracts.continual import require_policy
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import SnapshotManifest, TrialReport
+from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.recipes import RecipeArm, RecipeComparison, RecipePolicy, RecipeTraining
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
+from simic.contracts.trials import TrialReport
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.hosts.plugins import world_identity
 from simic.learning.objectives import OBJECTIVES

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from simic.app.container import Container
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import SeedChoice, TrainingReport
+from simic.contracts.receipts import TrainingReport
+from simic.contracts.trials import SeedChoice
 from simic.hosts.plugins import world_identity
 from simic.registry.mlflow_run import flatten
 from simic.runtime.settings import config_digest

@@ -14,20 +14,18 @@ from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.config import RunConfig
 from simic.contracts.continual import require_policy
 from simic.contracts.errors import IntegrityError, ResourceLimitError, TransientError
+from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.receipts import (
     CollectionReceipt,
-    GateDecision,
     IngestReceipt,
     PolicyVersion,
     PublicationReceipt,
     Receipt,
-    RunReceipt,
-    SeedChoice,
     SnapshotManifest,
     TrainingReport,
-    TrialReport,
-    ValidationReport,
 )
+from simic.contracts.run_receipt import RunReceipt
+from simic.contracts.trials import SeedChoice, TrialReport
 from simic.learning.objectives import OBJECTIVES
 from simic.ledgers.runs import RunEntry, RunEvent, RunIdentity
 from simic.runtime.files import disk_full_as_transient

@@ -22,16 +22,12 @@ from simic.collection.branching import BranchChoice
 from simic.contracts.config import RunConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, HopelessError
+from simic.contracts.gate import ValidationReport
 from simic.contracts.judgements import JudgementEntry
 from simic.contracts.names import CHAMPION
-from simic.contracts.receipts import (
-    CollectionReceipt,
-    SnapshotManifest,
-    TrainingReport,
-    TrialReport,
-    ValidationReport,
-)
+from simic.contracts.receipts import CollectionReceipt, SnapshotManifest, TrainingReport
 from simic.contracts.splits import Split
+from simic.contracts.trials import TrialReport
 from simic.controllers.plans import load_plans
 from simic.hosts.batched.images import pictures_digest
 from simic.hosts.host_sets import draw_keys, host_set, identify

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from simic.app.container import Container
     from simic.contracts.comparison import Comparison, FamilyDifference, PairComparison
-    from simic.contracts.receipts import Estimate
     from simic.contracts.recipes import RecipeComparison, RecipePair
+    from simic.contracts.trials import Estimate
 
 __all__ = ["PairPlot", "add_to", "draw", "few_hosts_note", "interval", "pairs_table", "run_line"]
 

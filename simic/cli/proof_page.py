@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from simic.cli.console import short, visible
 from simic.contracts.proof import Proof, ProofLeftOut, ProofSeed, ProofSet
-from simic.contracts.receipts import Estimate
+from simic.contracts.trials import Estimate
 from simic.validation.baselines.plan_book import missing_book_message
 from simic.validation.table import (
     COST_COLUMNS,

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from simic.app.container import Container
-    from simic.contracts.receipts import GateDecision, PolicyVersion, ValidationReport
+    from simic.contracts.gate import GateDecision, ValidationReport
+    from simic.contracts.receipts import PolicyVersion
 
 __all__ = ["add_to"]
 

@@ -13,7 +13,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from simic.cli.console import cell, megabytes, short, visible
-from simic.contracts.receipts import GateDecision, PublicationReceipt, Receipt, TrialReport, ValidationReport, Verdict
+from simic.contracts.gate import GateDecision, ValidationReport, Verdict
+from simic.contracts.receipts import PublicationReceipt, Receipt
 from simic.contracts.snapshots import (
     Change,
     EpisodeCounts,
@@ -25,6 +26,7 @@ from simic.contracts.snapshots import (
     SnapshotPruning,
     SnapshotSummary,
 )
+from simic.contracts.trials import TrialReport
 from simic.validation import table as proof
 from simic.validation.baselines.plan_book import lacks_book, missing_book_message, other_game_message
 

@@ -52,7 +52,6 @@ __all__ = [
     "Masks",
     "Observations",
     "action_of",
-    "actions_to_rows",
     "log_prob_of",
     "masks_of",
     "masks_to_columns",
@@ -290,23 +289,6 @@ def action_of(row: NDArray[np.int16], blueprints: tuple[str, ...]) -> Action:
         alpha_curve=_pick(ALPHA_CURVES, curve),
         tempo=_pick(TEMPOS, tempo),
     )
-
-
-def actions_to_rows(actions: Sequence[Action], blueprints: tuple[str, ...]) -> NDArray[np.int16]:
-    """Return indices [N, A] of wire actions."""
-    choices: tuple[Sequence[Any], ...] = (
-        OPS, range(1024), blueprints, ALPHA_TARGETS, ALPHA_SPEEDS, ALPHA_CURVES, TEMPOS,
-    )  # fmt: skip
-    return np.array(
-        [
-            [
-                -1 if (value := getattr(action, head.value)) is None else options.index(value)
-                for head, options in zip(HEADS, choices, strict=True)
-            ]
-            for action in actions
-        ],
-        dtype=np.int16,
-    ).reshape(len(actions), len(HEADS))
 
 
 def log_prob_of(row: NDArray[np.float32]) -> BehaviourLogProb:

@@ -8,7 +8,8 @@ from typing import Annotated
 from pydantic import Field
 
 from simic.contracts.base import Contract, Finite, NonNegative, Positive, UnitInterval
-from simic.contracts.receipts import Estimate, Text, TrialReport
+from simic.contracts.receipts import Text
+from simic.contracts.trials import Estimate, TrialReport
 
 __all__ = ["FEWEST_HOSTS", "LEVEL", "Comparison", "FamilyDifference", "PairComparison", "SequentialStop", "Verdict"]
 

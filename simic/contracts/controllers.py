@@ -11,8 +11,8 @@ from simic.contracts.actions import AlphaCurve, BlueprintName
 from simic.contracts.base import Contract, Count, Digest, Finite
 from simic.contracts.config import GovernorConfig, LifecycleConfig, RewardConfig
 from simic.contracts.names import CANDIDATE, CHAMPION, consulting_name
-from simic.contracts.receipts import Estimate
 from simic.contracts.state import HISTORY_EPOCHS
+from simic.contracts.trials import Estimate
 
 __all__ = [
     "CONTROLLER_ORDER",

@@ -9,7 +9,7 @@ from pydantic import Field
 from simic.contracts.base import Contract, Count, Finite
 from simic.contracts.config import RewardConfig
 from simic.contracts.controllers import Plan
-from simic.contracts.receipts import Estimate
+from simic.contracts.trials import Estimate
 
 __all__ = ["FEWEST_HOSTS", "FamilyHeadroom", "Headroom", "PlanGain"]
 

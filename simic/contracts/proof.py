@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite
-from simic.contracts.receipts import Estimate, Receipt, StaticTrial, Text
+from simic.contracts.receipts import Receipt, Text
+from simic.contracts.trials import Estimate, StaticTrial
 
 __all__ = [
     "Proof",

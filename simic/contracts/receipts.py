@@ -5,46 +5,27 @@ The chain of receipts is the lineage: each names the digests of its inputs.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from simic.contracts.base import Contract, Count, Digest, Finite, UtcDatetime
 from simic.contracts.continual import StageVisit
 from simic.contracts.file_digest import FileDigest
-from simic.contracts.judgements import Judgement, Ordinal
-from simic.contracts.log_evidence import EvidenceKind, LogEvidence
-from simic.contracts.names import MODEL_NAME
 from simic.contracts.policy_update import PolicyUpdate, SemanticVersion
-from simic.contracts.safety import StopCause, TrainingStop
+from simic.contracts.safety import TrainingStop
 
 __all__ = [
     "SEAL_FIELDS",
     "CollectionReceipt",
-    "ControllerTrial",
-    "Criterion",
-    "Estimate",
-    "FamilyTrial",
-    "GateDecision",
     "IngestReceipt",
     "PolicyVersion",
-    "Probe",
     "Provenance",
     "PublicationReceipt",
     "Receipt",
-    "RentTrial",
-    "RunReceipt",
-    "SeedChoice",
-    "SeedTrial",
     "SnapshotManifest",
-    "StaticTrial",
-    "StoppedSeed",
     "Text",
     "TrainingReport",
-    "TrialReport",
-    "ValidationReport",
-    "Verdict",
 ]
 
 Text = Annotated[str, Field(max_length=4096)]
@@ -193,266 +174,6 @@ class TrainingReport(Receipt):
     """Path of JSON lines, one record per logged update."""
 
 
-class Estimate(Contract):
-    """A paired mean difference with its percentile-bootstrap interval, which contains the mean."""
-
-    mean: Finite
-    lower: Finite
-    upper: Finite
-    confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
-    n: Annotated[int, Field(ge=2, le=2**53)]
-    """Number of pairs."""
-
-    @model_validator(mode="after")
-    def _check_order(self) -> Estimate:
-        if not self.lower <= self.mean <= self.upper:
-            raise ValueError(f"expected lower <= mean <= upper, found {self.lower}, {self.mean}, {self.upper}")
-        return self
-
-
-class FamilyTrial(Contract):
-    """Results of one controller on a group of hosts."""
-
-    episodes: Count
-    mean_return: Finite
-    over_wait: Estimate | None
-    """Difference to ``wait``, paired by host key; null for ``wait`` itself and for a single host."""
-    test_accuracy: Finite
-    validation_accuracy: Finite
-    committed_parameters: Finite
-    test_over_wait: Estimate | None = None
-    """Difference of test accuracies to ``wait``, as a share, paired by host key; null as ``over_wait``."""
-    host_parameters: Finite | None = None
-    """Mean number of trainable parameters of the hosts without seeds; null in reports of earlier versions."""
-    extra_compute: Finite | None = None
-    """Mean of: parameters of seeds, summed over the epochs in which they are alive or fossilised, over the host's own
-    parameters times the horizon. Probes, evaluations and the controller's own compute are not in it."""
-
-
-class RentTrial(Contract):
-    """Results of one controller at another rent; no host grows again for it."""
-
-    factor: Annotated[float, Field(ge=0.0)]
-    """What the rent per parameter is multiplied by."""
-    mean_return: Finite
-    over_wait: Estimate | None
-    """Difference to ``wait``, which pays no rent, paired by host key; null for ``wait`` itself."""
-
-
-class StaticTrial(Contract):
-    """The networks that a controller ended with, trained from the start without growing."""
-
-    same: Literal["epochs", "compute"]
-    """What the static networks share with the episodes: the number of epochs, or parameters summed over epochs."""
-    mean_epochs: Finite | None
-    """Epochs trained; with equal compute it differs between hosts. Null in a proof whose trainings all failed."""
-    mean_return: Finite
-    test_accuracy: Finite
-    governor_events: Count
-    return_difference: Estimate
-    """Controller minus static network, paired by host key, in points."""
-    test_difference: Estimate
-    """The same of test accuracies, as a share, which no rent is in."""
-
-
-class ControllerTrial(FamilyTrial):
-    """Results of one controller on all held-out hosts."""
-
-    controller: Text
-    illegal_actions: Count
-    """Number of decisions outside the masks; the host waited instead."""
-    governor_events: Count
-    by_family: dict[str, FamilyTrial]
-    """The same results per family."""
-    returns: list[Finite]
-    """Return per host, in the order of the report's host keys."""
-    test_accuracies: list[Finite]
-    validation_accuracies: list[Finite] = Field(default_factory=list)
-    """Of the committed network per host; empty in reports of earlier versions."""
-    validation_losses: list[Finite] = Field(default_factory=list)
-    """Of the committed network per host; empty in reports of earlier versions."""
-    measured_steps: Count | None = None
-    """Number of steps after which the contribution of a seed was measured; null, as the next two, in reports of earlier
-    versions."""
-    hacking_steps: Count | None = None
-    """Number of them that are flagged as reward hacking, as in ``rewards`` of the catalogue."""
-    ransomware_steps: Count | None = None
-    rents: list[Finite] = Field(default_factory=list)
-    """Points of rent in each return; empty in reports of earlier versions."""
-    by_rent: list[RentTrial] = Field(default_factory=list)
-    """The same results at other rents, if they were asked for."""
-    static: list[StaticTrial] = Field(default_factory=list)
-    """Comparisons with the final networks trained from the start, if they were asked for; none of ``wait``."""
-
-
-class TrialReport(Receipt):
-    """Results of every controller on the same hosts."""
-
-    stage: Literal["trials"] = "trials"
-    set: Text
-    host_keys: list[Count]
-    families: list[Text]
-    """Family of each host, in the order of ``host_keys``."""
-    controllers: list[ControllerTrial]
-    plans_digest: Digest | None
-    """Digest of the plan book that ``heuristic``, ``blind``, ``symptom``, ``oracle`` and ``expert`` follow."""
-    without_book: list[Text] = Field(default_factory=list)
-    """Consequences of a missing plan book or tree: controllers left out, and ``heuristic`` on its default rules."""
-    policy_digest: Digest | None = None
-    """Digest of the policy in row ``candidate``; null if no candidate took part."""
-    book_differences: list[Text] = Field(default_factory=list)
-    """Settings in which these episodes differ from those that the plan book was searched on."""
-
-
-class SeedTrial(Contract):
-    """The policy of one training seed, tried on validation hosts."""
-
-    training_seed: Count
-    policy_digest: Digest
-    controller: Text
-    """Its row in the trials."""
-    mean_return: Finite
-    over_wait: Estimate
-    """Difference to never growing, paired by host key."""
-
-
-class StoppedSeed(Contract):
-    """A training seed whose training was hopeless and ended early, so that its policy was not tried."""
-
-    training_seed: Count
-    policy_digest: Digest
-    cause: StopCause
-
-
-class SeedChoice(Receipt):
-    """The best of several trainings that differ in their seed alone; ``seed`` is that of the run."""
-
-    stage: Literal["choose"] = "choose"
-    policy_digest: Digest
-    """The policy with the greatest mean difference; the first of several with the same one."""
-    training_seed: Count
-    """Its training seed."""
-    set: Text
-    """Set of the validation hosts."""
-    hosts: Count
-    """Number of validation hosts, the same for all policies."""
-    snapshot_digest: Digest
-    start_digest: Digest | None
-    """Policy from which all trainings started, if any."""
-    mean: Finite
-    """Mean over training seeds of the mean difference to never growing, in points, as the next three."""
-    spread: Annotated[float, Field(ge=0.0)] | None
-    """Standard deviation between training seeds; null if a single training finished."""
-    least: Finite
-    greatest: Finite
-    """That of the chosen policy. It is the greatest of several noisy figures, so it promises more than new hosts show.
-    """
-    seeds: Annotated[list[SeedTrial], Field(min_length=1)]
-    """Trainings that finished, in the order of training."""
-    stopped: list[StoppedSeed] = Field(default_factory=list)
-    """Trainings that ended early because they were hopeless, in the order of training; none of them is chosen."""
-
-    trials: Text
-    """Receipt of the trials of all policies, as the views name it."""
-
-    @property
-    def policies(self) -> frozenset[str]:
-        """Return the digests of the policies of all these trainings."""
-        return frozenset([*(one.policy_digest for one in self.seeds), *(one.policy_digest for one in self.stopped)])
-
-
-class Probe(Contract):
-    """A property of a candidate that was measured in addition to its trials."""
-
-    value: Finite
-    """What the criterion of the probe's name judges, mostly the number of cases that failed."""
-    count: Count
-    """Number of cases that were examined."""
-    detail: Text = ""
-    """The first case that failed, or what was measured besides."""
-
-
-class ValidationReport(Receipt):
-    """Evidence about one candidate."""
-
-    stage: Literal["validate"] = "validate"
-    model: Text = MODEL_NAME
-    """Registered model of the candidate; absent in receipts of earlier versions, which judged policies alone."""
-    ordinal: Ordinal
-    """Number of the judgement in the home, by which the hosts were chosen."""
-    policy_digest: Digest
-    """The candidate: a policy or Karn."""
-    champion_digest: Digest | None
-    """The champion of the same model, if there is one."""
-    consulted_by: Digest | None = None
-    """The policy in all rows of a judgement of Karn, the champion of policies; null for a policy."""
-    snapshot_digest: Digest
-    evidence: EvidenceKind = "trials"
-    """What the differences follow from."""
-    trials: TrialReport
-    """Without hosts and controllers where the evidence is reports."""
-    differences: dict[str, Estimate]
-    """Candidate minus each other controller, paired by host key."""
-    training_metrics: dict[str, Finite]
-    figures: dict[str, Text]
-    """Paths of PNG files by name."""
-    probes: dict[str, Probe] = Field(default_factory=dict)
-    """By name of the criterion."""
-    further: list[TrialReport] = Field(default_factory=list)
-    """Trials of the candidate on the further sets (``trial.also_sets``), in that order."""
-    log: LogEvidence | None = None
-    """What logged episodes say; beside trials, null if there are none on held-out hosts."""
-
-    @property
-    def hosts(self) -> int:
-        """Number of held-out hosts that the differences are over."""
-        return len(self.trials.host_keys if self.evidence == "trials" or self.log is None else self.log.host_keys)
-
-
-class Verdict(str, Enum):
-    """Verdict on a criterion; anything but PASS rejects."""
-
-    PASS = "PASS"  # noqa: S105 - a verdict, not a password
-    FAIL = "FAIL"
-    MISSING = "MISSING"
-
-
-class Criterion(Contract):
-    """One criterion of a gate decision."""
-
-    name: Text
-    value: Finite | None
-    """Null if the evidence is missing or not finite."""
-    bound: Finite
-    comparison: Literal[">", ">=", "<", "<="]
-    verdict: Verdict
-    evidence: Text
-    detectable: Finite | None = None
-    """Smallest true difference, in points, that would have passed with 80 % power; null where the value is no bound of
-    a difference."""
-
-
-class GateDecision(Receipt):
-    """All criteria; the candidate is accepted only if each one passed."""
-
-    stage: Literal["gate"] = "gate"
-    model: Text = MODEL_NAME
-    """As in the validation report, and so are the next three."""
-    policy_digest: Digest
-    champion_digest: Digest | None
-    consulted_by: Digest | None = None
-    judgement: Judgement
-    accepted: bool
-    without: list[Text] = Field(default_factory=list)
-    """Criteria that the settings leave out."""
-    evidence: EvidenceKind = "trials"
-    absent: list[Text] = Field(default_factory=list)
-    """Criteria that do not apply to this kind of evidence, and those that had nothing to judge, with the reason."""
-    criteria: list[Criterion]
-    digest: Digest
-    """Digest over the criteria, the judgement and the judged digests."""
-
-
 class PolicyVersion(Receipt):
     """A version in the registry."""
 
@@ -478,26 +199,3 @@ class PublicationReceipt(Receipt):
     event_id: Text
     delivered: bool
     """False when this version was already published."""
-
-
-class RunReceipt(Receipt):
-    """Receipts of all stages of a run, in their order."""
-
-    stage: Literal["run"] = "run"
-    token: Text
-    """Name of the run; a resumed run keeps it."""
-    profile: Text
-    is_resumed: bool
-    start_digest: Digest | None
-    """Digest of the champion from which the run started, if any."""
-    collections: list[CollectionReceipt]
-    ingests: list[IngestReceipt]
-    snapshots: list[SnapshotManifest]
-    trainings: list[TrainingReport]
-    choice: SeedChoice | None = None
-    """Which of the last trainings is judged; null if there is one."""
-    validation: ValidationReport
-    decision: GateDecision
-    version: PolicyVersion | None
-    """Null if the gate rejected the candidate."""
-    publication: PublicationReceipt | None

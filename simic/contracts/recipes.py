@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, Positive, UnitInterval
 from simic.contracts.comparison import FamilyDifference, PairComparison, Verdict
-from simic.contracts.receipts import Estimate, Receipt, Text
+from simic.contracts.receipts import Receipt, Text
+from simic.contracts.trials import Estimate
 
 __all__ = ["RecipeArm", "RecipeComparison", "RecipePair", "RecipePolicy", "RecipeTraining"]
 

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, Digest, Finite, NonNegative, UnitInterval, UtcDatetime
+from simic.contracts.base import Contract, Digest, Finite, NonNegative, UtcDatetime
 
-__all__ = ["CircuitState", "CurriculumRequest", "HealthStatus", "SloViolation", "TelemetryPacket"]
+__all__ = ["CircuitState", "HealthStatus", "SloViolation", "TelemetryPacket"]
 
 MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_./-]{0,127}$")]
 
@@ -41,19 +41,6 @@ class TelemetryPacket(Contract):
     """Policy that a training made; null while it runs, and if it failed."""
     metrics: Annotated[dict[MetricName, Finite], Field(max_length=1024)]
     emitted_at: UtcDatetime
-
-
-class CurriculumRequest(Contract):
-    """Request for experience of a kind that training lacks."""
-
-    schema_version: Literal[1] = 1
-    request_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    stage: Annotated[int, Field(ge=0, le=3)]
-    difficulty: UnitInterval
-    families: Annotated[list[Annotated[str, Field(max_length=32)]], Field(max_length=64, default_factory=list)]
-    """Empty means any kind."""
-    episodes: Annotated[int, Field(ge=1, le=1_000_000)]
-    issued_at: UtcDatetime
 
 
 class SloViolation(Contract):

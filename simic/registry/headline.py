@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.judgements import Judgement
 from simic.contracts.names import ALONE, CANDIDATE, CHAMPION
-from simic.contracts.receipts import FamilyTrial, GateDecision, SeedChoice, TrialReport, ValidationReport
+from simic.contracts.trials import FamilyTrial, SeedChoice, TrialReport
 
 __all__ = [
     "GAINS",

@@ -15,15 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import IntegrityError
+from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.karn import KarnReport, Trained
 from simic.contracts.names import judged_name
 from simic.contracts.policy_update import ValidationSummary
-from simic.contracts.receipts import (
-    GateDecision,
-    SeedChoice,
-    SnapshotManifest,
-    ValidationReport,
-)
+from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.trials import SeedChoice
 from simic.registry.headline import Table, headline_metrics, seed_metrics, seed_table, tables
 from simic.registry.mlflow_store import display_only
 from simic.registry.model_card import CARD_FILE, model_card

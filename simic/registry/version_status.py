@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.karn import KarnReport, Trained
-from simic.contracts.receipts import GateDecision, SnapshotManifest, ValidationReport
+from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.snapshots import PolicyStatus
 from simic.ledgers.promotions import History, Operation
 from simic.registry.headline import share_of_oracle

@@ -10,8 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
+from simic.contracts.gate import ValidationReport
 from simic.contracts.karn import KarnReport
-from simic.contracts.receipts import Receipt, RunReceipt, SnapshotManifest, TrainingReport, ValidationReport
+from simic.contracts.receipts import Receipt, SnapshotManifest, TrainingReport
+from simic.contracts.run_receipt import RunReceipt
 from simic.runtime.home import Home
 
 __all__ = ["FOLDER_CHARACTERS", "placed", "portable"]

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 from simic.contracts.config import GateConfig, TrialConfig
+from simic.contracts.gate import Criterion, ValidationReport, Verdict
 from simic.contracts.judgements import Judgement
 from simic.contracts.log_evidence import EvidenceKind, LogSupport
 from simic.contracts.names import ALONE, CANDIDATE, CHAMPION, KARN, MODEL_NAME
-from simic.contracts.receipts import ControllerTrial, Criterion, Estimate, ValidationReport, Verdict
+from simic.contracts.trials import ControllerTrial, Estimate
 
 __all__ = ["POLICIES", "REPORTS", "TRIALS", "WAIT", "Case", "Comparison", "interval_text", "line"]
 

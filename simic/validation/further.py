@@ -8,7 +8,8 @@ from pathlib import Path
 from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.names import CANDIDATE
-from simic.contracts.receipts import Provenance, TrainingReport, TrialReport
+from simic.contracts.receipts import Provenance, TrainingReport
+from simic.contracts.trials import TrialReport
 from simic.hosts.host_sets import host_set
 from simic.runtime.clock import Clock
 from simic.trust.canonical import digest_of

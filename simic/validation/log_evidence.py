@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from simic.contracts.log_evidence import LogEvidence, LogGroup, LogSupport
 from simic.contracts.names import CANDIDATE, CHAMPION
-from simic.contracts.receipts import Estimate
 from simic.contracts.state import HostIdentity
+from simic.contracts.trials import Estimate
 from simic.numerics.intervals import student_interval
 from simic.numerics.mean_bounds import lower_bound
 from simic.numerics.off_policy import ESTIMATORS, LoggedEpisodes, logged_mean, mean_weight

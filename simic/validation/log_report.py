@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec
+from simic.contracts.gate import ValidationReport
 from simic.contracts.log_evidence import LogEvidence
-from simic.contracts.receipts import Provenance, TrainingReport, TrialReport, ValidationReport
+from simic.contracts.receipts import Provenance, TrainingReport
 from simic.contracts.state import HostIdentity
+from simic.contracts.trials import TrialReport
 from simic.runtime.clock import Clock
 from simic.validation.criterion import REPORTS
 from simic.validation.log_evidence import log_differences

@@ -19,8 +19,8 @@ from simic.contracts.batches import Decisions, Masks, Observations, relevance
 from simic.contracts.config import GateConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ContractError, SimicError
+from simic.contracts.gate import Criterion, Probe
 from simic.contracts.karn import KarnReport, Trained
-from simic.contracts.receipts import Criterion, Probe
 from simic.contracts.state import HostIdentity
 from simic.controllers.learned_controller import LearnedController
 from simic.hosts.rollout import Step

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.config import TrialConfig
 from simic.contracts.proof import ProofLeftOut, ProofRow, ProofSeed, ProofSet, ProofStatic, ProofTraining, ProofTrial
-from simic.contracts.receipts import Estimate, StaticTrial
+from simic.contracts.trials import Estimate, StaticTrial
 from simic.numerics.intervals import crossed_ratio
 from simic.runtime.seeds import derive
 from simic.validation.baselines.static_network import SAME

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.config import TrialConfig
-from simic.contracts.receipts import ControllerTrial, Estimate, FamilyTrial, TrialReport, ValidationReport
+from simic.contracts.gate import ValidationReport
+from simic.contracts.trials import ControllerTrial, Estimate, FamilyTrial, TrialReport
 from simic.validation.criterion import REPORTS, WAIT
 from simic.validation.log_evidence import log_differences
 from simic.validation.trials import paired_estimate

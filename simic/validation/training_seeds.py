@@ -8,9 +8,10 @@ from datetime import datetime
 
 from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.errors import ContractError
-from simic.contracts.receipts import Provenance, SeedChoice, SeedTrial, StoppedSeed, TrainingReport, TrialReport
+from simic.contracts.receipts import Provenance, TrainingReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
+from simic.contracts.trials import SeedChoice, SeedTrial, StoppedSeed, TrialReport
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.runtime.seeds import derive
 from simic.validation.judging_keys import KEY_STARTS

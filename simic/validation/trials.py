@@ -14,17 +14,10 @@ from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CANDIDATE
-from simic.contracts.receipts import (
-    ControllerTrial,
-    Estimate,
-    FamilyTrial,
-    Provenance,
-    RentTrial,
-    StaticTrial,
-    TrialReport,
-)
+from simic.contracts.receipts import Provenance
 from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig
 from simic.contracts.state import HostIdentity
+from simic.contracts.trials import ControllerTrial, Estimate, FamilyTrial, RentTrial, StaticTrial, TrialReport
 from simic.numerics.intervals import Interval, crossed_student, paired_bootstrap
 from simic.runtime.clock import Clock
 from simic.runtime.process_pool import run_jobs, worker_count

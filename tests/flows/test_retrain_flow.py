@@ -20,7 +20,8 @@ from support.servers.flow_runs import FlowRuns
 from flows.retrain import run
 from simic.app.container import Container
 from simic.contracts.errors import ConfigError, TrainingError, TransientError
-from simic.contracts.receipts import RunReceipt, Verdict
+from simic.contracts.gate import Verdict
+from simic.contracts.run_receipt import RunReceipt
 from simic.registry.mlflow_store import open_client
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive

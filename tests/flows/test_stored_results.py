@@ -18,7 +18,8 @@ from support.servers.flow_runs import FlowRuns
 from flows.retrain import run
 from simic.app.container import Container
 from simic.contracts.errors import IntegrityError
-from simic.contracts.receipts import Receipt, TrainingReport, Verdict
+from simic.contracts.gate import Verdict
+from simic.contracts.receipts import Receipt, TrainingReport
 from simic.runtime.home import resolve_home
 from simic.runtime.settings import load_profile
 from tasks.results import drop_foreign

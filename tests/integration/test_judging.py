@@ -18,7 +18,8 @@ from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import GateConfig, NetworkConfig, RunConfig, TrialConfig, WorldConfig
 from simic.contracts.errors import GateRejectedError, IntegrityError
-from simic.contracts.receipts import GateDecision, Provenance, TrainingReport, ValidationReport, Verdict
+from simic.contracts.gate import GateDecision, ValidationReport, Verdict
+from simic.contracts.receipts import Provenance, TrainingReport
 from simic.contracts.splits import Split, split_of
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.controllers.policy_files import describe, save_policy

@@ -16,9 +16,9 @@ from simic.app.doctor import open_doctor
 from simic.cli.registry import promote, publish, rollback, verify
 from simic.cli.stages import validate
 from simic.contracts.errors import ConfigError
+from simic.contracts.gate import ValidationReport
 from simic.contracts.lake import Health
 from simic.contracts.names import KARN
-from simic.contracts.receipts import ValidationReport
 from simic.ledgers.judgements import judgements
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile

@@ -18,8 +18,6 @@ from simic.contracts.config import RunConfig
 from simic.contracts.rewards import FAMILIES
 from simic.runtime.home import Home
 
-LEARNER = "The learner in full"
-OTHERS = "In other people's training"
 SCALE_OUT = "the issue that adds actors on several machines"
 
 PLUGINS = {
@@ -41,8 +39,6 @@ MODULES_TO_WIRE = {
 """Finished modules that no verb, flow or plug-in folder reaches yet, and the issue that wires them."""
 
 NAMES_TO_WIRE = {
-    "simic.contracts.batches.actions_to_rows": OTHERS,
-    "simic.contracts.telemetry.CurriculumRequest": LEARNER,
     "simic.replay.live.buffer.LiveBuffer": SCALE_OUT,
     "simic.replay.live.buffer.LiveBuffer.stale_updates": SCALE_OUT,
 }
@@ -139,7 +135,7 @@ def documented() -> set[str]:
 
 def test_what_waits_for_an_issue_names_it() -> None:
     for waiting in (MODULES_TO_WIRE, NAMES_TO_WIRE, KEYS_TO_WIRE):
-        assert set(waiting.values()) <= {LEARNER, OTHERS, SCALE_OUT}
+        assert set(waiting.values()) <= {SCALE_OUT}
         assert list(waiting) == sorted(waiting)
 
 

@@ -17,9 +17,9 @@ from simic.contracts.actions import HEADS
 from simic.contracts.batches import Decisions, Masks, Observations
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.receipts import Estimate
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
+from simic.contracts.trials import Estimate
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.progress import Progress

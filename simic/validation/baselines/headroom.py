@@ -17,7 +17,7 @@ from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.errors import ConfigError
 from simic.contracts.headroom import FEWEST_HOSTS, FamilyHeadroom, Headroom, PlanGain
-from simic.contracts.receipts import Estimate
+from simic.contracts.trials import Estimate
 from simic.hosts.host_sets import host_set, identify
 from simic.hosts.mixed_ensemble import ensemble_of
 from simic.runtime.progress import NoProgress, Progress

@@ -11,7 +11,7 @@ from simic.contracts.base import Contract
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import CONTROLLER_ORDER, ControllerSpec, HeuristicRules, PlanBook
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import GateDecision
+from simic.contracts.gate import GateDecision
 from simic.controllers.plans import book_path, load_plans, search_command, tree_command
 from simic.hosts.host_sets import SETS, host_set
 from simic.runtime.code_version import tree_digest

@@ -12,9 +12,10 @@ from math import sqrt
 
 import numpy as np
 
+from simic.contracts.gate import Criterion
 from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE
-from simic.contracts.receipts import Criterion, TrialReport
+from simic.contracts.trials import TrialReport
 from simic.numerics.intervals import Interval, student_interval, student_quantile
 from simic.validation.criterion import POLICIES, TRIALS, Case, line
 from simic.validation.log_evidence import farthest_group

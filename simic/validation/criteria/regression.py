@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from simic.contracts.receipts import Criterion
+from simic.contracts.gate import Criterion
 from simic.validation.criterion import TRIALS, Case, line
 from simic.validation.gate_bounds import Direction, loss_bound
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from simic.contracts.receipts import Criterion
+from simic.contracts.gate import Criterion
 from simic.validation.baselines.plan_book import HEURISTIC, REQUIRES_PLAN_BOOK, requires_book
 from simic.validation.criterion import TRIALS, Case, interval_text, line
 from simic.validation.gate_bounds import POWER, difference_bound

@@ -10,19 +10,9 @@ from typing import Any
 
 from simic.contracts.config import RunConfig
 from simic.contracts.file_digest import FileDigest
-from simic.contracts.receipts import (
-    ControllerTrial,
-    Criterion,
-    Estimate,
-    FamilyTrial,
-    GateDecision,
-    Provenance,
-    SnapshotManifest,
-    TrainingReport,
-    TrialReport,
-    ValidationReport,
-    Verdict,
-)
+from simic.contracts.gate import Criterion, GateDecision, ValidationReport, Verdict
+from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
+from simic.contracts.trials import ControllerTrial, Estimate, FamilyTrial, TrialReport
 from simic.ledgers import JUDGEMENTS_LEDGER
 from simic.ledgers.judgements import Subject, begin_judgement
 from simic.registry.mlflow_run import CandidateRecord

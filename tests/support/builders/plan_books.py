@@ -16,7 +16,7 @@ from simic.contracts.controllers import (
     TreeSplit,
     TunedRules,
 )
-from simic.contracts.receipts import Estimate
+from simic.contracts.trials import Estimate
 
 __all__ = ["fitted_tree", "make_book"]
 

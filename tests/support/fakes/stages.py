@@ -17,20 +17,18 @@ from simic.app import artifacts, promotion
 from simic.app.container import Container
 from simic.app.policies import Policies
 from simic.contracts.errors import TrainingError, TransientError
+from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
 from simic.contracts.receipts import (
     CollectionReceipt,
-    GateDecision,
     IngestReceipt,
     PolicyVersion,
     PublicationReceipt,
     Receipt,
-    SeedChoice,
     SnapshotManifest,
     TrainingReport,
-    TrialReport,
-    ValidationReport,
 )
+from simic.contracts.trials import SeedChoice, TrialReport
 from simic.registry.mlflow_run import CandidateRecord
 from simic.trust.canonical import digest_of
 from simic.trust.seal import seal

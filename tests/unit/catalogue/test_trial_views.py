@@ -19,15 +19,10 @@ import simic.curation
 from simic.app.receipts import ReceiptStore
 from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError
-from simic.contracts.receipts import (
-    ControllerTrial,
-    Estimate,
-    FamilyTrial,
-    TrainingReport,
-    TrialReport,
-    ValidationReport,
-)
+from simic.contracts.gate import ValidationReport
+from simic.contracts.receipts import TrainingReport
 from simic.contracts.safety import StopCause, TrainingStop
+from simic.contracts.trials import ControllerTrial, Estimate, FamilyTrial, TrialReport
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 

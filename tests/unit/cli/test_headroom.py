@@ -10,7 +10,7 @@ from simic.cli.headroom import headroom
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import Plan, PlannedSeed
 from simic.contracts.headroom import FamilyHeadroom, Headroom, PlanGain
-from simic.contracts.receipts import Estimate
+from simic.contracts.trials import Estimate
 
 
 def gain(mean: float) -> Estimate:

@@ -13,7 +13,8 @@ from support.builders.published_policies import SUMMARY
 
 from simic.cli.tables import decision_table, family_table, receipt_lines, rows_table, trial_table
 from simic.contracts.policy_update import PolicyUpdate
-from simic.contracts.receipts import Estimate, FamilyTrial, PublicationReceipt, TrialReport
+from simic.contracts.receipts import PublicationReceipt
+from simic.contracts.trials import Estimate, FamilyTrial, TrialReport
 
 
 def _text(table: RenderableType, width: int = 140) -> str:

@@ -14,8 +14,8 @@ from simic.cli.trials import BookPart, search, trials
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import Plan, PlanBook, TreeLeaf
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import TrialReport
 from simic.contracts.splits import Split
+from simic.contracts.trials import TrialReport
 from simic.runtime.home import Home
 from simic.runtime.progress import RichProgress
 from simic.validation.baselines.plan_book import searched_world, write_book

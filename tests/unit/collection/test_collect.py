@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.builders.action_rows import actions_to_rows
 from support.builders.observations import make_scene
 
 from simic.bus.factory import BusSpec
@@ -17,7 +18,7 @@ from simic.bus.spool.bus import SpoolBus
 from simic.collection import collect as module
 from simic.collection.collect import ChunkJob, collect
 from simic.contracts.actions import HEADS
-from simic.contracts.batches import Masks, Observations, actions_to_rows
+from simic.contracts.batches import Masks, Observations
 from simic.contracts.config import NetworkConfig, RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, IntegrityError

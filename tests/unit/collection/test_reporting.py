@@ -9,9 +9,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from support.builders.action_rows import actions_to_rows
 
 from simic.collection.reporting import NOTICEABLE, Source, field_reports, run_ids, short_id
-from simic.contracts.batches import action_of, actions_to_rows
+from simic.contracts.batches import action_of
 from simic.contracts.config import GovernorConfig, LifecycleConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.field_report import FieldReport, GovernorEvent, Outcome

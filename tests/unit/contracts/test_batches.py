@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.builders.action_rows import actions_to_rows
 from support.builders.reports import episode
 from support.builders.states import BLUEPRINTS, HARDWARE, states
 
@@ -34,7 +35,6 @@ from simic.contracts.batches import (
     Masks,
     Observations,
     action_of,
-    actions_to_rows,
     log_prob_of,
     masks_of,
     relevance,

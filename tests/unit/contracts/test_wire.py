@@ -13,9 +13,10 @@ from support.builders.plan_books import make_book
 from simic.contracts.base import Contract
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlannedSeed
 from simic.contracts.envelope import EventEnvelope, Priority
+from simic.contracts.gate import Criterion, GateDecision, Verdict
 from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
-from simic.contracts.receipts import Criterion, GateDecision, PolicyVersion, Verdict
-from simic.contracts.telemetry import CurriculumRequest, HealthStatus, SloViolation, TelemetryPacket
+from simic.contracts.receipts import PolicyVersion
+from simic.contracts.telemetry import HealthStatus, SloViolation, TelemetryPacket
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 DIGEST = "ab" * 32
@@ -60,7 +61,6 @@ RULES = HeuristicRules(blueprints=["mlp"])
 PACKET = TelemetryPacket(
     source="trainer", status=HealthStatus.HEALTHY, metrics={"simic.trainer.grad_norm": 0.5}, emitted_at=NOW
 )
-REQUEST = CurriculumRequest(request_id="0" * 32, stage=1, difficulty=0.5, episodes=10, issued_at=NOW)
 VIOLATION = SloViolation(
     source="trainer", slo="latency", target=0.5, measured=0.7, unit="s", window_s=60.0, detected_at=NOW
 )
@@ -69,7 +69,7 @@ SPEC = ControllerSpec(name="schedule", plan=PLAN, rules=RULES)
 
 @pytest.mark.parametrize(
     "value",
-    [ENVELOPE, UPDATE, DECISION, VERSION, BOOK, PACKET, REQUEST, VIOLATION, SPEC, RULES],
+    [ENVELOPE, UPDATE, DECISION, VERSION, BOOK, PACKET, VIOLATION, SPEC, RULES],
     ids=lambda value: type(value).__name__,
 )
 def test_json_and_back_is_the_same(value: Contract) -> None:
@@ -93,7 +93,6 @@ def test_json_and_back_is_the_same(value: Contract) -> None:
         (UPDATE, {"signature": "00"}),
         (PACKET, {"metrics": {"x": float("nan")}}),
         (PACKET, {"metrics": {"Not Allowed": 1.0}}),
-        (REQUEST, {"difficulty": 1.5}),
         (VIOLATION, {"window_s": 0.0}),
         (DECISION, {"stage": "validate"}),
         (SPEC, {"name": "../wait"}),

@@ -9,21 +9,20 @@ from pathlib import Path
 from simic.contracts import names
 from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, HEADS, OPS, TEMPOS
 from simic.contracts.field_report import FieldReport, GovernorKind, Outcome, StepMetrics
+from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.lifecycle import Gate, SeedStage
 from simic.contracts.receipts import (
     CollectionReceipt,
-    GateDecision,
     IngestReceipt,
     PolicyVersion,
     PublicationReceipt,
     SnapshotManifest,
     TrainingReport,
-    TrialReport,
-    ValidationReport,
 )
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity, SeedState, SystemState
 from simic.contracts.telemetry import CircuitState, HealthStatus
+from simic.contracts.trials import TrialReport
 
 
 def test_actions_and_their_order() -> None:

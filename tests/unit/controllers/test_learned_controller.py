@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.builders.action_rows import actions_to_rows
 from support.builders.observations import BLUEPRINTS, make_scene
 
 from simic.contracts.actions import OPS, Head
-from simic.contracts.batches import HEAD_INDEX, Observations, action_of, actions_to_rows, log_prob_of
+from simic.contracts.batches import HEAD_INDEX, Observations, action_of, log_prob_of
 from simic.contracts.config import NetworkConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import IntegrityError

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from support.builders.action_rows import actions_to_rows
 from support.builders.batches import assert_same_batch, assert_same_graphs
 from support.builders.export_snapshots import narrowed
 from support.builders.reports import BLUEPRINTS, episode
 from support.builders.snapshots import PART, reseal, write_snapshot
 
 from simic.contracts.actions import HEADS, OPS, Op
-from simic.contracts.batches import Observations, actions_to_rows
+from simic.contracts.batches import Observations
 from simic.contracts.errors import ContractError, IntegrityError
 from simic.contracts.field_report import FieldReport
 from simic.controllers.features import encode

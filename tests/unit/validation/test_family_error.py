@@ -17,7 +17,8 @@ from support.builders.judgements import judgement
 from support.builders.validation_reports import validation_of
 
 from simic.contracts.config import RunConfig
-from simic.contracts.receipts import Provenance, Verdict
+from simic.contracts.gate import Verdict
+from simic.contracts.receipts import Provenance
 from simic.numerics.mean_bounds import lower_bound
 from simic.numerics.spending import level
 from simic.runtime.home import Home

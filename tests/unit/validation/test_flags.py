@@ -20,9 +20,9 @@ from simic.contracts.batches import Observations
 from simic.contracts.config import FlagConfig, IngestConfig, RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.lifecycle import SeedStage
-from simic.contracts.receipts import TrialReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HardwareContext, HostGraph, LayerKind, LayerNode, SeedState, SystemState
+from simic.contracts.trials import TrialReport
 from simic.hosts.host_sets import identify
 from simic.ingestion.ingest import ingest
 from simic.runtime.home import Home

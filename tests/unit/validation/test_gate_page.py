@@ -12,7 +12,8 @@ from support.builders.judgements import judgement
 from support.builders.validation_reports import validation_of
 
 from simic.contracts.config import RunConfig
-from simic.contracts.receipts import GateDecision, Provenance, ValidationReport, Verdict
+from simic.contracts.gate import GateDecision, ValidationReport, Verdict
+from simic.contracts.receipts import Provenance
 from simic.runtime.home import Home
 from simic.validation.criterion import Comparison, line
 from simic.validation.gate_page import gate_text, headroom, write_gate_page

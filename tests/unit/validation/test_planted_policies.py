@@ -11,7 +11,7 @@ from planted_policies import BASE, CLONE, HACKER, Bank, Planted, Policy, empty_b
 
 from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.receipts import Verdict
+from simic.contracts.gate import Verdict
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import identify
 from simic.validation.episodes import Episodes, TrialJob

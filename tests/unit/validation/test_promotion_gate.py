@@ -14,18 +14,11 @@ from support.builders.validation_reports import PROBES
 
 from simic.contracts.config import GateConfig, TrialConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.gate import GateDecision, Probe, ValidationReport, Verdict
 from simic.contracts.judgements import Judgement
-from simic.contracts.receipts import (
-    ControllerTrial,
-    Estimate,
-    GateDecision,
-    Probe,
-    Provenance,
-    TrialReport,
-    ValidationReport,
-    Verdict,
-)
+from simic.contracts.receipts import Provenance
 from simic.contracts.splits import Split, split_of
+from simic.contracts.trials import ControllerTrial, Estimate, TrialReport
 from simic.validation.baselines.plan_book import lacks_book, without_book
 from simic.validation.criteria import CRITERIA
 from simic.validation.criteria.regression import Metric

@@ -13,7 +13,9 @@ from support.builders.judged_candidates import evidence_of, sealed_policy
 from support.builders.validation_reports import RIVALS, validation_of
 
 from simic.contracts.config import RunConfig, TrialConfig
-from simic.contracts.receipts import Estimate, Provenance, ValidationReport
+from simic.contracts.gate import ValidationReport
+from simic.contracts.receipts import Provenance
+from simic.contracts.trials import Estimate
 from simic.runtime.home import Home
 from simic.validation.report_checks import disagreements
 from simic.validation.trials import paired_estimate

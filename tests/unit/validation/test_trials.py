@@ -15,7 +15,8 @@ from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.errors import ConfigError, IllegalActionError
-from simic.contracts.receipts import ControllerTrial, Provenance, TrialReport
+from simic.contracts.receipts import Provenance
+from simic.contracts.trials import ControllerTrial, TrialReport
 from simic.controllers.plugins.wait import WaitController
 from simic.hosts.host_sets import identify
 from simic.validation.baselines.static_network import grow_rivals

@@ -1,0 +1,191 @@
+"""Trials: episodes of several controllers on the same hosts, and what was chosen by them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from simic.contracts.base import Contract, Count, Digest, Finite
+from simic.contracts.receipts import Receipt, Text
+from simic.contracts.safety import StopCause
+
+__all__ = [
+    "ControllerTrial",
+    "Estimate",
+    "FamilyTrial",
+    "RentTrial",
+    "SeedChoice",
+    "SeedTrial",
+    "StaticTrial",
+    "StoppedSeed",
+    "TrialReport",
+]
+
+
+class Estimate(Contract):
+    """A paired mean difference with its percentile-bootstrap interval, which contains the mean."""
+
+    mean: Finite
+    lower: Finite
+    upper: Finite
+    confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
+    n: Annotated[int, Field(ge=2, le=2**53)]
+    """Number of pairs."""
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Estimate:
+        if not self.lower <= self.mean <= self.upper:
+            raise ValueError(f"expected lower <= mean <= upper, found {self.lower}, {self.mean}, {self.upper}")
+        return self
+
+
+class FamilyTrial(Contract):
+    """Results of one controller on a group of hosts."""
+
+    episodes: Count
+    mean_return: Finite
+    over_wait: Estimate | None
+    """Difference to ``wait``, paired by host key; null for ``wait`` itself and for a single host."""
+    test_accuracy: Finite
+    validation_accuracy: Finite
+    committed_parameters: Finite
+    test_over_wait: Estimate | None = None
+    """Difference of test accuracies to ``wait``, as a share, paired by host key; null as ``over_wait``."""
+    host_parameters: Finite | None = None
+    """Mean number of trainable parameters of the hosts without seeds; null in reports of earlier versions."""
+    extra_compute: Finite | None = None
+    """Mean of: parameters of seeds, summed over the epochs in which they are alive or fossilised, over the host's own
+    parameters times the horizon. Probes, evaluations and the controller's own compute are not in it."""
+
+
+class RentTrial(Contract):
+    """Results of one controller at another rent; no host grows again for it."""
+
+    factor: Annotated[float, Field(ge=0.0)]
+    """What the rent per parameter is multiplied by."""
+    mean_return: Finite
+    over_wait: Estimate | None
+    """Difference to ``wait``, which pays no rent, paired by host key; null for ``wait`` itself."""
+
+
+class StaticTrial(Contract):
+    """The networks that a controller ended with, trained from the start without growing."""
+
+    same: Literal["epochs", "compute"]
+    """What the static networks share with the episodes: the number of epochs, or parameters summed over epochs."""
+    mean_epochs: Finite | None
+    """Epochs trained; with equal compute it differs between hosts. Null in a proof whose trainings all failed."""
+    mean_return: Finite
+    test_accuracy: Finite
+    governor_events: Count
+    return_difference: Estimate
+    """Controller minus static network, paired by host key, in points."""
+    test_difference: Estimate
+    """The same of test accuracies, as a share, which no rent is in."""
+
+
+class ControllerTrial(FamilyTrial):
+    """Results of one controller on all held-out hosts."""
+
+    controller: Text
+    illegal_actions: Count
+    """Number of decisions outside the masks; the host waited instead."""
+    governor_events: Count
+    by_family: dict[str, FamilyTrial]
+    """The same results per family."""
+    returns: list[Finite]
+    """Return per host, in the order of the report's host keys."""
+    test_accuracies: list[Finite]
+    validation_accuracies: list[Finite] = Field(default_factory=list)
+    """Of the committed network per host; empty in reports of earlier versions."""
+    validation_losses: list[Finite] = Field(default_factory=list)
+    """Of the committed network per host; empty in reports of earlier versions."""
+    measured_steps: Count | None = None
+    """Number of steps after which the contribution of a seed was measured; null, as the next two, in reports of earlier
+    versions."""
+    hacking_steps: Count | None = None
+    """Number of them that are flagged as reward hacking, as in ``rewards`` of the catalogue."""
+    ransomware_steps: Count | None = None
+    rents: list[Finite] = Field(default_factory=list)
+    """Points of rent in each return; empty in reports of earlier versions."""
+    by_rent: list[RentTrial] = Field(default_factory=list)
+    """The same results at other rents, if they were asked for."""
+    static: list[StaticTrial] = Field(default_factory=list)
+    """Comparisons with the final networks trained from the start, if they were asked for; none of ``wait``."""
+
+
+class TrialReport(Receipt):
+    """Results of every controller on the same hosts."""
+
+    stage: Literal["trials"] = "trials"
+    set: Text
+    host_keys: list[Count]
+    families: list[Text]
+    """Family of each host, in the order of ``host_keys``."""
+    controllers: list[ControllerTrial]
+    plans_digest: Digest | None
+    """Digest of the plan book that ``heuristic``, ``blind``, ``symptom``, ``oracle`` and ``expert`` follow."""
+    without_book: list[Text] = Field(default_factory=list)
+    """Consequences of a missing plan book or tree: controllers left out, and ``heuristic`` on its default rules."""
+    policy_digest: Digest | None = None
+    """Digest of the policy in row ``candidate``; null if no candidate took part."""
+    book_differences: list[Text] = Field(default_factory=list)
+    """Settings in which these episodes differ from those that the plan book was searched on."""
+
+
+class SeedTrial(Contract):
+    """The policy of one training seed, tried on validation hosts."""
+
+    training_seed: Count
+    policy_digest: Digest
+    controller: Text
+    """Its row in the trials."""
+    mean_return: Finite
+    over_wait: Estimate
+    """Difference to never growing, paired by host key."""
+
+
+class StoppedSeed(Contract):
+    """A training seed whose training was hopeless and ended early, so that its policy was not tried."""
+
+    training_seed: Count
+    policy_digest: Digest
+    cause: StopCause
+
+
+class SeedChoice(Receipt):
+    """The best of several trainings that differ in their seed alone; ``seed`` is that of the run."""
+
+    stage: Literal["choose"] = "choose"
+    policy_digest: Digest
+    """The policy with the greatest mean difference; the first of several with the same one."""
+    training_seed: Count
+    """Its training seed."""
+    set: Text
+    """Set of the validation hosts."""
+    hosts: Count
+    """Number of validation hosts, the same for all policies."""
+    snapshot_digest: Digest
+    start_digest: Digest | None
+    """Policy from which all trainings started, if any."""
+    mean: Finite
+    """Mean over training seeds of the mean difference to never growing, in points, as the next three."""
+    spread: Annotated[float, Field(ge=0.0)] | None
+    """Standard deviation between training seeds; null if a single training finished."""
+    least: Finite
+    greatest: Finite
+    """That of the chosen policy. It is the greatest of several noisy figures, so it promises more than new hosts show.
+    """
+    seeds: Annotated[list[SeedTrial], Field(min_length=1)]
+    """Trainings that finished, in the order of training."""
+    stopped: list[StoppedSeed] = Field(default_factory=list)
+    """Trainings that ended early because they were hopeless, in the order of training; none of them is chosen."""
+
+    trials: Text
+    """Receipt of the trials of all policies, as the views name it."""
+
+    @property
+    def policies(self) -> frozenset[str]:
+        """Return the digests of the policies of all these trainings."""
+        return frozenset([*(one.policy_digest for one in self.seeds), *(one.policy_digest for one in self.stopped)])
