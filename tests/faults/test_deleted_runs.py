@@ -170,7 +170,7 @@ def test_a_purged_run_is_a_note_and_no_finding_while_the_ledgers_hold_the_decisi
 
 
 def test_a_purged_run_is_a_finding_if_its_decision_is_not_on_record() -> None:
-    version = PolicyVersion.model_construct(number=1, gate_digest="a" * 64, mlflow_run_id="b" * 32)
+    version = PolicyVersion.model_construct(name="tamiyo", number=1, gate_digest="a" * 64, mlflow_run_id="b" * 32)
     records = LedgerRecords(History((), None), {1: version}, 1, {}, frozenset())
     (found,) = label_differences(records, {})
     assert not found.is_note
