@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from simic.app import promotion
 from simic.app.container import Container
 from simic.bus.spool.bus import SpoolBus
-from simic.contracts.names import POLICY_UPDATES
+from simic.contracts.names import MODEL_NAME, POLICY_UPDATES
 from simic.contracts.policy_update import PolicyUpdate
 from simic.ledgers.policies import read_history
 from simic.publication import publish as publication
@@ -31,7 +31,7 @@ class RollingOut:
         self.container = Container(home, load_profile("quick", PARTIAL), 0, clock=self.now)
         former = next(entry for entry in read_history(home).done if entry.target == FORMER)
         publication.publish(
-            former.version, former.validation, promotion.TARGETS, bus=self.container.open_bus(),
+            former.version, former.validation, (MODEL_NAME,), bus=self.container.open_bus(),
             signer=self.container.signer, home=home, provenance=self.container.provenance, clock=self.now,
         )  # fmt: skip
         self.former = former.digest
