@@ -43,6 +43,7 @@ SURFACE = {
     "head: 'str | None' = None, loss: 'Callable[[Tensor, Tensor], Tensor] | None' = None, "
     "logits: 'Callable[[Any], Tensor] | None' = None, blueprints: "
     "'Sequence[str]' = ('norm', 'gate', 'bottleneck', 'dense', 'heavy', 'dropout'), seeds_max: 'int' = 1,"
+    " lifecycle: 'Rules' = None, governor: 'Rules' = None,"
     " name: 'str' = 'own', seed: 'int' = 0, report_to: 'FieldReportWriter | Home | str | os.PathLike[str]"
     " | None' = None, home: 'Home | None' = None, trusted_keys: 'TrustedKeys | None' = None)",
     "Grower.loss": "(self, logits: 'Any', labels: 'Tensor') -> 'Tensor'",
