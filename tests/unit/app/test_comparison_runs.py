@@ -78,8 +78,8 @@ def test_runs_of_recipes_say_recipe_and_training_seed(place: Home, capsys: pytes
     arms = [
         RecipeArm(
             name=name, profile="quick", overrides=[], config_digest=digit * 64, settings={"train.distil_passes": digit},
-            mean_return=50.0, over_wait=0.5, spread=None, test_accuracy=0.5, parameters=8, extra_compute=0.25, train_s=1.0,
-            policies=[policy],
+            mean_return=50.0, over_wait=0.5, spread=None, test_accuracy=0.5, parameters=8, extra_compute=0.25,
+            train_s=1.0, policies=[policy],
         )
         for name, digit, policy in zip(("one", "two"), "12", policies, strict=True)
     ]  # fmt: skip
