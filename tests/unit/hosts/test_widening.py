@@ -17,6 +17,7 @@ from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.lifecycle import SeedStage
+from simic.contracts.lifecycle_config import LifecycleConfig
 from simic.hosts import rng
 from simic.hosts.blueprints.widen import BLUEPRINT, Widen
 from simic.hosts.custom import ModuleHost
@@ -227,7 +228,7 @@ def test_nothing_changes_at_birth_and_half_of_it_at_half_the_alpha(case: str, tr
         return forward(host.module, host.layout.hooks, inputs.clone(), seeds).detach()
 
     born = BLUEPRINT.birth(_seed(site, 1.0), site)
-    assert is_sane(BLUEPRINT, site)
+    assert is_sane(BLUEPRINT, site, LifecycleConfig())
     assert torch.equal(logits({slot: ActiveSeed(BLUEPRINT, born, 1.0)}), logits({}))
     grown, features = _seed(site), _inputs(site) * max(8, site.width // 2) + max(8, site.width // 2)
     halved = torch.cat([grown[:, :features], grown[:, features:] * 0.5], dim=1)
@@ -257,7 +258,7 @@ class Ids(nn.Module):
 
 def test_where_input_or_readers_are_unknown_nothing_widens() -> None:
     assert not Widen().suits(Site(24))
-    assert not is_sane(Widen(), Site(8, (4, 4)))
+    assert not is_sane(Widen(), Site(8, (4, 4)), LifecycleConfig())
     sites = build_host(_family(Ids, (7,)), 3, "f", with_readers=True).layout.topology.sites
     assert [BLUEPRINT.suits(site) for site in sites] == [False, True]
     family = _family(Toy, (4,))
