@@ -27,6 +27,8 @@ __all__ = ["Watchdog"]
 
 GRACE_S = 30.0
 """Seconds from the error in the training thread to the end of the process."""
+_ARRIVAL_STEPS = 1_000_000
+"""Steps of a loop within which an error that a thread raises in itself arrives; it takes one or two."""
 
 
 class Watchdog:
@@ -69,7 +71,7 @@ class Watchdog:
             self._is_over = True
             self._changed.notify()
             if self._has_fired:
-                _raise_in(self._thread_id, None)  # one that has not arrived yet must not arrive elsewhere
+                self._absorb()
         self._thread.join()
         self._entered = None
         if self._has_fired:
@@ -79,6 +81,19 @@ class Watchdog:
                 "stay. Give the command again, `simic train` with --resume; if it hangs again, raise the setting or "
                 "look at what the process waits for"
             ) from error
+
+    def _absorb(self) -> None:
+        """Let an error that has not arrived yet arrive here, and nowhere else.
+
+        A second one takes the place of the first, or follows it. Taking back the first instead would leave CPython 3.11
+        with its mark of a pending error set for good, and a profiled or traced thread then hangs at its next call.
+        """
+        try:
+            _raise_in(self._thread_id, UpdateTimeoutError)
+            for _ in range(_ARRIVAL_STEPS):
+                pass
+        except UpdateTimeoutError:
+            return
 
     def _watch(self) -> None:
         if self._wait() and self._fire() and not self._ends_within_grace():
@@ -113,6 +128,6 @@ class Watchdog:
         return frame is not None
 
 
-def _raise_in(thread_id: int, error: type[BaseException] | None) -> None:
-    """Raise ``error`` in a thread at its next Python instruction; None takes back one that has not arrived."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), error and ctypes.py_object(error))
+def _raise_in(thread_id: int, error: type[BaseException]) -> None:
+    """Raise ``error`` in a thread at its next Python instruction, in place of one that has not arrived yet."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(error))

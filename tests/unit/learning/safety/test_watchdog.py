@@ -79,6 +79,26 @@ def test_a_deadline_that_passes_as_the_training_ends_is_raised_here_and_nowhere_
             time.sleep(0)
 
 
+def test_a_thread_that_is_profiled_goes_on_after_a_deadline_that_passed() -> None:
+    """CPython 3.11 runs a profiled call for ever if an error that was to arrive has been taken back."""
+    script = """
+import sys, time
+from simic.contracts.errors import UpdateTimeoutError
+from simic.learning.safety.watchdog import Watchdog
+def call():
+    return "went on"
+try:
+    with Watchdog(0.05):
+        while True:
+            time.sleep(0.01)
+except UpdateTimeoutError:
+    sys.setprofile(lambda *_: None)
+    print(call())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "went on", "")
+
+
 def test_a_training_that_the_error_ended_before_it_could_say_so_is_no_hanging() -> None:
     """The error may arrive where the watchdog is left; the process, which goes on, must not end half a minute later."""
     script = """
