@@ -23,8 +23,8 @@ SMALL = (
     "world.horizon=6", "world.workers=1", "train.min_experiences=20", "train.min_commit_rate=0", "train.q_updates=2",
     "train.distil_passes=2", "train.batch_sequences=8", "train.vtrace_passes=1", "train.cloning_passes=1",
     "train.value_passes=1", "train.round_passes=1", "train.network.hidden=8", "train.network.layers=1",
-    "karn.passes=2", "karn.min_examples=2", "collect.rounds=1", "collect.round_episodes=10",
-    "trial.bootstrap_samples=200",
+    "karn.passes=2", "karn.min_examples=2", "collect.episodes=40", "collect.rounds=1",
+    "collect.round_episodes=10", "trial.bootstrap_samples=200",
 )  # fmt: skip
 
 
