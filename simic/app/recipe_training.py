@@ -25,7 +25,7 @@ __all__ = ["Trained", "learn", "require_own_karn", "spec_of", "without_karn"]
 
 
 class Trained(NamedTuple):
-    """What one training gave."""
+    """One training of a recipe, with its home and its row in the trials."""
 
     training: RecipeTraining
     home: Home

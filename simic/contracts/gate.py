@@ -21,7 +21,7 @@ class Probe(Contract):
     """A property of a candidate that was measured in addition to its trials."""
 
     value: Finite
-    """What the criterion of the probe's name judges, mostly the number of cases that failed."""
+    """Value for the criterion of the same name, mostly the number of cases that failed."""
     count: Count
     """Number of cases that were examined."""
     detail: Text = ""
@@ -44,7 +44,7 @@ class ValidationReport(Receipt):
     """The policy in all rows of a judgement of Karn, the champion of policies; null for a policy."""
     snapshot_digest: Digest
     evidence: EvidenceKind = "trials"
-    """What the differences follow from."""
+    """Source of the differences."""
     trials: TrialReport
     """Without hosts and controllers where the evidence is reports."""
     differences: dict[str, Estimate]
@@ -57,7 +57,7 @@ class ValidationReport(Receipt):
     further: list[TrialReport] = Field(default_factory=list)
     """Trials of the candidate on the further sets (``trial.also_sets``), in that order."""
     log: LogEvidence | None = None
-    """What logged episodes say; beside trials, null if there are none on held-out hosts."""
+    """Evidence of logged episodes; beside trials, null if there are none on held-out hosts."""
 
     @property
     def hosts(self) -> int:

@@ -44,7 +44,7 @@ class FamilyHeadroom(Contract):
 
 
 class Headroom(Contract):
-    """What single seeds gain over never growing on the hosts of a set; equal settings and seed give equal figures."""
+    """Gains of single seeds over never growing on the hosts of a set; equal settings and seed give equal figures."""
 
     set: str
     """Name of the host set."""

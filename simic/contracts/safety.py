@@ -27,7 +27,7 @@ __all__ = [
 
 
 class AnomalyKind(str, Enum):
-    """What an update, or a pass of updates, shows that a healthy training does not."""
+    """Sign of an unhealthy training, in one update or in a pass of updates."""
 
     ENTROPY_COLLAPSE = "entropy_collapse"
     """A head chooses almost always the same."""
@@ -78,7 +78,7 @@ class Trigger(str, Enum):
 
 
 class StopCause(str, Enum):
-    """What made a training hopeless."""
+    """Reason for which a training counts as hopeless."""
 
     COLLAPSED = "collapsed"
     """The policy has collapsed, and has stayed so for ``train.safety.hopeless.collapsed_updates`` updates."""

@@ -63,7 +63,7 @@ class RentTrial(Contract):
     """Results of one controller at another rent; no host grows again for it."""
 
     factor: Annotated[float, Field(ge=0.0)]
-    """What the rent per parameter is multiplied by."""
+    """Factor on the rent per parameter."""
     mean_return: Finite
     over_wait: Estimate | None
     """Difference to ``wait``, which pays no rent, paired by host key; null for ``wait`` itself."""
@@ -73,7 +73,7 @@ class StaticTrial(Contract):
     """The networks that a controller ended with, trained from the start without growing."""
 
     same: Literal["epochs", "compute"]
-    """What the static networks share with the episodes: the number of epochs, or parameters summed over epochs."""
+    """Quantity in which static networks equal the episodes: the number of epochs, or parameters summed over epochs."""
     mean_epochs: Finite | None
     """Epochs trained; with equal compute it differs between hosts. Null in a proof whose trainings all failed."""
     mean_return: Finite

@@ -37,7 +37,7 @@ RECOVERED_SHARE = 0.5
 
 
 class Sampler(Protocol):
-    """What a checkpoint holds of a sampler."""
+    """A sampler whose state a checkpoint stores: its random generator and the counts of its draws."""
 
     def get_state(self) -> dict[str, Any]:
         """Return the state as arrays and plain JSON."""
@@ -47,7 +47,7 @@ class Sampler(Protocol):
 
 
 class Trainee(Protocol):
-    """What a checkpoint holds of a learner."""
+    """A learner whose weights, moments, loss scale and counter of updates a checkpoint stores."""
 
     optimizer: Optimizer
     scaler: torch.amp.GradScaler

@@ -33,7 +33,7 @@ _BACKUP = "restore data/ledger/judgements.jsonl from a backup"
 
 
 class Subject(NamedTuple):
-    """What a judgement is about; equal subjects have equal evidence, so they share a judgement."""
+    """Candidate, rival and world of a judgement. Equal subjects have equal evidence and share a judgement."""
 
     set: str
     policy_digest: str

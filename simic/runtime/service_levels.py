@@ -16,7 +16,7 @@ LEAST_WINDOW_S = 1e-3
 
 
 class MeasuredTraining(NamedTuple):
-    """What the service levels of one training are judged by; None was not measured."""
+    """Measurements by which the service levels of one training are judged; None if not measured."""
 
     source: str
     policy: str | None

@@ -181,7 +181,7 @@ def validate_karn(
 
 
 class JudgingRun(NamedTuple):
-    """What a judgement needs besides candidate, opponents and settings."""
+    """Number, places and callbacks of one judgement; candidate, opponents and settings are given apart from it."""
 
     ordinal: int
     """Number of the judgement, which chooses the hosts."""

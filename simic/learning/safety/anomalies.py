@@ -41,7 +41,7 @@ SUPERVISED = frozenset({"cloning", "value_fit", "distillation", "q_fit", "imitat
 
 
 class Sight(Enum):
-    """What a check sees at one update."""
+    """Result of one check at one update: a metric against its bound."""
 
     ABSENT = auto()
     """The metric is absent, or says nothing here."""
