@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -78,29 +79,16 @@ class Subscriber:
         from_policies = _sources("policies", folders.policies if policies is None else policies)
         from_karns = _sources("karns", folders.karns if karns is None else karns) if consult_karn else None
         with ExitStack() as stack:
-            self._follower: Follower[Policy] = Follower(
-                root,
-                open_history(place, POLICY_UPDATES),
-                policies=from_policies,
-                keyring=keyring,
-                target=target,
-                load=policy_of,
-                clock=utc_now,
-                consumer=consumer,
+            follow = partial(Follower, keyring=keyring, clock=utc_now, consumer=consumer)
+            self._follower: Follower[Policy] = follow(
+                root, open_history(place, POLICY_UPDATES), policies=from_policies, target=target, load=policy_of
             )
             stack.callback(self._follower.close)
             self._karn: Follower[ConsultedKarn] | None = None
             if from_karns is not None:
-                self._karn = Follower(
-                    root / KARN,
-                    open_history(place, POLICY_UPDATES),
-                    policies=from_karns,
-                    keyring=keyring,
-                    target=KARN,
-                    load=karn_of,
-                    clock=utc_now,
-                    consumer=consumer,
-                    is_beside=True,
+                history = open_history(place, POLICY_UPDATES)
+                self._karn = follow(
+                    root / KARN, history, policies=from_karns, target=KARN, load=karn_of, is_beside=True
                 )
                 stack.callback(self._karn.close)
             self._misfits: list[Refusal] = []  # one for each pair of policy and Karn, so there are few
