@@ -128,5 +128,6 @@ def rejection_message(decision: GateDecision) -> str:
         f"needs {line.comparison} {line.bound:.4g}"
         for line in failed
     )
-    ending = "There is still no champion" if decision.champion_digest is None else "The champion stays"
+    champion = f"champion of {decision.model}"
+    ending = f"There is still no {champion}" if decision.champion_digest is None else f"The {champion} stays"
     return f"the gate rejected {judged_name(decision.model, decision.policy_digest)}: {reasons}. {ending}"

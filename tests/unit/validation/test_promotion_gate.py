@@ -290,7 +290,8 @@ def test_a_rejection_names_what_did_not_pass_and_only_that() -> None:
     assert "determinism_mismatches is missing, needs <= 0" in text
     assert "return_over_wait" not in text and "episodes" not in text
     decision = judge(report(probes={}))
-    for champion, ending in ((None, ". There is still no champion"), ("c" * 64, ". The champion stays")):
+    endings = ((None, ". There is still no champion of tamiyo"), ("c" * 64, ". The champion of tamiyo stays"))
+    for champion, ending in endings:
         assert rejection_message(decision.model_copy(update={"champion_digest": champion})).endswith(ending)
 
 
