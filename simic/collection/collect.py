@@ -26,6 +26,7 @@ from simic.contracts.state import HardwareContext, HostIdentity
 from simic.controllers.factory import make
 from simic.controllers.protocol import Controller, Verified, Verify
 from simic.hosts.batched.images import pictures_digest
+from simic.hosts.host_sets import layers_of
 from simic.hosts.mixed_ensemble import ensemble_of
 from simic.hosts.plugins import world_identity
 from simic.hosts.rollout import Growing, Step, rollout
@@ -185,7 +186,7 @@ def collect(
         ChunkJob(
             spec, chunk, world, reward or RewardConfig(), bus, f"{name}-{number:05d}", seed, started, choice, stop=stop
         )
-        for number, chunk in enumerate(_chunks(hosts, world.chunk))
+        for number, chunk in enumerate(_chunks(sorted(hosts, key=layers_of), world.chunk))
     ]
     episodes = _grow("collect", jobs, shown)
     branches = _grow("branches", _branch_jobs(jobs[0], name, episodes), shown)
@@ -199,7 +200,7 @@ def _branch_jobs(first: ChunkJob, name: str, episodes: Sequence[ChunkSummary]) -
     Branches are sorted by action: hosts of one chunk then share a blueprint and a slot, which trains fastest.
     """
     chosen = [branch for summary in episodes for branch in summary.chosen]
-    chosen.sort(key=lambda branch: (branch.action, branch.step, branch.host.key))
+    chosen.sort(key=lambda branch: (layers_of(branch.host), branch.action, branch.step, branch.host.key))
     covered = digest_of([[branch.parent, branch.step, list(branch.action)] for branch in chosen])[:8]
     return [
         first._replace(

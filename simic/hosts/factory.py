@@ -17,13 +17,14 @@ from simic.hosts import lifecycle_gates
 from simic.hosts.batched.host_batch import CompactedHosts
 from simic.hosts.batched.images import pool_source
 from simic.hosts.batched.masked.host_batch import MaskedHosts
+from simic.hosts.batched.trunk import Trunk
 from simic.hosts.blueprint_checks import initial_change
 from simic.hosts.custom.host_batch import make_custom_hosts
-from simic.hosts.host_sets import MODULES, HostSet
+from simic.hosts.host_sets import MODULES, TRUNKS, HostSet
 from simic.hosts.interfaces import Blueprint, HostBatch, Operator, Site
-from simic.hosts.plugins import blueprint_names, is_modular, load_blueprint, load_trunk
+from simic.hosts.plugins import blueprint_names, is_modular, load_blueprint, load_family, load_trunk
 
-__all__ = ["allowed_blueprints", "is_sane", "make_host_batch", "offered_blueprints", "seed_sizes"]
+__all__ = ["allowed_blueprints", "is_sane", "make_host_batch", "offered_blueprints", "seed_sizes", "trunk_of"]
 
 
 class _Unavailable(Blueprint):
@@ -102,11 +103,26 @@ def make_host_batch(hosts: Sequence[HostIdentity], chosen: HostSet, world: World
         )
     if wants_modules:
         return make_custom_hosts(hosts, blueprints)
-    kind, pools = load_trunk(chosen.kind), pool_source(world.images)
+    kind, pools = trunk_of(hosts, chosen.kind), pool_source(world.images)
     if not world.is_masked:
         return CompactedHosts(hosts, blueprints, kind, pools)
     indices = [index for index, name in enumerate(names) if name in chosen.blueprints]
     return MaskedHosts(hosts, blueprints, kind, pools, offered=indices, device=torch.device(world.device))
+
+
+def trunk_of(hosts: Sequence[HostIdentity], kind: str) -> type[Trunk]:
+    """Return the trunk of stacked hosts of a set of that kind.
+
+    Raises:
+        ConfigError: if families have trunks of their own and the hosts are of several.
+    """
+    if kind != TRUNKS:
+        return load_trunk(kind)
+    families = sorted({host.family for host in hosts})
+    if len(families) > 1:
+        raise ConfigError(f"hosts with trunks of their own form one batch per family, found {', '.join(families)}")
+    trunk: type[Trunk] = load_family(families[0]).trunk  # type: ignore[attr-defined]
+    return trunk
 
 
 def allowed_blueprints(batch: HostBatch, chosen: HostSet, rules: LifecycleConfig) -> NDArray[np.bool_]:

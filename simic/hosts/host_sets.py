@@ -1,9 +1,8 @@
-"""Host sets: the families of a set, and the host keys of each data split."""
+"""Host sets by name, and the host keys of each data split."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import KEY_LIMIT
@@ -11,54 +10,20 @@ from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
 from simic.hosts.blueprints import STANDARD
 from simic.hosts.plugins import blueprint_names, family_names, is_modular, load_family
+from simic.hosts.shipped_sets import MODULES, SETS, TRUNKS, HostSet
 
-__all__ = ["MODULES", "SETS", "STANDARD", "HostSet", "draw_keys", "host_set", "identify", "kept_families"]
-
-MODULES = "modules"
-"""``HostSet.kind`` of families that have modules of their own."""
-
-
-class HostSet(NamedTuple):
-    """A named set of host families with shared limits."""
-
-    families: tuple[str, ...]
-    """Key k belongs to family k modulo the number of families."""
-    seeds_max: int
-    """Limit of seeds alive or fossilised at a time."""
-    kind: str = "mlp"
-    """The trunk: a file in ``trunks``, or ``MODULES``."""
-    blueprints: tuple[str, ...] = STANDARD
-    """Blueprints that may germinate."""
-    has_pictures: bool = False
-    """Whether the hosts read images, which ``world.images`` may replace."""
-    needs_book: bool = True
-    """Whether candidates of this set, if it is shipped, are judged only with a plan book."""
-
-
-_FIVE = ("cap", "select", "gain", "noisy", "fine")
-_REGIONS = tuple(
-    f"region_{name}"
-    for name in ("narrow", "select", "scaled", "noisy", "few", "paced", "started", "skewed", "mixed", "healthy")
-)
-SETS: dict[str, HostSet] = {
-    "benchmark": HostSet(_FIVE, seeds_max=1),
-    "compound": HostSet((*_FIVE, "both"), seeds_max=3),
-    "images": HostSet(
-        ("match", *_FIVE[1:]),
-        seeds_max=1,
-        kind="cnn",
-        blueprints=(*STANDARD, "conv3x3", "depthwise"),
-        has_pictures=True,
-    ),
-    "trunks": HostSet(
-        ("cnn_plain", "series_conv", "series_gru", "text_transformer"),
-        seeds_max=1,
-        kind=MODULES,
-        blueprints=(*STANDARD, "attention", "conv3x3", "depthwise"),
-        needs_book=False,
-    ),
-    "varied": HostSet(_REGIONS, seeds_max=1),
-}
+__all__ = [
+    "MODULES",
+    "SETS",
+    "STANDARD",
+    "TRUNKS",
+    "HostSet",
+    "draw_keys",
+    "host_set",
+    "identify",
+    "kept_families",
+    "layers_of",
+]
 
 
 def host_set(name: str) -> HostSet:
@@ -89,7 +54,7 @@ def _set_of_one(name: str) -> HostSet:
         raise ConfigError(
             f"family {name!r} names unknown blueprints {unknown}; known blueprints: {', '.join(blueprint_names())}"
         )
-    kind = MODULES if is_module else str(getattr(family, "kind", "mlp"))
+    kind = MODULES if is_module else TRUNKS if hasattr(family, "trunk") else str(getattr(family, "kind", "mlp"))
     return HostSet((name,), seeds_max, kind, blueprints, has_pictures=kind == "cnn", needs_book=not is_module)
 
 
@@ -100,6 +65,11 @@ def identify(set_name: str, keys: Sequence[int]) -> tuple[HostIdentity, ...]:
     if bad:
         raise ConfigError(f"host keys must lie in [0, {KEY_LIMIT}), found {bad[:5]}")
     return tuple(HostIdentity(set=set_name, family=families[key % len(families)], key=key) for key in keys)
+
+
+def layers_of(host: HostIdentity) -> str:
+    """Return a key that is equal for hosts of a set that have the same layers and so train as one batch."""
+    return host.family if host_set(host.set).is_mixed else ""
 
 
 def kept_families(set_name: str, without: Collection[str] = ()) -> tuple[str, ...]:

@@ -315,6 +315,7 @@ class HostFamily(Protocol):
     """A family of batched hosts.
 
     It may define ``kind``, ``seeds_max`` and ``blueprints`` of the set of its own name; the default trunk is ``mlp``.
+    A family with a trunk of its own has it as ``trunk``.
     """
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:

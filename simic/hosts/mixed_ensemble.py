@@ -1,6 +1,6 @@
 """Hosts of several topologies as one ensemble: one ``Ensemble`` per family, with all rows in the order of the hosts.
 
-Custom families differ in layers and slots, which the arrays of one ``Ensemble`` cannot hold.
+Families with modules or trunks of their own differ in layers and slots, which one ``Ensemble`` cannot hold.
 Shapes: N hosts, S slots of all hosts, A heads.
 """
 
@@ -16,14 +16,14 @@ from simic.contracts.batches import Masks, Observations
 from simic.contracts.config import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.hosts.ensemble import Ensemble, StepOutcome
-from simic.hosts.host_sets import MODULES, host_set
+from simic.hosts.host_sets import host_set
 
 __all__ = ["MixedEnsemble", "ensemble_of"]
 
 
 def ensemble_of(hosts: Sequence[HostIdentity], world: WorldConfig) -> Ensemble | MixedEnsemble:
     """Return the ensemble of any hosts of ``world.set``; raise ConfigError as ``Ensemble`` does."""
-    if host_set(world.set).kind == MODULES and len({host.family for host in hosts}) > 1:
+    if host_set(world.set).is_mixed and len({host.family for host in hosts}) > 1:
         return MixedEnsemble(hosts, world)
     return Ensemble(hosts, world)
 

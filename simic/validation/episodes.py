@@ -22,6 +22,7 @@ from simic.contracts.state import HostIdentity
 from simic.controllers.factory import make
 from simic.controllers.protocol import Controller, Verified
 from simic.hosts.action_masks import check_actions
+from simic.hosts.host_sets import layers_of
 from simic.hosts.mixed_ensemble import ensemble_of
 from simic.hosts.rollout import Growing, Step, rollout
 from simic.numerics.rewards import basic_rewards
@@ -123,10 +124,16 @@ class Episodes(NamedTuple):
     flags: NDArray[np.int64]
     """[N, 3]: steps after which a contribution was measured, those flagged as hacking, those flagged as ransomware."""
 
+    def take(self, rows: NDArray[np.int64]) -> Episodes:
+        """Return the episodes of ``rows``, in that order."""
+        columns: list[Any] = [column[rows] for column in self]
+        return Episodes(*columns)
 
-def chunked(hosts: Sequence[HostIdentity], size: int) -> Iterator[tuple[HostIdentity, ...]]:
-    """Yield consecutive chunks of at most ``size`` hosts."""
-    return (tuple(hosts[start : start + size]) for start in range(0, len(hosts), size))
+
+def chunked(hosts: Sequence[HostIdentity], size: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the rows of chunks of at most ``size`` hosts; those of equal layers are neighbours, in their order."""
+    rows = np.array(sorted(range(len(hosts)), key=lambda row: layers_of(hosts[row])), dtype=np.int64)
+    return (rows[start : start + size] for start in range(0, len(hosts), size))
 
 
 def run_episodes(job: TrialJob) -> Episodes:

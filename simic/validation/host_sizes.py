@@ -16,8 +16,9 @@ from simic.contracts.state import HostIdentity
 from simic.hosts.batched.dataset import recipes_of
 from simic.hosts.batched.trunk import Trunk
 from simic.hosts.custom.forward import RngStream, seeded_rng
-from simic.hosts.host_sets import MODULES, host_set
-from simic.hosts.plugins import load_module_family, load_trunk
+from simic.hosts.factory import trunk_of
+from simic.hosts.host_sets import MODULES, TRUNKS, host_set
+from simic.hosts.plugins import load_module_family
 from simic.validation.episodes import Episodes
 
 __all__ = ["extra_compute", "host_parameters"]
@@ -31,7 +32,13 @@ def host_parameters(hosts: Sequence[HostIdentity], world: WorldConfig) -> NDArra
     kind = host_set(world.set).kind
     if kind == MODULES:
         return np.array([_of_module(host) for host in hosts], dtype=np.int64)
-    return _of_trunk(load_trunk(kind)(recipes_of(hosts)), len(hosts))
+    families = np.array([host.family for host in hosts] if kind == TRUNKS else [""] * len(hosts))
+    sizes = np.zeros(len(hosts), dtype=np.int64)
+    for family in set(families.tolist()):
+        rows = np.flatnonzero(families == family)
+        own = [hosts[row] for row in rows.tolist()]
+        sizes[rows] = _of_trunk(trunk_of(own, kind)(recipes_of(own)), len(own))
+    return sizes
 
 
 def extra_compute(episodes: Episodes, sizes: NDArray[np.int64], horizon: int) -> NDArray[np.float64]:

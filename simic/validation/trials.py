@@ -209,14 +209,17 @@ def grow_all(
     flags: FlagConfig = DEFAULT_FLAGS,
 ) -> dict[str, Episodes]:
     """Return the episodes of every controller; chunks of all take turns, and results do not depend on the order."""
+    chunks = list(chunked(hosts, world.chunk))
     jobs = [
-        TrialJob(name, spec, chunk, world, reward, seed, reporter, flags)
-        for chunk in chunked(hosts, world.chunk)
+        TrialJob(name, spec, tuple(hosts[row] for row in rows.tolist()), world, reward, seed, reporter, flags)
+        for rows in chunks
         for name, spec in specs.items()
     ]
     done = run_jobs(run_episodes, jobs, worker_count(world.processes), on_done)
+    order = np.argsort(np.concatenate(chunks))
     return {
-        name: join([part for job, part in zip(jobs, done, strict=True) if job.controller == name]) for name in specs
+        name: join([part for job, part in zip(jobs, done, strict=True) if job.controller == name]).take(order)
+        for name in specs
     }
 
 

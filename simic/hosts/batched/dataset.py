@@ -19,7 +19,7 @@ from simic.hosts import rng
 from simic.hosts.batched.data import HostSamples, PoolOf, epoch_order, host_samples
 from simic.hosts.batched.evaluation import EvaluationSet
 from simic.hosts.batched.seeds import PackedSeeds
-from simic.hosts.batched.sizes import BATCH, BLOCKS, HIDDEN, SAMPLES, STEPS
+from simic.hosts.batched.sizes import BATCH, HIDDEN, SAMPLES, STEPS
 from simic.hosts.batched.training import EpochBatches
 from simic.hosts.batched.trunk import Trunk
 from simic.hosts.interfaces import DataSplit, HostRecipe, Site
@@ -118,7 +118,7 @@ class HostDataset:
     def _stacked_gains(self, samples: Sequence[HostSamples], rows: int) -> tuple[Tensor | None, ...]:
         """Per block [N, rows, 1]; 1 for hosts that scale nothing there, None if no host does."""
         gains: list[Tensor | None] = []
-        for block in range(BLOCKS):
+        for block in range(len(self._trunk.topology.sites) - 1):
             factor = np.ones((len(samples), rows, 1), dtype=np.float32)
             for row, one, recipe in zip(factor, samples, self.recipes, strict=True):
                 if block in recipe.gain_blocks:

@@ -37,11 +37,12 @@ IMAGE: Final = 8
 INPUTS: Final = 2 * DIGIT + 2
 """Digit a, digit b, selector, and a constant one for the stem's bias."""
 WIDTH: Final = 24
-"""Features of the hidden state, D."""
+"""Features of the hidden state of the default trunk, D."""
 HIDDEN: Final = 16
 """Largest number of hidden units of a block."""
 CLASSES: Final = 10
 BLOCKS: Final = 2
+"""Blocks of the default trunk, and of a recipe."""
 SLOTS: Final = 3
 """Slot i sits on layer i's output."""
 LAYERS: Final = 4

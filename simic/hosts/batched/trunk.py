@@ -1,13 +1,13 @@
 """Trunks: the fixed layers of batched hosts, a stem, blocks and a head, with a slot after all but the last.
 
-A new trunk is a file in ``trunks``; one of residual blocks inherits its backward pass from ``residual``.
+A new trunk is a file in ``trunks``; one of blocks inherits its backward pass from ``block_trunk``.
 Shapes: N hosts, S slots, R rows, B samples, D features, C classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from simic.hosts import rng
 from simic.hosts.batched.seeds import PackedSeeds, RowLayout, SlotSeeds
+from simic.hosts.batched.sizes import BLOCKS
 from simic.hosts.batched.weights import HostWeights, Shape
 from simic.hosts.interfaces import HostRecipe, HostTopology, Pairs
 from simic.hosts.rng import Purpose
@@ -68,8 +69,8 @@ class Trunk(Protocol):
 
     topology: HostTopology
     parts: tuple[TrunkPart, ...]
-    hidden: NDArray[np.int64]
-    """[N, blocks]: used hidden units."""
+    hidden: NDArray[Any]
+    """[N, blocks]: used hidden units; NaN where blocks have none."""
 
     def __init__(self, recipes: Sequence[HostRecipe]) -> None: ...
 
@@ -112,13 +113,13 @@ def move_constants(trunk: Trunk, device: torch.device) -> None:
 
 
 def initial_weights(trunk: Trunk, keys: NDArray[np.int64], scales: NDArray[np.float32] | None = None) -> HostWeights:
-    """Return initial weights from host keys [N], multiplied by the ``scales`` [N, L] of the layers, if given."""
+    """Return initial weights from host keys [N], multiplied by their ``layer_scales`` [N, 4], if given."""
     weights = HostWeights.zeros(len(keys), [part.shape for part in trunk.parts])
     for index, (values, part) in enumerate(zip(weights.parts, trunk.parts, strict=True)):
         draws = rng.normals(rng.streams(keys, Purpose.WEIGHTS, index), values[0].numel())
         draws = draws * np.float32(part.scale)
         if scales is not None:
-            draws = draws * scales[:, part.layer, None]
+            draws = draws * scales[:, _scale_of(trunk, part.layer), None]
         values.copy_(torch.from_numpy(draws).view_as(values))
         if part.hidden_axis is not None:
             units = part.shape[part.hidden_axis]
@@ -127,6 +128,13 @@ def initial_weights(trunk: Trunk, keys: NDArray[np.int64], scales: NDArray[np.fl
             shape[1 + part.hidden_axis] = units
             values.masked_fill_(is_dead.view(shape), 0.0)
     return weights
+
+
+def _scale_of(trunk: Trunk, layer: int) -> int:
+    """Return the column of ``HostRecipe.layer_scales`` for a layer: the blocks take theirs in turn."""
+    if layer == len(trunk.topology.kinds) - 1:
+        return -1
+    return layer if layer == 0 else 1 + (layer - 1) % BLOCKS
 
 
 def per_row(trunk: Trunk, weights: HostWeights, layout: RowLayout) -> tuple[Tensor, ...]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.contracts.state import LayerKind
+from simic.hosts.batched.block_trunk import BlockTrunk
 from simic.hosts.batched.conv import (
     KERNEL,
     band_matrices,
@@ -27,7 +28,6 @@ from simic.hosts.batched.conv import (
     product,
     state_gradient,
 )
-from simic.hosts.batched.residual import ResidualTrunk
 from simic.hosts.batched.sizes import BLOCKS, CLASSES, CONNECTS, HIDDEN, IMAGE, MONITORS, SLOTS
 from simic.hosts.batched.trunk import TrunkPart
 from simic.hosts.interfaces import HostRecipe, HostTopology, Pairs, Site
@@ -63,7 +63,7 @@ _BLOCK_PARTS = tuple(
 )
 
 
-class CnnTrunk(ResidualTrunk):
+class CnnTrunk(BlockTrunk):
     """The convolutional trunk. Unused hidden channels have zero kernels in W and zero rows in V: no gradient."""
 
     topology = HostTopology(
@@ -74,6 +74,7 @@ class CnnTrunk(ResidualTrunk):
         monitors=MONITORS,
         classes=CLASSES,
     )
+    per_block = 2
     parts = (
         TrunkPart((_FEATURES, CHANNELS), float(1.0 / np.sqrt(_FEATURES)), layer=0, depth=0),
         *_BLOCK_PARTS,

@@ -14,6 +14,7 @@ from simic.contracts.errors import ConfigError
 from simic.contracts.gate import GateDecision
 from simic.controllers.plans import book_path, load_plans, search_command, tree_command
 from simic.hosts.host_sets import SETS, host_set
+from simic.hosts.set_sources import set_sources
 from simic.runtime.code_version import tree_digest
 from simic.runtime.files import atomic_write
 from simic.trust.canonical import digest_of
@@ -54,7 +55,6 @@ _PRICES = tuple(name for name in RewardConfig.model_fields if name != "family")
 _USUAL = (0, "own")
 """Defaults of ``world.prune_epochs`` and ``world.blend``."""
 _DEPENDS_ON = (
-    "hosts",
     "contracts/lifecycle.py",
     "numerics/rewards.py",
     "controllers/plugins/heuristic.py",
@@ -63,8 +63,9 @@ _DEPENDS_ON = (
 
 
 def searched_world(world: WorldConfig, reward: RewardConfig) -> str:
-    """Return the digest of all inputs of a search: code of hosts, lifecycle and rules, the set, and the settings.
+    """Return the digest of all inputs of a search: code of its hosts, lifecycle and rules, the set, and the settings.
 
+    A new family or a new set changes no digest of other sets.
     ``prune_epochs`` and ``blend`` count unless they have their defaults, with which the shipped books were searched.
     """
     package = Path(__file__).resolve().parents[2]
@@ -72,8 +73,8 @@ def searched_world(world: WorldConfig, reward: RewardConfig) -> str:
     others = {} if removal == _USUAL else {"prune_epochs": world.prune_epochs, "blend": world.blend}
     return digest_of(
         {
-            "hosts": tree_digest(package, _DEPENDS_ON),
-            "set": world.set,
+            "hosts": tree_digest(package, (*set_sources(world.set), *_DEPENDS_ON)),
+            "set": [world.set, *SETS.get(world.set, ())],
             "horizon": world.horizon,
             "reward": reward.model_dump(mode="json"),
             "rules": world.rules,

@@ -22,7 +22,7 @@ from simic.contracts.config import GovernorConfig, RewardConfig, WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.hosts import governor
 from simic.hosts.factory import make_host_batch, seed_sizes
-from simic.hosts.host_sets import MODULES, host_set
+from simic.hosts.host_sets import host_set
 from simic.hosts.interfaces import DataSplit, HostBatch, SeedAssignment, TrainingRecord
 from simic.hosts.plugins import blueprint_names
 from simic.numerics.rewards import basic_rewards
@@ -97,11 +97,11 @@ def grow_rivals(
 
 
 def _rows(hosts: Sequence[HostIdentity], world: WorldConfig) -> Iterator[list[int]]:
-    """Yield the rows of hosts that one batch can hold: of one family if families bring their own modules."""
-    is_modular = host_set(world.set).kind == MODULES
+    """Yield the rows of hosts that one batch can hold: of one family if families differ in their layers."""
+    is_mixed = host_set(world.set).is_mixed
     groups: dict[str, list[int]] = {}
     for row, host in enumerate(hosts):
-        groups.setdefault(host.family if is_modular else "", []).append(row)
+        groups.setdefault(host.family if is_mixed else "", []).append(row)
     for rows in groups.values():
         yield from (rows[start : start + world.chunk] for start in range(0, len(rows), world.chunk))
 

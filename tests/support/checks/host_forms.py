@@ -14,9 +14,10 @@ from simic.contracts.state import HostIdentity
 from simic.hosts.batched.host_batch import BatchedHosts, CompactedHosts
 from simic.hosts.batched.masked.host_batch import MaskedHosts
 from simic.hosts.batched.trunk import Trunk
+from simic.hosts.factory import trunk_of
 from simic.hosts.host_sets import host_set, identify
 from simic.hosts.interfaces import DataSplit, Measurement, SeedAssignment, TrainingRecord
-from simic.hosts.plugins import blueprint_names, load_blueprint, load_trunk
+from simic.hosts.plugins import blueprint_names, load_blueprint
 
 __all__ = ["Agreement", "masked", "memory_of", "planted", "roles_of", "state_of"]
 
@@ -33,7 +34,7 @@ def masked(hosts: Sequence[HostIdentity] | int, device: str = "cpu") -> MaskedHo
 
 
 def _kind(hosts: Sequence[HostIdentity]) -> type[Trunk]:
-    return load_trunk(host_set(hosts[0].set).kind)
+    return trunk_of(hosts, host_set(hosts[0].set).kind)
 
 
 def roles_of(*rows: Sequence[tuple[str, float] | None]) -> SeedAssignment:

@@ -58,7 +58,15 @@ def test_controllers_policies_snapshots_sets_and_profiles_are_offered(furnished:
     assert offered("simic train --start ", home) == ["nothing", *known]
     assert offered("simic train --snapshot ", home) == ["0123456789ab"]
     assert offered("simic snapshots verify 01", home) == ["0123456789ab"]
-    assert offered("simic trials --set ", home)[:6] == ["benchmark", "compound", "images", "trunks", "varied", "both"]
+    assert offered("simic trials --set ", home)[:7] == [
+        "benchmark",
+        "compound",
+        "images",
+        "shapes",
+        "trunks",
+        "varied",
+        "both",
+    ]
     assert offered("simic run --profile ", home) == ["default", "nightly", "quick"]
 
 

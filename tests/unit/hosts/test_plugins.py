@@ -38,7 +38,13 @@ def test_names_are_known_without_torch() -> None:
             "widen",
         ),
         *sorted(
-            {*SETS["compound"].families, *SETS["images"].families, *SETS["varied"].families, *SETS["trunks"].families}
+            {
+                *SETS["compound"].families,
+                *SETS["images"].families,
+                *SETS["varied"].families,
+                *SETS["trunks"].families,
+                *SETS["shapes"].families,
+            }
         ),
     ]
 

@@ -160,11 +160,16 @@ def test_kept_seeds_are_those_whose_parameters_are_committed() -> None:
     assert run_episodes(job(range(2), ControllerSpec(name="wait"))).kept.tolist() == [(), ()]
 
 
-def test_chunks_keep_order_and_lose_nobody() -> None:
+def test_chunks_keep_order_where_layers_are_equal_and_lose_nobody() -> None:
     hosts = identify("benchmark", range(7))
     chunks = list(chunked(hosts, 3))
     assert [len(chunk) for chunk in chunks] == [3, 3, 1]
-    assert tuple(host for chunk in chunks for host in chunk) == hosts
+    assert np.concatenate(chunks).tolist() == list(range(7))
+    # Families of this set differ in their layers, and keys take turns.
+    families = [host.family for host in identify("shapes", [*range(13), *range(13)])]
+    rows = np.concatenate(list(chunked(identify("shapes", [*range(13), *range(13)]), 5)))
+    assert [families[row] for row in rows] == sorted(families)
+    assert sorted(rows.tolist()) == list(range(26))
 
 
 def test_joined_episodes_stand_in_order() -> None:

@@ -1,4 +1,4 @@
-"""Trunks of residual blocks: stem, slot 0, block 1, slot 1, ..., head; block i is x + V relu(W x), W of any kind.
+"""Trunks of blocks: stem, slot 0, block 1, slot 1, ..., head; a block keeps the shape of its input.
 
 The backward pass is explicit, so that each product covers all hosts at once and extra rows skip the gradients of the
 hosts' weights. Only seeds use automatic differentiation.
@@ -8,7 +8,7 @@ Shapes: N hosts, R rows, B samples, D features of a position, C classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from simic.hosts.batched.trunk import StepBatch, TrunkPart, backpropagate_seeds,
 from simic.hosts.batched.weights import HostWeights
 from simic.hosts.interfaces import HostRecipe, HostTopology, Pairs
 
-__all__ = ["Block", "ResidualTrunk"]
+__all__ = ["Block", "BlockTrunk"]
 
 
 class Block(Protocol):
@@ -30,18 +30,20 @@ class Block(Protocol):
     def pull(self, g: Tensor, hosts: int, out: Sequence[Tensor]) -> Tensor:
         """Return the gradient of the input from that of the output ``g`` [R, B, *space, D], which is overwritten.
 
-        Write the gradients of W and V, from the first ``hosts`` rows, to ``out``.
+        Write the gradients of the block's parts, from the first ``hosts`` rows, to ``out``.
         """
         ...
 
 
-class ResidualTrunk:
-    """A ``Trunk`` of residual blocks; a subclass adds parts, inputs and its block."""
+class BlockTrunk:
+    """A ``Trunk`` of blocks; a subclass adds parts, inputs and its block."""
 
     topology: HostTopology
     parts: tuple[TrunkPart, ...]
-    """Stem, then W and V of every block, then head."""
-    hidden: NDArray[np.int64]
+    """Stem, then the ``per_block`` parts of every block, then head."""
+    per_block: int
+    """Parts of a block."""
+    hidden: NDArray[Any]
 
     def __init__(self, recipes: Sequence[HostRecipe]) -> None:
         is_linear = np.array([recipe.is_linear for recipe in recipes])
@@ -96,7 +98,8 @@ class ResidualTrunk:
             g = g[: layout.counts[slot]]
             if slot:
                 g = scaled(g, batch.gains[slot - 1], layout, slot)
-                g = blocks[slot - 1].pull(g, hosts, out.parts[2 * slot - 1 : 2 * slot + 1])
+                own_parts = out.parts[1 + self.per_block * (slot - 1) : 1 + self.per_block * slot]
+                g = blocks[slot - 1].pull(g, hosts, own_parts)
         above = torch.ops.aten.threshold_backward(g.flatten(1, -2), kept, 0.0)
         out.parts[0].copy_(product(batch.inputs.flatten(1, -2).transpose(1, 2), above))
         return logits, own

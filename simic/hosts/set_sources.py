@@ -1,0 +1,48 @@
+"""The sources that decide how the hosts of a set train."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+
+from simic.hosts.shipped_sets import SETS
+
+__all__ = ["set_sources"]
+
+_PACKAGE = Path(__file__).parent
+_OPTIONAL = ("families", "trunks")
+"""Folders of which a set uses some files."""
+_TABLE = "shipped_sets.py"
+
+
+def set_sources(set_name: str) -> tuple[str, ...]:
+    """Return paths below ``simic``: this package without the table of sets and without files that the set does not use.
+
+    A name that is not in the table is a family's, whose trunk may be any. Files of other packages are not covered.
+    """
+    core = (path for path in _PACKAGE.rglob("*.py") if path.parent.name not in _OPTIONAL and path.name != _TABLE)
+    if set_name in SETS:
+        used = [*(f"families.{name}" for name in SETS[set_name].families), f"trunks.{SETS[set_name].kind}"]
+    else:
+        used = [f"families.{set_name}", *(f"trunks.{path.stem}" for path in (_PACKAGE / "trunks").glob("*.py"))]
+    return tuple(sorted(path.relative_to(_PACKAGE.parent).as_posix() for path in (*core, *_with_imports(used))))
+
+
+def _with_imports(modules: Iterable[str]) -> set[Path]:
+    """Return the files of modules, and those that they import from the same folders."""
+    found: set[Path] = set()
+    waiting = list(modules)
+    while waiting:
+        path = _PACKAGE.joinpath(*waiting.pop().split(".")).with_suffix(".py")
+        if path not in found and path.is_file():
+            found.add(path)
+            waiting += _imports_of(path)
+    return found
+
+
+def _imports_of(path: Path) -> list[str]:
+    package = f"{__package__}."
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    modules = (node.module or "" for node in nodes if isinstance(node, ast.ImportFrom))
+    return [name.removeprefix(package) for name in modules if name.removeprefix(package).startswith(_OPTIONAL)]

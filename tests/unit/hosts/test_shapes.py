@@ -1,0 +1,101 @@
+"""Stacked families with trunks of their own: several sizes in one set, and the same bits in any company."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from support.builders.ensembles import random_actions
+
+from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.controllers import ControllerSpec
+from simic.contracts.errors import ConfigError
+from simic.hosts.batched.dataset import recipes_of
+from simic.hosts.ensemble import Ensemble, StepOutcome
+from simic.hosts.host_sets import SETS, host_set, identify
+from simic.hosts.mixed_ensemble import MixedEnsemble, ensemble_of
+from simic.hosts.plugins import load_family
+from simic.validation.host_sizes import host_parameters
+from simic.validation.trials import grow_all
+
+FAMILIES = SETS["shapes"].families
+HORIZON = 6
+
+
+def lives(keys: Sequence[int], threads: int = 1) -> dict[int, list[bytes]]:
+    """Everything that steps and observations show of each host, whose actions its key alone draws."""
+    grown = ensemble_of(identify("shapes", keys), WorldConfig(set="shapes", horizon=HORIZON, threads=threads))
+    draws = {key: np.random.default_rng(key) for key in keys}
+    shown: dict[int, list[bytes]] = {key: [] for key in keys}
+    while not grown.is_finished.all():
+        masks = grown.masks()
+        rows = [
+            random_actions(masks.take(np.array([row]), grown.observe().slot_ptr), draws[key].random((1, 7)), 0.1)[0]
+            for row, key in enumerate(keys)
+        ]
+        outcome: StepOutcome = grown.step(np.stack(rows))
+        observed = grown.observe()
+        for row, key in enumerate(keys):
+            own = observed.take(np.array([row]))
+            shown[key] += [column[row].tobytes() for column in outcome if isinstance(column, np.ndarray)]
+            shown[key] += [column.tobytes() for part in (own.system, own.layers, own.slots) for column in part.values()]
+    return shown
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_bits_do_not_depend_on_neighbours_or_threads(threads: int) -> None:
+    keys = [3, 0, 11, 8, 5, 16, 13]
+    together = lives(keys, threads)
+    for key in (0, 3, 5, 11):
+        assert lives([key]) == {key: together[key]}
+
+
+def test_families_have_the_sizes_that_they_name() -> None:
+    for name in FAMILIES:
+        width, blocks = (int(size) for size in name.split("_")[1].split("x"))
+        grown = Ensemble(identify(name, [5]), WorldConfig(set=name, horizon=4))
+        observed = grown.observe()
+        assert observed.layers["width"].tolist() == [width] * (1 + blocks) + [10]
+        assert observed.slot_ptr.tolist() == [0, 1 + blocks]
+        has_hidden_units = np.isfinite(observed.layers["hidden_width"]).any()
+        assert has_hidden_units == name.startswith("residual")
+
+
+def test_several_families_are_one_ensemble_and_each_has_its_own_parameters() -> None:
+    hosts = identify("shapes", [1, 3, 16])
+    world = WorldConfig(set="shapes")
+    assert isinstance(ensemble_of(hosts, world), MixedEnsemble)
+    # A plain host of 10 features and one block: 34 x 10 + 10 x 10 + 10 x 10; the same family again at key 16.
+    sizes = host_parameters(hosts, world)
+    assert [host.family for host in hosts] == ["plain_6x2", "plain_10x1", "plain_10x1"]
+    assert sizes.tolist() == [34 * 6 + 2 * 36 + 60, 540, 540]
+    with pytest.raises(ConfigError, match="one batch per family, found plain_10x1, plain_6x2"):
+        Ensemble(hosts, world)
+
+
+def test_causes_that_begin_below_nothing_are_absent_in_half_of_the_hosts() -> None:
+    recipes = recipes_of(identify("shapes", range(400)))
+    for cause in ("label_noise", "decay", "column_spread", "imbalance"):
+        values = np.array([getattr(recipe, cause) for recipe in recipes])
+        assert (values >= 0).all()
+        assert 0.4 < (values == 0).mean() < 0.6
+        assert values.max() > 0
+
+
+def test_a_family_with_a_trunk_of_its_own_is_a_set_too() -> None:
+    assert host_set("plain_6x2").is_mixed
+    assert not host_set("cap").is_mixed
+    assert load_family("plain_6x2").trunk.topology.widths == (6, 6, 6, 10)
+
+
+def test_trials_return_each_host_its_own_episode() -> None:
+    """Hosts of one family are grown together; the episodes come back in the order of the hosts."""
+    world = WorldConfig(set="shapes", horizon=4, chunk=3, workers=1)
+    specs = {"random": ControllerSpec(name="random")}
+    hosts = identify("shapes", [12, 0, 3, 13, 25])
+    together = grow_all(specs, hosts, world, RewardConfig(), 1, None)["random"]
+    for row, host in enumerate(hosts):
+        alone = grow_all(specs, [host], world, RewardConfig(), 1, None)["random"]
+        assert alone.returns[0] == together.returns[row]
+        assert alone.test_accuracy[0] == together.test_accuracy[row]
