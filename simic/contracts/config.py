@@ -156,7 +156,8 @@ class CollectConfig(Contract):
     """Largest number of actions tried at one decision besides the controller's own, drawn at random if there are more;
     each costs one episode."""
     further: tuple[FurtherCollection, ...] = (
-        FurtherCollection(set="varied", branch_hosts=400, round_branch_hosts=150),
+        FurtherCollection(set="varied", branch_hosts=320, round_branch_hosts=120),
+        FurtherCollection(set="shapes", branch_hosts=224, round_branch_hosts=84),
     )
     """Further sets whose training hosts are branched in every collection, with train.start = distil, so that the policy
     carries over to them. The run's own set is skipped. Families in ``world.without`` are left out here too. A snapshot
@@ -296,7 +297,7 @@ class TrialConfig(Contract):
 
     hosts_per_family: Positive = 32
     """Hosts per family in trials; a judgement uses more if ``gate.min_episodes`` requires it."""
-    also_sets: tuple[SetName, ...] = ("varied",)
+    also_sets: tuple[SetName, ...] = ("varied", "shapes")
     """Further sets on whose test hosts a run tries its candidate before the gate decides: there it must do no harm.
     The run's own set is skipped."""
     also_hosts_per_family: Positive = 16
@@ -319,7 +320,7 @@ class GateConfig(Contract):
     """trials: hosts of ``world.set`` are grown. reports: a candidate for a set that Simic cannot grow is judged from
     logged episodes of held-out hosts, without trials; docs/trust.md says what that does not show."""
     require_plan_book: bool = False
-    """Whether sets of other packages and ``trunks`` need a plan book too; other shipped sets always do.
+    """Whether sets of other packages, ``shapes`` and ``trunks`` need a plan book too; other shipped sets always do.
     Without a book there is no comparison with blind and symptom, and the heuristic follows its default rules."""
     error_budget: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.025
     """Largest chance that a home ever promotes a candidate that is no better than its champion, or than wait, random,
