@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 from math import ceil, isfinite
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,19 +122,20 @@ def compare_pairs(
 ) -> list[PairComparison]:
     """Return the first arm of each pair minus the second; p is adjusted over these pairs.
 
-    With ``looks``, p values and intervals hold at every look, and the hosts are in the order in which they grew.
+    A pair with an arm that searches is compared by test accuracy. With ``looks``, p values and intervals hold at every
+    look, and the hosts are in the order in which they grew.
     """
-    returns = {row.controller: np.asarray(row.returns) for row in report.controllers}
+    returns = [_scored(report, *pair) for pair in pairs]
     raw = [
-        sign_flip_p(gain) if looks is None else float(anytime_p(gain, *looks))
-        for gain in (returns[ours] - returns[theirs] for ours, theirs in pairs)
+        sign_flip_p(first - second) if looks is None else float(anytime_p(first - second, *looks))
+        for first, second, _ in returns
     ]
     adjusted = holm(raw)
     found = []
-    for (ours, theirs), p, adjusted_p in zip(pairs, raw, adjusted, strict=True):
-        differences = returns[ours] - returns[theirs]
+    for (ours, theirs), (first, second, by), p, adjusted_p in zip(pairs, returns, raw, adjusted, strict=True):
+        differences = first - second
         estimate = (
-            paired_estimate(returns[ours], returns[theirs], config, report.seed, report.families)
+            paired_estimate(first, second, config, report.seed, report.families)
             if looks is None
             else _anytime_estimate(differences, config, looks)
         )
@@ -143,15 +144,32 @@ def compare_pairs(
                 controller=ours,
                 against=theirs,
                 difference=estimate,
-                by_family=_by_family(returns[ours], returns[theirs], report, config),
+                by_family=_by_family(first, second, report, config),
                 p=p,
                 adjusted_p=float(adjusted_p),
-                probability_of_improvement=probability_of_improvement(returns[ours], returns[theirs]),
+                probability_of_improvement=probability_of_improvement(first, second),
                 detectable=minimum_detectable_effect(differences),
                 verdict=_verdict(estimate.mean, float(adjusted_p)),
+                scored_by=by,
             )
         )
     return found
+
+
+class _Scored(NamedTuple):
+    """The returns of two controllers, [N] each, and the accuracy that both end with."""
+
+    first: NDArray[np.float64]
+    second: NDArray[np.float64]
+    by: Literal["validation", "test"]
+
+
+def _scored(report: TrialReport, *pair: str) -> _Scored:
+    """Return the returns of a pair, by test accuracy if one of them is scored so."""
+    ours, theirs = (next(row for row in report.controllers if row.controller == name) for name in pair)
+    if "test" in (ours.scored_by, theirs.scored_by):
+        return _Scored(np.asarray(ours.test_returns), np.asarray(theirs.test_returns), "test")
+    return _Scored(np.asarray(ours.returns), np.asarray(theirs.returns), "validation")
 
 
 def _anytime_estimate(differences: NDArray[np.float64], config: TrialConfig, looks: Looks) -> Estimate:

@@ -9,6 +9,8 @@ from simic.app.container import Container
 from simic.app.trial_controllers import SelectedControllers
 from simic.collection.judging import TrialReporter, require_test_hosts
 from simic.contracts.config import WorldConfig
+from simic.contracts.controllers import SEARCHED
+from simic.contracts.errors import ConfigError
 from simic.contracts.judgements import JudgementEntry
 from simic.contracts.state import HostIdentity
 from simic.hosts.plugins import world_identity
@@ -36,10 +38,14 @@ def reporter_of_comparison(
     The hosts are no part of its id: a comparison that grows more of them goes on.
 
     Raises:
-        ConfigError: if it is to land, and a host is not of the test split.
+        ConfigError: if it is to land, and a host is not of the test split or an arm searches on the hosts.
     """
     if container.config.trial.land:
         require_test_hosts(hosts)
+        if searched := [name for name in SEARCHED if name in chosen.specs]:
+            raise ConfigError(
+                f"trial.land: {', '.join(searched)} cannot land, because no controller decides there; leave it out"
+            )
     arms = {name: spec.model_dump(mode="json", exclude=_PLACES) for name, spec in chosen.specs.items()}
     made_of = {"arms": arms, "plans": chosen.plans_digest, "seed": container.seed}
     return _reporter(container, container.config.world, made_of, None)

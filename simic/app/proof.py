@@ -36,8 +36,9 @@ from simic.runtime.settings import config_digest
 from simic.trust.canonical import digest_of
 from simic.validation.baselines.plan_book import without_book
 from simic.validation.baselines.static_network import SAME, grow_rivals
-from simic.validation.episodes import Episodes
-from simic.validation.host_sizes import extra_compute, host_parameters
+from simic.validation.compute import compute_shares
+from simic.validation.episodes import Effort, Episodes
+from simic.validation.host_sizes import host_sizes
 from simic.validation.judging_keys import KEY_STARTS
 from simic.validation.proof import Tried, compare
 from simic.validation.report import COMPARISON_CONTROLLERS, comparison_specs, learned_spec
@@ -59,6 +60,8 @@ class ProofRequest(NamedTuple):
     """Training seeds."""
     hosts: int
     """Held-out hosts of each family."""
+    searched: tuple[str, ...]
+    """Arms of ``SEARCHED`` that are tried beside the baselines."""
     left_out: tuple[str, ...] | None
     """Families that are left out of a training, one at a time; None means every family of every set."""
     profile: str
@@ -160,6 +163,7 @@ class _Proof:
     def _arena(self, set_name: str) -> _Arena:
         config = self._config(set_name)
         specs, book = comparison_specs(config, self._container.home.plans)
+        specs = {**specs, **{name: ControllerSpec(name=name) for name in self._request.searched}}
         count = self._request.hosts * len(host_set(set_name).families)
         # Elsewhere than the hosts of `simic trials`, whose results guided the development of what is tried here.
         keys = draw_keys(set_name, Split.TEST, count, derive(0, "proof", set_name) % KEY_STARTS)
@@ -232,7 +236,8 @@ class _Proof:
                     lambda done: advance(len(done.returns)),
                 ).values()  # fmt: skip
             static = [] if policy_digest is None else self._static(label, arena, hosts, episodes)
-            sizes = host_parameters(hosts, world)
+            sizes = host_sizes(hosts, world)
+            shares = compute_shares(episodes, sizes, world.horizon)
             return ProofTrial(
                 **identity,
                 started_at=started_at,
@@ -242,8 +247,10 @@ class _Proof:
                 test_accuracies=episodes.test_accuracy.tolist(),
                 validation_accuracies=episodes.validation_accuracy.tolist(),
                 parameters=episodes.committed_parameters.tolist(),
-                host_parameters=sizes.tolist(),
-                extra_compute=extra_compute(episodes, sizes, world.horizon).tolist(),
+                host_parameters=sizes.parameters.tolist(),
+                **{name: share.tolist() for name, share in shares.items()},
+                test_returns=episodes.test_returns.tolist(),
+                episodes_grown=Effort(*episodes.effort.T).episodes.tolist(),
                 rents=episodes.rents.tolist(),
                 illegal_actions=int(episodes.illegal_actions.sum()),
                 governor_events=int(episodes.panicked.sum()),

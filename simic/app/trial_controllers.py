@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from simic.app.container import Container
-from simic.contracts.controllers import ControllerSpec, PlanBook
+from simic.contracts.controllers import SEARCHED, ControllerSpec, PlanBook
+from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION
 from simic.controllers.plans import symptom_tree
 from simic.trust.canonical import digest_of
@@ -40,7 +41,9 @@ class SelectedControllers(NamedTuple):
 
 
 def select_controllers(container: Container, controllers: Sequence[str] | None) -> SelectedControllers:
-    """Return the named controllers; by default those of ``TRIAL_CONTROLLERS`` that the set and the home allow.
+    """Return the named controllers and arms that search.
+
+    By default those of ``TRIAL_CONTROLLERS`` that the set and the home allow.
 
     Raises:
         ConfigError: if a named controller needs a plan book, or a tree in it, that is missing, or the book is out of
@@ -57,6 +60,9 @@ def select_controllers(container: Container, controllers: Sequence[str] | None) 
     names = [name for name in names if name not in REQUIRES_PLAN_BOOK & set(missing)]
     specs: dict[str, ControllerSpec] = {}
     for name in names:
+        if name in SEARCHED:
+            specs[name] = ControllerSpec(name=name)
+            continue
         spec = container.policies.spec(name, is_decisive=True)
         spec = spec if book is not None else spec_without_book(spec)
         specs[container.policies.label(name, spec)] = spec
@@ -68,8 +74,10 @@ def spec_in_set(container: Container, name: str) -> ControllerSpec:
     """Return a deterministic controller by name; without a plan book the heuristic follows its default rules.
 
     Raises:
-        ConfigError: as ``select_controllers`` does.
+        ConfigError: as ``select_controllers`` does, and for an arm that searches.
     """
+    if name in SEARCHED:
+        raise ConfigError(f"{name!r} is no controller: it chooses by the ends of episodes; `simic trials` compares it")
     return next(iter(select_controllers(container, [name]).specs.values()))
 
 

@@ -13,6 +13,7 @@ from simic.cli.options import (
     CONSULTING_HELP,
     CONTROLLER_NAMES,
     POLICY_NAMES,
+    SEARCHED_HELP,
     AsJson,
     Land,
     Overrides,
@@ -24,11 +25,11 @@ from simic.cli.options import (
     parse_host_keys,
 )
 from simic.cli.recipes import RECIPE_HELP, is_recipe, parse_recipe
-from simic.cli.tables import cost_table, numbers_table
+from simic.cli.tables import cost_table, numbers_table, search_table
 from simic.contracts.comparison import FEWEST_HOSTS
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split
-from simic.validation.table import Table
+from simic.validation.table import SCORED_MARK, SCORED_NOTE, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +71,8 @@ def compare(
     arms: Annotated[
         list[str],
         typer.Argument(
-            help=f"Two or more controllers ({CONTROLLER_NAMES}), policies ({POLICY_NAMES}; {CONSULTING_HELP}), or "
+            help=f"Two or more controllers ({CONTROLLER_NAMES}), policies ({POLICY_NAMES}; {CONSULTING_HELP}), the "
+            f"arms that search ({SEARCHED_HELP}), or "
             f"recipes, of which the "
             f"newest policy takes part: {RECIPE_HELP}.",
             autocompletion=completion.controller_list,
@@ -141,9 +143,11 @@ def compare(
         lambda console: console.print(
             numbers_table(pairs_table(found.pairs), title, names=3),
             _note(found),
+            *([SCORED_NOTE] if any(pair.scored_by == "test" for pair in found.pairs) else []),
             numbers_table(_families(found.pairs), "By family, paired by host", names=2),
             *filter(None, [few_hosts_note(found.pairs)]),
             cost_table(found.trials),
+            *search_table(found.trials),
             *written,
             sep="\n",
         ),
@@ -175,7 +179,7 @@ def pairs_table(pairs: Sequence[PairComparison]) -> Table:
             pair.controller,
             pair.against,
             pair.verdict.value,
-            interval(pair.difference),
+            _marked(pair, interval(pair.difference)),
             f"{pair.adjusted_p:.4f}",
             f"{pair.probability_of_improvement:.2f}",
             f"{pair.detectable:.1f}",
@@ -188,9 +192,15 @@ def pairs_table(pairs: Sequence[PairComparison]) -> Table:
 def _families(pairs: Sequence[PairComparison]) -> Table:
     names = list(dict.fromkeys(name for pair in pairs for name in pair.by_family))
     rows: list[tuple[str, ...]] = [
-        (pair.controller, pair.against, *(interval(pair.by_family[name]) for name in names)) for pair in pairs
+        (pair.controller, pair.against, *(_marked(pair, interval(pair.by_family[name])) for name in names))
+        for pair in pairs
     ]
     return Table(("controller", "against", *names), rows)
+
+
+def _marked(pair: PairComparison, cell: str) -> str:
+    """Return a difference of returns, marked if they end with the test accuracy."""
+    return cell if pair.scored_by == "validation" else f"{cell}{SCORED_MARK}"
 
 
 def run_line(run_id: str | None) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from simic.contracts.controllers import CONTROLLER_ORDER
+from simic.contracts.controllers import CONTROLLER_ORDER, SEARCHED
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, MODELS
 from simic.controllers.plugins import CONTROLLERS
@@ -27,7 +27,7 @@ from simic.runtime.settings import profile_names
 
 __all__ = ["NAMED", "controller_list", "controllers", "models", "policies", "profiles", "sets", "snapshots", "starts"]
 
-_NOT_NAMED = frozenset({"schedule", "learned", CHAMPION, CANDIDATE})
+_NOT_NAMED = frozenset({"schedule", "learned", CHAMPION, CANDIDATE, *SEARCHED})
 NAMED = tuple(name for name in dict.fromkeys([*CONTROLLER_ORDER, *CONTROLLERS.names()]) if name not in _NOT_NAMED)
 """Controllers that need no parameter; installed ones last."""
 _FOLDER = re.compile(r"[0-9a-f]{16,64}")
@@ -63,10 +63,11 @@ def controllers(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def controller_list(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return completions for the last of several names separated by commas."""
+    """Return completions for the last of several arms of a comparison, separated by commas."""
     before, comma, last = incomplete.rpartition(",")
     taken = set(before.split(","))
-    return [f"{before}{comma}{name}" for name in controllers(ctx, last) if name not in taken]
+    names = [*_fitting(SEARCHED, last), *controllers(ctx, last)]
+    return [f"{before}{comma}{name}" for name in names if name not in taken]
 
 
 def policies(ctx: typer.Context, incomplete: str) -> list[str]:

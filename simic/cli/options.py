@@ -31,6 +31,7 @@ __all__ = [
     "CONTROLLER_HELP",
     "CONTROLLER_NAMES",
     "POLICY_NAMES",
+    "SEARCHED_HELP",
     "AsJson",
     "Land",
     "ModelName",
@@ -56,6 +57,11 @@ CONTROLLER_HELP = "; ".join(f"{name}: {_CONTROLLERS[name]}" for name in CONTROLL
 """Help text for controllers, one line each, built from the modules."""
 POLICY_NAMES = "champion, tamiyo/2, 2, the first 8 or more characters of a digest, or a path"
 """Names of a policy that every verb accepts."""
+SEARCHED_HELP = (
+    "simulate grows every action at the first decision to its end and hindsight every plan of one seed; both take the "
+    "best of the host by validation accuracy and are scored by test accuracy, at about 20 and 37 times the cost"
+)
+"""What arms do that search on every host."""
 CONSULTING_HELP = "with +karn behind its name a policy consults the Karn trained last, with +karn/DIGEST another "
 "one, with +karn/champion the promoted one"
 

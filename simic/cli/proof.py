@@ -12,7 +12,16 @@ from rich.text import Text
 
 from simic.cli import completion
 from simic.cli.console import emit
-from simic.cli.options import AsJson, Overrides, ProfileName, Seed, check_page_name, open_container, whole_number
+from simic.cli.options import (
+    SEARCHED_HELP,
+    AsJson,
+    Overrides,
+    ProfileName,
+    Seed,
+    check_page_name,
+    open_container,
+    whole_number,
+)
 from simic.cli.proof_page import (
     controllers_table,
     costs_table,
@@ -20,14 +29,17 @@ from simic.cli.proof_page import (
     left_out_table,
     page,
     rents_table,
+    searched_table,
     static_table,
     summary,
 )
 from simic.cli.tables import numbers_table
+from simic.contracts.controllers import SEARCHED
+from simic.contracts.errors import ConfigError
 from simic.contracts.proof import Proof
 from simic.runtime.files import atomic_write
 from simic.runtime.home import HomeUse
-from simic.validation.table import COST_NOTE, STATIC_NOTE
+from simic.validation.table import COST_NOTE, SCORED_NOTE, SEARCHED_NOTE, STATIC_NOTE
 
 __all__ = ["add_to"]
 
@@ -76,6 +88,14 @@ def proof(
             autocompletion=completion.sets,
         ),
     ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arm",
+            metavar=f"<{'|'.join(SEARCHED)}>",
+            help=f"Also try an arm that searches on every host; repeatable: {SEARCHED_HELP}.",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="Page to write; the plot lies beside it as a PNG file.")] = Path(
         "docs/proof.md"
     ),
@@ -120,15 +140,27 @@ def proof(
     container = open_container(profile, seed, override, use=HomeUse.MAKE)
     chosen = tuple(dict.fromkeys(sets or [container.config.world.set]))
     others = tuple(dict.fromkeys(also or ()))
+    searched = tuple(name for name in SEARCHED if name in (arm or ()))
+    if unknown := sorted({*(arm or ())} - {*SEARCHED}):
+        raise ConfigError(f"--arm {unknown[0]}: expected {' or '.join(SEARCHED)}; the baselines take part anyway")
     left_out = None if leave_one_out else tuple(dict.fromkeys(without or ()))
     words = ["simic", "proof", *_repeat("--set", chosen), "--seeds", str(seeds), "--hosts", str(hosts)]
     words += ["--leave-one-out"] if left_out is None else _repeat("--without", left_out)
-    words += [*_repeat("--also", others), "--profile", profile, "--seed", str(seed), *_repeat("-o", override or ())]
+    words += [
+        *_repeat("--also", others),
+        *_repeat("--arm", searched),
+        "--profile",
+        profile,
+        "--seed",
+        str(seed),
+        *_repeat("-o", override or ()),
+    ]
     request = ProofRequest(
         sets=chosen,
         also=others,
         seeds=tuple(range(seed, seed + seeds)),
         hosts=hosts,
+        searched=searched,
         left_out=left_out,
         profile=profile,
         command=shlex.join([*words, "--out", str(out)]),
@@ -148,6 +180,9 @@ def _show(console: Console, report: Proof, written: list[Path]) -> None:
     for found in report.sets:
         console.print(numbers_table(controllers_table(found), heading(found), names=1))
         console.print(Text(summary(found)))
+        if (searched := searched_table(found)) is not None:
+            console.print(Text(SCORED_NOTE))
+            console.print(numbers_table(searched, "Scored by test accuracy", names=1), Text(SEARCHED_NOTE))
         console.print(numbers_table(costs_table(found), "Cost and accuracy", names=1), Text(COST_NOTE))
         console.print(numbers_table(rents_table(found), "Over never growing at other rents per parameter", names=1))
         console.print(numbers_table(static_table(found), "Final networks trained from the start", names=1))

@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from simic.cli.console import short, visible
-from simic.contracts.proof import Proof, ProofLeftOut, ProofSeed, ProofSet
+from simic.contracts.proof import Proof, ProofLeftOut, ProofRow, ProofSeed, ProofSet
 from simic.contracts.trials import Estimate
 from simic.validation.baselines.plan_book import missing_book_message
 from simic.validation.table import (
     COST_COLUMNS,
     COST_NOTE,
+    SCORED_MARK,
+    SCORED_NOTE,
+    SEARCHED_COLUMNS,
+    SEARCHED_NOTE,
     STATIC_COLUMNS,
     STATIC_NOTE,
     Table,
@@ -20,6 +24,7 @@ from simic.validation.table import (
     markdown,
     percent,
     rent_header,
+    searched_cells,
     static_cells,
 )
 
@@ -30,6 +35,7 @@ __all__ = [
     "left_out_table",
     "page",
     "rents_table",
+    "searched_table",
     "static_table",
     "summary",
 ]
@@ -71,6 +77,9 @@ def _section(proof: Proof, found: ProofSet) -> Iterator[str]:
     yield f"{found.hosts} hosts, the same for every controller, from key {found.first_key} on: {each}."
     yield markdown(controllers_table(found))
     yield f"{summary(found)}{_book_note(found)}"
+    if (searched := searched_table(found)) is not None:
+        yield f"{SCORED_NOTE} All controllers by test accuracy, beside the episodes that each grows. {SEARCHED_NOTE}"
+        yield markdown(searched)
     yield f"Cost and accuracy. {COST_NOTE}"
     yield markdown(costs_table(found))
     yield (
@@ -98,9 +107,7 @@ def controllers_table(found: ProofSet) -> Table:
     rows: list[tuple[str, ...]] = [
         (
             row.controller,
-            f"{row.mean_return:.1f}",
-            _points(row.over_wait),
-            _points(found.over.get(row.controller)),
+            *_marked(row, f"{row.mean_return:.1f}", _points(row.over_wait), _points(found.over.get(row.controller))),
             f"{100 * row.test_accuracy:.1f} %",
             f"{row.parameters:.0f}",
         )
@@ -119,7 +126,7 @@ def costs_table(found: ProofSet) -> Table:
             in_percent_points(row.test_over_wait),
             f"{row.parameters:.0f}",
             percent(row.host_share),
-            percent(row.extra_compute),
+            *map(percent, (row.extra_compute, row.controller_compute, row.probe_compute)),
         )
         for row in found.rows
     ]
@@ -130,7 +137,17 @@ def rents_table(found: ProofSet) -> Table:
     """Return one row per controller but ``wait``: what it gains over ``wait`` at each rent, in points."""
     header = ("controller", *map(rent_header, found.rent_factors))
     rows = [row for row in found.rows if row.over_wait is not None]
-    return Table(header, [(row.controller, *map(_points, row.by_rent)) for row in rows])
+    return Table(header, [(row.controller, *_marked(row, *map(_points, row.by_rent))) for row in rows])
+
+
+def searched_table(found: ProofSet) -> Table | None:
+    """Return every controller by test accuracy beside the arms that search; None if none takes part."""
+    if all(row.scored_by == "validation" for row in found.rows):
+        return None
+    rows = [
+        (row.controller, *searched_cells(row.episodes_grown, row.by_test, row.share_of_hindsight)) for row in found.rows
+    ]
+    return Table(("controller", *SEARCHED_COLUMNS), rows)
 
 
 def static_table(found: ProofSet) -> Table:
@@ -145,6 +162,13 @@ def summary(found: ProofSet) -> str:
         sentences.append(
             f"The learned policies gain {100 * share.mean:.0f} % [{100 * share.lower:.0f}, {100 * share.upper:.0f}] of "
             f"what the oracle gains."
+        )
+    learned = found.rows[-1].share_of_hindsight
+    if learned is not None:
+        base = "`blind`" if any(row.controller == "blind" for row in found.rows) else "`wait`"
+        sentences.append(
+            f"By test accuracy they have {100 * learned.mean:.0f} % [{100 * learned.lower:.0f}, "
+            f"{100 * learned.upper:.0f}] of hindsight's gain over {base}."
         )
     if found.spread is not None:
         means = [one.over["wait"].mean for one in found.seeds]
@@ -163,7 +187,9 @@ def _book_note(found: ProofSet) -> str:
 def _seeds_table(found: ProofSet) -> Table:
     others = list(found.over)
     last = ("test accuracy", "parameters", "illegal actions", "stopped episodes")
-    header = ("training seed", "policy", "gate", *(f"over {name}" for name in others), *last)
+    searched = {row.controller for row in found.rows if row.scored_by == "test"}
+    over = (f"over {name}{SCORED_MARK if name in searched else ''}" for name in others)
+    header = ("training seed", "policy", "gate", *over, *last)
     rows = [
         (
             str(one.seed),
@@ -201,7 +227,8 @@ def _families_table(found: ProofSet) -> Table:
     rows = [row for row in found.rows if row.over_wait is not None]
     header = ("family", "hosts", *(row.controller for row in rows))
     body = [
-        (name, str(count), *(_points(row.by_family[name]) for row in rows)) for name, count in found.families.items()
+        (name, str(count), *(_marked(row, _points(row.by_family[name]))[0] for row in rows))
+        for name, count in found.families.items()
     ]
     return Table(header, body)
 
@@ -209,7 +236,9 @@ def _families_table(found: ProofSet) -> Table:
 def left_out_table(found: ProofSet) -> Table:
     """Return one row per family that was left out of a training."""
     others = list(found.left_out[0].baselines)
-    header = ("family left out", "hosts", "without it", "trained with it", "difference", *others, "gate")
+    searched = {row.controller for row in found.rows if row.scored_by == "test"}
+    shown = (f"{name}{SCORED_MARK if name in searched else ''}" for name in others)
+    header = ("family left out", "hosts", "without it", "trained with it", "difference", *shown, "gate")
     rows = [
         (
             one.family,
@@ -228,6 +257,11 @@ def left_out_table(found: ProofSet) -> Table:
 def _verdicts(one: ProofLeftOut, seeds: int) -> str:
     failed = f", {one.failures} failed" if one.failures else ""
     return f"{one.accepted} of {seeds} accepted{failed}"
+
+
+def _marked(row: ProofRow, *cells: str) -> tuple[str, ...]:
+    """Return cells of returns, marked if they end with the test accuracy."""
+    return cells if row.scored_by == "validation" else tuple(f"{cell}{SCORED_MARK}" for cell in cells)
 
 
 def _points(estimate: Estimate | None) -> str:

@@ -43,6 +43,7 @@ __all__ = [
     "receipt_lines",
     "rent_table",
     "rows_table",
+    "search_table",
     "static_table",
     "trial_table",
 ]
@@ -81,6 +82,8 @@ def trial_table(report: TrialReport, title: str | None = None, images: str | Non
         numbers_table(short, title, names=1, is_narrow=True),
     ]
     notes = [f"{caption}." for caption in captions if caption]
+    if any(row.scored_by == "test" for row in report.controllers):
+        notes.append(proof.SCORED_NOTE)
     if not proof.has_intervals(report):
         notes.append("[-]: no interval, because each family has only one host; give 2 or more hosts per family.")
     return Group(_Fitting(layouts), *map(Text, notes))
@@ -103,6 +106,14 @@ def cost_table(report: TrialReport) -> RenderableType:
     text, title = proof.render_costs(report), "Cost and accuracy, paired by host"
     table = _Fitting([numbers_table(text, title, names=1), numbers_table(text, title, names=1, is_narrow=True)])
     return Group(table, Text(proof.COST_NOTE))
+
+
+def search_table(report: TrialReport) -> list[RenderableType]:
+    """Return all controllers scored by test accuracy beside the arms that search, if one takes part."""
+    if all(row.scored_by == "validation" for row in report.controllers):
+        return []
+    text, title = proof.render_searched(report), "Scored by test accuracy, paired by host"
+    return [numbers_table(text, title, names=1), Text(proof.SEARCHED_NOTE)]
 
 
 def rent_table(report: TrialReport) -> RenderableType:

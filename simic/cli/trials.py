@@ -15,6 +15,7 @@ from simic.cli.options import (
     CONSULTING_HELP,
     CONTROLLER_NAMES,
     POLICY_NAMES,
+    SEARCHED_HELP,
     AsJson,
     Overrides,
     ProfileName,
@@ -24,7 +25,7 @@ from simic.cli.options import (
     open_container,
     parse_host_keys,
 )
-from simic.cli.tables import cost_table, family_table, rent_table, static_table, trial_table
+from simic.cli.tables import cost_table, family_table, rent_table, search_table, static_table, trial_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION
 from simic.contracts.splits import Split
@@ -69,6 +70,7 @@ def trials(
         str | None,
         typer.Option(
             help=f"Comma-separated controllers ({CONTROLLER_NAMES}) or policies ({POLICY_NAMES}; {CONSULTING_HELP}). "
+            f"Also simulate and hindsight, which search: {SEARCHED_HELP}. "
             "wait always takes part. Default: wait, random, heuristic, blind, symptom, oracle and champion. blind, "
             "symptom and oracle are left out if the set has no plan book; champion, if no policy has been promoted.",
             autocompletion=completion.controller_list,
@@ -122,7 +124,7 @@ def trials(
     if names is None and all(row.controller != CHAMPION for row in report.controllers):
         stderr().print("no champion took part: this home has none yet; `simic run` makes one")
     images = container.config.world.images
-    tables = [trial_table(report, images=images), cost_table(report), family_table(report)]
+    tables = [trial_table(report, images=images), cost_table(report), *search_table(report), family_table(report)]
     if rent_sweep:
         tables.append(rent_table(report))
     if static:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.bus.factory import BusSpec, open_bus
-from simic.collection.branching import Branch, BranchChoice, BranchingController, choose_branches
+from simic.collection.branching import Branch, BranchChoice, choose_branches
 from simic.collection.early_stop import BELOW_ITS_BEST, HopelessHosts
 from simic.collection.reporting import Source, branch_ids, field_reports, run_ids
 from simic.contracts.config import EpisodeStopConfig, RewardConfig, WorldConfig
@@ -23,6 +23,7 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.names import FIELD_REPORTS
 from simic.contracts.receipts import CollectionReceipt, Provenance
 from simic.contracts.state import HardwareContext, HostIdentity
+from simic.controllers.branching import BranchingController
 from simic.controllers.factory import make
 from simic.controllers.protocol import Controller, Verified, Verify
 from simic.hosts.batched.images import pictures_digest
@@ -231,7 +232,8 @@ def collect_chunk(job: ChunkJob) -> ChunkSummary:
     ensemble = ensemble_of(job.hosts, job.world)
     controller: Controller = make(job.spec, job.hosts, verify=_verifier(job.spec))
     if job.branches:
-        controller = BranchingController(controller, job.branches)
+        steps_of_branches, actions = [one.step for one in job.branches], [one.action for one in job.branches]
+        controller = BranchingController(controller, steps_of_branches, actions)
     totals = ChunkTotals(len(job.hosts), job.world.horizon)
     ids = _run_ids(job, controller)
     steps: list[Step] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -60,6 +60,8 @@ class PairComparison(Contract):
     """Probability that a return of ``controller`` exceeds one of ``against``, ties half, without pairing."""
     detectable: NonNegative
     """Smallest mean difference that these hosts show with 80 % power, before the adjustment."""
+    scored_by: Literal["validation", "test"] = "validation"
+    """Accuracy that the returns of both end with; ``test`` if one of them is an arm that searches."""
 
 
 class SequentialStop(Contract):

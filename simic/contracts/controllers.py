@@ -16,6 +16,7 @@ from simic.contracts.trials import Estimate
 
 __all__ = [
     "CONTROLLER_ORDER",
+    "SEARCHED",
     "ControllerSpec",
     "FittedTree",
     "HeuristicRules",
@@ -30,9 +31,12 @@ __all__ = [
 
 CONTROLLER_ORDER = (
     "wait", "random", "explore", "complete", "schedule", "heuristic", "blind", "symptom", "oracle", "expert",
-    "learned", CHAMPION, CANDIDATE,
+    "simulate", "hindsight", "learned", CHAMPION, CANDIDATE,
 )  # fmt: skip
 """Order in which controllers are shown: in receipts, tables, plots and worked queries."""
+SEARCHED = ("simulate", "hindsight")
+"""Arms of comparisons that grow several episodes on every host and take the one with the best return. They are no
+controllers: their choice needs the end of an episode."""
 Epochs = Annotated[int, Field(ge=0, le=100_000)]
 Node = Annotated[int, Field(ge=0, le=2046)]
 Turn = Annotated[int, Field(ge=1, le=100_000)]

@@ -90,7 +90,18 @@ class ProofTrial(Receipt):
     """Trainable parameters of the hosts without seeds."""
     extra_compute: list[Finite]
     """Parameters of seeds, summed over the epochs in which they are alive or fossilised, over the host's own parameters
-    times the horizon."""
+    times the horizon; of an arm that searches over all its episodes, each after the first of which adds 1."""
+    decisions: list[Finite]
+    decision_multiply_adds: list[Finite]
+    """Of one decision, in the linear layers of a policy for the graph of the host; 0 for a baseline."""
+    controller_compute: list[Finite]
+    """Multiply-adds of all decisions, over those of the host's training; as in ``FamilyTrial``."""
+    probe_compute: list[Finite]
+    """Those of the contributions and gradients of seeds, over the same."""
+    test_returns: list[Finite]
+    """Returns with the test accuracy in place of the validation accuracy."""
+    episodes_grown: list[Count]
+    """Episodes of which one was taken; more than 1 for an arm that searches."""
     rents: list[Finite]
     """Points of rent in each return."""
     illegal_actions: Count
@@ -130,7 +141,21 @@ class ProofRow(Contract):
     host_share: Finite
     """Mean parameters of kept seeds over those of the hosts."""
     extra_compute: Finite
-    """Mean of the trials' ``extra_compute``."""
+    """Mean of the trials' ``extra_compute``, as the next four of theirs."""
+    decisions: Finite
+    decision_multiply_adds: Finite
+    controller_compute: Finite
+    probe_compute: Finite
+    scored_by: Literal["validation", "test"]
+    """Accuracy that the returns end with, and those of the controllers in differences to this one. ``test`` is for the
+    arms that search, whose choice inflates their validation accuracies."""
+    by_test: Estimate | None
+    """Difference to ``wait`` of ``test_returns``; null for ``wait``."""
+    episodes_grown: Finite
+    """Mean number of episodes grown on a host."""
+    share_of_hindsight: Estimate | None
+    """Gain of ``test_returns`` over those of ``blind``, or of ``wait`` without ``blind``, as a share of the same gain
+    of ``hindsight``; null if it takes no part or its gain may be 0."""
     by_rent: list[Estimate | None]
     """Difference to ``wait`` at each of the set's ``rent_factors``."""
 

@@ -56,7 +56,20 @@ class FamilyTrial(Contract):
     """Mean number of trainable parameters of the hosts without seeds; null in reports of earlier versions."""
     extra_compute: Finite | None = None
     """Mean of: parameters of seeds, summed over the epochs in which they are alive or fossilised, over the host's own
-    parameters times the horizon. Probes, evaluations and the controller's own compute are not in it."""
+    parameters times the horizon; of an arm that searches over all episodes grown on the host, each after the first of
+    which adds 1. Probes and decisions are not in it. Null, as the next four, in reports of earlier versions."""
+    decisions: Finite | None = None
+    """Mean number of decisions for a host: one per epoch, until the episode ends."""
+    decision_multiply_adds: Finite | None = None
+    """Mean number of multiply-adds of a decision in the linear layers of a policy, and of a Karn that it consults, for
+    the graph of the host; 0 for a controller without a policy."""
+    controller_compute: Finite | None = None
+    """Mean of: multiply-adds of all decisions, over those of the host's training: 3 for each of its parameters,
+    training samples and epochs. An upper bound for hosts with convolutions, which use parameters more often."""
+    probe_compute: Finite | None = None
+    """Mean of: what the observations take beside the validation of the host, over the same training: a forward pass of
+    the host on the validation samples for each contribution of a seed, a forward and a backward pass on one batch for
+    each germinated seed."""
 
 
 class RentTrial(Contract):
@@ -112,7 +125,23 @@ class ControllerTrial(FamilyTrial):
     by_rent: list[RentTrial] = Field(default_factory=list)
     """The same results at other rents, if they were asked for."""
     static: list[StaticTrial] = Field(default_factory=list)
-    """Comparisons with the final networks trained from the start, if they were asked for; none of ``wait``."""
+    """Comparisons with the final networks trained from the start, if they were asked for; none of ``wait`` and of an
+    arm that searches."""
+    scored_by: Literal["validation", "test"] = "validation"
+    """Accuracy that the returns end with. ``test`` is for the arms ``simulate`` and ``hindsight``, which take the best
+    of several episodes by the return with the validation accuracy: their returns, and those of ``wait`` in the
+    differences to it, end with the test accuracy, which no choice inflated. Their validation accuracies are inflated.
+    """
+    test_returns: list[Finite] = Field(default_factory=list)
+    """Return with the test accuracy in place of the validation accuracy per host; empty in reports of earlier versions.
+    """
+    by_test: Estimate | None = None
+    """Difference of ``test_returns`` to those of ``wait``; null for ``wait`` and in reports of earlier versions."""
+    episodes_grown: Finite = 1.0
+    """Mean number of episodes grown on a host, of which one was taken."""
+    share_of_hindsight: Estimate | None = None
+    """Gain of ``test_returns`` over those of ``blind``, or of ``wait`` if ``blind`` takes no part, as a share of the
+    same gain of ``hindsight``; null if it takes no part or its gain may be 0."""
 
 
 class TrialReport(Receipt):

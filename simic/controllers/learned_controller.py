@@ -19,11 +19,17 @@ from simic.controllers.feature_ranges import out_of_range
 from simic.controllers.features import encode
 from simic.controllers.graph import GraphBatch
 from simic.controllers.karn import ConsultedKarn, KarnNetwork
+from simic.controllers.multiply_adds import multiply_adds
 from simic.controllers.network import NetworkOutput
 from simic.controllers.policy_files import LoadedPolicy
 from simic.controllers.sampling import FactoredDistribution
 
 __all__ = ["Considered", "LearnedController"]
+
+_DECIDING = ("policy_encoder", "value_encoder", "op_head", "slot_head")
+"""Parts of a policy that ``act`` runs."""
+_CONSULTED = ("policy_encoder", "blueprint_head")
+"""Parts of a Karn that give logits."""
 
 
 class Considered(NamedTuple):
@@ -120,6 +126,11 @@ class LearnedController:
             others = out_of_range(graph, self._karn_ranges, self._card.blueprints)
             found += [one for one in others if (one.node, one.feature) not in known]
         return found
+
+    def multiply_adds(self, observations: Observations) -> NDArray[np.int64]:
+        """Return int64 [N]: the products of one decision about each host, in the layers of the policy and of Karn."""
+        total = multiply_adds(self._network, observations, _DECIDING)
+        return total if self._karn is None else total + multiply_adds(self._karn, observations, _CONSULTED)
 
     def tensor_bytes(self) -> list[int]:
         """Return the size in bytes of each weight and statistic as it is held while deciding."""

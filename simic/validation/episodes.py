@@ -20,6 +20,7 @@ from simic.contracts.lifecycle import SeedStage
 from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig
 from simic.contracts.state import HostIdentity
 from simic.controllers.factory import make
+from simic.controllers.learned_controller import LearnedController
 from simic.controllers.protocol import Controller, Verified
 from simic.hosts.action_masks import check_actions
 from simic.hosts.host_sets import layers_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from simic.hosts.rollout import Step
 
 __all__ = [
+    "Effort",
     "Episodes",
     "KeptSeed",
     "Reporter",
@@ -101,6 +103,21 @@ class KeptSeed(NamedTuple):
     alpha: float
 
 
+class Effort(NamedTuple):
+    """What was computed on each host, [N] each, summed over all episodes that were grown on it."""
+
+    episodes: NDArray[np.int64]
+    seed_epochs: NDArray[np.int64]
+    """Parameters of seeds alive or fossilised, summed over epochs."""
+    decisions: NDArray[np.int64]
+    products: NDArray[np.int64]
+    """Multiply-adds of these decisions in the layers of a policy; 0 without a policy."""
+    left_out: NDArray[np.int64]
+    """Evaluations of the host without one of its seeds, whose contributions were recorded."""
+    probes: NDArray[np.int64]
+    """Gradients of a germinated seed on one batch."""
+
+
 class Episodes(NamedTuple):
     """Finished episodes, one entry per host in the order of the job."""
 
@@ -123,6 +140,11 @@ class Episodes(NamedTuple):
     """Loss of the committed network."""
     flags: NDArray[np.int64]
     """[N, 3]: steps after which a contribution was measured, those flagged as hacking, those flagged as ransomware."""
+    test_returns: NDArray[np.float64]
+    """Returns with the final test accuracy in place of the validation accuracy, so no choice by returns inflates them.
+    """
+    effort: NDArray[np.int64]
+    """[N, 6]: columns of ``Effort``."""
 
     def take(self, rows: NDArray[np.int64]) -> Episodes:
         """Return the episodes of ``rows``, in that order."""
@@ -162,14 +184,16 @@ def run_with(controller: Controller, job: TrialJob) -> Episodes:
     """Run all episodes of a job under a given controller; illegal actions are counted and replaced by WAIT."""
     guarded = _LegalityGuard(controller, len(job.hosts))
     kept = _KeptSeeds(len(job.hosts))
-    flags = _Flags(len(job.hosts), job.flags)
-    steps, reported = flags.watch(kept.watch(_steps(guarded, job))), list[Step]()
+    flags, efforts = _Flags(len(job.hosts), job.flags), _Efforts(controller, len(job.hosts))
+    steps, reported = efforts.watch(flags.watch(kept.watch(_steps(guarded, job)))), list[Step]()
     if job.reporter is not None:
         steps = _noted(steps, reported)
     episodes = score(steps, len(job.hosts), job.world, job.reward)
     if job.reporter is not None:
         job.reporter(job.controller, controller, job.hosts, job.world, reported, guarded.illegal == 0)
-    return episodes._replace(illegal_actions=guarded.illegal, kept=kept.seeds, flags=flags.counts)
+    return episodes._replace(
+        illegal_actions=guarded.illegal, kept=kept.seeds, flags=flags.counts, effort=efforts.of(episodes)
+    )
 
 
 def steps_of(controller: Controller, job: TrialJob, ensemble: Growing | None = None) -> Iterator[Step]:
@@ -243,6 +267,32 @@ class _Flags:
             yield step
 
 
+class _Efforts:
+    """Counts what is computed on each host while steps pass by, but for the training of seeds."""
+
+    def __init__(self, controller: Controller, hosts: int) -> None:
+        self._policy = controller if isinstance(controller, LearnedController) else None
+        self.decisions, self.products, self.left_out, self.probes = np.zeros((4, hosts), dtype=np.int64)
+        """[N] each, as in ``Effort``."""
+
+    def watch(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """Yield the steps as they are; a host's graph keeps its size."""
+        each = np.zeros(len(self.decisions), dtype=np.int64)
+        for number, step in enumerate(steps):
+            if not number and self._policy is not None:
+                each = self._policy.multiply_adds(step.observations)
+            self.decisions += step.live
+            self.products += each * step.live
+            self.left_out += step.live * _count(step.after, step.after.slots["contribution_epochs"] == 0)
+            self.probes += step.live * _probed(step)
+            yield step
+
+    def of(self, episodes: Episodes) -> NDArray[np.int64]:
+        """Return ``Episodes.effort`` of the episodes that these steps were."""
+        counted = (self.decisions, self.products, self.left_out, self.probes)
+        return np.stack(Effort(np.ones_like(self.decisions), episodes.seed_epochs, *counted), axis=1)
+
+
 def _kept_seed(step: Step, row: int) -> KeptSeed:
     """Return the seed that host ``row`` fossilises in a step."""
     outcome = step.outcome
@@ -311,7 +361,24 @@ def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardC
         returns, final["validation_accuracy"], final["test_accuracy"], committed, seed_epochs, rents, panicked,
         illegal_actions=np.zeros(hosts, dtype=np.int64), kept=_no_seeds(hosts),
         validation_loss=final["validation_loss"], flags=np.zeros((hosts, 3), dtype=np.int64),
+        test_returns=returns + reward.accuracy_scale * (final["test_accuracy"] - final["validation_accuracy"]),
+        effort=np.zeros((hosts, len(Effort._fields)), dtype=np.int64),
     )  # fmt: skip
+
+
+def _probed(step: Step) -> NDArray[np.int64]:
+    """Return [N]: seeds whose gradient is probed in a step, those that germinate and those still waiting to train."""
+    germinates = step.decisions.actions[:, HEAD_INDEX[Head.OP]] == OP_INDEX[Op.GERMINATE]
+    waiting = step.observations.slots["stage"] == STAGE_INDEX[SeedStage.GERMINATED]
+    probed: NDArray[np.int64] = germinates + _count(step.observations, waiting)
+    return probed
+
+
+def _count(observations: Observations, where: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return [N]: the slots of each host for which ``where`` [S] is true."""
+    owners = np.repeat(np.arange(len(observations)), np.diff(observations.slot_ptr))
+    counts: NDArray[np.int64] = np.bincount(owners[where], minlength=len(observations)).astype(np.int64)
+    return counts
 
 
 def step_flags(after: Observations, start: NDArray[np.float64], thresholds: FlagConfig) -> NDArray[np.bool_]:

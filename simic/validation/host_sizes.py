@@ -1,4 +1,4 @@
-"""Trainable parameters of hosts without their seeds, and what growing costs in relation to them.
+"""What hosts hold before they grow: trainable parameters, and samples per epoch.
 
 N hosts.
 """
@@ -7,31 +7,52 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.config import WorldConfig
 from simic.contracts.state import HostIdentity
+from simic.hosts.batched.data import digit_pool
 from simic.hosts.batched.dataset import recipes_of
+from simic.hosts.batched.images import pool_source
+from simic.hosts.batched.sizes import BATCH, SAMPLES
 from simic.hosts.batched.trunk import Trunk
 from simic.hosts.custom.forward import RngStream, seeded_rng
 from simic.hosts.factory import trunk_of
 from simic.hosts.host_sets import MODULES, TRUNKS, host_set
+from simic.hosts.interfaces import DataSplit
 from simic.hosts.plugins import load_module_family
-from simic.validation.episodes import Episodes
 
-__all__ = ["extra_compute", "host_parameters"]
+__all__ = ["HostSizes", "host_sizes"]
 
 
-def host_parameters(hosts: Sequence[HostIdentity], world: WorldConfig) -> NDArray[np.int64]:
-    """Return [N]: trainable parameters of each host of ``world.set`` before it grows.
+class HostSizes(NamedTuple):
+    """Sizes of N hosts, int64 [N] each."""
 
-    Hidden units of a batched block that a host does not use are not counted.
-    """
+    parameters: NDArray[np.int64]
+    """Trainable parameters without seeds. Hidden units of a batched block that a host does not use are not counted."""
+    samples: NDArray[np.int64]
+    """Samples that an epoch of training shows."""
+    validation: NDArray[np.int64]
+    """Samples of an evaluation."""
+    batch: NDArray[np.int64]
+    """Samples of a batch."""
+
+
+def host_sizes(hosts: Sequence[HostIdentity], world: WorldConfig) -> HostSizes:
+    """Return the sizes of hosts of ``world.set``."""
     kind = host_set(world.set).kind
     if kind == MODULES:
-        return np.array([_of_module(host) for host in hosts], dtype=np.int64)
+        return HostSizes(*np.array([_of_module(host) for host in hosts], dtype=np.int64).T)
+    validation = len((pool_source(world.images) or digit_pool)(DataSplit.VALIDATION).labels)
+    same = (np.full(len(hosts), size, dtype=np.int64) for size in (SAMPLES, validation, BATCH))
+    return HostSizes(_parameters(hosts, kind), *same)
+
+
+def _parameters(hosts: Sequence[HostIdentity], kind: str) -> NDArray[np.int64]:
+    """Return [N]: the parameters of batched hosts."""
     families = np.array([host.family for host in hosts] if kind == TRUNKS else [""] * len(hosts))
     sizes = np.zeros(len(hosts), dtype=np.int64)
     for family in set(families.tolist()):
@@ -41,18 +62,12 @@ def host_parameters(hosts: Sequence[HostIdentity], world: WorldConfig) -> NDArra
     return sizes
 
 
-def extra_compute(episodes: Episodes, sizes: NDArray[np.int64], horizon: int) -> NDArray[np.float64]:
-    """Return [N]: parameters of seeds summed over epochs, as a share of ``sizes`` [N] times ``horizon``.
-
-    A count of parameters, not of operations: a convolution uses each of its parameters more often than a linear layer.
-    """
-    return episodes.seed_epochs / (sizes * np.float64(horizon))
-
-
-def _of_module(host: HostIdentity) -> int:
+def _of_module(host: HostIdentity) -> tuple[int, int, int, int]:
     with seeded_rng(host.key, RngStream.BIRTH):
-        module = load_module_family(host.family).host(host.key).module
-    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+        found = load_module_family(host.family).host(host.key)
+    parameters = sum(parameter.numel() for parameter in found.module.parameters() if parameter.requires_grad)
+    shown = len(found.train.labels) // found.batch * found.batch
+    return parameters, shown, len(found.validation.labels), found.batch
 
 
 def _of_trunk(trunk: Trunk, hosts: int) -> NDArray[np.int64]:

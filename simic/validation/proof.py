@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.config import TrialConfig
+from simic.contracts.controllers import SEARCHED
 from simic.contracts.proof import ProofLeftOut, ProofRow, ProofSeed, ProofSet, ProofStatic, ProofTraining, ProofTrial
 from simic.contracts.trials import Estimate, StaticTrial
 from simic.numerics.intervals import crossed_ratio
@@ -23,7 +24,11 @@ __all__ = ["LEARNED", "Tried", "compare"]
 
 LEARNED = "learned"
 """Name of the row of the learned policies."""
-_WAIT, _ORACLE = "wait", "oracle"
+_WAIT, _ORACLE, _HINDSIGHT = "wait", "oracle", "hindsight"
+_COSTS = (
+    "extra_compute", "decisions", "decision_multiply_adds", "controller_compute", "probe_compute", "episodes_grown",
+)  # fmt: skip
+"""Fields of a trial whose means a row has."""
 _SEED = derive(0, "proof", "bootstrap")
 
 Table = NDArray[np.float64]
@@ -55,10 +60,12 @@ def compare(
     """
     wait = baselines[_WAIT]
     families, returns = wait.families, _returns(_trials(learned))
-    theirs = {name: np.asarray(trial.returns) for name, trial in baselines.items()}
-    gains = returns - theirs[_WAIT]
-    oracle = theirs[_ORACLE] - theirs[_WAIT] if _ORACLE in theirs else None
+    gains = returns - np.asarray(wait.returns)
+    oracle = None
+    if _ORACLE in baselines:
+        oracle = np.asarray(baselines[_ORACLE].returns) - np.asarray(wait.returns)
     means = gains.mean(axis=1)
+    arms = {**{name: [trial] for name, trial in baselines.items()}, LEARNED: _trials(learned)}
     counted = Counter(families)
     return ProofSet(
         set=wait.set,
@@ -69,36 +76,50 @@ def compare(
         without_book=list(without_book),
         rent_factors=list(RENT_FACTORS),
         static=[_static(same, _trials(learned), config) for same in SAME],
-        rows=[
-            *(_row(name, [trial], wait, config) for name, trial in baselines.items()),
-            _row(LEARNED, _trials(learned), wait, config),
-        ],
-        over={name: crossed_estimate(returns - other, config, families) for name, other in theirs.items()},
+        rows=[_row(name, trials, baselines, config) for name, trials in arms.items()],
+        over=_over(_trials(learned), baselines, config),
         share_of_oracle=None if oracle is None else _share(gains, oracle, config, families),
         spread=float(means.std(ddof=1)) if len(means) > 1 else None,
-        seeds=[_seed(one, theirs, config, families) for one in learned],
+        seeds=[_seed(one, baselines, config) for one in learned],
         left_out=[_left_out(name, tried, learned, baselines, config) for name, tried in left_out.items()],
     )
 
 
-def _returns(trials: Sequence[ProofTrial], rent_factor: float = 1.0) -> Table:
+def _returns(trials: Sequence[ProofTrial], rent_factor: float = 1.0, *, by_test: bool = False) -> Table:
     """Return the returns [S, N] at a multiple of the rent; S training seeds, N hosts."""
-    returns, rents = ([getattr(trial, name) for trial in trials] for name in ("returns", "rents"))
+    names = ("test_returns" if by_test else "returns", "rents")
+    returns, rents = ([getattr(trial, name) for trial in trials] for name in names)
     return returns_at(returns, rents, rent_factor)
+
+
+def _over(
+    trials: Sequence[ProofTrial], baselines: Mapping[str, ProofTrial], config: TrialConfig
+) -> dict[str, Estimate]:
+    """Return the difference to each baseline; to an arm that searches by test accuracy."""
+    families = trials[0].families
+    return {
+        name: crossed_estimate(
+            _returns(trials, by_test=name in SEARCHED) - _returns([other], by_test=name in SEARCHED), config, families
+        )
+        for name, other in baselines.items()
+    }
 
 
 def _trials(tried: Sequence[Tried]) -> list[ProofTrial]:
     return [one.trial for one in tried]
 
 
-def _row(name: str, trials: Sequence[ProofTrial], wait: ProofTrial, config: TrialConfig) -> ProofRow:
+def _row(name: str, trials: Sequence[ProofTrial], baselines: Mapping[str, ProofTrial], config: TrialConfig) -> ProofRow:
     """Return the results of one controller, over one trial or over one per training seed."""
-    labels, is_wait = np.asarray(wait.families), name == _WAIT
-    gains = _returns(trials) - np.asarray(wait.returns)
+    wait, is_wait, is_searched = baselines[_WAIT], name == _WAIT, name in SEARCHED
+    labels, returns = np.asarray(wait.families), _returns(trials, by_test=is_searched)
+    gains, by_test = (
+        _returns(trials, by_test=scored) - _returns([wait], by_test=scored) for scored in (is_searched, True)
+    )
     tested = np.array([trial.test_accuracies for trial in trials]) - np.asarray(wait.test_accuracies)
     return ProofRow(
         controller=name,
-        mean_return=float(np.mean([trial.returns for trial in trials])),
+        mean_return=float(returns.mean()),
         over_wait=None if is_wait else crossed_estimate(gains, config, wait.families),
         by_family={
             family: None if is_wait else crossed_estimate(gains[:, labels == family], config)
@@ -109,11 +130,18 @@ def _row(name: str, trials: Sequence[ProofTrial], wait: ProofTrial, config: Tria
         validation_accuracy=float(np.mean([trial.validation_accuracies for trial in trials])),
         test_over_wait=None if is_wait else crossed_estimate(tested, config, wait.families),
         host_share=float(np.mean([trial.parameters for trial in trials]) / np.mean(wait.host_parameters)),
-        extra_compute=float(np.mean([trial.extra_compute for trial in trials])),
+        **{name: float(np.mean([getattr(trial, name) for trial in trials])) for name in _COSTS},
+        scored_by="test" if is_searched else "validation",
+        by_test=None if is_wait else crossed_estimate(by_test, config, wait.families),
+        share_of_hindsight=_share_of_hindsight(trials, baselines, config),
         by_rent=[
             None
             if is_wait
-            else crossed_estimate(_returns(trials, factor) - _returns([wait], factor), config, wait.families)
+            else crossed_estimate(
+                _returns(trials, factor, by_test=is_searched) - _returns([wait], factor, by_test=is_searched),
+                config,
+                wait.families,
+            )
             for factor in RENT_FACTORS
         ],
     )
@@ -138,16 +166,26 @@ def _static(same: Literal["epochs", "compute"], trials: Sequence[ProofTrial], co
     )
 
 
-def _seed(tried: Tried, theirs: Mapping[str, Table], config: TrialConfig, families: Sequence[str]) -> ProofSeed:
+def _share_of_hindsight(
+    trials: Sequence[ProofTrial], baselines: Mapping[str, ProofTrial], config: TrialConfig
+) -> Estimate | None:
+    """Return the share of hindsight's gain over ``blind``, or over ``wait`` without it, by test accuracy."""
+    if _HINDSIGHT not in baselines:
+        return None
+    base = np.asarray(baselines.get("blind", baselines[_WAIT]).test_returns)
+    best = np.asarray(baselines[_HINDSIGHT].test_returns) - base
+    return _share(_returns(trials, by_test=True) - base, best, config, trials[0].families)
+
+
+def _seed(tried: Tried, baselines: Mapping[str, ProofTrial], config: TrialConfig) -> ProofSeed:
     training, trial = tried
-    returns = _returns([trial])
     return ProofSeed(
         seed=training.seed,
         policy_digest=training.policy_digest,
         failure=training.failure,
         accepted=training.accepted,
         failed_criteria=training.failed_criteria,
-        over={name: crossed_estimate(returns - other, config, families) for name, other in theirs.items()},
+        over=_over([trial], baselines, config),
         test_accuracy=float(np.mean(trial.test_accuracies)),
         parameters=float(np.mean(trial.parameters)),
         illegal_actions=trial.illegal_actions,
@@ -164,6 +202,11 @@ def _left_out(
 ) -> ProofLeftOut:
     rows = np.asarray(baselines[_WAIT].families) == family
     wait = np.asarray(baselines[_WAIT].returns)[rows]
+    theirs = {
+        name: (_returns([trial], by_test=scored) - _returns([baselines[_WAIT]], by_test=scored))[:, rows]
+        for name, trial in baselines.items()
+        for scored in [name in SEARCHED]
+    }
     unmet, met = _returns(_trials(tried)) - wait, _returns(_trials(learned))[:, rows] - wait
     return ProofLeftOut(
         family=family,
@@ -171,11 +214,7 @@ def _left_out(
         left_out=crossed_estimate(unmet, config),
         trained_with=crossed_estimate(met, config),
         difference=crossed_estimate(unmet - met, config),
-        baselines={
-            name: crossed_estimate((np.asarray(trial.returns)[rows] - wait)[None], config)
-            for name, trial in baselines.items()
-            if name != _WAIT
-        },
+        baselines={name: crossed_estimate(gains, config) for name, gains in theirs.items() if name != _WAIT},
         accepted=sum(one.training.accepted for one in tried),
         failures=sum(one.training.failure is not None for one in tried),
     )

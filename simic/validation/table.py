@@ -16,6 +16,10 @@ __all__ = [
     "COST_COLUMNS",
     "COST_NOTE",
     "RENT_FACTORS",
+    "SCORED_MARK",
+    "SCORED_NOTE",
+    "SEARCHED_COLUMNS",
+    "SEARCHED_NOTE",
     "STATIC_COLUMNS",
     "STATIC_NOTE",
     "Table",
@@ -32,11 +36,13 @@ __all__ = [
     "render_gain",
     "render_log",
     "render_rents",
+    "render_searched",
     "render_seeds",
     "render_spread",
     "render_static",
     "render_table",
     "rent_header",
+    "searched_cells",
     "static_cells",
     "without_families",
 ]
@@ -59,12 +65,24 @@ def families_in_order(set_name: str, families: Iterable[str]) -> list[str]:
     return [*(name for name in listed if name in found), *sorted(found.difference(listed))]
 
 
-COST_COLUMNS = ("validation", "test", "test over wait", "parameters", "of host", "extra compute")
-"""Columns of a table of costs: accuracies in per cent, parameters of kept seeds and their share of the host's, and the
-parameters of all seeds times the epochs they were there as a share of the same of the host."""
+COST_COLUMNS = (
+    "validation",
+    "test",
+    "test over wait",
+    "parameters",
+    "of host",
+    "extra compute",
+    "controller",
+    "probes",
+)
+"""Columns of a table of costs: accuracies in per cent, parameters of kept seeds and their share of the host's, the
+parameters of all seeds times the epochs they were there as a share of the same of the host, and the multiply-adds of
+decisions and of probes as a share of those of the host's training."""
 COST_NOTE = (
     "test over wait: points of test accuracy. of host: parameters of kept seeds over those of the host. extra compute: "
-    "parameters of all seeds times their epochs, over those of the host times the horizon; not measured time."
+    "parameters of all seeds times their epochs, over those of the host times the horizon; not measured time. "
+    "controller, probes: multiply-adds of a policy's decisions, and of the contributions and gradients of seeds that "
+    "observations show, over those of the host's training (3 x parameters x samples x epochs)."
 )
 """What the columns mean."""
 STATIC_COLUMNS = ("same", "epochs", "static return", "minus static", "static test", "test minus static")
@@ -76,6 +94,17 @@ STATIC_NOTE = (
 """What a static network is."""
 RENT_FACTORS = (0.0, 0.25, 1.0, 4.0, 16.0)
 """Multiples of the rent per parameter at which a sweep judges."""
+SCORED_MARK = "*"
+"""Behind a return, or a difference of returns, that ends with the test accuracy."""
+SCORED_NOTE = (
+    f"{SCORED_MARK}: by test accuracy, in a difference that of both, because simulate and hindsight take the best of "
+    "several episodes of the host by the return, whose validation accuracy the choice inflates."
+)
+SEARCHED_COLUMNS = ("episodes", "by test, over wait", "share of hindsight")
+SEARCHED_NOTE = (
+    "episodes: grown on each host, of which one was taken. by test: returns with the test accuracy in place of the "
+    "validation accuracy, which chose. share of hindsight: of its gain over blind, or over wait without blind."
+)
 _BEFORE_FAMILIES = 3
 """Columns of ``render_table`` before those of the families."""
 
@@ -115,9 +144,12 @@ def render_table(report: TrialReport) -> Table:
     rows = [
         (
             trial.controller,
-            f"{trial.mean_return:.1f}",
-            _over_wait(trial),
-            *(_difference(trial.by_family.get(family)) for family in families),
+            *_marked(
+                trial,
+                f"{trial.mean_return:.1f}",
+                _over_wait(trial),
+                *(_difference(trial.by_family.get(family)) for family in families),
+            ),
             *_kept(trial),
         )
         for trial in _in_order(report)
@@ -144,7 +176,13 @@ def render_families(report: TrialReport) -> Table:
     """Return one row per family and controller, with the numbers over the hosts of that family."""
     header = ("family", "controller", "hosts", "return", "over wait", "test accuracy", "parameters")
     rows: list[tuple[str, ...]] = [
-        (family, trial.controller, str(own.episodes), f"{own.mean_return:.1f}", _interval(own.over_wait), *_kept(own))
+        (
+            family,
+            trial.controller,
+            str(own.episodes),
+            *_marked(trial, f"{own.mean_return:.1f}", _interval(own.over_wait)),
+            *_kept(own),
+        )
         for family in families_in_order(report.set, report.families)
         for trial in _in_order(report)
         if (own := trial.by_family.get(family)) is not None
@@ -163,11 +201,26 @@ def render_costs(report: TrialReport) -> Table:
             in_percent_points(trial.test_over_wait),
             f"{trial.committed_parameters:.0f}",
             _of_host(trial),
-            "-" if trial.extra_compute is None else percent(trial.extra_compute),
+            *map(_share, (trial.extra_compute, trial.controller_compute, trial.probe_compute)),
         )
         for trial in _in_order(report)
     ]
     return Table(header, rows)
+
+
+def render_searched(report: TrialReport) -> Table:
+    """Return one row per controller: episodes grown on a host, and the gain by test accuracy."""
+    rows = [
+        (row.controller, *searched_cells(row.episodes_grown, row.by_test, row.share_of_hindsight))
+        for row in _in_order(report)
+    ]
+    return Table(("controller", *SEARCHED_COLUMNS), rows)
+
+
+def searched_cells(episodes: float, by_test: Estimate | None, share: Estimate | None) -> tuple[str, ...]:
+    """Return the cells below ``SEARCHED_COLUMNS``."""
+    of = "-" if share is None else f"{share.mean:.0%} [{100 * share.lower:.0f}, {100 * share.upper:.0f}]"
+    return f"{episodes:.1f}".removesuffix(".0"), _interval(by_test), of
 
 
 def render_log(log: LogEvidence, differences: Mapping[str, Estimate]) -> Table:
@@ -192,7 +245,8 @@ def render_rents(report: TrialReport) -> Table:
     """Return one row per controller but ``wait``: the difference to it at each rent of ``by_rent``, in points."""
     rows = [row for row in _in_order(report) if row.over_wait is not None]
     header = ("controller", *(rent_header(one.factor) for one in report.controllers[0].by_rent))
-    return Table(header, [(row.controller, *(_interval(one.over_wait) for one in row.by_rent)) for row in rows])
+    cells = ((row, (_interval(one.over_wait) for one in row.by_rent)) for row in rows)
+    return Table(header, [(row.controller, *_marked(row, *own)) for row, own in cells])
 
 
 def render_static(report: TrialReport) -> Table:
@@ -269,6 +323,15 @@ def in_percent_points(estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
     return f"{100 * estimate.mean:+.1f} [{100 * estimate.lower:+.1f}, {100 * estimate.upper:+.1f}]"
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else percent(share)
+
+
+def _marked(trial: ControllerTrial, *cells: str) -> tuple[str, ...]:
+    """Return cells of returns, marked if they end with the test accuracy."""
+    return cells if trial.scored_by == "validation" else tuple(f"{cell}{SCORED_MARK}" for cell in cells)
 
 
 def _of_host(trial: FamilyTrial) -> str:

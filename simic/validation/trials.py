@@ -11,20 +11,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from simic.contracts.comparison import FEWEST_HOSTS, FamilyDifference
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
-from simic.contracts.controllers import ControllerSpec
+from simic.contracts.controllers import SEARCHED, ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CANDIDATE
 from simic.contracts.receipts import Provenance
 from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig
 from simic.contracts.state import HostIdentity
 from simic.contracts.trials import ControllerTrial, Estimate, FamilyTrial, RentTrial, StaticTrial, TrialReport
-from simic.numerics.intervals import Interval, crossed_student, paired_bootstrap
+from simic.numerics.intervals import Interval, crossed_ratio, crossed_student, paired_bootstrap
 from simic.runtime.clock import Clock
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.seeds import derive
 from simic.validation.baselines.static_network import SAME, Rival, grow_rivals
-from simic.validation.episodes import Episodes, Reporter, TrialJob, chunked, join, returns_at, run_episodes
-from simic.validation.host_sizes import extra_compute, host_parameters
+from simic.validation.compute import compute_shares
+from simic.validation.episodes import Effort, Episodes, Reporter, TrialJob, chunked, join, returns_at
+from simic.validation.host_sizes import HostSizes, host_sizes
+from simic.validation.searched import grow
 from simic.validation.table import Table, controller_rank, render_families, render_table
 
 __all__ = [
@@ -108,7 +110,8 @@ def run_trials(
     ``on_done`` receives each finished chunk. ``plans_digest`` names the plan book that some controllers follow, and
     ``without_book`` the consequences of a missing one, ``book_differences`` the settings in which it differs. The same
     episodes are also judged at ``rent_factors`` times the rent. With ``on_static`` the final networks of every
-    controller but ``wait`` are also trained from the start; it receives the number of hosts of each finished chunk.
+    controller but ``wait`` and the arms that search are also trained from the start; it receives the number of hosts of
+    each finished chunk.
     ``reporter`` takes the episodes of every controller, if they are to land. ``flags`` holds the thresholds of the
     flags of a step.
     """
@@ -123,7 +126,7 @@ def run_trials(
     results = grow_all(specs, hosts, world, reward, trial_seed(provenance), on_done, reporter, flags)
     rivals: dict[str, tuple[Rival, ...]] = {}
     if on_static is not None:
-        for name in results.keys() - {WAIT}:
+        for name in results.keys() - {WAIT, *SEARCHED}:
             rivals[name] = tuple(grow_rivals(hosts, results[name], world, reward, on_static))
     return trial_report(
         results,
@@ -164,14 +167,14 @@ def trial_report(
     networks of controllers, in the order of ``SAME``.
     """
     families = [host.family for host in hosts]
-    sizes, rule = host_parameters(hosts, world), _Rule(config, provenance.seed, world.horizon, tuple(rent_factors))
+    sizes, rule = host_sizes(hosts, world), _Rule(config, provenance.seed, world.horizon, tuple(rent_factors))
+    shares = _shares_of_hindsight(results, families, rule)
     rows = []
     for name, episodes in results.items():
         static = zip(SAME, (rivals or {}).get(name, ()), strict=False)
         row = _trial(name, episodes, results[WAIT], families, sizes, rule)
-        rows.append(
-            row.model_copy(update={"static": [_static(same, episodes, one, families, rule) for same, one in static]})
-        )
+        compared = [_static(same, episodes, one, families, rule) for same, one in static]
+        rows.append(row.model_copy(update={"static": compared, "share_of_hindsight": shares.get(name)}))
     return TrialReport(
         **provenance._asdict(),
         started_at=started_at,
@@ -215,7 +218,7 @@ def grow_all(
         for rows in chunks
         for name, spec in specs.items()
     ]
-    done = run_jobs(run_episodes, jobs, worker_count(world.processes), on_done)
+    done = run_jobs(grow, jobs, worker_count(world.processes), on_done)
     order = np.argsort(np.concatenate(chunks))
     return {
         name: join([part for job, part in zip(jobs, done, strict=True) if job.controller == name]).take(order)
@@ -239,9 +242,14 @@ def _trial(
     ours: Episodes,
     wait: Episodes,
     families: Sequence[str],
-    sizes: NDArray[np.int64],
+    sizes: HostSizes,
     rule: _Rule,
 ) -> ControllerTrial:
+    is_searched, by_test = name in SEARCHED, None
+    if name != WAIT:
+        by_test = paired_estimate(ours.test_returns, wait.test_returns, rule.config, rule.seed, families)
+    if is_searched:
+        ours, wait = (one._replace(returns=one.test_returns) for one in (ours, wait))
     compared = None if name == WAIT else wait
     measured, hacking, ransomware = ours.flags.sum(axis=0).tolist()
     return ControllerTrial(
@@ -259,7 +267,27 @@ def _trial(
         ransomware_steps=ransomware,
         rents=ours.rents.tolist(),
         by_rent=[_at_rent(factor, ours, compared, families, rule) for factor in rule.rent_factors],
+        scored_by="test" if is_searched else "validation",
+        test_returns=ours.test_returns.tolist(),
+        by_test=by_test,
+        episodes_grown=float(Effort(*ours.effort.T).episodes.mean()),
     )
+
+
+def _shares_of_hindsight(
+    results: Mapping[str, Episodes], families: Sequence[str], rule: _Rule
+) -> dict[str, Estimate | None]:
+    """Return the share of hindsight's gain over ``blind`` by controller; over ``wait`` if ``blind`` takes no part."""
+    if "hindsight" not in results:
+        return {}
+    base = results.get("blind", results[WAIT]).test_returns
+    gains = {name: episodes.test_returns - base for name, episodes in results.items()}
+    best, config, seed = gains["hindsight"], rule.config, derive(rule.seed, "hindsight")
+    found = {
+        name: crossed_ratio(gain[None], best, config.confidence, config.bootstrap_samples, seed, strata=families)
+        for name, gain in gains.items()
+    }
+    return {name: None if one is None else estimate_of(one, config, len(best)) for name, one in found.items()}
 
 
 def _static(
@@ -286,7 +314,7 @@ def _at_rent(factor: float, ours: Episodes, wait: Episodes | None, families: Seq
 
 
 def _by_family(
-    ours: Episodes, wait: Episodes | None, families: Sequence[str], sizes: NDArray[np.int64], rule: _Rule
+    ours: Episodes, wait: Episodes | None, families: Sequence[str], sizes: HostSizes, rule: _Rule
 ) -> dict[str, FamilyTrial]:
     """Return the results within each family, in the order of the hosts; without ``wait`` no differences."""
     labels = np.asarray(families)
@@ -301,7 +329,7 @@ def _summary(
     ours: Episodes,
     wait: Episodes | None,
     rows: NDArray[np.int64] | slice,
-    sizes: NDArray[np.int64],
+    sizes: HostSizes,
     rule: _Rule,
     families: Sequence[str] | None,
 ) -> dict[str, Any]:
@@ -319,6 +347,6 @@ def _summary(
         "test_over_wait": tested_over,
         "validation_accuracy": float(ours.validation_accuracy[rows].mean()),
         "committed_parameters": float(ours.committed_parameters[rows].mean()),
-        "host_parameters": float(sizes[rows].mean()),
-        "extra_compute": float(extra_compute(ours, sizes, rule.horizon)[rows].mean()),
+        "host_parameters": float(sizes.parameters[rows].mean()),
+        **{name: float(value[rows].mean()) for name, value in compute_shares(ours, sizes, rule.horizon).items()},
     }

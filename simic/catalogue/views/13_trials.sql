@@ -12,6 +12,7 @@
 -- column family: The family of the hosts; null for the row over all hosts.
 -- column controller: Name of the controller; candidate and champion are policies; policy_alone is the policy without Karn in a judgement of Karn.
 -- column episodes: Number of hosts.
+-- column scored_by: Accuracy that returns and their differences end with: validation, or test for the arms simulate and hindsight, which take the best of several episodes by validation accuracy.
 -- column mean_return: Mean return of an episode, in points of the basic reward family.
 -- column over_wait: Mean paired difference to the return of wait on the same hosts, in points; null for wait and for a single host.
 -- column over_wait_lower: Lower bound of its bootstrap interval, in points.
@@ -25,6 +26,8 @@
 -- column test_over_wait_upper: Upper bound of its bootstrap interval.
 -- column host_parameters: Mean number of trainable parameters of the hosts without seeds; null in receipts of earlier versions.
 -- column extra_compute: Mean share of parameters of seeds times their epochs in those of the host times the horizon; null in receipts of earlier versions.
+-- column controller_compute: Mean share of the multiply-adds of a policy's decisions in those of the host's training; null in receipts of earlier versions.
+-- column probe_compute: The same share of the contributions and gradients of seeds that observations show; null in receipts of earlier versions.
 -- column illegal_actions: Decisions that the masks forbid; null for the rows by family.
 -- column governor_events: Episodes that the governor ended; null for the rows by family.
 -- column seed: Root seed.
@@ -57,6 +60,8 @@ results AS (
         tried.test_over_wait AS tested,
         tried.host_parameters AS host_parameters,
         tried.extra_compute AS extra_compute,
+        tried.controller_compute AS controller_compute,
+        tried.probe_compute AS probe_compute,
         tried.illegal_actions AS illegal_actions,
         tried.governor_events AS governor_events
     FROM controllers
@@ -72,7 +77,9 @@ results AS (
         entry.value.committed_parameters AS committed_parameters,
         entry.value.test_over_wait AS tested,
         entry.value.host_parameters AS host_parameters,
-        entry.value.extra_compute AS extra_compute
+        entry.value.extra_compute AS extra_compute,
+        entry.value.controller_compute AS controller_compute,
+        entry.value.probe_compute AS probe_compute
     FROM families
 )
 
@@ -86,6 +93,7 @@ SELECT
     family,
     tried.controller AS controller,
     episodes,
+    coalesce(tried.scored_by, 'validation') AS scored_by,
     mean_return,
     difference.mean AS over_wait,
     difference.lower AS over_wait_lower,
@@ -99,6 +107,8 @@ SELECT
     tested.upper AS test_over_wait_upper,
     host_parameters,
     extra_compute,
+    controller_compute,
+    probe_compute,
     illegal_actions,
     governor_events,
     seed,

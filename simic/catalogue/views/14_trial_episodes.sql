@@ -10,8 +10,8 @@
 -- column family: The family of the host.
 -- column host_key: Key of the host: fixes its data, weights and noise.
 -- column controller: Name of the controller; candidate and champion are policies.
--- column episode_return: Undiscounted sum of the rewards of the episode, in points of the basic reward family.
--- column over_wait: Difference to the return of wait on the same host, in points; 0 for wait itself.
+-- column episode_return: Undiscounted sum of the rewards of the episode, in points of the basic reward family; with the test accuracy in place of the validation accuracy for simulate and hindsight, which chose by it.
+-- column over_wait: Difference to the return of wait on the same host, in points, both by test accuracy for simulate and hindsight; 0 for wait itself.
 -- column test_accuracy: Test accuracy of the network that is kept, 0 to 1.
 -- column rent_points: Points of rent in the return; null in receipts of earlier versions.
 -- column finished_at: Time at which the trials ended.
@@ -48,7 +48,11 @@ SELECT
     results.host_key,
     results.controller,
     results.episode_return,
-    results.episode_return - waited.episode_return AS over_wait,
+    results.episode_return
+    - CASE
+        WHEN results.tried.scored_by = 'test' THEN waited.tried.test_returns[waited.position]
+        ELSE waited.episode_return
+    END AS over_wait,
     results.tried.test_accuracies[results.position] AS test_accuracy,
     results.tried.rents[results.position] AS rent_points,
     results.finished_at

@@ -9,12 +9,25 @@ from typing import Any
 import numpy as np
 
 from simic.contracts.actions import ALPHA_SPEEDS
+from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import HeuristicRules, Plan, PlannedSeed
+from simic.hosts.host_sets import host_set, identify
+from simic.hosts.mixed_ensemble import ensemble_of
 
-__all__ = ["BY_HAND", "extensions", "rules_at_random", "rules_like", "single_seeds"]
+__all__ = [
+    "BY_HAND",
+    "HEADROOM_EPOCHS",
+    "extensions",
+    "rules_at_random",
+    "rules_like",
+    "single_seeds",
+    "single_seeds_of",
+]
 
 GERMINATION_EPOCHS = (0, 1, 2, 4)
 RAMP_EPOCHS = (0, 3)
+HEADROOM_EPOCHS = (1, 4)
+"""Epochs at which the seed of ``single_seeds_of`` germinates."""
 
 BY_HAND = HeuristicRules()
 """The default rules."""
@@ -41,6 +54,18 @@ def single_seeds(horizon: int, blueprints: Sequence[str], slots: int) -> list[Pl
         Plan(seeds=[PlannedSeed(epoch=epoch, slot=slot, blueprint=blueprint, alpha_speed=ramp)])
         for blueprint, slot, epoch, ramp in seeds
         if epoch < horizon
+    ]
+
+
+def single_seeds_of(world: WorldConfig) -> list[Plan]:
+    """Return every plan of one seed, blueprint x slot x epoch, that all families allow; the plans of the headroom."""
+    shown = ensemble_of(identify(world.set, range(len(host_set(world.set).families))), world)
+    seen, offered = shown.observe(), shown.masks().blueprint.T
+    names = [name for name, legal in zip(seen.blueprints, offered, strict=True) if legal.all()]
+    return [
+        Plan(seeds=[PlannedSeed(epoch=epoch, slot=slot, blueprint=name)])
+        for name, slot, epoch in product(names, range(int(np.diff(seen.slot_ptr).max())), HEADROOM_EPOCHS)
+        if epoch < world.horizon
     ]
 
 

@@ -191,8 +191,7 @@ class EpisodeRunner:
                 lambda episodes: advance(len(episodes.returns)),
             )
         grown = join(done)
-        change = grown.test_accuracy - grown.validation_accuracy
-        return np.stack([grown.returns, grown.returns + self._reward.accuracy_scale * change], axis=1)
+        return np.stack([grown.returns, grown.test_returns], axis=1)
 
     def _job(self, chunk: Sequence[tuple[int, HostIdentity]]) -> _Job:
         present = sorted({candidate for candidate, _ in chunk})

@@ -14,21 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
-from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
+from simic.contracts.controllers import ControllerSpec, Plan
 from simic.contracts.errors import ConfigError
 from simic.contracts.headroom import FEWEST_HOSTS, FamilyHeadroom, Headroom, PlanGain
 from simic.contracts.trials import Estimate
-from simic.hosts.host_sets import host_set, identify
-from simic.hosts.mixed_ensemble import ensemble_of
 from simic.runtime.progress import NoProgress, Progress
 from simic.runtime.seeds import derive
+from simic.validation.baselines.candidates import single_seeds_of
 from simic.validation.baselines.halving import EpisodeRunner
 from simic.validation.trials import paired_estimate
 
-__all__ = ["EPOCHS", "measure_headroom"]
+__all__ = ["measure_headroom"]
 
-EPOCHS = (1, 4)
-"""Epochs at which the seed germinates."""
 _KEYS = 2**30
 """Upper bound of the first key."""
 
@@ -43,7 +40,7 @@ def measure_headroom(
     """
     if hosts < FEWEST_HOSTS:
         raise ConfigError(f"headroom needs {FEWEST_HOSTS} or more hosts per family, found {hosts}")
-    plans = _single_seeds(world)
+    plans = single_seeds_of(world)
     runner = EpisodeRunner(world, reward, derive(seed, "headroom", "hosts") % _KEYS, progress or NoProgress())
     entered = runner.enter(ControllerSpec(name="schedule", plan=plan) for plan in plans)
     families = range(len(runner.families))
@@ -62,18 +59,6 @@ def measure_headroom(
         all_families=_headroom(plans, gains, tested, seed),
         plan_per_family=_estimate(rest, seed),
     )
-
-
-def _single_seeds(world: WorldConfig) -> list[Plan]:
-    """Return every plan of one seed, blueprint x slot x epoch, that all families allow."""
-    shown = ensemble_of(identify(world.set, range(len(host_set(world.set).families))), world)
-    seen, offered = shown.observe(), shown.masks().blueprint.T
-    names = [name for name, legal in zip(seen.blueprints, offered, strict=True) if legal.all()]
-    return [
-        Plan(seeds=[PlannedSeed(epoch=epoch, slot=slot, blueprint=name)])
-        for name, slot, epoch in product(names, range(int(np.diff(seen.slot_ptr).max())), EPOCHS)
-        if epoch < world.horizon
-    ]
 
 
 def _headroom(

@@ -28,7 +28,7 @@ from simic.hosts.plugins import blueprint_names
 from simic.numerics.rewards import basic_rewards
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.validation.episodes import Episodes, KeptSeed
-from simic.validation.host_sizes import host_parameters
+from simic.validation.host_sizes import host_sizes
 
 __all__ = ["SAME", "Rival", "StaticJob", "grow_rivals", "grow_static"]
 
@@ -73,7 +73,7 @@ def grow_rivals(
 
     ``on_done`` receives the number of hosts of each finished job.
     """
-    sizes = host_parameters(hosts, world)
+    sizes = host_sizes(hosts, world).parameters
     compute = sizes * world.horizon + episodes.seed_epochs
     plans = np.stack([np.full(len(hosts), world.horizon), compute // (sizes + episodes.committed_parameters)])
     parts = list(_rows(hosts, world))

@@ -25,6 +25,9 @@ def proof_trial(controller: str, returns: Sequence[float], families: Sequence[st
         returns=list(returns), test_accuracies=[value / 100 for value in returns], parameters=[8] * len(returns),
         validation_accuracies=[value / 50 for value in returns], host_parameters=[32] * len(returns),
         extra_compute=[value / 200 for value in returns], rents=[value / 4 for value in returns],
+        decisions=[20] * len(returns), decision_multiply_adds=[1000] * len(returns),
+        controller_compute=[0.25] * len(returns), probe_compute=[0.125] * len(returns),
+        test_returns=[value - 10 for value in returns], episodes_grown=[1] * len(returns),
         illegal_actions=0, governor_events=0, static=[],
     )  # fmt: skip
 

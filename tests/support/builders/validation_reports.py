@@ -15,6 +15,7 @@ from simic.contracts.trials import ControllerTrial, Estimate, TrialReport
 from simic.hosts.host_sets import draw_keys
 from simic.validation.episodes import Episodes
 from simic.validation.further import further_sets
+from simic.validation.host_sizes import HostSizes
 from simic.validation.judging_keys import first_key
 from simic.validation.trials import _Rule, _trial, paired_estimate
 from support.builders.judged_candidates import NOW
@@ -36,7 +37,8 @@ SPREAD = np.linspace(-5.0, 5.0, HOSTS)
 
 def rows_of(means: Mapping[str, float], config: RunConfig, seed: int, count: int = HOSTS) -> list[ControllerTrial]:
     """A row per controller with returns around its mean; only the candidate's differ from host to host."""
-    families, sizes, rule = families_of(count), np.full(count, 2000), _Rule(config.trial, seed, horizon=20)
+    families, rule = families_of(count), _Rule(config.trial, seed, horizon=20)
+    sizes = HostSizes(*(np.full(count, size) for size in (2000, 512, 450, 32)))
     episodes = {name: _episodes(mean, count, is_lucky=name == "candidate") for name, mean in means.items()}
     return [
         _trial(name, own, episodes["wait"], families, sizes, rule) for name, own in episodes.items()
@@ -116,6 +118,8 @@ def _episodes(mean: float, count: int, *, is_lucky: bool) -> Episodes:
         kept=np.full(count, None, dtype=object),
         validation_loss=np.full(count, 0.6),
         flags=np.tile([20, 1, 0], (count, 1)),
+        test_returns=np.full(count, mean) + luck,
+        effort=np.tile([1, 4000, 20, 0, 10, 1], (count, 1)),
     )
 
 

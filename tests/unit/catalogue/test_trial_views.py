@@ -47,7 +47,7 @@ def summary(values: list[float], *, is_wait: bool) -> dict[str, Any]:
         "episodes": len(values), "mean_return": mean, "test_accuracy": 0.5, "validation_accuracy": 0.625,
         "over_wait": Estimate.model_validate(interval) if has_interval else None, "committed_parameters": 12.5,
         "test_over_wait": Estimate(mean=0.1, lower=0.05, upper=0.2, confidence=0.95, n=2) if has_interval else None,
-        "host_parameters": 50.0, "extra_compute": 0.125,
+        "host_parameters": 50.0, "extra_compute": 0.125, "controller_compute": 0.25, "probe_compute": 0.5,
     }  # fmt: skip
 
 
@@ -62,8 +62,8 @@ def controller(name: str, returns: list[float]) -> ControllerTrial:
     )  # fmt: skip
 
 
-def make_trials() -> TrialReport:
-    rows = [controller("wait", [0.5, 0.0, 1.0]), controller("candidate", CANDIDATE_RETURNS)]
+def make_trials(*others: ControllerTrial) -> TrialReport:
+    rows = [controller("wait", [0.5, 0.0, 1.0]), controller("candidate", CANDIDATE_RETURNS), *others]
     return TrialReport(
         **RECEIPT, set="benchmark", host_keys=KEYS, families=FAMILIES, controllers=rows, plans_digest=None
     )
@@ -96,7 +96,8 @@ def test_trials_have_a_row_per_controller_over_all_hosts_and_per_family(judged: 
     assert (compact["over_wait_lower"], compact["over_wait_upper"], compact["confidence"]) == (1.75, 3.75, 0.95)
     tested = [compact[f"test_over_wait{bound}"] for bound in ("", "_lower", "_upper")]
     assert (tested, noisy["test_over_wait"]) == ([0.1, 0.05, 0.2], None)
-    assert [(row["host_parameters"], row["extra_compute"]) for row in rows] == [(50.0, 0.125)] * len(rows)
+    costs = ("host_parameters", "extra_compute", "controller_compute", "probe_compute", "scored_by")
+    assert [tuple(row[name] for name in costs) for row in rows] == [(50.0, 0.125, 0.25, 0.5, "validation")] * len(rows)
     assert (noisy["family"], noisy["over_wait"], noisy["illegal_actions"]) == ("noisy", None, None)
     assert (overall["illegal_actions"], overall["governor_events"], overall["seed"]) == (0, 1, 3)
     assert overall["finished_at"] == NOW.isoformat()
@@ -108,12 +109,27 @@ def test_receipts_of_versions_without_costs_have_rows_too(judged: Home) -> None:
     """Their fields are null, not 0."""
     for path in judged.receipts.glob("*/*.json"):
         text = path.read_text()
-        for name in ("host_parameters", "extra_compute", "test_over_wait", "rents", "by_rent", "static"):
+        for name in (
+            "host_parameters", "extra_compute", "test_over_wait", "rents", "by_rent", "static", "scored_by",
+            "test_returns", "controller_compute", "probe_compute",
+        ):  # fmt: skip
             text = text.replace(f'"{name}":', f'"of_another_version_{name}":')
         path.write_text(text)
     rows = query(judged, "FROM trials")
     assert {(row["host_parameters"], row["extra_compute"], row["test_over_wait"]) for row in rows} == {(None,) * 3}
+    assert {(row["controller_compute"], row["scored_by"]) for row in rows} == {(None, "validation")}
     assert {row["rent_points"] for row in query(judged, "FROM trial_episodes")} == {None}
+
+
+def test_an_arm_that_searches_is_compared_with_waiting_by_test_accuracy(judged: Home) -> None:
+    best = controller("hindsight", [5.0, 6.0, 7.0]).model_copy(update={"scored_by": "test"})
+    report = make_trials(best)
+    wait = report.controllers[0].model_copy(update={"test_returns": [2.0, 1.0, 3.0]})
+    put(judged, report.model_copy(update={"controllers": [wait, best]}), "2" * 64)
+    rows = query(judged, "FROM trial_episodes WHERE controller = 'hindsight' ORDER BY host_key")
+    assert [row["over_wait"] for row in rows] == [3.0, 5.0, 4.0]
+    found = query(judged, "FROM trials WHERE controller = 'hindsight' AND family IS NULL")
+    assert [row["scored_by"] for row in found] == ["test"]
 
 
 def test_trial_episodes_have_a_row_per_host_paired_with_wait(judged: Home) -> None:

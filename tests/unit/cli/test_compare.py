@@ -166,3 +166,22 @@ def test_a_recipe_that_nothing_was_trained_with_is_refused() -> None:
 def test_rounds_and_named_hosts_exclude_each_other() -> None:
     with pytest.raises(ConfigError, match="--host-keys"):
         compare(["wait", "random"], until_decided=True, host_keys=HOSTS)
+
+
+def test_a_pair_with_an_arm_that_searches_is_compared_by_test_accuracy_and_marked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = _compared(["random", "simulate", "wait"], capsys).trials
+    rows = {row.controller: row for row in report.controllers}
+    pairs = compare_pairs(report, [("random", "simulate"), ("random", "wait")], TrialConfig())
+    assert [pair.scored_by for pair in pairs] == ["test", "validation"]
+    for pair, name in zip(pairs, ("test_returns", "returns"), strict=True):
+        by_host = np.subtract(getattr(rows[pair.controller], name), getattr(rows[pair.against], name))
+        assert pair.difference.mean == pytest.approx(by_host.mean())
+    compare(["random", "simulate"], world_set="benchmark", host_keys=HOSTS, override=["world.horizon=4"])
+    assert "]*" in capsys.readouterr().out
+
+
+def test_an_arm_that_searches_does_not_land() -> None:
+    with pytest.raises(ConfigError, match="simulate cannot land"):
+        compare(["random", "simulate"], world_set="benchmark", override=["trial.hosts_per_family=1"], land=True)

@@ -17,7 +17,7 @@ from simic.contracts.proof import Proof, ProofSet
 from simic.validation.proof import Tried, compare
 
 
-def compared() -> ProofSet:
+def compared(*searched: str) -> ProofSet:
     wait = proof_trial("wait", [50, 60, 52, 62])
     oracle = proof_trial("oracle", [60, 64, 62, 66])
     rejected = proof_training(0).model_copy(update={"accepted": False, "failed_criteria": ["return_over_blind"]})
@@ -27,9 +27,8 @@ def compared() -> ProofSet:
         Tried(proof_training(2, failure="a policy that never commits"), wait),
     ]
     unmet = [Tried(proof_training(seed, ["gain"]), proof_trial("x", [60, 62], ["gain", "gain"])) for seed in range(3)]
-    return compare(
-        {"wait": wait, "oracle": oracle}, met, {"gain": unmet}, TrialConfig(bootstrap_samples=200), ["symptom"]
-    )
+    baselines = {"wait": wait, "oracle": oracle, **{name: proof_trial(name, [62, 66, 64, 68]) for name in searched}}
+    return compare(baselines, met, {"gain": unmet}, TrialConfig(bootstrap_samples=200), ["symptom"])
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, home: Path) -> list[ProofRequest]:
         return Proof(
             code_version="0.1.0+test", profile=request.profile, config_digest=container.provenance.config_digest,
             command=request.command, seeds=list(request.seeds), hosts_per_family=request.hosts, confidence=0.95,
-            trainings=6, episodes=1234, sets=[compared()],
+            trainings=6, episodes=1234, sets=[compared(*request.searched)],
         )  # fmt: skip
 
     monkeypatch.setattr("simic.app.proof.prove", stand_in)
@@ -65,7 +64,7 @@ def test_the_page_says_what_was_measured_and_how_to_measure_it_again(
     assert "| learned | 59.3 | +3.3 [" in text, "gains of 4, 6 and 0"
     assert "| wait | 56.0 | - | +3.3 [" in text
     assert "| learned | 118.7 % | 59.3 % | +3.3 [" in text, "validation, test and test over wait"
-    assert "| 25.0 % | 29.7 % |" in text, "kept seeds of 8 parameters in hosts of 32, and the extra compute"
+    assert "| 25.0 % | 29.7 % | 25.0 % | 12.5 % |" in text, "8 parameters kept in hosts of 32, and compute"
     assert "| controller | rent x 0 | rent x 0.25 | rent x 1 | rent x 4 | rent x 16 |" in text
     assert "| learned | +4.2 [" in text, "without the rent, which the builder makes a quarter of the return"
     assert "| epochs | - | 59.3 | +0.0 [+0.0, +0.0] | 59.3 % |" in text, "nothing was kept, so nothing differs"
@@ -93,6 +92,25 @@ def test_every_family_of_every_set_is_left_out_if_asked_and_json_has_all(
     found = json.loads(capsys.readouterr().out)
     assert found["sets"][0]["over"]["wait"]["mean"] == pytest.approx(10 / 3)
     assert found["sets"][0]["seeds"][2]["policy_digest"] is None
+
+
+def test_arms_that_search_are_marked_and_stand_in_a_table_of_their_own(
+    asked: list[ProofRequest], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "proof.md"
+    proof(sets=["benchmark"], seeds=3, hosts=2, without=["gain"], arm=["hindsight", "simulate"], out=out)
+    (request,) = asked
+    assert request.searched == ("simulate", "hindsight")
+    text = out.read_text("utf-8")
+    assert "--arm simulate --arm hindsight --profile" in text
+    assert "| hindsight | 55.0* | +9.0 [" in text, "the builder's returns by test are 10 lower"
+    assert "| controller | episodes | by test, over wait | share of hindsight |" in text
+    assert "| learned | 1 | +3.3 [" in text
+    assert "By test accuracy they have 37 % [" in text, "of hindsight's gain over `wait`"
+    assert "over hindsight*" in text
+    assert "Scored by test accuracy" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(ConfigError, match="--arm oracle: expected simulate or hindsight"):
+        proof(seeds=1, hosts=2, arm=["oracle"], out=out)
 
 
 def test_a_page_has_the_ending_of_a_page(home: Path, tmp_path: Path) -> None:

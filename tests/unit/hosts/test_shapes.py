@@ -16,7 +16,7 @@ from simic.hosts.ensemble import Ensemble, StepOutcome
 from simic.hosts.host_sets import SETS, host_set, identify
 from simic.hosts.mixed_ensemble import MixedEnsemble, ensemble_of
 from simic.hosts.plugins import load_family
-from simic.validation.host_sizes import host_parameters
+from simic.validation.host_sizes import host_sizes
 from simic.validation.trials import grow_all
 
 FAMILIES = SETS["shapes"].families
@@ -67,7 +67,7 @@ def test_several_families_are_one_ensemble_and_each_has_its_own_parameters() -> 
     world = WorldConfig(set="shapes")
     assert isinstance(ensemble_of(hosts, world), MixedEnsemble)
     # A plain host of 10 features and one block: 34 x 10 + 10 x 10 + 10 x 10; the same family again at key 16.
-    sizes = host_parameters(hosts, world)
+    sizes = host_sizes(hosts, world).parameters
     assert [host.family for host in hosts] == ["plain_6x2", "plain_10x1", "plain_10x1"]
     assert sizes.tolist() == [34 * 6 + 2 * 36 + 60, 540, 540]
     with pytest.raises(ConfigError, match="one batch per family, found plain_10x1, plain_6x2"):

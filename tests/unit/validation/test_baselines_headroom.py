@@ -14,7 +14,8 @@ from simic.contracts.headroom import Headroom
 from simic.contracts.splits import Split, split_of
 from simic.hosts.host_sets import STANDARD
 from simic.validation.baselines import halving
-from simic.validation.baselines.headroom import EPOCHS, measure_headroom
+from simic.validation.baselines.candidates import HEADROOM_EPOCHS
+from simic.validation.baselines.headroom import measure_headroom
 from simic.validation.episodes import Episodes
 
 WORLD = WorldConfig(workers=1, chunk=64)
@@ -55,6 +56,8 @@ def measured(
             none.astype(object),
             nothing,
             np.zeros((len(returns), 3), dtype=np.int64),
+            np.array(returns) + 100.0 * (0.5 - validation),
+            np.zeros((len(returns), 6), dtype=np.int64),
         )
 
     monkeypatch.setattr(halving, "_grow_mixed", run)
@@ -74,7 +77,7 @@ def test_every_single_seed_is_measured_on_every_family_and_sorted(monkeypatch: p
     assert len(found.host_keys) == 40
     assert {split_of("benchmark", key) for key in found.host_keys} == {Split.TRAIN}
     for own in (*found.families.values(), found.all_families):
-        assert len(own.plans) == len(STANDARD) * 3 * len(EPOCHS)
+        assert len(own.plans) == len(STANDARD) * 3 * len(HEADROOM_EPOCHS)
         assert len({one.plan.model_dump_json() for one in own.plans}) == len(own.plans)
         means = [one.over_wait.mean for one in own.plans]
         assert means == sorted(means, reverse=True)

@@ -119,6 +119,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Install:
                 none.astype(object),
                 nothing,
                 np.zeros((len(returns), 3), dtype=np.int64),
+                np.array(returns),
+                np.zeros((len(returns), 6), dtype=np.int64),
             )
 
         monkeypatch.setattr(halving, "_grow_mixed", run)

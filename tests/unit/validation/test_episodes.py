@@ -185,6 +185,8 @@ def test_joined_episodes_stand_in_order() -> None:
         np.array([None]),
         np.array([0.3]),
         np.array([[2, 1, 0]]),
+        np.array([0.9]),
+        np.array([[1, 9, 4, 0, 2, 1]]),
     )
     both = join([part, part._replace(returns=np.array([2.0]))])
     assert both.returns.tolist() == [1.0, 2.0]

@@ -36,6 +36,7 @@ def episodes(hosts: Sequence[HostIdentity], name: str, side: int) -> Episodes:
         returns=returns, validation_accuracy=returns / 100.0, test_accuracy=np.full(count, 0.6),
         committed_parameters=zeros, seed_epochs=zeros, rents=np.zeros(count), panicked=np.zeros(count, dtype=bool),
         illegal_actions=zeros, kept=kept, validation_loss=np.ones(count), flags=np.zeros((count, 3), dtype=np.int64),
+        test_returns=returns, effort=np.ones((count, 6), dtype=np.int64),
     )  # fmt: skip
 
 

@@ -56,6 +56,25 @@ def test_costs_are_means_over_seeds_and_hosts_and_rents_shift_the_gains() -> Non
     assert (wait.test_over_wait, wait.by_rent) == (None, [None] * 5)
 
 
+def test_an_arm_that_searches_is_scored_and_compared_by_test_accuracy() -> None:
+    """In the builder a return by test accuracy is 10 lower; hindsight's by more, as after a choice."""
+    best = proof_trial("hindsight", [70, 72, 74, 76]).model_copy(
+        update={"test_returns": [51.0, 58.0, 53.0, 58.0], "episodes_grown": [37] * 4}
+    )
+    baselines = {"wait": WAIT, "blind": BLIND, "hindsight": best}
+    found = compare(baselines, learned([56, 62, 58, 64], [58, 64, 60, 66]), {}, CONFIG, [])
+    row, ours = found.rows[2], found.rows[-1]
+    assert (row.scored_by, row.mean_return, row.episodes_grown) == ("test", 55.0, 37.0)
+    assert row.over_wait is not None and row.over_wait == row.by_test == row.by_rent[2]
+    assert row.over_wait.mean == 9.0, "of 55 by test, where never growing has 46"
+    assert found.over["hindsight"].mean == -4.0, "51 by test minus 55"
+    assert found.over["blind"].mean == 3.0
+    assert ours.share_of_hindsight is not None
+    assert ours.share_of_hindsight.mean == pytest.approx(3 / 7), "over blind, which has 48 by test"
+    assert [one.over["hindsight"].mean for one in found.seeds] == [-5.0, -3.0]
+    assert (ours.decision_multiply_adds, ours.controller_compute, ours.probe_compute) == (1000.0, 0.25, 0.125)
+
+
 def test_static_networks_are_paired_by_seed_and_host_and_a_failed_training_has_none() -> None:
     tried = learned([56, 62, 58, 64], [58, 64, 60, 66])
     rival = ProofStatic(

@@ -17,7 +17,7 @@ from simic.hosts.host_sets import identify
 from simic.hosts.plugins import blueprint_names
 from simic.validation.baselines.static_network import Rival, StaticJob, grow_rivals, grow_static
 from simic.validation.episodes import Episodes, KeptSeed, TrialJob, run_episodes
-from simic.validation.host_sizes import host_parameters
+from simic.validation.host_sizes import host_sizes
 
 WORLD = WorldConfig(horizon=8, workers=1)
 REWARD = RewardConfig()
@@ -85,7 +85,7 @@ def test_rivals_train_for_the_epochs_and_for_the_compute_of_the_episode() -> Non
     for found, more in ((grown, 0), (grown._replace(seed_epochs=grown.seed_epochs + 40_000), 2)):
         same_epochs, same_compute = grow_rivals(HOSTS, found, WORLD, REWARD)
         assert same_epochs.epochs.tolist() == [8] * 6
-        sizes = host_parameters(HOSTS, WORLD)
+        sizes = host_sizes(HOSTS, WORLD).parameters
         static_cost = sizes + grown.committed_parameters
         spent = sizes * 8 + found.seed_epochs
         assert (same_compute.epochs * static_cost <= spent).all()

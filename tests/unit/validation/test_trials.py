@@ -21,7 +21,7 @@ from simic.controllers.plugins.wait import WaitController
 from simic.hosts.host_sets import identify
 from simic.validation.baselines.static_network import grow_rivals
 from simic.validation.episodes import TrialJob, run_episodes
-from simic.validation.host_sizes import host_parameters
+from simic.validation.host_sizes import host_sizes
 from simic.validation.table import render_rents, render_static
 from simic.validation.trials import render_families, render_table, run_trials
 
@@ -101,7 +101,7 @@ def test_every_controller_has_every_number_within_every_family(report: TrialRepo
 
 def test_costs_and_test_accuracies_are_means_over_the_hosts(report: TrialReport) -> None:
     wait, gates = row(report, "wait"), row(report, "gates")
-    sizes = host_parameters(identify("benchmark", KEYS), WORLD)
+    sizes = host_sizes(identify("benchmark", KEYS), WORLD).parameters
     assert gates.host_parameters == wait.host_parameters == pytest.approx(sizes.mean())
     assert (wait.extra_compute, wait.rents, wait.test_over_wait) == (0.0, [0.0] * 10, None)
     price = RewardConfig()
