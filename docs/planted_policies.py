@@ -127,7 +127,9 @@ def grow_bank(
 
 def empty_bank(config: RunConfig, hosts: int, further_hosts: int) -> Bank:
     """Return the hosts of a bank without episodes."""
-    other = further_config(config, config.trial.also_sets[0])
+    trial = config.trial.model_copy(update={"also_sets": config.trial.also_sets[:1]})
+    config = config.model_copy(update={"trial": trial})
+    other = further_config(config, trial.also_sets[0])
     own, further = (
         identify(one.world.set, draw_keys(one.world.set, Split.TEST, count, FIRST_KEY))
         for one, count in ((config, hosts), (other, further_hosts))

@@ -44,7 +44,7 @@ RECEIPT: dict[str, Any] = {
 }
 CONFIG = GateConfig()
 COMPARED = (*BASELINES, "symptom")
-TRIAL = TrialConfig(bootstrap_samples=200)
+TRIAL = TrialConfig(bootstrap_samples=200, also_sets=("varied",))
 FURTHER = [key for key in range(START, START + 20_000) if split_of("varied", key) is Split.TEST][:N]
 TRAINING_HOST = next(key for key in range(START, START + 99) if split_of("varied", key) is Split.TRAIN)
 FAMILIES = ["cap", "select"] * (N // 2)
