@@ -27,6 +27,7 @@ from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Head
 from simic.contracts.batches import HEAD_INDEX, Decisions, Masks
 from simic.controllers import sampling
 from simic.controllers.network import NetworkOutput
+from simic.numerics.ragged import row_owners
 
 __all__ = [
     "LogProb",
@@ -37,6 +38,7 @@ __all__ = [
     "head_mean",
     "kl",
     "log_prob",
+    "log_probs",
     "logits_of",
     "mixture",
     "most_slots_of",
@@ -102,6 +104,33 @@ def log_prob(
     ]
     heads = torch.where(relevant, torch.stack(chosen, dim=1), 0.0)
     return LogProb(heads, heads.sum(1))
+
+
+def log_probs(
+    output: NetworkOutput,
+    slot_ptr: Tensor,
+    masks: MaskTensors,
+    actions: Tensor,
+    exploration: float,
+    most_slots: int | None = None,
+) -> Tensor:
+    """Return the joint log-probabilities [N, C] of several ``actions`` int [N, C, A] of each graph, as ``log_prob``.
+
+    The tables of all operations and slots are computed once, instead of once for each action.
+    """
+    taken = actions.long().clamp(min=0)
+    ops, slots = taken[..., HEAD_INDEX[Head.OP]], taken[..., HEAD_INDEX[Head.SLOT]]
+    chosen = [mixture(output.op, masks.op, exploration).gather(1, ops)]
+    if len(output.slot):
+        pointers = _slot_tables(output, slot_ptr, masks, exploration, most_slots)
+        chosen.append(pointers[torch.arange(len(ops), device=ops.device).unsqueeze(1), ops, slots])
+        rows = (slot_ptr[:-1].unsqueeze(1) + slots).clamp(max=len(output.slot) - 1)
+        owners = row_owners(slot_ptr, len(output.slot))
+        for head, values in _factors(output).items():
+            available = masks.blueprint[owners] if head is Head.BLUEPRINT else torch.ones_like(values, dtype=torch.bool)
+            chosen.append(mixture(values, available, exploration)[rows, taken[..., HEAD_INDEX[head]]])
+    relevant = _RELEVANT.to(ops.device)[ops][..., : len(chosen)]
+    return torch.where(relevant, torch.stack(chosen, dim=-1), 0.0).sum(-1)
 
 
 def logits_of(output: NetworkOutput, slot_ptr: Tensor, actions: Tensor) -> Tensor:
@@ -242,6 +271,18 @@ def most_slots_of(slot_ptr: Tensor) -> int:
     return int(slot_ptr.diff().max()) if len(slot_ptr) > 1 else 0
 
 
+def _slot_tables(
+    output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, exploration: float, most_slots: int | None
+) -> Tensor:
+    """Return [N, ops, M]: ``_slot_table`` of every operation; at least one graph has a slot."""
+    width = most_slots_of(slot_ptr) if most_slots is None else most_slots
+    place = torch.arange(width, device=slot_ptr.device)
+    exists = place < slot_ptr.diff().unsqueeze(1)
+    rows = (slot_ptr[:-1].unsqueeze(1) + place).clamp(max=len(output.slot) - 1)
+    logits, available = output.slot[rows].transpose(1, 2), (masks.slot[rows] & exists.unsqueeze(2)).transpose(1, 2)
+    return mixture(logits.flatten(0, 1), available.flatten(0, 1), exploration).view(len(rows), len(OPS), width)
+
+
 def _slot_table(
     output: NetworkOutput,
     slot_ptr: Tensor,
@@ -274,17 +315,22 @@ def _factor_tables(
 
 def _factor_logits(output: NetworkOutput, slot_ptr: Tensor, slots: Tensor) -> dict[Head, Tensor]:
     """Return logits [N, C] of the heads that depend on the chosen slot [N]; zeros if no graph has a slot."""
-    logits = {
+    logits = _factors(output)
+    if not len(output.slot):
+        return {head: values.new_zeros(len(slots), values.shape[1]) for head, values in logits.items()}
+    rows = (slot_ptr[:-1] + slots).clamp(max=len(output.slot) - 1)
+    return {head: values[rows] for head, values in logits.items()}
+
+
+def _factors(output: NetworkOutput) -> dict[Head, Tensor]:
+    """Return logits [S, C] of the heads that depend on the slot, in the order of ``HEADS``."""
+    return {
         Head.BLUEPRINT: output.blueprint,
         Head.ALPHA_TARGET: output.target,
         Head.ALPHA_SPEED: output.speed,
         Head.ALPHA_CURVE: output.curve,
         Head.TEMPO: output.tempo,
     }
-    if not len(output.slot):
-        return {head: values.new_zeros(len(slots), values.shape[1]) for head, values in logits.items()}
-    rows = (slot_ptr[:-1] + slots).clamp(max=len(output.slot) - 1)
-    return {head: values[rows] for head, values in logits.items()}
 
 
 def mixture(logits: Tensor, available: Tensor, exploration: float) -> Tensor:

@@ -23,9 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simic.controllers import heads
-from simic.controllers.graph import GraphBatch
-from simic.controllers.heads import MaskTensors
-from simic.controllers.network import FeatureNoise, NetworkOutput, PolicyNetwork
+from simic.controllers.network import FeatureNoise, PolicyNetwork
 from simic.learning.diagnostics import entropy_by_head
 from simic.learning.learner import Learner
 from simic.learning.losses import Loss
@@ -275,7 +273,7 @@ def _decision_loss(
     actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
     regret = _regret(returns, tried).clamp(max=REGRET_CUT)
     output = network.act(states, noise)
-    joint = _log_probs(output, states, masks, actions, exploration)
+    joint = heads.log_probs(output, states.slot_ptr, masks, actions, exploration)
     joint = joint.masked_fill(~tried, _IMPOSSIBLE)
     log_share = joint.log_softmax(1)
     share = log_share.exp()
@@ -300,15 +298,6 @@ def _decision_loss(
     return Loss(total, {name: metric.detach() for name, metric in metrics.items()})
 
 
-def _log_probs(
-    output: NetworkOutput, states: GraphBatch, masks: MaskTensors, actions: Tensor, exploration: float
-) -> Tensor:
-    """Return the joint log-probabilities [B, C] of actions [B, C, A]."""
-    most, ptr = heads.most_slots_of(states.slot_ptr), states.slot_ptr
-    each = [heads.log_prob(output, ptr, masks, action, exploration, most).joint for action in actions.unbind(1)]
-    return torch.stack(each, dim=1)
-
-
 @torch.no_grad()
 def regrets(network: PolicyNetwork, store: GraphDataset, decisions: BranchedDecisions) -> dict[str, float]:
     """Return expected and greedy regret in points per decision, without exploration, over the tried actions."""
@@ -316,7 +305,7 @@ def regrets(network: PolicyNetwork, store: GraphDataset, decisions: BranchedDeci
     for ids in np.array_split(np.arange(len(decisions.rows)), -(-len(decisions.rows) // BATCH)):
         states, masks = store.states(decisions.rows[ids])
         actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
-        joint = _log_probs(network.act(states), states, masks, actions, 0.0)
+        joint = heads.log_probs(network.act(states), states.slot_ptr, masks, actions, 0.0)
         joint, regret = joint.masked_fill(~tried, _IMPOSSIBLE), _regret(returns, tried)
         expected.append((joint.softmax(1) * regret).sum(1))
         greedy.append(regret.gather(1, joint.argmax(1, keepdim=True)).squeeze(1))

@@ -75,6 +75,33 @@ def test_log_prob_equals_the_definition(exploration: float) -> None:
     assert bool((found.heads[~heads.relevant_heads(actions)] == 0).all())
 
 
+@pytest.mark.parametrize("exploration", [0.0, 0.02])
+def test_several_actions_of_a_state_have_the_log_probs_that_each_has_alone(exploration: float) -> None:
+    scene = make_scene(47, 40)
+    output = NetworkOutput(*(part.requires_grad_() for part in random_output(scene)))
+    pointer, masks = parts(scene)
+    draw = np.random.default_rng(47)
+    some = torch.from_numpy(np.stack([draw.choice(legal_actions(scene, host), 5) for host in range(40)]))
+    together = heads.log_probs(output, pointer, masks, some, exploration)
+    each = [heads.log_prob(output, pointer, masks, actions, exploration).joint for actions in some.unbind(1)]
+    assert torch.allclose(together, torch.stack(each, dim=1), atol=1e-12)
+    weights = torch.rand_like(together)
+    ours, theirs = (
+        torch.autograd.grad((found * weights).sum(), output[:-1], allow_unused=True)
+        for found in (together, torch.stack(each, dim=1))
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, other, atol=1e-12)
+
+
+def test_a_state_without_slots_has_only_operations() -> None:
+    output = NetworkOutput(torch.zeros(2, 6), *(torch.zeros(0, size) for size in (6, 9, 3, 3, 4, 3)), torch.zeros(2))
+    masks = heads.MaskTensors(torch.ones(2, 6) > 0, torch.ones(0, 6) > 0, torch.ones(2, 9) > 0)
+    waiting = torch.tensor([0, -1, -1, -1, -1, -1, -1]).expand(2, 3, 7)
+    found = heads.log_probs(output, torch.tensor([0, 0, 0]), masks, waiting, 0.0)
+    assert torch.allclose(found, torch.full((2, 3), -math.log(6.0)))
+
+
 def legal_actions(scene: Scene, host: int) -> list[list[int]]:
     first, last = scene.observations.slot_ptr[host], scene.observations.slot_ptr[host + 1]
     legal: list[list[int]] = []
