@@ -61,12 +61,20 @@ class BlockTrunk:
         """Compute ``block`` in training and return what its backward pass needs."""
         raise NotImplementedError
 
+    def read(self, x: Tensor) -> Tensor:
+        """Return what the head reads [R, B, F] of the rows [R, B, *space, D] after the last slot."""
+        return x.flatten(2)
+
+    def spread(self, g: Tensor, shape: torch.Size) -> Tensor:
+        """Return the gradient of those rows, of ``shape``, from that of what the head reads; it is overwritten."""
+        return g.view(shape)
+
     def stem(self, parts: Sequence[Tensor], inputs: Tensor) -> Tensor:
         x = torch.maximum(product(inputs.flatten(1, -2), parts[0]), self._floor)
         return x.view(*inputs.shape[:-1], -1)
 
     def logits(self, parts: Sequence[Tensor], x: Tensor) -> Tensor:
-        return product(parts[-1], x.flatten(2).transpose(1, 2))
+        return product(parts[-1], self.read(x).transpose(1, 2))
 
     def backpropagate(
         self, parts: Sequence[Tensor], packed: PackedSeeds, batch: StepBatch, out: HostWeights
@@ -85,13 +93,13 @@ class BlockTrunk:
                 x = rows
             x = layout.branch(x, slot)
             grown.append(None if slot_seeds is None else slot_seeds.apply(x, batch.noise[slot], in_training=True))
-        flat = x.flatten(2)
-        logits = product(parts[-1], flat.transpose(1, 2))
+        seen = self.read(x)
+        logits = product(parts[-1], seen.transpose(1, 2))
 
         g = logits.softmax(dim=1)
         g.sub_(layout.per_row(batch.targets, slots)).mul_(1.0 / batch.targets.shape[2])
-        out.parts[-1].copy_(product(g[:hosts], flat[:hosts]))
-        g = product(g.transpose(1, 2), parts[-1]).view(x.shape)
+        out.parts[-1].copy_(product(g[:hosts], seen[:hosts]))
+        g = self.spread(product(g.transpose(1, 2), parts[-1]), x.shape)
         own: list[Tensor] = []
         for slot in reversed(range(slots)):
             own = backpropagate_seeds(packed.by_slot[slot], grown[slot], g) + own

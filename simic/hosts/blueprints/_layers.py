@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from torch import Tensor, bmm, cat, split, zeros_like
+from torch import Tensor, cat, split, zeros_like
 
 from simic.hosts.batched.conv import KERNEL, convolve, product
 from simic.hosts.interfaces import Blueprint, Site
@@ -20,7 +20,7 @@ def per_seed(values: Tensor, h: Tensor) -> Tensor:
 def project(h: Tensor, weight: Tensor) -> Tensor:
     """Multiply h [n, B, *space, D] by weight [n, D, U] at every position."""
     if h.dim() == 3:
-        return bmm(h, weight)
+        return product(h, weight)
     return product(h.flatten(1, -2), weight).view(*h.shape[:-1], -1)
 
 
