@@ -320,8 +320,9 @@ class GateConfig(Contract):
     """trials: hosts of ``world.set`` are grown. reports: a candidate for a set that Simic cannot grow is judged from
     logged episodes of held-out hosts, without trials; docs/trust.md says what that does not show."""
     require_plan_book: bool = False
-    """Whether sets of other packages, ``shapes`` and ``trunks`` need a plan book too; other shipped sets always do.
-    Without a book there is no comparison with blind and symptom, and the heuristic follows its default rules."""
+    """Whether sets of other packages, ``maps``, ``shapes`` and ``trunks`` need a plan book too; other shipped sets
+    always do. Without a book there is no comparison with blind and symptom, and the heuristic follows its default
+    rules."""
     error_budget: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.025
     """Largest chance that a home ever promotes a candidate that is no better than its champion, or than wait, random,
     heuristic or blind, unless returns are strongly skewed to the left. Each judgement spends a part, so later ones

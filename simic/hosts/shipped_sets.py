@@ -48,6 +48,10 @@ _SHAPES = (
     *(f"plain_{size}" for size in ("4x1", "6x2", "8x3", "10x1", "12x2", "16x3", "24x2", "32x1", "48x2", "64x1")),
     *(f"residual_{size}" for size in ("8x1", "12x3", "36x2")),
 )
+_MAPS = (
+    *(f"conv_{size}" for size in ("4x2", "8x1", "12x1")),
+    *(f"pooled_{size}" for size in ("6x1", "8x2", "12x1")),
+)
 SETS: dict[str, HostSet] = {
     "benchmark": HostSet(_FIVE, seeds_max=1),
     "compound": HostSet((*_FIVE, "both"), seeds_max=3),
@@ -58,6 +62,7 @@ SETS: dict[str, HostSet] = {
         blueprints=(*STANDARD, "conv3x3", "depthwise"),
         has_pictures=True,
     ),
+    "maps": HostSet(_MAPS, seeds_max=1, kind=TRUNKS, blueprints=(*STANDARD, "conv3x3", "depthwise"), needs_book=False),
     "shapes": HostSet(_SHAPES, seeds_max=1, kind=TRUNKS, needs_book=False),
     "trunks": HostSet(
         ("cnn_plain", "series_conv", "series_gru", "text_transformer"),

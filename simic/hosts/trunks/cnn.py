@@ -32,20 +32,21 @@ from simic.hosts.batched.sizes import BLOCKS, CLASSES, CONNECTS, HIDDEN, IMAGE, 
 from simic.hosts.batched.trunk import TrunkPart
 from simic.hosts.interfaces import HostRecipe, HostTopology, Pairs, Site
 
-__all__ = ["CHANNELS", "PATCH", "TRUNK", "CnnTrunk"]
+__all__ = ["AT_A_TIME", "CHANNELS", "EDGE", "PATCH", "STEM_FEATURES", "TRUNK", "CnnTrunk"]
 
 PATCH = 2
 """Edge length of a patch in pixels."""
 CHANNELS = 12
 """D, channels of the state."""
-_EDGE = IMAGE // PATCH
-_FEATURES = 2 * PATCH * PATCH + 2
+EDGE = IMAGE // PATCH
+"""Rows and columns of the maps."""
+STEM_FEATURES = 2 * PATCH * PATCH + 2
 """Pixels of a and of b, selector, and a constant one for the stem's bias."""
 _HIDDEN = HIDDEN // 2
 """Largest number of hidden channels: two hidden units of a recipe make one."""
-_AT_A_TIME = 8
+AT_A_TIME = 8
 """Rows at a time in a pass without gradients; larger temporaries would be returned to the system after each use."""
-_MAP = _EDGE * _EDGE * CHANNELS
+_MAP = EDGE * EDGE * CHANNELS
 
 _BLOCK_PARTS = tuple(
     part
@@ -70,13 +71,13 @@ class CnnTrunk(BlockTrunk):
         kinds=(LayerKind.STEM, *[LayerKind.BLOCK] * BLOCKS, LayerKind.HEAD),
         widths=(*[CHANNELS] * (1 + BLOCKS), CLASSES),
         connects=CONNECTS,
-        sites=(Site(CHANNELS, (_EDGE, _EDGE)),) * SLOTS,
+        sites=(Site(CHANNELS, (EDGE, EDGE)),) * SLOTS,
         monitors=MONITORS,
         classes=CLASSES,
     )
     per_block = 2
     parts = (
-        TrunkPart((_FEATURES, CHANNELS), float(1.0 / np.sqrt(_FEATURES)), layer=0, depth=0),
+        TrunkPart((STEM_FEATURES, CHANNELS), float(1.0 / np.sqrt(STEM_FEATURES)), layer=0, depth=0),
         *_BLOCK_PARTS,
         TrunkPart((CLASSES, _MAP), float(0.5 / np.sqrt(_MAP)), layer=1 + BLOCKS, depth=SLOTS),
     )
@@ -89,7 +90,7 @@ class CnnTrunk(BlockTrunk):
     @staticmethod
     def inputs(pairs: Pairs) -> NDArray[np.float32]:
         """Return [n, 4, 4, 10]: per patch the pixels of image a and b, the selector as -1 or 1, and a one."""
-        inputs = np.empty((len(pairs.image_a), _EDGE, _EDGE, _FEATURES), dtype=np.float32)
+        inputs = np.empty((len(pairs.image_a), EDGE, EDGE, STEM_FEATURES), dtype=np.float32)
         pixels = PATCH * PATCH
         inputs[..., :pixels], inputs[..., pixels : 2 * pixels] = _patches(pairs.image_a), _patches(pairs.image_b)
         inputs[..., -2] = np.where(pairs.selector, 1.0, -1.0)[:, None, None]
@@ -101,7 +102,7 @@ class CnnTrunk(BlockTrunk):
             unit = convolve(x, parts[1 + 2 * index]).relu().flatten(1, 3)
             return product(unit, parts[2 + 2 * index], x.flatten(1, 3)).view(x.shape)
         out = torch.empty_like(x) if out is None else out
-        at_a_time = _AT_A_TIME if x.device.type == "cpu" else len(x)
+        at_a_time = AT_A_TIME if x.device.type == "cpu" else len(x)
         for some in (slice(start, start + at_a_time) for start in range(0, len(x), at_a_time)):
             self.enter(index, [part[some] for part in parts], x[some], out[some])
         return out
@@ -134,8 +135,8 @@ class _Block(NamedTuple):
 
 def _patches(images: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return [n, 8, 8] as [n, 4, 4, 4]: the pixels of each patch, by rows."""
-    cut = images.reshape(len(images), _EDGE, PATCH, _EDGE, PATCH).swapaxes(2, 3)
-    return cut.reshape(len(images), _EDGE, _EDGE, PATCH * PATCH)
+    cut = images.reshape(len(images), EDGE, PATCH, EDGE, PATCH).swapaxes(2, 3)
+    return cut.reshape(len(images), EDGE, EDGE, PATCH * PATCH)
 
 
 TRUNK = CnnTrunk

@@ -58,10 +58,11 @@ def test_controllers_policies_snapshots_sets_and_profiles_are_offered(furnished:
     assert offered("simic train --start ", home) == ["nothing", *known]
     assert offered("simic train --snapshot ", home) == ["0123456789ab"]
     assert offered("simic snapshots verify 01", home) == ["0123456789ab"]
-    assert offered("simic trials --set ", home)[:7] == [
+    assert offered("simic trials --set ", home)[:8] == [
         "benchmark",
         "compound",
         "images",
+        "maps",
         "shapes",
         "trunks",
         "varied",

@@ -68,7 +68,15 @@ def _assert_agree(both: Agreement, evaluation: float) -> None:
 
 @pytest.mark.parametrize(
     ("world_set", "horizon"),
-    [("benchmark", 6), ("compound", 8), ("varied", 6), ("images", 4), ("plain_16x3", 6), (EVERYTHING, 12)],
+    [
+        ("benchmark", 6),
+        ("compound", 8),
+        ("varied", 6),
+        ("images", 4),
+        ("plain_16x3", 6),
+        ("pooled_8x2", 4),
+        (EVERYTHING, 12),
+    ],
 )
 def test_both_forms_agree(monkeypatch: pytest.MonkeyPatch, world_set: str, horizon: int) -> None:
     both = _episode(monkeypatch, world_set, horizon)

@@ -70,7 +70,10 @@ def _is_close(ours: Tensor, theirs: Tensor) -> bool:
     return bool((ours - theirs).abs().max() <= 1e-5 * max(1.0, float(theirs.abs().max())))
 
 
-@pytest.mark.parametrize("world_set", ["benchmark", "images", "plain_10x1", "plain_16x3", "residual_12x3"])
+TRUNKS = ("benchmark", "images", "plain_10x1", "plain_16x3", "residual_12x3", "conv_8x1", "conv_4x2", "pooled_8x2")
+
+
+@pytest.mark.parametrize("world_set", TRUNKS)
 @pytest.mark.parametrize("case", CASES)
 def test_automatic_and_written_out_gradients_agree(case: str, world_set: str) -> None:
     hosts = stack(ensemble(range(5), world_set=world_set))

@@ -44,6 +44,7 @@ def test_names_are_known_without_torch() -> None:
                 *SETS["varied"].families,
                 *SETS["trunks"].families,
                 *SETS["shapes"].families,
+                *SETS["maps"].families,
             }
         ),
     ]

@@ -28,10 +28,11 @@ def test_a_set_depends_on_its_families_on_what_they_import_and_on_its_trunk() ->
     assert optional("compound") == {*five, "families/both.py", "trunks/mlp.py"}
     assert {"families/_shape.py", "families/_region.py", "trunks/plain.py", "trunks/mlp.py"} <= optional("shapes")
     assert "trunks/cnn.py" not in optional("shapes")
+    assert {"trunks/plain_cnn.py", "trunks/cnn.py"} <= optional("maps")
 
 
 def test_a_family_alone_depends_on_itself_on_what_it_imports_and_on_all_trunks() -> None:
-    trunks = {"trunks/__init__.py", "trunks/cnn.py", "trunks/mlp.py", "trunks/plain.py"}
+    trunks = {f"trunks/{name}.py" for name in ("__init__", "cnn", "mlp", "plain", "plain_cnn")}
     assert optional("both") == {"families/both.py", "families/gain.py", "families/select.py", *trunks}
     assert optional("family_of_another_package") == trunks
 

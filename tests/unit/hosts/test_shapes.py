@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import torch
 from support.builders.ensembles import random_actions
 
 from simic.contracts.config import RewardConfig, WorldConfig
@@ -23,9 +24,10 @@ FAMILIES = SETS["shapes"].families
 HORIZON = 6
 
 
-def lives(keys: Sequence[int], threads: int = 1) -> dict[int, list[bytes]]:
+def lives(keys: Sequence[int], threads: int = 1, world_set: str = "shapes") -> dict[int, list[bytes]]:
     """Everything that steps and observations show of each host, whose actions its key alone draws."""
-    grown = ensemble_of(identify("shapes", keys), WorldConfig(set="shapes", horizon=HORIZON, threads=threads))
+    world = WorldConfig(set=world_set, horizon=HORIZON, threads=threads)
+    grown = ensemble_of(identify(world_set, keys), world)
     draws = {key: np.random.default_rng(key) for key in keys}
     shown: dict[int, list[bytes]] = {key: [] for key in keys}
     while not grown.is_finished.all():
@@ -44,11 +46,12 @@ def lives(keys: Sequence[int], threads: int = 1) -> dict[int, list[bytes]]:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_bits_do_not_depend_on_neighbours_or_threads(threads: int) -> None:
-    keys = [3, 0, 11, 8, 5, 16, 13]
-    together = lives(keys, threads)
-    for key in (0, 3, 5, 11):
-        assert lives([key]) == {key: together[key]}
+@pytest.mark.parametrize(("world_set", "keys"), [("shapes", [3, 0, 11, 8, 5, 13]), ("maps", [0, 3, 5, 11])])
+def test_bits_do_not_depend_on_neighbours_or_threads(threads: int, world_set: str, keys: list[int]) -> None:
+    """The host of key 3 has the only seed of its batch: no library may split that product between threads."""
+    together = lives(keys, threads, world_set)
+    for key in keys[:3]:
+        assert lives([key], world_set=world_set) == {key: together[key]}
 
 
 def test_families_have_the_sizes_that_they_name() -> None:
@@ -81,6 +84,22 @@ def test_causes_that_begin_below_nothing_are_absent_in_half_of_the_hosts() -> No
         assert (values >= 0).all()
         assert 0.4 < (values == 0).mean() < 0.6
         assert values.max() > 0
+
+
+def test_convolutions_grow_only_in_maps() -> None:
+    grown = ensemble_of(identify("maps", [1, 4]), WorldConfig(set="maps"))
+    names, legal = grown.observe().blueprints, grown.masks().blueprint
+    assert all(legal[:, names.index(name)].all() for name in ("conv3x3", "depthwise"))
+
+
+def test_a_pooled_head_reads_the_mean_of_every_channel() -> None:
+    trunk = load_family("pooled_6x1").trunk(recipes_of(identify("pooled_6x1", [4])))
+    x = torch.randn(3, 5, 4, 4, 6, requires_grad=True)
+    mean = x.flatten(2, 3).mean(2)
+    assert torch.allclose(trunk.read(x), mean, atol=1e-6)
+    above = torch.randn(3, 5, 6)
+    (gradient,) = torch.autograd.grad(mean, x, above)
+    assert torch.allclose(trunk.spread(above, x.shape), gradient)
 
 
 def test_a_family_with_a_trunk_of_its_own_is_a_set_too() -> None:

@@ -1,0 +1,10 @@
+"""``conv_4x2``: 4x4 maps of 4 channels, 2 blocks without residual connections; the head reads all of them."""
+
+from __future__ import annotations
+
+from simic.hosts.families._shape import Shape
+from simic.hosts.trunks.plain_cnn import plain_cnn
+
+__all__ = ["FAMILY"]
+
+FAMILY = Shape(plain_cnn(channels=4, blocks=2))

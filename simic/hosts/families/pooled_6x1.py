@@ -1,0 +1,10 @@
+"""``pooled_6x1``: 4x4 maps of 6 channels, 1 block without residual connections; the head reads their mean."""
+
+from __future__ import annotations
+
+from simic.hosts.families._shape import Shape
+from simic.hosts.trunks.plain_cnn import plain_cnn
+
+__all__ = ["FAMILY"]
+
+FAMILY = Shape(plain_cnn(channels=6, blocks=1, is_pooled=True))
