@@ -118,9 +118,9 @@ def test_a_seed_that_learns_alone_changes_nothing_else(monkeypatch: pytest.Monke
 def test_a_loop_of_ones_own_meets_the_states_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """One implementation: the same module, data, order, optimiser and actions, in an ensemble and in a loop."""
     family = ToyFamily(Maps, (1, 4, 4), clip_norm=1e9)
-    install(monkeypatch, {"maps": family})
+    install(monkeypatch, {"toy_maps": family})
     key, epochs = 5, 12
-    hosts = Ensemble(identify("maps", [key]), WorldConfig(set="maps", horizon=epochs))
+    hosts = Ensemble(identify("toy_maps", [key]), WorldConfig(set="toy_maps", horizon=epochs))
     host = modules_of(hosts).hosts[0]
     model = copy.deepcopy(host.module)
     optimizer = torch.optim.SGD(model.parameters(), lr=host.spec.learning_rate, momentum=host.spec.momentum)
@@ -134,7 +134,7 @@ def test_a_loop_of_ones_own_meets_the_states_of_a_host(monkeypatch: pytest.Monke
         policy="random",
         seeds_max=2,
         seed=key,
-        name="maps",
+        name="toy_maps",
     )
     controller, stages = RandomController(), set()
     for epoch in range(epochs):

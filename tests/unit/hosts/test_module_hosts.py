@@ -33,7 +33,7 @@ HEAVY, GATE, DROPOUT = (blueprint_names().index(name) for name in ("heavy", "gat
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, {"toy": ToyFamily(), "maps": ToyFamily(Maps, (1, 4, 4))})
+    install(monkeypatch, {"toy": ToyFamily(), "toy_maps": ToyFamily(Maps, (1, 4, 4))})
 
 
 def host_digest(grown: Ensemble, row: int = 0, *, with_seeds: bool = True) -> str:
@@ -66,7 +66,7 @@ def history(keys: list[int], name: str, seen: set[int] | None = None) -> dict[in
     return found
 
 
-@pytest.mark.parametrize("name", ["toy", "maps"])
+@pytest.mark.parametrize("name", ["toy", "toy_maps"])
 def test_bits_do_not_depend_on_neighbours_or_position(name: str) -> None:
     """Dropout and batch statistics of the user's own included."""
     stages: set[int] = set()
@@ -137,7 +137,7 @@ def test_l2_a_host_does_not_notice_the_seeds_that_learn_beside_it() -> None:
 
 
 def test_an_incubated_seed_lowers_the_loss_of_the_network_it_learned_for() -> None:
-    grown = grown_modules([1, 2, 3], horizon=20, name="maps")
+    grown = grown_modules([1, 2, 3], horizon=20, name="toy_maps")
     step_with(grown, *[action(Op.GERMINATE, slot=0, blueprint=GATE, tempo=2)] * 3)
     for _ in range(4):
         step_with(grown)
@@ -267,8 +267,8 @@ class Narrow(Norm):
 def test_a_blueprint_that_does_not_suit_every_slot_is_illegal_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     family = ToyFamily(Maps, (1, 4, 4))
     family.blueprints = (*STANDARD, "narrow")
-    install(monkeypatch, {"maps": family}, {"narrow": Narrow()})
-    grown = grown_modules([1], name="maps")
+    install(monkeypatch, {"toy_maps": family}, {"narrow": Narrow()})
+    grown = grown_modules([1], name="toy_maps")
     narrow = grown.blueprints.index("narrow")
     assert grown.masks().blueprint[0].tolist() == [name in STANDARD for name in grown.blueprints]
     with pytest.raises(IllegalActionError, match="host 1"):
@@ -278,7 +278,7 @@ def test_a_blueprint_that_does_not_suit_every_slot_is_illegal_and_refused(monkey
         modules_of(grown).germinate(0, 1, 1, narrow)
     family.blueprints = ("narrow",)
     with pytest.raises(ConfigError, match="none of the blueprints narrow can grow"):
-        grown_modules([1], name="maps")
+        grown_modules([1], name="toy_maps")
 
 
 def test_kinds_do_not_mix_in_one_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +289,7 @@ def test_kinds_do_not_mix_in_one_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_controller_sees_of_a_convolution_net() -> None:
-    grown = grown_modules([1, 2], name="maps")
+    grown = grown_modules([1, 2], name="toy_maps")
     step_with(grown, action(Op.GERMINATE, slot=1, blueprint=HEAVY))
     observed = grown.observe()
     assert observed.layers["width"].tolist() == [4, 6, 3] * 2
@@ -337,7 +337,7 @@ def test_hooks_are_gone_even_after_a_failure(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_layer_that_changes_its_shape_later_is_named() -> None:
-    grown = grown_modules([1], name="maps")
+    grown = grown_modules([1], name="toy_maps")
     grown_stem = modules_of(grown).hosts[0].module.stem
     grown_stem.stride = (2, 2)
     with pytest.raises(ConfigError, match=r"layer 'stem': expected an output \(10, 4, 4, 4\).*found \(10, 4, 2, 2\)"):

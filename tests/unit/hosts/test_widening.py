@@ -293,7 +293,7 @@ def test_a_reader_that_no_longer_reads_is_an_error() -> None:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    shapes = {"pooled": (Pooled, (2, 8, 8)), "toy": (Toy, (4,)), "maps": (Maps, (1, 4, 4))}
+    shapes = {"pooled": (Pooled, (2, 8, 8)), "toy": (Toy, (4,)), "toy_maps": (Maps, (1, 4, 4))}
     install(monkeypatch, {name: _family(*shape) for name, shape in shapes.items()})
 
 
@@ -320,7 +320,7 @@ def test_l2_a_host_does_not_notice_a_widening_seed_that_learns_in_isolation() ->
 
 @pytest.mark.usefixtures("installed")
 def test_a_widening_seed_is_measured_kept_and_counted() -> None:
-    grown = grown_modules([1], horizon=12, name="maps")
+    grown = grown_modules([1], horizon=12, name="toy_maps")
     step_with(grown, action(Op.GERMINATE, slot=1, blueprint=WIDEN))
     step_with(grown, action(Op.ADVANCE, slot=1))
     step_with(grown)
@@ -423,7 +423,7 @@ def test_a_widening_seed_adds_whatever_the_world_blends_with() -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_widening_lowers_the_loss_of_a_narrow_network() -> None:
-    grown = grown_modules([1, 2, 3], horizon=20, name="maps")
+    grown = grown_modules([1, 2, 3], horizon=20, name="toy_maps")
     step_with(grown, *[action(Op.GERMINATE, slot=0, blueprint=WIDEN, tempo=2)] * 3)
     for _ in range(4):
         step_with(grown)
