@@ -107,12 +107,7 @@ def log_prob(
 
 
 def log_probs(
-    output: NetworkOutput,
-    slot_ptr: Tensor,
-    masks: MaskTensors,
-    actions: Tensor,
-    exploration: float,
-    most_slots: int | None = None,
+    output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, actions: Tensor, exploration: float
 ) -> Tensor:
     """Return the joint log-probabilities [N, C] of several ``actions`` int [N, C, A] of each graph, as ``log_prob``.
 
@@ -122,7 +117,7 @@ def log_probs(
     ops, slots = taken[..., HEAD_INDEX[Head.OP]], taken[..., HEAD_INDEX[Head.SLOT]]
     chosen = [mixture(output.op, masks.op, exploration).gather(1, ops)]
     if len(output.slot):
-        pointers = _slot_tables(output, slot_ptr, masks, exploration, most_slots)
+        pointers = _slot_tables(output, slot_ptr, masks, exploration)
         chosen.append(pointers[torch.arange(len(ops), device=ops.device).unsqueeze(1), ops, slots])
         rows = (slot_ptr[:-1].unsqueeze(1) + slots).clamp(max=len(output.slot) - 1)
         owners = row_owners(slot_ptr, len(output.slot))
@@ -271,11 +266,9 @@ def most_slots_of(slot_ptr: Tensor) -> int:
     return int(slot_ptr.diff().max()) if len(slot_ptr) > 1 else 0
 
 
-def _slot_tables(
-    output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, exploration: float, most_slots: int | None
-) -> Tensor:
+def _slot_tables(output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, exploration: float) -> Tensor:
     """Return [N, ops, M]: ``_slot_table`` of every operation; at least one graph has a slot."""
-    width = most_slots_of(slot_ptr) if most_slots is None else most_slots
+    width = most_slots_of(slot_ptr)
     place = torch.arange(width, device=slot_ptr.device)
     exists = place < slot_ptr.diff().unsqueeze(1)
     rows = (slot_ptr[:-1].unsqueeze(1) + place).clamp(max=len(output.slot) - 1)

@@ -66,7 +66,7 @@ class BlockTrunk:
         return x.flatten(2)
 
     def spread(self, g: Tensor, shape: torch.Size) -> Tensor:
-        """Return the gradient of those rows, of ``shape``, from that of what the head reads; it is overwritten."""
+        """Return the gradient of those rows, of ``shape``, from that of what the head reads."""
         return g.view(shape)
 
     def stem(self, parts: Sequence[Tensor], inputs: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.contracts.state import LayerKind
 from simic.hosts.batched.block_trunk import BlockTrunk
 from simic.hosts.batched.conv import (
     KERNEL,
@@ -30,6 +29,7 @@ from simic.hosts.batched.sizes import BLOCKS, CLASSES
 from simic.hosts.batched.trunk import TrunkPart
 from simic.hosts.interfaces import HostRecipe, HostTopology, Pairs, Site
 from simic.hosts.trunks.cnn import AT_A_TIME, CHANNELS, EDGE, STEM_FEATURES, CnnTrunk
+from simic.hosts.trunks.mlp import chain
 
 __all__ = ["TRUNK", "PlainCnnTrunk", "plain_cnn"]
 
@@ -37,16 +37,8 @@ _POSITIONS = EDGE * EDGE
 
 
 def _chain(channels: int, blocks: int) -> HostTopology:
-    """Return stem, blocks and head, with a slot on all but the last."""
-    layers = range(1 + blocks)
-    return HostTopology(
-        kinds=(LayerKind.STEM, *[LayerKind.BLOCK] * blocks, LayerKind.HEAD),
-        widths=(*[channels] * (1 + blocks), CLASSES),
-        connects=tuple((layer, layer + 1) for layer in layers),
-        sites=(Site(channels, (EDGE, EDGE)),) * (1 + blocks),
-        monitors=tuple((layer, layer) for layer in layers),
-        classes=CLASSES,
-    )
+    """Return the chain of layers whose states are maps."""
+    return chain(channels, blocks)._replace(sites=(Site(channels, (EDGE, EDGE)),) * (1 + blocks))
 
 
 def _parts(channels: int, blocks: int, read: int) -> tuple[TrunkPart, ...]:
