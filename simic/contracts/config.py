@@ -158,6 +158,7 @@ class CollectConfig(Contract):
     further: tuple[FurtherCollection, ...] = (
         FurtherCollection(set="varied", branch_hosts=320, round_branch_hosts=120),
         FurtherCollection(set="shapes", branch_hosts=224, round_branch_hosts=84),
+        FurtherCollection(set="maps", branch_hosts=72, round_branch_hosts=28),
     )
     """Further sets whose training hosts are branched in every collection, with train.start = distil, so that the policy
     carries over to them. The run's own set is skipped. Families in ``world.without`` are left out here too. A snapshot

@@ -309,6 +309,8 @@ class HostRecipe(NamedTuple):
     imbalance: float = 0.0
     """Logarithm of how much likelier a training image of the most frequent class is than one of the rarest; the
     classes between are evenly spaced. Validation and test are not thinned."""
+    distraction: float = 1.0
+    """Factor of the second image, from 0 to 1. Where the label is that of the first one, less makes an easier task."""
 
 
 class HostFamily(Protocol):

@@ -139,7 +139,7 @@ def host_samples(
     if part is DataSplit.TRAIN:
         labels = with_wrong_labels(key, labels, recipe.label_noise, min(recipe.classes, 1 + int(pool.labels.max())))
     gain = rng.normals(rng.streams(key, Purpose.GAIN, part), count)[0]
-    return HostSamples(inputs(_scaled(key, recipe.column_spread, pairs)), labels, gain)
+    return HostSamples(inputs(_faded(recipe.distraction, _scaled(key, recipe.column_spread, pairs))), labels, gain)
 
 
 def _subset(key: int, recipe: HostRecipe, labels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -166,6 +166,13 @@ def _scaled(key: int, spread: float, pairs: Pairs) -> Pairs:
         image_a=pairs.image_a * _pixels(of_a),
         image_b=pairs.image_b * _pixels(of_b),
     )
+
+
+def _faded(factor: float, pairs: Pairs) -> Pairs:
+    """Return the pairs with the second image times the factor."""
+    if factor == 1.0:
+        return pairs
+    return pairs._replace(b=pairs.b * np.float32(factor), image_b=pairs.image_b * np.float32(factor))
 
 
 def _pixels(factors: NDArray[np.float32]) -> NDArray[np.float32]:

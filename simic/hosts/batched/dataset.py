@@ -158,6 +158,10 @@ def _checked(recipe: HostRecipe, host: HostIdentity) -> HostRecipe:
             f"found {recipe.samples} and {recipe.hidden}"
         )
     causes = (recipe.decay, recipe.column_spread, recipe.imbalance)
+    if not 0.0 <= recipe.distraction <= 1.0:
+        raise DatasetError(
+            f"family {host.family}, host {host.key}: needs a distraction from 0 to 1, found {recipe.distraction}"
+        )
     has_scales = all(0.0 < value < np.inf for value in (recipe.rate, *recipe.layer_scales))
     if not (has_scales and all(0.0 <= value < np.inf for value in causes)):
         raise DatasetError(

@@ -47,6 +47,7 @@ class _Draw(IntEnum):
     IMBALANCE = 14
     STEM_SCALE = 15
     HEAD_SCALE = 18
+    DISTRACTION = 20
 
 
 class Region(NamedTuple):
@@ -82,16 +83,19 @@ class Region(NamedTuple):
     """Spread of the logarithm of the features' factors, uniform."""
     imbalance: Range = _NONE
     """Imbalance of the training images, uniform."""
+    distraction: Range = (1.0, 1.0)
+    """Factor of the second image where it decides no label, uniform."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
         blocks = _BLOCKS[whole((0, len(_BLOCKS) - 1), draws[_Draw.GAIN_BLOCKS])]
         is_scaled = bool(draws[_Draw.IS_SCALED] < self.scaled)
         task, detail = float(draws[_Draw.TASK]), float(draws[_Draw.TASK_DETAIL])
         labels: Callable[[Pairs], NDArray[np.int64]] = _Selected(0.0)
+        distraction = between(self.distraction, draws[_Draw.DISTRACTION])
         if task < self.products:
-            labels = _Products(detail * np.pi / 2)
+            labels, distraction = _Products(detail * np.pi / 2), 1.0
         elif task < self.products + self.selecting:
-            labels = _Selected(between(self.selected, detail))
+            labels, distraction = _Selected(between(self.selected, detail)), 1.0
         scales = [log_between(self.layer_scales, draw) for draw in draws[_Draw.STEM_SCALE : _Draw.HEAD_SCALE + 1]]
         return HostRecipe(
             is_linear=bool(draws[_Draw.STEM] < self.linear),
@@ -108,6 +112,7 @@ class Region(NamedTuple):
             layer_scales=(scales[0], scales[1], scales[2], scales[3]),
             column_spread=between(self.column_spread, draws[_Draw.COLUMNS]),
             imbalance=between(self.imbalance, draws[_Draw.IMBALANCE]),
+            distraction=distraction,
         )
 
 

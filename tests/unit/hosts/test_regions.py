@@ -157,6 +157,26 @@ def test_pixels_have_the_factor_of_the_feature_they_were_pooled_into() -> None:
     assert np.allclose(pixels[1::2, 1::2][known], pooled[known], rtol=1e-5)
 
 
+def test_a_faded_second_image_leaves_the_first_and_all_labels() -> None:
+    recipe = Region().recipe(np.full(24, 0.5))
+    assert recipe.distraction == 1.0
+    whole, faded = (
+        host_samples(5, recipe._replace(distraction=factor), DataSplit.TEST, lambda pairs: pairs) for factor in (1, 0.5)
+    )
+    assert np.array_equal(whole.labels, faded.labels)
+    for name in ("a", "image_a", "selector"):
+        assert np.array_equal(getattr(whole.inputs, name), getattr(faded.inputs, name))
+    for name in ("b", "image_b"):
+        assert np.array_equal(0.5 * getattr(whole.inputs, name), getattr(faded.inputs, name))
+
+
+@pytest.mark.parametrize("cause", [{"selecting": 1.0}, {"products": 1.0}])
+def test_the_second_image_stays_whole_where_it_decides_labels(cause: dict[str, float]) -> None:
+    region = Region(distraction=(0.0, 0.5))
+    assert region.recipe(np.full(24, 0.5)).distraction == 0.25
+    assert region._replace(**cause).recipe(np.full(24, 0.5)).distraction == 1.0
+
+
 def test_imbalance_thins_classes_of_training_images_and_of_no_others() -> None:
     even, skewed = (np.bincount(_training(imbalance=value).labels, minlength=10) for value in (0.0, 4.0))
     assert even.sum() == skewed.sum() == 120
@@ -172,7 +192,7 @@ def test_imbalance_thins_classes_of_training_images_and_of_no_others() -> None:
 @pytest.mark.parametrize(
     "broken",
     [{"rate": 0.0}, {"decay": -0.1}, {"layer_scales": (1.0, 0.0, 1.0, 1.0)}, {"column_spread": -1.0},
-     {"imbalance": float("nan")}],
+     {"imbalance": float("nan")}, {"distraction": 1.5}, {"distraction": float("nan")}],
 )  # fmt: skip
 def test_an_impossible_cause_is_refused(monkeypatch: pytest.MonkeyPatch, broken: dict[str, object]) -> None:
     class Broken:

@@ -77,13 +77,21 @@ def test_several_families_are_one_ensemble_and_each_has_its_own_parameters() -> 
         Ensemble(hosts, world)
 
 
-def test_causes_that_begin_below_nothing_are_absent_in_half_of_the_hosts() -> None:
-    recipes = recipes_of(identify("shapes", range(400)))
-    for cause in ("label_noise", "decay", "column_spread", "imbalance"):
-        values = np.array([getattr(recipe, cause) for recipe in recipes])
-        assert (values >= 0).all()
-        assert 0.4 < (values == 0).mean() < 0.6
-        assert values.max() > 0
+def test_most_hosts_lack_most_causes_and_every_cause_occurs() -> None:
+    recipes = recipes_of(identify("shapes", range(600)))
+    neutral = {"label_noise": 0.0, "decay": 0.0, "column_spread": 0.0, "imbalance": 0.0, "gain_spread": 0.0}
+    values = {cause: np.array([getattr(recipe, cause) for recipe in recipes]) for cause in neutral}
+    assert all((found >= 0).all() for found in values.values())
+    absent = np.array([values[cause] == without for cause, without in neutral.items()])
+    assert ((absent.mean(1) > 0.55) & (absent.mean(1) < 0.9)).all()
+    assert 0.15 < (absent.sum(0) == len(neutral)).mean() < 0.35, "none of them"
+    assert 0.3 < (absent.sum(0) == len(neutral) - 1).mean() < 0.5, "one of them"
+
+
+def test_half_of_the_hosts_see_less_than_the_whole_second_image() -> None:
+    factors = np.array([recipe.distraction for recipe in recipes_of(identify("maps", range(600)))])
+    assert 0.3 < (factors < 1).mean() < 0.5, "those whose label reads it see it whole"
+    assert factors.min() < 0.05
 
 
 def test_convolutions_grow_only_in_maps() -> None:
