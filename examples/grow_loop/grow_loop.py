@@ -1,6 +1,7 @@
 """A plain PyTorch training loop with a growth controller, against the same loop without one.
 
-Usage: python grow_loop.py [--policy heuristic] [--out-of-range warn] [--runs 16] [--noise 0.4] [--small] [--json]
+Usage: python grow_loop.py [--policy heuristic] [--out-of-range warn] [--runs 16] [--noise 0.4] [--small]
+                           [--fresh-statistics] [--json]
 The network is a small CNN on 300 of scikit-learn's digits, of which some have a wrong label.
 """
 
@@ -14,6 +15,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.optim.swa_utils import update_bn
 
 import simic
 
@@ -52,9 +54,18 @@ def digits(noise: float) -> list[tuple[Tensor, Tensor]]:
 
 
 def train(
-    seed: int, policy: simic.Policy | str | None, out_of_range: str = "warn", *, noise: float, is_small: bool
+    seed: int,
+    policy: simic.Policy | str | None,
+    out_of_range: str = "warn",
+    *,
+    noise: float,
+    is_small: bool,
+    has_fresh_statistics: bool = False,
 ) -> tuple[float, list[str]]:
-    """Return the test accuracy after a training, and the kept seeds; ``policy`` None is the plain loop."""
+    """Return the test accuracy after a training, and the kept seeds; ``policy`` None is the plain loop.
+
+    With ``has_fresh_statistics`` batch normalisation gets the means and variances of the finished network.
+    """
     torch.manual_seed(seed)
     (images, labels), validation, (test_images, test_labels) = digits(noise)
     model = DigitNet(is_small=is_small)
@@ -83,6 +94,8 @@ def train(
     if grower is not None:
         kept = [str(slot.blueprint) for slot in grower.state.slots if slot.stage.value == "FOSSILIZED"]
         model = grower.finalize()
+    if has_fresh_statistics:
+        update_bn(images.split(25), model)
     model.eval()
     with torch.no_grad():
         return float((model(test_images).argmax(1) == test_labels).float().mean()), kept
@@ -96,13 +109,20 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=16, help="trainings of each kind, with seeds from 0 on")
     parser.add_argument("--noise", type=float, default=0.4, help="share of training labels drawn at random")
     parser.add_argument("--small", action="store_true", help="half the channels, and a mean over positions")
+    parser.add_argument(
+        "--fresh-statistics", action="store_true", help="estimate batch normalisation's statistics again at the end"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     policy: simic.Policy | str = arguments.policy
     if arguments.policy != "heuristic":
         policy = simic.load_policy(arguments.policy, trusted_keys=arguments.keys)
-    task = {"noise": arguments.noise, "is_small": arguments.small}
+    task = {
+        "noise": arguments.noise,
+        "is_small": arguments.small,
+        "has_fresh_statistics": arguments.fresh_statistics,
+    }
     plain = [train(seed, None, **task)[0] for seed in range(arguments.runs)]
     grown, kept = zip(
         *(train(seed, policy, arguments.out_of_range, **task) for seed in range(arguments.runs)), strict=True
