@@ -22,7 +22,7 @@ from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.hosts.mixed_ensemble import ensemble_of
 from simic.hosts.rollout import rollout
 
-SETS = ["benchmark", "varied", "shapes", "compound", "images", "trunks"]
+SETS = ["benchmark", "varied", "shapes", "maps", "compound", "images", "trunks"]
 
 
 def outside(controller: LearnedController, set_name: str, hosts: int) -> list[set[str]]:

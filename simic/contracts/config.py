@@ -298,7 +298,7 @@ class TrialConfig(Contract):
 
     hosts_per_family: Positive = 32
     """Hosts per family in trials; a judgement uses more if ``gate.min_episodes`` requires it."""
-    also_sets: tuple[SetName, ...] = ("varied", "shapes")
+    also_sets: tuple[SetName, ...] = ("varied", "shapes", "maps")
     """Further sets on whose test hosts a run tries its candidate before the gate decides: there it must do no harm.
     The run's own set is skipped."""
     also_hosts_per_family: Positive = 16

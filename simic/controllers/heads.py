@@ -109,7 +109,7 @@ def log_prob(
 def log_probs(
     output: NetworkOutput, slot_ptr: Tensor, masks: MaskTensors, actions: Tensor, exploration: float
 ) -> Tensor:
-    """Return the joint log-probabilities [N, C] of several ``actions`` int [N, C, A] of each graph, as ``log_prob``.
+    """Return the joint log-probabilities [N, T] of T ``actions`` of each graph, int [N, T, A], as ``log_prob``.
 
     The tables of all operations and slots are computed once, instead of once for each action.
     """

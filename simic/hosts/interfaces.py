@@ -310,7 +310,7 @@ class HostRecipe(NamedTuple):
     """Logarithm of how much likelier a training image of the most frequent class is than one of the rarest; the
     classes between are evenly spaced. Validation and test are not thinned."""
     distraction: float = 1.0
-    """Factor of the second image, from 0 to 1. Where the label is that of the first one, less makes an easier task."""
+    """Factor of the second image: 1 leaves it whole, 0 removes it. If it decides no label, less is an easier task."""
 
 
 class HostFamily(Protocol):

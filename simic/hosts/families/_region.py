@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from simic.hosts.families._ranges import Range, between, log_between, whole
 from simic.hosts.interfaces import HostRecipe, Pairs
 
-__all__ = ["Region"]
+__all__ = ["Draw", "Region"]
 
 _ALL_SAMPLES: Range = (512, 512)
 _NONE: Range = (0.0, 0.0)
@@ -27,7 +27,7 @@ _BLOCKS: tuple[tuple[int, ...], ...] = ((0,), (1,), (0, 1))
 """Blocks whose output is scaled."""
 
 
-class _Draw(IntEnum):
+class Draw(IntEnum):
     """Which of the host's uniform numbers decides what; each has its own, so a new cause moves no other."""
 
     STEM = 0
@@ -47,6 +47,8 @@ class _Draw(IntEnum):
     IMBALANCE = 14
     STEM_SCALE = 15
     HEAD_SCALE = 18
+    REGION = 19
+    """Read by ``Shape``, which draws the region."""
     DISTRACTION = 20
 
 
@@ -87,31 +89,31 @@ class Region(NamedTuple):
     """Factor of the second image where it decides no label, uniform."""
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
-        blocks = _BLOCKS[whole((0, len(_BLOCKS) - 1), draws[_Draw.GAIN_BLOCKS])]
-        is_scaled = bool(draws[_Draw.IS_SCALED] < self.scaled)
-        task, detail = float(draws[_Draw.TASK]), float(draws[_Draw.TASK_DETAIL])
+        blocks = _BLOCKS[whole((0, len(_BLOCKS) - 1), draws[Draw.GAIN_BLOCKS])]
+        is_scaled = bool(draws[Draw.IS_SCALED] < self.scaled)
+        task, detail = float(draws[Draw.TASK]), float(draws[Draw.TASK_DETAIL])
         labels: Callable[[Pairs], NDArray[np.int64]] = _Selected(0.0)
-        distraction = between(self.distraction, draws[_Draw.DISTRACTION])
+        distraction = between(self.distraction, draws[Draw.DISTRACTION])
         if task < self.products:
             labels, distraction = _Products(detail * np.pi / 2), 1.0
         elif task < self.products + self.selecting:
             labels, distraction = _Selected(between(self.selected, detail)), 1.0
-        scales = [log_between(self.layer_scales, draw) for draw in draws[_Draw.STEM_SCALE : _Draw.HEAD_SCALE + 1]]
+        scales = [log_between(self.layer_scales, draw) for draw in draws[Draw.STEM_SCALE : Draw.HEAD_SCALE + 1]]
         return HostRecipe(
-            is_linear=bool(draws[_Draw.STEM] < self.linear),
-            hidden=(whole(self.hidden, draws[_Draw.HIDDEN_1]), whole(self.hidden, draws[_Draw.HIDDEN_2])),
+            is_linear=bool(draws[Draw.STEM] < self.linear),
+            hidden=(whole(self.hidden, draws[Draw.HIDDEN_1]), whole(self.hidden, draws[Draw.HIDDEN_2])),
             labels=labels,
-            samples=int(log_between(self.samples, draws[_Draw.SAMPLES])),
-            label_noise=between(self.label_noise, draws[_Draw.LABEL_NOISE]),
+            samples=int(log_between(self.samples, draws[Draw.SAMPLES])),
+            label_noise=between(self.label_noise, draws[Draw.LABEL_NOISE]),
             classes=4 if task < self.products else 10,
             gain_blocks=blocks if is_scaled else (),
-            gain_level=between(self.gain_level, draws[_Draw.GAIN_LEVEL]) / len(blocks) if is_scaled else 0.0,
-            gain_spread=between(self.gain_spread, draws[_Draw.GAIN_SPREAD]) if is_scaled else 0.0,
-            rate=log_between(self.rate, draws[_Draw.RATE]),
-            decay=between(self.decay, draws[_Draw.DECAY]),
+            gain_level=between(self.gain_level, draws[Draw.GAIN_LEVEL]) / len(blocks) if is_scaled else 0.0,
+            gain_spread=between(self.gain_spread, draws[Draw.GAIN_SPREAD]) if is_scaled else 0.0,
+            rate=log_between(self.rate, draws[Draw.RATE]),
+            decay=between(self.decay, draws[Draw.DECAY]),
             layer_scales=(scales[0], scales[1], scales[2], scales[3]),
-            column_spread=between(self.column_spread, draws[_Draw.COLUMNS]),
-            imbalance=between(self.imbalance, draws[_Draw.IMBALANCE]),
+            column_spread=between(self.column_spread, draws[Draw.COLUMNS]),
+            imbalance=between(self.imbalance, draws[Draw.IMBALANCE]),
             distraction=distraction,
         )
 

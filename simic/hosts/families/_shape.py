@@ -1,7 +1,8 @@
-"""A shape: hosts of one trunk of a size of its own, whose causes of trouble are those of a region or of all at once.
+"""A shape: hosts of one trunk of a size of its own, with the causes of trouble of one region or all at once.
 
 Most networks that people train have one or two causes of trouble, and with all of them at once hardly any network
-learns enough to memorise wrong labels. So three hosts in four have the causes of one region.
+learns enough to memorise wrong labels. So nine hosts in thirteen have the causes of one region. A cause that a trunk
+has no place for has no effect: hidden units in plain blocks, and the scale behind a second block where there is one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.hosts.batched.trunk import Trunk
-from simic.hosts.families._region import Region
+from simic.hosts.families._region import Draw, Region
 from simic.hosts.families.region_few import FAMILY as FEW
 from simic.hosts.families.region_healthy import FAMILY as HEALTHY
 from simic.hosts.families.region_mixed import FAMILY as MIXED
@@ -48,9 +49,7 @@ _ALL = Region(
 _REGIONS = (_ALL, _ALL, _ALL, FEW, HEALTHY, MIXED, NARROW, NOISY, PACED, SCALED, SELECT, SKEWED, STARTED)
 """Regions with equal shares of the hosts."""
 _DISTRACTION = (0.0, 2.0)
-"""Range of the factor of the second image; above 1 counts as 1, so half of the hosts see it whole."""
-_REGION = 19
-"""Which of the host's uniform numbers decides its region; a region reads the ones before."""
+"""Range of the factor of the second image; above 1 counts as 1."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Shape:
     trunk: type[Trunk]
 
     def recipe(self, draws: NDArray[np.float64]) -> HostRecipe:
-        region = _REGIONS[int(draws[_REGION] * len(_REGIONS))]
+        region = _REGIONS[int(draws[Draw.REGION] * len(_REGIONS))]
         drawn = region._replace(distraction=_DISTRACTION).recipe(draws)
         return drawn._replace(
             label_noise=max(0.0, drawn.label_noise),

@@ -85,7 +85,7 @@ def test_several_actions_of_a_state_have_the_log_probs_that_each_has_alone(explo
     together = heads.log_probs(output, pointer, masks, some, exploration)
     each = [heads.log_prob(output, pointer, masks, actions, exploration).joint for actions in some.unbind(1)]
     assert torch.allclose(together, torch.stack(each, dim=1), atol=1e-12)
-    weights = torch.rand_like(together)
+    weights = torch.rand(together.shape, dtype=together.dtype, generator=torch.Generator().manual_seed(47))
     ours, theirs = (
         torch.autograd.grad((found * weights).sum(), output[:-1], allow_unused=True)
         for found in (together, torch.stack(each, dim=1))

@@ -65,6 +65,15 @@ def test_families_have_the_sizes_that_they_name() -> None:
         assert has_hidden_units == name.startswith("residual")
 
 
+@pytest.mark.parametrize("name", SETS["maps"].families)
+def test_convolutional_families_have_the_sizes_and_the_head_that_they_name(name: str) -> None:
+    kind, size = name.split("_")
+    channels, blocks = (int(part) for part in size.split("x"))
+    trunk = load_family(name).trunk
+    assert [(site.width, site.space) for site in trunk.topology.sites] == [(channels, (4, 4))] * (1 + blocks)
+    assert trunk.parts[-1].shape == (10, channels * (16 if kind == "conv" else 1))
+
+
 def test_several_families_are_one_ensemble_and_each_has_its_own_parameters() -> None:
     hosts = identify("shapes", [1, 3, 16])
     world = WorldConfig(set="shapes")
@@ -88,24 +97,27 @@ def test_most_hosts_lack_most_causes_and_every_cause_occurs() -> None:
     assert 0.3 < (absent.sum(0) == len(neutral) - 1).mean() < 0.5, "one of them"
 
 
-def test_half_of_the_hosts_see_less_than_the_whole_second_image() -> None:
+def test_a_third_of_the_hosts_see_a_fainter_second_image() -> None:
     factors = np.array([recipe.distraction for recipe in recipes_of(identify("maps", range(600)))])
-    assert 0.3 < (factors < 1).mean() < 0.5, "those whose label reads it see it whole"
+    assert 0.31 < (factors < 1).mean() < 0.42, "half of those whose label does not read it"
     assert factors.min() < 0.05
 
 
-def test_convolutions_grow_only_in_maps() -> None:
-    grown = ensemble_of(identify("maps", [1, 4]), WorldConfig(set="maps"))
+@pytest.mark.parametrize(("world_set", "is_offered"), [("maps", True), ("shapes", False)])
+def test_maps_offer_convolutions_and_shapes_do_not(world_set: str, is_offered: bool) -> None:
+    grown = ensemble_of(identify(world_set, [1, 4]), WorldConfig(set=world_set))
     names, legal = grown.observe().blueprints, grown.masks().blueprint
-    assert all(legal[:, names.index(name)].all() for name in ("conv3x3", "depthwise"))
+    for name in ("conv3x3", "depthwise"):
+        assert (name in names and bool(legal[:, names.index(name)].all())) == is_offered
 
 
 def test_a_pooled_head_reads_the_mean_of_every_channel() -> None:
     trunk = load_family("pooled_6x1").trunk(recipes_of(identify("pooled_6x1", [4])))
-    x = torch.randn(3, 5, 4, 4, 6, requires_grad=True)
+    draw = torch.Generator().manual_seed(4)
+    x = torch.randn(3, 5, 4, 4, 6, requires_grad=True, generator=draw)
     mean = x.flatten(2, 3).mean(2)
     assert torch.allclose(trunk.read(x), mean, atol=1e-6)
-    above = torch.randn(3, 5, 6)
+    above = torch.randn(3, 5, 6, generator=draw)
     (gradient,) = torch.autograd.grad(mean, x, above)
     assert torch.allclose(trunk.spread(above, x.shape), gradient)
 

@@ -1,0 +1,28 @@
+"""The plain training loop of examples/grow_loop, with and without fresh statistics of batch normalisation."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "grow_loop" / "grow_loop.py"
+
+
+def found(*words: str) -> dict[str, Any]:
+    """Return what the example prints after two short trainings of each kind."""
+    command = [sys.executable, str(EXAMPLE), "--runs", "2", "--small", "--json", *words]
+    done: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return done
+
+
+def test_fresh_statistics_change_both_accuracies_and_not_what_grows() -> None:
+    usual, fresh = found(), found("--fresh-statistics")
+    assert usual["kept"] == fresh["kept"] != {}
+    assert usual["plain"] != fresh["plain"]
+    assert usual["grown"] != fresh["grown"]
+    assert fresh["gain"] == pytest.approx(fresh["grown"] - fresh["plain"])
