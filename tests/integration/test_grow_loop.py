@@ -14,7 +14,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "grow_loop" / "grow_loop.py"
 
 
 def found(*words: str) -> dict[str, Any]:
-    """Return what the example prints after two short trainings of each kind."""
+    """Return what the example prints after two trainings of each kind."""
     command = [sys.executable, str(EXAMPLE), "--runs", "2", "--small", "--json", *words]
     done: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return done
