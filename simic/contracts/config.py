@@ -134,7 +134,7 @@ class EpisodeStopConfig(Contract):
 
 
 class CollectConfig(Contract):
-    """Collection of episodes."""
+    """What a run grows to learn from: hosts before its first training and in rounds, and branches of decisions."""
 
     controller: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")] = "explore"
     """Controller that acts while there is no champion, with train.start = scratch."""

@@ -88,13 +88,13 @@ def test_several_families_are_one_ensemble_and_each_has_its_own_parameters() -> 
 
 def test_most_hosts_lack_most_causes_and_every_cause_occurs() -> None:
     recipes = recipes_of(identify("shapes", range(600)))
-    neutral = {"label_noise": 0.0, "decay": 0.0, "column_spread": 0.0, "imbalance": 0.0, "gain_spread": 0.0}
-    values = {cause: np.array([getattr(recipe, cause) for recipe in recipes]) for cause in neutral}
-    assert all((found >= 0).all() for found in values.values())
-    absent = np.array([values[cause] == without for cause, without in neutral.items()])
+    causes = ("label_noise", "decay", "column_spread", "imbalance", "gain_spread")
+    values = np.array([[getattr(recipe, cause) for recipe in recipes] for cause in causes])
+    assert (values >= 0).all()
+    absent = values == 0
     assert ((absent.mean(1) > 0.55) & (absent.mean(1) < 0.9)).all()
-    assert 0.15 < (absent.sum(0) == len(neutral)).mean() < 0.35, "none of them"
-    assert 0.3 < (absent.sum(0) == len(neutral) - 1).mean() < 0.5, "one of them"
+    assert 0.15 < (absent.sum(0) == len(causes)).mean() < 0.35, "none of them"
+    assert 0.3 < (absent.sum(0) == len(causes) - 1).mean() < 0.5, "one of them"
 
 
 def test_a_third_of_the_hosts_see_a_fainter_second_image() -> None:
