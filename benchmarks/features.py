@@ -1,11 +1,13 @@
-"""Ablation of the features: the regret of policies that are distilled from the same branches without some columns.
+"""Ablation of the features: policies that are distilled from the same branches without some columns.
 
-Usage: python benchmarks/features.py SNAPSHOT [--json] [--out FILE] [--passes N] [--folds N] [--only NAME ...]
+Usage: python benchmarks/features.py SNAPSHOT [--json] [--out FILE] [--passes N] [--parts N] [--by host|family]
+           [--only NAME ...] [--workers N]
 SNAPSHOT is a training set with branches; `simic run` makes some in data/snapshots of its home. A column that a policy
-is not to read gets an enormous deviation in its normaliser, so that its normalised value is 0. ``held out`` is measured
-on the branched hosts from which no policy learns. ``left out`` is transfer: the families are dealt to ``--folds``
-parts; a policy learns without one part and is measured on its hosts, part by part. Regrets are points per decision;
-less is better. ``parent`` is the regret of the actions that the parents of the branches took.
+is not to read gets an enormous deviation in its normaliser, so that its normalised value is 0. Hosts, or whole
+families, are dealt to ``--parts`` parts; a policy learns without one part and chooses for it, so each decision is
+chosen by a policy that learned from none of its host, or of its family. ``gain`` is the mean return of the choice minus
+that of the action that the parent of the branches took; ``difference`` is to all features, paired by decision, with its
+standard error. All are points per decision.
 """
 
 from __future__ import annotations
@@ -13,7 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,17 +27,19 @@ from numpy.typing import NDArray
 from peers.relative_features import ABSOLUTE, RELATIVE, install
 
 from simic.contracts.config import TrainConfig
-from simic.controllers import features
+from simic.controllers import features, heads
 from simic.controllers.network import PolicyNetwork
 from simic.hosts.plugins import blueprint_names
-from simic.learning.distillation import FEATURE_NOISE, BranchedDecisions, branched_decisions, distillation, regrets
+from simic.learning.distillation import FEATURE_NOISE, BranchedDecisions, branched_decisions, distillation
 from simic.learning.learner import Learner
 from simic.learning.phases import fresh_network
 from simic.replay.dataset import GraphDataset
+from simic.runtime.seeds import derive
 
 UNREAD = 1e30
 OWN = {node: set(names) for node, names in features.FEATURES.items()}
 Read = dict[str, set[str]]
+Floats = NDArray[np.float64]
 
 
 def without(*parts: str) -> Read:
@@ -39,17 +47,28 @@ def without(*parts: str) -> Read:
     return {node: {name for name in names if not any(part in name for part in parts)} for node, names in OWN.items()}
 
 
+ALL = "all features"
 VARIANTS: dict[str, Read] = {
-    "all features": OWN,
+    ALL: OWN,
     "relative ones as well": {node: OWN[node] | set(RELATIVE[node]) for node in OWN},
     "relative ones instead": {node: OWN[node] - set(ABSOLUTE[node]) | set(RELATIVE[node]) for node in OWN},
     "no changes of loss and accuracy": without("_delta_"),
     "no losses, no accuracies": without("_loss", "loss_", "accuracy"),
+    "no contributions": without("contribution"),
     "no spreads": without("spread"),
     "no weights, no gradients": without("weight_norm", "gradient_norm"),
     "no widths": without("width"),
     "no layers": without("layer_", "width", "spread", "weight_norm", "gradient_norm", "linear"),
 }
+
+
+class Chosen(NamedTuple):
+    """What policies without a part of the data chose for it."""
+
+    gains: Floats
+    """[D]: return of the choice minus that of the parent's action."""
+    sets: NDArray[np.str_]
+    """[D]"""
 
 
 def trained(store: GraphDataset, decisions: BranchedDecisions, read: Read, passes: int) -> PolicyNetwork:
@@ -75,42 +94,68 @@ def trained(store: GraphDataset, decisions: BranchedDecisions, read: Read, passe
     return network.eval()
 
 
-def families_of(store: GraphDataset, decisions: BranchedDecisions) -> NDArray[np.str_]:
-    """The family of the host of each decision."""
-    sequences = np.searchsorted(store.sequences.starts, decisions.rows, side="right") - 1
-    return np.array([store.sequences.families[index] for index in sequences])
+@torch.no_grad()
+def gains(network: PolicyNetwork, store: GraphDataset, decisions: BranchedDecisions) -> Floats:
+    """[D]: return of the likeliest tried action minus that of the parent's, which is the first."""
+    found = []
+    for ids in np.array_split(np.arange(len(decisions.rows)), -(-len(decisions.rows) // 128)):
+        states, masks = store.states(decisions.rows[ids])
+        actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
+        joint = heads.log_probs(network.act(states), states.slot_ptr, masks, actions, 0.0)
+        best = joint.masked_fill(~tried, -torch.inf).argmax(1, keepdim=True)
+        found.append(returns.gather(1, best).squeeze(1) - returns[:, 0])
+    return torch.cat(found).double().numpy()
 
 
-def left_out(store: GraphDataset, decisions: BranchedDecisions, read: Read, passes: int, folds: int) -> float:
-    """Mean regret over decisions, each under a policy that learned nothing from the part that its family is in."""
-    own = families_of(store, decisions)
-    families, total = sorted(set(own)), 0.0
-    for fold in range(folds):
-        part = np.isin(own, families[fold::folds])
-        network = trained(store, decisions.take(~part), read, passes)
-        total += regrets(network, store, decisions.take(part))["held_out_regret"] * int(part.sum())
-    return total / len(own)
+def parts_of(store: GraphDataset, decisions: BranchedDecisions, parts: int, by: str) -> NDArray[np.int64]:
+    """[D]: the part that the host of each decision is in, or its family."""
+    rows = np.searchsorted(store.sequences.starts, decisions.rows, side="right") - 1
+    if by == "host":
+        return np.array([derive(int(store.sequences.host_keys[row]), "part") % parts for row in rows])
+    names = [store.sequences.families[row] for row in rows]
+    order = sorted(set(names))
+    return np.array([order.index(name) % parts for name in names])
 
 
-def parent_regret(decisions: BranchedDecisions) -> float:
-    """Mean regret of the first action of each decision."""
-    returns = decisions.returns.nan_to_num(-torch.inf)
-    return float((returns.amax(1) - returns[:, 0]).double().mean())
-
-
-def measure(store: GraphDataset, names: Sequence[str], passes: int, folds: int) -> dict[str, dict[str, float]]:
-    """Regrets per variant."""
+def measured(snapshot: Path, passes: int, parts: int, by: str, name: str) -> Chosen:
+    """Train one policy per part without it, and let it choose for the part."""
+    torch.set_num_threads(1)
+    install()
+    store = GraphDataset.load(snapshot, blueprints=blueprint_names())
     split = branched_decisions(store)
     if split is None:
         raise SystemExit("the snapshot has no branches; `simic run` makes some")
-    results = {"parent": {"held_out": parent_regret(split.held_out), "left_out": parent_regret(split.learned)}}
-    for name in names:
-        network = trained(store, split.learned, VARIANTS[name], passes)
-        results[name] = {"held_out": regrets(network, store, split.held_out)["held_out_regret"]}
-        if folds:
-            results[name]["left_out"] = left_out(store, split.learned, VARIANTS[name], passes, folds)
-        print(name, results[name], flush=True)
-    return results
+    decisions = split.learned
+    part, found = parts_of(store, decisions, parts, by), np.zeros(len(decisions.rows))
+    for own in sorted(set(part.tolist())):
+        network = trained(store, decisions.take(part != own), VARIANTS[name], passes)
+        found[part == own] = gains(network, store, decisions.take(part == own))
+    rows = np.searchsorted(store.sequences.starts, decisions.rows, side="right") - 1
+    return Chosen(found, np.array([store.sequences.sets[row] for row in rows]))
+
+
+def row(name: str, chosen: Chosen, everything: Chosen) -> dict[str, str | float | dict[str, float]]:
+    """One line of the results."""
+    apart = chosen.gains - everything.gains
+    return {
+        "features": name,
+        "gain": float(chosen.gains.mean()),
+        "difference": float(apart.mean()),
+        "error": float(apart.std() / len(apart) ** 0.5),
+        "by_set": {one: float(apart[chosen.sets == one].mean()) for one in sorted(set(chosen.sets.tolist()))},
+    }
+
+
+def measure(snapshot: Path, names: Sequence[str], passes: int, parts: int, by: str, workers: int) -> list[dict]:
+    """One line for each variant; the first is that of all features."""
+    job = partial(measured, snapshot, passes, parts, by)
+    lines, everything = [], None
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for name, chosen in zip(names, pool.map(job, names), strict=True):
+            everything = everything or chosen
+            lines.append(row(name, chosen, everything))
+            print("{features:34}{gain:7.3f}{difference:+8.3f} +- {error:.3f}  {by_set}".format(**lines[-1]), flush=True)
+    return lines
 
 
 def main() -> int:
@@ -121,16 +166,17 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="also print one JSON object")
     parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
     parser.add_argument("--passes", type=int, default=TrainConfig().distil_passes, help="passes of each distillation")
-    parser.add_argument("--folds", type=int, default=5, help="parts of the families that are left out in turn; 0: none")
-    parser.add_argument("--only", nargs="*", choices=list(VARIANTS), help="variants to train")
+    parser.add_argument("--parts", type=int, default=4, help="parts that are left out in turn")
+    parser.add_argument("--by", choices=["host", "family"], default="host", help="what is dealt to the parts")
+    parser.add_argument("--only", nargs="*", choices=list(VARIANTS), default=[], help="variants beside all features")
+    parser.add_argument("--workers", type=int, default=1, help="variants that are trained at a time")
     arguments = parser.parse_args()
     if arguments.snapshot is None:
         return 4
-    torch.set_num_threads(1)
-    install()
-    store = GraphDataset.load(arguments.snapshot, blueprints=blueprint_names())
-    results = measure(store, arguments.only or list(VARIANTS), arguments.passes, arguments.folds)
-    text = json.dumps({"name": "features", "passes": arguments.passes, "folds": arguments.folds, "regret": results})
+    names = list(dict.fromkeys([ALL, *(arguments.only or VARIANTS)]))
+    lines = measure(arguments.snapshot, names, arguments.passes, arguments.parts, arguments.by, arguments.workers)
+    text = json.dumps({"name": "features", "passes": arguments.passes, "parts": arguments.parts, "by": arguments.by,
+                       "variants": lines})  # fmt: skip
     if arguments.out is not None:
         arguments.out.write_text(text + "\n", "utf-8")
     if arguments.json:
