@@ -40,6 +40,7 @@ NIGHTLY_CODES = (
 )
 QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"}
 """In process, progress bars and messages of the CLI suffice; the run's log has everything."""
+_NEXT_ATTEMPT = "The same command makes another policy, which learns from the episodes of this run and from new ones"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -88,7 +89,7 @@ def run(
     receipt = flow(profile=profile, seed=seed, overrides=overrides, progress=show_progress())
     emit(receipt, as_json, lambda console: _show(console, receipt, home))
     if not receipt.decision.accepted:
-        raise GateRejectedError(rejection_message(receipt.decision))
+        raise GateRejectedError(f"{rejection_message(receipt.decision)}. {_NEXT_ATTEMPT}")
 
 
 def nightly(
