@@ -40,11 +40,11 @@ NIGHTLY_CODES = (
 )
 QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"}
 """In process, progress bars and messages of the CLI suffice; the run's log has everything."""
-_NEXT_ATTEMPT = "The same command makes another policy, which learns from the episodes of this run and from new ones"
+_NEXT_ATTEMPT = "The same command makes another policy, which learns from the episodes of this run and any new ones"
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register ``simic run`` and ``simic nightly``, each with its exit codes."""
     app.command("run", epilog=EXIT_CODES)(run)
     app.command("nightly", epilog=NIGHTLY_CODES)(nightly)
 
