@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from peers.branches import distilled, load, sequences_of
 
 from simic.contracts.config import RewardConfig, TrainConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
@@ -34,9 +35,7 @@ from simic.controllers.network import PolicyNetwork
 from simic.controllers.policy_files import LoadedPolicy, describe
 from simic.controllers.protocol import Controller
 from simic.hosts.host_sets import draw_keys, host_set, identify
-from simic.hosts.plugins import blueprint_names
-from simic.learning.distillation import FEATURE_NOISE, BranchedDecisions, branched_decisions, distillation
-from simic.learning.learner import Learner
+from simic.learning.distillation import BranchedDecisions
 from simic.learning.phases import fresh_network
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import derive
@@ -50,7 +49,7 @@ Floats = NDArray[np.float64]
 
 
 class Grown(NamedTuple):
-    """What one policy did, or never growing."""
+    """Returns of validation hosts under one policy, or under never growing, which learned from 0 branches."""
 
     branches: int
     """Tried actions that it learned from."""
@@ -62,7 +61,7 @@ class Grown(NamedTuple):
 
 def hosts_of(store: GraphDataset, decisions: BranchedDecisions) -> list[tuple[str, int]]:
     """Set and key of the host of each decision."""
-    rows = np.searchsorted(store.sequences.starts, decisions.rows, side="right") - 1
+    rows = sequences_of(store, decisions)
     return [(store.sequences.sets[row], int(store.sequences.host_keys[row])) for row in rows.tolist()]
 
 
@@ -77,18 +76,7 @@ def part(store: GraphDataset, decisions: BranchedDecisions, share: float, seed: 
 def trained(store: GraphDataset, decisions: BranchedDecisions, seed: int) -> PolicyNetwork:
     """A policy that learned from the decisions as a training run learns from all."""
     config = TrainConfig()
-    network = fresh_network(store, config, seed)
-    for _ in distillation(
-        Learner(network, config),
-        store,
-        decisions,
-        passes=config.distil_passes,
-        exploration=config.network.exploration,
-        seed=seed,
-        deviation=FEATURE_NOISE,
-    ):
-        pass
-    return network.eval()
+    return distilled(fresh_network(store, config, seed), store, decisions, passes=config.distil_passes, seed=seed)
 
 
 def acting(network: PolicyNetwork) -> Controller:
@@ -125,11 +113,8 @@ def measured(snapshot: Path, sets: Sequence[str], count: int, point: tuple[float
     share, seed = point
     if not share:
         return Grown(0, 0, tried(None, sets, count))
-    store = GraphDataset.load(snapshot, blueprints=blueprint_names())
-    split = branched_decisions(store)
-    if split is None:
-        raise SystemExit("the snapshot has no branches; `simic run` makes some")
-    decisions, hosts = part(store, split.learned, share, seed)
+    store, everything = load(snapshot)
+    decisions, hosts = part(store, everything, share, seed)
     branches = int((~decisions.returns.isnan()).sum())
     return Grown(branches, hosts, tried(acting(trained(store, decisions, seed)), sets, count))
 

@@ -24,14 +24,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from peers.branches import distilled, load, sequences_of
 from peers.relative_features import ABSOLUTE, RELATIVE, install
 
 from simic.contracts.config import TrainConfig
 from simic.controllers import features, heads
 from simic.controllers.network import PolicyNetwork
-from simic.hosts.plugins import blueprint_names
-from simic.learning.distillation import FEATURE_NOISE, BranchedDecisions, branched_decisions, distillation
-from simic.learning.learner import Learner
+from simic.learning.distillation import BranchedDecisions
 from simic.learning.phases import fresh_network
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import derive
@@ -63,7 +62,7 @@ VARIANTS: dict[str, Read] = {
 
 
 class Chosen(NamedTuple):
-    """What policies without a part of the data chose for it."""
+    """Choices for D decisions, each made by a policy that learned from none of the decision's host or family."""
 
     gains: Floats
     """[D]: return of the choice minus that of the parent's action."""
@@ -73,25 +72,13 @@ class Chosen(NamedTuple):
 
 def trained(store: GraphDataset, decisions: BranchedDecisions, read: Read, passes: int) -> PolicyNetwork:
     """A policy that learned from the decisions and reads only some columns."""
-    config = TrainConfig()
-    network = fresh_network(store, config, 0)
+    network = fresh_network(store, TrainConfig(), 0)
     normaliser = network.normaliser()
     for node, names in features.feature_names(store.blueprints).items():
         unread = [name not in read[node] and not name.startswith("blueprint=") for name in names]
         normaliser.deviation[node][torch.tensor(unread)] = UNREAD
     network.set_normaliser(normaliser)
-    exploration = config.network.exploration
-    for _ in distillation(
-        Learner(network, config),
-        store,
-        decisions,
-        passes=passes,
-        exploration=exploration,
-        seed=0,
-        deviation=FEATURE_NOISE,
-    ):
-        pass
-    return network.eval()
+    return distilled(network, store, decisions, passes=passes, seed=0)
 
 
 @torch.no_grad()
@@ -109,7 +96,7 @@ def gains(network: PolicyNetwork, store: GraphDataset, decisions: BranchedDecisi
 
 def parts_of(store: GraphDataset, decisions: BranchedDecisions, parts: int, by: str) -> NDArray[np.int64]:
     """[D]: the part that the host of each decision is in, or its family."""
-    rows = np.searchsorted(store.sequences.starts, decisions.rows, side="right") - 1
+    rows = sequences_of(store, decisions)
     if by == "host":
         return np.array([derive(int(store.sequences.host_keys[row]), "part") % parts for row in rows])
     names = [store.sequences.families[row] for row in rows]
@@ -121,16 +108,12 @@ def measured(snapshot: Path, passes: int, parts: int, by: str, name: str) -> Cho
     """Train one policy per part without it, and let it choose for the part."""
     torch.set_num_threads(1)
     install()
-    store = GraphDataset.load(snapshot, blueprints=blueprint_names())
-    split = branched_decisions(store)
-    if split is None:
-        raise SystemExit("the snapshot has no branches; `simic run` makes some")
-    decisions = split.learned
+    store, decisions = load(snapshot)
     part, found = parts_of(store, decisions, parts, by), np.zeros(len(decisions.rows))
     for own in sorted(set(part.tolist())):
         network = trained(store, decisions.take(part != own), VARIANTS[name], passes)
         found[part == own] = gains(network, store, decisions.take(part == own))
-    rows = np.searchsorted(store.sequences.starts, decisions.rows, side="right") - 1
+    rows = sequences_of(store, decisions)
     return Chosen(found, np.array([store.sequences.sets[row] for row in rows]))
 
 
