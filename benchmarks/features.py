@@ -55,9 +55,12 @@ VARIANTS: dict[str, Read] = {
     "no losses, no accuracies": without("_loss", "loss_", "accuracy"),
     "no contributions": without("contribution"),
     "no spreads": without("spread"),
+    "no dimensions": without("dimension"),
+    "no parameters per sample": without("per_sample"),
+    "neither of these two": without("dimension", "per_sample"),
     "no weights, no gradients": without("weight_norm", "gradient_norm"),
     "no widths": without("width"),
-    "no layers": without("layer_", "width", "spread", "weight_norm", "gradient_norm", "linear"),
+    "no layers": without("layer_", "width", "spread", "dimension", "weight_norm", "gradient_norm", "linear"),
 }
 
 

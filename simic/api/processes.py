@@ -160,7 +160,9 @@ class SharedHost(AttachedHost):
     def finish(self) -> TrainingRecord:
         with self._processes.together():
             own = super().finish()
-        return TrainingRecord(**self._processes.agreed(own._asdict))
+        # Each process trains on a share of the samples.
+        whole = own._replace(samples=own.samples * self._processes.count)
+        return TrainingRecord(**self._processes.agreed(whole._asdict))
 
     def is_finite(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         hosts, seeds = super().is_finite()

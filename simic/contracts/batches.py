@@ -72,6 +72,8 @@ SYSTEM_COLUMNS: dict[str, DTypeLike] = {
     "seeds_alive": np.int32,
     "seeds_max": np.int32,
     "seed_parameters": np.int64,
+    "host_parameters": np.float64,
+    "train_samples": np.float64,
     "train_loss": np.float32,
     "train_accuracy": np.float32,
     "validation_loss": np.float32,
@@ -100,10 +102,11 @@ LAYER_COLUMNS: dict[str, DTypeLike] = {
     "hidden_width": np.float32,
     "is_linear": np.bool_,
     "activation_spread": np.float32,
+    "effective_dimension": np.float32,
     "weight_norm": np.float32,
     "gradient_norm": np.float32,
 }
-_OPTIONAL_INTEGERS = {"age_epochs", "tempo", "contribution_epochs", "hidden_width"}
+_OPTIONAL_INTEGERS = {"age_epochs", "tempo", "contribution_epochs", "hidden_width", "host_parameters", "train_samples"}
 
 
 @dataclass(frozen=True)

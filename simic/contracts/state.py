@@ -66,6 +66,11 @@ class LayerNode(Contract):
     """Whether no nonlinearity follows."""
     activation_spread: NonNegative | None = None
     """Standard deviation over validation samples of ln |output|; null if not measured yet."""
+    effective_dimension: NonNegative | None = None
+    """Participation ratio of the output over validation samples: the square of the trace of its covariance over the sum
+    of the squared entries (Gao et al. 2017, "A theory of multineuronal dimensionality, dynamics and measurement"). It
+    is the number of directions in which the output varies, if it varies equally in them; 0 for a constant output; null
+    if not measured."""
     weight_norm: NonNegative | None = None
     """L2 norm of the parameters of the layer."""
     gradient_norm: NonNegative | None = None
@@ -151,6 +156,10 @@ class SystemState(Contract):
     """Budget of seeds alive or fossilised."""
     seed_parameters: Count
     """Parameters of seeds alive or fossilised."""
+    host_parameters: Count | None = None
+    """Trainable parameters of the host without seeds; null if unknown."""
+    train_samples: Count | None = None
+    """Distinct training samples that the last epoch showed; null before the first, or if unknown."""
     train_loss: NonNegative | None = None
     """Mean training loss of the last epoch; null before the first."""
     train_accuracy: UnitInterval | None = None

@@ -55,6 +55,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
         "validation_loss",
         "validation_accuracy",
         *_with_flags("train_loss", "train_accuracy", "accuracy_gap", "loss_ratio"),
+        *_with_flags("parameters_per_sample"),
         *_with_flags(*_DELTAS),
     ),
     "slot": (
@@ -68,14 +69,14 @@ FEATURES: dict[str, tuple[str, ...]] = {
         *_with_flags("alpha_target", "age_epochs", "tempo", "tempo_left"),
         *_with_flags("gradient_norm", "gradient_health", "contribution", "contribution_error"),
         *_with_flags("contribution_epochs", "risk"),
-        *_with_flags("layer_hidden_width", "layer_spread", "layer_spread_rise"),
+        *_with_flags("layer_hidden_width", "layer_spread", "layer_spread_rise", "layer_dimension"),
     ),
     "layer": (
         *(f"kind={kind.value}" for kind in LAYER_KINDS),
         "width",
         "depth",
         "is_linear",
-        *_with_flags("hidden_width", "spread", "spread_rise", "weight_norm", "gradient_norm"),
+        *_with_flags("hidden_width", "spread", "spread_rise", "dimension", "weight_norm", "gradient_norm"),
     ),
 }
 """Column names per node type; slots have one further column ``blueprint=<name>`` per blueprint."""
@@ -83,7 +84,8 @@ FEATURES: dict[str, tuple[str, ...]] = {
 _LOG1P = frozenset({
     "remaining_epochs", "seed_parameters", "validation_loss", "train_loss",
     "stage_epochs", "parameters", "layer_width", "tempo", "tempo_left", "age_epochs", "contribution_epochs",
-    "layer_hidden_width", "layer_spread", "width", "hidden_width", "spread", "weight_norm", "gradient_norm",
+    "layer_hidden_width", "layer_spread", "layer_dimension", "width", "hidden_width", "spread", "dimension",
+    "weight_norm", "gradient_norm",
 })  # fmt: skip
 """Features that are ``log1p`` of a number of the state."""
 
@@ -162,6 +164,9 @@ def _context_columns(observations: Observations) -> dict[str, Array]:
     _optional(columns, "train_accuracy", system["train_accuracy"])
     _optional(columns, "accuracy_gap", system["train_accuracy"] - system["validation_accuracy"])
     _optional(columns, "loss_ratio", np.log(validation + _TINY_LOSS) - np.log(train + _TINY_LOSS))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(system["host_parameters"] / system["train_samples"])
+    _optional(columns, "parameters_per_sample", ratio)
     histories = {
         "validation_accuracy": observations.history["validation_accuracy_history"],
         "validation_loss": np.log1p(observations.history["validation_loss_history"]),
@@ -188,6 +193,7 @@ def _layer_columns(observations: Observations, connects: Array) -> dict[str, Arr
     _optional(columns, "hidden_width", np.log1p(layers["hidden_width"]))
     _optional(columns, "spread", spread)
     _optional(columns, "spread_rise", spread - before)
+    _optional(columns, "dimension", np.log1p(layers["effective_dimension"]))
     _optional(columns, "weight_norm", np.log1p(layers["weight_norm"]))
     _optional(columns, "gradient_norm", np.log1p(layers["gradient_norm"]))
     return columns
@@ -210,6 +216,7 @@ def _slot_columns(observations: Observations, layer: Mapping[str, Array], monito
         ("layer_hidden_width", "hidden_width"),
         ("layer_spread", "spread"),
         ("layer_spread_rise", "spread_rise"),
+        ("layer_dimension", "dimension"),
     ):
         values = np.where(layer[f"{source}_valid"], layer[source], np.nan)
         _optional(columns, name, _mean_over(slot, values[monitored], len(slots["stage"])))

@@ -24,6 +24,7 @@ _CONTEXT = {
     "validation_loss": "log1p(validation_loss)",
     "train_loss": "log1p(train_loss)",
     "accuracy_gap": "train_accuracy - validation_accuracy",
+    "parameters_per_sample": "log(host_parameters / train_samples)",
     "loss_ratio": "log(validation_loss + 0.001) - log(train_loss + 0.001)",
 }
 _SLOT = {
@@ -37,7 +38,7 @@ _SLOT = {
     "depth": "mean(one['depth'] for one in monitored)",
     **{
         f"layer_{name}": f"mean(one['{name}'] for one in monitored)"
-        for name in ("width", "is_linear", "hidden_width", "spread", "spread_rise")
+        for name in ("width", "is_linear", "hidden_width", "spread", "spread_rise", "dimension")
     },
 }
 _LAYER = {
@@ -46,6 +47,7 @@ _LAYER = {
     "hidden_width": "log1p(hidden_width)",
     "spread": "log1p(activation_spread)",
     "spread_rise": "log1p(activation_spread) - mean(log1p(one['activation_spread']) for one in sources)",
+    "dimension": "log1p(effective_dimension)",
     "weight_norm": "log1p(weight_norm)",
     "gradient_norm": "log1p(gradient_norm)",
 }

@@ -340,7 +340,11 @@ class Ensemble:
         """Record the measurements of healthy hosts, then apply their automatic transitions."""
         self._readings.shift(rows)
         self._readings.write(
-            rows, train_loss=record.loss, train_accuracy=record.accuracy, gradient_norm=record.layer_gradient
+            rows,
+            train_loss=record.loss,
+            train_accuracy=record.accuracy,
+            gradient_norm=record.layer_gradient,
+            train_samples=record.samples,
         )
         self._slots["gradient_norm"][rows] = record.seed_gradient[rows]
         self._slots["gradient_health"][rows] = record.seed_health[rows]
@@ -357,6 +361,7 @@ class Ensemble:
             validation_loss=measured.loss,
             validation_accuracy=measured.accuracy,
             activation_spread=measured.spread,
+            effective_dimension=measured.dimension,
             weight_norm=self._hosts.weight_norms(),
         )
         self._slots["risk"][rows] = measured.risk[rows]

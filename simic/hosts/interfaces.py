@@ -166,6 +166,8 @@ class TrainingRecord(NamedTuple):
     """[N, S], before clipping; NaN where no seed parameters trained."""
     seed_health: NDArray[np.float64]
     """[N, S]: share of steps with a finite, nonzero gradient; NaN where no seed parameters trained."""
+    samples: NDArray[np.float64]
+    """[N]: distinct training samples."""
 
 
 class Measurement(NamedTuple):
@@ -181,6 +183,8 @@ class Measurement(NamedTuple):
     """[N, S]: standard error of accuracy - accuracy_without, paired by sample; NaN where that is."""
     spread: NDArray[np.float64]
     """[N, L]: standard deviation over samples of ln |layer output|, in front of the slot."""
+    dimension: NDArray[np.float64]
+    """[N, L]: participation ratio of the layer output, in front of the slot."""
     risk: NDArray[np.float64]
     """[N, S]: |change| / |h|, at most 1; NaN without an active seed. For a widening seed, over its readers' outputs."""
     largest_share: NDArray[np.float64]
@@ -210,6 +214,10 @@ class HostBatch(Protocol):
 
     def layers(self) -> dict[str, NDArray[Any]]:
         """Return the constant columns of layers, [N, L] each: ``hidden_width`` (NaN for none) and ``is_linear``."""
+        ...
+
+    def parameters(self) -> NDArray[np.int64]:
+        """Return the trainable parameters of each host without seeds, [N]; unused hidden units are not counted."""
         ...
 
     def germinate(self, host: int, slot: int, number: int, blueprint: int) -> None:

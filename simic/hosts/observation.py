@@ -18,6 +18,9 @@ from simic.hosts.lifecycle import Slots
 __all__ = ["Readings", "observe"]
 
 
+_HISTORIES = ("train_loss", "validation_loss", "validation_accuracy")
+
+
 class Readings(NamedTuple):
     """The latest measurements of N hosts; NaN before the first."""
 
@@ -35,20 +38,26 @@ class Readings(NamedTuple):
     """[N, L]"""
     gradient_norm: NDArray[np.float32]
     """[N, L]"""
+    effective_dimension: NDArray[np.float32]
+    """[N, L]"""
+    train_samples: NDArray[np.float32]
+    """[N]"""
 
     @staticmethod
     def empty(hosts: int, layers: int) -> Readings:
         """Return readings without any measurement."""
-        shapes = {"train_accuracy": (hosts,), **dict.fromkeys(Readings._fields[4:], (hosts, layers))}
-        return Readings(
-            *(np.full(shapes.get(name, (hosts, HISTORY_EPOCHS)), np.nan, dtype=np.float32) for name in Readings._fields)
-        )
+        shapes = {
+            **dict.fromkeys(Readings._fields, (hosts, layers)),
+            **dict.fromkeys(_HISTORIES, (hosts, HISTORY_EPOCHS)),
+            **dict.fromkeys(("train_accuracy", "train_samples"), (hosts,)),
+        }
+        return Readings(*(np.full(shapes[name], np.nan, dtype=np.float32) for name in Readings._fields))
 
     def write(self, rows: NDArray[np.bool_], **values: NDArray[Any]) -> None:
         """Overwrite the present values of the hosts ``rows`` [N]."""
         for name, value in values.items():
             column = getattr(self, name)
-            if name in ("train_loss", "validation_loss", "validation_accuracy"):
+            if name in _HISTORIES:
                 column[rows, -1] = value[rows]
             else:
                 column[rows] = value[rows]
@@ -75,6 +84,8 @@ def observe(
         "seeds_alive": paying.sum(axis=1),
         "seeds_max": np.full(hosts, seeds_max),
         "seed_parameters": (slots["parameters"] * paying).sum(axis=1),
+        "host_parameters": batch.parameters(),
+        "train_samples": readings.train_samples,
         "train_loss": readings.train_loss[:, -1],
         "train_accuracy": readings.train_accuracy,
         "validation_loss": readings.validation_loss[:, -1],
@@ -107,6 +118,7 @@ def _layers(topology: HostTopology, fixed: dict[str, NDArray[Any]], readings: Re
         "width": np.tile(topology.widths, hosts),
         **{name: column.reshape(-1) for name, column in fixed.items()},
         "activation_spread": readings.activation_spread.reshape(-1),
+        "effective_dimension": readings.effective_dimension.reshape(-1),
         "weight_norm": readings.weight_norm.reshape(-1),
         "gradient_norm": readings.gradient_norm.reshape(-1),
     }

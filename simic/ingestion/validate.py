@@ -58,6 +58,8 @@ def _is_deeper(limit: int, brackets: bytes) -> bool:
 _ISSUED_AT = b',"issued_at":"'
 _NO_BRANCH = b',"branch_of":null,"branch_step":null'
 _NO_TRIAL = b',"trial_id":null,"judgement":null'
+_UNMEASURED = (b',"host_parameters":null', b',"train_samples":null', b',"effective_dimension":null')
+"""Fields of states that earlier contracts did not have."""
 _REPORT_ID = re.compile(rb'"report_id"\s*:\s*"([0-9a-f]{32})"')
 _MESSAGE_LIMIT = 512
 _NOTE_LIMIT = 1024
@@ -77,8 +79,8 @@ class Accepted(NamedTuple):
     report_id: str
     content_digest: str
     """SHA-256 of ``data`` without ``issued_at``, so a report that is issued again has the same digest; also without the
-    null fields of a report that is of no trial and of no branch, which keeps the digests of reports that landed before
-    these fields existed."""
+    null fields of a report that is of no trial and of no branch, and ``_UNMEASURED`` fields, which keeps the digests of
+    reports that landed before these fields existed."""
     data: bytes
     """JSON as the contract writes it: coerced values, times in UTC, no field twice."""
 
@@ -195,6 +197,8 @@ def _repeated_key(data: bytes) -> tuple[Reason, str] | None:
 
 def _content_digest(data: bytes) -> str:
     # Inside a JSON string a quote is escaped, so these bytes occur nowhere but at the field itself.
+    for absent in _UNMEASURED:
+        data = data.replace(absent, b"")
     # It stands near the end of all but an episode's last report, directly after the fields of a branch and a trial.
     start = data.rindex(_ISSUED_AT)
     end = data.index(b'"', start + len(_ISSUED_AT)) + 1

@@ -78,8 +78,8 @@ REPORT_SCHEMA = arrow_schema(FieldReport)
 LANDING_COLUMNS: dict[str, tuple[pa.Field, str]] = {
     "content_digest": (
         pa.field("content_digest", pa.string(), nullable=False),
-        "SHA-256 of the report's canonical form without `issued_at`, and without the fields of a branch and of a trial "
-        "where they are null: equal for a report that is sent again.",
+        "SHA-256 of the report's canonical form without `issued_at`, and without the fields of a branch, of a trial "
+        "and of later contracts' measurements where they are null: equal for a report that is sent again.",
     ),
     "source": (pa.field("source", pa.string(), nullable=False), "Delivery that contained the report."),
     "line": (pa.field("line", pa.int64(), nullable=False), "Line in that delivery, from 1."),

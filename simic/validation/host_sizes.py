@@ -6,7 +6,6 @@ N hosts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from simic.hosts.batched.data import digit_pool
 from simic.hosts.batched.dataset import recipes_of
 from simic.hosts.batched.images import pool_source
 from simic.hosts.batched.sizes import BATCH, SAMPLES
-from simic.hosts.batched.trunk import Trunk
+from simic.hosts.batched.trunk import live_parameters
 from simic.hosts.custom.forward import RngStream, seeded_rng
 from simic.hosts.factory import trunk_of
 from simic.hosts.host_sets import MODULES, TRUNKS, host_set
@@ -58,7 +57,7 @@ def _parameters(hosts: Sequence[HostIdentity], kind: str) -> NDArray[np.int64]:
     for family in set(families.tolist()):
         rows = np.flatnonzero(families == family)
         own = [hosts[row] for row in rows.tolist()]
-        sizes[rows] = _of_trunk(trunk_of(own, kind)(recipes_of(own)), len(own))
+        sizes[rows] = live_parameters(trunk_of(own, kind)(recipes_of(own)), len(own))
     return sizes
 
 
@@ -68,13 +67,3 @@ def _of_module(host: HostIdentity) -> tuple[int, int, int, int]:
     parameters = sum(parameter.numel() for parameter in found.module.parameters() if parameter.requires_grad)
     shown = len(found.train.labels) // found.batch * found.batch
     return parameters, shown, len(found.validation.labels), found.batch
-
-
-def _of_trunk(trunk: Trunk, hosts: int) -> NDArray[np.int64]:
-    total = np.zeros(hosts, dtype=np.int64)
-    for part in trunk.parts:
-        if part.hidden_axis is None:
-            total += prod(part.shape)
-        else:
-            total += prod(part.shape) // part.shape[part.hidden_axis] * trunk.hidden[:, part.layer - 1]
-    return total

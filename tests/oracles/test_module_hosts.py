@@ -89,7 +89,7 @@ def same_life(stacked: Ensemble, own: Ensemble, rows: list[np.ndarray], rel: flo
             assert ours.system[name] == pytest.approx(theirs.system[name], abs=2.5 / 450), name
         for name in ("gradient_norm", "risk", "gradient_health"):
             np.testing.assert_allclose(ours.slots[name], theirs.slots[name], rtol=20 * rel, atol=1e-3, err_msg=name)
-        for name in ("activation_spread", "weight_norm", "gradient_norm"):
+        for name in ("activation_spread", "effective_dimension", "weight_norm", "gradient_norm"):
             np.testing.assert_allclose(ours.layers[name], theirs.layers[name], rtol=20 * rel, atol=1e-3, err_msg=name)
 
 

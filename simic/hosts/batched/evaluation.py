@@ -18,10 +18,26 @@ from simic.hosts.batched.trunk import Trunk, per_row, scaled
 from simic.hosts.batched.weights import HostWeights
 from simic.hosts.interfaces import Measurement
 
-__all__ = ["SMALL", "EvaluationSet", "evaluate", "hits_of", "largest_share", "measure_logits", "ratio_of", "spread_of"]
+__all__ = [
+    "MOST_ROWS",
+    "SMALL",
+    "EvaluationSet",
+    "dimension_of",
+    "evaluate",
+    "hits_of",
+    "largest_share",
+    "measure_logits",
+    "ratio_of",
+    "rows_of",
+    "spread_of",
+]
 
 SMALL = 1e-6
 """Added to norms, so that the logarithm of a zero output is finite."""
+MOST_ROWS = 512
+"""Most samples from which the dimension of an output is measured, so that it costs no more on large sets."""
+_GOLDEN = (5**0.5 - 1) / 2
+"""Multiples of this, less their whole part, are spread evenly over [0, 1) (Weyl 1916)."""
 
 
 class EvaluationSet(NamedTuple):
@@ -37,11 +53,19 @@ class EvaluationSet(NamedTuple):
     """Number of samples before the padding."""
 
 
+class LayerMeasurements(NamedTuple):
+    """What is measured of layers and slots while samples pass; as in ``Measurement``."""
+
+    spread: NDArray[np.float64]
+    dimension: NDArray[np.float64]
+    risk: NDArray[np.float64]
+
+
 def evaluate(trunk: Trunk, weights: HostWeights, packed: PackedSeeds, data: EvaluationSet) -> Measurement:
     """Measure all hosts and their leave-one-out rows in one pass; ``packed`` is packed for evaluation."""
     layout, slots = packed.layout, len(packed.by_slot)
     hosts = layout.counts[0]
-    spread = np.empty((hosts, len(trunk.topology.kinds)))
+    spread, dimension = np.empty((2, hosts, len(trunk.topology.kinds)))
     risk = np.full((hosts, slots), np.nan)
     with torch.no_grad():
         parts = per_row(trunk, weights, layout)
@@ -52,6 +76,7 @@ def evaluate(trunk: Trunk, weights: HostWeights, packed: PackedSeeds, data: Eval
                 scaled(trunk.block(slot - 1, parts, x, rows[: len(x)]), data.gains[slot - 1], layout, slot)
                 x = rows
             spread[:, slot] = spread_of(x[:hosts], data.valid)
+            dimension[:, slot] = dimension_of(rows_of(x[:hosts, : data.valid])).numpy()
             x = layout.branch(x, slot)
             if slot_seeds is not None:
                 h, change = slot_seeds.apply(x, [None] * len(slot_seeds.groups), in_training=False)
@@ -59,8 +84,11 @@ def evaluate(trunk: Trunk, weights: HostWeights, packed: PackedSeeds, data: Eval
                 is_host = slot_seeds.target.numpy() < hosts
                 risk[slot_seeds.target.numpy()[is_host], slot] = ratio[is_host]
         logits = trunk.logits(parts, x)
-        spread[:, -1] = spread_of(logits[:hosts].transpose(1, 2), data.valid)
-        return measure_logits(logits, layout.per_row(data.labels, slots), data.valid, layout, spread, risk)
+        outputs = logits[:hosts].transpose(1, 2)
+        spread[:, -1] = spread_of(outputs, data.valid)
+        dimension[:, -1] = dimension_of(rows_of(outputs[:, : data.valid])).numpy()
+        layers = LayerMeasurements(spread, dimension, risk)
+        return measure_logits(logits, layout.per_row(data.labels, slots), data.valid, layout, layers)
 
 
 def measure_logits(
@@ -68,8 +96,7 @@ def measure_logits(
     labels: Tensor,
     valid: int,
     layout: RowLayout,
-    spread: NDArray[np.float64],
-    risk: NDArray[np.float64],
+    layers: LayerMeasurements,
 ) -> Measurement:
     """Score the rows' logits [R, C, B] against labels [R, B]; a tie for the largest logit is a miss."""
     hosts, slots = layout.counts[0], len(layout.starts)
@@ -87,8 +114,7 @@ def measure_logits(
         accuracy=accuracy[:hosts],
         accuracy_without=without,
         error_without=error,
-        spread=spread,
-        risk=risk,
+        **layers._asdict(),
         largest_share=largest_share(logits[:hosts, :, :valid]).numpy(),
     )
 
@@ -111,6 +137,38 @@ def spread_of(x: Tensor, valid: int) -> NDArray[np.float64]:
     flat = x if x.dim() == 3 else x.flatten(2)
     sizes = torch.linalg.vector_norm(flat, dim=2).add_(SMALL).log_()[:, :valid].numpy().astype(np.float64)
     return np.asarray(sizes.std(axis=1))
+
+
+def rows_of(x: Tensor, first: int = 0, total: int | None = None) -> Tensor:
+    """Return the outputs [N, m, D] from which a dimension is measured, of the samples in x [N, B, *space, D].
+
+    They are those of at most ``MOST_ROWS`` samples, evenly spaced among all ``total``, and of one position for each, so
+    that they are of different samples. The first sample of ``x`` has the number ``first``.
+    """
+    count = x.shape[1] if total is None else total
+    stride = -(-count // MOST_ROWS)
+    if x.dim() == 3 and stride == 1:
+        return x
+    numbers = torch.arange(first, first + x.shape[1], device=x.device)
+    numbers = numbers[-first % stride :: stride]
+    flat = x.flatten(2, -2) if x.dim() > 3 else x.unsqueeze(2)
+    places = (numbers * _GOLDEN % 1.0 * flat.shape[2]).long()
+    return flat[:, numbers - first, places]
+
+
+def dimension_of(rows: Tensor) -> Tensor:
+    """Return the participation ratio float64 [N] of outputs [N, m, D]: (sum of eigenvalues)^2 / sum of their squares.
+
+    The eigenvalues are those of the covariance. Of the matrices of D features and of m outputs, which share all of them
+    that are not 0, the smaller one is made.
+    """
+    mean = torch.bmm(rows.new_full((len(rows), 1, rows.shape[1]), 1.0 / rows.shape[1]), rows)
+    centred = rows - mean
+    turned = centred.transpose(1, 2)
+    products = torch.bmm(turned, centred) if rows.shape[2] <= rows.shape[1] else torch.bmm(centred, turned)
+    products = products.double()
+    trace = products.diagonal(dim1=1, dim2=2).sum(dim=1)
+    return torch.where(trace == 0.0, 0.0, trace.square() / products.square().sum(dim=(1, 2)))
 
 
 def ratio_of(change: Tensor, h: Tensor, valid: int) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from simic.hosts.batched.dataset import HostDataset, recipes_of
 from simic.hosts.batched.evaluation import evaluate
 from simic.hosts.batched.seeds import PackedSeeds, pack_seeds, unpack_seeds
 from simic.hosts.batched.training import EpochBatches, StepSizes, layer_norms, part_squares, probe_seeds, train_epoch
-from simic.hosts.batched.trunk import Trunk, initial_weights
+from simic.hosts.batched.trunk import Trunk, initial_weights, live_parameters
 from simic.hosts.batched.weights import HostWeights, SeedStore, finite_rows, initial_seed
 from simic.hosts.interfaces import Blueprint, DataSplit, HostRecipe, Measurement, Memory, SeedAssignment, TrainingRecord
 
@@ -65,6 +65,9 @@ class BatchedHosts:
         hidden[:, is_block] = self.trunk.hidden
         is_linear[:, 0], is_linear[:, -1] = [recipe.is_linear for recipe in self.dataset.recipes], True
         return {"hidden_width": hidden, "is_linear": is_linear}
+
+    def parameters(self) -> NDArray[np.int64]:
+        return live_parameters(self.trunk, len(self.keys))
 
     def germinate(self, host: int, slot: int, number: int, blueprint: int) -> None:
         site = self.topology.sites[slot]

@@ -37,6 +37,8 @@ class EpochBatches(NamedTuple):
     """Per block: factor of its output, [T, N, B, 1], or None where no host has one."""
     noise: dict[tuple[int, int], Tensor]
     """(slot, group) -> [T, n, B, D] uniform, for blueprints that want it."""
+    samples: NDArray[np.int64]
+    """[N]: distinct samples in the batches."""
 
     def step(self, index: int, packed: PackedSeeds) -> StepBatch:
         """Return the batch of one step."""
@@ -81,7 +83,7 @@ def train_epoch(
         for step in range(STEPS):
             logits[step] = run.backward(batches.step(step, packed))[: run.hosts]
             run.sgd_step(sizes)
-        return run.record(logits, batches.targets)
+        return run.record(logits, batches)
 
 
 def probe_seeds(trunk: Trunk, weights: HostWeights, packed: PackedSeeds, batches: EpochBatches) -> NDArray[np.float64]:
@@ -165,9 +167,9 @@ class _Epoch:
         if len(self.offsets):
             self.packed.parameters.mul_(torch.from_numpy(np.repeat(kept[self.order[0]], self.widths)))
 
-    def record(self, logits: Tensor, targets: Tensor) -> TrainingRecord:
+    def record(self, logits: Tensor, batches: EpochBatches) -> TrainingRecord:
         """Return the means of the epoch from its logits [T, N, C, B]."""
-        loss, hits = score(logits, targets, classes_dim=2)
+        loss, hits = score(logits, batches.targets, classes_dim=2)
         seed_gradient, seed_health = self.seed_means(STEPS)
         return TrainingRecord(
             loss=_mean_per_host(loss),
@@ -175,6 +177,7 @@ class _Epoch:
             layer_gradient=self.layer_sums / STEPS,
             seed_gradient=seed_gradient,
             seed_health=seed_health,
+            samples=batches.samples.astype(np.float64),
         )
 
     def seed_means(self, steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

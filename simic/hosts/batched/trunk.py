@@ -7,6 +7,7 @@ Shapes: N hosts, S slots, R rows, B samples, D features, C classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,6 +28,7 @@ __all__ = [
     "TrunkPart",
     "backpropagate_seeds",
     "initial_weights",
+    "live_parameters",
     "move_constants",
     "per_row",
     "scaled",
@@ -135,6 +137,17 @@ def _scale_of(trunk: Trunk, layer: int) -> int:
     if layer == len(trunk.topology.kinds) - 1:
         return -1
     return layer if layer == 0 else 1 + (layer - 1) % BLOCKS
+
+
+def live_parameters(trunk: Trunk, hosts: int) -> NDArray[np.int64]:
+    """Return the parameters of ``hosts`` hosts of a trunk, [N], without those of unused hidden units."""
+    total = np.zeros(hosts, dtype=np.int64)
+    for part in trunk.parts:
+        if part.hidden_axis is None:
+            total += prod(part.shape)
+        else:
+            total += prod(part.shape) // part.shape[part.hidden_axis] * trunk.hidden[:, part.layer - 1]
+    return total
 
 
 def per_row(trunk: Trunk, weights: HostWeights, layout: RowLayout) -> tuple[Tensor, ...]:

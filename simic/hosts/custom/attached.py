@@ -123,6 +123,7 @@ class AttachedHost:
         self.seeds: dict[int, AttachedSeed] = {}
         """By slot, in the order of germination."""
         self._loss, self._optimiser, self._has_test, self._who = loss, optimiser, has_test, who
+        self._parameters = np.array([self.host.parameters], dtype=np.int64)
         self._groups = [group_of(optimiser, spec.module, hook, who) for hook in self._slot_hooks()]
         self._assignment = self._nothing()
         self._sums = self._no_sums()
@@ -144,6 +145,9 @@ class AttachedHost:
 
     def layers(self) -> dict[str, NDArray[Any]]:
         return layer_columns([self.host.spec.layers])
+
+    def parameters(self) -> NDArray[np.int64]:
+        return self._parameters
 
     def germinate(self, _host: int, slot: int, number: int, blueprint: int) -> None:
         site = self.topology.sites[slot]
@@ -303,6 +307,7 @@ class AttachedHost:
             layer_gradient=(sums.layers / max(1, sums.measured))[None],
             seed_gradient=np.where(learned, sums.seed_norm / count, np.nan)[None],
             seed_health=np.where(learned, sums.seed_good / count, np.nan)[None],
+            samples=np.array([float(sums.samples)]),
         )
 
     def detach(self) -> None:
@@ -475,7 +480,8 @@ class AttachedHost:
 
 def _unmeasured(slots: int, layers: int) -> Measurement:
     host, slot = np.full(1, np.nan), np.full((1, slots), np.nan)
-    return Measurement(host, host, slot, slot, np.full((1, layers), np.nan), slot, host)
+    layer = np.full((1, layers), np.nan)
+    return Measurement(host, host, slot, slot, layer, layer, slot, host)
 
 
 def _cloned(value: Any) -> Any:

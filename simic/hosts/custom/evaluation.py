@@ -9,10 +9,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.hosts.batched.evaluation import measure_logits, ratio_of, spread_of
+from simic.hosts.batched.evaluation import (
+    LayerMeasurements,
+    dimension_of,
+    measure_logits,
+    ratio_of,
+    rows_of,
+    spread_of,
+)
 from simic.hosts.batched.seeds import RowLayout
 from simic.hosts.custom.forward import ActiveSeed, RngStream, forward, preserve_state, seeded_rng
 from simic.hosts.custom.host import CustomHost
@@ -29,7 +35,7 @@ def measure(host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, 
     """Measure one host with its active ``seeds`` by slot; the host is not changed."""
     labels, slots = host.samples(part).labels.cpu(), len(host.layout.topology.sites)
     without = sorted(seeds) if leave_one_out else []
-    recorder = _NormRecorder(len(host.layout.hooks))
+    recorder = _Recorder(len(host.layout.hooks), len(labels))
     with preserve_state(host.module, training=False), torch.no_grad():
         rows = [_logits(host, seeds, part, recorder)]
         for slot in without:
@@ -40,13 +46,15 @@ def measure(host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, 
         changes, states = (torch.cat(sizes, dim=1) for sizes in pieces)
         risk[:, slot] = ratio_of(changes, states, changes.shape[1])
     spread = np.stack([spread_of(torch.cat(sizes, dim=1), valid) for sizes in recorder.sizes], axis=1)
+    dimension = np.stack([dimension_of(torch.cat(rows, dim=1)).numpy() for rows in recorder.rows], axis=1)
+    layers = LayerMeasurements(spread, dimension, risk)
     if labels.is_floating_point() or labels.dim() > 1:
-        return _measure_scores(task_of(host.spec.validation.labels, "validation"), rows, labels, without, spread, risk)
+        return _measure_scores(task_of(host.spec.validation.labels, "validation"), rows, labels, without, layers)
     starts = tuple(torch.zeros(int(slot in without), dtype=torch.int64) for slot in range(slots))
     counts = tuple(np.cumsum([1, *map(len, starts)]).tolist())
     layout = RowLayout(torch.zeros(len(rows), dtype=torch.int64), counts, starts)
     logits = torch.stack(rows).transpose(1, 2)
-    return measure_logits(logits, layout.per_row(labels.unsqueeze(0), slots), valid, layout, spread, risk)
+    return measure_logits(logits, layout.per_row(labels.unsqueeze(0), slots), valid, layout, layers)
 
 
 def _measure_scores(
@@ -54,13 +62,12 @@ def _measure_scores(
     rows: Sequence[Tensor],
     labels: Tensor,
     without: Sequence[int],
-    spread: NDArray[np.float64],
-    risk: NDArray[np.float64],
+    layers: LayerMeasurements,
 ) -> Measurement:
     """Score the rows' outputs [n, ...]; rows behind the first lack one seed each, in the order of ``without``."""
     scores = [task.score(row, labels) for row in rows]
     (likelihood, hits), *others = [(one.numpy(), two.numpy()) for one, two in scores]
-    accuracy_without, error = np.full((2, *risk.shape), np.nan)
+    accuracy_without, error = np.full((2, *layers.risk.shape), np.nan)
     for slot, (_, less) in zip(without, others, strict=True):
         accuracy_without[0, slot] = less.mean()
         error[0, slot] = (hits - less).std() / np.sqrt(len(labels))
@@ -69,8 +76,7 @@ def _measure_scores(
         accuracy=hits.mean(keepdims=True),
         accuracy_without=accuracy_without,
         error_without=error,
-        spread=spread,
-        risk=risk,
+        **layers._asdict(),
         largest_share=np.array([task.largest_share(rows[0])]),
     )
 
@@ -80,17 +86,22 @@ def join(measured: Sequence[Measurement]) -> Measurement:
     return Measurement(*(np.concatenate(columns) for columns in zip(*measured, strict=True)))
 
 
-class _NormRecorder:
-    """Norms per sample for spread and risk, [1, n, 1] in pieces."""
+class _Recorder:
+    """What spread, dimension and risk need of the outputs of layers, in pieces."""
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self, layers: int, samples: int) -> None:
+        self._samples = samples
         self.sizes: list[list[Tensor]] = [[] for _ in range(layers)]
-        """Per layer: norms of its output."""
+        """Per layer: norms of its output, [1, n, 1]."""
+        self.rows: list[list[Tensor]] = [[] for _ in range(layers)]
+        """Per layer: the outputs from which its dimension is measured, [1, m, D]."""
         self.changes: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
         """By slot: norms of its seed's change and of what it changes."""
 
     def output(self, layer: int, h: Tensor, /) -> None:
+        first = sum(piece.shape[1] for piece in self.sizes[layer])
         self.sizes[layer].append(_sizes(h))
+        self.rows[layer].append(rows_of(h, first, self._samples).float().cpu())
 
     def change(self, slot: int, change: Tensor, h: Tensor, /) -> None:
         changes, states = self.changes.setdefault(slot, ([], []))
@@ -104,9 +115,7 @@ def _sizes(x: Tensor) -> Tensor:
     return sizes
 
 
-def _logits(
-    host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, recorder: _NormRecorder | None
-) -> Tensor:
+def _logits(host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, recorder: _Recorder | None) -> Tensor:
     """Return logits [n, C]; inputs are copied, because a module may change them in place."""
     with seeded_rng(host.key, RngStream.EVALUATION, part):
         pieces = [

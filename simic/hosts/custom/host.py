@@ -69,6 +69,11 @@ class CustomHost:
         """Return the steps per epoch; an incomplete last batch is left out."""
         return len(self.spec.train.labels) // self.batch
 
+    @property
+    def parameters(self) -> int:
+        """Return the number of trainable parameters without seeds."""
+        return sum(parameter.numel() for parameter in self.trained.values())
+
     def samples(self, part: DataSplit) -> Samples:
         """Return the samples of one split."""
         return (self.spec.train, self.spec.validation, self.spec.test)[part]

@@ -85,6 +85,9 @@ class CustomHosts:
     def layers(self) -> dict[str, NDArray[Any]]:
         return layer_columns([host.spec.layers for host in self.hosts])
 
+    def parameters(self) -> NDArray[np.int64]:
+        return np.array([host.parameters for host in self.hosts], dtype=np.int64)
+
     def germinate(self, host: int, slot: int, number: int, blueprint: int) -> None:
         """Initialise a seed; raise ConfigError if the blueprint does not suit the slot."""
         site, chosen = self.topology.sites[slot], self.blueprints[blueprint]
@@ -128,6 +131,7 @@ class CustomHosts:
             layer_gradient=np.array([record.layer_gradient for record in records]),
             seed_gradient=gradient,
             seed_health=health,
+            samples=np.array([host.steps * host.batch for host in self.hosts], dtype=np.float64),
         )
 
     def evaluate(self, part: DataSplit, assignment: SeedAssignment, *, leave_one_out: bool = True) -> Measurement:

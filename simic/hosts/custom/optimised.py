@@ -51,6 +51,9 @@ class OptimisedHosts:
     def layers(self) -> dict[str, NDArray[Any]]:
         return layer_columns([host.host.spec.layers for host, _ in self._hosts])
 
+    def parameters(self) -> NDArray[np.int64]:
+        return np.concatenate([host.parameters() for host, _ in self._hosts])
+
     def germinate(self, host: int, slot: int, number: int, blueprint: int) -> None:
         self._hosts[host][0].germinate(0, slot, number, blueprint)
 

@@ -60,6 +60,7 @@ def _layer(rng: np.random.Generator, kind: LayerKind) -> LayerNode:
         hidden_width=_maybe(rng, int(rng.integers(1, 16))),
         is_linear=bool(rng.random() < 0.5),
         activation_spread=_maybe(rng, float(rng.exponential(1.0))),
+        effective_dimension=_maybe(rng, float(rng.exponential(8.0))),
         weight_norm=_maybe(rng, float(rng.exponential(5.0))),
         gradient_norm=_maybe(rng, float(rng.exponential(1.0))),
     )
@@ -75,6 +76,8 @@ def _state(rng: np.random.Generator, slots: int, layers: int) -> SystemState:
         seeds_alive=int(rng.integers(0, 2)),
         seeds_max=1,
         seed_parameters=int(rng.integers(0, 2000)),
+        host_parameters=_maybe(rng, int(rng.integers(1, 5000))),
+        train_samples=None if epoch == 0 else int(rng.integers(1, 512)),
         train_loss=None if epoch == 0 else float(rng.exponential(1.0)),
         train_accuracy=None if epoch == 0 else float(rng.random()),
         validation_loss=float(rng.exponential(1.0)),

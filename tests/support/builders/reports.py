@@ -201,6 +201,8 @@ def _state(
         "seeds_alive": int(alive),
         "seeds_max": 1,
         "seed_parameters": SEED_PARAMETERS if alive else 0,
+        "host_parameters": 2000,
+        "train_samples": None if epoch == 0 else 512,
         "train_loss": None if epoch == 0 else float(np.float32(rng.uniform(0.1, 2.0))),
         "train_accuracy": None if epoch == 0 else float(np.float32(rng.uniform(0.1, 1.0))),
         "validation_loss": 1.0 - history[-1],
@@ -248,6 +250,7 @@ def _layer(rng: np.random.Generator, kind: str, epoch: int) -> dict[str, Any]:
         "hidden_width": 24 if kind == "BLOCK" else None,
         "is_linear": kind == "HEAD",
         "activation_spread": None if epoch == 0 else float(np.float32(rng.uniform(0.1, 2.0))),
+        "effective_dimension": None if epoch == 0 else 5.5,
         "weight_norm": float(np.float32(rng.uniform(1.0, 4.0))),
         "gradient_norm": None if epoch == 0 else float(np.float32(rng.uniform(0.1, 2.0))),
     }

@@ -63,6 +63,7 @@ layers: SearchStrategy[LayerNode] = st.builds(
     hidden_width=maybe(SMALL),
     is_linear=st.booleans(),
     activation_spread=maybe(NON_NEGATIVE),
+    effective_dimension=maybe(NON_NEGATIVE),
     weight_norm=maybe(NON_NEGATIVE),
     gradient_norm=maybe(NON_NEGATIVE),
 )
@@ -81,6 +82,8 @@ def states(draw: DrawFn) -> SystemState:
         seeds_alive=draw(SMALL),
         seeds_max=draw(SMALL),
         seed_parameters=draw(st.integers(0, 2**53)),
+        host_parameters=draw(maybe(st.integers(0, 2**53))),
+        train_samples=draw(maybe(st.integers(0, 2**53))),
         train_loss=draw(maybe(NON_NEGATIVE)),
         train_accuracy=draw(maybe(UNIT)),
         validation_loss=draw(NON_NEGATIVE),

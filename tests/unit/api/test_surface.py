@@ -78,9 +78,9 @@ SURFACE = {
     "Subscriber.refusals": "property -> 'int'",
     "Subscriber.refused": "property -> 'tuple[Refusal, ...]'",
     "Subscriber.update": "property -> 'PolicyUpdate | None'",
-    "SystemState": "fields committed_validation_accuracy epoch graph hardware horizon seed_parameters seeds_alive "
-    "seeds_max slots train_accuracy train_loss train_loss_history validation_accuracy validation_accuracy_history "
-    "validation_loss validation_loss_history",
+    "SystemState": "fields committed_validation_accuracy epoch graph hardware horizon host_parameters seed_parameters "
+    "seeds_alive seeds_max slots train_accuracy train_loss train_loss_history train_samples validation_accuracy "
+    "validation_accuracy_history validation_loss validation_loss_history",
     "TransientError": "error under SimicError",
     "load_policy": "(ref_or_path: 'str | os.PathLike[str]', *, home: 'Home | None' = None, "
     "trusted_keys: 'TrustedKeys | None' = None, karn: 'str | os.PathLike[str] | None' = None) -> 'Policy'",

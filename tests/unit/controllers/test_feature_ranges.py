@@ -42,6 +42,7 @@ _OF_LAYERS = {
     "width": "width",
     "hidden_width": "hidden_width",
     "spread": "activation_spread",
+    "dimension": "effective_dimension",
     "weight_norm": "weight_norm",
     "gradient_norm": "gradient_norm",
 }

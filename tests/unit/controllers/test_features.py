@@ -32,7 +32,7 @@ def encode_states(states: Sequence[SystemState]) -> GraphBatch:
 def hand_made() -> SystemState:
     """One seed in TRAINING on layer 1 of three, everything else simple."""
     layers: list[dict[str, Any]] = [
-        {"kind": "STEM", "width": 24, "is_linear": True, "activation_spread": 0.5},
+        {"kind": "STEM", "width": 24, "is_linear": True, "activation_spread": 0.5, "effective_dimension": 3.0},
         {"kind": "BLOCK", "width": 24, "hidden_width": 3, "is_linear": False, "activation_spread": 1.5},
         {"kind": "HEAD", "width": 10, "is_linear": True},
     ]
@@ -43,6 +43,8 @@ def hand_made() -> SystemState:
             "seeds_alive": 1,
             "seeds_max": 2,
             "seed_parameters": 220,
+            "host_parameters": 2000,
+            "train_samples": 500,
             "train_loss": 0.5,
             "train_accuracy": 0.9,
             "validation_loss": 1.0,
@@ -78,6 +80,7 @@ def test_values_by_hand() -> None:
         ("context", "budget_used"): [0.5],
         ("context", "budget_left"): [1.0],
         ("context", "accuracy_gap"): [0.3],
+        ("context", "parameters_per_sample"): [np.log(4.0)],
         ("context", "loss_ratio"): [np.log(1.001) - np.log(0.501)],
         ("context", "validation_accuracy_delta_0"): [0.05],
         ("context", "validation_accuracy_delta_1"): [0.05],
@@ -93,9 +96,11 @@ def test_values_by_hand() -> None:
         ("slot", "layer_spread"): [np.log(1.5), np.log(2.5)],
         ("slot", "layer_spread_rise"): [0.0, np.log(2.5) - np.log(1.5)],
         ("slot", "layer_hidden_width"): [0.0, np.log(4.0)],
+        ("slot", "layer_dimension"): [np.log(4.0), 0.0],
         ("layer", "kind=HEAD"): [0.0, 0.0, 1.0],
         ("layer", "depth"): [0.0, 0.5, 1.0],
         ("layer", "spread"): [np.log(1.5), np.log(2.5), 0.0],
+        ("layer", "dimension"): [np.log(4.0), 0.0, 0.0],
     }
     for (node, name), values in expected.items():
         assert column(batch, node, name) == pytest.approx(values, abs=2e-5), f"{node}.{name}"

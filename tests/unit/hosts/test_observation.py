@@ -15,7 +15,8 @@ from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations, masks_of
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.state import HardwareContext, LayerKind, SystemState
-from simic.hosts.batched.evaluation import ratio_of
+from simic.hosts.batched.evaluation import MOST_ROWS, dimension_of, ratio_of, rows_of
+from simic.hosts.ensemble import Ensemble
 from simic.hosts.plugins import blueprint_names
 from simic.hosts.rollout import Step, controller_uniforms, rollout
 
@@ -97,19 +98,80 @@ def test_what_an_observation_shows_does_not_change_later() -> None:
 def test_activation_spread_is_what_it_says() -> None:
     grown = ensemble([2, 4], horizon=4)
     grown.step(waits(2))
-    samples = stack(grown).dataset.validation
-    x = torch.maximum(samples.inputs @ stack(grown).weights.parts[0], stack(grown).trunk._floor)
-    expected = [x]
-    for block in range(2):
-        x = x + (x @ stack(grown).weights.parts[1 + 2 * block]).relu() @ stack(grown).weights.parts[2 + 2 * block]
-        gain = samples.gains[block]
-        x = x if gain is None else x * gain
-        expected.append(x)
-    expected.append(x @ stack(grown).weights.parts[-1].transpose(1, 2))
-    spreads = torch.stack([layer[:, :450].norm(dim=2).log().std(dim=1, correction=0) for layer in expected], dim=1)
+    spreads = torch.stack([layer.norm(dim=2).log().std(dim=1, correction=0) for layer in outputs_of(grown)], dim=1)
     measured = grown.observe().layers["activation_spread"].reshape(2, 4)
     np.testing.assert_allclose(measured, spreads.numpy(), rtol=1e-3)
     assert measured[0].max() > 2 * measured[1].max(), "a host of the gain family stands out"
+
+
+def outputs_of(grown: Ensemble) -> list[torch.Tensor]:
+    """The outputs of all layers for the validation samples, [N, 450, D] each."""
+    own = stack(grown)
+    samples = own.dataset.validation
+    x = torch.maximum(samples.inputs @ own.weights.parts[0], own.trunk._floor)
+    outputs = [x]
+    for block in range(2):
+        x = x + (x @ own.weights.parts[1 + 2 * block]).relu() @ own.weights.parts[2 + 2 * block]
+        gain = samples.gains[block]
+        x = x if gain is None else x * gain
+        outputs.append(x)
+    outputs.append(x @ own.weights.parts[-1].transpose(1, 2))
+    return [one[:, :450] for one in outputs]
+
+
+def ratio(rows: np.ndarray) -> float:
+    """The participation ratio of rows [m, D], by the eigenvalues of their covariance."""
+    values = np.linalg.eigvalsh(np.cov(rows, rowvar=False, dtype=np.float64))
+    return float(values.sum() ** 2 / np.square(values).sum())
+
+
+def test_effective_dimension_is_what_it_says() -> None:
+    grown = ensemble([2, 4], horizon=4)
+    grown.step(waits(2))
+    expected = [[ratio(layer[host].numpy()) for layer in outputs_of(grown)] for host in range(2)]
+    measured = grown.observe().layers["effective_dimension"].reshape(2, 4)
+    np.testing.assert_allclose(measured, expected, rtol=1e-3)
+
+
+def test_parameters_and_training_samples_are_those_of_the_host() -> None:
+    grown = ensemble(range(10), horizon=4)
+    assert np.isnan(grown.observe().system["train_samples"]).all(), "before the first epoch nothing is known of it"
+    grown.step(waits(10))
+    recipes = stack(grown).dataset.recipes
+    live = [sum(int((part[host] != 0).sum()) for part in stack(grown).weights.parts) for host in range(10)]
+    assert grown.observe().system["host_parameters"].tolist() == live
+    assert grown.observe().system["train_samples"].tolist() == [recipe.samples for recipe in recipes]
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(2, 40), st.integers(1, 40))
+def test_a_dimension_lies_between_one_and_the_number_of_directions(seed: int, rows: int, width: int) -> None:
+    x = torch.randn(3, rows, width, generator=torch.Generator().manual_seed(seed)) * 10 - 3
+    found = dimension_of(x)
+    assert ((found > 1 - 1e-4) & (found < min(rows - 1, width) + 1e-3)).all()
+    turn = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(seed)))[0]
+    torch.testing.assert_close(dimension_of(0.25 * x @ turn + 7.0), found, rtol=1e-3, atol=1e-3)
+    if rows > 2 and width > 1:
+        assert found.tolist() == pytest.approx([ratio(one.numpy()) for one in x], rel=1e-3)
+
+
+def test_a_dimension_of_equal_rows_is_zero_and_of_what_is_not_finite_unknown() -> None:
+    assert dimension_of(torch.ones(1, 8, 4)).tolist() == [0.0]
+    assert dimension_of(torch.full((1, 8, 4), torch.inf)).isnan().all()
+
+
+@given(st.integers(1, 1500), st.integers(1, 700), st.integers(1, 9))
+def test_a_dimension_does_not_depend_on_how_samples_are_cut_into_passes(total: int, piece: int, places: int) -> None:
+    x = torch.arange(total * places * 2, dtype=torch.float32).view(1, total, places, 2)
+    pieces = [rows_of(one, first * piece, total) for first, one in enumerate(x.split(piece, dim=1))]
+    whole = rows_of(x)
+    assert torch.equal(torch.cat(pieces, dim=1), whole)
+    assert min(total, MOST_ROWS) / 2 <= whole.shape[1] <= MOST_ROWS
+
+
+def test_positions_of_a_map_are_all_looked_at() -> None:
+    x = torch.arange(16.0).view(1, 1, 4, 4, 1).expand(1, 400, 4, 4, 1)
+    counts = rows_of(x).flatten().long().bincount(minlength=16)
+    assert counts.min() >= 24, "400 samples over 16 positions are 25 each"
 
 
 def test_risk_is_the_share_of_the_state_that_a_seed_adds() -> None:

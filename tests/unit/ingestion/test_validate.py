@@ -166,7 +166,37 @@ def test_a_report_of_no_branch_and_no_trial_keeps_the_digest_of_the_contract_bef
         result = check(data)
         assert isinstance(result, Accepted) and result.data == line(report)
         issued_at = report.model_dump_json(include={"issued_at"})[1:-1].encode()
-        assert result.content_digest == hashlib.sha256(before.replace(b"," + issued_at, b"")).hexdigest()
+        told = without_newer(before.replace(b"," + issued_at, b""))
+        assert result.content_digest == hashlib.sha256(told).hexdigest()
+
+
+NEWER = ("host_parameters", "train_samples", "effective_dimension")
+"""Measurements that earlier contracts did not have."""
+
+
+def without_newer(data: bytes) -> bytes:
+    for name in NEWER:
+        data = data.replace(f',"{name}":null'.encode(), b"")
+    return data
+
+
+def test_a_report_without_newer_measurements_keeps_its_digest_and_one_with_them_has_another() -> None:
+    def stripped(value: Any, drop: bool) -> Any:
+        if isinstance(value, dict):
+            known = {name: stripped(one, drop) for name, one in value.items() if not (drop and name in NEWER)}
+            return known if drop else {name: None if name in NEWER else one for name, one in known.items()}
+        return [stripped(one, drop) for one in value] if isinstance(value, list) else value
+
+    told = json.loads(line(REPORT))
+    older, unmeasured = (check(json.dumps(stripped(told, drop)).encode()) for drop in (True, False))
+    measured = check(line(REPORT))
+    assert isinstance(older, Accepted) and isinstance(unmeasured, Accepted) and isinstance(measured, Accepted)
+    assert older == unmeasured
+    issued_at = REPORT.model_dump_json(include={"issued_at"})[1:-1].encode()
+    text = older.data.replace(b"," + issued_at, b"").replace(b',"trial_id":null,"judgement":null', b"")
+    text = text.replace(b',"branch_of":null,"branch_step":null', b"")
+    assert older.content_digest == hashlib.sha256(without_newer(text)).hexdigest()
+    assert older.content_digest != measured.content_digest
 
 
 def test_parent_and_step_of_a_branch_are_content() -> None:

@@ -12,7 +12,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from simic.hosts.batched.evaluation import SMALL, EvaluationSet, hits_of, largest_share
+from simic.hosts.batched.evaluation import SMALL, EvaluationSet, dimension_of, hits_of, largest_share, rows_of
 from simic.hosts.batched.masked.forward import ForwardResult, SeedTensors, StepInputs, column, run
 from simic.hosts.batched.masked.training import Buffers
 
@@ -37,15 +37,21 @@ def evaluate(buffers: Buffers, data: EvaluationSet, out: Tensor, *, leave_one_ou
             without = paired.mean(dim=2)
             error = (hits[:, None] - paired).std(dim=2, correction=0) / sqrt(valid)
         once = [-likelihood.double().mean(dim=1), hits.mean(dim=1), largest_share(result.logits[:, :, :valid])]
-        spread = [_spread(x, valid) for x in (*result.states, result.logits.transpose(1, 2))]
+        outputs = (*result.states, result.logits.transpose(1, 2))
+        spread = [_spread(x, valid) for x in outputs]
+        dimension = [dimension_of(rows_of(x[:, :valid])) for x in outputs]
         perhaps = torch.cat([without, error, torch.stack(_risks(result, seed_tensors, valid), dim=1)], dim=1)
         is_absent = ~seed_tensors.is_active.repeat(1, 3)
-        out.copy_(torch.cat([torch.stack([*once, *spread], dim=1), perhaps.masked_fill(is_absent, torch.nan)], dim=1))
+        out.copy_(
+            torch.cat(
+                [torch.stack([*once, *spread, *dimension], dim=1), perhaps.masked_fill(is_absent, torch.nan)], dim=1
+            )
+        )
 
 
 def measurement_width(layers: int, slots: int) -> int:
-    """Return the number of columns: loss, accuracy, share, spread [L], and three of a seed [S] each."""
-    return 3 + layers + 3 * slots
+    """Return the number of columns: loss, accuracy, share, two of a layer [L] each, and three of a seed [S] each."""
+    return 3 + 2 * layers + 3 * slots
 
 
 def _spread(x: Tensor, valid: int) -> Tensor:

@@ -94,7 +94,7 @@ class MaskedHosts(BatchedHosts):
         self._train()
         layers, slots = len(self.topology.kinds), len(self.topology.sites)
         once, layer, seed, health = np.split(_read(self._record), np.cumsum([2, layers, slots]), axis=1)
-        return TrainingRecord(once[:, 0], once[:, 1], layer, seed, health)
+        return TrainingRecord(once[:, 0], once[:, 1], layer, seed, health, self.dataset.sizes.astype(np.float64))
 
     def evaluate(self, part: DataSplit, assignment: SeedAssignment, *, leave_one_out: bool = True) -> Measurement:
         # Only validation is captured: the test split is measured once per episode.
@@ -109,10 +109,10 @@ class MaskedHosts(BatchedHosts):
             )
             evaluate(self._buffers, data, self._measured, leave_one_out=leave_one_out)
         layers, slots = len(self.topology.kinds), len(self.topology.sites)
-        once, spread, without, error, risk = np.split(
-            _read(self._measured), np.cumsum([3, layers, slots, slots]), axis=1
+        once, spread, dimension, without, error, risk = np.split(
+            _read(self._measured), np.cumsum([3, layers, layers, slots, slots]), axis=1
         )
-        return Measurement(once[:, 0], once[:, 1], without, error, spread, risk, once[:, 2])
+        return Measurement(once[:, 0], once[:, 1], without, error, spread, dimension, risk, once[:, 2])
 
     def _prepare(self, assignment: SeedAssignment, epoch: int) -> None:
         """Fill the buffers that an epoch reads."""
