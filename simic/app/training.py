@@ -408,6 +408,7 @@ def run_trials(
     split: Split = Split.TEST,
     rent_factors: Sequence[float] = (),
     *,
+    draw: int = 0,
     with_static: bool = False,
     may_land: bool = False,
 ) -> TrialReport:
@@ -416,8 +417,9 @@ def run_trials(
     Args:
         container: Parts of the home.
         controllers: Names; by default those of ``TRIAL_CONTROLLERS`` that the set and the home allow.
-        host_keys: Which hosts; by default the first ones of ``split``, as many as the profile says.
+        host_keys: Which hosts; by default hosts of ``split``, as many as the profile says.
         split: Split of the hosts if ``host_keys`` is None. Choices are to be made on validation hosts.
+        draw: Which hosts of the split: the first ones with 0, others with each other number.
         rent_factors: Multiples of the rent per parameter at which the same episodes are judged too.
         with_static: Whether the final networks of all episodes are trained from the start too.
         may_land: Whether the episodes land if ``trial.land`` is set.
@@ -429,7 +431,8 @@ def run_trials(
     world = container.config.world
     if host_keys is None:
         count = container.config.trial.hosts_per_family * len(host_set(world.set).families)
-        host_keys = draw_keys(world.set, split, count)
+        start = derive(draw, "trials", world.set) % KEY_STARTS if draw else 0
+        host_keys = draw_keys(world.set, split, count, start)
     chosen, hosts = select_controllers(container, controllers), identify(world.set, host_keys)
     reporter = reporter_of_comparison(container, chosen, hosts) if may_land else None
     total = len(host_keys) * len({*chosen.specs, "wait"})

@@ -84,6 +84,15 @@ def trials(
         ),
     ] = None,
     split: SplitName = None,
+    draw: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=2**31 - 1,
+            help="Number of the hosts of --split: 0 takes the first ones, every other number others. What was chosen "
+            "by the trials of one number is measured without bias by those of another.",
+        ),
+    ] = 0,
     rent_sweep: Annotated[
         bool,
         typer.Option(
@@ -114,13 +123,15 @@ def trials(
 
     if host_keys is not None and split is not None:
         raise ConfigError("--host-keys names the hosts, so --split has no meaning; give one of them")
+    if host_keys is not None and draw:
+        raise ConfigError("--host-keys names the hosts, so --draw has no meaning; give one of them")
     keys = None if host_keys is None else parse_host_keys(host_keys)
     container = open_container(profile, seed, override, {} if world_set is None else {"world.set": world_set})
     names = None if controllers is None else [name.strip() for name in controllers.split(",") if name.strip()]
     if names == []:
         raise ConfigError(f"--controllers is empty; expected names such as {TRIAL_CONTROLLERS}")
     factors = RENT_FACTORS if rent_sweep else ()
-    report = training.run_trials(container, names, keys, split or Split.TEST, factors, with_static=static)
+    report = training.run_trials(container, names, keys, split or Split.TEST, factors, draw=draw, with_static=static)
     if names is None and all(row.controller != CHAMPION for row in report.controllers):
         stderr().print("no champion took part: this home has none yet; `simic run` makes one")
     images = container.config.world.images

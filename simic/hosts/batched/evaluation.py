@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from simic.hosts.batched.conv import product
 from simic.hosts.batched.seeds import PackedSeeds, RowLayout
 from simic.hosts.batched.trunk import Trunk, per_row, scaled
 from simic.hosts.batched.weights import HostWeights
@@ -36,6 +37,8 @@ SMALL = 1e-6
 """Added to norms, so that the logarithm of a zero output is finite."""
 MOST_ROWS = 512
 """Most samples from which the dimension of an output is measured, so that it costs no more on large sets."""
+_VECTOR = 32
+"""Matrices are padded to a multiple of this, see ``sizes``."""
 _GOLDEN = (5**0.5 - 1) / 2
 """Multiples of this, less their whole part, are spread evenly over [0, 1) (Weyl 1916)."""
 
@@ -162,10 +165,15 @@ def dimension_of(rows: Tensor) -> Tensor:
     The eigenvalues are those of the covariance. Of the matrices of D features and of m outputs, which share all of them
     that are not 0, the smaller one is made.
     """
-    mean = torch.bmm(rows.new_full((len(rows), 1, rows.shape[1]), 1.0 / rows.shape[1]), rows)
-    centred = rows - mean
+    hosts, count, width = rows.shape
+    # The rounding of a product depends on where its matrices lie in memory, so all of them begin at whole vectors.
+    centred = rows.new_zeros(hosts, -(-count // _VECTOR) * _VECTOR, -(-width // _VECTOR) * _VECTOR)
+    centred[:, :count, :width] = rows
+    weights = rows.new_zeros(hosts, 1, centred.shape[1])
+    weights[:, :, :count] = 1.0 / count
+    centred[:, :count] -= product(weights, centred)
     turned = centred.transpose(1, 2)
-    products = torch.bmm(turned, centred) if rows.shape[2] <= rows.shape[1] else torch.bmm(centred, turned)
+    products = product(turned, centred) if width <= count else product(centred, turned)
     products = products.double()
     trace = products.diagonal(dim1=1, dim2=2).sum(dim=1)
     return torch.where(trace == 0.0, 0.0, trace.square() / products.square().sum(dim=(1, 2)))

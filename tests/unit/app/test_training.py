@@ -394,6 +394,25 @@ def test_lf61_trials_take_hosts_of_the_split_that_is_asked_for(
     assert {split_of("benchmark", host.key) for host in seen} == {split}
 
 
+def test_lf63_trials_of_another_number_take_other_hosts_and_of_the_same_number_the_same(
+    app: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[HostIdentity, ...]] = []
+
+    def grow(_: object, hosts: Sequence[HostIdentity], *__: object, **___: object) -> None:
+        seen.append(tuple(hosts))
+        raise AssertionError("hosts were grown")
+
+    monkeypatch.setattr("simic.validation.trials.run_trials", grow)
+    for draw in (0, 1, 2, 1):
+        with pytest.raises(AssertionError, match="hosts were grown"):
+            training.run_trials(app, ["random"], draw=draw)
+    assert seen[1] == seen[3]
+    assert len({host.key for one in seen[:3] for host in one}) == 3 * len(seen[0]), "no host is in two draws"
+    assert {split_of("benchmark", host.key) for one in seen for host in one} == {Split.TEST}
+    assert min(host.key for host in seen[0]) < 100, "0 takes the first hosts"
+
+
 def test_lf51_a_run_with_other_settings_than_its_plan_book_is_warned_before_it_begins(
     home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

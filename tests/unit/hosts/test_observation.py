@@ -154,6 +154,15 @@ def test_a_dimension_lies_between_one_and_the_number_of_directions(seed: int, ro
         assert found.tolist() == pytest.approx([ratio(one.numpy()) for one in x], rel=1e-3)
 
 
+@pytest.mark.parametrize("width", [4, 10, 24, 30])
+def test_a_dimension_depends_on_no_other_host_to_the_last_bit(width: int) -> None:
+    x = torch.randn(40, 450, width, generator=torch.Generator().manual_seed(0)) + 1.0
+    whole = dimension_of(x)
+    for few in (1, 2, 3):
+        own = [dimension_of(x[first : first + few]) for first in range(len(x) - few)]
+        assert all(torch.equal(one, whole[first : first + few]) for first, one in enumerate(own))
+
+
 def test_a_dimension_of_equal_rows_is_zero_and_of_what_is_not_finite_unknown() -> None:
     assert dimension_of(torch.ones(1, 8, 4)).tolist() == [0.0]
     assert dimension_of(torch.full((1, 8, 4), torch.inf)).isnan().all()
