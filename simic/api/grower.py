@@ -67,7 +67,7 @@ _FOSSILIZED = STAGE_INDEX[SeedStage.FOSSILIZED]
 _GROWING: WeakSet[nn.Module] = WeakSet()
 """Models with a Grower that is not finalised."""
 _OUT_OF_RANGE = TypeAdapter(list[OutOfRange])
-VERSION = 4
+VERSION = 5
 """Version of ``state_dict``."""
 
 

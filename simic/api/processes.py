@@ -117,6 +117,12 @@ class Processes:
         self._sum(tensor)
         return tensor if self.count == 1 else tensor.div_(self.count)
 
+    def sum_of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sums of values over the processes."""
+        total = torch.from_numpy(values).to(self._device, copy=True)
+        self._sum(total)
+        return np.asarray(total.cpu().numpy())
+
     def _sum(self, tensor: Tensor) -> None:
         if self._group is not None:
             dist.all_reduce(tensor, group=self._group)
@@ -161,7 +167,7 @@ class SharedHost(AttachedHost):
         with self._processes.together():
             own = super().finish()
         # Each process trains on a share of the samples.
-        whole = own._replace(samples=own.samples * self._processes.count)
+        whole = own._replace(samples=self._processes.sum_of(own.samples))
         return TrainingRecord(**self._processes.agreed(whole._asdict))
 
     def is_finite(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

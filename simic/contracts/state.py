@@ -159,7 +159,8 @@ class SystemState(Contract):
     host_parameters: Count | None = None
     """Trainable parameters of the host without seeds; null if unknown."""
     train_samples: Count | None = None
-    """Distinct training samples that the last epoch showed; null before the first, or if unknown."""
+    """Training samples of the last epoch, each counted once; in a training loop of somebody else, as often as it was
+    shown. Null before the first epoch, or if unknown."""
     train_loss: NonNegative | None = None
     """Mean training loss of the last epoch; null before the first."""
     train_accuracy: UnitInterval | None = None

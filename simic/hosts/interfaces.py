@@ -167,7 +167,7 @@ class TrainingRecord(NamedTuple):
     seed_health: NDArray[np.float64]
     """[N, S]: share of steps with a finite, nonzero gradient; NaN where no seed parameters trained."""
     samples: NDArray[np.float64]
-    """[N]: distinct training samples."""
+    """[N]: training samples, each counted once; in somebody else's loop, as often as it was shown."""
 
 
 class Measurement(NamedTuple):

@@ -40,7 +40,7 @@ class Readings(NamedTuple):
     """[N, L]"""
     effective_dimension: NDArray[np.float32]
     """[N, L]"""
-    train_samples: NDArray[np.float32]
+    train_samples: NDArray[np.float64]
     """[N]"""
 
     @staticmethod
@@ -51,7 +51,8 @@ class Readings(NamedTuple):
             **dict.fromkeys(_HISTORIES, (hosts, HISTORY_EPOCHS)),
             **dict.fromkeys(("train_accuracy", "train_samples"), (hosts,)),
         }
-        return Readings(*(np.full(shapes[name], np.nan, dtype=np.float32) for name in Readings._fields))
+        dtypes = {"train_samples": np.float64}
+        return Readings(*(np.full(shapes[name], np.nan, dtypes.get(name, np.float32)) for name in Readings._fields))
 
     def write(self, rows: NDArray[np.bool_], **values: NDArray[Any]) -> None:
         """Overwrite the present values of the hosts ``rows`` [N]."""

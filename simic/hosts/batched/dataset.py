@@ -60,7 +60,7 @@ class HostDataset:
     ) -> None:
         self.keys, self.recipes, self._trunk, self._pool_of = keys, recipes, trunk, pool_of
         samples = self._samples(DataSplit.TRAIN)
-        self.sizes: NDArray[np.int64] = np.array([len(one.labels) for one in samples])
+        self.sample_counts: NDArray[np.int64] = np.array([len(one.labels) for one in samples])
         """[N]: distinct training samples."""
         self.training = TrainingSet(*_stack(samples, SAMPLES), self._stacked_gains(samples, SAMPLES))
         self.validation = self._evaluation_set(DataSplit.VALIDATION)
@@ -79,7 +79,7 @@ class HostDataset:
     def order(self, epoch: int) -> Tensor:
         """Return the sample order of an epoch as rows of all hosts' concatenated samples; int64 [T, N * B]."""
         hosts = len(self.keys)
-        order = epoch_order(self.keys, self.sizes, epoch) + SAMPLES * np.arange(hosts)[:, None]
+        order = epoch_order(self.keys, self.sample_counts, epoch) + SAMPLES * np.arange(hosts)[:, None]
         return torch.from_numpy(order.reshape(hosts, STEPS, BATCH).swapaxes(0, 1).reshape(STEPS, -1).copy())
 
     def batches(self, epoch: int) -> EpochBatches:
@@ -93,7 +93,7 @@ class HostDataset:
         gains = tuple(None if gain is None else pick(gain) for gain in self.training.gains)
         labels = self.training.labels.view(-1).index_select(0, rows).view(STEPS, hosts, 1, BATCH)
         targets = (labels == torch.arange(self._trunk.topology.classes)[:, None]).float()
-        return EpochBatches(pick(self.training.inputs), targets, gains, {}, self.sizes)
+        return EpochBatches(pick(self.training.inputs), targets, gains, {}, self.sample_counts)
 
     def noise(self, packed: PackedSeeds, epoch: int) -> dict[tuple[int, int], Tensor]:
         """Return uniform noise for the groups of noisy blueprints, see ``EpochBatches.noise``."""

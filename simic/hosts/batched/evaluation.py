@@ -155,7 +155,7 @@ def rows_of(x: Tensor, first: int = 0, total: int | None = None) -> Tensor:
     numbers = torch.arange(first, first + x.shape[1], device=x.device)
     numbers = numbers[-first % stride :: stride]
     flat = x.flatten(2, -2) if x.dim() > 3 else x.unsqueeze(2)
-    places = (numbers * _GOLDEN % 1.0 * flat.shape[2]).long()
+    places = ((numbers // stride).float() * _GOLDEN % 1.0 * flat.shape[2]).long()
     return flat[:, numbers - first, places]
 
 
@@ -168,7 +168,8 @@ def dimension_of(rows: Tensor) -> Tensor:
     hosts, count, width = rows.shape
     # The rounding of a product depends on where its matrices lie in memory, so all of them begin at whole vectors.
     centred = rows.new_zeros(hosts, -(-count // _VECTOR) * _VECTOR, -(-width // _VECTOR) * _VECTOR)
-    centred[:, :count, :width] = rows
+    # Less the first row, so that a constant leaves nothing and a large one does not hide what varies.
+    torch.sub(rows, rows[:, :1], out=centred[:, :count, :width])
     weights = rows.new_zeros(hosts, 1, centred.shape[1])
     weights[:, :, :count] = 1.0 / count
     centred[:, :count] -= product(weights, centred)

@@ -52,6 +52,7 @@ class BatchedHosts:
         self.topology = self.trunk.topology
         self.dataset = HostDataset(self.keys, recipes, self.trunk, pool_of)
         self.sizes = StepSizes.of(recipes)
+        self._parameters = live_parameters(self.trunk, len(hosts))
         scales = np.array([recipe.layer_scales for recipe in recipes], dtype=np.float32)
         self.weights = initial_weights(self.trunk, self.keys, scales)
         self.momentum = HostWeights.zeros(len(hosts), [part.shape for part in self.trunk.parts])
@@ -67,7 +68,7 @@ class BatchedHosts:
         return {"hidden_width": hidden, "is_linear": is_linear}
 
     def parameters(self) -> NDArray[np.int64]:
-        return live_parameters(self.trunk, len(self.keys))
+        return self._parameters
 
     def germinate(self, host: int, slot: int, number: int, blueprint: int) -> None:
         site = self.topology.sites[slot]

@@ -146,7 +146,7 @@ def live_parameters(trunk: Trunk, hosts: int) -> NDArray[np.int64]:
         if part.hidden_axis is None:
             total += prod(part.shape)
         else:
-            total += prod(part.shape) // part.shape[part.hidden_axis] * trunk.hidden[:, part.layer - 1]
+            total += prod(part.shape) // part.shape[part.hidden_axis] * trunk.hidden[:, part.layer - 1].astype(np.int64)
     return total
 
 

@@ -46,7 +46,7 @@ def measure(host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, 
         changes, states = (torch.cat(sizes, dim=1) for sizes in pieces)
         risk[:, slot] = ratio_of(changes, states, changes.shape[1])
     spread = np.stack([spread_of(torch.cat(sizes, dim=1), valid) for sizes in recorder.sizes], axis=1)
-    dimension = np.stack([dimension_of(torch.cat(rows, dim=1)).numpy() for rows in recorder.rows], axis=1)
+    dimension = np.stack([dimension_of(torch.cat(pieces, dim=1)).numpy() for pieces in recorder.rows], axis=1)
     layers = LayerMeasurements(spread, dimension, risk)
     if labels.is_floating_point() or labels.dim() > 1:
         return _measure_scores(task_of(host.spec.validation.labels, "validation"), rows, labels, without, layers)
@@ -101,7 +101,8 @@ class _Recorder:
     def output(self, layer: int, h: Tensor, /) -> None:
         first = sum(piece.shape[1] for piece in self.sizes[layer])
         self.sizes[layer].append(_sizes(h))
-        self.rows[layer].append(rows_of(h, first, self._samples).float().cpu())
+        # A copy, because a later layer may work in place on this output.
+        self.rows[layer].append(rows_of(h, first, self._samples).to("cpu", torch.float32, copy=True))
 
     def change(self, slot: int, change: Tensor, h: Tensor, /) -> None:
         changes, states = self.changes.setdefault(slot, ([], []))

@@ -732,3 +732,20 @@ def test_labels_without_a_logit_are_those_of_the_validation() -> None:
         simic.Grower(
             loop.model, loop.optimizer, slots=["mixer"], validation=(inputs, labels + 1), epochs=8, policy="wait"
         )
+
+
+@pytest.mark.parametrize("samples", [300, 600])
+def test_what_a_later_layer_does_in_place_changes_no_measurement(samples: int) -> None:
+    """More than 512 samples are chosen among, so their outputs are copies in any case."""
+    x, y = torch.randn(samples, 8, generator=torch.Generator().manual_seed(0)), torch.arange(samples) % 3
+
+    def layers(*, inplace: bool) -> dict[str, Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 12), nn.ReLU(inplace=inplace), nn.Linear(12, 3))
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+        grower = simic.Grower(model, optimiser, slots=["0"], validation=(x, y), epochs=4, policy="wait")
+        return dict(grower._ensemble.observe().layers)
+
+    apart, within = layers(inplace=False), layers(inplace=True)
+    for name in ("activation_spread", "effective_dimension"):
+        assert within[name].tolist() == apart[name].tolist()

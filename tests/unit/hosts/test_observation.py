@@ -149,6 +149,7 @@ def test_a_dimension_lies_between_one_and_the_number_of_directions(seed: int, ro
     found = dimension_of(x)
     assert ((found > 1 - 1e-4) & (found < min(rows - 1, width) + 1e-3)).all()
     turn = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(seed)))[0]
+    assert dimension_of(x + 4096.0).tolist() == pytest.approx(found.tolist(), rel=1e-2), "an offset hides nothing"
     torch.testing.assert_close(dimension_of(0.25 * x @ turn + 7.0), found, rtol=1e-3, atol=1e-3)
     if rows > 2 and width > 1:
         assert found.tolist() == pytest.approx([ratio(one.numpy()) for one in x], rel=1e-3)
@@ -164,7 +165,8 @@ def test_a_dimension_depends_on_no_other_host_to_the_last_bit(width: int) -> Non
 
 
 def test_a_dimension_of_equal_rows_is_zero_and_of_what_is_not_finite_unknown() -> None:
-    assert dimension_of(torch.ones(1, 8, 4)).tolist() == [0.0]
+    for value in (1.0, 0.1, 123.4, -2.2):
+        assert dimension_of(torch.full((2, 450, 10), value)).tolist() == [0.0, 0.0]
     assert dimension_of(torch.full((1, 8, 4), torch.inf)).isnan().all()
 
 
@@ -181,6 +183,8 @@ def test_positions_of_a_map_are_all_looked_at() -> None:
     x = torch.arange(16.0).view(1, 1, 4, 4, 1).expand(1, 400, 4, 4, 1)
     counts = rows_of(x).flatten().long().bincount(minlength=16)
     assert counts.min() >= 24, "400 samples over 16 positions are 25 each"
+    many = torch.arange(49.0).view(1, 1, 49, 1).expand(1, 312_320, 49, 1)
+    assert len(rows_of(many).unique()) == 49, "a stride that is a Fibonacci number spreads too"
 
 
 def test_risk_is_the_share_of_the_state_that_a_seed_adds() -> None:

@@ -94,7 +94,9 @@ class MaskedHosts(BatchedHosts):
         self._train()
         layers, slots = len(self.topology.kinds), len(self.topology.sites)
         once, layer, seed, health = np.split(_read(self._record), np.cumsum([2, layers, slots]), axis=1)
-        return TrainingRecord(once[:, 0], once[:, 1], layer, seed, health, self.dataset.sizes.astype(np.float64))
+        return TrainingRecord(
+            once[:, 0], once[:, 1], layer, seed, health, self.dataset.sample_counts.astype(np.float64)
+        )
 
     def evaluate(self, part: DataSplit, assignment: SeedAssignment, *, leave_one_out: bool = True) -> Measurement:
         # Only validation is captured: the test split is measured once per episode.
