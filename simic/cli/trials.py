@@ -24,6 +24,7 @@ from simic.cli.options import (
     SplitName,
     open_container,
     parse_host_keys,
+    whole_number,
 )
 from simic.cli.tables import cost_table, family_table, rent_table, search_table, static_table, trial_table
 from simic.contracts.errors import ConfigError
@@ -86,10 +87,11 @@ def trials(
     split: SplitName = None,
     draw: Annotated[
         int,
-        typer.Option(
-            min=0,
-            max=2**31 - 1,
-            help="Number of the hosts of --split: 0 takes the first ones, every other number others. What was chosen "
+        whole_number(
+            "--draw",
+            least=0,
+            most=2**31 - 1,
+            about="Number of the hosts of --split: 0 takes the first ones, every other number others. What was chosen "
             "by the trials of one number is measured without bias by those of another.",
         ),
     ] = 0,

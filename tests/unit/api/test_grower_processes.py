@@ -167,7 +167,7 @@ def test_both_processes_hear_what_is_unlike_the_training_of_the_policy(folder: P
     """Only the first one has the policy; an owner who stops for a finding has to stop in both."""
     first, second = found_by(folder / "unlike")
     assert first == second
-    assert all("width" in features for features in first["features"])
+    assert all("parameters_per_sample" in features for features in first["features"])
 
 
 def test_a_process_that_fails_stops_the_others_with_an_error(folder: Path) -> None:
