@@ -40,7 +40,10 @@ SMALL = TrainConfig(
 )
 TOUCHY = SafetyConfig(
     anomalies=AnomalyConfig(
-        objective=AnomalyBounds(min_explained_variance=0.0), grace_updates=1, escalate_after=1, kl_updates=2
+        objective=AnomalyBounds(max_step_kl=1e-6, min_explained_variance=0.0),
+        grace_updates=1,
+        escalate_after=1,
+        kl_updates=2,
     ),
     conservative=ConservativeConfig(healthy_updates=1),
 )
