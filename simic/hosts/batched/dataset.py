@@ -17,7 +17,7 @@ from simic.contracts.errors import DatasetError
 from simic.contracts.state import HostIdentity
 from simic.hosts import rng
 from simic.hosts.batched.data import HostSamples, PoolOf, epoch_order, host_samples
-from simic.hosts.batched.evaluation import EvaluationSet
+from simic.hosts.batched.evaluation import VECTOR, EvaluationSet
 from simic.hosts.batched.seeds import PackedSeeds
 from simic.hosts.batched.sizes import BATCH, HIDDEN, SAMPLES, STEPS
 from simic.hosts.batched.training import EpochBatches
@@ -28,8 +28,6 @@ from simic.hosts.rng import Purpose
 
 __all__ = ["HostDataset", "TrainingSet", "epoch_noise", "recipes_of"]
 
-_VECTOR = 32
-"""Evaluation sets are padded to a multiple of this per host, see ``sizes``."""
 _DRAWS = 24
 """Uniform numbers that a family receives per host."""
 
@@ -131,7 +129,7 @@ class HostDataset:
     def _evaluation_set(self, part: DataSplit) -> EvaluationSet:
         samples = self._samples(part)
         valid = len(samples[0].labels)
-        rows = -(-valid // _VECTOR) * _VECTOR
+        rows = -(-valid // VECTOR) * VECTOR
         inputs, labels = _stack(samples, rows)
         return EvaluationSet(inputs, labels, self._stacked_gains(samples, rows), valid)
 

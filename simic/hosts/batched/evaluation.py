@@ -22,6 +22,7 @@ from simic.hosts.interfaces import Measurement
 __all__ = [
     "MOST_ROWS",
     "SMALL",
+    "VECTOR",
     "EvaluationSet",
     "dimension_of",
     "evaluate",
@@ -37,8 +38,8 @@ SMALL = 1e-6
 """Added to norms, so that the logarithm of a zero output is finite."""
 MOST_ROWS = 512
 """Most samples from which the dimension of an output is measured, so that it costs no more on large sets."""
-_VECTOR = 32
-"""Matrices are padded to a multiple of this, see ``sizes``."""
+VECTOR = 32
+"""Evaluation sets and matrices are padded to a multiple of this per host, see ``sizes``."""
 _GOLDEN = (5**0.5 - 1) / 2
 """Multiples of this, less their whole part, are spread evenly over [0, 1) (Weyl 1916)."""
 
@@ -167,7 +168,7 @@ def dimension_of(rows: Tensor) -> Tensor:
     """
     hosts, count, width = rows.shape
     # The rounding of a product depends on where its matrices lie in memory, so all of them begin at whole vectors.
-    centred = rows.new_zeros(hosts, -(-count // _VECTOR) * _VECTOR, -(-width // _VECTOR) * _VECTOR)
+    centred = rows.new_zeros(hosts, -(-count // VECTOR) * VECTOR, -(-width // VECTOR) * VECTOR)
     # Less the first row, so that a constant leaves nothing and a large one does not hide what varies.
     torch.sub(rows, rows[:, :1], out=centred[:, :count, :width])
     weights = rows.new_zeros(hosts, 1, centred.shape[1])
