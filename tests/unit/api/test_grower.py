@@ -22,6 +22,7 @@ from support.fakes.custom_hosts import Maps, ToyFamily, install, modules_of
 from torch import Tensor, nn
 
 import simic
+from simic.api.grower import VERSION
 from simic.app import data
 from simic.app.container import Container
 from simic.contracts.actions import OPS, Op
@@ -709,6 +710,8 @@ def test_a_state_of_another_model_is_refused() -> None:
     assert states[1] is not None
     with pytest.raises(simic.ContractError, match="layers"):
         states[1].load_state_dict(states[0].state_dict())
+    with pytest.raises(simic.ContractError, match=f"expected version {VERSION} .*, found version {VERSION - 1} "):
+        states[0].load_state_dict({**states[0].state_dict(), "version": VERSION - 1})
     longer = make_loop("recurrent", policy="wait", epochs=20).grower
     assert longer is not None
     with pytest.raises(simic.ContractError, match="one of 20 epochs, found 12; give epochs=12"):

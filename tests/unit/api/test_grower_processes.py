@@ -57,7 +57,7 @@ def train(rank, count, folder, architecture, optimizer):
         digest = hashlib.sha256(b"".join(one.numpy().tobytes() for one in parameters(model))).hexdigest()
         stages = [slot.stage.value for slot in grower.state.slots]
         action = None if growth.action is None else growth.action.model_dump_json()
-        found.append([digest, action, stages, growth.validation_loss])
+        found.append([digest, action, stages, growth.validation_loss, grower.state.train_samples])
     return found, grower.finalize()
 
 def alike(rank, folder):
@@ -71,6 +71,7 @@ def whole(rank, folder):
     pairs = zip(parameters(shared), parameters(alone), strict=True)
     gap = max(float((mine - theirs).abs().max()) for mine, theirs in pairs)
     return {"gap": gap, "actions": [row[1:3] for row in half] == [row[1:3] for row in one],
+            "samples": [[row[4] for row in rows] for rows in (half, one)],
             "stages": sorted({stage for row in one for stage in row[2]})}
 
 def unlike(rank, folder):
@@ -158,6 +159,7 @@ def test_two_halves_of_a_batch_train_as_the_whole_batch_does(folder: Path) -> No
     """The gradients of seeds are means over the processes, alone and while they act."""
     first, second = found_by(folder / "whole")
     assert first["actions"]
+    assert first["samples"] == [[44] * 12] * 2
     assert {"BLENDING", "FOSSILIZED"} <= set(first["stages"])
     assert first["gap"] < 1e-4
     assert second["gap"] < 1e-4

@@ -16,6 +16,7 @@ from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations, ma
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.state import HardwareContext, LayerKind, SystemState
 from simic.hosts.batched.evaluation import MOST_ROWS, dimension_of, ratio_of, rows_of
+from simic.hosts.batched.trunk import live_parameters
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.plugins import blueprint_names
 from simic.hosts.rollout import Step, controller_uniforms, rollout
@@ -141,6 +142,14 @@ def test_parameters_and_training_samples_are_those_of_the_host() -> None:
     live = [sum(int((part[host] != 0).sum()) for part in stack(grown).weights.parts) for host in range(10)]
     assert grown.observe().system["host_parameters"].tolist() == live
     assert grown.observe().system["train_samples"].tolist() == [recipe.samples for recipe in recipes]
+
+
+def test_parameters_are_whole_numbers_where_a_trunk_holds_its_widths_as_floats() -> None:
+    trunk = stack(ensemble(range(10), horizon=4)).trunk
+    counted = live_parameters(trunk, 10)
+    trunk.hidden = trunk.hidden.astype(np.float64)
+    assert live_parameters(trunk, 10).dtype == np.int64
+    assert live_parameters(trunk, 10).tolist() == counted.tolist()
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(2, 40), st.integers(1, 40))
