@@ -1,5 +1,6 @@
 # Commands for a checkout. `make run` and `make test` set themselves up, once per change of
 # pyproject.toml or constraints.txt: a virtual environment, the tested set of packages, `simic init`.
+# What only tests and checks need is installed with the first command that needs it.
 # VENV and ARGS can be given: make run ARGS="--seed 1", make test ARGS="tests/unit -k seeds". Tests run in a process for
 # each core and one more, because tests wait for servers, but in four at most; ARGS="-n 0 --pdb" keeps them in one.
 
@@ -10,7 +11,8 @@ ARGS ?=
 BIN := $(VENV)/bin
 WORKERS := $(shell echo $$(($$(nproc 2>/dev/null || echo 1) + 1)))
 SHA := $(shell command -v sha256sum || echo 'shasum -a 256')
-STAMP := $(VENV)/.ready-$(shell { cat pyproject.toml constraints.txt; echo '$(CURDIR)'; } | $(SHA) | cut -c1-16)
+READY := $(VENV)/.ready-$(shell { cat pyproject.toml constraints.txt; echo '$(CURDIR)'; } | $(SHA) | cut -c1-16)
+STAMP := $(READY)-dev
 
 export DO_NOT_TRACK := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
@@ -22,23 +24,25 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## Set up the environment, if anything about it changed
+setup: $(STAMP) ## Set up the environment for all commands, if anything about it changed
 
-$(STAMP):
+$(READY): PACKAGE := .
+$(STAMP): PACKAGE := .[dev]
+$(READY) $(STAMP):
 	@set -e; mkdir -p "$(VENV)"; exec 9>"$(VENV)/.lock"; \
 	if command -v flock >/dev/null; then flock 9; fi; \
-	if test -e "$(STAMP)"; then exit 0; fi; \
+	if test -e "$@"; then exit 0; fi; \
 	for python in python3.11 python3 none; do \
 	  if "$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then break; fi; \
 	done; \
 	if test "$$python" = none; then echo "Simic needs Python 3.11 or 3.12, as python3.11 or python3" >&2; exit 1; fi; \
-	echo "Setting up $(VENV) with $$python (about two minutes, once)"; \
+	echo "Setting up $(VENV) with $$python (one or two minutes, once)"; \
 	"$$python" -m venv "$(VENV)"; \
-	"$(BIN)/pip" install --quiet -c constraints.txt -e '.[dev]'; \
+	"$(BIN)/pip" install --quiet -c constraints.txt -e '$(PACKAGE)'; \
 	"$(BIN)/simic" init; \
-	rm -f "$(VENV)"/.ready-*; touch "$(STAMP)"
+	rm -f "$(VENV)"/.ready-*; touch "$(READY)" "$@"
 
-run: $(STAMP) ## Collect, train, validate and promote: ARGS="--seed 1 --profile quick"; a rejection is exit 3 of simic run, 2 of make
+run: $(READY) ## Collect, train, validate and promote: ARGS="--seed 1 --profile quick"; a rejection is exit 3 of simic run, 2 of make
 	@"$(BIN)/simic" run $(ARGS)
 
 test: export OMP_NUM_THREADS := 1
@@ -79,10 +83,10 @@ demo: $(STAMP) ## A day in a temporary home: publish, two consumers, their repor
 architecture: $(STAMP) ## Draw the packages and imports of docs/architecture.md again
 	@"$(BIN)/python" docs/draw_architecture.py
 
-criteria: $(STAMP) ## List the gate's criteria in docs/trust.md again
+criteria: $(READY) ## List the gate's criteria in docs/trust.md again
 	@"$(BIN)/python" docs/list_criteria.py
 
-metrics: $(STAMP) ## Write docs/metrics.md again from the declarations of metrics
+metrics: $(READY) ## Write docs/metrics.md again from the declarations of metrics
 	@"$(BIN)/python" docs/list_metrics.py
 
 trust: $(STAMP) ## Measure errors and power of the gate for docs/trust.md again, on synthetic and on grown episodes
@@ -92,11 +96,11 @@ trust: $(STAMP) ## Measure errors and power of the gate for docs/trust.md again,
 	@"$(BIN)/python" docs/measure_sequential.py
 	@"$(BIN)/python" docs/measure_recipes.py
 
-up: $(STAMP) ## Start Prefect's server and worker and MLflow's UI on this machine
+up: $(READY) ## Start Prefect's server and worker and MLflow's UI on this machine
 	@"$(BIN)/simic" up $(ARGS)
 
-down: $(STAMP) ## Stop exactly those
+down: $(READY) ## Stop exactly those
 	@"$(BIN)/simic" down $(ARGS)
 
-ui: $(STAMP) ## Print the address of MLflow's UI; start it if necessary
+ui: $(READY) ## Print the address of MLflow's UI; start it if necessary
 	@"$(BIN)/simic" ui $(ARGS)
