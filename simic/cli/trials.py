@@ -168,7 +168,7 @@ def search(
 
     The book holds the best plan for all hosts and for each family, the best rules, and a tree that chooses among the
     plans. A book of the home takes precedence over the one shipped with Simic. The search takes several minutes: about
-    20,000 episodes for five families. The tree alone takes about 2,500.
+    30,000 episodes for five families. The tree alone takes about 2,500.
 
     Example: [bold]simic plans search --set own_cnn[/bold]
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from simic.contracts.actions import ALPHA_SPEEDS
+from simic.contracts.actions import ALPHA_SPEEDS, ALPHA_TARGETS
 from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import HeuristicRules, Plan, PlannedSeed
 from simic.hosts.host_sets import host_set, identify
@@ -18,6 +18,7 @@ __all__ = [
     "BY_HAND",
     "HEADROOM_EPOCHS",
     "extensions",
+    "plan_like",
     "rules_at_random",
     "rules_like",
     "single_seeds",
@@ -28,6 +29,13 @@ GERMINATION_EPOCHS = (0, 1, 2, 4)
 RAMP_EPOCHS = (0, 3)
 HEADROOM_EPOCHS = (1, 4)
 """Epochs at which the seed of ``single_seeds_of`` germinates."""
+
+_SEED_CHOICES: dict[str, tuple[Any, ...]] = {
+    "epoch": (0, 1, 2, 3, 4, 6, 8),
+    "alpha_speed": ALPHA_SPEEDS,
+    "alpha_target": ALPHA_TARGETS,
+}
+"""Values that a variation of a plan may give to one of its seeds."""
 
 BY_HAND = HeuristicRules()
 """The default rules."""
@@ -80,7 +88,20 @@ def extensions(plan: Plan, horizon: int, blueprints: Sequence[str], slots: int) 
     for blueprint, slot, epoch in product(blueprints, range(slots), GERMINATION_EPOCHS):
         if slot not in slots_taken and epoch not in epochs_taken and epoch < horizon:
             new = PlannedSeed(epoch=epoch, slot=slot, blueprint=blueprint, alpha_speed=ramp)
-            yield Plan(seeds=sorted([*plan.seeds, new], key=lambda seed: seed.epoch))
+            yield _by_epoch([*plan.seeds, new])
+
+
+def plan_like(plan: Plan, generator: np.random.Generator, horizon: int) -> Plan:
+    """Return a plan of at least one seed with another epoch, ramp or alpha for one of its seeds."""
+    seed = _one_of(generator, plan.seeds)
+    others = [other for other in plan.seeds if other.slot != seed.slot]
+    name = _one_of(generator, list(_SEED_CHOICES))
+    excluded = {getattr(seed, name)}
+    if name == "epoch":
+        excluded |= {other.epoch for other in others} | {epoch for epoch in _SEED_CHOICES[name] if epoch >= horizon}
+    values = [value for value in _SEED_CHOICES[name] if value not in excluded]
+    changed = seed.model_copy(update={name: _one_of(generator, values)} if values else {})
+    return _by_epoch([*others, changed])
 
 
 def rules_at_random(generator: np.random.Generator, blueprints: Sequence[str]) -> HeuristicRules:
@@ -99,6 +120,10 @@ def rules_like(rules: HeuristicRules, generator: np.random.Generator, blueprints
         values[names[0]] = getattr(rules, names[0])
         values["blueprints"] = _reordered(generator, rules.blueprints or blueprints, blueprints)
     return _sound(values)
+
+
+def _by_epoch(seeds: list[PlannedSeed]) -> Plan:
+    return Plan(seeds=sorted(seeds, key=lambda seed: seed.epoch))
 
 
 def _one_of(generator: np.random.Generator, choices: Sequence[Any]) -> Any:

@@ -1,8 +1,9 @@
 """Search for the content of a plan book: the best plan for all hosts, one per family, rules for the heuristic, a tree.
 
 The search uses training hosts and successive halving. Plans begin with one seed; if a set allows more, the best few are
-extended by further seeds as long as that helps on hosts that did not select them. The tree of ``symptom`` chooses among
-these plans. The differences in the book are measured on hosts that selected nothing.
+extended by further seeds as long as that helps on hosts that did not select them. Variations of the best plans join
+before the last rung. At the end each group of families chooses among the winners of all groups. The tree of ``symptom``
+chooses among these plans. The differences in the book are measured on hosts that selected nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from simic.hosts.host_sets import host_set, identify
 from simic.hosts.mixed_ensemble import ensemble_of
 from simic.runtime.progress import NoProgress, Progress
 from simic.runtime.seeds import generator
-from simic.validation.baselines.candidates import BY_HAND, extensions, rules_at_random, rules_like, single_seeds
+from simic.validation.baselines.candidates import (
+    BY_HAND,
+    extensions,
+    plan_like,
+    rules_at_random,
+    rules_like,
+    single_seeds,
+)
 from simic.validation.baselines.halving import NO_GROWTH, EpisodeRunner, Rung, Scores, halve, pairs_of
 from simic.validation.baselines.plan_book import searched_world
 from simic.validation.baselines.symptom_tree import TreeSettings, add_tree
@@ -28,17 +36,19 @@ __all__ = ["SearchSettings", "search_plans"]
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Effort of the search; the defaults run about 20,000 episodes for a set of five families and one seed."""
+    """Effort of the search; the defaults run about 30,000 episodes for a set of five families and one seed."""
 
-    plan_rungs: tuple[Rung, ...] = (Rung(1_000, 4), Rung(24, 8), Rung(8, 24), Rung(3, 60))
+    plan_rungs: tuple[Rung, ...] = (Rung(1_000, 4), Rung(24, 8, 1), Rung(10, 16, 2), Rung(4, 60))
     rule_candidates: int = 120
     """Number of rules drawn at random, in addition to the default ones."""
     rule_rungs: tuple[Rung, ...] = (Rung(1_000, 3), Rung(12, 5, 3), Rung(10, 10, 1), Rung(6, 24), Rung(3, 60))
     extended: int = 3
     """Number of plans that are extended by a further seed, in each group."""
-    extension_rungs: tuple[Rung, ...] = (Rung(1_000, 2), Rung(10, 8), Rung(3, 32))
+    extension_rungs: tuple[Rung, ...] = (Rung(1_000, 4), Rung(12, 8, 2), Rung(4, 32))
     duel_hosts: int = 48
     """Number of new hosts per family on which an extension must beat the extended plan."""
+    exchange_hosts: int = 60
+    """Number of new hosts per family on which each group chooses among the winners of all groups."""
     confirm_hosts: int = 100
     """Number of new hosts per family on which the differences in the book are measured."""
     tree: TreeSettings = field(default_factory=TreeSettings)
@@ -54,7 +64,10 @@ def search_plans(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> PlanBook:
-    """Return the book of ``world.set``; equal arguments give equal books on one machine. ``seed`` draws the rules."""
+    """Return the book of ``world.set``; equal arguments give equal books on one machine.
+
+    ``seed`` draws the rules and the variations of plans and rules.
+    """
     settings, progress = settings or SearchSettings(), progress or NoProgress()
     book = _Search(world, reward, settings, seed, progress).book()
     return add_tree(world, book, settings.tree, progress=progress)
@@ -74,6 +87,7 @@ class _Search:
         self._blueprints = [name for name, legal in zip(seen.blueprints, offered, strict=True) if legal.all()]
         everywhere = range(len(self._runner.families))
         self._everywhere = tuple(everywhere)
+        self._variations = generator(seed, "search", "plans")
         self._groups = [*((family,) for family in everywhere), self._everywhere]
         """Return each family alone, and all together for the plan that does not know the family."""
 
@@ -126,6 +140,7 @@ class _Search:
             self._groups,
             self._settings.plan_rungs,
             anchor=NO_GROWTH,
+            vary=self._vary_plan,
         )
         winners = [own[0] for own in ranked]
         for seeds in range(2, host_set(self._world.set).seeds_max + 1):
@@ -135,7 +150,19 @@ class _Search:
                 break
             ranked = self._extend(f"plans of {seeds}", parents)
             winners = [own[0] if own else winner for own, winner in zip(ranked, winners, strict=True)]
-        return winners
+        return self._exchange(winners)
+
+    def _exchange(self, winners: list[int]) -> list[int]:
+        """Return for each group the best of the winners of all groups, on new hosts."""
+        fields = [winners] * len(self._groups)
+        fresh = self._runner.run("plans, exchange", pairs_of(fields, self._groups), self._settings.exchange_hosts)
+        return [fresh.best(winners, group, 1)[0] for group in self._groups]
+
+    def _vary_plan(self, candidate: int) -> int:
+        """Return a variation of a candidate; never growing has none."""
+        if candidate == NO_GROWTH:
+            return candidate
+        return self._enter_plans([plan_like(self._plan(candidate), self._variations, self._world.horizon)])[0]
 
     def _extend(self, label: str, parents: list[list[int]]) -> list[list[int]]:
         """Return the best extensions of each group's parents, or none if the best does not beat the first parent.
@@ -150,7 +177,7 @@ class _Search:
             )
             for own in parents
         ]
-        ranked = halve(self._runner, label, fields, self._groups, self._settings.extension_rungs)
+        ranked = halve(self._runner, label, fields, self._groups, self._settings.extension_rungs, vary=self._vary_plan)
         duels = [[own[0], parent[0]] if own else [] for own, parent in zip(ranked, parents, strict=True)]
         fresh = self._runner.run(f"{label}, duel", pairs_of(duels, self._groups), self._settings.duel_hosts)
         return [

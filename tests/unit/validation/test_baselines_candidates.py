@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from simic.contracts.controllers import HeuristicRules, Plan, PlannedSeed
-from simic.validation.baselines.candidates import BY_HAND, extensions, rules_at_random, rules_like, single_seeds
+from simic.validation.baselines.candidates import (
+    BY_HAND,
+    extensions,
+    plan_like,
+    rules_at_random,
+    rules_like,
+    single_seeds,
+)
 
 BLUEPRINTS = ("dropout", "gate", "norm")
 
@@ -36,6 +43,23 @@ def test_the_same_two_seeds_make_one_plan_whichever_came_last() -> None:
     both = Plan(seeds=[first, second])
     assert both in list(extensions(Plan(seeds=[first]), 20, BLUEPRINTS, 2))
     assert both in list(extensions(Plan(seeds=[second]), 20, BLUEPRINTS, 2))
+
+
+def test_a_variation_of_a_plan_differs_in_one_value_of_one_seed() -> None:
+    generator = np.random.default_rng(0)
+    seeds = [PlannedSeed(epoch=1, slot=0, blueprint="gate"), PlannedSeed(epoch=2, slot=2, blueprint="norm")]
+    changed = set()
+    for _ in range(300):
+        varied = plan_like(Plan(seeds=seeds), generator, horizon=7).seeds
+        (new,), (old,) = (
+            [one for one in some if one not in other] for some, other in ((varied, seeds), (seeds, varied))
+        )
+        (name,) = [name for name, value in new.model_dump().items() if value != getattr(old, name)]
+        changed.add(name)
+        assert len({one.epoch for one in varied}) == 2
+        assert [one.epoch for one in varied] == sorted(one.epoch for one in varied)
+        assert new.epoch < 7
+    assert changed == {"epoch", "alpha_speed", "alpha_target"}
 
 
 def test_rules_are_drawn_from_all_their_values_and_the_same_seed_draws_the_same() -> None:

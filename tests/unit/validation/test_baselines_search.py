@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +31,11 @@ SETTINGS = SearchSettings(
     rule_rungs=(Rung(1_000, 2), Rung(8, 4, 3), Rung(4, 12)),
     extension_rungs=(Rung(1_000, 2), Rung(8, 12)),
     duel_hosts=20,
+    exchange_hosts=20,
     confirm_hosts=20,
     tree=TreeSettings(hosts=4, depth=2, leaf_hosts=2),
 )
-HOSTS_OF_PLANS, HOSTS_OF_RULES = 5 * (3 + 6 + 12), 5 * (2 + 4 + 12)
+HOSTS_OF_PLANS, HOSTS_OF_RULES = 5 * (3 + 6 + 12 + 20), 5 * (2 + 4 + 12)
 TREE_WORTH = 1.25
 """Over never growing, whatever plans the tree chooses."""
 Worth = Callable[[Plan, str], float]
@@ -286,6 +288,46 @@ def test_where_one_seed_does_not_pay_none_is_added(pretend: Install, roomy: Worl
     book = search(world=roomy)
     assert book.blind.seeds == []
     assert max(len(plan.seeds) for plan in played.plans) == 1
+
+
+def test_lf41_the_winner_of_one_group_can_be_that_of_another(pretend: Install, roomy: WorldConfig) -> None:
+    """For hosts of ``gain`` no single seed pays, so their own search never comes to the pair that does."""
+
+    def together(plan: Plan, family: str) -> float:
+        hits = {("heavy", 0), ("norm", 2)} & {*places(plan)}
+        if family == "gain":
+            return {1: -2.0, 2: 20.0}.get(len(hits), -2.0 * len(plan.seeds))
+        return 8.0 * len(hits) - 3.0 * len(plan.seeds)
+
+    pretend(together)
+    book = search(world=roomy)
+    assert [sorted(places(plan)) for plan in book.by_family.values()] == [[("heavy", 0), ("norm", 2)]] * 2
+
+
+def test_lf43_partial_alpha_and_long_ramps_are_tried(pretend: Install) -> None:
+    def gentle(plan: Plan, family: str) -> float:
+        return specialised(plan, family) + sum(
+            8.0 * (seed.alpha_target == 0.5) + 8.0 * (seed.alpha_speed == 8) for seed in plan.seeds
+        )
+
+    pretend(gentle)
+    rungs = (Rung(1_000, 3), Rung(24, 6, 4), Rung(24, 6, 4), Rung(6, 12))
+    seeds = [seed for plan in search(replace(SETTINGS, plan_rungs=rungs)).by_family.values() for seed in plan.seeds]
+    assert len(seeds) == 5
+    assert {(seed.alpha_target, seed.alpha_speed) for seed in seeds} == {(0.5, 8)}
+
+
+def test_lf42_the_seeds_of_a_plan_have_ramps_of_their_own(pretend: Install, roomy: WorldConfig) -> None:
+    def uneven(plan: Plan, family: str) -> float:
+        slow = {seed.slot: 6.0 * (seed.alpha_speed == 5) for seed in plan.seeds}
+        return paired(plan, family) + slow.get(2, 0.0) - slow.get(0, 0.0)
+
+    pretend(uneven)
+    settings = replace(SETTINGS, extension_rungs=(Rung(1_000, 4), Rung(12, 8, 6), Rung(6, 24)))
+    ramps = {seed.slot: seed.alpha_speed for seed in search(settings, roomy).by_family["gain"].seeds}
+    assert ramps[2] == 5
+    assert ramps[0] != 5
+    assert all(rung.hosts > 2 for rung in SearchSettings().extension_rungs)
 
 
 def test_sets_of_one_seed_try_no_longer_plans(pretend: Install) -> None:
