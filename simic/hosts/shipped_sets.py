@@ -45,7 +45,8 @@ _REGIONS = tuple(
     for name in ("narrow", "select", "scaled", "noisy", "few", "paced", "started", "skewed", "mixed", "healthy")
 )
 _SHAPES = (
-    *(f"plain_{size}" for size in ("4x1", "6x2", "8x3", "10x1", "12x2", "16x3", "24x2", "32x1", "48x2", "64x1")),
+    *(f"plain_{size}" for size in ("4x1", "6x2", "10x1", "12x2", "16x3", "24x2", "64x1")),
+    *(f"normed_{size}" for size in ("8x3", "32x1", "48x2")),
     *(f"residual_{size}" for size in ("8x1", "12x3", "36x2")),
 )
 _MAPS = (

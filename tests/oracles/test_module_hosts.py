@@ -20,6 +20,7 @@ from simic.hosts.host_sets import SETS, STANDARD, HostSet, identify
 from simic.hosts.interfaces import DataSplit
 from simic.hosts.plugins import blueprint_names
 from simic.hosts.trunks.mlp import MlpTrunk
+from simic.hosts.trunks.normed import NormedTrunk
 
 KEY = 1
 """Of the family ``select``: 512 clean samples, nothing scaled, a linear stem."""
@@ -52,17 +53,34 @@ class Head(nn.Module):
         return x @ self.weight.T
 
 
+class NormedBlock(nn.Module):
+    def __init__(self, matrix: Tensor) -> None:
+        super().__init__()
+        self.matrix, self.norm = nn.Parameter(matrix), nn.BatchNorm1d(matrix.shape[1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        normalised: Tensor = self.norm(x @ self.matrix)
+        return normalised.relu()
+
+
 class Same(ModuleFamily):
     """The stacked host of the key, unstacked."""
 
     seeds_max = 3
 
+    def __init__(self, trunk: type[MlpTrunk | NormedTrunk] = MlpTrunk) -> None:
+        self.trunk = trunk
+
     def host(self, key: int) -> ModuleHost:
         recipe = recipes_of(identify("benchmark", [key]))[0]
         assert (recipe.samples, recipe.label_noise, recipe.gain_blocks, recipe.is_linear) == (512, 0.0, (), True)
-        weights = initial_weights(MlpTrunk([recipe]), np.array([key]))
-        stem, *blocks, head = (part[0].clone() for part in weights.parts)
-        module = nn.Sequential(Stem(stem), Block(*blocks[:2]), Block(*blocks[2:]), Head(head))
+        weights = initial_weights(self.trunk([recipe]), np.array([key]))
+        stem, *parts, head = (part[0].clone() for part in weights.parts)
+        if self.trunk is MlpTrunk:
+            blocks: list[nn.Module] = [Block(*parts[:2]), Block(*parts[2:])]
+        else:
+            blocks = [NormedBlock(parts[0]), NormedBlock(parts[5])]
+        module = nn.Sequential(Stem(stem), *blocks, Head(head))
         parts = [host_samples(key, recipe, part, MlpTrunk.inputs) for part in DataSplit]
         kinds = (LayerKind.STEM, LayerKind.BLOCK, LayerKind.BLOCK, LayerKind.HEAD)
         layers = tuple(Layer(str(index), kind, index < 3, is_linear=index == 0) for index, kind in enumerate(kinds))
@@ -72,8 +90,10 @@ class Same(ModuleFamily):
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SETS, "crowded", HostSet(SETS["benchmark"].families, seeds_max=3))
-    install(monkeypatch, {"same": Same()})
+    families = SETS["benchmark"].families
+    monkeypatch.setitem(SETS, "crowded", HostSet(families, seeds_max=3))
+    monkeypatch.setitem(SETS, "crowded_normed", HostSet(families, seeds_max=3, kind="normed"))
+    install(monkeypatch, {"same": Same(), "same_normed": Same(NormedTrunk)})
 
 
 def same_life(stacked: Ensemble, own: Ensemble, rows: list[np.ndarray], rel: float) -> None:
@@ -111,6 +131,28 @@ def test_a_seed_incubates_blends_and_is_kept(name: str) -> None:
     measured = [grown._evaluate(DataSplit.VALIDATION, assignment) for grown in (stacked, own)]
     for field in ("accuracy_without", "error_without", "largest_share"):
         np.testing.assert_allclose(getattr(measured[1], field), getattr(measured[0], field), atol=2.5 / 450)
+
+
+@pytest.mark.parametrize("name", ["dense", "norm"])
+def test_batch_normalisation_is_that_of_torch(name: str) -> None:
+    """An incubating seed passes through the normalisation of later layers and moves none of its running values."""
+    stacked, own = ensemble([KEY], 10, "crowded_normed"), grown_modules([KEY], 10, "same_normed")
+    rows = [
+        action(Op.WAIT),
+        action(Op.GERMINATE, slot=0, blueprint=blueprint_names().index(name), tempo=2),
+        action(Op.WAIT),
+        action(Op.ADVANCE, slot=0, alpha_target=1, alpha_speed=1),
+        action(Op.WAIT),
+        action(Op.WAIT),
+    ]
+    same_life(stacked, own, rows, rel=5e-3)
+    module, parts = modules_of(own).hosts[0].module, [part[0] for part in stack(stacked).weights.parts]
+    for block, first in ((module[1], 1), (module[2], 6)):
+        norm = block.norm
+        theirs = (block.matrix, norm.weight, norm.bias, norm.running_mean, norm.running_var)
+        for ours, other in zip(parts[first : first + 5], theirs, strict=True):
+            torch.testing.assert_close(ours, other.detach(), rtol=0.02, atol=5e-3)
+    assert float(parts[5].std()) > 0.01, "the running variances moved"
 
 
 def test_a_seed_that_learns_beside_a_felt_one_and_one_more(monkeypatch: pytest.MonkeyPatch) -> None:

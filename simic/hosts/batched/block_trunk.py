@@ -57,6 +57,11 @@ class BlockTrunk:
     def block(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor | None = None) -> Tensor:
         raise NotImplementedError
 
+    def parts_of(self, index: int, parts: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return those of a block."""
+        first = 1 + self.per_block * index
+        return parts[first : first + self.per_block]
+
     def enter(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor) -> Block:
         """Compute ``block`` in training and return what its backward pass needs."""
         raise NotImplementedError
@@ -106,8 +111,7 @@ class BlockTrunk:
             g = g[: layout.counts[slot]]
             if slot:
                 g = scaled(g, batch.gains[slot - 1], layout, slot)
-                own_parts = out.parts[1 + self.per_block * (slot - 1) : 1 + self.per_block * slot]
-                g = blocks[slot - 1].pull(g, hosts, own_parts)
+                g = blocks[slot - 1].pull(g, hosts, self.parts_of(slot - 1, out.parts))
         above = torch.ops.aten.threshold_backward(g.flatten(1, -2), kept, 0.0)
         out.parts[0].copy_(product(batch.inputs.flatten(1, -2).transpose(1, 2), above))
         return logits, own

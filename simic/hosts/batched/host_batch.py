@@ -83,7 +83,7 @@ class BatchedHosts:
         return self.seeds.is_clear()
 
     def weight_norms(self) -> NDArray[np.float64]:
-        return layer_norms(self.trunk, part_squares(self.weights))
+        return layer_norms(self.trunk, part_squares(self.trunk, self.weights))
 
     def is_finite(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         hosts = finite_rows([*self.weights.parts, *self.momentum.parts], 1)

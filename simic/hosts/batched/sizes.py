@@ -26,6 +26,7 @@ __all__ = [
     "MONITORS",
     "SAMPLES",
     "SLOTS",
+    "STATISTIC_RATE",
     "STEPS",
     "WIDTH",
 ]
@@ -56,5 +57,7 @@ BATCH: Final = 32
 STEPS: Final = SAMPLES // BATCH
 LEARNING_RATE: Final = 0.05
 MOMENTUM: Final = 0.9
+STATISTIC_RATE: Final = 0.1
+"""Share of its distance to the value of the batch by which a step moves a running statistic."""
 CLIP_NORM: Final = 5.0
 """Clip norm of a host's gradient together with its active seeds, and of an incubating seed's alone."""

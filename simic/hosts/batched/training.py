@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.hosts.batched.seeds import PackedSeeds
-from simic.hosts.batched.sizes import CLIP_NORM, LEARNING_RATE, MOMENTUM, STEPS
+from simic.hosts.batched.sizes import CLIP_NORM, LEARNING_RATE, MOMENTUM, STATISTIC_RATE, STEPS
 from simic.hosts.batched.trunk import StepBatch, Trunk, per_row
 from simic.hosts.batched.weights import HostWeights
 from simic.hosts.interfaces import HostRecipe, TrainingRecord
@@ -137,14 +137,18 @@ class _Epoch:
 
     def sgd_step(self, sizes: StepSizes) -> None:
         """Clip, then take an SGD step with momentum; fused operations are avoided, as they round differently."""
-        squares = part_squares(self.gradient)
+        squares = part_squares(self.trunk, self.gradient)
         total = sum(squares[1:], squares[0])
         for slot in range(self.is_active.shape[1]):
             total = total + np.where(self.is_active[:, slot], self.seed_norms[:, slot] ** 2, 0.0)
         shared = _clipped_lr(np.sqrt(total)) * sizes.rate
         factor = torch.from_numpy(shared.astype(np.float32))
-        for part in self.gradient.parts:
-            part.mul_(factor.view(-1, *[1] * (part.dim() - 1)))
+        for part, momentum, spec in zip(self.gradient.parts, self.momentum.parts, self.trunk.parts, strict=True):
+            if spec.is_statistic:
+                part.mul_(STATISTIC_RATE)
+                momentum.zero_()
+            else:
+                part.mul_(factor.view(-1, *[1] * (part.dim() - 1)))
         self.momentum.flat.mul_(MOMENTUM).add_(self.gradient.flat)
         self._decay(sizes.kept)
         self.weights.flat.sub_(self.momentum.flat)
@@ -162,8 +166,9 @@ class _Epoch:
         if kept is None:
             return
         factor = torch.from_numpy(kept)
-        for part in self.weights.parts:
-            part.mul_(factor.view(-1, *[1] * (part.dim() - 1)))
+        for part, spec in zip(self.weights.parts, self.trunk.parts, strict=True):
+            if not spec.is_statistic:
+                part.mul_(factor.view(-1, *[1] * (part.dim() - 1)))
         if len(self.offsets):
             self.packed.parameters.mul_(torch.from_numpy(np.repeat(kept[self.order[0]], self.widths)))
 
@@ -197,12 +202,13 @@ def score(logits: Tensor, targets: Tensor, classes_dim: int) -> tuple[Tensor, Te
     return loss, wanted > logits.masked_fill(targets > 0, -torch.inf).amax(dim=classes_dim)
 
 
-def part_squares(weights: HostWeights) -> list[NDArray[np.float64]]:
-    """Return the squared norm of each part, [N] each."""
-    norms = (
-        torch.linalg.vector_norm(part.flatten(1), dim=1).cpu().numpy().astype(np.float64) for part in weights.parts
-    )
-    return [norm * norm for norm in norms]
+def part_squares(trunk: Trunk, weights: HostWeights) -> list[NDArray[np.float64]]:
+    """Return the squared norm of each part, [N] each; 0 for a statistic, which is no parameter."""
+    squares = []
+    for part, spec in zip(weights.parts, trunk.parts, strict=True):
+        norm = torch.linalg.vector_norm(part.flatten(1), dim=1).cpu().numpy().astype(np.float64)
+        squares.append(np.zeros(len(norm)) if spec.is_statistic else norm * norm)
+    return squares
 
 
 def layer_norms(trunk: Trunk, squares: list[NDArray[np.float64]]) -> NDArray[np.float64]:

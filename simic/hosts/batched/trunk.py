@@ -47,6 +47,11 @@ class TrunkPart(NamedTuple):
     """Number of slots before the part is used."""
     hidden_axis: int | None = None
     """Axis of a block's hidden units; unused units of a host stay zero."""
+    start: float = 0.0
+    """Added to the draws at initialisation."""
+    is_statistic: bool = False
+    """Whether this is a running statistic and no parameter. Its "gradient" is its distance to the value of the batch; a
+    step moves it by ``STATISTIC_RATE`` of that."""
 
 
 class StepBatch(NamedTuple):
@@ -122,7 +127,7 @@ def initial_weights(trunk: Trunk, keys: NDArray[np.int64], scales: NDArray[np.fl
         draws = draws * np.float32(part.scale)
         if scales is not None:
             draws = draws * scales[:, _scale_of(trunk, part.layer), None]
-        values.copy_(torch.from_numpy(draws).view_as(values))
+        values.copy_(torch.from_numpy(draws).view_as(values)).add_(part.start)
         if part.hidden_axis is not None:
             units = part.shape[part.hidden_axis]
             is_dead = torch.from_numpy(np.arange(units) >= trunk.hidden[:, part.layer - 1, None])
@@ -143,6 +148,8 @@ def live_parameters(trunk: Trunk, hosts: int) -> NDArray[np.int64]:
     """Return the parameters of ``hosts`` hosts of a trunk, [N], without those of unused hidden units."""
     total = np.zeros(hosts, dtype=np.int64)
     for part in trunk.parts:
+        if part.is_statistic:
+            continue
         if part.hidden_axis is None:
             total += prod(part.shape)
         else:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from simic.hosts.batched.block_trunk import Block
 from simic.hosts.batched.conv import product
 from simic.hosts.batched.sizes import BLOCKS, WIDTH
 from simic.hosts.batched.trunk import TrunkPart
@@ -42,7 +43,7 @@ class PlainTrunk(PairsTrunk):
     def block(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor | None = None) -> Tensor:
         return product(x, parts[1 + index], out=out).relu_()
 
-    def enter(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor) -> _Block:
+    def enter(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor) -> Block:
         matrix = parts[1 + index]
         # Scales of the output and seeds overwrite ``out``, and the backward pass needs what the ReLU gave.
         return _Block(x, product(x, matrix, out=out).relu_().clone(), matrix)

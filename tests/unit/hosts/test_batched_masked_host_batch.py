@@ -75,6 +75,7 @@ def _assert_agree(both: Agreement, evaluation: float) -> None:
         ("images", 4),
         ("plain_16x3", 6),
         ("pooled_8x2", 4),
+        ("normed_8x3", 6),
         (EVERYTHING, 12),
     ],
 )

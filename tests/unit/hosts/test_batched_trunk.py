@@ -70,7 +70,10 @@ def _is_close(ours: Tensor, theirs: Tensor) -> bool:
     return bool((ours - theirs).abs().max() <= 1e-5 * max(1.0, float(theirs.abs().max())))
 
 
-TRUNKS = ("benchmark", "images", "plain_10x1", "plain_16x3", "residual_12x3", "conv_8x1", "conv_4x2", "pooled_8x2")
+TRUNKS = (
+    *("benchmark", "images", "plain_10x1", "plain_16x3", "residual_12x3", "conv_8x1", "conv_4x2", "pooled_8x2"),
+    "normed_8x3",
+)
 
 
 @pytest.mark.parametrize("world_set", TRUNKS)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from simic.hosts.batched.dataset import TrainingSet
 from simic.hosts.batched.masked.forward import BlueprintOption, SeedTensors, StepInputs, run
-from simic.hosts.batched.sizes import BATCH, CLIP_NORM, LEARNING_RATE, MOMENTUM, STEPS
+from simic.hosts.batched.sizes import BATCH, CLIP_NORM, LEARNING_RATE, MOMENTUM, STATISTIC_RATE, STEPS
 from simic.hosts.batched.training import score
 from simic.hosts.batched.trunk import Trunk
 from simic.hosts.batched.weights import HostWeights, SeedStore
@@ -62,7 +62,7 @@ def train_epoch(buffers: Buffers, out: Tensor) -> None:
     sums = torch.zeros_like(out)
     for step in range(STEPS):
         gradient = _backward(buffers, step)
-        squares = [torch.linalg.vector_norm(part.flatten(1), dim=1).double().square() for part in gradient.parts]
+        squares = _part_squares(buffers.trunk, gradient)
         norms = _seed_norms(gradient)
         _sgd_step(buffers, gradient, squares, norms, cells)
         layers = torch.stack(_per_layer(buffers.trunk, squares), dim=1).sqrt()
@@ -134,10 +134,12 @@ def _sgd_step(buffers: Buffers, gradient: _StepGradient, squares: list[Tensor], 
     active = torch.where(is_active, norms.square(), 0.0).sum(dim=1)
     shared = _clipped_lr((sum(squares[1:], squares[0]) + active).sqrt()) * buffers.rate
     factor = shared.float()
-    for part in gradient.parts:
-        part.mul_(factor.view(-1, *[1] * (part.dim() - 1)))
-    for part, momentum, weights in zip(gradient.parts, buffers.momentum.parts, buffers.weights.parts, strict=True):
-        momentum.mul_(MOMENTUM).add_(part)
+    stores = (buffers.trunk.parts, gradient.parts, buffers.momentum.parts, buffers.weights.parts)
+    for spec, part, momentum, weights in zip(*stores, strict=True):
+        if spec.is_statistic:
+            weights.sub_(momentum.copy_(part.mul_(STATISTIC_RATE)))
+            continue
+        momentum.mul_(MOMENTUM).add_(part.mul_(factor.view(-1, *[1] * (part.dim() - 1))))
         weights.copy_(_shrunk(weights, buffers.kept) - momentum)
     own = torch.where(is_active, shared[:, None], _clipped_lr(norms) * buffers.rate[:, None]).float()
     parameters, momentum = buffers.seeds
@@ -149,6 +151,15 @@ def _sgd_step(buffers: Buffers, gradient: _StepGradient, squares: list[Tensor], 
 def _shrunk(values: Tensor, kept: Tensor | None) -> Tensor:
     """Return parameters [N, ...] after weight decay."""
     return values if kept is None else values * kept.view(-1, *[1] * (values.dim() - 1))
+
+
+def _part_squares(trunk: Trunk, gradient: _StepGradient) -> list[Tensor]:
+    """Return the squared norm [N] of the gradient of each part; 0 for a statistic."""
+    squares = []
+    for spec, part in zip(trunk.parts, gradient.parts, strict=True):
+        norm = torch.linalg.vector_norm(part.flatten(1), dim=1).double()
+        squares.append(torch.zeros_like(norm) if spec.is_statistic else norm.square())
+    return squares
 
 
 def _seed_norms(gradient: _StepGradient) -> Tensor:
