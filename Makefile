@@ -36,7 +36,7 @@ $(READY) $(STAMP):
 	  if "$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then break; fi; \
 	done; \
 	if test "$$python" = none; then echo "Simic needs Python 3.11 or 3.12, as python3.11 or python3" >&2; exit 1; fi; \
-	echo "Setting up $(VENV) with $$python (one or two minutes, once)"; \
+	echo "Setting up $(VENV) with $$python (some minutes, once)"; \
 	"$$python" -m venv "$(VENV)"; \
 	"$(BIN)/pip" install --quiet -c constraints.txt -e '$(PACKAGE)'; \
 	"$(BIN)/simic" init; \
