@@ -100,6 +100,15 @@ class Place(NamedTuple):
         return receipts
 
 
+class Judged(NamedTuple):
+    """A fresh home after a run on the own set that no plan book was searched for."""
+
+    place: Place
+    profile: Path
+    run: dict[str, Any]
+    """The receipt."""
+
+
 def sealed_policy(home: Path) -> Path:
     """Untrained, but willing to act; sealed before the example's blueprint was installed, and shy of ``dropout``."""
     names = blueprint_names()
@@ -131,6 +140,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     home = folder / "home"
     path = os.pathsep.join(map(str, (folder / "site", ROOT)))
     return Place({**os.environ, "PYTHONPATH": path, "SIMIC_HOME": str(home), "COLUMNS": "200"}, sealed_policy(home))
+
+
+@pytest.fixture(scope="module")
+def judged(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    fresh, shipped = place.fresh(tmp_path_factory.mktemp("judged") / "home"), sorted(PLANS_DIRECTORY.iterdir())
+    profile = Path(fresh.environment["SIMIC_HOME"]) / "tiny.toml"
+    run = json.loads(fresh.verb("run", "--profile", profile, "--json", code=3))
+    assert sorted(PLANS_DIRECTORY.iterdir()) == shipped
+    return Judged(fresh, profile, run)
 
 
 def test_the_example_is_grown_under_a_policy_and_compared(place: Place) -> None:
@@ -166,16 +184,9 @@ def test_verbs_know_the_familys_name_as_a_set(place: Place) -> None:
     assert [row["illegal_actions"] for row in trials["controllers"]] == [0, 0, 0]
 
 
-def test_a_fresh_home_trains_and_judges_on_the_own_set_without_a_book_and_then_with_one(
-    place: Place, tmp_path: Path
-) -> None:
-    """Nothing is written into the package, and the decision says what it lacks for want of a plan book."""
-    home = tmp_path / "fresh"
-    fresh = place.fresh(home)
-    before = sorted(PLANS_DIRECTORY.iterdir())
-    recipe = ("--profile", home / "tiny.toml", "--json")
-    run = json.loads(fresh.verb("run", *recipe, code=3))
-    trials, decision = run["validation"]["trials"], run["decision"]
+def test_a_fresh_home_trains_and_judges_on_the_own_set_without_a_book(judged: Judged) -> None:
+    """The decision says what it lacks for want of a plan book."""
+    trials, decision = judged.run["validation"]["trials"], judged.run["decision"]
     assert [row["controller"] for row in trials["controllers"]] == ["wait", "random", "heuristic", "candidate"]
     assert (trials["plans_digest"], trials["without_book"]) == (None, ["heuristic", "blind", "symptom", "oracle"])
     assert len(set(trials["host_keys"])) == 3, "more than hosts_per_family, because the gate asks for 3"
@@ -185,19 +196,24 @@ def test_a_fresh_home_trains_and_judges_on_the_own_set_without_a_book_and_then_w
     assert "default rules" in criteria["return_over_heuristic"]["evidence"]
     assert "return_over_blind" not in criteria
 
-    fresh.python("-c", SEARCH, "plans", "search", "--profile", home / "tiny.toml")
-    book = PlanBook.model_validate_json((home / "data" / "plans" / "own_cnn.json").read_bytes())
+
+def test_a_book_searched_in_the_home_makes_another_judgement_with_all_baselines(judged: Judged) -> None:
+    """Nothing is written into the package."""
+    place, profile, shipped = judged.place, judged.profile, sorted(PLANS_DIRECTORY.iterdir())
+    place.python("-c", SEARCH, "plans", "search", "--profile", profile)
+    book = PlanBook.model_validate_json((profile.parent / "data" / "plans" / "own_cnn.json").read_bytes())
     assert book.set == "own_cnn"
-    assert sorted(PLANS_DIRECTORY.iterdir()) == before
+    assert sorted(PLANS_DIRECTORY.iterdir()) == shipped
     query = "SELECT evidence FROM gates WHERE criterion = 'plan_book'"
-    found, asked = fresh.simic(["validate", "--profile", str(home / "tiny.toml")], ["sql", query])
+    found, asked = place.simic(["validate", "--profile", str(profile)], ["sql", query])
     assert ["no comparison with blind" in row["evidence"] for row in asked] == [True]
-    report = found["trials"]
+    report, earlier = found["trials"], judged.run["validation"]
     assert [row["controller"] for row in report["controllers"]] == [*COMPARISON_CONTROLLERS, "candidate"]
     assert (report["plans_digest"], report["without_book"]) == (digest_of(book), [])
-    assert (run["validation"]["ordinal"], found["ordinal"]) == (1, 2), "another plan book makes another judgement"
-    assert not set(report["host_keys"]) & set(trials["host_keys"])
-    criteria = {line["name"]: line for line in json.loads(fresh.verb("promote", *recipe, code=3))["criteria"]}
+    assert (earlier["ordinal"], found["ordinal"]) == (1, 2), "another plan book makes another judgement"
+    assert not set(report["host_keys"]) & set(earlier["trials"]["host_keys"])
+    decision = json.loads(place.verb("promote", "--profile", profile, "--json", code=3))
+    criteria = {line["name"]: line for line in decision["criteria"]}
     assert criteria["plan_book"]["evidence"] == f"plan book {digest_of(book)[:12]} of set own_cnn"
     assert criteria["return_over_blind"]["value"] is not None
 
