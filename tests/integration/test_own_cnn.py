@@ -54,7 +54,8 @@ plans = search.single_seeds
 search.single_seeds = lambda *world: plans(*world)[::24]
 search.SearchSettings = partial(
     search.SearchSettings, plan_rungs=(Rung(1_000, 1),), rule_candidates=2, rule_rungs=(Rung(1_000, 1),),
-    extension_rungs=(Rung(1, 1),), duel_hosts=2, confirm_hosts=2, tree=TreeSettings(hosts=4, leaf_hosts=2),
+    extension_rungs=(Rung(1, 1),), duel_hosts=2, exchange_hosts=2, confirm_hosts=2,
+    tree=TreeSettings(hosts=4, leaf_hosts=2),
 )
 main()
 """
