@@ -21,6 +21,7 @@ __all__ = [
     "plan_like",
     "rules_at_random",
     "rules_like",
+    "shorter",
     "single_seeds",
     "single_seeds_of",
 ]
@@ -89,6 +90,12 @@ def extensions(plan: Plan, horizon: int, blueprints: Sequence[str], slots: int) 
         if slot not in slots_taken and epoch not in epochs_taken and epoch < horizon:
             new = PlannedSeed(epoch=epoch, slot=slot, blueprint=blueprint, alpha_speed=ramp)
             yield _by_epoch([*plan.seeds, new])
+
+
+def shorter(plan: Plan) -> Iterator[Plan]:
+    """Return the plan without each one of its seeds."""
+    for left_out in plan.seeds:
+        yield Plan(seeds=[seed for seed in plan.seeds if seed != left_out])
 
 
 def plan_like(plan: Plan, generator: np.random.Generator, horizon: int) -> Plan:

@@ -1,7 +1,7 @@
 """Successive halving over controllers (Jamieson and Talwalkar 2016, arXiv:1502.07943), paired with never growing.
 
-Every rung grows new hosts and keeps the candidates with the best mean difference to never growing so far. Only the
-hosts of the last rung rank the remaining candidates.
+Every rung grows new hosts and keeps the candidates with the best mean difference to never growing so far, or in this
+rung if variations joined it. Only the hosts of the last rung rank the remaining candidates.
 """
 
 from __future__ import annotations
@@ -228,14 +228,15 @@ def halve(
 ) -> list[list[int]]:
     """Rank the ``fields`` of candidates, one for each group of families; best first.
 
-    Only the last hosts rank, because candidates that were kept so far were partly lucky on the earlier ones. ``anchor``
-    always reaches the last rung.
+    Only the last hosts rank, because candidates that were kept so far were partly lucky on the earlier ones; so do the
+    hosts of a rung that variations joined, which did not grow on earlier ones. ``anchor`` always reaches the last rung.
     """
     survivors = [list(own[: rungs[0].candidates]) for own in fields]
     scores = latest = Scores()
     for number, rung in enumerate(rungs, 1):
         if number > 1:
-            survivors = [scores.best(own, group, rung.candidates) for own, group in zip(survivors, groups, strict=True)]
+            known = latest if rungs[number - 2].variations else scores
+            survivors = [known.best(own, group, rung.candidates) for own, group in zip(survivors, groups, strict=True)]
         if vary is not None:
             for own in survivors:
                 own += [vary(old) for old in list(own) for _ in range(rung.variations)]

@@ -25,6 +25,7 @@ from simic.validation.baselines.candidates import (
     plan_like,
     rules_at_random,
     rules_like,
+    shorter,
     single_seeds,
 )
 from simic.validation.baselines.halving import NO_GROWTH, EpisodeRunner, Rung, Scores, halve, pairs_of
@@ -32,6 +33,9 @@ from simic.validation.baselines.plan_book import searched_world
 from simic.validation.baselines.symptom_tree import TreeSettings, add_tree
 
 __all__ = ["SearchSettings", "search_plans"]
+
+_DRAWS = 8
+"""Most draws for one variation."""
 
 
 @dataclass(frozen=True)
@@ -153,21 +157,34 @@ class _Search:
         return self._exchange(winners)
 
     def _exchange(self, winners: list[int]) -> list[int]:
-        """Return for each group the best of the winners of all groups, on new hosts."""
+        """Return for each group its own winner, or the best winner of another group that beats it on new hosts.
+
+        It must do so by more than two standard errors of the difference, because the own one was chosen on more hosts.
+        """
         fields = [winners] * len(self._groups)
         fresh = self._runner.run("plans, exchange", pairs_of(fields, self._groups), self._settings.exchange_hosts)
-        return [fresh.best(winners, group, 1)[0] for group in self._groups]
+        return [
+            next(
+                one for one in fresh.best(winners, group, len(winners)) if one == own or _beats(fresh, one, own, group)
+            )
+            for own, group in zip(winners, self._groups, strict=True)
+        ]
 
     def _vary_plan(self, candidate: int) -> int:
-        """Return a variation of a candidate; never growing has none."""
-        if candidate == NO_GROWTH:
-            return candidate
-        return self._enter_plans([plan_like(self._plan(candidate), self._variations, self._world.horizon)])[0]
+        """Return a variation of a plan with seeds, one that is not known yet if a few draws find one."""
+        for _ in range(_DRAWS):
+            count = len(self._runner.candidates)
+            (found,) = self._enter_plans([plan_like(self._plan(candidate), self._variations, self._world.horizon)])
+            if found == count:
+                break
+        return found
 
     def _extend(self, label: str, parents: list[list[int]]) -> list[list[int]]:
-        """Return the best extensions of each group's parents, or none if the best does not beat the first parent.
+        """Return the best extensions of each group's parents, or none if the best does not beat all shorter plans.
 
-        It must do so on new hosts, by more than two standard errors of the difference: in doubt fewer seeds are better.
+        These are the first parent and the extension without any one of its seeds, because a variation may have
+        changed any seed. It must beat them on new hosts, by more than two standard errors of the difference: in doubt
+        fewer seeds are better.
         """
         fields = [
             self._enter_plans(
@@ -178,11 +195,14 @@ class _Search:
             for own in parents
         ]
         ranked = halve(self._runner, label, fields, self._groups, self._settings.extension_rungs, vary=self._vary_plan)
-        duels = [[own[0], parent[0]] if own else [] for own, parent in zip(ranked, parents, strict=True)]
+        duels = [
+            [own[0], parent[0], *self._enter_plans(shorter(self._plan(own[0])))] if own else []
+            for own, parent in zip(ranked, parents, strict=True)
+        ]
         fresh = self._runner.run(f"{label}, duel", pairs_of(duels, self._groups), self._settings.duel_hosts)
         return [
-            own if own and _beats(fresh, own[0], parent[0], group) else []
-            for own, parent, group in zip(ranked, parents, self._groups, strict=True)
+            own if all(_beats(fresh, own[0], other, group) for other in duel[1:]) else []
+            for own, duel, group in zip(ranked, duels, self._groups, strict=True)
         ]
 
     def _rules(self) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from simic.hosts.host_sets import host_set
 from simic.runtime.seeds import generator
 from simic.trust.canonical import digest_of
 from simic.validation.baselines import halving
-from simic.validation.baselines.halving import Rung
+from simic.validation.baselines.halving import EpisodeRunner, Rung, Scores, halve
 from simic.validation.baselines.plan_book import searched_world, write_book
 from simic.validation.baselines.search import SearchSettings, search_plans
 from simic.validation.baselines.symptom_tree import TreeSettings, add_tree
@@ -38,6 +39,7 @@ SETTINGS = SearchSettings(
 HOSTS_OF_PLANS, HOSTS_OF_RULES = 5 * (3 + 6 + 12 + 20), 5 * (2 + 4 + 12)
 TREE_WORTH = 1.25
 """Over never growing, whatever plans the tree chooses."""
+HEAVY = ("heavy", 0)
 Worth = Callable[[Plan, str], float]
 RulesWorth = Callable[[HeuristicRules], float]
 Install = Callable[..., "Played"]
@@ -302,6 +304,61 @@ def test_lf41_the_winner_of_one_group_can_be_that_of_another(pretend: Install, r
     pretend(together)
     book = search(world=roomy)
     assert [sorted(places(plan)) for plan in book.by_family.values()] == [[("heavy", 0), ("norm", 2)]] * 2
+
+
+def test_lf41_a_plan_of_another_group_must_beat_the_groups_own(pretend: Install, roomy: WorldConfig) -> None:
+    """For hosts of ``cap`` the second seed of the pair that ``gain`` wants costs too little to be seen on few hosts."""
+
+    def nearly_shared(plan: Plan, family: str) -> float:
+        hits = {("heavy", 0), ("norm", 2)} & {*places(plan)}
+        others = -3.0 * (len(plan.seeds) - len(hits))
+        if family == "gain":
+            return 10.0 * len(hits) + others
+        return others + 10.0 * (("heavy", 0) in hits) - 0.3 * (("norm", 2) in hits)
+
+    pretend(nearly_shared)
+    books = [search(replace(SETTINGS, first_key=2**30 + 50_000 * turn), roomy) for turn in range(8)]
+    assert [places(book.by_family["cap"]) for book in books] == [[("heavy", 0)]] * len(books)
+    assert all(len(book.by_family["gain"].seeds) == 2 for book in books)
+
+
+def test_a_variation_of_one_seed_does_not_pay_for_another(pretend: Install, roomy: WorldConfig) -> None:
+    """An extension with a better alpha of its first seed beats its parent, but not itself without the second seed."""
+
+    def partial_alpha(plan: Plan, _family: str) -> float:
+        gains = [5.0 + 4.0 * (seed.alpha_target == 0.5) for seed in plan.seeds if (seed.blueprint, seed.slot) == HEAVY]
+        return sum(gains) - 1.0 * len(plan.seeds)
+
+    played = pretend(partial_alpha, is_noisy=False)
+    book = search(replace(SETTINGS, extension_rungs=(Rung(1_000, 2), Rung(30, 2, 12))), roomy)
+    assert any(len(plan.seeds) == 2 and plan.seeds[0].alpha_target == 0.5 for plan in played.plans)
+    assert [places(plan) for plan in (book.blind, *book.by_family.values())] == [[HEAVY]] * 3
+
+
+def test_most_variations_are_plans_that_were_not_tried_and_the_seed_draws_them(pretend: Install) -> None:
+    pretend(harmful)
+    rungs = (Rung(1_000, 2), Rung(8, 2, 3), Rung(4, 2))
+    books = [search(replace(SETTINGS, plan_rungs=rungs), seed=seed) for seed in (0, 0, 1)]
+    variations = [book.candidates - 145 for book in books]
+    most = 6 * 8 * 3  # groups, survivors, variations of each
+    assert 0.9 * most < min(variations) <= max(variations) <= most, variations
+    assert digest_of(books[0]) == digest_of(books[1])
+    assert variations[0] != variations[2]
+
+
+def test_candidates_and_their_variations_are_cut_by_the_same_hosts() -> None:
+    """A candidate that was lucky before its variations joined is not kept for that."""
+
+    class Runner:
+        def run(self, label: str, pairs: set[tuple[int, int]], hosts: int) -> Scores:
+            first = {(1, 0): [30.0, 0.0], (2, 0): [10.0, 0.0]}
+            second = {(1, 0): [0.0, 0.0], (2, 0): [1.0, 0.0], (3, 0): [2.0, 0.0], (4, 0): [3.0, 0.0]}
+            known = {"1": first, "2": second}.get(label.split()[1][0], second)
+            return Scores({pair: np.array([known[pair]] * hosts) for pair in pairs})
+
+    rungs = (Rung(2, 4), Rung(2, 4, 1), Rung(2, 4))
+    ranked = halve(cast("EpisodeRunner", Runner()), "plans", [[1, 2]], [(0,)], rungs, vary=lambda old: old + 2)
+    assert ranked == [[4, 3]]
 
 
 def test_lf43_partial_alpha_and_long_ramps_are_tried(pretend: Install) -> None:
