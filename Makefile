@@ -37,10 +37,11 @@ $(READY) $(STAMP):
 	done; \
 	if test "$$python" = none; then echo "Simic needs Python 3.11 or 3.12, as python3.11 or python3" >&2; exit 1; fi; \
 	echo "Setting up $(VENV) with $$python (some minutes, once)"; \
+	rm -f "$(VENV)"/.ready-*; \
 	"$$python" -m venv "$(VENV)"; \
 	"$(BIN)/pip" install --quiet -c constraints.txt -e '$(PACKAGE)'; \
 	"$(BIN)/simic" init; \
-	rm -f "$(VENV)"/.ready-*; touch "$(READY)" "$@"
+	touch "$(READY)" "$@"
 
 run: $(READY) ## Collect, train, validate and promote: ARGS="--seed 1 --profile quick"; a rejection is exit 3 of simic run, 2 of make
 	@"$(BIN)/simic" run $(ARGS)
