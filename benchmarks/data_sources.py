@@ -1,4 +1,4 @@
-"""Whether the first observation of a host tells which data it is trained on.
+"""Accuracy with which the first observation of a host tells the data that it is trained on.
 
 Usage: python benchmarks/data_sources.py [--hosts 300] [--patches FILE] [--json] [--out FILE]
 Hosts of the set ``images`` read the digits, or patches of two photographs that scikit-learn ships; their causes are
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +31,7 @@ from simic.hosts.host_sets import draw_keys, identify
 from simic.hosts.mixed_ensemble import ensemble_of
 
 SET, CLASSES, PER_CLASS = "images", 10, 180
-EVERYTHING, REST = "all features", "all but these two"
+EVERYTHING, REST = "all features", "all but spreads, dimensions"
 GROUPS: dict[str, tuple[str, ...]] = {
     "spreads": ("spread",),
     "dimensions": ("dimension",),
@@ -69,7 +68,10 @@ def pooled(values: NDArray[np.float32], ptr: NDArray[np.int64]) -> Floats:
 
 
 def first_features(keys: list[int], images: Path | None) -> tuple[Floats, list[str]]:
-    """What a policy reads of hosts before any training, [N, F], and the F names."""
+    """Return the features that a policy reads of N hosts before any training, [N, F], and their names, [F].
+
+    Columns of slots and layers are pooled. ``images`` replaces the digits.
+    """
     ensemble = ensemble_of(identify(SET, keys), WorldConfig(set=SET, images=None if images is None else str(images)))
     observations = ensemble.observe()
     graphs, names = encode(observations), feature_names(observations.blueprints)
@@ -82,14 +84,14 @@ def first_features(keys: list[int], images: Path | None) -> tuple[Floats, list[s
 
 
 def told_apart(first: Floats, second: Floats) -> float:
-    """Share of hosts whose data a regression names that was fitted to others."""
+    """Return the share of hosts that a regression, fitted to the others, assigns to the right source."""
     features, source = np.concatenate([first, second]), np.repeat([0, 1], [len(first), len(second)])
     model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=2_000))
     return float(cross_val_score(model, features, source, cv=5).mean())
 
 
 def measure(hosts: int, patches: Path) -> dict[str, float]:
-    """The accuracy with all features, with each group alone, and without the groups that tell."""
+    """Return the accuracy with all features, with each group alone, and without spreads and dimensions."""
     keys = draw_keys(SET, Split.TRAIN, 2 * hosts)
     digits, names = first_features(keys[::2], None)
     photos, _ = first_features(keys[1::2], patches)
@@ -106,29 +108,25 @@ def measure(hosts: int, patches: Path) -> dict[str, float]:
 def write_patches(path: Path) -> None:
     """Write the patches as a user's images."""
     images, labels = photo_patches()
-    columns: Mapping[str, NDArray[np.generic]] = {"images": images, "labels": labels}
     with path.open("wb") as file:
-        np.savez(file, allow_pickle=False, **columns)
+        np.savez(file, allow_pickle=False, images=images, labels=labels)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", type=int, default=300, help="hosts that read each of the two")
     parser.add_argument("--patches", type=Path, help="also keep the patches in this .npz file")
-    parser.add_argument("--json", action="store_true", help="also print one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
         patches = arguments.patches or Path(folder) / "patches.npz"
         write_patches(patches)
         found = measure(arguments.hosts, patches)
-    for group, accuracy in found.items():
-        print(f"{group:24}{accuracy:6.2f}")
     text = json.dumps({"name": "data_sources", "hosts": arguments.hosts, "accuracy": found})
     if arguments.out is not None:
         arguments.out.write_text(text + "\n", "utf-8")
-    if arguments.json:
-        print(text)
+    print(text if arguments.json else "\n".join(f"{group:28}{accuracy:6.2f}" for group, accuracy in found.items()))
     return 0
 
 

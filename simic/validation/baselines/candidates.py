@@ -93,7 +93,7 @@ def extensions(plan: Plan, horizon: int, blueprints: Sequence[str], slots: int) 
 
 
 def shorter(plan: Plan) -> Iterator[Plan]:
-    """Return the plan without each one of its seeds."""
+    """Yield one plan for each seed: the same plan without that seed."""
     for left_out in plan.seeds:
         yield Plan(seeds=[seed for seed in plan.seeds if seed != left_out])
 

@@ -50,7 +50,7 @@ class SearchSettings:
     """Number of plans that are extended by a further seed, in each group."""
     extension_rungs: tuple[Rung, ...] = (Rung(1_000, 4), Rung(12, 8, 2), Rung(4, 32))
     duel_hosts: int = 48
-    """Number of new hosts per family on which an extension must beat the extended plan."""
+    """Number of new hosts per family on which an extension must beat all shorter plans."""
     exchange_hosts: int = 60
     """Number of new hosts per family on which each group chooses among the winners of all groups."""
     confirm_hosts: int = 100
