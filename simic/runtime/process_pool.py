@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ R = TypeVar("R")
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """Environment variables that numeric libraries read once, when they load."""
+_ONE_THREAD_EACH = dict.fromkeys(THREAD_VARIABLES, "1")
 
 
 def worker_count(configured: int | None) -> int:
@@ -40,27 +42,37 @@ def run_jobs(
     ``function`` is a top-level function; jobs and results are contracts or plain data. ``on_done`` receives every
     result in this process, in order of completion. With one worker or one job, everything happens in this process. The
     first exception of a job is raised here with its type, and the other jobs are stopped; a worker that dies raises
-    TransientError. No worker outlives this process.
+    TransientError. No worker outlives this process. Workers have the environment of this process, with one thread each.
     """
     if workers < 1:
         raise ConfigError(f"workers: expected at least 1, found {workers}")
     count = min(workers, len(jobs))
     if count < 2:
         return _in_turn(function, jobs, on_done)
-    context = get_context("spawn")  # a forked child would share locks and parts of a thread pool
-    return _in_processes(function, jobs, count, on_done, context)
+    return _in_processes(function, jobs, count, on_done, _context([function.__module__]))
 
 
 def run_apart(function: Callable[[J], R], job: J, preload: Sequence[str] = ()) -> R:
     """Return ``function(job)``, computed in a process of its own that ends afterwards.
 
     The function may change what belongs to its process, such as limits. What it raises is raised here; TransientError
-    if its process dies. The first call of this process starts a server that imports the modules of ``preload``, and
-    every call forks it.
+    if its process dies.
     """
-    context = get_context("forkserver")  # the server has one thread, so what it forks shares no locks with others
-    context.set_forkserver_preload(list(preload))
-    return _in_processes(function, [job], 1, None, context)[0]
+    return _in_processes(function, [job], 1, None, _context(preload))[0]
+
+
+def _context(preload: Sequence[str]) -> BaseContext:
+    """Return how processes start: as forks of a server that imports the modules of ``preload`` when it starts.
+
+    This process starts the server with its first call, so that only then numeric libraries load, which takes seconds.
+    The server has one thread, so what it forks shares no locks and no parts of a thread pool with others. Elsewhere
+    than on Linux libraries of the system may start threads as they load, so there every process starts anew.
+    """
+    if sys.platform != "linux":
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload([name for name in preload if name != "__main__"])
+    return context
 
 
 def _in_turn(function: Callable[[J], R], jobs: Sequence[J], on_done: Callable[[R], None] | None) -> list[R]:
@@ -80,7 +92,8 @@ def _in_processes(
     context: BaseContext,
 ) -> list[R]:
     lifeline, hold = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, context, initializer=_follow, initargs=(lifeline,))
+    environment = {**os.environ, **_ONE_THREAD_EACH}
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(lifeline, environment))
     try:
         with _one_thread_each():
             futures = [pool.submit(function, job) for job in jobs]
@@ -102,11 +115,14 @@ def _in_processes(
         lifeline.close()
 
 
-def _follow(lifeline: Connection) -> None:
-    """End this worker as soon as the other end of the pipe closes, which also happens when the parent dies.
+def _begin(lifeline: Connection, environment: Mapping[str, str]) -> None:
+    """Give this worker the present environment of the parent, which may differ from that in which the server started.
 
-    Ctrl-C reaches workers as well; the parent handles it.
+    The worker ends as soon as the other end of the pipe closes, which also happens when the parent dies. Ctrl-C reaches
+    workers as well; the parent handles it.
     """
+    os.environ.clear()
+    os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def follow() -> None:
@@ -120,7 +136,7 @@ def _follow(lifeline: Connection) -> None:
 def _one_thread_each() -> Iterator[None]:
     """Let child processes use one thread each; the variables must be set before they load numeric libraries."""
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    os.environ.update(_ONE_THREAD_EACH)
     try:
         yield
     finally:

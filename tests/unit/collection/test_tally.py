@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import timedelta
 
 import pytest
@@ -14,12 +15,16 @@ from simic.contracts.field_report import FieldReport
 REWARD = RewardConfig(accuracy_scale=100.0, rent=3.0, rent_parameters=1640, governor_penalty=10.0)
 
 
+def line_of(report: FieldReport) -> bytes:
+    return report.model_dump_json().encode()
+
+
 def test_return_is_progress_minus_rent_minus_penalty() -> None:
     runs = [episode(0), episode(1, governor_at=6), episode(2, script={})]
     totals = ChunkTotals(3, 20)
     for host, reports in enumerate(runs):
         for report in reports:
-            totals.note(host, report)
+            totals.note(host, report, line_of(report))
     summary = totals.summary("f" * 64, REWARD)
     for reports, found in zip(runs, summary.returns, strict=True):
         progress = reports[-1].metrics.validation_accuracy_after - reports[0].metrics.validation_accuracy_before
@@ -35,9 +40,15 @@ def test_return_is_progress_minus_rent_minus_penalty() -> None:
 def digest_of_host(reports: list[FieldReport]) -> str:
     totals = ChunkTotals(1, 20)
     for report in reports:
-        totals.note(0, report)
+        totals.note(0, report, line_of(report))
     (digest,) = totals.summary(None, REWARD).report_digests
     return digest
+
+
+def test_a_digest_is_that_of_all_lines_without_the_moment() -> None:
+    reports = [report.model_copy(update={"controller": 'a-"issued_at":"x",'}) for report in episode(4)]
+    lines = "".join(report.model_dump_json(exclude={"issued_at"}) + "\n" for report in reports)
+    assert digest_of_host(reports) == hashlib.sha256(lines.encode()).hexdigest()
 
 
 def test_digests_follow_the_content_and_its_order_and_not_the_moment() -> None:

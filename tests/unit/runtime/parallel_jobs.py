@@ -11,6 +11,9 @@ from pathlib import Path
 from simic.contracts.errors import DatasetError
 from simic.runtime.process_pool import THREAD_VARIABLES, run_jobs
 
+LOADED_BY = os.getpid()
+"""The process that imported this module; its forks have it too."""
+
 
 def first_waits_for_last(job: tuple[int, str]) -> int:
     number, directory = job
@@ -44,9 +47,19 @@ def refuse_or_sleep(job: int) -> int:
 def look_around(_job: int) -> dict[str, object]:
     return {
         "threads": [os.environ.get(name) for name in THREAD_VARIABLES],
-        "torch": "torch" in sys.modules,
+        "environment": dict(os.environ),
         "pid": os.getpid(),
     }
+
+
+def loaded_by(_job: int) -> int:
+    return LOADED_BY
+
+
+def threads_of_torch(_job: int) -> int:
+    import torch
+
+    return torch.get_num_threads()
 
 
 def leave_pid_and_sleep(directory: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -35,17 +36,41 @@ def test_results_stand_in_the_order_of_the_jobs_and_are_announced_as_they_come(
     assert announced[0] != 0
 
 
-def test_workers_start_with_one_thread_before_any_numeric_library_and_the_parent_is_left_alone(
+def test_workers_have_one_thread_each_and_the_parent_is_left_alone(
     jobs: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     seen = run_jobs(jobs.look_around, range(2), 2)
     assert all(view["threads"] == ["1"] * len(THREAD_VARIABLES) for view in seen)
-    assert not any(view["torch"] for view in seen)
+    assert run_jobs(jobs.threads_of_torch, range(2), 2) == [1, 1]
     assert os.getpid() not in {view["pid"] for view in seen}
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "MKL_NUM_THREADS" not in os.environ
+
+
+def test_workers_have_the_environment_that_the_parent_has_now(
+    jobs: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMIC_TEST_WAS_SET", "before")
+    run_jobs(jobs.look_around, range(2), 2)
+    monkeypatch.delenv("SIMIC_TEST_WAS_SET")
+    monkeypatch.setenv("SIMIC_TEST_IS_SET", "now")
+    for view in run_jobs(jobs.look_around, range(2), 2):
+        assert view["environment"].get("SIMIC_TEST_IS_SET") == "now"
+        assert "SIMIC_TEST_WAS_SET" not in view["environment"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every worker imports its modules anew")
+def test_a_later_pool_does_not_import_again_what_the_first_one_loaded() -> None:
+    program = (
+        "import parallel_jobs as jobs\n"
+        "from simic.runtime.process_pool import run_jobs\n"
+        "print(*(run_jobs(jobs.loaded_by, range(2), 2) for _ in range(2)))\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True, check=True)
+    servers = {int(number) for number in re.findall(r"\d+", found.stdout)}
+    assert len(servers) == 1
 
 
 @pytest.mark.parametrize(("work", "workers"), [([1], 4), ([1, 2], 1)])
