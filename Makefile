@@ -39,7 +39,8 @@ $(READY) $(STAMP):
 	echo "Setting up $(VENV) with $$python (some minutes, once)"; \
 	rm -f "$(VENV)"/.ready-*; \
 	"$$python" -m venv "$(VENV)"; \
-	"$(BIN)/pip" install --quiet -c constraints.txt -e '$(PACKAGE)'; \
+	"$(BIN)/pip" install --quiet --no-compile -c constraints.txt -e '$(PACKAGE)'; \
+	"$(BIN)/python" -m compileall -qq -j 0 "$(VENV)/lib" || true; `# on all cores; pip compiles on one` \
 	"$(BIN)/simic" init; \
 	touch "$(READY)" "$@"
 
