@@ -145,10 +145,10 @@ class CollectConfig(Contract):
     """Rounds collected after the first training run, each followed by another training run."""
     round_episodes: Positive = 200
     """Number of episodes of a round, with train.start = scratch."""
-    branch_hosts: Annotated[int, Field(ge=0, le=1_000_000)] = 160
+    branch_hosts: Annotated[int, Field(ge=0, le=1_000_000)] = 144
     """Hosts of which one decision each is branched before the first training run, with train.start = distil; 0 uses the
     reports that are on the bus, and collects no hosts of ``further`` then either."""
-    round_branch_hosts: Positive = 60
+    round_branch_hosts: Positive = 54
     """Hosts of a round whose decisions are branched, with train.start = distil."""
     branch_decisions: Annotated[int, Field(ge=1, le=100)] = 3
     """Largest number of decisions of a host that are branched in a round."""
@@ -156,9 +156,10 @@ class CollectConfig(Contract):
     """Largest number of actions tried at one decision besides the controller's own, drawn at random if there are more;
     each costs one episode."""
     further: tuple[FurtherCollection, ...] = (
-        FurtherCollection(set="varied", branch_hosts=320, round_branch_hosts=120),
-        FurtherCollection(set="shapes", branch_hosts=224, round_branch_hosts=84),
+        FurtherCollection(set="varied", branch_hosts=304, round_branch_hosts=114),
+        FurtherCollection(set="shapes", branch_hosts=208, round_branch_hosts=78),
         FurtherCollection(set="maps", branch_hosts=72, round_branch_hosts=28),
+        FurtherCollection(set="compound", branch_hosts=84, round_branch_hosts=30),
     )
     """Further sets whose training hosts are branched in every collection, with train.start = distil, so that the policy
     carries over to them. The run's own set is skipped. Families in ``world.without`` are left out here too. A snapshot

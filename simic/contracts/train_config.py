@@ -65,7 +65,7 @@ class TrainConfig(Contract):
     """Trainings of a run's last snapshot, which differ in their seed alone: the run's own seed and those after it. With
     two or more, all policies are tried on the same validation hosts, and the best one is the candidate. Only runs heed
     it, not `simic train`."""
-    distil_passes: Annotated[int, Field(ge=1, le=10_000)] = 80
+    distil_passes: Annotated[int, Field(ge=1, le=10_000)] = 64
     """Passes over all branched decisions in every training run."""
     network: NetworkConfig = NetworkConfig()
     policy_lr: Annotated[float, Field(ge=1e-6, le=1e-2)] = 4e-3
