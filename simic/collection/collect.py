@@ -189,7 +189,7 @@ def collect(
         ChunkJob(
             spec, chunk, world, reward or RewardConfig(), bus, f"{name}-{number:05d}", seed, started, choice, stop=stop
         )
-        for number, chunk in enumerate(_chunks(sorted(hosts, key=layers_of), world.chunk))
+        for number, chunk in enumerate(_chunks(sorted(hosts, key=layers_of), world))
     ]
     episodes = _grow("collect", jobs, shown)
     branches = _grow("branches", _branch_jobs(jobs[0], name, episodes), shown)
@@ -212,14 +212,18 @@ def _branch_jobs(first: ChunkJob, name: str, episodes: Sequence[ChunkSummary]) -
             choice=None,
             name=f"{name}-{covered}-{number:05d}",
         )
-        for number, chunk in enumerate(_chunks(chosen, first.world.chunk))
+        for number, chunk in enumerate(_chunks(chosen, first.world))
     ]
 
 
-def _chunks(items: Sequence[T], size: int) -> Iterator[tuple[T, ...]]:
-    """Yield chunks of at most ``size`` items, an even number of nearly equal ones, so that processes end together."""
-    pairs = -(-len(items) // (2 * size))
-    edges = np.linspace(0, len(items), 2 * pairs + 1).astype(int).tolist()
+def _chunks(items: Sequence[T], world: WorldConfig) -> Iterator[tuple[T, ...]]:
+    """Yield nearly equal chunks of at most ``world.chunk`` items, as few as possible.
+
+    For several processes their number is even, so that two processes end together.
+    """
+    fewest = -(-len(items) // world.chunk)
+    count = fewest if world.processes == 1 else 2 * -(-fewest // 2)
+    edges = np.linspace(0, len(items), count + 1).astype(int).tolist()
     return (tuple(items[start:end]) for start, end in pairwise(edges) if end > start)
 
 

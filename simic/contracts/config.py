@@ -61,7 +61,7 @@ class WorldConfig(Contract):
     horizon: Annotated[int, Field(ge=4, le=1000)] = 20
     """Number of epochs of an episode."""
     chunk: Annotated[int, Field(ge=1, le=4096)] = 64
-    """Number of hosts trained together; 64 to 256 are fastest on a CPU, thousands on a GPU."""
+    """Largest number of hosts trained together; 64 to 256 are fastest on a CPU, thousands on a GPU."""
     threads: Annotated[int, Field(ge=1, le=64)] = 1
     """Threads of one ensemble; more than one slows small hosts down. One and two give identical bits. More may not, so
     the collected episodes count as different ones."""

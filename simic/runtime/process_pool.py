@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -25,6 +25,9 @@ R = TypeVar("R")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """Environment variables that numeric libraries read once, when they load."""
 _ONE_THREAD_EACH = dict.fromkeys(THREAD_VARIABLES, "1")
+_LOCK = threading.Lock()
+"""Held while the environment of this process differs from what its owner made it."""
+_LOADED_BY = os.getpid()
 
 
 def worker_count(configured: int | None) -> int:
@@ -42,7 +45,8 @@ def run_jobs(
     ``function`` is a top-level function; jobs and results are contracts or plain data. ``on_done`` receives every
     result in this process, in order of completion. With one worker or one job, everything happens in this process. The
     first exception of a job is raised here with its type, and the other jobs are stopped; a worker that dies raises
-    TransientError. No worker outlives this process. Workers have the environment of this process, with one thread each.
+    TransientError. No worker outlives this process. Workers have the environment of this process, with one thread each;
+    on Linux limits of resources and what a library read when it loaded are those of the first call.
     """
     if workers < 1:
         raise ConfigError(f"workers: expected at least 1, found {workers}")
@@ -62,13 +66,15 @@ def run_apart(function: Callable[[J], R], job: J, preload: Sequence[str] = ()) -
 
 
 def _context(preload: Sequence[str]) -> BaseContext:
-    """Return how processes start: as forks of a server that imports the modules of ``preload`` when it starts.
+    """Return how processes start: on Linux as forks of Python's fork server, else each as a new interpreter.
 
-    This process starts the server with its first call, so that only then numeric libraries load, which takes seconds.
-    The server has one thread, so what it forks shares no locks and no parts of a thread pool with others. Elsewhere
-    than on Linux libraries of the system may start threads as they load, so there every process starts anew.
+    The server starts with the first process, and only then imports the modules of ``preload``, which takes seconds. It
+    runs nothing else, so forks share no lock that somebody holds. Libraries of other systems may start threads as they
+    load. A fork of this process would address a server that is not its own. Without variables of the environment no
+    server can be told where to import from.
     """
-    if sys.platform != "linux":
+    is_fork = os.getpid() != _LOADED_BY
+    if sys.platform != "linux" or sys.flags.ignore_environment or is_fork:
         return get_context("spawn")
     context = get_context("forkserver")
     context.set_forkserver_preload([name for name in preload if name != "__main__"])
@@ -95,8 +101,7 @@ def _in_processes(
     environment = {**os.environ, **_ONE_THREAD_EACH}
     pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(lifeline, environment))
     try:
-        with _one_thread_each():
-            futures = [pool.submit(function, job) for job in jobs]
+        futures = _submitted(pool, function, jobs)
         for future in as_completed(futures):
             result = future.result()
             if on_done is not None:
@@ -115,6 +120,19 @@ def _in_processes(
         lifeline.close()
 
 
+def _submitted(pool: ProcessPoolExecutor, function: Callable[[J], R], jobs: Sequence[J]) -> list[Future[R]]:
+    """Submit the jobs, which starts the workers.
+
+    Raises:
+        TransientError: if the server that forks them dies meanwhile.
+    """
+    try:
+        with _starting():
+            return [pool.submit(function, job) for job in jobs]
+    except (EOFError, ConnectionError) as error:
+        raise TransientError("the process that starts workers died (killed, or out of memory); try again") from error
+
+
 def _begin(lifeline: Connection, environment: Mapping[str, str]) -> None:
     """Give this worker the present environment of the parent, which may differ from that in which the server started.
 
@@ -123,6 +141,8 @@ def _begin(lifeline: Connection, environment: Mapping[str, str]) -> None:
     """
     os.environ.clear()
     os.environ.update(environment)
+    if "numpy.random" in sys.modules:  # forks of one server would draw the same numbers
+        sys.modules["numpy.random"].seed()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def follow() -> None:
@@ -133,15 +153,21 @@ def _begin(lifeline: Connection, environment: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Let child processes use one thread each; the variables must be set before they load numeric libraries."""
-    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    os.environ.update(_ONE_THREAD_EACH)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+def _starting() -> Iterator[None]:
+    """Let new interpreters use one thread each, and import from where this one does, never from the present folder.
+
+    The variables must be set before they load numeric libraries.
+    """
+    path = os.pathsep.join(place for place in sys.path if place)
+    values = {**_ONE_THREAD_EACH, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+    with _LOCK:
+        before = {name: os.environ.get(name) for name in values}
+        os.environ.update(values)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value

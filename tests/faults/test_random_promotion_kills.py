@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.builders.judged_candidates import judged
+from support.faults.fork_context import fork_context
 from support.faults.promotion_lives import live, opened, tell
 from support.homes.mlflow_databases import furnished_home
 
@@ -61,8 +61,7 @@ def test_kills_at_random_moments_leave_one_champion_and_one_update_per_step(
     tell(home, registry)
     arguments = (str(home.root), second.training.path, second.training.digest, champion.digest)
     round_s = live(*arguments, rounds=1)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(LOADED)
+    context = fork_context(LOADED)
     rng = random.Random(15)  # noqa: S311
     for _ in range(KILLS):
         process = context.Process(target=live, args=arguments)

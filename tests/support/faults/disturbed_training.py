@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.safety import AnomalyConfig, BreakerConfig, BreakersConfig, SafetyConfig
 from simic.learning.learner import Learner
 from simic.replay.dataset import GraphDataset
+from support.faults.fork_context import fork_context
 from support.faults.killed_training import LOADED, run_training
 
 __all__ = ["BROKEN", "SMALL", "UPDATES", "before_update", "file_limit", "without_memory"]
@@ -71,8 +71,7 @@ def without_memory(root: Path, snapshot: SnapshotManifest, times: int) -> int:
     The address space is limited for real, and the batches ask for more. Returns how often training became conservative,
     or -1 after ResourceLimitError.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(LOADED)
+    context = fork_context(LOADED)
     found = context.Queue()
     process = context.Process(target=_train_without_memory, args=(root, snapshot, times, found))
     process.start()

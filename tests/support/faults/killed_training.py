@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from simic.replay.dataset import GraphDataset
 from simic.runtime.telemetry import NullObserver, Update
 from simic.trust.keys import Keyring, load_signer
 from simic.trust.seal import verify as verify_seal
+from support.faults.fork_context import fork_context
 
 __all__ = ["ENDINGS", "PLACES", "Kill", "batches_of", "in_process", "run_training"]
 
@@ -121,8 +121,7 @@ def run_training(
 
 def in_process(*arguments: Any) -> int | None:
     """``run_training`` in a process of its own; returns its exit code, which is -9 after a kill."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(LOADED)  # not this module: the server does not know the path of the tests
+    context = fork_context(LOADED)  # not this module: the server does not know the path of the tests
     process = context.Process(target=run_training, args=arguments)
     process.start()
     process.join()

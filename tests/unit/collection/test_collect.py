@@ -129,7 +129,10 @@ def test_another_horizon_is_another_delivery_of_other_reports(tmp_path: Path) ->
     assert len(reports) == len({report.report_id for report in reports}) == 20 + 25
 
 
-def test_progress_counts_episodes_of_an_even_number_of_nearly_equal_chunks(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("workers", "chunks"), [(1, [1, 2, 2]), (2, [1, 1, 1, 2])])
+def test_progress_counts_episodes_of_nearly_equal_chunks_an_even_number_for_several_processes(
+    tmp_path: Path, workers: int, chunks: list[int]
+) -> None:
     seen: list[tuple[str, int]] = []
 
     class Counted:
@@ -138,13 +141,14 @@ def test_progress_counts_episodes_of_an_even_number_of_nearly_equal_chunks(tmp_p
             seen.append((name, total))
             yield lambda count: seen.append((name, count))
 
-    world = WorldConfig(horizon=4, chunk=2, workers=1)
+    world = WorldConfig(horizon=4, chunk=2, workers=workers)
     made = Provenance("x", "c" * 64, 0)
     collect(
         ControllerSpec(name="wait"), HOSTS, world, BusSpec(tmp_path), seed=0, provenance=made, clock=lambda: BASE,
         progress=Counted(),
     )  # fmt: skip
-    assert seen == [("collect", 5), ("collect", 1), ("collect", 1), ("collect", 1), ("collect", 2)]
+    assert seen[0] == ("collect", 5)
+    assert sorted(seen[1:]) == [("collect", size) for size in chunks]
     with pytest.raises(ConfigError, match="no hosts"):
         collect(ControllerSpec(name="wait"), (), world, BusSpec(tmp_path), seed=0, provenance=made, clock=lambda: BASE)
 

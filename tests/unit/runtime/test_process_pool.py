@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from simic.contracts.errors import ConfigError, DatasetError, TransientError
 from simic.runtime.process_pool import THREAD_VARIABLES, run_jobs, worker_count
 
 HERE = Path(__file__).parent
+linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every worker is a new interpreter")
 
 
 @pytest.fixture
@@ -61,16 +61,61 @@ def test_workers_have_the_environment_that_the_parent_has_now(
         assert "SIMIC_TEST_WAS_SET" not in view["environment"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every worker imports its modules anew")
-def test_a_later_pool_does_not_import_again_what_the_first_one_loaded() -> None:
+def _printed(folder: Path, program: str, **files: str) -> list[str]:
+    """Run a program in a folder with these modules, with the modules of this folder in front; return its words."""
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    begin = f"import sys\nsys.path.insert(0, {str(HERE)!r})\nfrom simic.runtime.process_pool import run_jobs\n"
+    found = subprocess.run([sys.executable, "-c", begin + program], cwd=folder, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    return found.stdout.split()
+
+
+@linux
+def test_workers_import_once_for_all_pools_and_never_from_the_present_folder(tmp_path: Path) -> None:
+    program = "import parallel_jobs as jobs\nfor _ in range(2):\n    print(*run_jobs(jobs.loaded_by, range(2), 2))\n"
+    assert len(set(_printed(tmp_path, program, parallel_jobs="raise RuntimeError"))) == 1
+
+
+@linux
+def test_a_fork_of_a_process_that_had_workers_has_workers_of_its_own(tmp_path: Path) -> None:
     program = (
-        "import parallel_jobs as jobs\n"
-        "from simic.runtime.process_pool import run_jobs\n"
-        "print(*(run_jobs(jobs.loaded_by, range(2), 2) for _ in range(2)))\n"
+        "import os, parallel_jobs as jobs\n"
+        "run_jobs(jobs.refuse_three, range(2), 2)\n"
+        "if (child := os.fork()) == 0:\n"
+        "    print(*run_jobs(jobs.refuse_three, range(2), 2), flush=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
     )
-    found = subprocess.run([sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True, check=True)
-    servers = {int(number) for number in re.findall(r"\d+", found.stdout)}
-    assert len(servers) == 1
+    assert _printed(tmp_path, program) == ["0", "1"]
+
+
+@linux
+def test_the_death_of_what_forks_workers_is_a_transient_error(tmp_path: Path) -> None:
+    program = (
+        "import os\nsys.path.append(os.getcwd())\nimport dying\n"
+        "from simic.contracts.errors import TransientError\n"
+        "os.environ['DIE'] = 'yes'\n"
+        "try:\n"
+        "    run_jobs(dying.work, range(2), 2)\n"
+        "except TransientError as error:\n"
+        "    print(error)\n"
+    )
+    dying = (
+        "import os, signal\nif 'DIE' in os.environ: os.kill(os.getpid(), signal.SIGKILL)\ndef work(job): return job\n"
+    )
+    assert "died" in _printed(tmp_path, program, dying=dying)
+
+
+@linux
+def test_workers_that_draw_without_a_seed_draw_different_numbers(tmp_path: Path) -> None:
+    drawing = "import numpy.random\ndef draw(_job): return float(numpy.random.random())\n"
+    program = (
+        "import os\nsys.path.append(os.getcwd())\nimport drawing\n"
+        "for _ in range(2):\n"
+        "    print(*run_jobs(drawing.draw, range(2), 2))\n"
+    )
+    assert len(set(_printed(tmp_path, program, drawing=drawing))) == 4
 
 
 @pytest.mark.parametrize(("work", "workers"), [([1], 4), ([1, 2], 1)])
