@@ -13,6 +13,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from peers.spawned_pool import in_new_interpreters, work
@@ -31,8 +32,7 @@ def seconds(pool: Callable[[], list[int]]) -> float:
 
 
 def measure(repetitions: int) -> dict[str, float]:
-    ours: Callable[[], list[int]] = lambda: run_jobs(work, JOBS, WORKERS)  # noqa: E731
-    theirs: Callable[[], list[int]] = lambda: in_new_interpreters(JOBS, WORKERS)  # noqa: E731
+    ours, theirs = partial(run_jobs, work, JOBS, WORKERS), partial(in_new_interpreters, JOBS, WORKERS)
     first = seconds(ours)
     pairs = [(seconds(ours), seconds(theirs)) for _ in range(repetitions)]
     forked, spawned = (statistics.median(column) for column in zip(*pairs, strict=True))

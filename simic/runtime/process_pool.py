@@ -28,6 +28,7 @@ _ONE_THREAD_EACH = dict.fromkeys(THREAD_VARIABLES, "1")
 _LOCK = threading.Lock()
 """Held while the environment of this process differs from what its owner made it."""
 _LOADED_BY = os.getpid()
+"""The process that imported this module; a fork of it has another id."""
 
 
 def worker_count(configured: int | None) -> int:
@@ -66,15 +67,16 @@ def run_apart(function: Callable[[J], R], job: J, preload: Sequence[str] = ()) -
 
 
 def _context(preload: Sequence[str]) -> BaseContext:
-    """Return how processes start: on Linux as forks of Python's fork server, else each as a new interpreter.
+    """Return how processes start: on Linux as forks of Python's fork server, which imports the modules of ``preload``.
 
-    The server starts with the first process, and only then imports the modules of ``preload``, which takes seconds. It
-    runs nothing else, so forks share no lock that somebody holds. Libraries of other systems may start threads as they
-    load. A fork of this process would address a server that is not its own. Without variables of the environment no
-    server can be told where to import from.
+    The server starts with the first process of this one and loads libraries once, which takes seconds. It runs nothing
+    else, so forks share no lock that somebody holds. Elsewhere, and in a fork of this process, whose server is not its
+    own, every process is a new interpreter.
     """
     is_fork = os.getpid() != _LOADED_BY
-    if sys.platform != "linux" or sys.flags.ignore_environment or is_fork:
+    # Libraries of other systems may start threads as they load. A server that ignores PYTHONPATH cannot be told from
+    # where to import.
+    if is_fork or sys.platform != "linux" or sys.flags.ignore_environment:
         return get_context("spawn")
     context = get_context("forkserver")
     context.set_forkserver_preload([name for name in preload if name != "__main__"])
@@ -98,7 +100,8 @@ def _in_processes(
     context: BaseContext,
 ) -> list[R]:
     lifeline, hold = context.Pipe(duplex=False)
-    environment = {**os.environ, **_ONE_THREAD_EACH}
+    with _LOCK:
+        environment = {**os.environ, **_ONE_THREAD_EACH}
     pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(lifeline, environment))
     try:
         futures = _submitted(pool, function, jobs)

@@ -10,7 +10,7 @@ __all__ = ["fork_context"]
 
 
 def fork_context(modules: Sequence[str]) -> ForkServerContext:
-    """Python has one fork server for a process, which a pool of workers may have started with other modules."""
+    """Return a context whose server has loaded ``modules``, in place of one that a pool started with others."""
     server = forkserver._forkserver  # type: ignore[attr-defined]
     if server._preload_modules != list(modules):
         server._stop()
