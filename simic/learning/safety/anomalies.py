@@ -38,6 +38,8 @@ DELIVERED: Mapping[str, tuple[str, ...]] = {
 }
 """Metrics that a phase declares; one that is missing is an error. Other phases are checked by what they have."""
 SUPERVISED = frozenset({"cloning", "value_fit", "distillation", "q_fit", "imitation"})
+COOLING = frozenset({"distillation"})
+"""Phases whose temperature falls, so that their entropies are meant to fall; in these no entropy is an anomaly."""
 
 
 class Sight(Enum):
@@ -142,7 +144,7 @@ class AnomalyDetector:
         known = {name: value for name, value in metrics.items() if math.isfinite(value)}
         bounds = self._config.supervised if self._phase in SUPERVISED else self._config.objective
         checks = [
-            *self._entropies(known, bounds),
+            *(() if self._phase in COOLING else self._entropies(known, bounds)),
             *self._ratios(known, bounds),
             *self._gradients(known, bounds),
             *self._values(known, bounds),

@@ -87,6 +87,15 @@ def test_h1_one_collapsed_head_among_healthy_ones_is_seen(head: str) -> None:
     assert (found_one.kind, found_one.metric) == (AnomalyKind.ENTROPY_COLLAPSE, f"entropy_{head}")
 
 
+@pytest.mark.parametrize("head", [head.value for head in HEADS])
+def test_a_distillation_is_meant_to_become_certain(head: str) -> None:
+    """Its temperature falls, and of some heads a single choice is tried: low entropy there is no collapse."""
+    one = detector()
+    assert see(one, "distillation") == []
+    assert see(one, "distillation", **{f"entropy_{head}": 1e-4}) == []
+    assert [kind for kind, *_ in see(one, "distillation", grad_norm_policy=101.0)] == [AnomalyKind.GRADIENT_EXPLOSION]
+
+
 def test_a_head_that_no_step_used_says_nothing() -> None:
     """Its entropy reads exactly 0: neither a collapse, nor the end of one."""
     one = detector()
