@@ -320,6 +320,10 @@ class Grower:
             for slot, seed in self._host.seeds.items()
             if seed.learns and kept[0, slot]
         }
+        names, seeds = self._ensemble.blueprints, self._host.seeds
+        lost = [f"{names[one.blueprint]} behind {hooks[slot].name}" for slot, one in seeds.items() if not kept[0, slot]]
+        if lost:
+            _LOG.warning("finalize removes what was not fossilised: %s", ", ".join(lost))
         self._is_detached = True
         _GROWING.discard(self.model)
         self._host.clear(~kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar, cast
@@ -21,6 +22,9 @@ from simic.hosts.custom.run_order import SEVERAL_INPUTS, last_leaf, run_order
 from simic.hosts.plugins import blueprint_names
 
 __all__ = ["Data", "Rules", "identity_of", "joined", "known_blueprints", "layers_of", "rules_of", "writer_of"]
+
+_LOG = logging.getLogger("simic.grower")
+_SHORT_INTEGERS = (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 
 T = TypeVar("T", bound=Contract)
 Data: TypeAlias = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
@@ -60,22 +64,61 @@ def _settings(kind: type[T], what: str, given: Rules) -> T:
 
 
 def joined(data: Data) -> tuple[Tensor, Tensor]:
-    """Return inputs and labels of all batches; a loader's random numbers are not the caller's."""
+    """Return inputs and labels of all batches; a loader's random numbers are not the caller's.
+
+    Raises:
+        ConfigError: for anything else, or labels whose type or shape says neither classes nor numbers.
+    """
     if isinstance(data, (tuple, list)) and len(data) == 2 and all(isinstance(one, Tensor) for one in data):
-        return cast(tuple[Tensor, Tensor], tuple(data))
+        inputs, labels = cast(tuple[Tensor, Tensor], tuple(data))
+    else:
+        inputs, labels = (torch.cat(parts) for parts in zip(*_batches(data), strict=True))
+    _check_labels(labels)
+    return inputs, labels
+
+
+def _batches(data: Iterable[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    """Return all batches, or raise ConfigError if they are none."""
+    expected = "samples: expected (inputs, labels) as tensors, or batches of them such as a DataLoader"
+    name = type(data).__name__
+    if isinstance(data, (Tensor, Mapping, str)) or not (isinstance(data, Iterable) or hasattr(data, "__getitem__")):
+        raise ConfigError(f"{expected}; found {name}")
     owners = (data, getattr(data, "sampler", None))
     own = [one for one in (getattr(owner, "generator", None) for owner in owners) if isinstance(one, torch.Generator)]
     states = [(one, one.get_state()) for one in own]
     with torch.random.fork_rng(devices=[]):
-        batches = [tuple(batch) for batch in data]
+        batches = list(data)
     for generator, before in states:
         generator.set_state(before)
-    if not batches or any(len(batch) != 2 or not all(isinstance(one, Tensor) for one in batch) for batch in batches):
-        raise ConfigError(
-            f"samples: expected (inputs, labels) or batches of them, as tensors; found something else; {SEVERAL_INPUTS}"
-        )
-    inputs, labels = zip(*batches, strict=True)
-    return torch.cat(inputs), torch.cat(labels)
+    if not batches:
+        raise ConfigError(f"{expected}; found {name} without a batch")
+    for batch in batches:
+        if not isinstance(batch, (tuple, list)):
+            raise ConfigError(f"{expected}; found {name} of {type(batch).__name__}")
+        found = ", ".join(type(one).__name__ for one in batch)
+        if len(batch) != 2 or not all(isinstance(one, Tensor) for one in batch):
+            hint = f"; {SEVERAL_INPUTS}" if len(batch) > 2 else ""
+            raise ConfigError(f"{expected}; found {name} with a batch of {found}{hint}")
+        if not all(one.dim() for one in batch):
+            raise ConfigError(f"{expected}; found {name} of single samples; give DataLoader(..., batch_size=256)")
+    return [(inputs, labels) for inputs, labels in batches]
+
+
+def _check_labels(labels: Tensor) -> None:
+    """Raise ConfigError for labels that are classes in another form; warn of numbers that look like classes."""
+    shape = list(labels.shape)
+    if labels.dtype in _SHORT_INTEGERS:
+        raise ConfigError(f"labels: expected int64 for classes, found {labels.dtype} {shape}; give labels.long()")
+    if labels.dtype == torch.int64 and labels.dim() == 2 and labels.shape[1] == 1:
+        raise ConfigError(f"labels: expected one class per sample as int64 [n], found {shape}; give labels.squeeze(1)")
+    if labels.dtype == torch.float32 and labels.dim() == 2 and labels.shape[1] > 1:
+        is_one_hot = bool(((labels == 0) | (labels == 1)).all()) and bool((labels.sum(dim=1) == 1).all())
+        if is_one_hot:
+            _LOG.warning(
+                "labels float32 %s are taken as numbers, so accuracies are those of a regression; if the columns are "
+                "classes, give labels.argmax(1)",
+                shape,
+            )
 
 
 def layers_of(model: nn.Module, slots: Sequence[str | Layer], head: str | None, inputs: Tensor) -> list[Layer]:

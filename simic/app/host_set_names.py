@@ -30,8 +30,8 @@ def check_set(name: str) -> None:
         near = get_close_matches(name, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(
-            f"{name!r} is not a set of hosts.{hint} Known sets: {', '.join(SETS)}, and the families "
-            f"{', '.join(family_names())}. A family of your own must be installed"
+            f"{name!r} is not a set of hosts.{hint} Known sets: {', '.join(SETS)}. The name of a family is a set too; "
+            "docs/world.md has those of Simic, docs/own-hosts.md says how to install your own"
         )
 
 

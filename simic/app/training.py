@@ -33,6 +33,7 @@ from simic.hosts.batched.images import pictures_digest
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.hosts.plugins import world_identity
 from simic.learning import train as learning
+from simic.learning.objectives import OBJECTIVES
 from simic.learning.training_run import WarmStart
 from simic.ledgers.collections import begin_collection
 from simic.runtime.locks import exclusive
@@ -224,6 +225,7 @@ def train(
     Only one training runs at a time, because equal trainings share a folder.
     """
     seed = container.seed if training_seed is None else training_seed
+    OBJECTIVES.load(container.config.train.objective)  # an unknown one is refused although a distillation needs none
     with (
         exclusive(container.home.locks / "train", "training"),
         container.progress.task("train", 100) as advance,

@@ -43,9 +43,24 @@ from simic.runtime.code_version import code_version
 
 __all__ = ["app", "main"]
 
+PANELS = {
+    "Begin here": ("init", "run", "watch", "sql"),
+    "The stages of a run": (
+        "collect", "ingest", "curate", "train", "validate", "stage", "promote", "publish", "rollback",
+    ),
+    "Is it better": (
+        "trials", "compare", "ab", "diff-policies", "evaluate", "proof", "plans",
+    ),
+    "Look closely": ("timeline", "decide", "snapshots", "schema", "verify", "check-reports", "karn"),
+    "Use and publish a policy": ("export", "follow", "rollout"),
+    "Services and the home": ("up", "down", "ui", "nightly", "lake", "bus", "keys", "doctor"),
+}  # fmt: skip
+"""Verbs by the question of a user, in the order of ``--help``."""
+
 app = typer.Typer(
     name="simic",
-    help="Train controllers that grow neural networks, and compare them on held-out networks.",
+    help="Train controllers that grow neural networks, and compare them on held-out networks.\n\n"
+    "`simic run` makes a first policy; `simic watch` shows a network grow.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -82,6 +97,19 @@ def _join_help_lines(app: typer.Typer) -> None:
             _join_help_lines(group.typer_instance)
 
 
+def _group_verbs(app: typer.Typer) -> None:
+    """Show the verbs of ``--help`` in groups; a verb without a group is an error here."""
+    panel_of = {verb: panel for panel, verbs in PANELS.items() for verb in verbs}
+    for command in app.registered_commands:
+        command.rich_help_panel = panel_of.pop(str(command.name))
+    for group in app.registered_groups:
+        group.rich_help_panel = panel_of.pop(str(group.name))
+    order = [verb for verbs in PANELS.values() for verb in verbs]
+    app.registered_commands.sort(key=lambda command: order.index(str(command.name)))
+    if panel_of:
+        raise ValueError(f"PANELS names verbs that do not exist: {sorted(panel_of)}")
+
+
 def _joined(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))
 
@@ -115,6 +143,7 @@ for verbs in (
     verbs.add_to(app)
 give_home_option(app)
 _join_help_lines(app)
+_group_verbs(app)
 
 
 def main() -> None:

@@ -62,8 +62,10 @@ SEARCHED_HELP = (
     "best of the host by validation accuracy and are scored by test accuracy, at about 20 and 37 times the cost"
 )
 """What arms do that search on every host."""
-CONSULTING_HELP = "with +karn behind its name a policy consults the Karn trained last, with +karn/DIGEST another "
-"one, with +karn/champion the promoted one"
+CONSULTING_HELP = (
+    "with +karn behind its name a policy consults the Karn trained last, with +karn/DIGEST another one, with "
+    "+karn/champion the promoted one"
+)
 
 
 def _model(text: str) -> str:
@@ -159,9 +161,25 @@ def _bounded(
 
 
 Seed: TypeAlias = Annotated[int, whole_number("--seed", least=0, about="Random seed.")]
+
+
+def _pairs(given: list[str] | None) -> list[str] | None:
+    """Return the overrides; without their form a value that follows would be an unexpected argument."""
+    for pair in given or ():
+        if "=" not in pair[1:]:
+            raise typer.BadParameter(f"expected SECTION.KEY=VALUE, found {pair!r}")
+    return given
+
+
 Overrides: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--override", "-o", metavar="SECTION.KEY=VALUE", help="Change a setting of the profile; repeatable."),
+    typer.Option(
+        "--override",
+        "-o",
+        metavar="SECTION.KEY=VALUE",
+        callback=_pairs,
+        help="Change a setting of the profile; repeatable.",
+    ),
 ]
 
 Land: TypeAlias = Annotated[

@@ -249,15 +249,24 @@ def list_table(found: SnapshotList) -> RenderableType:
     if not found.snapshots and not found.unreadable:
         return Text("no snapshots; `simic curate` makes one")
     table = _table(
-        "snapshot", "made", "rows", "train", "valid.", "test", "reward", "gamma", "MB", "holds MB", "pinned", "used by"
+        "snapshot",
+        "made",
+        "rows",
+        "episodes\ntrain/valid./test",
+        "reward",
+        "gamma",
+        "MB",
+        "holds MB",
+        "pinned",
+        "used by",
     )
     for summary in found.snapshots:
-        episodes = [str(summary.episodes.get(split, 0)) for split in ("train", "validation", "test")]
+        episodes = "/".join(str(summary.episodes.get(split, 0)) for split in ("train", "validation", "test"))
         table.add_row(
             short(summary.digest),
             f"{summary.made_at:%Y-%m-%d %H:%M}",
             f"{summary.rows:,}",
-            *episodes,
+            episodes,
             summary.reward_family,
             f"{summary.gamma:g}",
             megabytes(summary.size_bytes),

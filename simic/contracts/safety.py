@@ -103,8 +103,8 @@ class AnomalyBounds(Contract):
 
     min_entropy_share: UnitInterval = 0.1
     """Least entropy of a head, as a share of its largest so far in the phase; 0 turns this off. With
-    ``train.network.exploration`` above 0 no entropy falls to 0, so a small share is never reached. A distillation, whose
-    temperature falls, is not checked."""
+    ``train.network.exploration`` above 0 no entropy falls to 0, so a small share is never reached. A
+    distillation, whose temperature falls, is not checked."""
     max_step_kl: Annotated[float, Field(gt=0.0, le=1e6)] = 0.1
     """Largest KL(before || after) of one update in nats per decision, summed over the heads that matter."""
     max_ratio: Annotated[float, Field(ge=1.0, le=1e9)] = 1e6

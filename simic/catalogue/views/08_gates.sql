@@ -8,11 +8,11 @@
 -- column accepted: Whether every criterion passed.
 -- column position: Position of the criterion in the decision, from 1.
 -- column criterion: Name of the criterion.
--- column value: Measured value; null if the evidence is missing or not finite.
+-- column value: What is compared with the bound: of return_over_* the lower confidence bound at level alpha, of mean_over_* the mean; evidence has both. Null if the evidence is missing or not finite.
 -- column comparison: Required relation of value and bound.
 -- column bound: Required bound.
 -- column verdict: PASS, FAIL or MISSING; anything but PASS rejects.
--- column evidence: Source of the value.
+-- column evidence: Source of the value; of a difference its mean and 95 % interval.
 -- column detectable: Smallest true difference in points that would have passed with 80 % power; null where the value is no bound of a difference.
 -- column ordinal: Number of the judgement in this home, from 1; with the set it chose the hosts. View judgements has all.
 -- column alpha: Level of the bounds.

@@ -752,3 +752,17 @@ def test_what_a_later_layer_does_in_place_changes_no_measurement(samples: int) -
     apart, within = layers(inplace=False), layers(inplace=True)
     for name in ("activation_spread", "effective_dimension"):
         assert within[name].tolist() == apart[name].tolist()
+
+
+def test_a_seed_that_was_not_fossilised_is_named_when_it_is_removed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = steer(monkeypatch, Script(Op.WAIT, Op.GERMINATE), "transformer")
+    train(loop)
+    assert loop.grower is not None
+    with caplog.at_level("WARNING", logger="simic.grower"):
+        loop.grower.finalize()
+        loop.grower.finalize()
+    assert [record.message for record in caplog.records] == [
+        "finalize removes what was not fossilised: gate behind layers.0"
+    ]

@@ -324,6 +324,14 @@ def test_receipts_prove_nothing_about_files(app: Container, asked: _Asked) -> No
     assert len(list((app.home.data / "damaged").iterdir())) == 1
 
 
+def test_an_unknown_objective_is_refused_even_if_branches_are_learned_from(app: Container) -> None:
+    policy = _trained(app, b"one")
+    snapshot = evidence_of(app.home, Path(policy.path), policy.digest).snapshot
+    app.config = app.config.model_copy(update={"train": app.config.train.model_copy(update={"objective": "vtraec"})})
+    with pytest.raises(ConfigError, match=r"unknown objective 'vtraec'; known: .*; did you mean 'vtrace'"):
+        training.train(app, snapshot, None, resume=False)
+
+
 def test_one_training_at_a_time(app: Container) -> None:
     policy = _trained(app, b"one")
     snapshot = evidence_of(app.home, Path(policy.path), policy.digest).snapshot

@@ -98,6 +98,20 @@ def test_wrong_usage_is_exit_2_and_so_is_an_option_nobody_knows() -> None:
     assert run_command("nonsense").returncode == 2
 
 
+def test_a_setting_without_an_equals_sign_is_named_with_its_form() -> None:
+    done = run_command("trials", "-o", "trial.hosts_per_family", "4")
+    assert done.returncode == ConfigError.exit_code
+    assert "expected SECTION.KEY=VALUE, found" in " ".join(done.stderr.replace("│", " ").split())
+    assert "unexpected extra argument" not in done.stderr
+
+
+def test_help_lists_every_verb_once_and_begins_with_the_first_ones() -> None:
+    lines = run_command("--help").stdout.splitlines()
+    verbs = [words[1] for line in lines if (words := line.split()) and words[0] == "│" and line[2:3].isalpha()]
+    assert verbs[:4] == ["init", "run", "watch", "sql"]
+    assert len(verbs) == len(set(verbs)) == 38
+
+
 def test_an_error_nobody_foresaw_is_one_line_unless_asked_for_more(tmp_path: Path) -> None:
     (tmp_path / "data" / "ledger").mkdir(parents=True)
     (tmp_path / "data" / "receipts" / "train" / "a.json").mkdir(parents=True)

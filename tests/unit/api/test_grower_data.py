@@ -1,0 +1,69 @@
+"""The samples that a Grower measures on: what it takes, and what it says of anything else."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import simic
+
+X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(12) % 2
+ONE_HOT = torch.nn.functional.one_hot(Y).float()
+
+
+def grower(validation: Any) -> simic.Grower:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return simic.Grower(model, optimizer, slots=["1"], validation=validation, epochs=4, policy="wait")
+
+
+@pytest.mark.parametrize(
+    "validation", [(X, Y), [X, Y], [(X[:5], Y[:5]), (X[5:], Y[5:])], DataLoader(TensorDataset(X, Y), batch_size=5)]
+)
+def test_tensors_and_batches_are_the_same(validation: Any) -> None:
+    assert grower(validation).state.validation_loss == grower((X, Y)).state.validation_loss
+
+
+@pytest.mark.parametrize(
+    ("validation", "message"),
+    [
+        (TensorDataset(X, Y), "found TensorDataset of single samples; give DataLoader"),
+        (X, "found Tensor"),
+        ({"x": X, "y": Y}, "found dict"),
+        (3, "found int"),
+        ([], "found list without a batch"),
+        ([(X.numpy(), Y.numpy())], "found list with a batch of ndarray, ndarray"),
+        ((np.ones((4, 3)), np.ones(4)), "found tuple of ndarray"),
+        (
+            [(X, X, Y)],
+            "batch of Tensor, Tensor, Tensor; a network with several inputs needs a wrapper",
+        ),
+        ((X, Y.int()), r"expected int64 for classes, found torch.int32 \[12\]; give labels.long\(\)"),
+        ((X, Y[:, None]), r"found \[12, 1\]; give labels.squeeze\(1\)"),
+    ],
+)
+def test_other_samples_are_refused_by_what_they_are(validation: Any, message: str) -> None:
+    with pytest.raises(simic.ConfigError, match=message):
+        grower(validation)
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_warned"), [(ONE_HOT, True), (ONE_HOT * 0.9 + 0.05, False), (ONE_HOT[:, :1], False)]
+)
+def test_numbers_that_look_like_classes_are_named(
+    caplog: pytest.LogCaptureFixture, labels: Tensor, is_warned: bool
+) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, labels.shape[1]))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with caplog.at_level(logging.WARNING, logger="simic.grower"):
+        simic.Grower(model, optimizer, slots=["1"], validation=(X, labels), epochs=4, policy="wait")
+    assert [record.message for record in caplog.records if "argmax(1)" in record.message] != [] or not is_warned
+    assert is_warned or not caplog.records
