@@ -29,6 +29,7 @@ from simic.api.grower_arguments import (
     known_blueprints,
     layers_of,
     rules_of,
+    warn_of_one_hot,
     writer_of,
 )
 from simic.api.grower_policy import OutOfRangeUse, decider_of
@@ -194,6 +195,8 @@ class Grower:
             with self._own_passes():
                 with self._processes.together():
                     own = self._samples(validation)
+                    if is_first:
+                        warn_of_one_hot(own.labels)
                     self._loss = loss or task_of(own.labels, "validation").loss
                     layers = tuple(layers_of(module, slots, head, own.inputs))
                     spec = ModuleHost(module, layers, own, own, own if test is None else self._samples(test))
@@ -322,7 +325,7 @@ class Grower:
         }
         names, seeds = self._ensemble.blueprints, self._host.seeds
         lost = [f"{names[one.blueprint]} behind {hooks[slot].name}" for slot, one in seeds.items() if not kept[0, slot]]
-        if lost:
+        if lost and self._processes.is_first:
             _LOG.warning("finalize removes what was not fossilised: %s", ", ".join(lost))
         self._is_detached = True
         _GROWING.discard(self.model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
 from pydantic import ValidationError
@@ -14,14 +14,24 @@ from torch import Tensor, nn
 from simic.api.home import Home
 from simic.api.reports import FieldReportWriter
 from simic.contracts.base import Contract
-from simic.contracts.errors import ConfigError
+from simic.contracts.errors import ConfigError, DatasetError
 from simic.contracts.lifecycle_config import GovernorConfig, LifecycleConfig
 from simic.contracts.state import HostIdentity, LayerKind
 from simic.hosts.custom import Layer
 from simic.hosts.custom.run_order import SEVERAL_INPUTS, last_leaf, run_order
 from simic.hosts.plugins import blueprint_names
 
-__all__ = ["Data", "Rules", "identity_of", "joined", "known_blueprints", "layers_of", "rules_of", "writer_of"]
+__all__ = [
+    "Data",
+    "Rules",
+    "identity_of",
+    "joined",
+    "known_blueprints",
+    "layers_of",
+    "rules_of",
+    "warn_of_one_hot",
+    "writer_of",
+]
 
 _LOG = logging.getLogger("simic.grower")
 _SHORT_INTEGERS = (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
@@ -67,17 +77,32 @@ def joined(data: Data) -> tuple[Tensor, Tensor]:
     """Return inputs and labels of all batches; a loader's random numbers are not the caller's.
 
     Raises:
-        ConfigError: for anything else, or labels whose type or shape says neither classes nor numbers.
+        ConfigError: for anything but two tensors or batches of two.
+        DatasetError: for labels in an integer type of fewer bits.
     """
     if isinstance(data, (tuple, list)) and len(data) == 2 and all(isinstance(one, Tensor) for one in data):
         inputs, labels = cast(tuple[Tensor, Tensor], tuple(data))
     else:
         inputs, labels = (torch.cat(parts) for parts in zip(*_batches(data), strict=True))
-    _check_labels(labels)
+    if labels.dtype in _SHORT_INTEGERS:
+        found = f"{labels.dtype} {list(labels.shape)}"
+        raise DatasetError(f"labels: expected int64 for classes or float32 for numbers, found {found}; convert them")
     return inputs, labels
 
 
-def _batches(data: Iterable[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+def warn_of_one_hot(labels: Tensor) -> None:
+    """Warn of numbers that look like classes: float32 [n, C], a single 1 in every row."""
+    if labels.dtype != torch.float32 or labels.dim() != 2 or labels.shape[1] < 2 or not len(labels):
+        return
+    if bool(((labels == 0) | (labels == 1)).all()) and bool((labels.sum(dim=1) == 1).all()):
+        _LOG.warning(
+            "validation: labels float32 %s are taken as numbers, so accuracies are those of a regression; if the "
+            "columns are classes, give labels.argmax(1)",
+            list(labels.shape),
+        )
+
+
+def _batches(data: Any) -> list[tuple[Tensor, Tensor]]:
     """Return all batches, or raise ConfigError if they are none."""
     expected = "samples: expected (inputs, labels) as tensors, or batches of them such as a DataLoader"
     name = type(data).__name__
@@ -86,39 +111,29 @@ def _batches(data: Iterable[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor
     owners = (data, getattr(data, "sampler", None))
     own = [one for one in (getattr(owner, "generator", None) for owner in owners) if isinstance(one, torch.Generator)]
     states = [(one, one.get_state()) for one in own]
-    with torch.random.fork_rng(devices=[]):
-        batches = list(data)
-    for generator, before in states:
-        generator.set_state(before)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            batches = [_batch(batch, f"{expected}; found {name}") for batch in data]
+    finally:
+        for generator, before in states:
+            generator.set_state(before)
     if not batches:
         raise ConfigError(f"{expected}; found {name} without a batch")
-    for batch in batches:
-        if not isinstance(batch, (tuple, list)):
-            raise ConfigError(f"{expected}; found {name} of {type(batch).__name__}")
-        found = ", ".join(type(one).__name__ for one in batch)
-        if len(batch) != 2 or not all(isinstance(one, Tensor) for one in batch):
-            hint = f"; {SEVERAL_INPUTS}" if len(batch) > 2 else ""
-            raise ConfigError(f"{expected}; found {name} with a batch of {found}{hint}")
-        if not all(one.dim() for one in batch):
-            raise ConfigError(f"{expected}; found {name} of single samples; give DataLoader(..., batch_size=256)")
-    return [(inputs, labels) for inputs, labels in batches]
+    return batches
 
 
-def _check_labels(labels: Tensor) -> None:
-    """Raise ConfigError for labels that are classes in another form; warn of numbers that look like classes."""
-    shape = list(labels.shape)
-    if labels.dtype in _SHORT_INTEGERS:
-        raise ConfigError(f"labels: expected int64 for classes, found {labels.dtype} {shape}; give labels.long()")
-    if labels.dtype == torch.int64 and labels.dim() == 2 and labels.shape[1] == 1:
-        raise ConfigError(f"labels: expected one class per sample as int64 [n], found {shape}; give labels.squeeze(1)")
-    if labels.dtype == torch.float32 and labels.dim() == 2 and labels.shape[1] > 1:
-        is_one_hot = bool(((labels == 0) | (labels == 1)).all()) and bool((labels.sum(dim=1) == 1).all())
-        if is_one_hot:
-            _LOG.warning(
-                "labels float32 %s are taken as numbers, so accuracies are those of a regression; if the columns are "
-                "classes, give labels.argmax(1)",
-                shape,
-            )
+def _batch(given: Any, problem: str) -> tuple[Tensor, Tensor]:
+    """Return inputs and labels of one batch, or raise ConfigError, which begins with ``problem``."""
+    if isinstance(given, (Tensor, Mapping, str)) or not isinstance(given, Iterable) or hasattr(given, "__array__"):
+        raise ConfigError(f"{problem} of {type(given).__name__}")
+    batch = tuple(given)
+    if len(batch) == 2 and all(isinstance(one, Tensor) for one in batch):
+        inputs, labels = batch
+        if labels.dim() and inputs.shape[:1] == labels.shape[:1]:
+            return inputs, labels
+    found = ", ".join(f"Tensor {list(one.shape)}" if isinstance(one, Tensor) else type(one).__name__ for one in batch)
+    hint = SEVERAL_INPUTS if len(batch) > 2 else "if these are single samples, give DataLoader(..., batch_size=256)"
+    raise ConfigError(f"{problem} with a batch of {found}; {hint}")
 
 
 def layers_of(model: nn.Module, slots: Sequence[str | Layer], head: str | None, inputs: Tensor) -> list[Layer]:

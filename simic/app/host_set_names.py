@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from importlib.metadata import entry_points
 
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
@@ -28,10 +29,11 @@ def check_set(name: str) -> None:
     known = [*SETS, *family_names()]
     if name not in known:
         near = get_close_matches(name, known, n=1)
+        installed = sorted(point.name for point in entry_points(group="simic.host_families"))
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(
-            f"{name!r} is not a set of hosts.{hint} Known sets: {', '.join(SETS)}. The name of a family is a set too; "
-            "docs/world.md has those of Simic, docs/own-hosts.md says how to install your own"
+            f"{name!r} is not a set of hosts.{hint} Known sets: {', '.join(SETS)}, and each family of docs/world.md "
+            f"or of an installed package ({', '.join(installed) or 'none'}; docs/own-hosts.md says how)"
         )
 
 

@@ -51,11 +51,11 @@ PANELS = {
     "Is it better": (
         "trials", "compare", "ab", "diff-policies", "evaluate", "proof", "plans",
     ),
-    "Look closely": ("timeline", "decide", "snapshots", "schema", "verify", "check-reports", "karn"),
+    "Look closely": ("timeline", "decide", "schema", "verify", "check-reports", "karn", "snapshots"),
     "Use and publish a policy": ("export", "follow", "rollout"),
-    "Services and the home": ("up", "down", "ui", "nightly", "lake", "bus", "keys", "doctor"),
+    "Services and the home": ("up", "down", "ui", "nightly", "doctor", "lake", "bus", "keys"),
 }  # fmt: skip
-"""Verbs by the question of a user, in the order of ``--help``."""
+"""Verbs by the question of a user, in the order of ``--help``, which shows verbs of several words last."""
 
 app = typer.Typer(
     name="simic",

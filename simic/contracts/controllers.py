@@ -184,6 +184,9 @@ class PlanBook(Contract):
     """``world.governor`` of the search."""
     world_digest: Digest
     """Digest of the code of the hosts, the set and the six settings above; with another digest a book is outdated."""
+    pictures_digest: Digest | None = None
+    """Digest of the user's pictures that the hosts read; null for other hosts and the digits. A book of other pictures
+    is outdated."""
     seed: Count
     """Seed with which random rules were drawn."""
     host_keys: list[Count]

@@ -214,7 +214,7 @@ class HopelessConfig(Contract):
 
     collapsed_updates: Positive | None = None
     """Number of consecutive updates with a critical ``commit_collapse``, or a critical ``entropy_collapse`` of the
-    operation, after which the policy counts as collapsed for good; null never."""
+    operation, after which the policy counts as collapsed for good; null never. A distillation has neither."""
     stale_passes: Annotated[int, Field(ge=2, le=1000)] | None = None
     """Number of passes of a phase after its first one without a loss below that of the first, after which nothing is
     learned; null never. A phase that begins with a trained policy has little to improve, so the number is to exceed the

@@ -8,7 +8,7 @@
 -- column accepted: Whether every criterion passed.
 -- column position: Position of the criterion in the decision, from 1.
 -- column criterion: Name of the criterion.
--- column value: What is compared with the bound: of return_over_* the lower confidence bound at level alpha, of mean_over_* the mean; evidence has both. Null if the evidence is missing or not finite.
+-- column value: What is compared with the bound: of return_over_* and log_return_over_* a lower confidence bound at level alpha, of mean_over_* the mean. Null if the evidence is missing or not finite.
 -- column comparison: Required relation of value and bound.
 -- column bound: Required bound.
 -- column verdict: PASS, FAIL or MISSING; anything but PASS rejects.

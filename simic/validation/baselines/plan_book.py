@@ -32,6 +32,7 @@ __all__ = [
     "lacks_book",
     "missing_book_message",
     "other_game_message",
+    "pictures_of",
     "requires_book",
     "searched_world",
     "spec_without_book",
@@ -96,19 +97,37 @@ def current_book(set_name: str, plans: Path | None = None, images: str | None = 
     change the judgement without the user's knowledge. A book may have been searched with other settings than a run
     has; ``book_differences`` names them, and the gate rejects.
     """
-    if images is not None:
-        from simic.hosts.batched.images import pictures_digest  # loads torch
-
-        pictures_digest(images)
+    pictures = pictures_of(set_name, images)
     book = load_plans(set_name, plans, images)
     now = searched_world(as_searched(book), book.reward)
-    if book.world_digest != now:
-        raise ConfigError(
-            f"the plan book of set {set_name!r} ({book_path(set_name, plans)}) was searched on other hosts "
-            f"({book.world_digest[:12]}) than these ({now[:12]}), so its plans and rules need not be the best; "
-            f"run `{search_command(set_name, images)}`"
-        )
+    for what, searched, present in (
+        ("hosts", book.world_digest, now),
+        ("pictures", book.pictures_digest, pictures),
+    ):
+        if searched != present:
+            raise ConfigError(
+                f"the plan book of set {set_name!r} ({book_path(set_name, plans)}) was searched on other {what} "
+                f"({_short(searched)}) than these ({_short(present)}), so its plans and rules need not be the best; "
+                f"run `{search_command(set_name, images)}`"
+            )
     return book
+
+
+def pictures_of(set_name: str, images: str | None) -> str | None:
+    """Return the digest of ``world.images`` if hosts of the set read them; None means the digits, or no pictures.
+
+    Raises DatasetError for images that cannot be read, whichever the set is.
+    """
+    if images is None:
+        return None
+    from simic.hosts.batched.images import pictures_digest  # loads torch
+
+    found = pictures_digest(images)
+    return found if host_set(set_name).has_pictures else None
+
+
+def _short(digest: str | None) -> str:
+    return "digits" if digest is None else digest[:12]
 
 
 def book_differences(book: PlanBook | None, world: WorldConfig, reward: RewardConfig) -> list[str]:

@@ -29,7 +29,7 @@ from simic.validation.baselines.candidates import (
     single_seeds,
 )
 from simic.validation.baselines.halving import NO_GROWTH, EpisodeRunner, Rung, Scores, halve, pairs_of
-from simic.validation.baselines.plan_book import searched_world
+from simic.validation.baselines.plan_book import pictures_of, searched_world
 from simic.validation.baselines.symptom_tree import TreeSettings, add_tree
 
 __all__ = ["SearchSettings", "search_plans"]
@@ -114,6 +114,7 @@ class _Search:
             lifecycle=world.lifecycle,
             governor=world.governor,
             world_digest=searched_world(world, self._reward),
+            pictures_digest=pictures_of(world.set, world.images),
             seed=self._seed,
             host_keys=plan_keys,
             confirm_keys=runner.reset(),

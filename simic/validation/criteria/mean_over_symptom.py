@@ -38,5 +38,5 @@ def judge(case: Case) -> Iterator[Criterion]:
         found = "no" if estimate is None else f"{estimate.n} hosts, fewer than {least}, in the"
         yield line(NAME, None, holds, bound, f"{found} paired difference to {SYMPTOM} in the report")
         return
-    evidence = f"mean of the paired difference to {SYMPTOM}, a tree that reads one observation: "
+    evidence = f"paired difference to {SYMPTOM}, a tree that reads one observation: mean {estimate.mean:+.2f} "
     yield line(NAME, estimate.mean, holds, bound, evidence + interval_text(estimate))

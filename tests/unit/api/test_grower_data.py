@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import simic
 
@@ -32,27 +32,60 @@ def test_tensors_and_batches_are_the_same(validation: Any) -> None:
     assert grower(validation).state.validation_loss == grower((X, Y)).state.validation_loss
 
 
+class Endless(Dataset[Any]):
+    """Has a length, and items beyond it."""
+
+    def __len__(self) -> int:
+        return len(X)
+
+    def __getitem__(self, index: int) -> Any:
+        return X[index % 12], int(Y[index % 12])
+
+
+SINGLE = r"if these are single samples, give DataLoader\(\.\.\., batch_size=256\)"
+
+
 @pytest.mark.parametrize(
     ("validation", "message"),
     [
-        (TensorDataset(X, Y), "found TensorDataset of single samples; give DataLoader"),
+        (TensorDataset(X, Y), rf"found TensorDataset with a batch of Tensor \[3\], Tensor \[\]; {SINGLE}"),
+        (TensorDataset(X, X[:, :2]), rf"a batch of Tensor \[3\], Tensor \[2\]; {SINGLE}"),
+        (Endless(), rf"found Endless with a batch of Tensor \[3\], int; {SINGLE}"),
         (X, "found Tensor"),
         ({"x": X, "y": Y}, "found dict"),
         (3, "found int"),
         ([], "found list without a batch"),
         ([(X.numpy(), Y.numpy())], "found list with a batch of ndarray, ndarray"),
         ((np.ones((4, 3)), np.ones(4)), "found tuple of ndarray"),
-        (
-            [(X, X, Y)],
-            "batch of Tensor, Tensor, Tensor; a network with several inputs needs a wrapper",
-        ),
-        ((X, Y.int()), r"expected int64 for classes, found torch.int32 \[12\]; give labels.long\(\)"),
-        ((X, Y[:, None]), r"found \[12, 1\]; give labels.squeeze\(1\)"),
+        ([(X, X, Y)], "a network with several inputs needs a wrapper"),
     ],
 )
 def test_other_samples_are_refused_by_what_they_are(validation: Any, message: str) -> None:
     with pytest.raises(simic.ConfigError, match=message):
         grower(validation)
+
+
+@pytest.mark.parametrize("labels", [Y.int(), Y.bool()])
+def test_labels_of_fewer_bits_are_refused(labels: Tensor) -> None:
+    with pytest.raises(simic.DatasetError, match=r"expected int64 for classes or float32 for numbers, found torch\."):
+        grower((X, labels))
+
+
+def test_a_class_of_one_position_per_sample_is_taken() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = (X[:, None], Y[:, None])
+    one = simic.Grower(model, optimizer, slots=["1"], validation=data, epochs=4, policy="wait")
+    assert one.state.slots
+
+
+def test_random_numbers_of_a_loader_that_fails_are_as_before() -> None:
+    generator = torch.Generator().manual_seed(7)
+    loader = DataLoader([(X[0], "no label")] * 4, shuffle=True, generator=generator)
+    before = generator.get_state()
+    with pytest.raises(simic.ConfigError):
+        grower(loader)
+    assert torch.equal(generator.get_state(), before)
 
 
 @pytest.mark.parametrize(

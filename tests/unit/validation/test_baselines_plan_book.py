@@ -15,6 +15,7 @@ from simic.contracts.errors import ConfigError, DatasetError
 from simic.contracts.splits import Split, split_of
 from simic.controllers import plans
 from simic.controllers.plans import load_plans, plan_path
+from simic.hosts.batched.images import pictures_digest
 from simic.trust.canonical import digest_of
 from simic.validation.baselines import plan_book as book_module
 from simic.validation.baselines.plan_book import (
@@ -97,8 +98,6 @@ def test_only_a_set_that_simic_does_not_ship_may_do_without_a_book(tmp_path: Pat
     assert book_of("own", tmp_path, is_required=False) is None
     with pytest.raises(ConfigError, match=r"no plan book for set 'own'; run `simic plans search --set own`"):
         book_of("own", tmp_path, is_required=True)
-    with pytest.raises(ConfigError, match=r"no plan book for set 'images'; run `simic plans search --set images`"):
-        book_of("images", tmp_path, is_required=False)
     with pytest.raises(ConfigError, match=r"no plan book for set 'region_few'"):
         book_of("region_few", tmp_path, is_required=False)
     book = make_book(Plan(), {}, set="own", world_digest=searched_world(WorldConfig(set="own"), RewardConfig()))
@@ -122,21 +121,35 @@ def test_trunks_is_judged_without_a_book_until_there_is_one(tmp_path: Path) -> N
         book_of("trunks", tmp_path, is_required=False)
 
 
+def _archive(path: Path, seed: int = 0) -> str:
+    with path.open("wb") as file:
+        np.savez(file, images=np.random.default_rng(seed).random((500, 8, 8)), labels=np.arange(500) % 10)
+    return str(path)
+
+
 def test_a_missing_book_is_reported_after_missing_pictures_and_with_the_override_of_the_user(tmp_path: Path) -> None:
-    missing, archive = str(tmp_path / "gone"), tmp_path / "my pictures"
+    missing, archive = str(tmp_path / "gone"), _archive(tmp_path / "my pictures")
     with pytest.raises(DatasetError, match=rf"found nothing at {missing}; see world\.images"):
-        book_of("images", tmp_path, is_required=True, images=missing)
-    with archive.open("wb") as file:
-        np.savez(file, images=np.random.default_rng(0).random((500, 8, 8)), labels=np.arange(500) % 10)
-    command = f"simic plans search --set images -o 'world.images={archive}'"
-    with pytest.raises(
-        ConfigError, match=re.escape(f"no plan book for set 'images'; run `{command}`, which makes one")
-    ):
-        book_of("images", tmp_path, is_required=True, images=str(archive))
-    write_book(make_book(Plan(), {}, set="images"), tmp_path / "images.json")
-    with pytest.raises(ConfigError, match=re.escape(f"run `{command}`")):
-        book_of("images", tmp_path, is_required=True, images=str(archive))
-    assert f"`{command}` makes one" in missing_book_message("images", ["oracle"], str(archive))
+        book_of("match", tmp_path, is_required=True, images=missing)
+    command = f"simic plans search --set match -o 'world.images={archive}'"
+    with pytest.raises(ConfigError, match=re.escape(f"no plan book for set 'match'; run `{command}`, which makes one")):
+        book_of("match", tmp_path, is_required=True, images=archive)
+    assert f"`{command}` makes one" in missing_book_message("match", ["oracle"], archive)
+
+
+def test_a_book_of_other_pictures_is_refused(tmp_path: Path) -> None:
+    """The shipped one is of the digits; one of the user's pictures is neither for the digits nor for others."""
+    mine, other = _archive(tmp_path / "mine"), _archive(tmp_path / "other", seed=1)
+    assert current_book("images").pictures_digest is None
+    with pytest.raises(ConfigError, match=r"searched on other pictures \(digits\).*-o world\.images=.*mine`"):
+        current_book("images", images=mine)
+    digest = pictures_digest(mine)
+    write_book(current_book("images").model_copy(update={"pictures_digest": digest}), tmp_path / "images.json")
+    assert current_book("images", tmp_path, mine).pictures_digest == digest
+    for images in (other, None):
+        with pytest.raises(ConfigError, match="other pictures"):
+            current_book("images", tmp_path, images)
+    assert current_book("benchmark", images=mine).set == "benchmark"  # its hosts read no pictures
 
 
 @pytest.mark.parametrize("set_name", ["benchmark", "compound", "varied"])
