@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from importlib.metadata import entry_points
 
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
@@ -29,7 +28,8 @@ def check_set(name: str) -> None:
     known = [*SETS, *family_names()]
     if name not in known:
         near = get_close_matches(name, known, n=1)
-        installed = sorted(point.name for point in entry_points(group="simic.host_families"))
+        shipped = {family for one in SETS.values() for family in one.families}
+        installed = [family for family in family_names() if family not in shipped]
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(
             f"{name!r} is not a set of hosts.{hint} Known sets: {', '.join(SETS)}, and each family of docs/world.md "

@@ -46,16 +46,22 @@ __all__ = ["app", "main"]
 PANELS = {
     "Begin here": ("init", "run", "watch", "sql"),
     "The stages of a run": (
-        "collect", "ingest", "curate", "train", "validate", "stage", "promote", "publish", "rollback",
+        "collect",
+        "ingest",
+        "curate",
+        "train",
+        "validate",
+        "stage",
+        "promote",
+        "publish",
+        "rollback",
     ),
-    "Is it better": (
-        "trials", "compare", "ab", "diff-policies", "evaluate", "proof", "plans",
-    ),
-    "Look closely": ("timeline", "decide", "schema", "verify", "check-reports", "karn", "snapshots"),
+    "Compare": ("trials", "compare", "ab", "diff-policies", "evaluate", "proof", "plans"),
+    "Inspect": ("timeline", "decide", "schema", "verify", "check-reports", "karn", "snapshots"),
     "Use and publish a policy": ("export", "follow", "rollout"),
     "Services and the home": ("up", "down", "ui", "nightly", "doctor", "lake", "bus", "keys"),
-}  # fmt: skip
-"""Verbs by the question of a user, in the order of ``--help``, which shows verbs of several words last."""
+}
+"""Groups of verbs in the order of ``--help``; within a group, verbs that have verbs of their own come last."""
 
 app = typer.Typer(
     name="simic",

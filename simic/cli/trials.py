@@ -167,8 +167,8 @@ def search(
     """Search for the best fixed plans and heuristic rules on training hosts and write them to a plan book.
 
     The book holds the best plan for all hosts and for each family, the best rules, and a tree that chooses among the
-    plans. A book of the home takes precedence over the one shipped with Simic. The search takes several minutes: about
-    30,000 episodes for five families. The tree alone takes about 2,500.
+    plans. A book of the home takes precedence over the one shipped with Simic. The search takes several minutes, for
+    `images` an hour: about 30,000 episodes for five families. The tree alone takes about 2,500.
 
     Example: [bold]simic plans search --set own_cnn[/bold]
     """

@@ -37,9 +37,8 @@ def judge(case: Case) -> Iterator[Criterion]:
             lacking = f"no trial of the candidate on the hosts of judgement {ordinal} of {set_name}"
             yield line(name, None, ">=", bound, lacking)
             continue
-        of = f"paired difference to wait on the further set {set_name}: mean {estimate.mean:+.2f} "
-        evidence = of + interval_text(estimate)
-        yield line(name, estimate.mean, ">=", bound, evidence)
+        evidence = f"paired difference to wait on the further set {set_name}: mean {estimate.mean:+.2f} "
+        yield line(name, estimate.mean, ">=", bound, evidence + interval_text(estimate))
 
 
 def _estimate(trials: TrialReport | None, ordinal: int) -> Estimate | None:

@@ -227,7 +227,7 @@ def test_a_recipe_is_what_simic_run_gets(tmp_path: Path) -> None:
         (["quick", "quick -o curate.reward.rent=9"], {}, "differ in curate.reward.rent: 3.0 and 9"),
         (["quick", "quick -o world.set=varied"], {}, "name the set of the judging hosts with --set"),
         (["quick", "quick -o train.objective=nothing"], {}, "nothing"),
-        (["quick", "quick -o world.set=match"], {"world_set": "benchmark"}, "match"),
+        (["quick", "quick -o world.set=match"], {"world_set": "benchmark"}, "no plan book for set 'match'"),
         (["quick", "quick"], {"plot": Path("x.jpg")}, "png file"),
         (["quick", "quick"], {"snapshot": "abcd"}, "abcd"),
         (["quick", "quick"], {"start": "champion"}, "--start needs --snapshot"),
