@@ -110,7 +110,7 @@ def _controller(
     except ConfigError as error:
         if not isinstance(policy, str) or policy == CHAMPION or not policy.isidentifier():
             raise
-        near = get_close_matches(policy, RULES, n=1)
+        near = get_close_matches(policy, [*RULES, CHAMPION], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ConfigError(
             f"policy: no controller is called {policy!r}, only {', '.join(RULES)}{hint}. As a policy: {error}"

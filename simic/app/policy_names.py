@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,9 +61,10 @@ def require_path(name: str) -> Path:
     """Return the path that ``name`` is, after no policy had that name. Raises ConfigError if nothing is there."""
     path = Path(name)
     if not path.exists():
+        hint = f"; did you mean {CHAMPION}?" if get_close_matches(name, [CHAMPION]) else ""
         raise ConfigError(
             f"{name!r} is not a policy: expected {CHAMPION}, {MODEL_NAME}/2, 2, {SHORTEST} or more characters of a "
-            f"digest, or an existing path; nothing exists at that path. {_LISTING}"
+            f"digest, or an existing path; nothing exists at that path{hint}. {_LISTING}"
         )
     return path
 

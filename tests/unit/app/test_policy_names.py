@@ -123,6 +123,8 @@ def test_verbs_take_the_beginning_of_a_digest(place: Home) -> None:
             promotion.verify(app, name)
         with pytest.raises(ConfigError, match=f"'{name}' is not a policy: expected champion"):
             resolve_training(app, name)
+    with pytest.raises(ConfigError, match=r"nothing exists at that path; did you mean champion\?"):
+        promotion.verify(app, "champoin")
     with pytest.raises(IntegrityError, match="is not sealed"):
         promotion.verify(app, str(place.policies))
     with pytest.raises(ConfigError, match="'bogus' is not a snapshot: expected a directory"):
