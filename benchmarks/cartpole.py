@@ -13,19 +13,17 @@ learning rate: ten updates at a high one move the policy far from the weights th
 
 from __future__ import annotations
 
-import argparse
 import copy
 import importlib
-import json
 import statistics
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from common.command_line import make_parser, show
 from numpy.typing import NDArray
 
 from simic.contracts.actions import HEADS, OPS, Op
@@ -253,9 +251,7 @@ def evaluate(network: PolicyNetwork, make: Callable[[], Any], seed: int) -> floa
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help=f"exit 1 if a run misses a mean of {TARGET:g}")
     parser.add_argument("--runs", default=",".join(RUNS), help=f"comma-separated, of {', '.join(RUNS)}; default: all")
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each run, with seeds from 0 on; default 1")
@@ -282,14 +278,12 @@ def main() -> int:
             with RichProgress().task(f"{name}, seed {seed}", run.limit) as advance:
                 figures = train(run, lambda: gymnasium.make("CartPole-v1"), seed, advance)
             found.append({"run": name, "seed": seed, **figures})
-    text = json.dumps({"name": "cartpole", "gymnasium": gymnasium.__version__, "target": TARGET, "runs": found})
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
     lines = [f"{'run':12}{'seed':>5}{'steps':>10}{'mean of 100':>13}{'CPU s':>8}"]
     for one in found:
         row = f"{one['run']:12}{one['seed']:5}{one['steps']:10,}{one['evaluation_mean']:13.1f}{one['cpu_s']:8.0f}"
         lines.append(row)
-    print(text if arguments.json else "\n".join(lines))
+    result = {"name": "cartpole", "gymnasium": gymnasium.__version__, "target": TARGET, "runs": found}
+    show(arguments, result, "\n".join(lines))
     return int(arguments.check and not all(one["is_solved"] for one in found))
 
 

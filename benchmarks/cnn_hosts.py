@@ -9,15 +9,13 @@ env-steps are host epochs. ``--check`` exits 1 below the target at 64 hosts.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from common.command_line import make_parser, show
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
@@ -339,9 +337,7 @@ def compare(count: int, reference_hosts: int, epochs: int, *, with_seeds: bool) 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help=f"exit 1 below {TARGET:g}x at {JUDGED} hosts")
     parser.add_argument("--reference-hosts", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=6)
@@ -352,10 +348,7 @@ def main() -> int:
         for name in ("idle", "seeds")
         for count in COUNTS
     }
-    text = json.dumps({"name": "cnn_hosts", "threads": 1, "target_ratio": TARGET, "results": results})
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else table_of(results))
+    show(arguments, {"name": "cnn_hosts", "threads": 1, "target_ratio": TARGET, "results": results}, table_of(results))
     worst = min(results[f"{name}_{JUDGED}"]["ratio"] for name in ("idle", "seeds"))
     return int(arguments.check and worst < TARGET)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from common.command_line import make_parser, show
 from peers.scene import STEERED_EPOCHS, EnsembleContender
 
 from simic.bus.factory import BusSpec
@@ -86,9 +87,7 @@ def memory(hosts: int) -> dict[str, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help="exit 1 if a target is missed")
     parser.add_argument("--controllers", nargs="+", default=["explore"], help="who steers, each on the same hosts")
     parser.add_argument("--episodes", type=int, default=EPISODES)
@@ -103,10 +102,7 @@ def main() -> int:
     held = memory(options.hosts)
     targets = {"cpu_s": TARGET_S * options.episodes / EPISODES, "peak_bytes": TARGET_BYTES}
     result = {"episodes": options.episodes, "targets": targets, "collected": collected, "memory": held}
-    text = json.dumps({"name": "collect", **result})
-    if options.out is not None:
-        options.out.write_text(text + "\n", "utf-8")
-    print(text if options.json else table_of(result))
+    show(options, {"name": "collect", **result}, table_of(result))
     slowest = max(row["cpu_s"] for row in collected.values())
     return int(options.check and (slowest > targets["cpu_s"] or held["peak_bytes"] > targets["peak_bytes"]))
 

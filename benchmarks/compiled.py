@@ -8,16 +8,14 @@ counted by Dynamo. The first call compiles, which takes minutes. ADR 48 has the 
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from common.command_line import make_parser, show
 from learner import SEQUENCES, make_store
 from torch._dynamo.utils import counters
 
@@ -30,9 +28,7 @@ BATCHES, WARM = 14, 3
 
 def main() -> None:
     """Measure on batches of the default size."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help="accepted and without effect: there is no target")
     parser.add_argument("--repetitions", type=int, default=4, help="passes over the batches per contender")
     arguments = parser.parse_args()
@@ -62,10 +58,8 @@ def main() -> None:
         "graphs_after_warm_up": counters["stats"]["unique_graphs"] - warm,
         "graph_breaks": sum(counters["graph_break"].values()),
     }
-    if arguments.out is not None:
-        arguments.out.write_text(json.dumps(result) + "\n", "utf-8")
     lines = [f"{name:<24}{value}" for name, value in result.items()]
-    print(json.dumps(result) if arguments.json else "\n".join(lines))
+    show(arguments, result, "\n".join(lines))
 
 
 def step(network: torch.nn.Module, call: Callable[..., Any], batch: SequenceBatch) -> float:

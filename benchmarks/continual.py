@@ -11,14 +11,12 @@ the adapters.
 
 from __future__ import annotations
 
-import argparse
 import copy
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from common.command_line import make_parser, show
 from learner import make_store, measure
 from torch import Tensor
 
@@ -122,9 +120,7 @@ def lora_results(network: PolicyNetwork, store: GraphDataset, repetitions: int) 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help="exit 1 above a budget of the design")
     parser.add_argument(
         "--repetitions", type=int, default=5, help="calls per contender; of forward passes 20 times as many"
@@ -139,10 +135,7 @@ def main() -> int:
         "ewc": fisher_results(network, store, arguments.repetitions),
         "lora": lora_results(network, store, arguments.repetitions),
     }
-    text = json.dumps(result)
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else table_of(result))
+    show(arguments, result, table_of(result))
     is_met = result["ewc"]["ms_per_1000"]["simic"] < FISHER_BUDGET_MS and result["lora"]["added_ms"] < LORA_BUDGET_MS
     return int(arguments.check and not is_met)
 

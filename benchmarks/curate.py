@@ -9,8 +9,6 @@ splits, no flags); the same returns are asserted. Every size runs in a process o
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import resource
 import shutil
@@ -25,6 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from common.command_line import make_parser, show
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -57,13 +56,11 @@ BATCH_IDS = 1_000_000
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--steps", type=int, nargs="+", default=[1_000_000, 3_000_000, 10_000_000])
     parser.add_argument("--family", choices=sorted(FAMILIES), default=DEFAULT_FAMILY, help="reward family")
     parser.add_argument("--slots", type=int, default=1, choices=(1, 3), help="slots of a host: 3 is the benchmark's")
     parser.add_argument("--profile", action="store_true", help="print the seconds of every SQL file")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
     parser.add_argument("--check", action="store_true", help="exit 1 where time is not linear or dedupe too slow")
     parser.add_argument("--dir", type=Path, help="where to work; 10 million steps take some 10 GB")
     arguments = parser.parse_args()
@@ -77,10 +74,7 @@ def main() -> int:
         if arguments.profile:
             report(steps, runs[steps])
     result = summary(runs, arguments.family, arguments.slots)
-    text = json.dumps({"name": "curate", **result})
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else "\n".join(f"{name}: {value}" for name, value in result.items()))
+    show(arguments, {"name": "curate", **result}, "\n".join(f"{name}: {value}" for name, value in result.items()))
     is_slow = result["ratio_largest_over_smallest"] > MOST_RATIO * sizes[-1] / sizes[0] / 10
     return int(arguments.check and (is_slow or result["dedupe_s"] > MOST_DEDUPE_S))
 

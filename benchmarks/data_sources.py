@@ -10,13 +10,12 @@ parts; half of them are right by guessing. With ``--patches`` the patches are al
 
 from __future__ import annotations
 
-import argparse
-import json
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from common.command_line import make_parser, show
 from numpy.typing import NDArray
 from sklearn.datasets import load_sample_images
 from sklearn.linear_model import LogisticRegression
@@ -113,20 +112,17 @@ def write_patches(path: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--hosts", type=int, default=300, help="hosts that read each of the two")
     parser.add_argument("--patches", type=Path, help="also keep the patches in this .npz file")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
         patches = arguments.patches or Path(folder) / "patches.npz"
         write_patches(patches)
         found = measure(arguments.hosts, patches)
-    text = json.dumps({"name": "data_sources", "hosts": arguments.hosts, "accuracy": found})
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else "\n".join(f"{group:28}{accuracy:6.2f}" for group, accuracy in found.items()))
+    result = {"name": "data_sources", "hosts": arguments.hosts, "accuracy": found}
+    table = "\n".join(f"{group:28}{accuracy:6.2f}" for group, accuracy in found.items())
+    show(arguments, result, table)
     return 0
 
 

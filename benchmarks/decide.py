@@ -8,8 +8,6 @@ that imports torch only. Times are of the processor, so that other work on the m
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
 import statistics
 import subprocess
@@ -22,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from common.command_line import make_parser, show
 
 import simic
 from simic.contracts.batches import masks_of
@@ -118,17 +117,14 @@ def measure(repetitions: int | None) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--repetitions", type=int, help="decisions to measure; default: all of the hosts' episodes")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     found = measure(arguments.repetitions)
-    text = json.dumps({"name": "decide", "threads": 1, **found})
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else "\n".join(f"{name:>24} {value:10.2f}" for name, value in found.items()))
+    result = {"name": "decide", "threads": 1, **found}
+    table = "\n".join(f"{name:>24} {value:10.2f}" for name, value in found.items())
+    show(arguments, result, table)
     return 0
 
 

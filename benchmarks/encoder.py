@@ -9,15 +9,13 @@ batch take longer than with HeteroConv. Imports are processor times of new proce
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
+from common.command_line import make_parser, show
 from graph_batch import make_table
 from peers.hetero_conv import HeteroConvNetwork
 
@@ -80,18 +78,13 @@ def compare(graphs: int, repetitions: int) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help="exit 1 if HeteroConv is faster")
     parser.add_argument("--repetitions", type=int, default=60, help="calls per contender")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     results = [row for graphs in (ACTING_GRAPHS, TRAINING_GRAPHS) for row in compare(graphs, arguments.repetitions)]
-    text = json.dumps({"name": "encoder", "threads": 1, "sizes": results})
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else table_of(results))
+    show(arguments, {"name": "encoder", "threads": 1, "sizes": results}, table_of(results))
     return int(arguments.check and results[-1]["ratio"] < LEAST_RATIO)
 
 

@@ -7,16 +7,14 @@ Both start from features that are already encoded; 8-node graphs of real hosts; 
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from common.command_line import make_parser, show
 from torch import Tensor
 from torch_geometric.data import Batch, HeteroData
 
@@ -81,9 +79,7 @@ def compare(table: GraphTable, rows: Tensor, repetitions: int) -> dict[str, floa
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help="exit 1 below the target ratios")
     parser.add_argument("--repetitions", type=int, help="calls per contender and size")
     arguments = parser.parse_args()
@@ -102,10 +98,7 @@ def main() -> int:
                 "target_ratio": TARGETS[size],
             }
         )
-    text = json.dumps({"name": "graph_batch", "threads": 1, "sizes": results})
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else table_of(results))
+    show(arguments, {"name": "graph_batch", "threads": 1, "sizes": results}, table_of(results))
     is_met = all(result["ratio"] >= result["target_ratio"] for result in results)
     return int(arguments.check and not is_met)
 

@@ -11,16 +11,14 @@ machine does not count.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from common.command_line import make_parser, show
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -168,9 +166,7 @@ def measure_compiled(repetitions: int) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--repetitions", type=int, default=7, help="epochs without a seed, and with an active one")
     parser.add_argument("--no-compile", action="store_true", help="leave out the compiled network")
     arguments = parser.parse_args()
@@ -178,10 +174,9 @@ def main() -> int:
     found = measure(arguments.repetitions)
     if not arguments.no_compile:
         found |= measure_compiled(arguments.repetitions)
-    text = json.dumps({"name": "grower", "threads": 1, **found})
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else "\n".join(f"{name:>46} {value:10.3f}" for name, value in found.items()))
+    result = {"name": "grower", "threads": 1, **found}
+    table = "\n".join(f"{name:>46} {value:10.3f}" for name, value in found.items())
+    show(arguments, result, table)
     return 0
 
 

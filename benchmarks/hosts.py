@@ -14,15 +14,14 @@ over the seeds of each slot and blueprint, as the ensemble does, with autograd t
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from common.command_line import make_parser, show
 from numpy.typing import NDArray
 from peers.grouped import Grouped
 from peers.in_turn import InTurn
@@ -193,9 +192,7 @@ def is_reached(results: Sequence[dict[str, Any]], cost: dict[str, float]) -> boo
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help=f"exit 1 if a target with {JUDGED} hosts is missed")
     parser.add_argument("--profile", action="store_true", help="only print where the ensemble's time goes")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 16, 64, 256], help="hosts stacked")
@@ -216,10 +213,7 @@ def main() -> int:
         targets = {name: peer.targets for name, peer in PEERS.items()}
         result = {"targets": targets, "judged_hosts": JUDGED, "sizes": rows, "counterfactuals": cost}
         table, is_good = table_of(rows, cost), is_reached(rows, cost)
-    text = json.dumps({"name": "hosts", **result})
-    if options.out is not None:
-        options.out.write_text(text + "\n", "utf-8")
-    print(text if options.json else table)
+    show(options, {"name": "hosts", **result}, table)
     return int(options.check and not is_good)
 
 

@@ -10,16 +10,14 @@ both forms on one thread of the CPU instead, in CPU seconds, for information: th
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from common.command_line import make_parser, show
 from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity, profile
 
@@ -95,9 +93,7 @@ def launches_of(ensemble: Ensemble) -> dict[str, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help="accepted like everywhere; there is no target yet to miss")
     parser.add_argument("--cpu", action="store_true", help="compare both forms on the CPU")
     parser.add_argument("--sizes", type=int, nargs="+", help="hosts stacked; 1024 and 4096, on a CPU 64")
@@ -118,10 +114,8 @@ def main() -> int:
     sizes = options.sizes or ([64] if options.cpu else [1024, 4096])
     rows = [measure(hosts, options.epochs, world) for hosts in sizes for world in worlds]
     device = "CPU, one thread" if options.cpu else torch.cuda.get_device_name()
-    text = json.dumps({"name": "hosts_gpu", "device": device, "torch": torch.__version__, "sizes": rows})
-    if options.out is not None:
-        options.out.write_text(text + "\n", "utf-8")
-    print(text if options.json else table_of(rows, device))
+    result = {"name": "hosts_gpu", "device": device, "torch": torch.__version__, "sizes": rows}
+    show(options, result, table_of(rows, device))
     return 0
 
 

@@ -16,17 +16,16 @@ of an update; ``--check`` asks for 100,000 transitions a second with all sequenc
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from common.command_line import make_parser, show
 from peers.plain_learner import PlainLearner
 from torch.profiler import ProfilerActivity, profile
 
@@ -226,13 +225,11 @@ def main_on_cuda(arguments: argparse.Namespace) -> int:
     store = make_store()
     results = [row for size in SIZES for row in on_cuda(store, TrainConfig(), size, arguments.repetitions)]
     device = torch.cuda.get_device_name()
-    text = json.dumps({"name": "learner", "device": device, "target_per_s": CUDA_PER_S, "sizes": results})
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
     lines = [f"{row['sequences']:6} {row['precision']:<9}{row['median_ms']:8.2f} ms" for row in results]
     rates = [f"{row['transitions_per_s']:12.0f} steps/s {row['launches']:6} launches" for row in results]
     table = "\n".join(line + rate for line, rate in zip(lines, rates, strict=True))
-    print(text if arguments.json else f"whole updates on {device}, wall time\n{table}")
+    result = {"name": "learner", "device": device, "target_per_s": CUDA_PER_S, "sizes": results}
+    show(arguments, result, f"whole updates on {device}, wall time\n{table}")
     asked = next(row for row in results if (row["sequences"], row["precision"]) == (SEQUENCES, "float32"))
     return int(arguments.check and asked["transitions_per_s"] < CUDA_PER_S)
 
@@ -248,9 +245,7 @@ def vtrace_ms(repetitions: int) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help="exit 1 below the target ratio or beyond a budget")
     parser.add_argument("--repetitions", type=int, default=15, help="calls per contender")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -266,7 +261,8 @@ def main() -> int:
     found = {"step of 32 samples": updates[SIZES[0]], "V-trace": vtrace_ms(arguments.repetitions)}
     rate = 1e3 * SIZES[0] * HORIZON / updates[SIZES[0]]
     budgets = [{"what": name, "budget_ms": budget, "found_ms": found[name]} for name, budget in BUDGETS_MS.items()]
-    text = json.dumps(
+    show(
+        arguments,
         {
             "name": "learner",
             "threads": 1,
@@ -277,11 +273,9 @@ def main() -> int:
             "budgets": budgets,
             "budget_per_s": BUDGET_PER_S,
             "experiences_per_s": rate,
-        }
+        },
+        table_of(results, budgets, rate),
     )
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else table_of(results, budgets, rate))
     is_met = results[-1]["ratio"] >= TARGET and all(row["ratio"] >= 1.0 for row in results)
     is_within = rate >= BUDGET_PER_S and all(one["found_ms"] <= one["budget_ms"] for one in budgets)
     return int(arguments.check and not (is_met and is_within))

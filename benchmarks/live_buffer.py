@@ -9,8 +9,6 @@ budget.
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
 import statistics
 import time
@@ -19,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from common.command_line import make_parser, show
 
 from simic.contracts.actions import HEADS, OPS
 from simic.contracts.config import ReplayConfig, WorldConfig
@@ -105,9 +104,7 @@ def stream(live: LiveBuffer, store: GraphDataset, experiences: int, capacity: in
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help=f"exit 1 above {ALLOWANCE_MB:g} MB or {BUDGET_MS:g} ms")
     parser.add_argument("--experiences", type=int, default=1_000_000)
     arguments = parser.parse_args()
@@ -115,7 +112,8 @@ def main() -> int:
     config, store = ReplayConfig(), make_store()
     live = LiveBuffer(config, seed=0, clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
     result = stream(live, store, arguments.experiences, config.capacity)
-    text = json.dumps(
+    show(
+        arguments,
         {
             "name": "live_buffer",
             "threads": 1,
@@ -125,11 +123,9 @@ def main() -> int:
             "allowance_mb": ALLOWANCE_MB,
             "budget_ms": BUDGET_MS,
             **result,
-        }
+        },
+        table_of(arguments.experiences, live, result),
     )
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else table_of(arguments.experiences, live, result))
     return int(arguments.check and (result["grown_mb"] > ALLOWANCE_MB or result["sample_ms"] > BUDGET_MS))
 
 

@@ -8,7 +8,6 @@ Prefect's API tells them. The profile is tiny, so that the stages take seconds. 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import socket
@@ -19,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from common.command_line import make_parser, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -119,9 +120,7 @@ def measure(repetitions: int) -> dict[str, list[float]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help=f"exit 1 above {TARGET_S:g} s")
     parser.add_argument("--repetitions", type=int, default=3)
     arguments = parser.parse_args()
@@ -129,10 +128,8 @@ def main() -> int:
     watched = medians["prefect deployment run"]
     facts: dict[str, Any] = {"name": "nightly", "target_s": TARGET_S, "repetitions": arguments.repetitions}
     over = {name: seconds / medians["empty flow"] for name, seconds in medians.items()}
-    text = json.dumps({**facts, "median_overhead_s": medians, "over_empty_flow": over})
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else table_of(medians, arguments.repetitions))
+    result = {**facts, "median_overhead_s": medians, "over_empty_flow": over}
+    show(arguments, result, table_of(medians, arguments.repetitions))
     return int(arguments.check and watched > TARGET_S)
 
 

@@ -8,15 +8,13 @@ the same episodes; it does 20 of the resamples, whose time is multiplied by 50, 
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import statistics
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
+from common.command_line import make_parser, show
 
 from simic.numerics.off_policy import ESTIMATORS, LoggedEpisodes
 from simic.numerics.ratio_sums import ratio_bootstrap
@@ -94,9 +92,7 @@ def loop(case: dict[str, list[list[float]]], drawn: list[list[int]]) -> tuple[li
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help=f"exit 1 below {TARGET:g}x")
     parser.add_argument("--repetitions", type=int, default=3)
     arguments = parser.parse_args()
@@ -117,10 +113,8 @@ def main() -> int:
     medians = {name: statistics.median(values) for name, values in times.items()}
     ratio = medians["loop"] / medians["simic"]
     sizes = {"episodes": EPISODES, "steps": STEPS, "resamples": SAMPLES, "loop_resamples": LOOP_SAMPLES, "threads": 1}
-    text = json.dumps({"name": "off_policy", **sizes, "target_ratio": TARGET, "median_s": medians, "ratio": ratio})
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else table_of(medians, ratio))
+    result = {"name": "off_policy", **sizes, "target_ratio": TARGET, "median_s": medians, "ratio": ratio}
+    show(arguments, result, table_of(medians, ratio))
     return int(arguments.check and ratio < TARGET)
 
 

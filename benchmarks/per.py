@@ -12,9 +12,7 @@ not installed; tianshou 2.0 wants an older pandas than this project, so install 
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
 import statistics
 import sys
 import time
@@ -23,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from common.command_line import make_parser, show
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -132,9 +131,7 @@ def updates_s(sampler: PrioritisedSampler) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help=f"exit 1 above {TARGET_RATIO:g}x of tianshou's time")
     parser.add_argument("--repetitions", type=int, default=2000)
     arguments = parser.parse_args()
@@ -160,10 +157,7 @@ def main() -> int:
         "updates_s": updates_s(ours),
         "target_updates_s": TARGET_UPDATES_S,
     }
-    text = json.dumps(result)
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else table_of(result))
+    show(arguments, result, table_of(result))
     return int(arguments.check and not is_met(result))
 
 

@@ -8,16 +8,14 @@ so a busy machine slows both alike; after every call of the other one, caches an
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
+from common.command_line import make_parser, show
 from torch import Tensor
 
 from simic.numerics.vtrace import vtrace
@@ -100,18 +98,14 @@ def compare(steps: int, repetitions: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--check", action="store_true", help="exit 1 below a target ratio")
     parser.add_argument("--repetitions", type=int, default=400, help="calls per contender and size")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     sizes = [compare(steps, arguments.repetitions) for steps in TARGETS]
-    text = json.dumps({"name": "vtrace", "threads": 1, "clock": "processor time", "sizes": sizes})
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else table_of(sizes, arguments.repetitions))
+    result = {"name": "vtrace", "threads": 1, "clock": "processor time", "sizes": sizes}
+    show(arguments, result, table_of(sizes, arguments.repetitions))
     return int(arguments.check and any(size["ratio"] < size["target_ratio"] for size in sizes))
 
 

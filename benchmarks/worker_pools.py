@@ -8,14 +8,12 @@ of its own.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
+from common.command_line import make_parser, show
 from peers.spawned_pool import in_new_interpreters, work
 
 from simic.runtime.process_pool import run_jobs
@@ -40,16 +38,13 @@ def measure(repetitions: int) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--out", type=Path, help="also write the results here, as JSON")
+    parser = make_parser(__doc__)
     parser.add_argument("--repetitions", type=int, default=5, help="pools of each kind")
     arguments = parser.parse_args()
     found = measure(arguments.repetitions)
-    text = json.dumps({"name": "worker_pools", "workers": WORKERS, **found})
-    if arguments.out is not None:
-        arguments.out.write_text(text + "\n", "utf-8")
-    print(text if arguments.json else "\n".join(f"{name:>10} {value:8.2f}" for name, value in found.items()))
+    result = {"name": "worker_pools", "workers": WORKERS, **found}
+    table = "\n".join(f"{name:>10} {value:8.2f}" for name, value in found.items())
+    show(arguments, result, table)
     return 0
 
 
