@@ -202,7 +202,7 @@ class Grower:
                     spec = ModuleHost(module, layers, own, own, own if test is None else self._samples(test))
                     self._writer, self._is_own_writer = writer_of(report_to if is_first else None)
                     self._decider = decider_of(
-                        policy if is_first else "wait", identity, home, trusted_keys, out_of_range
+                        policy if is_first else "wait", identity, layers, home, trusted_keys, out_of_range
                     )
                     host = self._host = self._processes.attach(
                         spec,

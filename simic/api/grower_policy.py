@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Literal, TypeAlias, get_args
 
@@ -22,6 +23,7 @@ from simic.controllers.blueprint_mapping import allow_only
 from simic.controllers.factory import controller_names, make
 from simic.controllers.learned_controller import LearnedController
 from simic.controllers.protocol import Controller
+from simic.hosts.custom import Layer
 
 __all__ = ["Decider", "OutOfRangeUse", "decider_of"]
 
@@ -42,11 +44,15 @@ RULES = {
 
 
 class Decider:
-    """A controller with the use that a Grower makes of it."""
+    """A controller with the use that a Grower makes of it; ``layers`` are those of the network, the head last."""
 
-    def __init__(self, controller: Controller, use: OutOfRangeUse) -> None:
+    def __init__(self, controller: Controller, use: OutOfRangeUse, layers: Sequence[Layer]) -> None:
         self.controller = controller
         self._use, self._has_warned = use, False
+        self._names = {
+            "layer": [layer.name for layer in layers],
+            "slot": [layer.name for layer in layers if layer.has_slot],
+        }
 
     def decide(
         self, observations: Observations, masks: Masks, uniforms: NDArray[np.float64]
@@ -72,7 +78,7 @@ class Decider:
             _LOG.warning(
                 "this network is unlike those that policy %s learned from: %s%s. %s",
                 str(self.controller.policy_version)[:12],
-                "; ".join(map(str, found[:_SHOWN])),
+                "; ".join(map(self._said, found[:_SHOWN])),
                 more,
                 "No seed begins while that is so"
                 if self._use == "wait"
@@ -80,10 +86,15 @@ class Decider:
             )
         return found
 
+    def _said(self, one: OutOfRange) -> str:
+        """Return a finding with the name of its layer in the module."""
+        return one.at("" if one.node == "context" else f"{one.node} {self._names[one.node][one.index]!r}")
+
 
 def decider_of(
     policy: Policy | str | os.PathLike[str],
     host: HostIdentity,
+    layers: Sequence[Layer],
     home: Home | None,
     trusted_keys: TrustedKeys | None,
     out_of_range: OutOfRangeUse,
@@ -91,7 +102,7 @@ def decider_of(
     """Return the controller that the arguments of a Grower name; raises ConfigError if there is none."""
     if out_of_range not in get_args(OutOfRangeUse):
         raise ConfigError(f"out_of_range: expected {' or '.join(get_args(OutOfRangeUse))}, found {out_of_range!r}")
-    return Decider(_controller(policy, host, home, trusted_keys), out_of_range)
+    return Decider(_controller(policy, host, home, trusted_keys), out_of_range, layers)
 
 
 def _controller(

@@ -51,7 +51,11 @@ class OutOfRange(Contract):
 
     def __str__(self) -> str:
         """Return the finding in words, such as ``layer 0 width 6, in training 10 to 24``."""
-        place = "" if self.node == "context" else f"{self.node} {self.index} "
+        return self.at("" if self.node == "context" else f"{self.node} {self.index}")
+
+    def at(self, place: str) -> str:
+        """Return the finding in words, with ``place`` as the name of the slot or layer; empty for the context."""
+        place = f"{place} " if place else ""
         if self.feature.endswith(_FLAG):
             was, now = ("present", "absent") if self.value == 0.0 else ("absent", "present")
             return f"{place}{self.feature.removesuffix(_FLAG)} {now}, in training always {was}"

@@ -5,17 +5,26 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import zstandard
+from numpy.typing import NDArray
 from support.builders.deciding_policies import SIGNER, sealed_decider
 from support.builders.grown_loops import Loop, make_loop, train, train_epoch
+from support.builders.observations import make_scene
 
 import simic
-from simic.contracts.actions import OPS
-from simic.contracts.batches import Observations
+from simic.api.grower_policy import Decider
+from simic.contracts.actions import HEADS, OPS
+from simic.contracts.batches import Decisions, Masks, Observations
 from simic.contracts.config import WorldConfig
+from simic.contracts.feature_ranges import OutOfRange
+from simic.contracts.state import LayerKind
+from simic.controllers.learned_controller import LearnedController
 from simic.controllers.plugins.random import RandomController
+from simic.controllers.sampling import deterministic
+from simic.hosts.custom import Layer
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import identify
 from simic.hosts.rollout import rollout
@@ -40,7 +49,7 @@ def test_a_network_unlike_the_training_of_the_policy_is_named_once(
     loop = make_loop("recurrent", policy=stranger)
     found = [train_epoch(loop) for _ in range(3)]
     (warning,) = [one.getMessage() for one in caplog.records if "unlike" in one.getMessage()]
-    assert stranger.digest[:12] in warning and "layer 2 width 3, in training 10 to 24" in warning
+    assert stranger.digest[:12] in warning and "layer 'head' width 3, in training 10 to 24" in warning
     assert "out_of_range='wait'" in warning
     assert all("width" in {one.feature for one in growth.out_of_range} for growth in found)
 
@@ -70,3 +79,34 @@ def test_no_seed_begins_on_a_network_unlike_the_training_if_told_to_wait(strange
     assert weights_of(plain) != weights_of(warned)
     with pytest.raises(simic.ConfigError, match="out_of_range: expected warn or wait, found 'stop'"):
         make_loop("recurrent", policy="wait", out_of_range="stop")
+
+
+class Stranger(LearnedController):
+    """Finds a slot and a layer of every network unlike its training, and waits."""
+
+    policy_version = "a" * 64
+
+    def __init__(self) -> None:
+        """Without a network."""
+
+    def out_of_range(self, observations: Observations) -> list[OutOfRange] | None:
+        return [
+            OutOfRange(node=node, index=1, feature="norm", value=6.0, lower=10.0, upper=24.0)
+            for node in ("slot", "layer")
+        ]
+
+    def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[np.float64]) -> Decisions:
+        return deterministic(np.full((1, len(HEADS)), -1, dtype=np.int16))
+
+
+def test_a_warning_calls_slots_by_their_layer_where_not_every_layer_has_one(caplog: pytest.LogCaptureFixture) -> None:
+    """Slot 1 is the one of layer 2 here: numbers of slots and of layers differ."""
+    layers = [
+        Layer("reader", LayerKind.STEM),
+        Layer("mixer", LayerKind.BLOCK, has_slot=True),
+        Layer("folder", LayerKind.BLOCK, has_slot=True),
+        Layer("head", LayerKind.HEAD),
+    ]
+    scene = make_scene(0, 1)
+    Decider(Stranger(), "warn", layers).decide(scene.observations, scene.masks, np.zeros((1, len(HEADS))))
+    assert "slot 'folder' norm 6, in training 10 to 24; layer 'mixer' norm 6" in caplog.text
