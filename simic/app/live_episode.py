@@ -9,9 +9,11 @@ from simic.app.container import Container
 from simic.app.trial_controllers import spec_in_set
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.episode import AttributionReport, EpisodeRecord, EpochRecord, WatchReport
+from simic.contracts.feature_ranges import OutOfRange
 from simic.contracts.names import CHAMPION
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
+from simic.controllers.learned_controller import LearnedController
 from simic.controllers.protocol import Controller
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import draw_keys, identify
@@ -78,7 +80,20 @@ class LiveEpisode:
             episode=episode,
             wait=self.wait,
             over_wait=episode.return_points - self.wait.return_points,
+            out_of_range=self._out_of_range(),
         )
+
+    def _out_of_range(self) -> list[OutOfRange] | None:
+        if not isinstance(self._actor, LearnedController):
+            return None
+        found: dict[tuple[str, str], OutOfRange] = {}
+        for step in self._steps:
+            outside = self._actor.out_of_range(step.observations)
+            if outside is None:
+                return None
+            for one in outside:
+                found.setdefault((one.node, one.feature), one)
+        return list(found.values())
 
     def attributed_report(self) -> AttributionReport:
         """Return the report of the whole episode with the exact attribution of its accuracy.

@@ -39,6 +39,8 @@ _AROUND: Final = 5
 """Number of lines of a live view above and below its table, and one to spare."""
 _UNBOUNDED: Final = 1000
 """Width in characters that no table exceeds."""
+_MOST_UNLIKE: Final = 3
+"""Number of measurements outside the training data that are named."""
 _STAGES: Final = {
     SeedStage.GERMINATED: "germ",
     SeedStage.TRAINING: "train",
@@ -132,7 +134,9 @@ def summary(report: WatchReport, width: int) -> RenderableType:
         table.add_row(name, f"{own:.1f}", f"{other:.1f}", _points(own - other))
     table.add_row("parameters kept", str(ours.committed_parameters), str(theirs.committed_parameters), "")
     ending = Text(_ending(ours), style="" if ours.epochs[-1].governor is None else "bold red")
-    return Group(Text(_KEY, style="dim"), Text(""), _curves(ours.accuracy, theirs.accuracy, width), table, ending)
+    unlike = [Text(line, style="yellow") for line in _unlike_the_training(report)]
+    curves = _curves(ours.accuracy, theirs.accuracy, width)
+    return Group(Text(_KEY, style="dim"), Text(""), curves, table, ending, *unlike)
 
 
 def plain_epoch(record: EpochRecord) -> str:
@@ -158,6 +162,19 @@ def plain_summary(report: WatchReport) -> Iterator[str]:
     yield _ending(report.episode)
     for name, own, other in _results(report.episode, report.wait):
         yield f"{name} | {own:.1f} | wait {other:.1f} | difference {_points(own - other)}"
+    yield from _unlike_the_training(report)
+
+
+def _unlike_the_training(report: WatchReport) -> Iterator[str]:
+    """Yield which measurements of the host were unlike the training: ``_MOST_UNLIKE`` of them, and how many more."""
+    if report.out_of_range is None:
+        if report.policy_digest is not None:
+            yield "whether the host is unlike the training is unknown: the policy does not say what it learned from"
+        return
+    for one in report.out_of_range[:_MOST_UNLIKE]:
+        yield f"unlike the training: {one}"
+    if (more := len(report.out_of_range) - _MOST_UNLIKE) > 0:
+        yield f"unlike the training: {more} more measurements; --json has them"
 
 
 def attribution_lines(record: AttributionRecord) -> Iterator[str]:

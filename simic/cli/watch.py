@@ -83,8 +83,9 @@ def watch(
 
     Each row is one epoch: the decision; for every slot stage, blueprint, alpha (weight of the seed in the forward pass)
     and contribution (blank until measured); accuracy and loss. A row is red if the governor ended the episode because
-    the host diverged or collapsed. In a pipe it prints a plain line per epoch, with --json one document. Nothing is put
-    on the bus, and the return equals that of `simic trials` for the same host.
+    the host diverged or collapsed. At the end it names what of the host was unlike the training of the policy, as
+    `simic.Policy.explain` does. In a pipe it prints a plain line per epoch, with --json one document. Nothing is put on
+    the bus, and the return equals that of `simic trials` for the same host.
     """
     from simic.app.live_episode import LiveEpisode
 

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from simic.contracts.actions import Action, BlueprintName
 from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, UnitInterval
+from simic.contracts.feature_ranges import OutOfRange
 from simic.contracts.field_report import GovernorEvent
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.receipts import Receipt
@@ -111,6 +112,10 @@ class WatchReport(Receipt):
     wait: EpisodeRecord
     over_wait: Finite
     """Return of the episode minus that of ``wait``, points."""
+    out_of_range: list[OutOfRange] | None
+    """What of the host was unlike the training data of the policy or of the Karn that it consults: each measurement as
+    it was in the first such epoch, in the slot or layer where it lay furthest outside. Null for a controller without a
+    policy, and for a policy that does not say what its data were."""
 
 
 class SeedAttribution(Contract):

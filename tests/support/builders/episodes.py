@@ -73,4 +73,5 @@ def watched(ours: EpisodeRecord, wait: EpisodeRecord) -> WatchReport:
     return WatchReport(
         code_version="0.1.0", config_digest="c" * 64, seed=0, started_at=NOW, finished_at=NOW, split=Split.TEST,
         policy_digest=None, episode=ours, wait=wait, over_wait=ours.return_points - wait.return_points,
+        out_of_range=None,
     )  # fmt: skip

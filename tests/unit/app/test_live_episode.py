@@ -18,14 +18,20 @@ from simic.contracts.errors import ConfigError, IllegalActionError
 from simic.contracts.field_report import FieldReport
 from simic.contracts.names import FIELD_REPORTS
 from simic.contracts.splits import Split, split_of
+from simic.controllers.feature_ranges import ranges_of
 from simic.controllers.features import encode
+from simic.controllers.graph import NodeFeatures
+from simic.controllers.learned_controller import LearnedController
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
-from simic.controllers.policy_files import describe, save_policy
+from simic.controllers.policy_files import describe, load_policy, save_policy
+from simic.hosts.ensemble import Ensemble
 from simic.hosts.plugins import blueprint_names
+from simic.hosts.rollout import rollout
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile
 from simic.trust.seal import seal
 from simic.validation import timeline
+from simic.validation.trials import trial_seed
 
 KEYS = list(range(7))
 
@@ -85,14 +91,16 @@ def test_unnamed_it_is_the_first_test_host_under_the_heuristic_where_there_is_no
     assert not (app.home.mlruns / "mlflow.db").exists()
 
 
-def _sealed_policy(app: Container) -> tuple[Path, str]:
-    """An untrained network, sealed with the key of the app's home."""
+def _sealed_policy(app: Container, learned_from: NodeFeatures | None = None) -> tuple[Path, str]:
+    """An untrained network, sealed with the key of the app's home; its card has the ranges of ``learned_from``."""
     blueprints, shape = blueprint_names(), NetworkConfig(hidden=8, layers=1)
     network = PolicyNetwork(NetworkShape.of(shape, blueprints), seed=1)
     network.set_normaliser(fit_normaliser(encode(make_scene(0, 60).observations), blueprints))
+    ranges = None if learned_from is None else ranges_of(learned_from, blueprints)
     card = describe(
-        network, shape, set_name="benchmark", snapshot_digest=None, code_version="x", config_digest="d" * 64
-    )
+        network, shape, set_name="benchmark", snapshot_digest=None, code_version="x", config_digest="d" * 64,
+        feature_ranges=ranges,
+    )  # fmt: skip
     save_policy(app.home.policies / "mine", network, card)
     return app.home.policies / "mine", seal(app.home.policies / "mine", app.signer).digest
 
@@ -103,6 +111,24 @@ def test_a_sealed_policy_is_called_by_its_digest_and_not_by_where_it_lies(app: C
     assert watch.controller == f"policy {digest[:8]}"
     assert len(list(watch.epochs())) == 8
     assert watch.report().policy_digest == digest
+
+
+def test_the_report_says_what_of_the_host_was_unlike_the_training(app: Container, tmp_path: Path) -> None:
+    """A policy's figures on a host unlike its training promise nothing; each measurement is named once, as it began."""
+    path, _ = _sealed_policy(app, encode(make_scene(0, 60).observations))
+    watch = LiveEpisode(app, str(path), 15)
+    assert all(record.epoch < 8 for record in watch.epochs())
+    controller = LearnedController(load_policy(path), policy_version=None, is_decisive=True)
+    steps = list(rollout(Ensemble([watch.host], app.config.world), controller.decide, trial_seed(app.provenance)))
+    by_epoch = [controller.out_of_range(step.observations) or [] for step in steps]
+    first = {(one.node, one.feature): one for found in reversed(by_epoch) for one in reversed(found)}
+    assert len(first) < sum(map(len, by_epoch))
+    found = watch.report().out_of_range or []
+    assert sorted(map(str, found)) == sorted(map(str, first.values()))
+    other = app_in(tmp_path / "other")
+    for silent in (LiveEpisode(app, "heuristic", 15), LiveEpisode(other, str(_sealed_policy(other)[0]), 15)):
+        list(silent.epochs())
+        assert silent.report().out_of_range is None
 
 
 def test_the_report_waits_for_the_end(app: Container) -> None:

@@ -19,6 +19,7 @@ from simic.cli.episode_table import (
 )
 from simic.contracts.actions import Action, Op
 from simic.contracts.episode import EpochRecord
+from simic.contracts.feature_ranges import OutOfRange
 from simic.contracts.lifecycle import SeedStage
 
 NEVER = episode(
@@ -144,3 +145,23 @@ def test_a_sparkline_spans_its_range_and_a_flat_one_is_no_error() -> None:
 def test_markup_in_names_is_only_text() -> None:
     odd = episode(STORY, controller="[bold]x[/bold]")
     assert "[bold]x[/bold]" in text(summary(watched(odd, NEVER), 140))
+
+
+def test_what_is_unlike_the_training_is_named_after_the_result() -> None:
+    found = [
+        OutOfRange(node="layer", index=0, feature=name, value=6.0, lower=10.0, upper=24.0)
+        for name in ("width", "inputs", "norm", "gradient_norm", "dead_share")
+    ]
+    report = watched(episode(STORY), NEVER)
+    shown = report.model_copy(update={"out_of_range": found})
+    lines = list(plain_summary(shown))[len(list(plain_summary(report))) :]
+    assert lines == [
+        "unlike the training: layer 0 width 6, in training 10 to 24",
+        "unlike the training: layer 0 inputs 6, in training 10 to 24",
+        "unlike the training: layer 0 norm 6, in training 10 to 24",
+        "unlike the training: 2 more measurements; --json has them",
+    ]
+    assert all(line in text(summary(shown, 140), 200) for line in lines)
+    assert list(plain_summary(report.model_copy(update={"out_of_range": []}))) == list(plain_summary(report))
+    unknown = report.model_copy(update={"policy_digest": "a" * 64})
+    assert "does not say what it learned from" in list(plain_summary(unknown))[-1]
