@@ -325,6 +325,19 @@ def _by_family(
     }
 
 
+def _difference(
+    ours: NDArray[np.float64], theirs: NDArray[np.float64], rule: _Rule, families: Sequence[str] | None
+) -> Estimate:
+    """Return the mean of ``ours - theirs`` [n]; within one family, ``families`` None, with Student's interval.
+
+    A family may have few hosts. The bootstrap interval of four normal differences contains their mean in 79 % of the
+    cases instead of 95 %, Student's in 95 %.
+    """
+    if families is None:
+        return crossed_estimate((ours - theirs)[np.newaxis], rule.config)
+    return paired_estimate(ours, theirs, rule.config, rule.seed, families)
+
+
 def _summary(
     ours: Episodes,
     wait: Episodes | None,
@@ -337,8 +350,8 @@ def _summary(
     returns, tested = ours.returns[rows], ours.test_accuracy[rows]
     over = tested_over = None
     if wait is not None:
-        over = paired_estimate(returns, wait.returns[rows], rule.config, rule.seed, families)
-        tested_over = paired_estimate(tested, wait.test_accuracy[rows], rule.config, rule.seed, families)
+        over = _difference(returns, wait.returns[rows], rule, families)
+        tested_over = _difference(tested, wait.test_accuracy[rows], rule, families)
     return {
         "episodes": returns.size,
         "mean_return": float(returns.mean()),

@@ -80,9 +80,13 @@ def test_families_are_differences_of_their_own_hosts(report: TrialReport) -> Non
     assert set(gates.by_family) == set(report.families)
     for family, trial in gates.by_family.items():
         rows = [index for index, name in enumerate(report.families) if name == family]
-        expected = np.mean([gates.returns[index] - wait.returns[index] for index in rows])
+        differences = [gates.returns[index] - wait.returns[index] for index in rows]
         assert trial.over_wait is not None
-        assert (trial.over_wait.mean, trial.over_wait.n) == (pytest.approx(expected, abs=1e-12), 2)
+        assert (trial.over_wait.mean, trial.over_wait.n) == (pytest.approx(np.mean(differences), abs=1e-12), 2)
+        # Student's quantile of one degree of freedom at 0.975; the bootstrap interval of two differences is their range
+        half = 12.7062047 * abs(differences[0] - differences[1]) / 2
+        bounds = (trial.over_wait.mean - half, trial.over_wait.mean + half)
+        assert (trial.over_wait.lower, trial.over_wait.upper) == pytest.approx(bounds, rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", ["wait", "random", "gates"])
