@@ -24,7 +24,11 @@ __all__ = [
 
 
 class Estimate(Contract):
-    """A paired mean difference with its percentile-bootstrap interval, which contains the mean."""
+    """A paired mean difference with its interval, which contains the mean.
+
+    The interval is a percentile bootstrap's over all hosts of one policy, Student's within a family and over several
+    training seeds.
+    """
 
     mean: Finite
     lower: Finite

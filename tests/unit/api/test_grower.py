@@ -577,6 +577,7 @@ def test_what_cannot_grow_is_refused_with_the_reason() -> None:
         ({"epochs": "10"}, "epochs: expected a whole number from 4 to 1,000, found '10'"),
         ({"seeds_max": 0}, "seeds_max: expected a whole number from 1"),
         ({"policy": "heuristc"}, "only wait, heuristic, explore, random; did you mean 'heuristic'?"),
+        ({"policy": "champoin"}, "only wait, heuristic, explore, random; did you mean 'champion'?"),
         ({"policy": "oracle"}, "only a set of hosts has"),
         ({"name": "my-net"}, "a-z"),
         ({"validation": []}, "expected"),

@@ -148,6 +148,15 @@ def test_crossed_student_covers_with_few_seeds(seeds: int, between_hosts: float)
     assert hits / draws >= 0.94 - 3 * np.sqrt(0.05 * 0.95 / draws)
 
 
+def test_of_four_hosts_a_bootstrap_covers_far_less_than_student() -> None:
+    """Why differences within a family have Student's interval: 79 % instead of 95 %."""
+    draws = np.random.default_rng(0).normal(size=(2000, 4))
+    boots = [paired_bootstrap(one, samples=300, seed=seed) for seed, one in enumerate(draws)]
+    students = [crossed_student(one[np.newaxis]) for one in draws]
+    assert np.mean([one.lower < 0.0 < one.upper for one in boots]) == pytest.approx(0.79, abs=0.015)
+    assert np.mean([one.lower < 0.0 < one.upper for one in students]) == pytest.approx(0.95, abs=0.015)
+
+
 def test_one_seed_has_the_interval_of_its_hosts() -> None:
     values = np.random.default_rng(8).normal(1.0, 3.0, 40)
     strata = np.repeat(["cap", "gain"], 20)
