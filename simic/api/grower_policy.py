@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -24,6 +23,7 @@ from simic.controllers.factory import controller_names, make
 from simic.controllers.learned_controller import LearnedController
 from simic.controllers.protocol import Controller
 from simic.hosts.custom import Layer
+from simic.runtime.nearest_name import suggestion
 
 __all__ = ["Decider", "OutOfRangeUse", "decider_of"]
 
@@ -121,8 +121,7 @@ def _controller(
     except ConfigError as error:
         if not isinstance(policy, str) or policy == CHAMPION or not policy.isidentifier():
             raise
-        near = get_close_matches(policy, [*RULES, CHAMPION], n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = suggestion(policy, [*RULES, CHAMPION])
         raise ConfigError(
-            f"policy: no controller is called {policy!r}, only {', '.join(RULES)}{hint}. As a policy: {error}"
+            f"policy: no controller is called {policy!r}, only {', '.join(RULES)}.{hint} As a policy: {error}"
         ) from error

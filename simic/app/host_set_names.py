@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
 from simic.hosts.host_sets import SETS, host_set, kept_families
 from simic.hosts.plugins import family_names
+from simic.runtime.nearest_name import suggestion
 
 __all__ = ["check_run", "check_set", "is_set"]
 
@@ -27,13 +26,12 @@ def check_set(name: str) -> None:
         return
     known = [*SETS, *family_names()]
     if name not in known:
-        near = get_close_matches(name, known, n=1)
         shipped = {family for one in SETS.values() for family in one.families}
         installed = [family for family in family_names() if family not in shipped]
-        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(
-            f"{name!r} is not a set of hosts.{hint} Known sets: {', '.join(SETS)}, and each family of docs/world.md "
-            f"or of an installed package ({', '.join(installed) or 'none'}; docs/own-hosts.md says how)"
+            f"{name!r} is not a set of hosts.{suggestion(name, known)} Known sets: {', '.join(SETS)}, and each family "
+            f"of docs/world.md or of an installed package ({', '.join(installed) or 'none'}; "
+            "docs/own-hosts.md says how)"
         )
 
 

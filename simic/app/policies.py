@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,6 +18,7 @@ from simic.ledgers import CANDIDATES_LEDGER, POLICIES_LEDGER, PROMOTIONS_LEDGER
 from simic.registry.registry import Registry
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
+from simic.runtime.nearest_name import suggestion
 from simic.trust.keys import Keyring
 from simic.trust.seal import Seal, verify
 from simic.validation.baselines.plan_book import PLAN_CONTROLLERS
@@ -173,11 +173,9 @@ class Policies:
             return self.learned(policy, self.check(policy), is_decisive=is_decisive)
         nameable = sorted({*controller_names(), CHAMPION} - {LEARNED, "schedule"})
         if name not in nameable:
-            near = get_close_matches(name, nameable, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(
-                f"{name!r} is not a controller.{hint} Known controllers: {', '.join(nameable)}, a version such as "
-                f"tamiyo/2, the first 8 or more characters of a policy's digest, or the directory of a sealed policy; "
-                "with +karn behind a policy's name, it consults Karn"
+                f"{name!r} is not a controller.{suggestion(name, nameable)} Known controllers: {', '.join(nameable)}, "
+                "a version such as tamiyo/2, the first 8 or more characters of a policy's digest, or the directory of "
+                "a sealed policy; with +karn behind a policy's name, it consults Karn"
             )
         return ControllerSpec(name=name, plans_path=str(self._home.plans) if name in PLAN_CONTROLLERS else None)

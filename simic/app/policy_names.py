@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from simic.contracts.names import CHAMPION, MODEL_NAME, REFERENCE_PREFIX
 from simic.contracts.policy_names import DIGEST_NAME, SHORTEST, VERSION_NAME
 from simic.ledgers.policies import candidate_versions
 from simic.runtime.home import Home
+from simic.runtime.nearest_name import suggestion
 
 __all__ = ["NamedPolicy", "labelled", "locate", "require_path"]
 
@@ -61,10 +61,9 @@ def require_path(name: str) -> Path:
     """Return the path that ``name`` is, after no policy had that name. Raises ConfigError if nothing is there."""
     path = Path(name)
     if not path.exists():
-        hint = f"; did you mean {CHAMPION}?" if get_close_matches(name, [CHAMPION]) else ""
         raise ConfigError(
             f"{name!r} is not a policy: expected {CHAMPION}, {MODEL_NAME}/2, 2, {SHORTEST} or more characters of a "
-            f"digest, or an existing path; nothing exists at that path{hint}. {_LISTING}"
+            f"digest, or an existing path; nothing exists at that path.{suggestion(name, [CHAMPION])} {_LISTING}"
         )
     return path
 

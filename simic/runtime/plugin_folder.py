@@ -8,7 +8,6 @@ Names come from file names and package metadata, so listing them imports nothing
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 from functools import cache
 from importlib import import_module
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simic.contracts.errors import ConfigError
+from simic.runtime.nearest_name import suggestion
 
 __all__ = ["PluginFolder"]
 
@@ -82,9 +82,8 @@ class PluginFolder(NamedTuple):
 
     def _load_installed(self, name: str) -> Any:
         if name not in _installed(self.group):
-            near = difflib.get_close_matches(name, self.names(), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"unknown {self.kind} {name!r}; known: {', '.join(sorted(self.names()))}{hint}")
+            known = sorted(self.names())
+            raise ConfigError(f"unknown {self.kind} {name!r}; known: {', '.join(known)}.{suggestion(name, known)}")
         try:
             return _installed(self.group)[name].load()
         except Exception as error:

@@ -123,7 +123,7 @@ def test_verbs_take_the_beginning_of_a_digest(place: Home) -> None:
             promotion.verify(app, name)
         with pytest.raises(ConfigError, match=f"'{name}' is not a policy: expected champion"):
             resolve_training(app, name)
-    with pytest.raises(ConfigError, match=r"nothing exists at that path; did you mean champion\?"):
+    with pytest.raises(ConfigError, match=r"nothing exists at that path\. Did you mean 'champion'\?"):
         promotion.verify(app, "champoin")
     with pytest.raises(IntegrityError, match="is not sealed"):
         promotion.verify(app, str(place.policies))

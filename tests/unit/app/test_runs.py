@@ -140,7 +140,7 @@ def test_an_unknown_objective_is_refused_before_a_run_begins(home: Path) -> None
     """Only the stage of training loads it, after all hosts are grown, and a distillation never does."""
     for start in ("scratch", "distil"):
         with (
-            pytest.raises(ConfigError, match="did you mean 'fitted_q'"),
+            pytest.raises(ConfigError, match="Did you mean 'fitted_q'"),
             open_run("quick", 0, {"train.objective": "fited_q", "train.start": start}),
         ):
             pass

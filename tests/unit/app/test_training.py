@@ -328,7 +328,7 @@ def test_an_unknown_objective_is_refused_even_if_branches_are_learned_from(app: 
     policy = _trained(app, b"one")
     snapshot = evidence_of(app.home, Path(policy.path), policy.digest).snapshot
     app.config = app.config.model_copy(update={"train": app.config.train.model_copy(update={"objective": "vtraec"})})
-    with pytest.raises(ConfigError, match=r"unknown objective 'vtraec'; known: .*; did you mean 'vtrace'"):
+    with pytest.raises(ConfigError, match=r"unknown objective 'vtraec'; known: .*\. Did you mean 'vtrace'"):
         training.train(app, snapshot, None, resume=False)
 
 

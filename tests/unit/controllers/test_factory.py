@@ -22,7 +22,7 @@ def test_every_name_makes_the_controller_that_reports_it(name: str) -> None:
 
 
 def test_an_unknown_name_is_met_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"unknown controller 'heuristics'.*did you mean 'heuristic'"):
+    with pytest.raises(ConfigError, match=r"unknown controller 'heuristics'.*Did you mean 'heuristic'"):
         make(ControllerSpec(name="heuristics"), [])
 
 
