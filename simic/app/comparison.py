@@ -18,7 +18,7 @@ from simic.app.container import Container
 from simic.app.judging_experience import reporter_of_comparison
 from simic.app.training import run_trials
 from simic.app.trial_controllers import SelectedControllers, select_controllers
-from simic.contracts.comparison import LEVEL, Comparison, FamilyDifference, PairComparison, SequentialStop, Verdict
+from simic.contracts.comparison import LEVEL, Comparison, PairComparison, SequentialStop, Verdict
 from simic.contracts.config import TrialConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split
@@ -27,7 +27,7 @@ from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.numerics.comparisons import holm, minimum_detectable_effect, probability_of_improvement, sign_flip_p
 from simic.numerics.sequential import anytime_interval, anytime_p
 from simic.validation.episodes import Episodes, join
-from simic.validation.trials import family_difference, grow_all, paired_estimate, trial_report, trial_seed, with_wait
+from simic.validation.trials import crossed_estimate, grow_all, paired_estimate, trial_report, trial_seed, with_wait
 
 __all__ = ["Looks", "compare", "compare_pairs", "compare_until_decided"]
 
@@ -184,14 +184,12 @@ def _anytime_estimate(differences: NDArray[np.float64], config: TrialConfig, loo
 
 def _by_family(
     ours: NDArray[np.float64], theirs: NDArray[np.float64], report: TrialReport, config: TrialConfig
-) -> dict[str, FamilyDifference]:
+) -> dict[str, Estimate]:
     """Return the difference within each family of two or more hosts."""
     families = np.array(report.families)
     rows = {name: families == name for name in dict.fromkeys(report.families)}
     return {
-        name: family_difference(paired_estimate(ours[own], theirs[own], config, report.seed), int(own.sum()))
-        for name, own in rows.items()
-        if own.sum() >= 2
+        name: crossed_estimate((ours - theirs)[np.newaxis, own], config) for name, own in rows.items() if own.sum() >= 2
     }
 
 

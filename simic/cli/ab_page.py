@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from simic.cli.compare import few_hosts_note, interval, pairs_table
+from simic.cli.compare import interval, pairs_table
 from simic.cli.console import short, visible
 from simic.contracts.comparison import LEVEL
 from simic.contracts.recipes import RecipeComparison
@@ -101,8 +101,7 @@ def sections(found: RecipeComparison) -> Iterator[Section]:
     notes = (*unjudged, f"{_NOTE}{_power(found)}")
     yield Section("Recipes, paired by training seed and host", _pairs(found), 3, notes)
     yield Section("By training seed, paired by host", _by_seed(found), 2, ())
-    few = few_hosts_note(found.pairs)
-    yield Section("By family, paired by training seed and host", _by_family(found), 2, (few,) if few else ())
+    yield Section("By family, paired by training seed and host", _by_family(found), 2, ())
 
 
 def _seeds(found: RecipeComparison) -> str:

@@ -26,7 +26,6 @@ from simic.cli.options import (
 )
 from simic.cli.recipes import RECIPE_HELP, is_recipe, parse_recipe
 from simic.cli.tables import cost_table, numbers_table, search_table
-from simic.contracts.comparison import FEWEST_HOSTS
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split
 from simic.validation.table import SCORED_MARK, SCORED_NOTE, Table
@@ -35,11 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from simic.app.container import Container
-    from simic.contracts.comparison import Comparison, FamilyDifference, PairComparison
-    from simic.contracts.recipes import RecipeComparison, RecipePair
+    from simic.contracts.comparison import Comparison, PairComparison
+    from simic.contracts.recipes import RecipeComparison
     from simic.contracts.trials import Estimate
 
-__all__ = ["PairPlot", "add_to", "draw", "few_hosts_note", "interval", "pairs_table", "run_line"]
+__all__ = ["PairPlot", "add_to", "draw", "interval", "pairs_table", "run_line"]
 
 PairPlot: TypeAlias = Annotated[
     Path | None,
@@ -145,7 +144,6 @@ def compare(
             _note(found),
             *([SCORED_NOTE] if any(pair.scored_by == "test" for pair in found.pairs) else []),
             numbers_table(_families(found.pairs), "By family, paired by host", names=2),
-            *filter(None, [few_hosts_note(found.pairs)]),
             cost_table(found.trials),
             *search_table(found.trials),
             *written,
@@ -217,15 +215,6 @@ def draw(found: Comparison | RecipeComparison, plot: Path | None) -> list[str]:
     return [f"wrote {draw_comparison(found, plot)}"]
 
 
-def interval(found: Estimate | FamilyDifference) -> str:
-    """Return a difference in points with its interval, or with the number of pairs if it has none."""
-    if found.lower is None or found.upper is None:
-        return f"{found.mean:+.1f} (n={found.n})"
+def interval(found: Estimate) -> str:
+    """Return a difference in points with its interval."""
     return f"{found.mean:+.1f} [{found.lower:+.1f}, {found.upper:+.1f}]"
-
-
-def few_hosts_note(pairs: Sequence[PairComparison | RecipePair]) -> str:
-    """Return what a difference by family without an interval means; empty if each has one."""
-    if all(one.lower is not None for pair in pairs for one in pair.by_family.values()):
-        return ""
-    return f"(n=...): number of pairs, without an interval, because the family has fewer than {FEWEST_HOSTS} hosts."

@@ -7,18 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, Finite, NonNegative, Positive, UnitInterval
+from simic.contracts.base import Contract, NonNegative, Positive, UnitInterval
 from simic.contracts.receipts import Text
 from simic.contracts.trials import Estimate, TrialReport
 
-__all__ = ["FEWEST_HOSTS", "LEVEL", "Comparison", "FamilyDifference", "PairComparison", "SequentialStop", "Verdict"]
+__all__ = ["LEVEL", "Comparison", "PairComparison", "SequentialStop", "Verdict"]
 
 LEVEL = 0.05
 """Largest adjusted p value of a difference that counts as shown."""
-
-FEWEST_HOSTS = 8
-"""Hosts of a family from which on its difference has an interval. With fewer it says little: the bootstrap interval of
-2 or 3 differences is their range, which contains the mean of a symmetric distribution in 50 % or 75 % of the cases."""
 
 
 class Verdict(str, Enum):
@@ -27,18 +23,6 @@ class Verdict(str, Enum):
     BETTER = "better"
     WORSE = "worse"
     NOT_SHOWN = "no difference shown"
-
-
-class FamilyDifference(Contract):
-    """Mean difference within a family in points, paired by host."""
-
-    mean: Finite
-    lower: Finite | None
-    """Lower bound of the interval; null, as ``upper`` is, below ``FEWEST_HOSTS`` hosts."""
-    upper: Finite | None
-    confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
-    n: Annotated[int, Field(ge=2, le=2**53)]
-    """Number of pairs."""
 
 
 class PairComparison(Contract):
@@ -50,8 +34,8 @@ class PairComparison(Contract):
     """Better or worse where ``adjusted_p`` is at most 0.05."""
     difference: Estimate
     """Mean difference, paired by host; the interval holds at every look of a comparison that stops by itself."""
-    by_family: dict[str, FamilyDifference]
-    """The same within each family of two or more hosts."""
+    by_family: dict[str, Estimate]
+    """The same within each family of two or more hosts, with Student's interval."""
     p: UnitInterval
     """Two-sided p value of the difference, from sign flips of the pairs, or that of ``SequentialStop.bound``."""
     adjusted_p: UnitInterval

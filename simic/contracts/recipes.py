@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, Positive, UnitInterval
-from simic.contracts.comparison import FamilyDifference, PairComparison, Verdict
+from simic.contracts.comparison import PairComparison, Verdict
 from simic.contracts.receipts import Receipt, Text
 from simic.contracts.trials import Estimate
 
@@ -99,7 +99,7 @@ class RecipePair(Contract):
     """Mean difference; Student's interval over training seeds and hosts."""
     by_seed: list[Estimate]
     """The same for each training seed, with intervals over hosts alone."""
-    by_family: dict[str, FamilyDifference]
+    by_family: dict[str, Estimate]
     """The same within each family of two or more hosts."""
     u: NonNegative
     """Mann-Whitney U of the mean returns of the trainings: pairs of trainings in which ``recipe`` is ahead, ties half.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
-from simic.contracts.comparison import Comparison, FamilyDifference, PairComparison
+from simic.contracts.comparison import Comparison, PairComparison
 from simic.contracts.recipes import RecipeComparison
 from simic.contracts.trials import Estimate
 from simic.validation.palette import BLACK, BLUE, SKY
@@ -21,10 +21,10 @@ _ALL = "all hosts"
 
 
 class PairPanel(NamedTuple):
-    """One pair: differences with their intervals, if any, top to bottom, the one that the verdict is about first."""
+    """One pair: differences with their intervals, top to bottom, the one that the verdict is about first."""
 
     title: str
-    rows: Sequence[tuple[str, Estimate | FamilyDifference]]
+    rows: Sequence[tuple[str, Estimate]]
 
 
 def panels_of(found: Comparison | RecipeComparison) -> list[PairPanel]:
@@ -66,8 +66,7 @@ def draw_comparison(found: Comparison | RecipeComparison, path: Path) -> Path:
 def _draw(axes: Axes, panel: PairPanel) -> None:
     for row, (_, one) in enumerate(panel.rows):
         colour, marker = (BLUE, "D") if row == 0 else (SKY, "o")
-        if one.lower is not None and one.upper is not None:
-            axes.plot([one.lower, one.upper], [row, row], color=colour, linewidth=1.6, solid_capstyle="round")
+        axes.plot([one.lower, one.upper], [row, row], color=colour, linewidth=1.6, solid_capstyle="round")
         axes.plot(one.mean, row, color=colour, marker=marker, markersize=6, markeredgecolor="white")
     axes.axvline(0.0, color=BLACK, linewidth=1.0)
     axes.set_yticks(range(len(panel.rows)), [name for name, _ in panel.rows])

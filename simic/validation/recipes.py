@@ -21,7 +21,7 @@ from simic.contracts.config import TrialConfig
 from simic.contracts.recipes import RecipePair
 from simic.numerics.comparisons import holm, mann_whitney_p, probability_of_improvement
 from simic.validation.table import families_in_order
-from simic.validation.trials import crossed_estimate, family_difference
+from simic.validation.trials import crossed_estimate
 
 __all__ = ["Judging", "compare_recipes", "least_p", "pairs_of"]
 
@@ -88,11 +88,7 @@ def _differences(values: Table, judging: Judging) -> dict[str, Any]:
     return {
         "difference": crossed_estimate(values, config, judging.families),
         "by_seed": [crossed_estimate(row[None], config, judging.families) for row in values],
-        "by_family": {
-            name: family_difference(crossed_estimate(values[:, own], config), int(own.sum()))
-            for name, own in rows.items()
-            if own.sum() >= 2
-        },
+        "by_family": {name: crossed_estimate(values[:, own], config) for name, own in rows.items() if own.sum() >= 2},
     }
 
 

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simic.contracts.comparison import FEWEST_HOSTS, FamilyDifference
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import SEARCHED, ControllerSpec
 from simic.contracts.errors import ConfigError
@@ -34,7 +33,6 @@ __all__ = [
     "Table",
     "crossed_estimate",
     "estimate_of",
-    "family_difference",
     "grow_all",
     "paired_estimate",
     "render_families",
@@ -74,12 +72,6 @@ def estimate_of(interval: Interval, config: TrialConfig, pairs: int) -> Estimate
     # Resampled means of equal differences may differ from their mean in the last bit.
     lower, upper = min(interval.lower, interval.mean), max(interval.upper, interval.mean)
     return Estimate(mean=interval.mean, lower=lower, upper=upper, confidence=config.confidence, n=pairs)
-
-
-def family_difference(estimate: Estimate, hosts: int) -> FamilyDifference:
-    """Return an estimate within a family of ``hosts`` hosts, without its interval if they are too few for one."""
-    found = FamilyDifference(**estimate.model_dump())
-    return found if hosts >= FEWEST_HOSTS else found.model_copy(update={"lower": None, "upper": None})
 
 
 WAIT = "wait"

@@ -23,8 +23,11 @@ def test_pairs_are_paired_by_training_seed_and_host() -> None:
     assert {name: one.mean for name, one in pair.by_family.items()} == pytest.approx(
         {"cap": 2.0 - 0.125, "gain": 1.625}
     )
-    # 2 hosts are too few for an interval, however many trainings there are
-    assert {(one.lower, one.upper, one.n) for one in pair.by_family.values()} == {(None, None, 8)}
+    # both hosts of a family have the same differences, so its interval is that of the four trainings: 1, 2, 2, 2.5 and
+    # 0, 2, 2, 2.5
+    halves = {"cap": 3.1824463 * sqrt(1.1875 / 3 / 4), "gain": 3.1824463 * sqrt(3.6875 / 3 / 4)}
+    assert {name: one.upper - one.mean for name, one in pair.by_family.items()} == pytest.approx(halves)
+    assert {name: one.mean - one.lower for name, one in pair.by_family.items()} == pytest.approx(halves)
     # means above those of the hosts: 1, 2, 3, 4 against 0.5, 0, 1, 1.5; 1 ties with 1 and is below 1.5
     assert pair.u == 14.5
     assert (pair.probability_of_improvement, pair.effect) == (14.5 / 16, 2 * 14.5 / 16 - 1)
