@@ -15,15 +15,15 @@
 -- column scored_by: Accuracy that returns and their differences end with: validation, or test for the arms simulate and hindsight, which take the best of several episodes by validation accuracy.
 -- column mean_return: Mean return of an episode, in points of the basic reward family.
 -- column over_wait: Mean paired difference to the return of wait on the same hosts, in points; null for wait and for a single host.
--- column over_wait_lower: Lower bound of its bootstrap interval, in points.
--- column over_wait_upper: Upper bound of its bootstrap interval, in points.
+-- column over_wait_lower: Lower bound of its interval, in points: of a bootstrap over all hosts, Student's within a family.
+-- column over_wait_upper: Upper bound of that interval.
 -- column confidence: Confidence level of the interval, 0.5 to 1.
 -- column test_accuracy: Mean test accuracy of the network that is kept, 0 to 1.
 -- column validation_accuracy: Mean validation accuracy of the network that is kept, 0 to 1.
 -- column committed_parameters: Mean number of parameters in fossilised seeds.
 -- column test_over_wait: Mean paired difference to the test accuracy of wait on the same hosts, -1 to 1; null for wait and for a single host, and in receipts of earlier versions.
--- column test_over_wait_lower: Lower bound of its bootstrap interval.
--- column test_over_wait_upper: Upper bound of its bootstrap interval.
+-- column test_over_wait_lower: Lower bound of its interval, of the same kind.
+-- column test_over_wait_upper: Upper bound of that interval.
 -- column host_parameters: Mean number of trainable parameters of the hosts without seeds; null in receipts of earlier versions.
 -- column extra_compute: Mean share of parameters of seeds times their epochs in those of the host times the horizon; null in receipts of earlier versions.
 -- column controller_compute: Mean share of the multiply-adds of a policy's decisions in those of the host's training; null in receipts of earlier versions.

@@ -17,7 +17,10 @@ from simic.validation.criterion import POLICIES, TRIALS, Case, line
 __all__ = ["EVIDENCE", "MODELS", "NAME", "ORDER", "SUMMARY", "judge"]
 
 NAME = "plan_book"
-SUMMARY = "baselines follow a plan book, unless the set is of another package and `gate.require_plan_book` is false"
+SUMMARY = (
+    "baselines follow a plan book; with `gate.require_plan_book` false, `maps`, `shapes`, `trunks` and sets of other "
+    "packages may have none"
+)
 ORDER = 110
 EVIDENCE = TRIALS
 MODELS = POLICIES
