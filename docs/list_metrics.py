@@ -55,7 +55,8 @@ def _section(origin: Origin) -> Iterator[str]:
 def _row(metric: Metric) -> str:
     design = f"`{metric.design}`" if metric.design else ""
     phases = "all" if metric.phases == PHASES else ", ".join(metric.phases)
-    return f"| `{metric.name}` | {metric.unit} | {metric.meaning} | {phases} | {metric.only_with} | {design} |"
+    meaning = metric.meaning.replace("|", r"\|")
+    return f"| `{metric.name}` | {metric.unit} | {meaning} | {phases} | {metric.only_with} | {design} |"
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from simic.contracts.actions import OPS, ActionMasks, Op
 from simic.contracts.field_report import FieldReport, Outcome
 from simic.contracts.lifecycle import ALIVE_STAGES, TRANSITIONS, SeedStage, Trigger
+from simic.contracts.names import is_learned
 from simic.contracts.state import SystemState
 
 __all__ = ["TOLERANCE", "find_contradiction", "find_mask_contradiction"]
@@ -38,7 +39,8 @@ _ADDRESSING = tuple(index for index, op in enumerate(OPS) if op is not Op.WAIT)
 def find_contradiction(report: FieldReport) -> str | None:
     """Return the first contradiction with expected and found values; None if the fields agree."""
     return (
-        _of_measurements(report)
+        _of_policy(report)
+        or _of_measurements(report)
         or _of_time(report)
         or _of_ending(report)
         or find_mask_contradiction(report.available)
@@ -55,6 +57,13 @@ def _mismatch(field: str, expected: object, found: object) -> str:
 
 def _differ(one: float, other: float) -> bool:
     return abs(one - other) > TOLERANCE * max(1.0, abs(one))
+
+
+def _of_policy(report: FieldReport) -> str | None:
+    if report.policy_version is None and is_learned(report.controller):
+        expected = f"the digest of the policy, because controller = {report.controller!r}"
+        return _mismatch("policy_version", expected, "null")
+    return None
 
 
 def _of_measurements(report: FieldReport) -> str | None:

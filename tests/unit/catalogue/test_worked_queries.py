@@ -43,7 +43,7 @@ COLUMNS = {
         "accuracy_after committed_parameters"
     ),
     "Rows that two snapshots share": "split only_in_older only_in_newest in_both",
-    "Snapshots that may be removed": "snapshot finished_at rows_out is_pinned champions trainings",
+    "What keeps a snapshot": "snapshot finished_at rows_out is_pinned champions trainings",
 }
 LINEAGE = "From the champion back to the rows it learned from"
 

@@ -62,6 +62,16 @@ def newest(history: str, value: float) -> Spoil:
 
 
 CONTRADICTIONS: dict[str, tuple[int, Spoil, str]] = {
+    "a policy that is not named": (
+        WAITING,
+        report(controller="learned", policy_version=None),
+        "policy_version: expected the digest of the policy, because controller = 'learned', found null",
+    ),
+    "a policy that consulted Karn and is not named": (
+        WAITING,
+        report(controller="learned-karn-" + "c" * 16, policy_version=None),
+        "policy_version: expected the digest of the policy",
+    ),
     "accuracy before": (
         WAITING,
         metrics(validation_accuracy_before=0.125),
