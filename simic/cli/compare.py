@@ -51,13 +51,14 @@ _NOTE = (
     "differences, adjusted for all pairs by Holm's method; up to 0.05 a difference is shown. improves: probability "
     "that a return of the controller exceeds one of the other, without pairing. detectable: smallest difference that "
     "these hosts show with 80 % power, before the adjustment. The interval compares hosts within their families; p and "
-    "detectable take all hosts together, which is more cautious where families differ."
+    "detectable take all hosts together, which is more cautious where families differ. By family: Student's intervals, "
+    "which are wide for few hosts."
 )
 _SEQUENTIAL_NOTE = (
     "adjusted p: adjusted for all pairs by Holm's method; up to 0.05 a difference is shown. improves: probability that "
     "a return of the controller exceeds one of the other, without pairing. detectable: smallest difference that a test "
     "on just these hosts, at one look, shows with 80 % power; the test at every look needs a larger one. Intervals by "
-    "family are those of one look."
+    "family are Student's, of one look, and wide for few hosts."
 )
 
 

@@ -1,4 +1,4 @@
-"""The sentence with which an error about an unknown name ends: the known name that resembles it."""
+"""The sentence of an error about an unknown name that gives the known name which resembles it."""
 
 from __future__ import annotations
 

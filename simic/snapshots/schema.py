@@ -123,7 +123,7 @@ REJECTED_COLUMNS: Columns = {
         _TEXT,
         "duplicate (same id and content), conflict (other content under its id), same_content (under another id); or "
         "why its whole episode cannot be used: judging, expired, stale, mixed_identity, overlap, gap, unfinished, "
-        "ends_twice, other_horizon, broken_chain, evicted.",
+        "ends_twice, other_horizon, broken_chain, unnamed_policy, evicted.",
     ),
     "set": _IDENTITY["set"],
     "host_key": _IDENTITY["host_key"],

@@ -22,6 +22,7 @@ SELECT
         WHEN 'expired' THEN 'The episode is older than curate.ttl_days.'
         WHEN 'stale' THEN 'The acting policy is further behind the newest than curate.max_versions_behind.'
         WHEN 'mixed_identity' THEN 'Reports of the episode name different hosts, controllers or policies.'
+        WHEN 'unnamed_policy' THEN 'A policy of Simic acted, and the reports do not say which.'
         WHEN 'overlap' THEN 'Two different reports give the same step of the episode.'
         WHEN 'gap' THEN 'A step of the episode is missing; it may be in the quarantine.'
         WHEN 'unfinished' THEN 'The last step of the episode is missing.'

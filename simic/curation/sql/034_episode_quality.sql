@@ -1,5 +1,6 @@
 -- Whether an episode can be learned from: the first reason against it or null, and its quality.
 -- Judging experience is never learned from, whatever the settings: one marked report excludes its episode.
+-- A policy that its reports do not name has no version to be compared with; ingests refuse such reports today.
 -- An episode expires as a whole, with its first report, so retention leaves no partial episodes behind.
 -- quality: in [0, 1], the product of the share of active seeds whose contribution was measured, of probed seeds whose
 -- gradients were healthy, and of decisions likely enough for importance weights. A share of nothing counts as 1.
@@ -60,6 +61,10 @@ SELECT
         WHEN summaries.first_issued_at < $oldest THEN 'expired'
         WHEN policies.versions_behind > $max_versions_behind::BIGINT THEN 'stale'
         WHEN summaries.has_two_identities THEN 'mixed_identity'
+        WHEN
+            episode_heads.policy_version IS NULL
+            AND (episode_heads.controller = 'learned' OR starts_with(episode_heads.controller, 'learned-karn-'))
+            THEN 'unnamed_policy'
         WHEN summaries.has_overlap THEN 'overlap'
         WHEN summaries.first_step > 0 OR summaries.has_gap THEN 'gap'
         WHEN NOT summaries.has_end THEN 'unfinished'

@@ -156,6 +156,16 @@ def test_an_accuracy_before_that_is_not_the_states_breaks_the_chain(
     assert curated(Home(tmp_path), *rows).rejected == {"broken_chain": 20}
 
 
+@pytest.mark.parametrize("controller", ["learned", "learned-karn-" + "c" * 16])
+def test_the_episode_of_a_policy_without_a_name_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, controller: str
+) -> None:
+    """Ingests refuse such a report; lakes hold those that landed before, and training refuses what has them."""
+    monkeypatch.setattr(check, "find_contradiction", lambda _: None)
+    manifest = curated(Home(tmp_path), *rows_of(controller=controller))
+    assert manifest.rejected == {"unnamed_policy": 20}
+
+
 def test_ttl_is_counted_from_the_clock_that_was_given(tmp_path: Path) -> None:
     home = Home(tmp_path)
     drop(home, "rows", [*episode(0, issued_at=NOW - timedelta(days=9)), *episode(1, issued_at=NOW)])
