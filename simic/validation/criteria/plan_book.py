@@ -1,4 +1,4 @@
-"""``plan_book``: baselines follow a plan book; shipped sets that need none, and sets of other packages, may lack one."""
+"""``plan_book``: baselines follow a plan book; shipped sets without one, and sets of other packages, may lack it."""
 
 from __future__ import annotations
 
