@@ -18,7 +18,7 @@ LEVEL = 0.05
 
 
 class Verdict(str, Enum):
-    """What a pair of controllers showed."""
+    """Whether the first of a pair is better or worse than the second, or neither is shown at level ``LEVEL``."""
 
     BETTER = "better"
     WORSE = "worse"

@@ -45,7 +45,7 @@ class RecipeTraining(Receipt):
 
 
 class RecipePolicy(Contract):
-    """What one training of a recipe gave."""
+    """The policy of one training of a recipe, or why that training failed."""
 
     seed: Count
     """Training seed."""

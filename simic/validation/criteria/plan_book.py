@@ -30,7 +30,7 @@ PLAN_BASELINES = (HEURISTIC, "blind", SYMPTOM, "oracle")
 
 
 def judge(case: Case) -> Iterator[Criterion]:
-    """Yield the criterion."""
+    """Yield 1 with a plan book and 0 without; the bound is 1 where the set needs one."""
     trials = case.report.trials
     needed = float(requires_book(trials.set, is_asked=case.gate.require_plan_book))
     if trials.plans_digest is not None:
