@@ -160,13 +160,17 @@ def _branched_hosts(config: RunConfig, set_name: str, *, is_first: bool) -> _Dra
 def _collect_branches(
     container: Container, world: WorldConfig, keys: Sequence[int], policy: TrainingReport | None
 ) -> CollectionReceipt:
-    """Collect decisive episodes and the branches of some of their decisions; without a policy, one decision each."""
+    """Collect decisive episodes and the branches of some of their decisions; without a policy, one decision each.
+
+    Decisions before the first epoch are branched in episodes of a policy only. Without one nothing grows after WAIT, so
+    what waiting is worth does not show.
+    """
     actions, seed = container.config.collect.branch_actions, container.seed
     if policy is None:
         spec = container.policies.spec(COMPLETE, is_decisive=True)
         return _collect(container, world, spec, keys, BranchChoice(1, actions, seed))
     spec = container.policies.learned(Path(policy.path), policy.digest, is_decisive=True)
-    choice = BranchChoice(container.config.collect.branch_decisions, actions, seed)
+    choice = BranchChoice(container.config.collect.branch_decisions, actions, seed, since=0)
     return _collect(container, world, spec, keys, choice)
 
 

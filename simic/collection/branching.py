@@ -42,6 +42,8 @@ class BranchChoice(NamedTuple):
     actions: int
     """Largest number of actions at one decision besides the one that the controller took."""
     seed: int
+    since: int = 1
+    """Number of epochs that a host has trained before the first decision that is branched."""
 
 
 def choose_branches(
@@ -55,7 +57,7 @@ def choose_branches(
     branches = []
     for row, host in enumerate(hosts):
         draw = generator(choice.seed, "branches", host.set, host.key)
-        for step in _decisions(steps, row, choice.decisions, draw):
+        for step in _decisions(steps, row, choice, draw):
             taken = tuple(step.decisions.actions[row].tolist())
             tried = candidate_actions(step.masks, step.observations.slot_ptr, row)
             others = [action for action in tried if action != taken]
@@ -64,11 +66,11 @@ def choose_branches(
     return branches
 
 
-def _decisions(steps: Sequence[Step], row: int, count: int, draw: np.random.Generator) -> list[Step]:
-    """Return at most ``count`` different steps of one episode, drawn with weights that favour early ones."""
-    possible = [step for step in steps if step.live[row] and may_branch(step.epoch, step.masks, row)]
-    weights = np.array([step.epoch**-EARLINESS for step in possible])
-    size = min(count, len(possible))
+def _decisions(steps: Sequence[Step], row: int, choice: BranchChoice, draw: np.random.Generator) -> list[Step]:
+    """Return at most ``choice.decisions`` different steps of one episode, drawn with weights that favour early ones."""
+    possible = [step for step in steps if step.live[row] and may_branch(step.epoch, step.masks, row, choice.since)]
+    weights = np.array([max(step.epoch, 1) ** -EARLINESS for step in possible])
+    size = min(choice.decisions, len(possible))
     if not size:
         return []
     chosen = draw.choice(len(possible), size, replace=False, p=weights / weights.sum())

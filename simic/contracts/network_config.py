@@ -20,5 +20,5 @@ class NetworkConfig(Contract):
     exploration: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.01
     """Share of the uniform distribution mixed into every head, while acting and learning."""
     first_epoch_penalty: Annotated[float, Field(ge=0.0, le=1000.0)] = 50.0
-    """Subtracted from the logit of GERMINATE in a host that has not trained an epoch; not learned. With 0 the policy
-    alone decides whether to grow then."""
+    """Subtracted from the logit of GERMINATE in a host that has not trained an epoch, until the policy has learned from
+    branches of such decisions, which rounds collect. With 0 the policy alone decides from the start."""

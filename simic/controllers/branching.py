@@ -44,12 +44,12 @@ class BranchingController:
         )
 
 
-def may_branch(epoch: int, masks: Masks, row: int) -> bool:
+def may_branch(epoch: int, masks: Masks, row: int, since: int = 1) -> bool:
     """Return whether the decision of host ``row`` after ``epoch`` epochs can be branched.
 
-    The host has trained an epoch, and some operation besides WAIT is legal.
+    The host has trained ``since`` epochs, and some operation besides WAIT is legal.
     """
-    return epoch > 0 and bool(masks.op[row, 1:].any())
+    return epoch >= since and bool(masks.op[row, 1:].any())
 
 
 def candidate_actions(masks: Masks, slot_ptr: NDArray[np.int64], row: int) -> Iterator[Action]:

@@ -63,18 +63,17 @@ _SLOT_OUTPUTS = (len(OPS), *(HEAD_SIZES[head] for head in (Head.TEMPO, Head.ALPH
 
 
 class NetworkShape(NamedTuple):
-    """Sizes that determine the parameter shapes, and a constant of the policy."""
+    """Sizes that determine the parameter shapes."""
 
     hidden: int
     layers: int
     blueprints: tuple[str, ...]
     """Blueprint names, in the order of the observations."""
-    first_epoch_penalty: float = NetworkConfig().first_epoch_penalty
 
     @staticmethod
     def of(config: NetworkConfig, blueprints: tuple[str, ...]) -> NetworkShape:
         """Return the shape of a run configuration."""
-        return NetworkShape(config.hidden, config.layers, blueprints, config.first_epoch_penalty)
+        return NetworkShape(config.hidden, config.layers, blueprints)
 
     @property
     def value_hidden(self) -> int:
@@ -356,6 +355,10 @@ class GraphNetwork(nn.Module):
 class PolicyNetwork(GraphNetwork):
     """Computes logits and values of N host graphs; deterministic on the CPU."""
 
+    first_epoch_penalty: Tensor
+    """float32 scalar: subtracted from the logit of GERMINATE in a host that has not trained an epoch; 0 once the policy
+    has learned from branches of such decisions."""
+
     def __init__(self, shape: NetworkShape, seed: int | None = 0) -> None:
         """Initialise parameters from a generator of their own; with ``seed`` None they stay uninitialised."""
         super().__init__()
@@ -372,6 +375,7 @@ class PolicyNetwork(GraphNetwork):
             self.value_head = mlp_head(2 * small, small, 1)
         self.register_buffer("value_mean", torch.zeros(()))
         self.register_buffer("value_scale", torch.tensor(RETURN_POINTS))
+        self.register_buffer("first_epoch_penalty", torch.tensor(NetworkConfig().first_epoch_penalty))
         if seed is not None:
             self.initialise(seed, (self.op_head, self.slot_head, self.value_head))
 
@@ -448,7 +452,7 @@ class PolicyNetwork(GraphNetwork):
         slots = torch.cat([own["slot"], read["slot"], read["context"].index_select(0, owners)], dim=1)
         slot, tempo, target, speed, curve, blueprint = self.slot_head(slots).to(exact).split(self.slot_sizes, dim=1)
         return NetworkOutput(
-            self._mask_first_epoch_germination(op, batch),
+            self._penalise_first_epoch(op, batch),
             slot,
             blueprint,
             tempo,
@@ -458,15 +462,11 @@ class PolicyNetwork(GraphNetwork):
             op.new_zeros(len(op)),
         )
 
-    def _mask_first_epoch_germination(self, op: Tensor, batch: GraphBatch) -> Tensor:
-        """Penalise GERMINATE before a host's first epoch of training, when hosts of all families look alike.
-
-        Growing one epoch earlier pays a little for any blueprint, so an unrestricted policy learns to do so and never
-        reaches the states in which families differ. Exploration can still germinate.
-        """
+    def _penalise_first_epoch(self, op: Tensor, batch: GraphBatch) -> Tensor:
+        """Subtract ``first_epoch_penalty`` from the logit of GERMINATE in hosts that have not trained an epoch."""
         is_new = 1.0 - batch.context_x[:, self._train_loss_flag : self._train_loss_flag + 1]
         germinate = torch.zeros_like(op[:1])
-        germinate[:, OP_INDEX[Op.GERMINATE]] = self.shape.first_epoch_penalty
+        germinate[:, OP_INDEX[Op.GERMINATE]] = self.first_epoch_penalty
         return op - is_new * germinate
 
     def _value(self, batch: GraphBatch, value_states: dict[str, Tensor]) -> Tensor:

@@ -39,7 +39,6 @@ class PortablePolicy(nn.Module):
         known = names if policy.card.germinated is None else policy.card.germinated
         self.register_buffer("germinated", torch.tensor([name in known for name in names]))
         self._train_loss_flag = policy.card.features["context"].index("train_loss_valid")
-        self._penalty = policy.card.network.first_epoch_penalty
 
     def forward(
         self,
@@ -74,7 +73,7 @@ class PortablePolicy(nn.Module):
         op = network.op_head(torch.cat([_summary(own), _summary(read)], dim=1))
         is_new = 1.0 - tables["context"][:, self._train_loss_flag : self._train_loss_flag + 1]
         germinates = functional.one_hot(torch.tensor(OP_INDEX[Op.GERMINATE]), op.shape[1]).to(op.dtype)
-        op = op - is_new * self._penalty * germinates
+        op = op - is_new * network.first_epoch_penalty * germinates
         together = torch.cat([own["slot"], read["slot"], read["context"].expand(slots.shape[0], -1)], dim=1)
         pointer, tempo, target, speed, curve, blueprint = network.slot_head(together).split(network.slot_sizes, dim=1)
         blueprints = blueprint_mask & self.germinated

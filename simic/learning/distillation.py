@@ -22,7 +22,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from simic.contracts.actions import Head, Op
+from simic.contracts.batches import HEAD_INDEX, OP_INDEX
 from simic.controllers import heads
+from simic.controllers.features import FEATURES
 from simic.controllers.network import FeatureNoise, PolicyNetwork
 from simic.learning.diagnostics import entropy_by_head
 from simic.learning.learner import Learner
@@ -38,6 +41,7 @@ __all__ = [
     "DecisionSplit",
     "branched_decisions",
     "distillation",
+    "has_trained",
     "regrets",
     "updates_of",
 ]
@@ -59,6 +63,10 @@ COOLING_SHARE = 0.8
 FEATURE_NOISE = 0.3
 """Noise on the features of a policy that learns from the returns of single episodes, in standard deviations. Without it
 the policy gives hosts that are alike different slots and blueprints, whichever the luck of their episodes favoured."""
+FIRST_EPOCH_MARGIN = 1.0
+"""Points taken off the return of a germination before the first epoch. There hosts differ in less than an epoch later,
+so single returns favour seeds that suit only some of the hosts that look alike; a germination has to be worth more than
+that to be preferred to waiting."""
 RATE_SHARE = 0.5
 """Initial share of the peak learning rates."""
 TRIED_WEIGHT = 0.02
@@ -76,7 +84,7 @@ class BranchedDecisions(NamedTuple):
     actions: Tensor
     """int64 [D, C, A]; the parent's action first, and again in entries without a return."""
     returns: Tensor
-    """float32 [D, C]: return to go in points; NaN in the padding."""
+    """float32 [D, C]: return to go in points, less ``FIRST_EPOCH_MARGIN`` where it counts; NaN in the padding."""
     following: NDArray[np.int64]
     """[F]: steps after the decision, in its best episode, at which some operation besides WAIT was legal."""
     followed: NDArray[np.int64]
@@ -145,7 +153,16 @@ def _tensors(store: GraphDataset, found: Sequence[Sequence[Member]]) -> Branched
         following.append(later)
         followed.append(np.full(len(later), decision, dtype=np.int64))
     actions = store.steps.actions[torch.from_numpy(rows)]
+    is_first = torch.from_numpy(~has_trained(store, rows[:, 0]))
+    is_early = is_first[:, None] & (actions[..., HEAD_INDEX[Head.OP]] == OP_INDEX[Op.GERMINATE])
+    returns = returns - FIRST_EPOCH_MARGIN * is_early
     return BranchedDecisions(rows[:, 0].copy(), actions, returns, np.concatenate(following), np.concatenate(followed))
+
+
+def has_trained(store: GraphDataset, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return for steps ``rows`` [N] whether their hosts have trained an epoch, bool [N]."""
+    flag = FEATURES["context"].index("train_loss_valid")
+    return (store.table.context_x[torch.from_numpy(rows), flag] > 0).cpu().numpy()
 
 
 def _groups(store: GraphDataset) -> Iterator[list[Member]]:

@@ -64,6 +64,7 @@ def fresh_network(store: GraphDataset, config: TrainConfig, seed: int) -> Policy
     network.set_normaliser(fit_normaliser(store.statistics_graphs(), store.blueprints))
     returns = store.steps.returns.double()
     network.set_value_scale(float(returns.mean()), max(LEAST_VALUE_SCALE, float(returns.std(correction=0))))
+    network.first_epoch_penalty.fill_(config.network.first_epoch_penalty)
     return network.to(store.device)
 
 

@@ -292,10 +292,11 @@ def test_feature_noise_perturbs_what_is_present_by_its_deviation() -> None:
 
 def test_lf75_the_restraint_of_the_first_epoch_is_a_setting() -> None:
     """Without it, the logits are those of the network alone; elsewhere it changes nothing."""
-    batch, germinate = batch_of(27, 50), OP_INDEX[Op.GERMINATE]
-    config = NetworkConfig(hidden=16, layers=2, first_epoch_penalty=0.0)
+    batch, germinate, network = batch_of(27, 50), OP_INDEX[Op.GERMINATE], lively()
     with torch.no_grad():
-        kept, free = (lively(1, NetworkShape.of(one, BLUEPRINTS))(batch).op for one in (SHAPED, config))
+        kept = network(batch).op
+        network.first_epoch_penalty.zero_()
+        free = network(batch).op
     is_new = batch.context_x[:, feature_names(BLUEPRINTS)["context"].index("train_loss_valid")] == 0
     torch.testing.assert_close((free - kept)[:, germinate], 50.0 * is_new.float())
     assert torch.equal(free[~is_new], kept[~is_new])
