@@ -64,9 +64,8 @@ FEATURE_NOISE = 0.3
 """Noise on the features of a policy that learns from the returns of single episodes, in standard deviations. Without it
 the policy gives hosts that are alike different slots and blueprints, whichever the luck of their episodes favoured."""
 FIRST_EPOCH_MARGIN = 1.0
-"""Points taken off the return of a germination before the first epoch. There hosts differ in less than an epoch later,
-so single returns favour seeds that suit only some of the hosts that look alike; a germination has to be worth more than
-that to be preferred to waiting."""
+"""Points that the loss takes off the return of a germination before the first epoch. Hosts look more alike then than an
+epoch later, so the luck of single returns would give all of them a seed that suits some."""
 RATE_SHARE = 0.5
 """Initial share of the peak learning rates."""
 TRIED_WEIGHT = 0.02
@@ -74,6 +73,8 @@ TRIED_WEIGHT = 0.02
 FOLLOWING_WEIGHT = 0.3
 """Weight of cloning the decisions that follow in the best branches."""
 _IMPOSSIBLE = -1e9
+_OP = HEAD_INDEX[Head.OP]
+_TRAINED = FEATURES["context"].index("train_loss_valid")
 
 
 class BranchedDecisions(NamedTuple):
@@ -84,7 +85,7 @@ class BranchedDecisions(NamedTuple):
     actions: Tensor
     """int64 [D, C, A]; the parent's action first, and again in entries without a return."""
     returns: Tensor
-    """float32 [D, C]: return to go in points, less ``FIRST_EPOCH_MARGIN`` where it counts; NaN in the padding."""
+    """float32 [D, C]: return to go in points; NaN in the padding."""
     following: NDArray[np.int64]
     """[F]: steps after the decision, in its best episode, at which some operation besides WAIT was legal."""
     followed: NDArray[np.int64]
@@ -153,16 +154,12 @@ def _tensors(store: GraphDataset, found: Sequence[Sequence[Member]]) -> Branched
         following.append(later)
         followed.append(np.full(len(later), decision, dtype=np.int64))
     actions = store.steps.actions[torch.from_numpy(rows)]
-    is_first = torch.from_numpy(~has_trained(store, rows[:, 0]))
-    is_early = is_first[:, None] & (actions[..., HEAD_INDEX[Head.OP]] == OP_INDEX[Op.GERMINATE])
-    returns = returns - FIRST_EPOCH_MARGIN * is_early
     return BranchedDecisions(rows[:, 0].copy(), actions, returns, np.concatenate(following), np.concatenate(followed))
 
 
 def has_trained(store: GraphDataset, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return for steps ``rows`` [N] whether their hosts have trained an epoch, bool [N]."""
-    flag = FEATURES["context"].index("train_loss_valid")
-    return (store.table.context_x[torch.from_numpy(rows), flag] > 0).cpu().numpy()
+    return (store.table.context_x[torch.from_numpy(rows), _TRAINED] > 0).cpu().numpy()
 
 
 def _groups(store: GraphDataset) -> Iterator[list[Member]]:
@@ -288,7 +285,8 @@ def _decision_loss(
     """Return the loss of the decisions ``ids`` [B], with the Huber distance of the value to the parent's return."""
     states, masks = store.states(decisions.rows[ids])
     actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
-    regret = _regret(returns, tried).clamp(max=REGRET_CUT)
+    is_early = (states.context_x[:, _TRAINED : _TRAINED + 1] == 0) & (actions[..., _OP] == OP_INDEX[Op.GERMINATE])
+    regret = _regret(returns - FIRST_EPOCH_MARGIN * is_early, tried).clamp(max=REGRET_CUT)
     output = network.act(states, noise)
     joint = heads.log_probs(output, states.slot_ptr, masks, actions, exploration)
     joint = joint.masked_fill(~tried, _IMPOSSIBLE)

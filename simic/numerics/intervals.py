@@ -25,6 +25,7 @@ __all__ = [
     "crossed_ratio",
     "crossed_student",
     "empirical_bernstein",
+    "groups_of",
     "hoeffding",
     "paired_bootstrap",
     "student_interval",
@@ -54,7 +55,8 @@ def paired_bootstrap(
 ) -> Interval:
     """Return an interval of the mean of ``differences`` [n], n >= 2, one entry per pair.
 
-    If given, ``strata`` [n] are resampled label by label, so that every resample keeps the mix of families.
+    If given, ``strata`` [n] are resampled label by label, so that every resample keeps the mix of families; if a label
+    has one entry, all entries are resampled together.
     ``percentile`` uses the quantiles of the resampled means; ``bca`` corrects them for bias and skew.
 
     Equal arguments give equal bits: all randomness comes from ``seed``.
@@ -63,7 +65,7 @@ def paired_bootstrap(
     if values.ndim != 1 or len(values) < 2:
         raise ValueError(f"differences: expected [n] with n >= 2, found shape {values.shape}")
     _check(values, confidence, samples)
-    groups = _groups(len(values), strata)
+    groups = groups_of(len(values), strata)
     means = _resampled_means(values, groups, samples, np.random.default_rng(seed))
     tail = (1.0 - confidence) / 2.0
     tails = (tail, 1.0 - tail) if method == "percentile" else _bca_tails(values, groups, means, tail)
@@ -78,16 +80,11 @@ def crossed_student(differences: ArrayLike, confidence: float = 0.95, *, strata:
     the sample variance a^2 of the means of the seeds, and b^2, that of the means of the hosts within their F
     ``strata``. It covers the mean with at least ``confidence`` for normal effects of seeds, hosts and cells, whatever
     their shares (Banerjee 1960, Sankhya 22). One seed has no spread: the interval is over hosts alone.
-
-    Raises:
-        ValueError: if no stratum has two hosts.
     """
     values = _table(differences, confidence, 1)
     seeds, hosts = values.shape
-    groups, columns, rows = _groups(hosts, strata), values.mean(axis=0), values.mean(axis=1)
+    groups, columns, rows = groups_of(hosts, strata), values.mean(axis=0), values.mean(axis=1)
     freedom = hosts - len(groups)
-    if freedom < 1:
-        raise ValueError(f"strata: expected two hosts or more in one of them, found {hosts} hosts in as many strata")
     level = 0.5 + confidence / 2.0
     between_hosts = sum(float(((columns[own] - columns[own].mean()) ** 2).sum()) for own in groups) / freedom
     square = student_quantile(level, freedom) ** 2 * between_hosts / hosts
@@ -143,7 +140,7 @@ def _crossed_means(
     seeds, hosts = values.shape
     generator = np.random.default_rng(seed)
     columns = np.column_stack([values.T, below])
-    by_seed = _resampled_means(columns, _groups(hosts, strata), samples, generator)
+    by_seed = _resampled_means(columns, groups_of(hosts, strata), samples, generator)
     chosen = generator.integers(0, seeds, size=(samples, seeds))
     return np.take_along_axis(by_seed[:, :seeds], chosen, axis=1).mean(axis=1), by_seed[:, seeds]
 
@@ -155,27 +152,38 @@ def _check(values: NDArray[np.float64], confidence: float, samples: int) -> None
         raise ValueError(f"confidence {confidence} must lie in (0, 1) and samples {samples} be positive")
 
 
-def _groups(n: int, strata: ArrayLike | None) -> list[NDArray[np.int64]]:
-    """Return the positions of each stratum, in the order of the sorted labels."""
+def groups_of(n: int, strata: ArrayLike | None) -> list[NDArray[np.int64]]:
+    """Return the positions of each stratum in the order of the sorted labels, or all n if one is alone in its stratum.
+
+    One pair has no spread, so the spread within such strata would say nothing of it.
+    """
+    everything = [np.arange(n)]
     if strata is None:
-        return [np.arange(n)]
+        return everything
     labels = np.asarray(strata)
     if labels.shape != (n,):
         raise ValueError(f"strata: expected [{n}], found shape {labels.shape}")
-    return [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    return groups if min(map(len, groups)) >= 2 else everything
 
 
 def _resampled_means(
     values: NDArray[np.float64], groups: list[NDArray[np.int64]], samples: int, generator: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return means of resampled entries of ``values`` [n, ...], shape [samples, ...]."""
+    """Return means of resampled entries of ``values`` [n, ...], shape [samples, ...].
+
+    The variance of a resampled mean of k entries is (k - 1) / k of that of a mean. Over many strata of few entries that
+    adds up, so there the deviations of each are scaled up by the root of k / (k - 1).
+    """
     sums = np.zeros((samples, *values.shape[1:]))
     for group in groups:
         pool = values[group]
+        total, scale = pool.sum(axis=0), sqrt(len(pool) / (len(pool) - 1)) if len(groups) > 1 else 1.0
         block = max(1, BLOCK_ELEMENTS // pool.size)
         for start in range(0, samples, block):
             rows = min(block, samples - start)
-            sums[start : start + rows] += pool[generator.integers(0, len(pool), size=(rows, len(pool)))].sum(axis=1)
+            drawn = pool[generator.integers(0, len(pool), size=(rows, len(pool)))].sum(axis=1)
+            sums[start : start + rows] += total + scale * (drawn - total)
     return sums / len(values)
 
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simic.numerics.intervals import groups_of
+
 __all__ = ["MeanBound", "lower_bound"]
 
 _LEAST_SKEW = 1e-6
@@ -58,7 +60,7 @@ def lower_bound(
         raise ValueError(f"alpha {level} must lie in (0, 0.5) and power {power} in [0.5, 1)")
     variance, third, squares = np.zeros((3, *values.shape[:-1]))
     n = values.shape[-1]
-    for rows in _groups(n, strata):
+    for rows in groups_of(n, strata):
         own, size = values[..., rows], len(rows)
         centred = own - own.mean(axis=-1, keepdims=True)
         part = size * (centred**2).sum(axis=-1) / ((size - 1) * n**2)
@@ -80,15 +82,3 @@ def _against_left_skew(quantile: NDArray[np.float64], skew: NDArray[np.float64])
     safe = np.where(skew < -_LEAST_SKEW, skew, -_LEAST_SKEW)
     found = 3.0 / safe * (np.cbrt(1.0 + safe * (quantile - safe / 6.0)) - 1.0)
     return np.where(skew < -_LEAST_SKEW, found, quantile)
-
-
-def _groups(n: int, strata: ArrayLike | None) -> list[NDArray[np.int64]]:
-    """Return the positions of each stratum, or of all pairs if one is alone in its stratum."""
-    everything = [np.arange(n)]
-    if strata is None:
-        return everything
-    labels = np.asarray(strata)
-    if labels.shape != (n,):
-        raise ValueError(f"strata: expected [{n}], found shape {labels.shape}")
-    groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    return groups if min(map(len, groups)) >= 2 else everything

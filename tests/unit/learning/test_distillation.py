@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from support.builders.learning import CHOICES, KINDS, RETURNS, bandit_branches, 
 from support.builders.snapshots import write_snapshot
 from support.builders.trainings import sealed
 
+from simic.contracts.actions import Op
+from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import TrainingError
 from simic.contracts.field_report import FieldReport
@@ -75,6 +77,48 @@ def test_each_decision_holds_every_tried_action_with_its_own_return(tmp_path: Pa
         assert returns.tolist() == pytest.approx(
             [50 * (0.99 + 0.99**2) * RETURNS[kind, choice] for choice in chosen], abs=1e-3
         )
+
+
+def before_the_first_epoch(root: Path, keys: Iterable[int]) -> GraphDataset:
+    """The same decisions in hosts that have not trained."""
+    rows = [json.loads(report.model_dump_json()) for report in bandit_branches(keys, noise=0.0)]
+    for row in rows:
+        if row["step"] == 0:
+            row["state"] |= {"train_loss": None, "train_accuracy": None}
+    return store_of(root, [FieldReport.model_validate_json(json.dumps(row)) for row in rows])
+
+
+def test_a_germination_before_the_first_epoch_has_to_be_worth_a_point_more_than_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss takes a point off its return; the returns stay as they are, and so does every later decision."""
+    early = before_the_first_epoch(tmp_path / "early", range(6))
+    later = store_of(tmp_path / "later", bandit_branches(range(6), noise=0.0))
+    found, less = {}, {}
+    for name, store in (("early", early), ("later", later)):
+        split = branched_decisions(store)
+        assert split is not None
+        found[name] = split.learned
+        germinates = split.learned.actions[..., 0] == OP_INDEX[Op.GERMINATE]
+        less[name] = split.learned._replace(returns=split.learned.returns - 1.0 * germinates)
+    torch.testing.assert_close(found["early"].returns, found["later"].returns)
+    with_margin = _policy_gradient(early, found["early"]), _policy_gradient(later, found["later"])
+    monkeypatch.setattr(distillation, "FIRST_EPOCH_MARGIN", 0.0)
+    torch.testing.assert_close(with_margin[0], _policy_gradient(early, less["early"]))
+    assert not torch.allclose(with_margin[0], _policy_gradient(early, found["early"]))
+    torch.testing.assert_close(with_margin[1], _policy_gradient(later, found["later"]))
+
+
+def test_lf75_branches_before_the_first_epoch_lift_its_restraint(tmp_path: Path, branched: GraphDataset) -> None:
+    """A policy that has not learned when waiting pays does not germinate there; one that has decides itself."""
+    early = before_the_first_epoch(tmp_path, KEYS)
+    split = branched_decisions(early)
+    assert split is not None
+    restrained, free = (finish(store).learner.network for store in (branched, early))
+    assert (restrained.first_epoch_penalty, free.first_epoch_penalty) == (50.0, 0.0)
+    held_back, own = (regrets(one, early, split.held_out)["held_out_greedy_regret"] for one in (restrained, free))
+    assert own < 0.1
+    assert held_back > 4.0
 
 
 def test_hosts_of_held_out_decisions_are_not_learned_from(branched: GraphDataset) -> None:
