@@ -6,22 +6,27 @@ import ast
 from collections.abc import Iterable
 from pathlib import Path
 
-from simic.hosts.shipped_sets import SETS
+from simic.hosts.shipped_sets import MODULES, SETS
 
 __all__ = ["set_sources"]
 
 _PACKAGE = Path(__file__).parent
 _OPTIONAL = ("families", "trunks")
 """Folders of which a set uses some files."""
+_MODULE_HOSTS = "custom"
+"""Folder of hosts that are modules of their own; stacked hosts do not use it."""
 _TABLE = "shipped_sets.py"
 
 
 def set_sources(set_name: str) -> tuple[str, ...]:
     """Return paths below ``simic``: this package without the table of sets and without files that the set does not use.
 
-    A name that is not in the table is a family's, whose trunk may be any. Files of other packages are not covered.
+    A name that is not in the table is a family's, which may be a module and whose trunk may be any. Files of other
+    packages are not covered.
     """
-    core = (path for path in _PACKAGE.rglob("*.py") if path.parent.name not in _OPTIONAL and path.name != _TABLE)
+    is_stacked = set_name in SETS and SETS[set_name].kind != MODULES
+    apart = {*_OPTIONAL, _MODULE_HOSTS} if is_stacked else {*_OPTIONAL}
+    core = (path for path in _PACKAGE.rglob("*.py") if path.parent.name not in apart and path.name != _TABLE)
     if set_name in SETS:
         used = [*(f"families.{name}" for name in SETS[set_name].families), f"trunks.{SETS[set_name].kind}"]
     else:

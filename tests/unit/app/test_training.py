@@ -40,10 +40,17 @@ SIGNER = Signer(b"s" * 32)
 class _Asked(list[tuple[ControllerSpec, list[int]]]):
     """Stands in for the room that grows hosts."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.since: list[int] = []
+        """First epoch of which decisions are branched, by collection."""
+
     def __call__(
         self, spec: ControllerSpec, hosts: Sequence[HostIdentity], *_: Any, **options: Any
     ) -> CollectionReceipt:
         self.append((spec, [host.key for host in hosts]))
+        if options["choice"] is not None:
+            self.since.append(options["choice"].since)
         return CollectionReceipt(
             **options["provenance"]._asdict(), started_at=NOW, finished_at=NOW, controller=spec.name,
             policy_digest=None, set="benchmark", host_keys_digest="0" * 64, episodes=len(hosts), reports=0,
@@ -98,6 +105,13 @@ def test_no_round_grows_a_family_that_is_left_out(home: Path, asked: _Asked, sta
     training.collect_round(app, 1, _trained(app, b"one"))
     for _, keys in asked:
         assert {host.family for host in identify("benchmark", keys)} == {"cap", "select", "gain", "fine"}
+
+
+def test_lf75_only_rounds_branch_decisions_before_the_first_epoch(app: Container, asked: _Asked) -> None:
+    """Before there is a policy nothing grows after WAIT, so what waiting is worth would not show."""
+    training.collect_round(app, 0, None)
+    training.collect_round(app, 1, _trained(app, b"one"))
+    assert asked.since == [1, 0]
 
 
 FURTHER = {"set": "varied", "branch_hosts": 20, "round_branch_hosts": 10}

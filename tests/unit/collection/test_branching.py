@@ -28,7 +28,7 @@ IDENTITY = {"report_id", "run_id", "command_id", "seed_id", "branch_of", "branch
 
 
 def collected(
-    root: Path, name: str = "complete", *, chunk: int = 64, decisions: int = 1, actions: int = 100
+    root: Path, name: str = "complete", *, chunk: int = 64, decisions: int = 1, actions: int = 100, since: int = 1
 ) -> CollectionReceipt:
     return collect(
         ControllerSpec(name=name),
@@ -38,15 +38,15 @@ def collected(
         seed=7,
         provenance=Provenance("0.1.0+test", "c" * 64, 7),
         clock=lambda: NOW,
-        choice=BranchChoice(decisions, actions, seed=7),
+        choice=BranchChoice(decisions, actions, seed=7, since=since),
     )
 
 
 def grow(
-    root: Path, name: str = "complete", *, chunk: int = 64, decisions: int = 1, actions: int = 100
+    root: Path, name: str = "complete", *, chunk: int = 64, decisions: int = 1, actions: int = 100, since: int = 1
 ) -> tuple[CollectionReceipt, dict[str, list[FieldReport]]]:
     """Return the receipt, and the reports of every episode in step order."""
-    receipt = collected(root, name, chunk=chunk, decisions=decisions, actions=actions)
+    receipt = collected(root, name, chunk=chunk, decisions=decisions, actions=actions, since=since)
     episodes: dict[str, list[FieldReport]] = defaultdict(list)
     for delivery in SpoolBus(root).claim(FIELD_REPORTS):
         for line in delivery.open(1 << 20):
@@ -109,6 +109,14 @@ def test_complete_takes_a_tried_seed_to_its_end(
     ]
     assert early
     assert any(Op.FOSSILIZE in [report.action.op for report in reports] for reports in early)
+
+
+def test_the_decision_before_the_first_epoch_is_branched_where_it_is_asked_for(tmp_path: Path) -> None:
+    steps = {}
+    for since in (0, 1):
+        _, episodes = grow(tmp_path / str(since), decisions=HORIZON, actions=1, since=since)
+        steps[since] = sorted({reports[0].branch_step for reports in episodes.values()} - {None})
+    assert steps == {0: list(range(HORIZON)), 1: list(range(1, HORIZON))}
 
 
 def test_chunks_change_neither_the_choice_nor_a_byte(tmp_path: Path) -> None:

@@ -40,8 +40,16 @@ def test_a_family_alone_depends_on_itself_on_what_it_imports_and_on_all_trunks()
 def test_all_else_of_the_package_counts_but_the_table_of_sets() -> None:
     root = Path(shipped_sets.__file__).parent
     all_files = {path.relative_to(root.parent).as_posix() for path in root.rglob("*.py")}
-    left_out = all_files - set(set_sources("benchmark"))
+    left_out = all_files - set(set_sources("trunks"))
     assert {path for path in left_out if not is_optional(path)} == {"hosts/shipped_sets.py"}
+
+
+def test_stacked_hosts_depend_on_no_file_of_hosts_that_are_modules() -> None:
+    of_modules = {path for path in set_sources("trunks") if path.startswith("hosts/custom/")}
+    assert of_modules
+    assert set(set_sources("own_cnn")) >= of_modules
+    for name in ("benchmark", "varied", "compound", "images", "shapes", "maps"):
+        assert of_modules.isdisjoint(set_sources(name))
 
 
 @pytest.fixture
@@ -69,7 +77,9 @@ def test_a_change_of_what_a_set_uses_outdates_its_book(digests: Path, file: str)
     assert searched() != before
 
 
-@pytest.mark.parametrize("file", ["families/match.py", "families/new.py", "trunks/cnn.py", "shipped_sets.py"])
+@pytest.mark.parametrize(
+    "file", ["families/match.py", "families/new.py", "trunks/cnn.py", "custom/attached.py", "shipped_sets.py"]
+)
 def test_a_change_of_other_hosts_does_not(digests: Path, file: str) -> None:
     before = searched()
     (digests / file).write_text("# other\n", "utf-8")
