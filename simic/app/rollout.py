@@ -35,18 +35,19 @@ WITH longest AS (
     SELECT
         is_complete,
         is_complete AND ending <> 'aborted' AND accuracy_after >= accuracy_before - {loss} AS is_success,
-        NOT is_complete AND '{now}'::TIMESTAMPTZ - first_issued_at > {multiple} * duration AS is_cut_off
+        NOT is_complete
+        AND coalesce('{now}'::TIMESTAMPTZ - first_issued_at > {multiple} * duration, FALSE) AS is_cut_off
     FROM episodes
     LEFT JOIN longest USING ("set")
     WHERE policy_version = '{digest}' AND first_issued_at >= '{since}' AND branch_of IS NULL AND trial_id IS NULL
         AND NOT list_contains([{collected}]::TIMESTAMPTZ[], first_issued_at)
 )
 SELECT
-    count(*) AS episodes,
+    count(*) FILTER (WHERE is_complete OR is_cut_off) AS episodes,
     count(*) FILTER (WHERE is_success) AS succeeded,
-    count(*) FILTER (WHERE is_cut_off) AS cut_off
+    count(*) FILTER (WHERE is_cut_off) AS cut_off,
+    count(*) FILTER (WHERE NOT (is_complete OR is_cut_off)) AS open
 FROM produced
-WHERE is_complete OR is_cut_off
 """
 
 
@@ -54,7 +55,9 @@ def status(home: Home, now: datetime) -> RolloutStatus | None:
     """Judge the rollout in progress by the landed reports that carry the policy's digest; None without a rollout.
 
     Episodes count that began after the update was issued. One without an end counts as a failure when it is open for
-    three times as long as the longest whole episode of its set: its training crashed or was given up. Branches, which
+    three times as long as the longest whole episode of its set: its training crashed or was given up. Until then it is
+    open. A training that crashes never ends, so whole episodes alone flatter the policy: a rollout passes only if it
+    would with every open episode as a failure. Branches, which
     enumerate actions that the policy did not choose, do not count, nor do judging experience and this home's own
     collections, in which the policy explores.
     """
@@ -144,7 +147,8 @@ def _verdict(found: SuccessRate, plan: RolloutPlan) -> RolloutVerdict:
         return RolloutVerdict.FAILING
     if not is_enough:
         return RolloutVerdict.INSUFFICIENT
-    return RolloutVerdict.PASSING if found.lower >= plan.min_success else RolloutVerdict.UNDECIDED
+    least = binomial_interval(found.succeeded, found.episodes + found.open, _CONFIDENCE).lower
+    return RolloutVerdict.PASSING if least >= plan.min_success else RolloutVerdict.UNDECIDED
 
 
 def _rate(home: Home, digest: str, since: datetime, now: datetime) -> SuccessRate:
@@ -159,7 +163,7 @@ def _rate(home: Home, digest: str, since: datetime, now: datetime) -> SuccessRat
         collected=", ".join(f"'{start}'" for start in starts),
     )
     (row,) = query(home, sql)
-    counts = {name: int(row[name]) for name in ("episodes", "succeeded", "cut_off")}
+    counts = {name: int(row[name]) for name in ("episodes", "succeeded", "cut_off", "open")}
     if not counts["episodes"]:
         return SuccessRate(**counts, confidence=_CONFIDENCE)
     interval = binomial_interval(counts["succeeded"], counts["episodes"], _CONFIDENCE)

@@ -38,9 +38,10 @@ def status(as_json: AsJson = False) -> None:
     is open for three times as long as the longest whole one of its set was cut off, and counts as a failure.
     The verdict is one of
 
-    PASSING: the lower bound of the share of successes reaches rollout.min_success;
+    PASSING: the lower bound of the share of successes reaches rollout.min_success, also if every open episode counts
+    as a failure;
 
-    UNDECIDED: the share reaches it, the lower bound does not;
+    UNDECIDED: the share reaches it, that lower bound does not;
 
     INSUFFICIENT: fewer than rollout.min_episodes episodes;
 

@@ -17,9 +17,9 @@ class RolloutVerdict(str, Enum):
     """What the evidence says about a policy in its rollout."""
 
     PASSING = "PASSING"
-    """The lower bound of its success reaches the plan's least success."""
+    """The lower bound of its success, with every open episode as a failure, reaches the plan's least success."""
     UNDECIDED = "UNDECIDED"
-    """Its success reaches it, the lower bound does not."""
+    """Its success reaches it, that lower bound does not."""
     INSUFFICIENT = "INSUFFICIENT"
     """Fewer episodes than the plan asks for."""
     FAILING = "FAILING"
@@ -35,6 +35,8 @@ class SuccessRate(Contract):
     """Episodes that the governor did not end and that kept the validation accuracy of their host, to 0.005."""
     cut_off: Count
     """Episodes without an end that are open for three times as long as the longest whole one of their set."""
+    open: Count = 0
+    """Other episodes without an end. They are in no share and no bound."""
     share: UnitInterval | None = None
     lower: UnitInterval | None = None
     upper: UnitInterval | None = None
@@ -71,11 +73,14 @@ class RolloutStatus(Contract):
             return f"insufficient evidence, no whole episode of it has landed, {plan.min_episodes} are needed"
         figures = (
             f"{found.succeeded} of {found.episodes} episodes succeeded, {found.share:.0%} "
-            f"[{found.lower:.0%}, {found.upper:.0%}]" + (f", {found.cut_off} were cut off" if found.cut_off else "")
+            f"[{found.lower:.0%}, {found.upper:.0%}]"
+            + (f", {found.cut_off} were cut off" if found.cut_off else "")
+            + (f", {found.open} are open" if found.open else "")
         )
         return {
             RolloutVerdict.PASSING: f"passing, {figures}, at least {plan.min_success:.0%} are needed",
-            RolloutVerdict.UNDECIDED: f"undecided, {figures}, the lower bound must reach {plan.min_success:.0%}",
+            RolloutVerdict.UNDECIDED: f"undecided, {figures}, the lower bound must reach {plan.min_success:.0%}"
+            + (" with open episodes as failures" if found.open else ""),
             RolloutVerdict.INSUFFICIENT: f"insufficient evidence, {figures}, {plan.min_episodes} episodes are needed",
             RolloutVerdict.FAILING: f"failing, {figures}, at least {plan.min_success:.0%} are needed",
         }[self.verdict]

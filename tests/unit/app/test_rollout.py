@@ -104,8 +104,23 @@ def test_an_episode_that_never_ends_is_a_failure_when_others_would_have_ended_lo
     land(setting.home, rows, name="reports", clock=lambda: start + timedelta(hours=1))
     found = rollout.status(setting.home, start + timedelta(minutes=35, seconds=30))
     assert found is not None
-    assert (found.policy.succeeded, found.policy.episodes, found.policy.cut_off) == (3, 4, 1)
-    assert "3 of 4 episodes succeeded, 75% [19%, 99%], 1 were cut off" in found.told()
+    assert (found.policy.succeeded, found.policy.episodes, found.policy.cut_off, found.policy.open) == (3, 4, 1, 2)
+    assert "3 of 4 episodes succeeded, 75% [19%, 99%], 1 were cut off, 2 are open" in found.told()
+
+
+@pytest.mark.parametrize(("crashed", "verdict"), [(0, RolloutVerdict.PASSING), (20, RolloutVerdict.UNDECIDED)])
+def test_trainings_that_may_have_crashed_let_no_rollout_pass(
+    setting: RollingOut, crashed: int, verdict: RolloutVerdict
+) -> None:
+    """A crash shows late, and whole episodes at once: of 60 trainings 20 crash, and all others succeed."""
+    setting.report(40)
+    begun = [episode(300 + key, policy_version=setting.begun.digest)[:2] for key in range(crashed)]
+    at = setting.begun.issued_at + timedelta(minutes=1)
+    land(setting.home, [step.model_copy(update={"issued_at": at}) for steps in begun for step in steps], name="begun")
+    found = rollout.status(setting.home, at)
+    assert found is not None
+    assert (found.policy.succeeded, found.policy.episodes, found.policy.open) == (40, 40, crashed)
+    assert found.verdict is verdict
 
 
 def test_collections_of_this_home_are_no_evidence(setting: RollingOut) -> None:
