@@ -26,6 +26,7 @@ from simic.controllers.learned_controller import LearnedController
 from simic.controllers.logged_states import TargetActions, actions_of_policy, actions_of_rules
 from simic.learning.fitted_evaluation import fit_values
 from simic.numerics.off_policy import LoggedEpisodes
+from simic.replay.cut_off import CutOff, cut_off_episodes
 from simic.replay.logged import EpisodeHead, Log, episode_heads, read_log
 from simic.runtime.seeds import derive
 from simic.snapshots.index import find_folder
@@ -76,12 +77,14 @@ def evaluate(container: Container, choice: EvaluationChoice) -> OffPolicyReport:
     manifest = read_manifest(Path(resolve_snapshot(container, choice.snapshot).path), Verify.ALL)
     trained = _training_hosts(container, spec)
     keeps_test = container.config.gate.evidence == "reports" and not choice.with_held_out
-    used, left_out = _select(episode_heads(manifest), trained, choice, keeps_test=keeps_test)
+    heads = episode_heads(manifest)
+    used, left_out = _select(heads, trained, choice, keeps_test=keeps_test)
     log = _read(container, manifest, used)
     judgement, bounds = no_judgement(len(used)), list[LowerBound]()
     if log is not None:
         episodes, hosts = _episodes(container, spec, log, choice), log.hosts()
-        judgement = judge(episodes, hosts, derive(container.seed, "evaluate"))
+        cut_off = _share_cut_off(manifest, heads, used, trained, choice)
+        judgement = judge(episodes, hosts, derive(container.seed, "evaluate"), cut_off)
         bounds = _bounds(episodes, hosts, choice.return_range)
     report = OffPolicyReport(
         **container.provenance._asdict(),
@@ -188,6 +191,34 @@ def _select(
         else:
             used.append(head)
     return used, dict(left_out)
+
+
+def _share_cut_off(
+    manifest: SnapshotManifest,
+    heads: Sequence[EpisodeHead],
+    used: Sequence[EpisodeHead],
+    trained: _TrainingHosts,
+    choice: EvaluationChoice,
+) -> float:
+    """Return the share of episodes that are not in ``used`` only because they were not logged to their end.
+
+    They are on hosts of the sets and splits of ``used`` that the policy did not learn from.
+    """
+    sets, splits = {head.set for head in used}, {Split(head.split) for head in used}
+    truncated = (
+        CutOff(head.run_id, "truncated", head.set, head.behaviour, head.host_key, head.controller)
+        for head in heads
+        if head.is_truncated and head.set in sets and Split(head.split) in splits
+    )
+    last = max(head.run_id for head in used) if len(used) == choice.most_episodes else None
+    found = {
+        one.run_id
+        for one in (*truncated, *cut_off_episodes(manifest, sets, splits))
+        if (trained.known is None or (one.set, one.host_key) not in trained.known)
+        and (choice.log is None or choice.log == one.controller or one.behaviour.startswith(choice.log))
+        and (last is None or one.run_id <= last)
+    }
+    return len(found) / (len(found) + len(used))
 
 
 def undrawn(heads: Sequence[EpisodeHead]) -> dict[str, str]:

@@ -57,7 +57,8 @@ def held_out_episodes(
         elif head.split != Split.TEST.value:
             left_out["not held out"] += 1
         elif head.is_truncated:
-            truncated.append(CutOff(head.run_id, "truncated", head.set, head.behaviour))
+            named = head.set, head.behaviour, head.host_key, head.controller
+            truncated.append(CutOff(head.run_id, "truncated", *named))
         elif len(used) == most:
             left_out[beyond] += 1
         else:

@@ -1,4 +1,4 @@
-"""Episodes on held-out hosts that a snapshot lacks because they were not logged to their end, or were evicted."""
+"""Episodes that a snapshot lacks because they were not logged to their end, or were evicted."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class CutOff(NamedTuple):
     set: str
     behaviour: str
     """As ``EpisodeHead.behaviour``."""
+    host_key: int
+    controller: str
 
 
 def _distinct(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -39,8 +41,10 @@ def _distinct(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return found
 
 
-def cut_off_episodes(manifest: SnapshotManifest, sets: Collection[str]) -> list[CutOff]:
-    """Return the episodes on test hosts of ``sets`` that curation left out as not whole, in order.
+def cut_off_episodes(
+    manifest: SnapshotManifest, sets: Collection[str], splits: Collection[Split] = (Split.TEST,)
+) -> list[CutOff]:
+    """Return the episodes on hosts of ``sets`` and ``splits`` that curation left out as not whole, in order.
 
     An episode counts if one of its reports names such a host; one whose reports name several sets or behaviours is
     there for each. The file is read in batches, so memory grows with the episodes and not with their reports.
@@ -57,9 +61,10 @@ def cut_off_episodes(manifest: SnapshotManifest, sets: Collection[str]) -> list[
         rows = pads.dataset(path, format="parquet")
         for batch in rows.to_batches(columns=_NAMES, filter=wanted, batch_size=_BATCH_ROWS):
             for row in _distinct(batch):
-                if split_of(row["set"], row["host_key"]) is Split.TEST:
+                name, key = row["set"], row["host_key"]
+                if split_of(name, key) in splits:
                     behaviour = row["policy_version"] or row["controller"]
-                    found.add(CutOff(row["run_id"], row["reason"], row["set"], behaviour))
+                    found.add(CutOff(row["run_id"], row["reason"], name, behaviour, key, row["controller"]))
     except (OSError, pa.ArrowException) as error:
         raise IntegrityError(f"{path} cannot be read: {error}; run `simic curate` again") from error
     return sorted(found)

@@ -32,6 +32,7 @@ __all__ = [
     "LEAST_EFFECTIVE",
     "LEAST_HOSTS",
     "LEAST_WEIGHT",
+    "MOST_CUT_OFF",
     "MOST_SHARE",
     "OffPolicyJudgement",
     "group_margin",
@@ -50,6 +51,8 @@ SAMPLES = 2000
 LEAST_HOSTS = 50
 LEAST_EFFECTIVE = 50.0
 """Least effective number of hosts, at every step."""
+MOST_CUT_OFF = 0.01
+"""Largest share of episodes that were not logged to their end."""
 MOST_SHARE = 0.1
 """Largest share of one host in the sum of all weights."""
 WEIGHT_DEVIATIONS = 3.0
@@ -77,8 +80,11 @@ class OffPolicyJudgement(NamedTuple):
     verdict: EvaluationVerdict
 
 
-def judge(episodes: LoggedEpisodes, hosts: NDArray[np.int64], seed: int) -> OffPolicyJudgement:
+def judge(episodes: LoggedEpisodes, hosts: NDArray[np.int64], seed: int, cut_off: float) -> OffPolicyJudgement:
     """Judge the target against the behaviour; ``hosts`` [B] are labels of the hosts of the episodes.
+
+    ``cut_off`` is the share of episodes that the log lacks because they were not logged to their end: a training that
+    crashes leaves no return, so the others flatter whoever crashes.
 
     The verdict is better or worse where the intervals of all judging estimators lie on that side of 0 and every
     condition holds.
@@ -86,7 +92,7 @@ def judge(episodes: LoggedEpisodes, hosts: NDArray[np.int64], seed: int) -> OffP
     names = [name for name in ESTIMATORS if episodes.q_values is not None or name not in NEEDS_MODEL]
     estimates = {name: ESTIMATORS[name](episodes) for name in names}
     judged_by = [name for name in JUDGES if name in estimates]
-    checks = _checks(support_of(episodes, hosts))
+    checks = [*_checks(support_of(episodes, hosts)), _cut_off_check(cut_off)]
     if len(np.unique(hosts)) < 2:
         return OffPolicyJudgement(None, [], judged_by, checks, EvaluationVerdict.INSUFFICIENT)
     logged = logged_mean(episodes)
@@ -194,6 +200,15 @@ def _checks(support: LogSupport) -> list[EvidenceCheck]:
             passes=weight is not None and abs(weight - 1.0) <= margin and weight - margin >= LEAST_WEIGHT,
         ),
     ]
+
+
+def _cut_off_check(share: float) -> EvidenceCheck:
+    return EvidenceCheck(
+        name="share cut off before their end",
+        found=share,
+        expected=f"at most {MOST_CUT_OFF:g}",
+        passes=share <= MOST_CUT_OFF,
+    )
 
 
 def _row(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from simic.contracts.gate import Criterion
 from simic.validation.criterion import REPORTS, Case, line
 from simic.validation.log_evidence import CUT_OFF
+from simic.validation.off_policy import MOST_CUT_OFF
 
 __all__ = ["EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]
 
@@ -17,7 +18,6 @@ NAME = "log_cut_off"
 SUMMARY = "share of the held-out episodes that were cut off, in each set, and of each controller in it: at most 0.01"
 ORDER = 245
 EVIDENCE = REPORTS
-MOST_CUT_OFF = 0.01
 REMEDY = (
     "A crashed training and one that still runs look alike. Land the reports of running trainings when they end, then "
     "run `simic curate`. Raise curate.max_mb if some were evicted"

@@ -22,7 +22,10 @@ def whole(behaviour: str, count: int, of_set: str = "graftnet", begin: str = "m"
 
 
 def cut(behaviour: str, count: int, of_set: str = "graftnet", begin: str = "m") -> list[CutOff]:
-    return [CutOff(f"{begin}{behaviour}{9000 + row}", "unfinished", of_set, behaviour) for row in range(count)]
+    return [
+        CutOff(f"{begin}{behaviour}{9000 + row}", "unfinished", of_set, behaviour, row, behaviour)
+        for row in range(count)
+    ]
 
 
 def chosen(heads: Sequence[EpisodeHead], cut_off: Sequence[CutOff], most: int = 10_000) -> HeldOut:
@@ -56,7 +59,7 @@ def test_crashes_of_controllers_that_judge_nothing_count_against_their_set_alone
 
 
 def test_an_episode_counts_once_for_each_controller_that_its_reports_name() -> None:
-    both = [CutOff("m", "mixed_identity", "graftnet", name) for name in ("lab", "guest")]
+    both = [CutOff("m", "mixed_identity", "graftnet", name, 1, name) for name in ("lab", "guest")]
     found = chosen([*whole("lab", 99), *whole("guest", 99)], both)
     assert found.cut_off == pytest.approx(1 / 199)
     assert found.group_cut_off == {("graftnet", "lab"): 0.01, ("graftnet", "guest"): 0.01}
@@ -66,7 +69,7 @@ def test_an_episode_counts_once_for_each_controller_that_its_reports_name() -> N
 def test_both_sides_of_a_share_are_of_the_first_episodes() -> None:
     """Of 100 the first 60 judge: crashes among them count, and later ones do not."""
     heads = whole("lab", 100)
-    early, late = [CutOff(f"mlab{row:05}x", "gap", "graftnet", "lab") for row in (5, 80)]
+    early, late = [CutOff(f"mlab{row:05}x", "gap", "graftnet", "lab", row, "lab") for row in (5, 80)]
     truncated = heads[70]._replace(is_truncated=True)
     found = chosen([*heads[:70], truncated, *heads[71:]], [early, late], most=60)
     assert found.cut_off == found.group_cut_off["graftnet", "lab"] == 1 / 61

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.builders.deciding_policies import sealed_decider
 from support.builders.learning import bandit_branches, bandit_episodes
-from support.builders.snapshots import write_snapshot
+from support.builders.snapshots import reseal, write_snapshot
 
 from simic.app.container import Container
 from simic.cli.evaluate import evaluate
@@ -19,6 +21,7 @@ from simic.contracts.off_policy import OffPolicyReport
 from simic.contracts.receipts import TrainingReport
 from simic.contracts.splits import Split, split_of
 from simic.runtime.home import Home
+from simic.snapshots.parts import REJECTED_NAME
 from simic.trust.seal import MANIFEST_NAME, seal
 from simic.validation import off_policy
 
@@ -42,6 +45,7 @@ def with_terms(rows: Rows) -> Rows:
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("log") / "snapshot"
     write_snapshot(path, [*bandit_episodes(KEYS, noise=0.01), *bandit_branches(range(3))], change=with_terms)
+    write_rejected(path, 0)
     return path
 
 
@@ -81,6 +85,39 @@ def given_policy(home: Path) -> tuple[Container, Path, str]:
     sealed_decider(path)
     (path / MANIFEST_NAME).unlink()
     return container, path, seal(path, container.signer).digest
+
+
+def write_rejected(snapshot: Path, count: int, reason: str = "unfinished") -> None:
+    """Write what curation left out: ``count`` episodes of one report, on hosts of the log."""
+    names = {"run_id": [f"{key:032x}" for key in range(count)], "reason": [reason] * count}
+    hosts = {"set": ["benchmark"] * count, "host_key": list(range(count))}
+    makers = {"controller": ["explore"] * count, "policy_version": [None] * count}
+    columns = {**names, **hosts, **makers}
+    table = pa.table(columns, schema=pa.schema(map(_typed, columns)))
+    pq.write_table(table, snapshot / REJECTED_NAME)
+    reseal(snapshot)
+
+
+def _typed(name: str) -> pa.Field:
+    return pa.field(name, pa.int64() if name == "host_key" else pa.string())
+
+
+@pytest.mark.parametrize(
+    ("count", "reason", "share", "passes"),
+    [(2, "unfinished", 2 / 242, True), (3, "unfinished", 3 / 243, False), (30, "stale", 0.0, True)],
+)
+def test_a_log_without_its_crashed_trainings_is_insufficient(
+    tmp_path: Path, report, count: int, reason: str, share: float, passes: bool
+) -> None:
+    """Crashed trainings leave no return, so a log of the others flatters whoever crashes."""
+    snapshot = tmp_path / "snapshot"
+    write_snapshot(snapshot, bandit_episodes(KEYS, noise=0.01), change=with_terms)
+    write_rejected(snapshot, count, reason)
+    found = report("wait", snapshot=str(snapshot))
+    (check,) = (check for check in found.checks if check.name == "share cut off before their end")
+    assert check.passes is passes
+    assert check.found == pytest.approx(share)
+    assert passes or found.verdict.value == "insufficient evidence"
 
 
 def test_a_log_that_nobody_made_is_refused_with_those_that_there_are(log: Path) -> None:
