@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
@@ -30,9 +30,10 @@ from simic.api.grower_arguments import (
     layers_of,
     rules_of,
     warn_of_one_hot,
-    writer_of,
 )
 from simic.api.grower_policy import OutOfRangeUse, decider_of
+from simic.api.grower_reports import GrowerReports
+from simic.api.grower_state import to_arrays, to_tensors
 from simic.api.home import Home
 from simic.api.policy import Policy, TrustedKeys
 from simic.api.processes import unwrapped
@@ -177,6 +178,8 @@ class Grower:
         self.model = module
         self._logits = logits
         self._is_detached = False
+        self.growth: Growth | None = None
+        """What the latest step found and decided."""
         self._run_id = uuid4().hex
         identity = identity_of(name, seed)
         chosen = HostSet((name,), seeds_max, MODULES, known_blueprints(blueprints))
@@ -200,7 +203,7 @@ class Grower:
                     self._loss = loss or task_of(own.labels, "validation").loss
                     layers = tuple(layers_of(module, slots, head, own.inputs))
                     spec = ModuleHost(module, layers, own, own, own if test is None else self._samples(test))
-                    self._writer, self._is_own_writer = writer_of(report_to if is_first else None)
+                    self._reports = GrowerReports(report_to if is_first else None)
                     self._decider = decider_of(
                         policy if is_first else "wait", identity, layers, home, trusted_keys, out_of_range
                     )
@@ -272,14 +275,22 @@ class Grower:
 
         Raises:
             ConfigError: if the epoch had no batch, or no optimiser step.
-            TransientError: if reports cannot be written now; the step is done, and they are written with the next one.
+            TransientError: if reports cannot be written now. The step is done: ``growth`` holds what it found, and
+                training may go on. The reports are written with those of the next step, or by ``finalize``, or by a
+                repeated call in this process, which then returns the same.
         """
+        if self._reports.is_behind and (self.is_finished or not self._host.has_batches):
+            self._reports.write()
+            if self.growth is not None and not self._is_detached:
+                return self.growth
         if self.is_finished:
             return self._growth(None, None)
         with self._own_passes():
-            return self._step()
+            step = self._step()
+        self._report(step)
+        return cast(Growth, self.growth)
 
-    def _step(self) -> Growth:
+    def _step(self) -> Step:
         decision = self._pending
         outcome = self._ensemble.end_epoch(self._host.finish())
         after = self._ensemble.observe()
@@ -294,25 +305,32 @@ class Grower:
                 decision.epoch,
                 event.message,
             )
-        self._report(Step(decision.epoch, outcome.live, *decision[1:4], outcome, after))
-        committed = float(outcome.validation_accuracy_after[0])
-        return self._growth(action, outcome.governor[0])._replace(
-            validation_accuracy=committed, validation_loss=float(outcome.validation_loss_after[0])
+        self.growth = self._growth(action, outcome.governor[0])._replace(
+            validation_accuracy=float(outcome.validation_accuracy_after[0]),
+            validation_loss=float(outcome.validation_loss_after[0]),
         )
+        return Step(decision.epoch, outcome.live, *decision[1:4], outcome, after)
 
     def finalize(self) -> nn.Module:
         """Return the model with every kept seed as a plain module behind its layer, and detach from it.
 
         Layers with a kept seed become a ``torch.nn.Sequential`` of layer and seed. Seeds that were not fossilised are
         removed, and so are those that act in training only. The parameters of kept seeds stay in the optimiser. Growing
-        is over then, also if epochs are left; a second call changes nothing. Before the last epoch, the reports of the
-        episode get no end, because its outcome is unknown, and curation leaves the episode out.
+        is over then, also if epochs are left; a second call does not change the model. Before the last epoch, the
+        reports of the episode get no end, because its outcome is unknown, and curation leaves the episode out.
 
         Raises:
             ConfigError: if a kept seed of a blueprint of your own cannot become a plain module; nothing has changed.
+            TransientError: if reports cannot be written now; the model is plain, and a second call writes them.
         """
-        if self._is_detached:
-            return self.model
+        if not self._is_detached:
+            self._detach()
+        if self._reports.is_behind:
+            self._reports.write()
+        return self.model
+
+    def _detach(self) -> None:
+        """Put kept seeds into the model as plain modules, and remove everything else."""
         slots = self._ensemble.observe().slots
         kept = np.array([[stage == _FOSSILIZED for stage in slots["stage"].tolist()]])
         hooks = [hook for hook in self._host.host.layout.hooks if hook.slot is not None]
@@ -334,9 +352,6 @@ class Grower:
         # A layer inside another one comes first, because a layer that is replaced has another name afterwards.
         for slot in sorted(plain, key=lambda one: -hooks[one].name.count(".")):
             append_seed(self.model, hooks[slot].name, plain[slot])
-        if self._is_own_writer and self._writer is not None:
-            self._writer.flush()
-        return self.model
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that a resumed training needs beside the state dicts of model and optimiser.
@@ -355,7 +370,7 @@ class Grower:
             "made_for": self._made_for,
             "stride": self._host.stride,
             "layers": [hook.name for hook in self._host.host.layout.hooks],
-            "ensemble": _to_tensors(self._ensemble.state()),
+            "ensemble": to_tensors(self._ensemble.state()),
             "seeds": {
                 slot: {
                     "blueprint": names[seed.blueprint],
@@ -366,10 +381,10 @@ class Grower:
             },
             "decision": {
                 "epoch": self._pending.epoch,
-                "decisions": _to_tensors(vars(self._pending.decisions)),
-                "masks": _to_tensors(vars(self._pending.masks)),
+                "decisions": to_tensors(vars(self._pending.decisions)),
+                "masks": to_tensors(vars(self._pending.masks)),
                 "out_of_range": _OUT_OF_RANGE.dump_json(list(self._pending.out_of_range)).decode(),
-                "tables": {name: _to_tensors(getattr(self._pending.observations, name)) for name in _TABLES},
+                "tables": {name: to_tensors(getattr(self._pending.observations, name)) for name in _TABLES},
             },
         }
 
@@ -400,16 +415,16 @@ class Grower:
         for slot, seed in state["seeds"].items():
             parameters = nn.Parameter(seed["parameters"].clone().to(device))
             self._host.place(slot, AttachedSeed(names.index(seed["blueprint"]), seed["number"], parameters))
-        assignment = self._ensemble.restore_state(_to_arrays(state["ensemble"]))
+        assignment = self._ensemble.restore_state(to_arrays(state["ensemble"]))
         self._run_id = state["run_id"]
         decision = state["decision"]
-        tables = {name: _to_arrays(decision["tables"][name]) for name in _TABLES}
+        tables = {name: to_arrays(decision["tables"][name]) for name in _TABLES}
         observations = replace(self._ensemble.observe(), **cast(Any, tables))
         self._pending = _Decision(
             decision["epoch"],
             observations,
-            Masks(**_to_arrays(decision["masks"])),
-            Decisions(**_to_arrays(decision["decisions"])),
+            Masks(**to_arrays(decision["masks"])),
+            Decisions(**to_arrays(decision["decisions"])),
             tuple(_OUT_OF_RANGE.validate_json(decision["out_of_range"])),
         )
         self._host.begin(assignment, decision["epoch"])
@@ -437,15 +452,15 @@ class Grower:
 
     @contextmanager
     def _own_passes(self) -> Iterator[None]:
-        """Let the model give logits, in passes that are not its owner's."""
-        if self._logits is None:
+        """Let the model give logits, in passes that are not its owner's, whose inference mode they leave."""
+        with ExitStack() as stack:
+            if torch.is_inference_mode_enabled():
+                stack.enter_context(torch.inference_mode(False))
+                stack.enter_context(torch.no_grad())
+            if self._logits is not None:
+                hook = self.model.register_forward_hook(lambda _model, _arguments, output: self._to_logits(output))
+                stack.callback(hook.remove)
             yield
-            return
-        handle = self.model.register_forward_hook(lambda _model, _arguments, output: self._to_logits(output))
-        try:
-            yield
-        finally:
-            handle.remove()
 
     def _to_logits(self, output: Any) -> Tensor:
         return cast(Tensor, output) if self._logits is None or isinstance(output, Tensor) else self._logits(output)
@@ -461,8 +476,6 @@ class Grower:
         return Growth(int(system["epoch"][0]), accuracy, loss, action, event, outside)
 
     def _report(self, step: Step) -> None:
-        if self._writer is None:
-            return
         source = Source(
             controller=self._decider.controller.name,
             policy_version=self._decider.controller.policy_version,
@@ -471,10 +484,7 @@ class Grower:
             hardware=self._hardware,
             issued_at=utc_now(),
         )
-        for _, report in field_reports(step, source):
-            self._writer.write(report)
-        if self._is_own_writer:
-            self._writer.flush()
+        self._reports.write(report for _, report in field_reports(step, source))
 
 
 def _check_alone(model: nn.Module) -> None:
@@ -487,14 +497,3 @@ def _check_alone(model: nn.Module) -> None:
 def _sendable(decisions: Decisions, outside: tuple[OutOfRange, ...]) -> dict[str, NDArray[Any]]:
     """Return a decision with its findings as arrays."""
     return {**vars(decisions), "outside": np.frombuffer(_OUT_OF_RANGE.dump_json(list(outside)), dtype=np.uint8)}
-
-
-def _to_tensors(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
-        for name, value in values.items()
-    }
-
-
-def _to_arrays(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.numpy().copy() if isinstance(value, Tensor) else value for name, value in values.items()}

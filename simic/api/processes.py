@@ -199,8 +199,15 @@ def unwrapped(model: nn.Module | Part) -> tuple[nn.Module, Processes]:
     Trainers that wrap more than what grows give a ``Part``.
 
     Raises:
-        ConfigError: if several processes run, and the model is not in a ``DistributedDataParallel``.
+        ConfigError: if several processes run, and the model is not in a ``DistributedDataParallel``; or if it is the
+            result of ``torch.compile``.
     """
+    for one in (model, getattr(model, "module", None)):
+        if isinstance(getattr(one, "_orig_mod", None), nn.Module):
+            raise ConfigError(
+                "model: found the result of torch.compile, of which no layer can be replaced; give the Grower the "
+                "module itself, and compile it afterwards"
+            )
     if isinstance(model, Part):
         return model.module, Processes(model.wrapper)
     if isinstance(model, DistributedDataParallel):

@@ -88,6 +88,16 @@ class _Pending(NamedTuple):
     blueprint_ids: list[str | None]
 
 
+class _Judged(NamedTuple):
+    """What is known of an epoch before the committed networks are measured."""
+
+    events: list[GovernorEvent | None]
+    is_bad: Flags
+    """[N]: the governor stopped the host."""
+    terminated: Flags
+    """[N]"""
+
+
 class Ensemble:
     """N hosts; the history of each depends on its own key and actions alone, bit for bit."""
 
@@ -102,6 +112,7 @@ class Ensemble:
         self._seeds_max = chosen.seeds_max
         self._keys: NDArray[np.int64] = np.array([host.key for host in hosts], dtype=np.int64)
         self._pending: _Pending | None = None
+        self._judged: _Judged | None = None
         with _threads(world.threads):
             self._hosts: HostBatch = make_host_batch(hosts, chosen, world) if given is None else given.batch
             self._sane = allowed_blueprints(self._hosts, chosen, world.lifecycle)
@@ -196,25 +207,31 @@ class Ensemble:
             self._act(actions)
             seed_ids, blueprint_ids = self._addressed(actions)
             rent = self._parameters(self._slots.is_paying)
-            self._pending = _Pending(live, accuracy, loss, snapshot, rent, seed_ids, blueprint_ids)
             self._probe(live)
             transitions.move_alpha(self._slots, live)
+        self._pending = _Pending(live, accuracy, loss, snapshot, rent, seed_ids, blueprint_ids)
         return self._roles(live, SeedStage.TRAINING)
 
     def end_epoch(self, record: TrainingRecord) -> StepOutcome:
-        """Measure the hosts after an epoch of training, of which ``record`` tells, and return what the step did."""
+        """Measure the hosts after an epoch of training, of which ``record`` tells, and return what the step did.
+
+        After an error in a measurement, such as of memory that is used up, the same call may follow.
+        """
         if self._pending is None:
             raise RuntimeError("end_epoch needs an epoch that begin_epoch began")
-        (live, accuracy, loss, snapshot, rent, seed_ids, blueprint_ids), self._pending = self._pending, None
+        live, accuracy, loss, snapshot, rent, seed_ids, blueprint_ids = self._pending
         with _threads(self.world.threads), np.errstate(over="ignore", invalid="ignore"):
-            measured = self._evaluate(DataSplit.VALIDATION, self._slots["alpha"])
-            events = self._judge(record, measured, live)
-            is_bad = np.array([event is not None for event in events])
-            self._record(live & ~is_bad, record, measured)
-            self._roll_back(is_bad | ~live, is_bad, snapshot)
-            self._epoch[live] += 1
-            terminated = live & (is_bad | (self._epoch >= self.world.horizon))
+            if self._judged is None:
+                measured = self._evaluate(DataSplit.VALIDATION, self._slots["alpha"])
+                events = self._judge(record, measured, live)
+                is_bad = np.array([event is not None for event in events])
+                self._record(live & ~is_bad, record, measured)
+                self._roll_back(is_bad | ~live, is_bad, snapshot)
+                self._epoch[live] += 1
+                self._judged = _Judged(events, is_bad, live & (is_bad | (self._epoch >= self.world.horizon)))
+            events, is_bad, terminated = self._judged
             committed, test = self._commit(terminated, is_bad)
+        self._pending = self._judged = None
         self._finished |= terminated
         after = [column[:, -1].copy() for column in self._present()]
         if committed is not None:
@@ -385,10 +402,11 @@ class Ensemble:
             return None, None
         kept = np.where(self._slots.is_in(SeedStage.FOSSILIZED), self._slots["alpha"], np.float32(0.0))
         committed = self._evaluate(DataSplit.VALIDATION, kept, leave_one_out=False)
+        test = self._evaluate(DataSplit.TEST, kept, leave_one_out=False)
         if is_bad.any():
             self._readings.shift(is_bad)
             self._write_evaluation(is_bad, committed)
-        return committed, self._evaluate(DataSplit.TEST, kept, leave_one_out=False)
+        return committed, test
 
 
 def _only(rows: Flags, measured: Measurement | None) -> NDArray[np.float32]:

@@ -12,7 +12,6 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -22,6 +21,7 @@ from simic.api.processes import Part
 from simic.contracts.errors import ConfigError
 from simic.hosts.custom import Layer
 from simic.hosts.custom.attached import SEED_PREFIX
+from simic.hosts.custom.tasks import Task, kind_of
 from simic.integrations.training import GrownTraining
 
 __all__ = ["GrowerCallback"]
@@ -65,7 +65,7 @@ class GrowerCallback(GrownTraining, Callback):
             ConfigError: if the module trains without this callback in its trainer.
         """
         if self.grower is None and not torch.is_grad_enabled():
-            logits, loss = self._settings.get("logits"), self._settings.get("loss") or cross_entropy
+            logits, loss = self._settings.get("logits"), self._settings.get("loss") or Task(kind_of(labels)).loss
             value: Tensor = loss(output if logits is None or isinstance(output, Tensor) else logits(output), labels)
             return value
         return self.counted_loss(output, labels)

@@ -66,9 +66,10 @@ class GrownTraining:
         self.forget_batches()
         grower = self.known_grower()
         try:
-            self.growth = grower.step()
+            grower.step()
         except TransientError as error:
             warnings.warn(f"field reports are written with those of the next epoch: {error}", stacklevel=2)
+        self.growth = grower.growth
         if grower.is_finished:
             self.end()
 

@@ -16,6 +16,7 @@ from simic.api.grower import Grower
 from simic.api.grower_arguments import Data
 from simic.contracts.errors import ConfigError
 from simic.hosts.custom import Layer
+from simic.hosts.custom.tasks import IGNORED
 from simic.integrations.training import GrownTraining
 
 __all__ = ["GrowerCallback"]
@@ -83,7 +84,8 @@ class GrowerCallback(GrownTraining, TrainerCallback):
     def loss(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """Return the loss of a batch as a share of the mean over all batches of an optimiser step."""
         value = self.counted_loss(outputs, labels)
-        return value if num_items_in_batch is None else value * (len(labels) / num_items_in_batch)
+        # The trainer counts the labels of a step in the same way.
+        return value if num_items_in_batch is None else value * (labels.ne(IGNORED).sum() / num_items_in_batch)
 
     def on_step_end(self, _args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         """End the epoch after its last step, before any evaluation and checkpoint."""

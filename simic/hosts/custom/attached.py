@@ -25,13 +25,14 @@ from simic.hosts.batched.weights import initial_seed
 from simic.hosts.custom.checks import check_labels, check_layers, check_samples
 from simic.hosts.custom.epoch_sums import EpochSums
 from simic.hosts.custom.evaluation import measure
-from simic.hosts.custom.forward import ActiveSeed, LayerHook, check_output, grow_output, preserve_state
+from simic.hosts.custom.forward import ActiveSeed, LayerHook, check_output, grow_output, is_expanded
 from simic.hosts.custom.host import CustomHost, norm_of
 from simic.hosts.custom.inspect import inspect_module, layer_columns
 from simic.hosts.custom.interface import Loss, ModuleHost
-from simic.hosts.custom.optimiser_state import copied_state, group_of
+from simic.hosts.custom.isolated import KeptPass, cloned, isolated_gradient
+from simic.hosts.custom.optimiser_state import complete_momentum, copied_state, group_of, scaled
 from simic.hosts.custom.plain import check_replaceable
-from simic.hosts.custom.tasks import task_of
+from simic.hosts.custom.tasks import IGNORED, task_of
 from simic.hosts.custom.training import seed_noise
 from simic.hosts.interfaces import Blueprint, DataSplit, Measurement, Memory, SeedAssignment, TrainingRecord
 
@@ -61,17 +62,6 @@ class AttachedSeed(NamedTuple):
     def learns(self) -> bool:
         """Return whether the seed has parameters."""
         return self.parameters.shape[1] > 0
-
-
-class _Batch(NamedTuple):
-    """A training pass of the owner."""
-
-    arguments: tuple[Any, ...]
-    named: dict[str, Any]
-    random_state: Tensor | None
-    """State of torch's generator before the pass; kept only while a seed learns alone."""
-    first: int
-    """Samples of the epoch before this pass."""
 
 
 @dataclass
@@ -130,16 +120,23 @@ class AttachedHost:
         self.stride = 1
         """Gradient norms are measured in every step of this number; a resumed loop sets it after ``begin``."""
         self._epoch, self._seen = 0, 0
+        self._first = 0
+        """Samples of the epoch before the latest pass; a checkpoint computes that again in the backward pass."""
         self._is_paused, self._alone, self._met = False, -1, 0
         self._is_measured_step = True
         self._snapshot = Snapshot()
-        self._latest: _Batch | None = None
-        self._waiting: list[tuple[_Batch, Tensor]] = []
-        self._probe_batch: tuple[_Batch, Tensor] | None = None
+        self._latest: KeptPass | None = None
+        self._waiting: list[tuple[KeptPass, Tensor]] = []
+        self._probe_batch: tuple[KeptPass, Tensor] | None = None
         self._norms: dict[str, Tensor] = {}
         self._scale: list[Tensor] = []
+        self._handles: list[Any] = []
+        try:
+            self._attach()
+        except BaseException:
+            self.detach()
+            raise
         _ATTACHED.add(spec.module)
-        self._handles = self._attach()
 
     # Between epochs
 
@@ -180,7 +177,7 @@ class AttachedHost:
         self._assignment = assignment
         norms = np.full(assignment.alpha.shape, np.nan)
         samples = self.host.spec.train
-        first = _Batch((samples.inputs[: self.host.batch],), {}, None, 0)
+        first = KeptPass((samples.inputs[: self.host.batch],), {}, None, 0)
         batch, labels = self._probe_batch or (first, samples.labels[: self.host.batch])
         for slot in np.flatnonzero(assignment.is_incubating[0]).tolist():
             if self.seeds[slot].learns:
@@ -207,7 +204,8 @@ class AttachedHost:
 
     def is_finite(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         mine = {id(seed.parameters) for seed in self.seeds.values()}
-        own = [one for one in self.host.module.parameters() if id(one) not in mine]
+        # A parameter that nothing trains may hold infinities on purpose, as a mask does.
+        own = [one for one in self.host.module.parameters() if one.requires_grad and id(one) not in mine]
         good = all(bool(tensor.isfinite().all()) for tensor in self._with_state(own))
         seeds = np.ones((1, len(self.topology.sites)), dtype=bool)
         for slot, seed in self.seeds.items():
@@ -238,7 +236,8 @@ class AttachedHost:
             return
         tensors = self._tensors()
         for name, value in snapshot.tensors.items():
-            if name in tensors:
+            # An expanded buffer cannot be written to, so no training has changed it.
+            if name in tensors and not is_expanded(tensors[name]):
                 tensors[name].copy_(value)
         for one in self._trained():
             self._optimiser.state.pop(one, None)
@@ -252,10 +251,15 @@ class AttachedHost:
 
     # During an epoch
 
+    @property
+    def has_batches(self) -> bool:
+        """Return whether a batch was noted in this epoch."""
+        return self._sums.samples > 0
+
     def begin(self, assignment: SeedAssignment, epoch: int) -> None:
         """Open an epoch in which the assigned seeds take part."""
         self.stride = max(1, -(-self._sums.steps // MEASURED_STEPS))
-        self._assignment, self._epoch, self._seen = assignment, epoch, 0
+        self._assignment, self._epoch, self._seen, self._first = assignment, epoch, 0, 0
         self._sums, self._is_measured_step = self._no_sums(), True
         self._waiting.clear()
 
@@ -277,15 +281,16 @@ class AttachedHost:
 
     def note(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """Count a training batch, which ``check_batch`` passed, and the loss that is about to be minimised."""
-        batch, self._latest = cast(_Batch, self._latest), None
+        batch, self._latest = cast(KeptPass, self._latest), None
         if (self._scale or self._waiting) and all(one.grad is None for one in self.host.trained.values()):
             self._forget()  # the owner cleared the gradients of a batch without a step
         self._sums.add(logits, labels)
         self._seen += len(labels)
-        self._probe_batch = (batch, labels)
+        self._probe_batch = (batch, labels if batch.random_state is None else labels.clone())
         if batch.random_state is not None and len(self._waiting) < MOST_WAITING:
             self._waiting.append(self._probe_batch)
-        if self._is_measured_step and loss.requires_grad:
+        is_measured = self._is_measured_step or any(self._is_active(slot) for slot in self.seeds)
+        if is_measured and loss.requires_grad:
             loss.register_hook(self._keep_scale)  # type: ignore[no-untyped-call]
 
     def finish(self) -> TrainingRecord:
@@ -300,6 +305,8 @@ class AttachedHost:
             raise ConfigError(f"{self._who}: {missing} in this epoch, so there is nothing to measure")
         learned = np.array([slot in self.seeds and self.seeds[slot].learns for slot in range(len(sums.seed_norm))])
         learned &= (self._assignment.alpha[0] > 0) | self._assignment.is_incubating[0]
+        if not sums.counted:
+            raise ConfigError(f"{self._who}: all labels of this epoch are {IGNORED}, so there is nothing to measure")
         loss, accuracy = sums.means()
         return TrainingRecord(
             loss=np.array([loss]),
@@ -321,12 +328,10 @@ class AttachedHost:
 
     # Hooks
 
-    def _attach(self) -> list[Any]:
-        module = self.host.module
-        handles: list[Any] = [
-            module.register_forward_pre_hook(self._see_pass, with_kwargs=True),
-            self._optimiser.register_step_pre_hook(self._before_step),
-        ]
+    def _attach(self) -> None:
+        module, handles = self.host.module, self._handles
+        handles.append(self._optimiser.register_step_pre_hook(self._before_step))
+        handles.append(module.register_forward_pre_hook(self._see_pass, with_kwargs=True))
         for hook in self._slot_hooks():
             layer = module.get_submodule(hook.name)
             handles.append(layer.register_forward_hook(partial(self._pass_layer, hook)))
@@ -335,17 +340,21 @@ class AttachedHost:
                 if one.requires_grad:
                     keep = partial(self._keep_layer_norm, name)
                     handles.append(one.register_post_accumulate_grad_hook(keep))  # type: ignore[no-untyped-call]
-        return handles
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _see_pass(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if self._is_paused or self._alone >= 0 or not module.training or not torch.is_grad_enabled():
+        # Within a backward pass, a checkpoint of the whole module computes the latest pass again.
+        is_again = torch._C._current_graph_task_id() >= 0  # noqa: SLF001
+        if self._is_paused or self._alone >= 0 or is_again or not module.training or not torch.is_grad_enabled():
             return
         if self._snapshot.tensors is None:
             self._take_snapshot(self._snapshot)
         alone = any(self.seeds[slot].learns for slot in self._incubating())
-        self._met = 0
-        self._latest = _Batch(arguments, named, torch.get_rng_state() if alone else None, self._seen)
+        self._met, self._first = 0, self._seen
+        if alone:  # Copies, because the module may work in place on its inputs, and its owner reuse them.
+            self._latest = KeptPass(cloned(arguments), cloned(named), torch.get_rng_state(), self._seen)
+        else:
+            self._latest = KeptPass(arguments, named, None, self._seen)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _pass_layer(self, hook: LayerHook, _module: nn.Module, _arguments: Any, output: Any) -> Tensor | None:
@@ -360,9 +369,8 @@ class AttachedHost:
         seed = self.seeds[slot]
         blueprint, noise = self.blueprints[seed.blueprint], None
         if blueprint.is_noisy and self.host.module.training:
-            first = self._seen if self._latest is None else self._latest.first
             site = self.topology.sites[slot]
-            noise = seed_noise(self.host.key, slot, self._epoch, first, len(output), site).to(output.device)
+            noise = seed_noise(self.host.key, slot, self._epoch, self._first, len(output), site).to(output.device)
         return grow_output(hook, ActiveSeed(blueprint, seed.parameters, alpha, noise), output).to(output.dtype)
 
     def _keep_layer_norm(self, name: str, parameter: Tensor) -> None:
@@ -372,35 +380,38 @@ class AttachedHost:
 
     def _keep_norm(self, name: str, parameter: Tensor) -> None:
         if parameter.grad is not None and not self._is_paused:
-            self._norms[name] = torch.linalg.vector_norm(parameter.grad)
+            gradient = parameter.grad.coalesce().values() if parameter.grad.is_sparse else parameter.grad
+            self._norms[name] = torch.linalg.vector_norm(gradient)
 
     def _keep_scale(self, gradient: Tensor) -> None:
         """Keep the gradient that arrives at the loss: a scaler's factor over the number of accumulated batches."""
         self._scale.append(gradient.detach())
 
-    def _before_step(self, _optimiser: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _before_step(self, optimiser: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Take the gradient norms of a step, and give seeds that learn alone their gradients."""
         if any(one is not None for one in (*arguments[1:], *named.values())):  # the first is the optimiser itself
             raise ConfigError(
                 f"{self._who}: a step with a closure computes the loss too late; call backward, then step()"
             )
         sums = self._sums
-        scale = float(sum(self._scale)) if self._scale else 1.0
+        scale = abs(float(sum(self._scale))) or 1.0 if self._scale else 1.0
         measured = torch.stack(list(self._norms.values())).tolist() if self._norms else []
         norms = dict(zip(self._norms, measured, strict=True))
         if self._is_measured_step:
-            sums.layers += np.array(self.host.layer_norms(norms)) / (scale or 1.0)
+            sums.layers += np.array(self.host.layer_norms(norms)) / scale
             sums.measured += 1
-        for slot, seed in self.seeds.items():
-            if seed.learns and self._assignment.alpha[0, slot] > 0:
-                self._count(slot, norms.get(f"{SEED_PREFIX}{slot}", 0.0))
+        for slot in filter(self._is_active, self.seeds):
+            self._count(slot, norms.get(f"{SEED_PREFIX}{slot}", 0.0) / scale)
         for slot in self._incubating():
             if self.seeds[slot].learns and self._waiting:
                 gradients = [self._isolated_gradient(slot, batch, labels) for batch, labels in self._waiting]
                 gradient = torch.stack(gradients).mean(dim=0)
                 norm = norm_of(gradient)
                 self._count(slot, norm)
-                self.seeds[slot].parameters.grad = gradient * (1.0 / max(1.0, norm / self.host.spec.clip_norm))
+                gradient = gradient * (1.0 / max(1.0, norm / self.host.spec.clip_norm))
+                self.seeds[slot].parameters.grad = scaled(gradient, optimiser)
+        for seed in self.seeds.values():
+            complete_momentum(optimiser, seed.parameters)
         self._forget()
         sums.steps += 1
         self._is_measured_step = sums.steps % self.stride == 0 and sums.measured < MEASURED_STEPS
@@ -414,23 +425,16 @@ class AttachedHost:
         self._sums.seed_norm[slot] += norm
         self._sums.seed_good[slot] += bool(np.isfinite(norm) and norm > 0)
 
-    def _isolated_gradient(self, slot: int, batch: _Batch, labels: Tensor) -> Tensor:
+    def _isolated_gradient(self, slot: int, batch: KeptPass, labels: Tensor) -> Tensor:
         """Return the gradient [1, P] of the loss with the slot's seed at alpha 1, and all active seeds."""
         module, parameters = self.host.module, self.seeds[slot].parameters
-        devices = [] if self._device.type == "cpu" else [self._device]
-        latest, self._latest = self._latest, batch
+        first, self._first = self._first, batch.first
         self._alone = slot
         try:
-            # A probe may find the module in evaluation mode; between backward and step its modes are the owner's.
-            training = None if module.training else True
-            with preserve_state(module, training=training), torch.random.fork_rng(devices), torch.enable_grad():
-                if batch.random_state is not None:
-                    torch.set_rng_state(batch.random_state)
-                logits = module(*_cloned(batch.arguments), **_cloned(batch.named))
-                (gradient,) = torch.autograd.grad(self._loss(logits, labels), parameters, allow_unused=True)
+            like = self.host.spec.validation.inputs
+            return isolated_gradient(module, batch, labels, self._loss, parameters, like)
         finally:
-            self._alone, self._latest = -1, latest
-        return torch.zeros_like(parameters) if gradient is None else gradient
+            self._alone, self._first = -1, first
 
     # Parts
 
@@ -447,6 +451,10 @@ class AttachedHost:
 
     def _incubating(self) -> list[int]:
         return [slot for slot in self.seeds if self._assignment.is_incubating[0, slot]]
+
+    def _is_active(self, slot: int) -> bool:
+        """Return whether the seed of a slot learns with the owner's loss."""
+        return self.seeds[slot].learns and bool(self._assignment.alpha[0, slot] > 0)
 
     def _nothing(self) -> SeedAssignment:
         shape = (1, len(self.topology.sites))
@@ -482,12 +490,3 @@ def _unmeasured(slots: int, layers: int) -> Measurement:
     host, slot = np.full(1, np.nan), np.full((1, slots), np.nan)
     layer = np.full((1, layers), np.nan)
     return Measurement(host, host, slot, slot, layer, layer, slot, host)
-
-
-def _cloned(value: Any) -> Any:
-    """Return a copy of all tensors in nested containers, because a module may work in place on its inputs."""
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {name: _cloned(one) for name, one in value.items()}
-    return type(value)(map(_cloned, value)) if isinstance(value, (tuple, list)) else value

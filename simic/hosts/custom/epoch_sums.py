@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,8 +21,8 @@ class EpochSums:
 
     def __init__(self, task: Task, slots: int, layers: int) -> None:
         self._task = task
-        self._loss = torch.zeros((), dtype=torch.float64)
-        self._hits = torch.zeros((), dtype=torch.float64)
+        self._totals = torch.zeros(3, dtype=torch.float64)
+        """Log-likelihoods, hits, and how many samples or positions count."""
         self._held: list[tuple[Tensor, Tensor]] = []
         self._held_size = 0
         self.samples = 0
@@ -33,7 +35,7 @@ class EpochSums:
         """Count the samples of a batch; its owner may change both tensors afterwards."""
         logits = logits.detach()
         self.samples += len(labels)
-        # The share of a position depends on the others in its batch, so only classes of samples can wait.
+        # Batches of positions may differ in length, so only classes of samples can wait.
         if self._task.kind is not Kind.CLASS or logits.numel() > _HELD_MOST:
             self._score(logits.float(), labels)
             return
@@ -42,19 +44,25 @@ class EpochSums:
         self._held.append((logits.to(torch.float32, copy=True), labels.clone()))
         self._held_size += logits.numel()
 
-    def means(self) -> tuple[float, float]:
-        """Return loss and accuracy, means over all samples."""
+    @property
+    def counted(self) -> int:
+        """Return how many samples or positions count."""
         self._score_held()
-        return float(self._loss) / self.samples, float(self._hits) / self.samples
+        return int(self._totals[2])
+
+    def means(self) -> tuple[float, float]:
+        """Return loss and accuracy, means over all samples or positions that count; NaN if none does."""
+        self._score_held()
+        likelihood, hits, count = self._totals.tolist()
+        return (-likelihood / count, hits / count) if count else (math.nan, math.nan)
 
     def _score_held(self) -> None:
         if self._held:
             logits, labels = (torch.cat(parts) for parts in zip(*self._held, strict=True))
+            self._score(logits, labels)
+            # Afterwards, so that an error in between loses nothing.
             self._held.clear()
             self._held_size = 0
-            self._score(logits, labels)
 
     def _score(self, logits: Tensor, labels: Tensor) -> None:
-        likelihood, hits = self._task.score(logits, labels)
-        self._loss = self._loss.to(logits.device) - likelihood.sum()
-        self._hits = self._hits.to(logits.device) + hits.sum()
+        self._totals = self._totals.to(logits.device) + self._task.totals(logits, labels)

@@ -26,9 +26,11 @@ __all__ = [
     "LayerObserver",
     "RngStream",
     "check_output",
+    "forked_rng",
     "forward",
     "grow_output",
     "hooked",
+    "is_expanded",
     "preserve_state",
     "seeded_rng",
 ]
@@ -207,8 +209,23 @@ def preserve_state(module: nn.Module, *, training: bool | None) -> Iterator[None
             part.training = mode
         with torch.no_grad():
             for name, buffer in module.named_buffers():
-                if name in buffers:
+                # An expanded buffer cannot be written to, so no pass has changed it.
+                if name in buffers and not is_expanded(buffer):
                     buffer.copy_(buffers[name])
+
+
+def is_expanded(tensor: Tensor) -> bool:
+    """Return whether several elements share one place in memory, as after ``expand``."""
+    return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
+
+
+@contextmanager
+def forked_rng(device: torch.device) -> Iterator[None]:
+    """Restore torch's generators afterwards: that of the CPU, and that of the device unless it is MPS."""
+    # ``fork_rng`` names a device to the functions of its generator, and those of MPS take none.
+    devices = [] if device.type in ("cpu", "mps") else [device]
+    with torch.random.fork_rng(devices, device_type=device.type):
+        yield
 
 
 @contextmanager

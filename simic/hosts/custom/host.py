@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from math import sqrt
+from math import isfinite, sqrt
 from typing import NamedTuple
 
 import torch
@@ -100,12 +100,13 @@ class CustomHost:
         return sum(tensor.nbytes for tensor in tensors)
 
     def weight_norms(self) -> list[float]:
-        """Return the norm of each layer's weights, [L]."""
-        return self.layer_norms({name: norm_of(one) for name, one in self.module.named_parameters()})
+        """Return the norm of each layer's weights, [L], without those that hold infinities on purpose, as masks do."""
+        norms = {name: (norm_of(one), one.requires_grad) for name, one in self.module.named_parameters()}
+        return self.layer_norms({name: norm for name, (norm, learns) in norms.items() if learns or isfinite(norm)})
 
     def is_finite(self) -> bool:
-        """Return whether parameters and momenta are finite; buffers may hold infinities on purpose, as masks do."""
-        tensors = [*self.module.parameters(), *self.momentum.values()]
+        """Return whether what learns is finite; buffers and frozen parameters may hold infinities, as masks do."""
+        tensors = [*self.trained.values(), *self.momentum.values()]
         return all(bool(tensor.isfinite().all()) for tensor in tensors)
 
     def snapshot(self) -> HostState:

@@ -5,23 +5,31 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
 
 from simic.contracts.errors import ConfigError
 from simic.hosts.custom.forward import LayerHook
 
-__all__ = ["copied_state", "describe", "group_of"]
+__all__ = ["complete_momentum", "copied_state", "describe", "group_of", "scaled"]
 
 
 def group_of(optimiser: Optimizer, module: nn.Module, hook: LayerHook, who: str) -> int:
     """Return the index of the parameter group that a slot's seeds join: that of its layer, else of the module.
 
     Raises:
-        ConfigError: if the optimiser takes no further parameters, or trains none of the module.
+        ConfigError: if the optimiser takes no further parameters or no hooks, or trains none of the module.
     """
     if isinstance(optimiser, LBFGS):
         raise ConfigError(f"{who}: LBFGS holds one flat vector of parameters, so no seed can join it; use another one")
+    try:
+        optimiser.register_step_pre_hook(lambda *_: None).remove()
+    except AttributeError as error:
+        raise ConfigError(
+            f"{who}: a {type(optimiser).__name__} takes no hooks of its steps; give the optimiser that it wraps, such "
+            "as its attribute `optimizer`"
+        ) from error
     own = {id(one) for one in module.get_submodule(hook.name).parameters()}
     known = {id(one) for one in module.parameters()}
     for wanted in (own, known):
@@ -41,3 +49,23 @@ def describe(optimiser: Optimizer) -> str:
 def copied_state(state: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of an optimiser's state of one parameter."""
     return {name: value.clone() if isinstance(value, Tensor) else value for name, value in state.items()}
+
+
+def scaled(gradient: Tensor, optimiser: Optimizer) -> Tensor:
+    """Return a gradient as the step expects it: a fused one divides all gradients by the scale of its scaler itself."""
+    scale: Tensor | None = getattr(optimiser, "grad_scale", None)
+    return gradient if scale is None else gradient * scale.to(gradient.device)
+
+
+def complete_momentum(optimiser: Optimizer, parameter: Tensor) -> None:
+    """Give a parameter of fused SGD that is about to move for the first time a momentum of 0, as others have one.
+
+    A fused step takes a momentum from all parameters of a group or from none.
+    """
+    if parameter.grad is None or "momentum_buffer" in optimiser.state.get(parameter, {}):
+        return
+    for group in optimiser.param_groups:
+        if group.get("fused") and group.get("momentum") and any(one is parameter for one in group["params"]):
+            buffers = [optimiser.state.get(one, {}).get("momentum_buffer") for one in group["params"]]
+            if any(buffer is not None for buffer in buffers):
+                optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

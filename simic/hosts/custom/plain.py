@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from simic.contracts.errors import ConfigError
-from simic.hosts.custom.forward import ActiveSeed, LayerHook, grow_output, preserve_state
+from simic.hosts.custom.forward import ActiveSeed, LayerHook, forked_rng, grow_output, preserve_state
 from simic.hosts.interfaces import Blueprint
 
 __all__ = ["append_seed", "check_replaceable", "plain_seed"]
@@ -96,15 +96,13 @@ def check_replaceable(network: nn.Module, layers: Sequence[str], inputs: Tensor,
         ConfigError: if the network then fails on ``inputs`` [B, ...], or does not run through the sequence.
     """
     for layer in layers:
-        old, last = network.get_submodule(layer), nn.Identity()
-        ran: list[bool] = []
-        last.register_forward_hook(lambda *_, ran=ran: ran.append(True))
+        old, last = network.get_submodule(layer), _Counter()
         new = nn.Sequential(old, last)
         for training in (False, True):
             try:
                 # Replaced first, because buffers are restored by their names.
                 _replace(network, old, new)
-                with preserve_state(network, training=training), torch.random.fork_rng([]), torch.no_grad():
+                with preserve_state(network, training=training), forked_rng(inputs.device), torch.no_grad():
                     network(inputs.clone())
             except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
                 raise ConfigError(
@@ -113,8 +111,20 @@ def check_replaceable(network: nn.Module, layers: Sequence[str], inputs: Tensor,
                 ) from error
             finally:
                 _replace(network, new, old)
-        if len(ran) < 2:
+        if last.calls < 2:
             raise ConfigError(f"{who}: the model does not call {layer!r} by a name under which it can be replaced")
+
+
+class _Counter(nn.Module):
+    """Returns its input and counts the calls; a hook would keep modules of torch from their fused passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x
 
 
 def _replace(network: nn.Module, old: nn.Module, new: nn.Module) -> None:

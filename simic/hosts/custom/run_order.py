@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from simic.contracts.errors import ConfigError
-from simic.hosts.custom.forward import hooked, preserve_state
+from simic.hosts.custom.forward import forked_rng, hooked, preserve_state
 
 __all__ = ["SEVERAL_INPUTS", "last_leaf", "run_order"]
 
@@ -53,7 +53,7 @@ def _runs(model: nn.Module, names: Sequence[str], inputs: Tensor) -> list[str]:
     def note(index: int, _arguments: Any, _output: Any) -> None:
         ran.append(names[index])
 
-    with preserve_state(model, training=False), torch.no_grad(), hooked(model, names, note):
+    with preserve_state(model, training=False), forked_rng(inputs.device), torch.no_grad(), hooked(model, names, note):
         try:
             model(inputs.clone())
         except (RuntimeError, ValueError, TypeError, IndexError) as error:

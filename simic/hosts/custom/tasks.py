@@ -16,10 +16,10 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from simic.contracts.errors import DatasetError
 
-__all__ = ["IGNORED", "Kind", "Task", "score_logits", "task_of"]
+__all__ = ["IGNORED", "Kind", "Task", "kind_of", "score_logits", "task_of"]
 
 IGNORED = -100
-"""The label of a position that does not count, as in ``torch.nn.functional.cross_entropy``."""
+"""The label of a sample or position that does not count, as in ``torch.nn.functional.cross_entropy``."""
 _NUMBERS_CLASSES = 3
 """Classes whose uniform guess has about the loss of the mean as a prediction, which is 1; the governor compares."""
 
@@ -74,12 +74,33 @@ class Task(NamedTuple):
         share = (counts / counts.double().mean()).view(len(labels), -1)
         return (likelihood.view_as(share) * share).mean(dim=1), (hits.view_as(share) * share).mean(dim=1)
 
+    def totals(self, output: Tensor, labels: Tensor) -> Tensor:
+        """Return sums of log-likelihoods and of hits over all samples or positions that count, and their number, [3].
+
+        They are float64, on the device of ``output`` [B, ...]; B may be 0.
+        """
+        if self.kind is Kind.NUMBERS:
+            likelihood, hits = self.score(output, labels) if len(labels) else output.new_zeros((2, 0)).double()
+            return torch.stack([likelihood.sum(), hits.sum(), likelihood.new_tensor(len(labels))])
+        flat = labels.flatten()
+        counts = flat != IGNORED
+        likelihood, hits = score_logits(output.flatten(0, -2), flat.where(counts, flat.new_zeros(())))
+        nothing = likelihood.new_zeros(())
+        return torch.stack([one.where(counts, nothing).sum() for one in (likelihood, hits, torch.ones_like(hits))])
+
     def largest_share(self, output: Tensor) -> float:
         """Return the share of samples or positions with the most frequent class, or whether all numbers are equal."""
         if self.kind is Kind.NUMBERS:
             return float((output == output[:1]).all())
         best = output.flatten(0, -2).argmax(dim=1)
         return float(best.bincount().max()) / len(best)
+
+
+def kind_of(labels: Tensor) -> Kind:
+    """Return what labels [n, ...] are, by their type and shape."""
+    if labels.is_floating_point():
+        return Kind.NUMBERS
+    return Kind.CLASS if labels.dim() == 1 else Kind.POSITIONS
 
 
 def task_of(labels: Tensor, where: str) -> Task:
@@ -89,7 +110,7 @@ def task_of(labels: Tensor, where: str) -> Task:
         DatasetError: for labels of another type, numbers that are not finite, or labels that are all alike.
     """
     if labels.dtype == torch.int64 and labels.dim() > 0:
-        return Task(Kind.CLASS if labels.dim() == 1 else Kind.POSITIONS)
+        return Task(kind_of(labels))
     if labels.dtype != torch.float32 or labels.dim() == 0:
         raise DatasetError(
             f"{where}: labels must be int64 [n] or [n, T] for classes, or float32 [n, ...] for numbers, found "

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from simic.contracts.errors import ConfigError
 from simic.hosts.custom.forward import ActiveSeed, LayerHook, grow_output
-from simic.hosts.custom.plain import append_seed, plain_seed
+from simic.hosts.custom.plain import append_seed, check_replaceable, plain_seed
 from simic.hosts.interfaces import Blueprint, Site
 from simic.hosts.plugins import blueprint_names, load_blueprint
 
@@ -148,3 +148,27 @@ def test_a_seed_goes_behind_a_layer_deep_in_a_network() -> None:
     append_seed(network, "0.1", nn.Identity())
     assert network[0] is first
     assert [type(part) for part in network[0][1]] == [nn.ReLU, nn.Identity]
+
+
+class Encoder(nn.Module):
+    """A layer of a transformer, which torch computes in one fused pass in evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.layer(x)
+        return output
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"), [("linear1", "no attribute 'weight'"), ("dropout", "the model does not call"), (None, None)]
+)
+def test_a_part_that_a_fused_pass_leaves_out_is_refused(part: str | None, reason: str | None) -> None:
+    network, inputs = Encoder(), torch.randn(4, 5, 8)
+    if part is None:
+        check_replaceable(network, ["layer"], inputs, "here")
+        return
+    with pytest.raises(ConfigError, match=f"here: .*{reason}"):
+        check_replaceable(network, [f"layer.{part}"], inputs, "here")

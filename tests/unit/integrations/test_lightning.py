@@ -20,7 +20,7 @@ from support.builders.grown_loops import ARCHITECTURES
 from support.builders.trained_elsewhere import digest_of, landed_and_quarantined, loss_of, run_examples
 from support.fakes.custom_hosts import blobs
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 import simic
@@ -194,6 +194,25 @@ def test_reports_that_cannot_be_written_do_not_end_the_training(monkeypatch: pyt
     assert sum("written with those of the next epoch: no bus" in str(one.message) for one in found) == 4
     assert callback.grower is not None
     assert callback.grower.state.epoch == 4
+    assert callback.growth is not None
+    assert callback.growth.epoch == 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels"),
+    [((6, 3), torch.arange(6) % 3), ((6, 3, 3), torch.arange(18).view(6, 3) % 3), ((6, 3), torch.ones(6, 3))],
+    ids=["classes", "positions", "numbers"],
+)
+def test_before_a_fit_the_loss_is_that_of_the_kind_of_the_labels(shape: tuple[int, ...], labels: Tensor) -> None:
+    """As in ``trainer.validate`` of a process that trains nothing; numbers may all be alike in a batch."""
+    output = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    wanted = (
+        mse_loss(output, labels)
+        if labels.is_floating_point()
+        else cross_entropy(output.flatten(0, -2), labels.flatten())
+    )
+    with torch.no_grad():
+        assert float(growing("wait").loss(output, labels)) == pytest.approx(float(wanted))
 
 
 PROCESSES = """

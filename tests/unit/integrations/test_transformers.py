@@ -12,7 +12,15 @@ from support.builders.trained_elsewhere import digest_of, landed_and_quarantined
 from support.fakes.custom_hosts import blobs
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from transformers import ResNetConfig, ResNetForImageClassification, Trainer, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    ResNetConfig,
+    ResNetForImageClassification,
+    Trainer,
+    TrainingArguments,
+)
 from transformers.trainer_utils import get_last_checkpoint
 
 import simic
@@ -163,3 +171,39 @@ def test_the_surface_is_as_promised() -> None:
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_examples("Transformers")["growing"].growth.epoch == 8  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["positions", "numbers"])
+def test_several_labels_of_a_sample_train_as_without_a_callback(tmp_path: Path, kind: str) -> None:
+    """Classes of words, of which many do not count, and several numbers of a text."""
+    chance = torch.Generator().manual_seed(0)
+    words = torch.randint(5, 30, (24, 6), generator=chance)
+    labels = words % 3
+    labels[torch.rand(24, 6, generator=chance) < 0.5] = -100
+    if kind == "numbers":
+        labels = torch.randn(24, 3, generator=chance)
+    config = BertConfig(
+        vocab_size=30,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        num_labels=3,
+        max_position_embeddings=6,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        problem_type="regression" if kind == "numbers" else None,
+    )
+    made = BertForSequenceClassification if kind == "numbers" else BertForTokenClassification
+    rows = [{"input_ids": one, "labels": own} for one, own in zip(words, labels, strict=True)]
+    weights = []
+    for policy in (None, "wait"):
+        trainer = make_trainer(tmp_path, num_train_epochs=4, per_device_train_batch_size=8)
+        torch.manual_seed(0)
+        trainer = Trainer(made(config), trainer.args, train_dataset=rows)
+        if policy is not None:
+            slots = ["bert.encoder.layer.0.intermediate"]
+            GrowerCallback.attach(trainer, slots=slots, validation=(words, labels), policy=policy)
+        trainer.train()
+        weights.append(torch.cat([one.detach().flatten() for one in trainer.model.parameters()]))
+    torch.testing.assert_close(*weights)

@@ -1,0 +1,51 @@
+"""Field reports of a Grower on their way to the bus."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable
+
+from simic.api.grower_arguments import writer_of
+from simic.api.home import Home
+from simic.api.reports import FieldReportWriter
+from simic.contracts.errors import TransientError
+from simic.contracts.field_report import FieldReport
+
+__all__ = ["GrowerReports"]
+
+
+class GrowerReports:
+    """Writes the reports of one episode in their order; what the bus cannot take now is kept and written later.
+
+    At most one report for each epoch waits.
+    """
+
+    def __init__(self, report_to: FieldReportWriter | Home | str | os.PathLike[str] | None) -> None:
+        """Take a writer, which its owner flushes, or open one; without any, nothing is written."""
+        self._writer, self._is_own = writer_of(report_to)
+        self._waiting: deque[FieldReport] = deque()
+        self.is_behind = False
+        """Whether the latest write failed, so that something waits."""
+
+    def write(self, reports: Iterable[FieldReport] = ()) -> None:
+        """Write what waits, then the reports, and publish them if the writer is the Grower's own.
+
+        Raises:
+            ContractError: if ingestion would refuse a report, which is dropped.
+            TransientError: if the bus cannot take them now; they wait on.
+        """
+        if self._writer is None:
+            return
+        self._waiting.extend(reports)
+        self.is_behind = True
+        while self._waiting:
+            report = self._waiting.popleft()
+            try:
+                self._writer.write(report)
+            except TransientError:
+                self._waiting.appendleft(report)
+                raise
+        if self._is_own:
+            self._writer.flush()
+        self.is_behind = False
