@@ -105,7 +105,7 @@ def verdicts(logs: int, gain: float) -> dict[float, Counter[str]]:
     off_policy.SAMPLES = PAGE_SAMPLES
     hosts = np.arange(EPISODES)
     return {
-        shift: Counter(off_policy.judge(log_of(shift, gain, seed), hosts, 0).verdict.value for seed in range(logs))
+        shift: Counter(off_policy.judge(log_of(shift, gain, seed), hosts, 0, 0.0).verdict.value for seed in range(logs))
         for shift in SHIFTS
     }
 

@@ -174,7 +174,7 @@ def _chosen(whole: NDArray[np.bool_], behaviours: list[str], guests: bool) -> He
         if is_whole:
             heads.append(EpisodeHead(run_id, SET, TEST_KEYS[row], Split.TEST.value, behaviour, None, None, False))
         else:
-            cut_off.append(CutOff(run_id, "unfinished", SET, behaviour))
+            cut_off.append(CutOff(run_id, "unfinished", SET, behaviour, TEST_KEYS[row], behaviour))
     return held_out_episodes(heads, [SET], MOST_EPISODES, cut_off)
 
 

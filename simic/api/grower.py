@@ -178,8 +178,6 @@ class Grower:
         self.model = module
         self._logits = logits
         self._is_detached = False
-        self.growth: Growth | None = None
-        """What the latest step found and decided."""
         self._run_id = uuid4().hex
         identity = identity_of(name, seed)
         chosen = HostSet((name,), seeds_max, MODULES, known_blueprints(blueprints))
@@ -231,6 +229,8 @@ class Grower:
                 )
                 self._ensemble = Ensemble([identity], world, GivenHosts(chosen, host))
                 self._pending = self._decide(0)
+                self.growth = self._growth(None)
+                """What the latest step found and decided; before the first one, the decision before the first epoch."""
         except BaseException:
             if host is not None:
                 host.clear(np.ones((1, len(host.topology.sites)), dtype=bool))
@@ -281,23 +281,21 @@ class Grower:
         """
         if self._reports.is_behind and (self.is_finished or not self._host.has_batches):
             self._reports.write()
-            if self.growth is not None and not self._is_detached:
+            if not self._is_detached:
                 return self.growth
         if self.is_finished:
-            return self._growth(None, None)
+            return self._growth(None)
         with self._own_passes():
             step = self._step()
         self._report(step)
-        return cast(Growth, self.growth)
+        return self.growth
 
     def _step(self) -> Step:
         decision = self._pending
         outcome = self._ensemble.end_epoch(self._host.finish())
         after = self._ensemble.observe()
-        action = None
         if not self.is_finished:
             self._pending = self._decide(decision.epoch + 1)
-            action = action_of(self._pending.decisions.actions[0], after.blueprints)
         if (event := outcome.governor[0]) is not None:
             _LOG.warning(
                 "growing ends after epoch %d: %s; the model is set back to the start of that epoch, and the state of "
@@ -305,7 +303,7 @@ class Grower:
                 decision.epoch,
                 event.message,
             )
-        self.growth = self._growth(action, outcome.governor[0])._replace(
+        self.growth = self._growth(outcome.governor[0])._replace(
             validation_accuracy=float(outcome.validation_accuracy_after[0]),
             validation_loss=float(outcome.validation_loss_after[0]),
         )
@@ -429,6 +427,7 @@ class Grower:
         )
         self._host.begin(assignment, decision["epoch"])
         self._host.stride = state["stride"]
+        self.growth = self._growth(None)
 
     @property
     def _hardware(self) -> HardwareContext:
@@ -469,11 +468,13 @@ class Grower:
         """Return the loss of what the model gave, which is no tensor if a seed learns within the owner's epoch."""
         return self._loss(self._to_logits(output), labels)
 
-    def _growth(self, action: Action | None, event: GovernorEvent | None) -> Growth:
-        system = self._ensemble.observe().system
-        accuracy, loss = (float(system[name][0]) for name in ("validation_accuracy", "validation_loss"))
-        outside = () if action is None else self._pending.out_of_range
-        return Growth(int(system["epoch"][0]), accuracy, loss, action, event, outside)
+    def _growth(self, event: GovernorEvent | None) -> Growth:
+        """Return the present measurements, with the decision before the next epoch if there is one."""
+        seen, pending = self._ensemble.observe(), None if self.is_finished else self._pending
+        action = None if pending is None else action_of(pending.decisions.actions[0], seen.blueprints)
+        accuracy, loss = (float(seen.system[name][0]) for name in ("validation_accuracy", "validation_loss"))
+        outside = () if pending is None else pending.out_of_range
+        return Growth(int(seen.system["epoch"][0]), accuracy, loss, action, event, outside)
 
     def _report(self, step: Step) -> None:
         source = Source(

@@ -21,13 +21,17 @@ _CHOSEN = "simic.home"
 def _choose(context: typer.Context, home: str | None) -> str | None:
     """Set the home of this process and its children.
 
-    Raises BadParameter (exit 2) for an empty name, as an unset variable in a script gives, and for a second home.
+    Raises BadParameter (exit 2) for an empty name, as an unset variable in a script gives, for the ~ of an unknown
+    user, and for a second home.
     """
     if home is None:
         return None
     if not home:
         raise typer.BadParameter("expected the path of a home, found an empty name")
-    chosen = str(Path(home).absolute())
+    try:
+        chosen = str(Path(home).expanduser().absolute())
+    except RuntimeError as error:
+        raise typer.BadParameter(f"{home}: {error}") from None
     before = context.meta.setdefault(_CHOSEN, chosen)
     if before != chosen:
         raise typer.BadParameter(f"one command works in one home, found {before} and {chosen}")

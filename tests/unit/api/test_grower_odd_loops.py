@@ -113,6 +113,18 @@ def seed_of(model: nn.Module) -> Tensor:
     return seed.detach().clone()
 
 
+def test_the_decision_before_the_first_epoch_is_known_before_it(steer: Callable[[Any], None]) -> None:
+    """No step returns it, and a seed that begins then would be pruned later without ever having been named."""
+    steer(Grow(first=0))
+    grower, optimizer = grow(Net())
+    first = grower.growth
+    assert first.action is not None
+    assert (first.epoch, first.action.op, first.action.slot, first.action.blueprint) == (0, Op.GERMINATE, 0, "dense")
+    assert first.validation_loss == grower.state.validation_loss
+    train_epoch(grower, optimizer)
+    assert grower.step() == grower.growth != first
+
+
 def test_samples_whose_label_is_ignored_count_for_nothing() -> None:
     """With a learning rate of 0, the training loss is that of the samples that count."""
     torch.manual_seed(0)

@@ -135,6 +135,15 @@ def test_the_home_is_named_before_or_after_every_verb_and_after_its_group(tmp_pa
             assert (code, f"no Simic home at {tmp_path / 'mine'}:" in said) == (2, True), (words, said)
 
 
+def test_a_home_may_be_named_from_the_folder_of_its_user(
+    tmp_path: Path, in_process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell leaves the ~ of ``--home=~/mine`` as it is."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert f"no Simic home at {tmp_path / 'mine'}:" in in_process("sql", "SELECT 1", "--home=~/mine")[1]
+    assert in_process("sql", "SELECT 1", "--home=~nobody-of-this-name/mine")[0] == 2
+
+
 def test_one_command_works_in_one_home(tmp_path: Path, in_process) -> None:
     twice = ("--home", str(tmp_path / "a"), "sql", "SELECT 1", "--home", str(tmp_path / "b"))
     code, said = in_process(*twice)

@@ -41,7 +41,7 @@ def bandit(
 
 
 def verdict_of(episodes: LoggedEpisodes) -> tuple[EvaluationVerdict, list[str]]:
-    found = judge(episodes, np.arange(episodes.rewards.shape[1]), 0)
+    found = judge(episodes, np.arange(episodes.rewards.shape[1]), 0, 0.0)
     return found.verdict, [check.name for check in found.checks if not check.passes]
 
 
@@ -49,7 +49,7 @@ def test_better_worse_and_equal_policies_are_told_apart() -> None:
     assert verdict_of(bandit(target=0.7)) == (EvaluationVerdict.BETTER, [])
     assert verdict_of(bandit(target=0.3)) == (EvaluationVerdict.WORSE, [])
     assert verdict_of(bandit(target=0.7, gain=0.0)) == (EvaluationVerdict.NOT_SHOWN, [])
-    same = judge(bandit(target=0.5), np.arange(400), 0)
+    same = judge(bandit(target=0.5), np.arange(400), 0, 0.0)
     assert same.verdict is EvaluationVerdict.NOT_SHOWN
     assert same.rows[-1].difference.value == pytest.approx(0.0, abs=1e-9)
     assert same.rows[-1].effective_sample_size == pytest.approx(400)
@@ -104,16 +104,16 @@ def test_one_dominant_host_is_insufficient() -> None:
 
 def test_episodes_of_one_host_count_as_one_unit() -> None:
     episodes = bandit(n=400)
-    verdict = judge(episodes, np.arange(400) % 20, 0)
+    verdict = judge(episodes, np.arange(400) % 20, 0, 0.0)
     assert verdict.verdict is EvaluationVerdict.INSUFFICIENT
     assert verdict.checks[0].found == 20
-    assert judge(episodes, np.zeros(400, dtype=int), 0).rows == [], "one host has no spread"
+    assert judge(episodes, np.zeros(400, dtype=int), 0, 0.0).rows == [], "one host has no spread"
 
 
 def test_a_model_must_agree_before_there_is_a_verdict() -> None:
     episodes = bandit()
     noise = np.random.default_rng(1).normal(0.0, 200.0, size=episodes.rewards.shape)
-    found = judge(episodes._replace(q_values=noise, state_values=noise), np.arange(400), 0)
+    found = judge(episodes._replace(q_values=noise, state_values=noise), np.arange(400), 0, 0.0)
     assert found.judged_by == ["PDWIS", "WDR"]
     assert found.verdict is EvaluationVerdict.NOT_SHOWN, "the doubly robust interval is wide"
     assert {row.estimator for row in found.rows} == {"IS", "PDIS", "WIS", "PDWIS", "DR", "WDR", "MAGIC"}
