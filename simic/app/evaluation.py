@@ -215,7 +215,7 @@ def _share_cut_off(
         one.run_id
         for one in (*truncated, *cut_off_episodes(manifest, sets, splits))
         if (trained.known is None or (one.set, one.host_key) not in trained.known)
-        and (choice.log is None or choice.log == one.controller or one.behaviour.startswith(choice.log))
+        and (choice.log is None or _is_of(one, choice.log))
         and (last is None or one.run_id <= last)
     }
     return len(found) / (len(found) + len(used))
@@ -233,10 +233,11 @@ def undrawn(heads: Sequence[EpisodeHead]) -> dict[str, str]:
     return found
 
 
-def _is_of(head: EpisodeHead, name: str) -> bool:
-    version = head.policy_version
-    return name in (head.controller, version) or (
-        version is not None and len(name) >= SHORTEST and version.startswith(name)
+def _is_of(one: EpisodeHead | CutOff, name: str) -> bool:
+    """Return whether an episode is of the controller ``name``, or of the policy whose digest begins with it."""
+    is_policy = one.behaviour != one.controller
+    return name in (one.controller, one.behaviour) or (
+        is_policy and len(name) >= SHORTEST and one.behaviour.startswith(name)
     )
 
 

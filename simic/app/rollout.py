@@ -57,9 +57,8 @@ def status(home: Home, now: datetime) -> RolloutStatus | None:
     Episodes count that began after the update was issued. One without an end counts as a failure when it is open for
     three times as long as the longest whole episode of its set: its training crashed or was given up. Until then it is
     open. A training that crashes never ends, so whole episodes alone flatter the policy: a rollout passes only if it
-    would with every open episode as a failure. Branches, which
-    enumerate actions that the policy did not choose, do not count, nor do judging experience and this home's own
-    collections, in which the policy explores.
+    would with every open episode as a failure. Branches, which enumerate actions that the policy did not choose, do not
+    count, nor do judging experience and this home's own collections, in which the policy explores.
     """
     update = _running(home)
     if update is None or update.rollout is None:
