@@ -148,6 +148,8 @@ def layers_of(model: nn.Module, slots: Sequence[str | Layer], head: str | None, 
     names = [slot for slot in slots if isinstance(slot, str)]
     if not names:
         raise ConfigError("slots: expected at least one name of a submodule, found none")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"slots: expected each submodule once, found {names}")
     few = inputs[:2]
     last = last_leaf(model, few) if head is None else head
     if last in names:

@@ -110,6 +110,10 @@ def _controller(
 ) -> Controller:
     if isinstance(policy, Policy):
         return controller_of(policy)
+    if not isinstance(policy, (str, os.PathLike)):
+        raise ConfigError(
+            f"policy: expected a policy, its name or directory, or {', '.join(RULES)}; found {type(policy).__name__}"
+        )
     if isinstance(policy, str) and policy in RULES:
         return make(RULES[policy], [host])
     if isinstance(policy, str) and policy in controller_names():

@@ -25,7 +25,7 @@ from simic.hosts.batched.weights import initial_seed
 from simic.hosts.custom.checks import check_labels, check_layers, check_samples
 from simic.hosts.custom.epoch_sums import EpochSums
 from simic.hosts.custom.evaluation import measure
-from simic.hosts.custom.forward import ActiveSeed, LayerHook, check_output, grow_output, is_expanded
+from simic.hosts.custom.forward import ActiveSeed, LayerHook, check_output, generator_states, grow_output, is_expanded
 from simic.hosts.custom.host import CustomHost, norm_of
 from simic.hosts.custom.inspect import inspect_module, layer_columns
 from simic.hosts.custom.interface import Loss, ModuleHost
@@ -286,8 +286,8 @@ class AttachedHost:
             self._forget()  # the owner cleared the gradients of a batch without a step
         self._sums.add(logits, labels)
         self._seen += len(labels)
-        self._probe_batch = (batch, labels if batch.random_state is None else labels.clone())
-        if batch.random_state is not None and len(self._waiting) < MOST_WAITING:
+        self._probe_batch = (batch, labels if batch.random_states is None else labels.clone())
+        if batch.random_states is not None and len(self._waiting) < MOST_WAITING:
             self._waiting.append(self._probe_batch)
         is_measured = self._is_measured_step or any(self._is_active(slot) for slot in self.seeds)
         if is_measured and loss.requires_grad:
@@ -352,7 +352,7 @@ class AttachedHost:
         alone = any(self.seeds[slot].learns for slot in self._incubating())
         self._met, self._first = 0, self._seen
         if alone:  # Copies, because the module may work in place on its inputs, and its owner reuse them.
-            self._latest = KeptPass(cloned(arguments), cloned(named), torch.get_rng_state(), self._seen)
+            self._latest = KeptPass(cloned(arguments), cloned(named), generator_states(self._device), self._seen)
         else:
             self._latest = KeptPass(arguments, named, None, self._seen)
 

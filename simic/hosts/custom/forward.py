@@ -28,11 +28,13 @@ __all__ = [
     "check_output",
     "forked_rng",
     "forward",
+    "generator_states",
     "grow_output",
     "hooked",
     "is_expanded",
     "preserve_state",
     "seeded_rng",
+    "set_generator_states",
 ]
 
 
@@ -222,10 +224,27 @@ def is_expanded(tensor: Tensor) -> bool:
 @contextmanager
 def forked_rng(device: torch.device) -> Iterator[None]:
     """Restore torch's generators afterwards: that of the CPU, and that of the device unless it is MPS."""
-    # ``fork_rng`` names a device to the functions of its generator, and those of MPS take none.
-    devices = [] if device.type in ("cpu", "mps") else [device]
-    with torch.random.fork_rng(devices, device_type=device.type):
+    with torch.random.fork_rng(_with_generator(device), device_type=device.type):
         yield
+
+
+def generator_states(device: torch.device) -> tuple[Tensor, ...]:
+    """Return the states of the generators that ``forked_rng`` restores: of the CPU, and of the device."""
+    module = torch.get_device_module(device)
+    return (torch.get_rng_state(), *(module.get_rng_state(one) for one in _with_generator(device)))
+
+
+def set_generator_states(device: torch.device, states: Sequence[Tensor]) -> None:
+    """Set the generators to states from ``generator_states``."""
+    module = torch.get_device_module(device)
+    torch.set_rng_state(states[0])
+    for one, state in zip(_with_generator(device), states[1:], strict=True):
+        module.set_rng_state(state, one)
+
+
+def _with_generator(device: torch.device) -> list[torch.device]:
+    """Return the device in a list if it has a generator that is set by device; MPS takes no device."""
+    return [] if device.type in ("cpu", "mps") else [device]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from simic.contracts.errors import ConfigError
-from simic.hosts.custom.forward import forked_rng, preserve_state
+from simic.hosts.custom.forward import forked_rng, preserve_state, set_generator_states
 from simic.hosts.custom.interface import Loss
 
 __all__ = ["KeptPass", "cloned", "isolated_gradient"]
@@ -19,8 +19,8 @@ class KeptPass(NamedTuple):
 
     arguments: tuple[Any, ...]
     named: dict[str, Any]
-    random_state: Tensor | None
-    """State of torch's generator before the pass; kept only while a seed learns alone."""
+    random_states: tuple[Tensor, ...] | None
+    """States of torch's generators before the pass; kept only while a seed learns alone."""
     first: int
     """Samples of the epoch before this pass."""
 
@@ -39,8 +39,8 @@ def isolated_gradient(
     # A probe may find the module in evaluation mode; between backward and step its modes are the owner's.
     training = None if module.training else True
     with preserve_state(module, training=training), forked_rng(like.device), torch.enable_grad():
-        if kept.random_state is not None:
-            torch.set_rng_state(kept.random_state)
+        if kept.random_states is not None:
+            set_generator_states(like.device, kept.random_states)
         logits = module(*cloned(kept.arguments, like.dtype), **cloned(kept.named, like.dtype))
         value = loss(logits, labels)
         (gradient,) = torch.autograd.grad(value, parameters, allow_unused=True)

@@ -85,8 +85,14 @@ def _traced(grow: Callable[[Tensor, Tensor], Tensor], parameters: nn.Parameter, 
 
 
 def append_seed(network: nn.Module, layer: str, seed: nn.Module) -> None:
-    """Replace a layer of ``network`` by the sequence of the layer and ``seed``, under every name that it has."""
-    _replace(network, old := network.get_submodule(layer), nn.Sequential(old, seed))
+    """Replace a layer of ``network`` by the sequence of the layer and ``seed``, under every name that it has.
+
+    Both are in the mode of the layer, whose own parts keep theirs.
+    """
+    old = network.get_submodule(layer)
+    new = nn.Sequential(old, seed.train(old.training))
+    new.training = old.training
+    _replace(network, old, new)
 
 
 def check_replaceable(network: nn.Module, layers: Sequence[str], inputs: Tensor, who: str) -> None:

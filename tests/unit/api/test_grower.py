@@ -179,6 +179,7 @@ def test_a_grown_network_becomes_plain_modules_with_equal_outputs(
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in network.modules())
     assert not any(one._post_accumulate_grad_hooks for one in network.parameters())
     assert not seeds_of(network)
+    assert not any(part.training for part in network.modules())
     whole = pickle.dumps(network)
     assert b"simic" not in whole
     with torch.no_grad():
@@ -579,6 +580,8 @@ def test_what_cannot_grow_is_refused_with_the_reason() -> None:
         ({"policy": "heuristc"}, "only wait, heuristic, explore, random. Did you mean 'heuristic'?"),
         ({"policy": "champoin"}, "only wait, heuristic, explore, random. Did you mean 'champion'?"),
         ({"policy": "oracle"}, "only a set of hosts has"),
+        ({"policy": None}, "policy: expected a policy, its name or directory, .*; found NoneType"),
+        ({"slots": ["gru", "gru"]}, "slots: expected each submodule once"),
         ({"name": "my-net"}, "a-z"),
         ({"validation": []}, "expected"),
     ):
