@@ -68,7 +68,10 @@ def sql(
     """Query the home: reports, episodes, rewards, trials, policies, gate decisions.
 
     Views: reports, steps, episodes, decisions, rewards, snapshots, policies, gates, quarantine, trainings, rejected,
-    curves, trials, trial_episodes, judgements. docs/schema.md lists their columns, docs/queries.md has worked examples.
+    curves, trials, trial_episodes, judgements, judging_episodes, updates, update_reports, report_updates, telemetry,
+    slo_violations. docs/schema.md lists their columns, docs/queries.md has worked examples.
+
+    A table that is wider than the screen has one line per value instead.
 
     --json, --csv and --parquet stream every row in bounded memory. A file appears complete or not at all.
 

@@ -222,12 +222,16 @@ def _delivery(receipt: PublicationReceipt) -> str:
     return f"this version was published on {receipt.update.issued_at:%Y-%m-%d %H:%M} UTC; nothing was sent again"
 
 
-def rows_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return a table of query results."""
+def rows_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Return query results as a table, or with one line per value if the table is wider than the screen."""
     table = Table(*(Column(cell(name)) for name in (rows[0] if rows else ())), box=SIMPLE_HEAD)
-    for row in rows:
+    lines = Table(Column(style="bold", no_wrap=True), Column(overflow="fold"), show_header=False, box=None)
+    for number, row in enumerate(rows, 1):
         table.add_row(*map(cell, row.values()))
-    return table
+        lines.add_row(Text(f"row {number}", style="dim"), "")
+        for name, value in row.items():
+            lines.add_row(cell(name), cell(value))
+    return _Fitting([table, lines])
 
 
 def _brief(value: Any) -> str:

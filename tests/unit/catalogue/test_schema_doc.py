@@ -44,3 +44,10 @@ def test_bounds_stand_beside_the_columns_that_have_them() -> None:
 
 def test_nothing_of_the_machine_leaks_in() -> None:
     assert tempfile.gettempdir() not in render() and f"{Path.home()}/" not in render()
+
+
+def test_the_help_of_sql_names_every_view() -> None:
+    from simic.cli.sql import sql
+
+    listed = (sql.__doc__ or "").partition("Views: ")[2].partition(". ")[0]
+    assert {name.strip() for name in listed.split(",")} == {view.name for view in load_views()}

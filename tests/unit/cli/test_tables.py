@@ -162,6 +162,14 @@ def test_markup_in_data_is_only_text() -> None:
     assert _text(rows_table([])).strip() == ""
 
 
+def test_a_row_wider_than_the_screen_loses_no_character() -> None:
+    rows = [{f"digest_{index}": str(index) * 64 for index in range(4)}, {"digest_0": None}]
+    text = _text(rows_table(rows))
+    assert all(str(index) * 64 in text for index in range(4))
+    assert text.index("row 1") < text.index("digest_0") < text.index("digest_3") < text.index("row 2")
+    assert "row 1" not in _text(rows_table([{"digest": "0" * 64}]))
+
+
 def test_control_characters_in_data_reach_no_terminal() -> None:
     """PD-5: dead letters and queries show what strangers sent."""
     text = _text(rows_table([{"a": "\x1b]0;title\x07\x1b[2J\r\x9b1m\x7f", "b": "one\ntwo ü"}]))
