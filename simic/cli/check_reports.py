@@ -29,6 +29,15 @@ SUFFIXES = (".jsonl", ".jsonl.zst")
 LEAST_BYTES = 16_000_000
 """Size of a file from which on progress is shown."""
 _MEGABYTE = 1_000_000
+FORMATS = {
+    b"\x1f\x8b": "gzip: decompress it with gunzip",
+    b"PK\x03\x04": "a ZIP archive: unpack it",
+    b"\x28\xb5\x2f\xfd": "Zstandard: name it *.jsonl.zst",
+    b"\xff\xfe": "UTF-16: write it in UTF-8",
+    b"\xfe\xff": "UTF-16: write it in UTF-8",
+    b"\xef\xbb\xbf": "a byte order mark: write UTF-8 without one",
+}
+"""First bytes of files that are not read as lines of JSON, and what they are."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -92,6 +101,8 @@ def check_reports(
         with _opened(name) as source:
             stream = cast("BinaryIO", source)
             is_file, is_packed = source.size is not None, name.endswith(COMPRESSED_SUFFIX)
+            if not is_packed:
+                source.check_format()
             limits = FileLimits(ingest.max_file_mb << 20, ingest.max_file_s) if is_file else NO_LIMITS
             lines = read_stream(stream, ingest.max_report_bytes, limits, is_packed=is_packed, size_bytes=source.size)
             tell(check.faults(lines, name if has_several else None))
@@ -99,7 +110,8 @@ def check_reports(
             misnamed.append(name)
     tell(check.rest())
     counts = _counts(check)
-    notes = _notes(check, {config.world.horizon, *config.curate.also_horizons}, misnamed)
+    curate = "simic curate" if profile == "default" else f"simic curate --profile {profile}"
+    notes = _notes(check, {config.world.horizon, *config.curate.also_horizons}, misnamed, curate)
     show({"event": "summary", **counts, "notes": notes}, "\n".join([*_sentences(counts), *notes]))
     if check.refused or not (check.accepted or check.duplicates):
         raise typer.Exit(ContractError.exit_code)
@@ -138,18 +150,30 @@ class _Source:
     def __init__(self, name: str, file: BinaryIO, size: int | None) -> None:
         self._name, self._file, self.size = name, file, size
         self.advance: Advance = _nobody
+        self._first = b""
         self._rest = 0
+
+    def check_format(self) -> None:
+        """Raise ConfigError if the first bytes show that this is no text in UTF-8; nothing was read before."""
+        self._first = self._read(max(map(len, FORMATS)))
+        for start, what in FORMATS.items():
+            if self._first.startswith(start):
+                raise ConfigError(f"FILE: {self._name}: expected lines of JSON in UTF-8, found {what}")
 
     def read(self, count: int) -> bytes:
         """Return up to ``count`` bytes; raise ConfigError if the system cannot read them."""
-        try:
-            data = self._file.read(count)
-        except OSError as error:
-            raise ConfigError(f"FILE: cannot read {self._name}: {error.strerror}") from error
+        first, self._first = self._first[:count], self._first[count:]
+        data = first + self._read(count - len(first))
         self._rest += len(data)
         self.advance(self._rest // _MEGABYTE)
         self._rest %= _MEGABYTE
         return data
+
+    def _read(self, count: int) -> bytes:
+        try:
+            return self._file.read(count)
+        except OSError as error:
+            raise ConfigError(f"FILE: cannot read {self._name}: {error.strerror}") from error
 
 
 @contextmanager
@@ -217,8 +241,8 @@ def _sentences(counts: Mapping[str, Any]) -> Iterator[str]:
     yield f"episodes: {counts['complete_episodes']:,} complete, {counts['incomplete_episodes']:,} incomplete"
 
 
-def _notes(check: ReportCheck, used: Set[int], misnamed: Sequence[str]) -> list[str]:
-    """Return what else curation or ingestion would do with these reports."""
+def _notes(check: ReportCheck, used: Set[int], misnamed: Sequence[str], curate: str) -> list[str]:
+    """Return what else curation, which ``curate`` begins, or ingestion would do with these reports."""
     notes = []
     if not (check.accepted or check.duplicates or check.refused):
         notes.append("expected at least one report, found none")
@@ -234,7 +258,7 @@ def _notes(check: ReportCheck, used: Set[int], misnamed: Sequence[str]) -> list[
         known = ", ".join(map(str, sorted(used)))
         notes.append(
             f"curation leaves out episodes of a horizon (state.horizon) other than {known}, found "
-            f"{shown}: simic curate -o 'curate.also_horizons={others[:5]}'"
+            f"{shown}: {curate} -o 'curate.also_horizons={others[:5]}'"
         )
     if misnamed:
         named = ", ".join(misnamed[:5]) + (", ..." if len(misnamed) > 5 else "")

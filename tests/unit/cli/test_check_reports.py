@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -124,6 +125,7 @@ def test_settings_are_those_of_an_ingest(tmp_path: Path, call: Simic) -> None:
     assert "found 6: simic curate -o 'curate.also_horizons=[6]'" in done.out
     declared = ["-o", 'ingest.declared_blueprints=["wider"]', "-o", "world.horizon=6"]
     assert "curation" not in call(path, *declared).out
+    assert "found 6: simic curate --profile quick -o" in call(path, *declared[:2], "--profile", "quick").out
     assert call(path, "-o", 'ingest.declared_blueprints=["Wider"]').code == 2
 
 
@@ -168,6 +170,25 @@ def test_what_cannot_be_read_or_holds_nothing_is_no_success(tmp_path: Path, call
     (tmp_path / "wide.jsonl").write_text(json.dumps(json.loads(good()[0]), indent=2))
     done = call(str(tmp_path / "wide.jsonl"))
     assert (done.code, "write each report on a line of its own" in done.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("pack", "found"),
+    [
+        (gzip.compress, "gzip: decompress it with gunzip"),
+        (zstandard.compress, "Zstandard: name it *.jsonl.zst"),
+        (lambda text: text.decode().encode("utf-16"), "UTF-16: write it in UTF-8"),
+        (lambda text: b"\xef\xbb\xbf" + text, "a byte order mark: write UTF-8 without one"),
+    ],
+)
+def test_a_file_in_another_format_is_named_and_not_read(
+    pack: Callable[[bytes], bytes], found: str, tmp_path: Path, call: Simic
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(pack(b"\n".join(good())))
+    done = call(str(path))
+    assert (done.code, done.out) == (2, "")
+    assert f"a.jsonl: expected lines of JSON in UTF-8, found {found}" in done.err
 
 
 def test_a_long_file_shows_its_progress_on_stderr(tmp_path: Path, call: Simic, monkeypatch: pytest.MonkeyPatch) -> None:
