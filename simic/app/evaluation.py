@@ -33,7 +33,7 @@ from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.validation.baselines.plan_book import PLAN_CONTROLLERS
 from simic.validation.episodes import make_controller
-from simic.validation.off_policy import CONFIDENCE, judge, lower_bounds, no_judgement
+from simic.validation.off_policy import CONFIDENCE, is_sufficient, judge, lower_bounds, no_judgement, support_of
 
 __all__ = ["EvaluationChoice", "actions_in_log", "evaluate", "hosts_of", "undrawn", "weighted"]
 
@@ -55,8 +55,8 @@ class EvaluationChoice(NamedTuple):
     is_exploring: bool = False
     """Evaluate the policy as it explores instead of as it acts in trials."""
     most_episodes: int = 10_000
-    with_model: bool = True
-    """Fit action values for the doubly robust estimators."""
+    with_model: bool | None = None
+    """Fit action values for the doubly robust estimators; None where the weights alone are sufficient evidence."""
     return_range: tuple[float, float] | None = None
     """Declared range of returns in points."""
     with_held_out: bool = False
@@ -82,8 +82,8 @@ def evaluate(container: Container, choice: EvaluationChoice) -> OffPolicyReport:
     log = _read(container, manifest, used)
     judgement, bounds = no_judgement(len(used)), list[LowerBound]()
     if log is not None:
-        episodes, hosts = _episodes(container, spec, log, choice), log.hosts()
-        cut_off = _share_cut_off(manifest, heads, used, trained, choice)
+        hosts, cut_off = log.hosts(), _share_cut_off(manifest, heads, used, trained, choice)
+        episodes = _episodes(container, spec, log, choice, hosts)
         judgement = judge(episodes, hosts, derive(container.seed, "evaluate"), cut_off)
         bounds = _bounds(episodes, hosts, choice.return_range)
     report = OffPolicyReport(
@@ -248,20 +248,19 @@ def _read(container: Container, manifest: SnapshotManifest, used: list[EpisodeHe
         return read_log(manifest, [head.run_id for head in used], vocabulary(container.config.ingest), advance)
 
 
-def _episodes(container: Container, spec: ControllerSpec, log: Log, choice: EvaluationChoice) -> LoggedEpisodes:
+def _episodes(
+    container: Container, spec: ControllerSpec, log: Log, choice: EvaluationChoice, hosts: NDArray[np.int64]
+) -> LoggedEpisodes:
     """Return the weights of the log under the controller and, if wanted, values of a fitted model."""
-    target, values = actions_in_log(container, spec, log, is_exploring=choice.is_exploring), None
-    if choice.with_model:
-        seed = derive(container.seed, "evaluate", "values")
-        with container.progress.task("fit values", 1) as advance:
-            values = fit_values(log.dataset(vocabulary(container.config.ingest)), target, container.config.train, seed)
-            advance(1)
-    return weighted(
-        log,
-        target,
-        q_values=None if values is None else log.time_major(values.q),
-        state_values=None if values is None else log.time_major(values.v),
-    )
+    target = actions_in_log(container, spec, log, is_exploring=choice.is_exploring)
+    episodes = weighted(log, target)
+    if not (is_sufficient(support_of(episodes, hosts)) if choice.with_model is None else choice.with_model):
+        return episodes
+    seed = derive(container.seed, "evaluate", "values")
+    with container.progress.task("fit values", 1) as advance:
+        values = fit_values(log.dataset(vocabulary(container.config.ingest)), target, container.config.train, seed)
+        advance(1)
+    return episodes if values is None else weighted(log, target, log.time_major(values.q), log.time_major(values.v))
 
 
 def weighted(

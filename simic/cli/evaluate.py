@@ -43,6 +43,7 @@ _NOTHING_DRAWN = (
     "no episode of this snapshot can be used: collect some whose actions are drawn, with `simic collect --controller "
     "explore`, then `simic ingest` and `simic curate`"
 )
+_UNFITTED = "no action values were fitted, because they cannot change this verdict; --model shows DR, WDR and MAGIC"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -72,12 +73,15 @@ def evaluate(
     episodes: Annotated[
         int, whole_number(least=1, most=1_000_000, about="Largest number of episodes to use.")
     ] = 10_000,
-    no_model: Annotated[
-        bool,
+    model: Annotated[
+        bool | None,
         typer.Option(
-            "--no-model", help="Fit no action values. It is much faster, and leaves out the estimators DR, WDR, MAGIC."
+            "--model/--no-model",
+            help="Fit action values, which takes most of the time, for the estimators DR, WDR, MAGIC. Default: only "
+            "if the log is sufficient evidence without them; otherwise they cannot change the verdict.",
+            show_default=False,
         ),
-    ] = False,
+    ] = None,
     return_range: Annotated[
         str | None,
         typer.Option(
@@ -126,15 +130,16 @@ def evaluate(
             log=log,
             is_exploring=exploring,
             most_episodes=episodes,
-            with_model=not no_model,
+            with_model=model,
             return_range=None if return_range is None else _parse_range(return_range),
             with_held_out=held_out,
         ),
     )
-    emit(found, as_json, lambda console: console.print(*_page(found), sep="\n"))
+    is_short = model is None and bool(found.rows) and not any(row.estimator == "WDR" for row in found.rows)
+    emit(found, as_json, lambda console: console.print(*_page(found, [_UNFITTED] if is_short else []), sep="\n"))
 
 
-def _page(found: OffPolicyReport) -> list[object]:
+def _page(found: OffPolicyReport, remarks: list[str]) -> list[object]:
     used = ", ".join(f"{count} of {short(name)}" for name, count in found.behaviours.items()) or "none"
     horizons = f", horizons {', '.join(map(str, found.horizons))}" if len(found.horizons) > 1 else ""
     left_out = ", ".join(f"{count} {why}" for why, count in found.left_out.items()) or "none"
@@ -151,6 +156,7 @@ def _page(found: OffPolicyReport) -> list[object]:
             f"at least {bound.value:.1f} points with {bound.confidence:.0%} confidence ({bound.method})"
             for bound in found.lower_bounds
         ),
+        *remarks,
     ]
     return [numbers_table(_table(found), title, names=1), *lines, _NOTE]
 

@@ -52,7 +52,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def report(capsys: pytest.CaptureFixture[str]) -> Callable[..., OffPolicyReport]:
     def call(policy: str, **options: Any) -> OffPolicyReport:
-        evaluate(policy, **{"no_model": True, **options}, as_json=True)
+        evaluate(policy, **{"model": False, **options}, as_json=True)
         return OffPolicyReport.model_validate_json(capsys.readouterr().out)
 
     return call
@@ -124,7 +124,7 @@ def test_a_log_that_nobody_made_is_refused_with_those_that_there_are(log: Path) 
     with pytest.raises(
         ConfigError, match=r"--log: no episode of this snapshot is of 'explor'; expected one of explore"
     ):
-        evaluate("wait", snapshot=str(log), no_model=True, log="explor")
+        evaluate("wait", snapshot=str(log), model=False, log="explor")
 
 
 def test_a_policy_of_unknown_training_is_evaluated_on_held_out_hosts_only(log: Path, report, home: Path) -> None:
@@ -158,18 +158,32 @@ def test_exactly_the_hosts_of_a_known_training_are_left_out(log: Path, report, h
     path = next((home / "data" / "receipts" / "train").glob("*.json"))
     path.write_text(path.read_text().replace(learned.digest, "0" * 64))
     with pytest.raises(IntegrityError, match="not trusted"):
-        evaluate(str(policy), snapshot=str(log), no_model=True)
+        evaluate(str(policy), snapshot=str(log), model=False)
 
 
 def test_a_model_brings_the_doubly_robust_estimators(log: Path, report) -> None:
-    found = report("wait", snapshot=str(log), no_model=False, override=["train.q_updates=6", "train.network.hidden=8"])
+    found = report("wait", snapshot=str(log), model=True, override=["train.q_updates=6", "train.network.hidden=8"])
     assert [row.estimator for row in found.rows] == ["IS", "PDIS", "WIS", "PDWIS", "DR", "WDR", "MAGIC"]
     assert found.judged_by == ["PDWIS", "WDR"]
     assert {row.n for row in found.rows} == {240}
 
 
+@pytest.mark.parametrize("is_sufficient", [False, True])
+def test_values_are_fitted_only_where_they_can_change_the_verdict(
+    log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_sufficient: bool
+) -> None:
+    if is_sufficient:
+        monkeypatch.setattr(off_policy, "LEAST_WEIGHT", -100.0)
+        monkeypatch.setattr(off_policy, "WEIGHT_DEVIATIONS", 30.0)
+    evaluate("wait", snapshot=str(log), override=["train.q_updates=6", "train.network.hidden=8"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert ("WDR and MAGIC" not in printed) is is_sufficient
+    assert ("by PDWIS and WDR" in printed) is is_sufficient
+    assert ("insufficient evidence" in printed) is not is_sufficient
+
+
 def test_the_page_names_verdict_reasons_and_limits(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluate("heuristic", snapshot=str(log), no_model=True, return_range="-100:100", episodes=40)
+    evaluate("heuristic", snapshot=str(log), model=False, return_range="-100:100", episodes=40)
     printed = capsys.readouterr().out
     for words in (
         "insufficient evidence",
@@ -189,7 +203,7 @@ def test_an_empty_log_is_insufficient_and_says_how_to_make_one(
     found = report("wait", snapshot=str(tmp_path / "s"))
     assert (found.episodes, found.rows, found.verdict.value) == (0, [], "insufficient evidence")
     assert found.left_out["repeated by branches, without exploration"] == 3
-    evaluate("wait", snapshot=str(tmp_path / "s"), no_model=True)
+    evaluate("wait", snapshot=str(tmp_path / "s"), model=False)
     assert "`simic collect --controller explore`" in " ".join(capsys.readouterr().out.split())
 
 
@@ -207,7 +221,7 @@ def test_an_empty_log_is_insufficient_and_says_how_to_make_one(
 )
 def test_what_cannot_be_evaluated_is_refused(log: Path, policy: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        evaluate(policy, snapshot=str(log), no_model=True, **options)
+        evaluate(policy, snapshot=str(log), model=False, **options)
 
 
 @pytest.mark.parametrize(
@@ -220,4 +234,4 @@ def test_what_cannot_be_evaluated_is_refused(log: Path, policy: str, options: di
 def test_rows_without_propensity_or_reward_are_refused(tmp_path: Path, change, message: str) -> None:
     write_snapshot(tmp_path / "s", bandit_episodes(range(4)), change=lambda rows: change(with_terms(rows)))
     with pytest.raises(ContractError, match=message):
-        evaluate("wait", snapshot=str(tmp_path / "s"), no_model=True)
+        evaluate("wait", snapshot=str(tmp_path / "s"), model=False)
