@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -114,6 +115,29 @@ def test_beyond_the_budget_whole_episodes_leave_the_oldest_and_least_useful_firs
     assert {row["host_key"] for row in table(kept)} == set(keys) - set(range(25)) - {30}
     assert kept.rejected == {"evicted": 16 * 20}, "whole episodes, all counted"
     assert curate_all(home, max_mb=2).rejected == {}
+
+
+def test_a_branch_leaves_with_its_parent_and_not_because_its_seed_failed(tmp_path: Path) -> None:
+    """A decision whose failing branches are evicted would look harmless."""
+    home, day = Home(tmp_path), NOW - timedelta(days=1)
+    room = 2**20 // (8 * (64 + 63 + 28 + 12) * 20)
+    keys = range(room // 2 + 1)  # with a branch each, one parent more than there is room for
+    rows: list[dict[str, Any]] = []
+    for key in keys:
+        parent = [plain(report) for report in episode(key, issued_at=day)]
+        branch = [plain(report) for report in episode(key, issued_at=day, seed=1)]
+        for row in branch:
+            row |= {"branch_of": parent[0]["run_id"], "branch_step": 1}
+            make_unlikely(row)
+        if key == 7:
+            for row in parent:
+                make_unlikely(row)
+        rows += [*parent, *branch]
+    drop(home, "rows", rows)
+    ingest_all(home)
+    assert curate_all(home).rejected == {}
+    kept = table(curate_all(home, max_mb=1))
+    assert Counter(row["host_key"] for row in kept) == {key: 2 for key in keys if key != 7}
 
 
 def test_difficulty_ranks_training_hosts_by_what_they_returned(tmp_path: Path) -> None:
