@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from simic.api.policy import Policy, load_policy
     from simic.api.reports import FieldReportWriter
     from simic.api.subscriber import Subscriber
+    from simic.api.training_comparison import TrainingComparison, compare_trainings
     from simic.contracts.actions import Action, ActionMasks
     from simic.contracts.errors import (
         ConfigError,
@@ -52,7 +53,9 @@ __all__ = [
     "SimicError",
     "Subscriber",
     "SystemState",
+    "TrainingComparison",
     "TransientError",
+    "compare_trainings",
     "load_policy",
     "read_snapshot",
     "sql",
@@ -78,7 +81,9 @@ _MODULES = {
     "SimicError": _ERRORS,
     "Subscriber": "simic.api.subscriber",
     "SystemState": "simic.contracts.state",
+    "TrainingComparison": "simic.api.training_comparison",
     "TransientError": _ERRORS,
+    "compare_trainings": "simic.api.training_comparison",
     "load_policy": "simic.api.policy",
     "read_snapshot": "simic.api.data",
     "sql": "simic.api.data",

@@ -1,7 +1,7 @@
 """A plain PyTorch training loop with a growth controller, against the same loop without one.
 
 Usage: python grow_loop.py [--policy heuristic] [--out-of-range warn] [--runs 16] [--noise 0.4] [--small]
-                           [--fresh-statistics] [--json]
+                           [--fresh-statistics] [--plot growth.png] [--json]
 The network is a small CNN on 300 of scikit-learn's digits, of which some have a wrong label.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from statistics import mean, stdev
+from collections import Counter
 
 import torch
 from sklearn.datasets import load_digits
@@ -61,8 +61,8 @@ def train(
     noise: float,
     is_small: bool,
     has_fresh_statistics: bool = False,
-) -> tuple[float, list[str]]:
-    """Return the test accuracy after a training, and the kept seeds; ``policy`` None is the plain loop.
+) -> tuple[nn.Module, float, list[str]]:
+    """Return the trained network, its test accuracy and the kept seeds; ``policy`` None is the plain loop.
 
     With ``has_fresh_statistics`` batch normalisation gets the means and variances of the finished network.
     """
@@ -98,7 +98,7 @@ def train(
         update_bn(images.split(25), model)
     model.eval()
     with torch.no_grad():
-        return float((model(test_images).argmax(1) == test_labels).float().mean()), kept
+        return model, float((model(test_images).argmax(1) == test_labels).float().mean()), kept
 
 
 def main() -> int:
@@ -112,6 +112,7 @@ def main() -> int:
     parser.add_argument(
         "--fresh-statistics", action="store_true", help="estimate batch normalisation's statistics again at the end"
     )
+    parser.add_argument("--plot", metavar="FILE.png", help="also draw the difference of every seed")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -123,26 +124,22 @@ def main() -> int:
         "is_small": arguments.small,
         "has_fresh_statistics": arguments.fresh_statistics,
     }
-    plain = [train(seed, None, **task)[0] for seed in range(arguments.runs)]
-    grown, kept = zip(
-        *(train(seed, policy, arguments.out_of_range, **task) for seed in range(arguments.runs)), strict=True
-    )
-    gains = [100 * (one - other) for one, other in zip(grown, plain, strict=True)]
-    error = stdev(gains) / len(gains) ** 0.5
-    found = {
-        "plain": 100 * mean(plain),
-        "grown": 100 * mean(grown),
-        "gain": mean(gains),
-        "standard_error": error,
-        "kept": {
-            name: sum(name in seeds for seeds in kept) for name in sorted({one for seeds in kept for one in seeds})
-        },
-    }
+    kept: Counter[str] = Counter()
+
+    def score(arm: str, seed: int) -> tuple[float, int]:
+        """Return the test accuracy in per cent and the parameters."""
+        model, accuracy, seeds = train(seed, None if arm == "plain" else policy, arguments.out_of_range, **task)
+        kept.update(set(seeds))
+        return 100 * accuracy, sum(one.numel() for one in model.parameters())
+
+    found = simic.compare_trainings(score, ["plain", "grown"], seeds=range(arguments.runs))
+    if arguments.plot is not None:
+        found.plot(arguments.plot)
     if arguments.json:
-        print(json.dumps(found))
+        print(json.dumps({**found.model_dump(mode="json"), "kept": dict(sorted(kept.items()))}))
     else:
-        print(f"test accuracy over {arguments.runs} runs: plain {found['plain']:.1f} %, grown {found['grown']:.1f} %")
-        print(f"gain: {mean(gains):+.1f} points, standard error {error:.1f}; kept seeds: {found['kept'] or 'none'}")
+        print(found)
+        print(f"trainings that kept a seed of each kind: {dict(sorted(kept.items())) or 'none'}")
     return 0
 
 

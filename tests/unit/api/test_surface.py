@@ -81,7 +81,11 @@ SURFACE = {
     "SystemState": "fields committed_validation_accuracy epoch graph hardware horizon host_parameters seed_parameters "
     "seeds_alive seeds_max slots train_accuracy train_loss train_loss_history train_samples validation_accuracy "
     "validation_accuracy_history validation_loss validation_loss_history",
+    "TrainingComparison": "fields arms differences seeds trainings",
     "TransientError": "error under SimicError",
+    "compare_trainings": "(train: 'Train', arms: 'Sequence[str]', *, seeds: 'Iterable[int]' = range(0, 16), "
+    "confidence: 'float' = 0.95, results: 'str | os.PathLike[str] | None' = None, progress: 'bool' = True) "
+    "-> 'TrainingComparison'",
     "load_policy": "(ref_or_path: 'str | os.PathLike[str]', *, home: 'Home | None' = None, "
     "trusted_keys: 'TrustedKeys | None' = None, karn: 'str | os.PathLike[str] | None' = None) -> 'Policy'",
     "read_snapshot": "(digest: 'str', *, split: 'str' = 'train', columns: 'Sequence[str] | None' = None, "
