@@ -83,9 +83,12 @@ class Container:
         self.provenance = Provenance(code_version(), config_digest(config), seed)
         open_home(home, use, clock)
 
-    def open_bus(self) -> Bus:
-        """Open the bus that ``bus_spec`` names. A new one asks Redis again, so a fallback to the spool can end."""
-        return open_bus(self.bus_spec)
+    def open_bus(self, *, has_fallback: bool = True) -> Bus:
+        """Open the bus that ``bus_spec`` names. A new one asks Redis again, so a fallback to the spool can end.
+
+        Without the fallback, a put raises TransientError while Redis does not answer.
+        """
+        return open_bus(self.bus_spec._replace(has_fallback=has_fallback))
 
     @cached_property
     def maintenance(self) -> LakeMaintenance:

@@ -237,7 +237,7 @@ def _publish(
             entry.version,
             entry.validation,
             (model,),  # the controllers in production that use its versions have its name
-            bus=container.open_bus(),
+            bus=container.open_bus(has_fallback=False),  # an update in a spool is not delivered; the outbox keeps it
             signer=container.signer,
             home=container.home,
             provenance=container.provenance,

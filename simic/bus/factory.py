@@ -33,6 +33,8 @@ class BusSpec(NamedTuple):
     """Whether ``REDIS_URL`` names the bus; without a URL it is the spool."""
     ingest: IngestConfig = IngestConfig()
     """Limits of one file of the spool."""
+    has_fallback: bool = True
+    """Whether lines wait in the spool while Redis does not answer; otherwise a put raises TransientError then."""
     conversation: str | None = None
     """Jobs with one name share one connection within a process: a Redis that does not answer is then waited for only
     once. None opens a connection each time."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.homes.champion_homes import FORMER, PRESENT, crowned_home, open_home
+from support.servers.redis_server import RedisProcess
 
 from simic.app import promotion
 from simic.app.doctor import open_doctor
@@ -47,6 +48,22 @@ def test_an_update_that_waited_for_the_bus_is_not_delivered_once_its_version_was
     assert told(place) == [f"models:/tamiyo/{FORMER}"]
     assert len(list((place.outbox / "superseded").glob("*.json"))) == 1
     assert open_doctor(open_home(place)).examine().is_healthy
+
+
+def test_a_rollback_while_redis_is_away_waits_in_the_outbox_and_not_in_the_spool(
+    place: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update in the spool would count as delivered, and production would keep the bad policy."""
+    server = RedisProcess(tmp_path / "redis")
+    monkeypatch.setenv("REDIS_URL", server.url)
+    promotion.roll_back(open_home(place), "harmful")
+    with pytest.raises(TransientError, match="is away"):
+        promotion.publish_champion(open_home(place))
+    assert len(list((place.outbox / "pending").glob("*.json"))) == 1
+    assert list(place.spool.rglob("*.jsonl*")) == []
+    with server:
+        assert promotion.publish_champion(open_home(place)).delivered
+        assert server.client.xlen(POLICY_UPDATES) == 1
 
 
 def test_a_delivered_update_moved_back_among_those_that_wait_is_not_delivered_again(place: Home) -> None:

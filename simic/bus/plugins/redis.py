@@ -13,7 +13,7 @@ from simic.bus.plugins.spool import open_spool
 from simic.contracts.errors import ConfigError
 
 if TYPE_CHECKING:
-    from simic.bus.redis.fallback import SpoolFallbackBus
+    from simic.bus.protocol import Bus
 
 __all__ = ["NAME", "SCHEMES", "consumer_name", "open_bus"]
 
@@ -21,7 +21,7 @@ NAME = "redis"
 SCHEMES = ("redis", "rediss")
 
 
-def open_bus(url: str, spec: BusSpec) -> SpoolFallbackBus:
+def open_bus(url: str, spec: BusSpec) -> Bus:
     """Open Redis at ``url``; no request is sent yet.
 
     Raises:
@@ -40,7 +40,7 @@ def open_bus(url: str, spec: BusSpec) -> SpoolFallbackBus:
     spool, config = open_spool(spec), spec.config
     server = RedisServer(url, config.connect_attempts, config.deadline_s)
     stream = RedisStreamsBus(server, config, consumer_name(spec.spool))
-    return SpoolFallbackBus(spool, stream, spool.locks)
+    return SpoolFallbackBus(spool, stream, spool.locks) if spec.has_fallback else stream
 
 
 def consumer_name(spool: Path) -> str:

@@ -64,6 +64,10 @@ class RedisStreamsBus:
 
     # -- producing ----------------------------------------------------------------------------------
 
+    def renew(self) -> None:
+        """Ask a server again that used up the deadline of this conversation."""
+        self._server.renew()
+
     def put(self, topic: str, name: str, lines: Iterable[bytes]) -> str:
         """Add an entry per line, once all lines are known; return the stream's name as a source.
 

@@ -122,6 +122,10 @@ class RedisServer:
                 return answer
         raise AssertionError("unreachable")
 
+    def renew(self) -> None:
+        """Begin another conversation, whose deadline is not used up."""
+        self._silent_s, self._is_connected = 0.0, False
+
     def _connect_within(self, left_s: float) -> None:
         """Limit how long any step of the next call may be silent: name lookup, connecting, TLS or the reply.
 

@@ -25,8 +25,9 @@ __all__ = ["SpoolFallbackBus"]
 
 _LOG = logging.getLogger(__name__)
 _LOCK_WAIT_S = 10.0
-RETRY_AFTER_S = 5.0
-"""While Redis does not answer, puts go to the spool at once and try Redis again after this pause."""
+RETRY_AFTER_S, LONGEST_PAUSE_S = 5.0, 300.0
+"""While Redis does not answer, puts go to the spool at once and try Redis again after a pause. The pause doubles with
+each attempt up to the second value, because an attempt may take as long as ``bus.deadline_s``."""
 _DIGITS = 20
 _NAME_LIMIT = 96
 
@@ -39,6 +40,7 @@ class SpoolFallbackBus:
     ) -> None:
         self._spool, self.stream, self._locks, self._monotonic = spool, stream, locks, monotonic
         self._away_until: float | None = None
+        self._pause_s = RETRY_AFTER_S
 
     def put(self, topic: str, name: str, lines: Iterable[bytes]) -> str:
         """Write lines durably to the spool, and forward them unless Redis does not answer.
@@ -48,11 +50,14 @@ class SpoolFallbackBus:
         check_name(name)
         self._spool.put(topic, self._next_name(topic, name), map(_short_enough, lines), correlation_id=name)
         if self._away_until is None or self._monotonic() >= self._away_until:
+            if self._away_until is not None:
+                self.stream.renew()
             try:
                 self.catch_up()
-                self._away_until = None
+                self._away_until, self._pause_s = None, RETRY_AFTER_S
             except TransientError as error:
-                self._away_until = self._monotonic() + RETRY_AFTER_S
+                self._away_until = self._monotonic() + self._pause_s
+                self._pause_s = min(2.0 * self._pause_s, LONGEST_PAUSE_S)
                 _LOG.warning("%s waits in the spool and will follow by itself: %s", name, error)
         return f"redis/{topic}"
 

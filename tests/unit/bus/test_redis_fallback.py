@@ -84,6 +84,27 @@ def test_what_is_put_while_redis_is_away_follows_in_order(
     assert list(drain(bus)) == [b"%d" % number for number in range(14)]
 
 
+def test_a_producer_returns_to_a_redis_that_was_silent_beyond_the_deadline(
+    server: RedisProcess, seconds: Seconds, tmp_path: Path
+) -> None:
+    """A training of days keeps one bus; its reports would wait for some other command."""
+    stream = stream_bus(server, connect_attempts=1, deadline_s=1e-6)
+    bus = SpoolFallbackBus(SpoolBus(tmp_path / "spool"), stream, tmp_path / "locks", seconds)
+    server.kill()
+    pauses = []
+    for number in range(3):
+        bus.put(TOPIC, "a", [b"%d" % number])
+        assert bus._away_until is not None
+        pauses.append(bus._away_until - seconds.now)
+        seconds.now = bus._away_until
+    assert pauses == [RETRY_AFTER_S, 2 * RETRY_AFTER_S, 4 * RETRY_AFTER_S], "a silent server holds a training up"
+    server.start()
+    stream._server.deadline_s = 10.0
+    bus.put(TOPIC, "a", [b"3"])
+    assert waiting(tmp_path) == 0
+    assert list(drain(bus)) == [b"0", b"1", b"2", b"3"]
+
+
 def test_a_claim_brings_what_was_spilled_of_every_topic(
     bus: SpoolFallbackBus, server: RedisProcess, tmp_path: Path
 ) -> None:
