@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Generic, Literal, NamedTuple, TypeVar
 
@@ -28,7 +28,7 @@ from simic.contracts.errors import ConfigError, ContractError, IntegrityError, S
 from simic.contracts.names import REFERENCE_PREFIX
 from simic.contracts.policy_update import PolicyUpdate
 from simic.publication.policy_sources import PolicySource
-from simic.publication.publish import check_event, verify_update
+from simic.publication.publish import MOST_AHEAD, check_event, verify_update
 from simic.publication.rollout import digest_for, is_within
 from simic.runtime.clock import Clock
 from simic.runtime.files import atomic_dir, atomic_write, fsync_dir, os_error_as_transient
@@ -46,7 +46,6 @@ _STATE_NAME, _POLICIES_NAME, _LOCK_NAME = "state.json", "policies", ".lock"
 _MOST_STATE_BYTES = 8 * 1024 * 1024
 _MOST_POLICY_BYTES = 264 * 1024 * 1024
 """More than the largest weights and card that the loader takes."""
-_MOST_AHEAD = timedelta(hours=1)
 _MOST_CANDIDATES = 8
 MOST_CONSUMER_CHARACTERS = 128
 MOST_REFUSALS = 100
@@ -265,7 +264,7 @@ class Follower(Generic[P]):
     def _take(self, update: PolicyUpdate) -> P:
         """Return the verified policy of an update, which then lies in the own folder."""
         verify_update(update, self._keyring)  # a waiting one was stored, and its key may have been revoked
-        if (ahead := update.issued_at - self._clock()) > _MOST_AHEAD:
+        if (ahead := update.issued_at - self._clock()) > MOST_AHEAD:
             raise TransientError(f"update {update.version} is issued {ahead} from now; compare the clocks")
         if not update.reference.startswith(f"{REFERENCE_PREFIX}{update.policy_name}/"):
             raise ContractError(f"update {update.version}: {update.reference} is no version of {update.policy_name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from simic.trust.canonical import canonical_bytes
 from simic.trust.keys import Keyring, SignatureCheck, Signer
 
 __all__ = [
+    "MOST_AHEAD",
     "SOURCE",
     "check_event",
     "digests_in_updates",
@@ -47,7 +49,11 @@ def _signed_bytes(update: PolicyUpdate) -> bytes:
     return canonical_bytes(update.model_dump(mode="json", exclude={"signature"}))
 
 
+_LOG = logging.getLogger(__name__)
+
 SOURCE = "simic"
+MOST_AHEAD = timedelta(hours=1)
+"""Distance into the future up to which a consumer takes an update; it holds a later one until then."""
 LOCK_WAIT_S = 30.0
 
 
@@ -71,6 +77,8 @@ def publish(
     version of the model, or not new to any of their targets, are moved to ``superseded`` and never delivered. A target
     whose newest update already names this version gets no update, whatever its plan; with ``is_for_all`` only if it has
     no plan, so that a rollout goes on to all consumers. A new update has the ``plan``, and ``actor`` for who issued it.
+    Where an earlier update lies so far in the future that consumers hold it, because a clock was ahead, two are signed:
+    one of now, which they take, and one after the earlier update, which then has no effect either.
     If no target is left, the receipt repeats the last update with ``delivered`` false. After a rollback, a version that
     a target had replaced is new to it again.
 
@@ -83,17 +91,19 @@ def publish(
     outbox = open_outbox(home)
     with exclusive(home.locks / "publish", "publishing policies", LOCK_WAIT_S):
         wanted = _Wanted(version, is_for_all)
-        _set_aside_outdated(outbox, wanted)
+        _set_aside_outdated(outbox, wanted, clock())
         sent = {event.event_id for event in outbox.flush(bus, POLICY_UPDATES, wanted.is_of_model)}
         heard = _newest_by_target(outbox.delivered(), version.name)
         doubtful = _newest_by_target(outbox.superseded(), version.name)
         missing = [target for target in dict.fromkeys(targets) if not _knows(target, wanted, heard, doubtful)]
         if missing:
-            moment = _moment_after([*heard.values(), *doubtful.values()], clock())
-            update = _update(version, validation, missing, signer, moment, None if is_for_all else plan, actor)
-            event = envelop(update, type_=POLICY_UPDATE_TYPE, source=SOURCE, created_at=update.issued_at)
-            event = event.model_copy(update={"correlation_id": version.snapshot_digest})
-            outbox.add(event)
+            events = []
+            for moment in _moments([*outbox.delivered(), *outbox.superseded()], wanted, clock()):
+                update = _update(version, validation, missing, signer, moment, None if is_for_all else plan, actor)
+                event = envelop(update, type_=POLICY_UPDATE_TYPE, source=SOURCE, created_at=update.issued_at)
+                events.append(event.model_copy(update={"correlation_id": version.snapshot_digest}))
+                outbox.add(events[-1])
+            event = events[0]
             sent |= {event.event_id for event in outbox.flush(bus, POLICY_UPDATES, wanted.is_of_model)}
         else:
             event = max((heard[target] for target in targets), key=lambda event: event.created_at)
@@ -174,11 +184,13 @@ def _update(
     )
 
 
-def _set_aside_outdated(outbox: Outbox, wanted: _Wanted) -> None:
+def _set_aside_outdated(outbox: Outbox, wanted: _Wanted, now: datetime) -> None:
     """Withdraw undelivered updates about the model, except those that tell what is wanted and are new to a target."""
     waiting = [event for event in outbox.waiting() if wanted.is_of_model(event)]
-    heard = _newest_by_target(outbox.delivered(), wanted.version.name)
+    delivered = outbox.delivered()
     for event in waiting:
+        held = [] if _is_held(event, now) else [one for one in delivered if _is_held(one, now)]
+        heard = _newest_by_target((one for one in delivered if one not in held), wanted.version.name)
         targets = unwrap(event, PolicyUpdate).targets
         is_news = any(target not in heard or heard[target].created_at < event.created_at for target in targets)
         if not (is_news and wanted.is_told_by(event)):
@@ -208,9 +220,25 @@ def _newest_by_target(events: Iterable[EventEnvelope], name: str) -> dict[str, E
     return newest
 
 
-def _moment_after(events: Iterable[EventEnvelope], now: datetime) -> datetime:
-    """Return ``now``, or just after the last of ``events``, so that updates stay ordered if the clock was set back.
+def _is_held(event: EventEnvelope, now: datetime) -> bool:
+    """Return whether consumers hold an update back, because it lies too far in the future."""
+    return event.created_at - now > MOST_AHEAD
 
-    Distinct times also give two updates about one version distinct ids, because an id is a digest of the content.
+
+def _moments(events: Iterable[EventEnvelope], wanted: _Wanted, now: datetime) -> list[datetime]:
+    """Return the time of a new update, and a second one if ``events`` of the model lie so far ahead that it is needed.
+
+    Each lies after the events before it, so that updates stay ordered if the clock was set back. Distinct times also
+    give two updates about one version distinct ids, because an id is a digest of the content.
     """
-    return max([now, *(event.created_at + timedelta(microseconds=1) for event in events)])
+    known = [event for event in events if wanted.is_of_model(event)]
+    held = [event.created_at for event in known if _is_held(event, now)]
+    if held:
+        _LOG.warning(
+            "an update of %s was signed with a clock that was ahead: consumers hold it until then, so this one is "
+            "followed by a second one of that time",
+            max(held).isoformat(),
+        )
+    step = timedelta(microseconds=1)
+    first = max([now, *(event.created_at + step for event in known if not _is_held(event, now))])
+    return [first, max(held) + step] if held else [first]

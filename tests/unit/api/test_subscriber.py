@@ -104,6 +104,31 @@ def test_a_rollback_is_a_newer_update_about_an_older_version(setting: Setting, d
         assert subscriber.update is not None and subscriber.update.version == "1.0.1"
 
 
+def test_a_rollback_reaches_consumers_after_a_publication_whose_clock_was_ahead(
+    setting: Setting, digests: list[str]
+) -> None:
+    """They hold the update of the future, and would hold a rollback that only follows it."""
+    with setting.open() as subscriber:
+        setting.publisher.publish(1, digests[0])
+        subscriber.poll()
+        setting.publisher.clock = lambda: utc_now() + timedelta(days=30)
+        setting.publisher.publish(2, digests[1])
+        assert subscriber.poll() is None
+        setting.publisher.clock = utc_now
+        restored = setting.publisher.publish(1, digests[0])
+        assert subscriber.poll() == restored
+        assert restored.issued_at - utc_now() < timedelta(hours=1)
+        third = setting.publisher.publish(3, digests[2])
+        assert subscriber.poll() == third
+        setting.publisher.publish(3, digests[2])
+        assert subscriber.poll() is None, "it is known already"
+        subscriber._follower._clock = lambda: utc_now() + timedelta(days=31)
+        later = subscriber.poll()
+        assert later is not None and (later.version, later.digest) == ("1.0.3", digests[2])
+        assert subscriber.policy is not None and subscriber.policy.digest == digests[2]
+        assert subscriber.poll() is None
+
+
 def test_a_rollback_to_the_previous_policy_needs_no_source(setting: Setting, digests: list[str]) -> None:
     with setting.open() as subscriber:
         for number in (1, 2):
