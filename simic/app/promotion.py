@@ -226,7 +226,6 @@ def _publish(
     if container.policies.is_empty():
         raise ConfigError(f"there is no champion to publish: {maker_of(model)} makes one")
     outbox = publication.open_outbox(container.home)
-    delivered = [unwrap(event, PolicyUpdate) for event in outbox.delivered()]
     with container.registry_of(model).certified(publication.digests_in_updates(outbox, model), decided_on) as entry:
         if expected is not None and (expected.number, expected.digest) != (entry.target, entry.digest):
             raise ConfigError(
@@ -242,25 +241,32 @@ def _publish(
             home=container.home,
             provenance=container.provenance,
             clock=container.clock,
-            plan=_plan(container, entry, delivered),
+            plan=_plan(container, entry),
             is_for_all=is_for_all,
             actor=container.actor,
         )
     return container.save_receipt(receipt)
 
 
-def _plan(container: Container, entry: PromotionEntry, delivered: list[PolicyUpdate]) -> RolloutPlan | None:
-    """Return the plan with which an update about the champion of the journal begins.
+def _plan(container: Container, entry: PromotionEntry) -> RolloutPlan | None:
+    """Return the plan of an update about the champion of the journal, should one be sent now.
 
-    Karn has none: whether a rollout succeeds is judged by reports of one policy, which do not tell its Karn.
+    Where the newest update about the champion has a plan, it is that one: its signature is no longer believed if its
+    key was revoked, and its rollout goes on. Karn has none: whether a rollout succeeds is judged by reports of one
+    policy, which do not tell its Karn.
     """
     if entry.version.name != MODEL_NAME:
         return None
+    outbox = publication.open_outbox(container.home, including_revoked=True)
+    updates = [unwrap(event, PolicyUpdate) for event in outbox.delivered()]
+    named = [update for update in updates if update.policy_name == entry.version.name]
+    if named and named[-1].digest == entry.digest and named[-1].rollout is not None:
+        return named[-1].rollout
     former = read_history(container.home, container.keyring).before_champion()
     return first_plan(
         entry.version,
         None if former is None else former.version,
-        [update for update in delivered if update.policy_name == entry.version.name],
+        named,
         container.config.rollout,
         is_rollback=entry.operation is Operation.ROLLBACK,
     )

@@ -119,9 +119,12 @@ def publish(
     )
 
 
-def open_outbox(home: Home) -> Outbox:
-    """Return the outbox of a home, which accepts events signed by the home's keys."""
-    keyring = Keyring(home.keys)
+def open_outbox(home: Home, *, including_revoked: bool = False) -> Outbox:
+    """Return the outbox of a home, which accepts events signed by the home's keys.
+
+    With ``including_revoked`` it also shows what was delivered before a key was revoked; nothing is to be put from it.
+    """
+    keyring = Keyring(home.keys).including_revoked() if including_revoked else Keyring(home.keys)
     return Outbox(home.outbox, lambda event: check_event(event, keyring))
 
 

@@ -13,11 +13,14 @@ from support.homes.pipeline import land
 from support.homes.rollouts import RollingOut
 
 from simic.app import promotion, rollout
+from simic.app.container import Container
+from simic.app.keys import Keys
 from simic.contracts.errors import ConfigError, RolloutFailedError, TransientError
 from simic.contracts.receipts import PolicyVersion
 from simic.contracts.rollout import RolloutVerdict
 from simic.ledgers.collections import begin_collection
 from simic.ledgers.policies import read_history
+from simic.runtime.settings import load_profile
 
 
 @pytest.fixture
@@ -60,6 +63,20 @@ def test_a_policy_that_fails_is_rolled_back_for_all_before_its_hours_are_over(se
     reason = read_history(setting.home).done[-1].reason
     assert reason.startswith("rollout of tamiyo 1.0.1 to 10%: failing, 10 of 30 episodes succeeded")
     assert RolloutFailedError.exit_code == 3
+
+
+@pytest.mark.parametrize("start", ["partial", "full"])
+def test_a_key_that_is_revoked_does_not_end_a_rollout(setting: RollingOut, start: str) -> None:
+    """An update for all would give everybody a champion whose rollout lacks evidence."""
+    Keys(setting.container).revoke(setting.container.signer.key_id, "on a lost laptop")
+    Keys(setting.container).reseal(is_dry_run=False)
+    app = Container(setting.home, load_profile("quick", {"rollout.start": start}), 0)
+    again = promotion.publish_champion(app)
+    assert again.delivered
+    assert again.update.key_id != setting.begun.key_id
+    assert again.update.rollout == setting.begun.rollout
+    found = rollout.status(setting.home, setting.now())
+    assert found is not None and found.update == again.update
 
 
 @pytest.mark.parametrize(
