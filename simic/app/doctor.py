@@ -286,7 +286,11 @@ class Doctor:
     def _temporary_files(self) -> Iterator[Check]:
         """Examine what killed writers left beside their targets; ``tmp`` and the spool have checks of their own."""
         skipped = {self._home.tmp, self._home.spool}
-        found = [path for root in (self._home.data, self._home.prefect) for path in unfinished_files(root, skipped)]
+        found = [
+            path
+            for root in (self._home.data, self._home.prefect, self._home.mlruns)
+            for path in unfinished_files(root, skipped)
+        ]
         oldest = time.time() - ABANDONED_S
         yield self._clear("temporary files", [path for path in found if _changed_at(path) < oldest])
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,6 +51,7 @@ of their own."""
 SEALED_STAGES = tuple(str(kind.model_fields["stage"].default) for kind in SEALED)
 """Names of the folders of sealed receipts."""
 
+_MOMENT, _STEP = "%Y%m%dT%H%M%S%fZ", timedelta(microseconds=1)
 _DEPTH = 4
 """Number of path components of a receipt below its home: ``data/receipts/<stage>/<file>``."""
 
@@ -78,7 +81,7 @@ class ReceiptStore:
         ``content`` is a digest that tells receipts of the same moment apart.
         """
         folder = self._directory / _stage(type(receipt))
-        path = folder / f"{self._clock():%Y%m%dT%H%M%S%fZ}-{content[:12]}.json"
+        path = folder / f"{self._moment(type(receipt)):{_MOMENT}}-{content[:12]}.json"
         atomic_write(path, self._text(portable(receipt, self._home)).encode())
         return path
 
@@ -192,6 +195,14 @@ class ReceiptStore:
         if type(receipt) not in SEALED:
             return receipt.model_dump_json(indent=2)
         return json.dumps(seal_receipt(receipt, self._signer()), indent=2, ensure_ascii=False, allow_nan=False)
+
+    def _moment(self, kind: type[Receipt]) -> datetime:
+        """Return the present time, or that of the newest receipt if the clock was set back: the last one counts."""
+        now, moments = self._clock(), list[datetime]()
+        for path in self._paths(kind)[-1:]:
+            with suppress(ValueError, OverflowError):  # a file that somebody put there
+                moments.append(datetime.strptime(path.name.partition("-")[0], _MOMENT).replace(tzinfo=UTC) + _STEP)
+        return max([now, *moments])
 
     def _paths(self, kind: type[Receipt], content: str = "") -> list[Path]:
         return sorted((self._directory / _stage(kind)).glob(f"*{content}.json"))

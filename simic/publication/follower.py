@@ -131,6 +131,8 @@ class Follower(Generic[P]):
         self._is_beside = is_beside
         self._own = root / _POLICIES_NAME
         self._held: _Held[P] | None = None
+        self._news: PolicyUpdate | None = None
+        """The accepted update until ``poll`` has returned it."""
         self._refused: deque[Refusal] = deque(maxlen=MOST_REFUSALS)
         self._turn = threading.Lock()
         self._stack = ExitStack()
@@ -173,19 +175,21 @@ class Follower(Generic[P]):
         """Read what is new and accept the newest good update; return it, or None if the policy stays.
 
         Raises:
-            TransientError: if the transport is away or the folder cannot be written. The policy stays.
+            TransientError: if the transport is away or the folder cannot be written. The next call goes on from there,
+                and returns what this one may have accepted.
         """
         with self._turn:
             before = list(self._history.position)
             try:
-                accepted = self._accept(self._read())
+                self._accept(self._read())
                 self._store(self._state)
             except BaseException:
                 self._history.position = before
                 raise
             self._point()
-            if accepted is not None:
+            if self._news is not None:
                 self._tidy()
+            accepted, self._news = self._news, None
             return accepted
 
     # -- reading ------------------------------------------------------------------------------------
@@ -236,7 +240,7 @@ class Follower(Generic[P]):
 
     # -- accepting ----------------------------------------------------------------------------------
 
-    def _accept(self, candidates: list[_Candidate]) -> PolicyUpdate | None:
+    def _accept(self, candidates: list[_Candidate]) -> None:
         """Accept the newest update that can be taken; keep newer ones that may be taken later."""
         waiting: list[PolicyUpdate] = []
         accepted = None
@@ -259,7 +263,6 @@ class Follower(Generic[P]):
         self._state = self._state.model_copy(update=progress)
         if accepted is not None:
             self._swap(accepted, policy)
-        return accepted
 
     def _take(self, update: PolicyUpdate) -> P:
         """Return the verified policy of an update, which then lies in the own folder."""
@@ -286,7 +289,7 @@ class Follower(Generic[P]):
         before = before if self._held is None else self._held.digest
         previous = before if before != digest else self._state.previous
         self._store(self._state.model_copy(update={"accepted": update, "previous": previous}))
-        self._held = _Held(policy, update, digest)
+        self._held, self._news = _Held(policy, update, digest), update
         _LOG.info("by update %s of %s, policy %s is current", update.version, update.policy_name, digest[:12])
 
     def _digest_for(self, update: PolicyUpdate) -> str:

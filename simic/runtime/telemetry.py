@@ -89,14 +89,15 @@ class NullObserver:
 class JsonLinesSink:
     """Sink that appends ``{"step": n, "metrics": {...}}`` lines; non-finite values are written as null.
 
-    No other process writes into the file meanwhile.
+    No other process writes into the file between two of its records, but one may before the first of them.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         is_torn = _is_torn(path)
         self._file = path.open("ab", buffering=0)
-        self._size = os.fstat(self._file.fileno()).st_size
+        self._begun: int | None = None
+        """Size of the file before a record that was not written completely."""
         if is_torn:  # left by a process that was killed; the new record starts on a line of its own
             self._write(b"\n")
 
@@ -110,12 +111,13 @@ class JsonLinesSink:
         self._write(json.dumps({"step": step, "metrics": values}, allow_nan=False).encode() + b"\n")
 
     def _write(self, line: bytes) -> None:
-        if os.fstat(self._file.fileno()).st_size != self._size:
-            self._file.truncate(self._size)
+        if self._begun is not None:
+            self._file.truncate(self._begun)
+        self._begun = os.fstat(self._file.fileno()).st_size
         written = 0
         while written < len(line):
             written += self._file.write(line[written:])
-        self._size += len(line)
+        self._begun = None
 
     def close(self) -> None:
         """Close the file; further records raise."""

@@ -59,8 +59,9 @@ def prune(
         freed_bytes = _freed_bytes(Path(summary.path) for summary in leaving)
         if not is_dry_run:
             for summary in leaving:
-                _remove(home, Path(summary.path))
+                # Columns first, which a training makes again: nobody would look for those of a snapshot that is gone.
                 _remove_columns(home, summary.digest)
+                _remove(home, Path(summary.path))
                 on_removed(1)
     return SnapshotPruning(
         is_dry_run=is_dry_run,

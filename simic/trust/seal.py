@@ -41,7 +41,7 @@ class Seal(Contract):
 
 
 def seal(directory: Path, signer: Signer) -> Seal:
-    """Sign every file of ``directory`` and write ``manifest.json`` last and atomically.
+    """Sign every file of ``directory`` and write ``manifest.json`` last and atomically, through a file beside it.
 
     Raises ContractError for anything but plain files with plain names.
     """
@@ -57,7 +57,8 @@ def seal(directory: Path, signer: Signer) -> Seal:
         fsync_file(directory / file.name)
     unsigned = Seal(files=files, digest=digest_of(files), key_id=signer.key_id, signature="0" * 128)
     sealed = unsigned.model_copy(update={"signature": signer.sign(_signed_bytes(unsigned))})
-    atomic_write(directory / MANIFEST_NAME, canonical_bytes(sealed))
+    # Within the directory, a file that a killed process leaves would break the seal that is still there.
+    atomic_write(directory / MANIFEST_NAME, canonical_bytes(sealed), tmp=directory.parent)
     return sealed
 
 

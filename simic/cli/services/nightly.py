@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +20,9 @@ __all__ = ["DeploymentRun", "raise_for_state", "run_deployment"]
 POLL_S = 0.5
 FINAL = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
 _NOT_BEGUN = frozenset({"SCHEDULED", "PENDING"})
-_TRANSIENT = "exception: TransientError:"
+_KINDS: tuple[type[SimicError], ...] = (TransientError, *TransientError.__subclasses__())
+_TRANSIENT = re.compile(rf"exception: ({'|'.join(kind.__name__ for kind in _KINDS)}):")
+"""Prefect names the class of the exception that ended a run."""
 _OCCUPIED = "concurrency limit"
 
 Say = Callable[[str], None]
@@ -111,7 +114,7 @@ def raise_for_state(run: DeploymentRun) -> None:
         if run.state_name == "Rejected":
             raise GateRejectedError(run.message)
         return
-    if _TRANSIENT in run.message:
+    if _TRANSIENT.search(run.message):
         raise TransientError(f"{what}; the same command resumes it")
     if run.state == "CANCELLED" and _OCCUPIED in run.message.lower():
         raise TransientError(f"{what}; another run of {run.deployment} is active, try again when it has ended")

@@ -129,6 +129,19 @@ def test_a_rollback_reaches_consumers_after_a_publication_whose_clock_was_ahead(
         assert subscriber.poll() is None
 
 
+def test_an_update_accepted_before_an_error_is_returned_by_the_next_look(
+    setting: Setting, digests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`simic follow --json` would never say that the policy changed."""
+    with setting.open() as subscriber:
+        update = setting.publisher.publish(1, digests[0])
+        with monkeypatch.context() as full, pytest.raises(simic.TransientError):
+            full.setattr(Path, "symlink_to", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "no space left")))
+            subscriber.poll()
+        assert subscriber.poll() == update
+        assert subscriber.poll() is None
+
+
 def test_a_rollback_to_the_previous_policy_needs_no_source(setting: Setting, digests: list[str]) -> None:
     with setting.open() as subscriber:
         for number in (1, 2):

@@ -351,7 +351,7 @@ def test_examining_an_empty_home_makes_no_spool(tmp_path: Path) -> None:
 def test_temporary_files_of_killed_writers_are_found_after_a_day_and_removed(home: Home) -> None:
     home.prefect.mkdir()
     home.keys.mkdir()
-    left = [folder / ".x.json.0123456789ab.tmp" for folder in (home.ledger, home.keys, home.prefect, home.receipts)]
+    left = [folder / ".x.json.0123456789ab.tmp" for folder in (home.ledger, home.keys, home.prefect, home.mlruns)]
     for path in left:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"half")

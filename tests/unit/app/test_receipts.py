@@ -41,6 +41,16 @@ def test_receipts_of_one_moment_do_not_overwrite_each_other(tmp_path: Path) -> N
     assert list(tmp_path.rglob("*.tmp")) == []
 
 
+def test_the_last_one_is_the_newest_also_after_a_clock_that_was_ahead(tmp_path: Path) -> None:
+    """Otherwise `simic promote` takes a policy that was judged before the one that was judged last."""
+    moments = iter([NOW + timedelta(days=1), NOW, NOW + timedelta(minutes=1)])
+    store = store_at(tmp_path, lambda: next(moments))
+    for number in "123":
+        receipt = decision(number * 64)
+        store.save(receipt, content=receipt.digest)
+        assert store.latest(GateDecision, "") == receipt
+
+
 def test_nothing_found_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="run `simic trials`"):
         store_at(tmp_path, ticking()).latest(TrialReport, "run `simic trials`")

@@ -20,6 +20,8 @@ def _ended(state: str, name: str, message: str) -> DeploymentRun:
         ("COMPLETED", "Rejected", "the gate rejected policy 1", GateRejectedError, 3),
         ("FAILED", "Failed", "Flow run encountered an exception: TrainingError: NaN", SimicError, 1),
         ("FAILED", "Failed", "Flow run encountered an exception: TransientError: disk full", TransientError, 4),
+        ("FAILED", "Failed", "Flow run encountered an exception: CircuitOpenError: disk full", TransientError, 4),
+        ("FAILED", "Failed", "Flow run encountered an exception: UpdateTimeoutError: slow", TransientError, 4),
         ("CRASHED", "Crashed", "Flow run infrastructure exited with non-zero status code -9.", SimicError, 1),
         ("CANCELLED", "Cancelled", "Deployment concurrency limit reached.", TransientError, 4),
         ("CANCELLED", "Cancelled", "", SimicError, 1),

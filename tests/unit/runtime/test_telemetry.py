@@ -60,6 +60,16 @@ def test_an_existing_file_goes_on(tmp_path: Path) -> None:
     assert [step for step, _ in read_metrics(tmp_path / "curves.jsonl")] == [1, 2]
 
 
+def test_what_another_process_wrote_before_the_first_record_stays(tmp_path: Path) -> None:
+    """An ingest opens the counts of the day, then waits for another one that is writing them."""
+    path = tmp_path / "counts.jsonl"
+    with JsonLinesSink(path) as waits:
+        with JsonLinesSink(path) as holds:
+            holds.log(1, {"landed": 1.0})
+        waits.log(2, {"landed": 2.0})
+    assert [step for step, _ in read_metrics(path)] == [1, 2]
+
+
 def test_what_comes_after_a_torn_line_is_a_line_of_its_own(tmp_path: Path) -> None:
     """One process was killed in the midst of a line; the next one appends to the same file."""
     path = tmp_path / "curves.jsonl"

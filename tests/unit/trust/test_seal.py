@@ -138,6 +138,21 @@ def test_a_crash_while_sealing_can_be_repeated(sealed: Path) -> None:
     verify(sealed, ring(sealed))
 
 
+def test_a_kill_while_a_sealed_directory_is_sealed_again_leaves_the_seal_that_was_there(
+    sealed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`simic keys reseal` reads the directory before it seals it, so a file within would stop it for good."""
+
+    def dies(*_: object) -> None:
+        verify(sealed, ring(sealed))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "replace", dies)
+        seal(sealed, Signer(b"n" * 32))
+    assert verify(sealed, ring(sealed)).key_id == SIGNER.key_id
+
+
 def test_a_digest_that_is_not_of_the_files_is_refused_even_if_signed(sealed: Path) -> None:
     """Whoever holds a trusted key still cannot pass one policy off under another's digest."""
     claimed = Seal.model_validate_json((sealed / "manifest.json").read_bytes()).model_copy(update={"digest": "0" * 64})
