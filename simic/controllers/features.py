@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from simic.contracts.batches import LAYER_KINDS, STAGE_INDEX, STAGES, Observations
 from simic.contracts.feature_ranges import BOUND
@@ -25,7 +26,15 @@ from simic.contracts.lifecycle import SeedStage
 from simic.contracts.state import HISTORY_EPOCHS
 from simic.controllers.graph import GraphBatch, build
 
-__all__ = ["BOUND", "FEATURES", "FEATURE_VERSION", "encode", "feature_names", "in_unit_of_state"]
+__all__ = [
+    "BOUND",
+    "FEATURES",
+    "FEATURE_VERSION",
+    "encode",
+    "feature_names",
+    "has_trained",
+    "in_unit_of_state",
+]
 
 Array = NDArray[Any]
 
@@ -89,6 +98,8 @@ _LOG1P = frozenset({
 })  # fmt: skip
 """Features that are ``log1p`` of a number of the state."""
 
+_EPOCH = FEATURES["context"].index("epoch_fraction")
+
 FEATURE_VERSION = hashlib.sha256(repr(sorted(FEATURES.items())).encode()).hexdigest()[:16]
 """Digest of all names in order, 16 hexadecimal characters."""
 
@@ -101,6 +112,14 @@ def feature_names(blueprints: Sequence[str]) -> dict[str, tuple[str, ...]]:
 def in_unit_of_state(name: str, value: float) -> float:
     """Return the number of a state that a feature stands for, to the 6 digits that float32 holds of it."""
     return float(f"{math.expm1(value):.6g}") if name in _LOG1P else value
+
+
+def has_trained(context_x: Tensor) -> Tensor:
+    """Return for context features [N, F], not normalised, whether each host has trained an epoch, bool [N].
+
+    The epoch tells: a framework may leave the training loss out of every state.
+    """
+    return context_x[:, _EPOCH] > 0
 
 
 def encode(observations: Observations) -> GraphBatch:

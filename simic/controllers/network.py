@@ -28,7 +28,7 @@ from simic.contracts.actions import HEAD_SIZES, OPS, Head, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.errors import ContractError
 from simic.contracts.network_config import NetworkConfig
-from simic.controllers.features import feature_names
+from simic.controllers.features import feature_names, has_trained
 from simic.controllers.graph import EDGE_TYPES, NODE_TYPES, EdgeType, GraphBatch, NodeFeatures
 from simic.numerics.ragged import row_owners
 
@@ -364,7 +364,6 @@ class PolicyNetwork(GraphNetwork):
         super().__init__()
         self.shape = shape
         names = feature_names(shape.blueprints)
-        self._train_loss_flag = names["context"].index("train_loss_valid")
         hidden, small = shape.hidden, shape.value_hidden
         with torch.random.fork_rng(devices=[]):
             self.normalise = input_normalisers(names)
@@ -464,7 +463,7 @@ class PolicyNetwork(GraphNetwork):
 
     def _penalise_first_epoch(self, op: Tensor, batch: GraphBatch) -> Tensor:
         """Subtract ``first_epoch_penalty`` from the logit of GERMINATE in hosts that have not trained an epoch."""
-        is_new = 1.0 - batch.context_x[:, self._train_loss_flag : self._train_loss_flag + 1]
+        is_new = ~has_trained(batch.context_x).unsqueeze(1)
         germinate = torch.zeros_like(op[:1])
         germinate[:, OP_INDEX[Op.GERMINATE]] = self.first_epoch_penalty
         return op - is_new * germinate

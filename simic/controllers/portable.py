@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
+from simic.controllers.features import has_trained
 from simic.controllers.graph import EDGE_TYPES, NODE_TYPES
 from simic.controllers.network import HeteroSageLayer
 from simic.controllers.policy_files import LoadedPolicy
@@ -38,7 +39,6 @@ class PortablePolicy(nn.Module):
         names = policy.card.blueprints
         known = names if policy.card.germinated is None else policy.card.germinated
         self.register_buffer("germinated", torch.tensor([name in known for name in names]))
-        self._train_loss_flag = policy.card.features["context"].index("train_loss_valid")
 
     def forward(
         self,
@@ -71,7 +71,7 @@ class PortablePolicy(nn.Module):
         read = _encode(cast(nn.Module, network.value_encoder), x, into)
         value = network.value_mean + network.value_scale * network.value_head(_summary(read)).squeeze(1)
         op = network.op_head(torch.cat([_summary(own), _summary(read)], dim=1))
-        is_new = 1.0 - tables["context"][:, self._train_loss_flag : self._train_loss_flag + 1]
+        is_new = ~has_trained(tables["context"]).unsqueeze(1)
         germinates = functional.one_hot(torch.tensor(OP_INDEX[Op.GERMINATE]), op.shape[1]).to(op.dtype)
         op = op - is_new * network.first_epoch_penalty * germinates
         together = torch.cat([own["slot"], read["slot"], read["context"].expand(slots.shape[0], -1)], dim=1)

@@ -25,7 +25,7 @@ from torch.nn import functional
 from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX
 from simic.controllers import heads
-from simic.controllers.features import FEATURES
+from simic.controllers.features import has_trained
 from simic.controllers.network import FeatureNoise, PolicyNetwork
 from simic.learning.diagnostics import entropy_by_head
 from simic.learning.learner import Learner
@@ -41,7 +41,7 @@ __all__ = [
     "DecisionSplit",
     "branched_decisions",
     "distillation",
-    "has_trained",
+    "have_trained",
     "regrets",
     "updates_of",
 ]
@@ -74,7 +74,6 @@ FOLLOWING_WEIGHT = 0.3
 """Weight of cloning the decisions that follow in the best branches."""
 _IMPOSSIBLE = -1e9
 _OP = HEAD_INDEX[Head.OP]
-_TRAINED = FEATURES["context"].index("train_loss_valid")
 
 
 class BranchedDecisions(NamedTuple):
@@ -157,9 +156,9 @@ def _tensors(store: GraphDataset, found: Sequence[Sequence[Member]]) -> Branched
     return BranchedDecisions(rows[:, 0].copy(), actions, returns, np.concatenate(following), np.concatenate(followed))
 
 
-def has_trained(store: GraphDataset, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+def have_trained(store: GraphDataset, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return for steps ``rows`` [N] whether their hosts have trained an epoch, bool [N]."""
-    return (store.table.context_x[torch.from_numpy(rows), _TRAINED] > 0).cpu().numpy()
+    return has_trained(store.table.context_x[torch.from_numpy(rows)]).cpu().numpy()
 
 
 def _groups(store: GraphDataset) -> Iterator[list[Member]]:
@@ -285,7 +284,7 @@ def _decision_loss(
     """Return the loss of the decisions ``ids`` [B], with the Huber distance of the value to the parent's return."""
     states, masks = store.states(decisions.rows[ids])
     actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
-    is_early = (states.context_x[:, _TRAINED : _TRAINED + 1] == 0) & (actions[..., _OP] == OP_INDEX[Op.GERMINATE])
+    is_early = ~has_trained(states.context_x).unsqueeze(1) & (actions[..., _OP] == OP_INDEX[Op.GERMINATE])
     regret = _regret(returns - FIRST_EPOCH_MARGIN * is_early, tried).clamp(max=REGRET_CUT)
     output = network.act(states, noise)
     joint = heads.log_probs(output, states.slot_ptr, masks, actions, exploration)

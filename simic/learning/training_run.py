@@ -27,7 +27,7 @@ from simic.learning.distillation import (
     BranchedDecisions,
     branched_decisions,
     distillation,
-    has_trained,
+    have_trained,
     regrets,
     updates_of,
 )
@@ -83,7 +83,7 @@ class TrainingRun:
         """Ranges of the features in the training data, with those of the start policy; None if it does not say."""
         self._decisions = branched_decisions(store) if config.start == "distil" else None
         """Decisions to distil; None learns from the log."""
-        if self._decisions is not None and not has_trained(store, self._decisions.learned.rows).all():
+        if self._decisions is not None and not have_trained(store, self._decisions.learned.rows).all():
             learner.network.first_epoch_penalty.zero_()  # the branches tell when it pays not to wait
         rows = store.ordinary
         self._passes = PassState(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.builders.deciding_policies import SIGNER, sealed_decider
-from support.builders.observations import BLUEPRINTS, make_scene
+from support.builders.observations import BLUEPRINTS, Scene, make_scene
 from support.servers.forked_commands import run_command
 
 from simic.contracts.batches import Masks, Observations, masks_of
@@ -59,6 +59,13 @@ def expected(controller: LearnedController, observations: Observations, masks: M
     }
 
 
+def without_training_loss(scene: Scene) -> Scene:
+    """The same host in a framework that does not measure how training goes."""
+    absent = {"train_loss": None, "train_accuracy": None, "train_loss_history": []}
+    states = [state.model_copy(update=absent) for state in scene.states]
+    return scene._replace(states=states, observations=Observations.from_states(states, scene.observations.blueprints))
+
+
 def test_the_program_decides_as_the_policy_and_its_inputs_follow_from_the_table(tmp_path: Path) -> None:
     Keyring(tmp_path / "keys").trust(SIGNER.public_bytes)
     policy = sealed_decider(tmp_path / "policy", germinated=BLUEPRINTS[:-1])
@@ -68,6 +75,7 @@ def test_the_program_decides_as_the_policy_and_its_inputs_follow_from_the_table(
     assert not [name for name in zipfile.ZipFile(file).namelist() if "pkl" in name or "pickle" in name]
     controller = LearnedController(load_policy(policy), policy_version=None, is_decisive=True)
     scenes = [make_scene(seed, 1, slots=(1, 7), layers=(1, 9)) for seed in range(12)]
+    scenes += [without_training_loss(scene) for scene in scenes]
     assert len({len(scene.observations.slots["stage"]) for scene in scenes}) >= 4
     cases, answers = [], []
     for scene in scenes:

@@ -21,7 +21,7 @@ from simic.contracts.errors import TrainingError
 from simic.controllers.network import PolicyNetwork
 from simic.learning import q_functions
 from simic.learning.distillation import BATCH as DISTIL_BATCH
-from simic.learning.distillation import BranchedDecisions, distillation, has_trained, updates_of
+from simic.learning.distillation import BranchedDecisions, distillation, have_trained, updates_of
 from simic.learning.learner import Learner
 from simic.learning.losses import explained_variance
 from simic.learning.objective import Log
@@ -180,7 +180,7 @@ def _rows_of(store: GraphDataset) -> _Rows:
     rows = concatenated_ranges(starts, lengths)
     keys = np.repeat(store.sequences.host_keys[ended], lengths)
     chosen = torch.from_numpy(rows)
-    is_open = store.masks.op[chosen, 1:].any(1).numpy() & has_trained(store, rows)
+    is_open = store.masks.op[chosen, 1:].any(1).numpy() & have_trained(store, rows)
     folds = {key: derive(key, "fold") % FOLDS for key in np.unique(keys).tolist()}
     return _Rows(rows[is_open], np.array([folds[key] for key in keys[is_open].tolist()], dtype=np.int64))
 

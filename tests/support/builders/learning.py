@@ -1,7 +1,8 @@
 """A tiny world for the learner: hosts whose right choice can be read off one number, in field reports by hand.
 
 Every episode has three steps. In the first the controller germinates ``gate`` or ``norm`` or waits; the return is
-fixed by that choice and by the host's kind, which shows in the state. Nothing else matters.
+fixed by that choice and by the host's kind, which shows in the state. Nothing else matters. The hosts have trained an
+epoch before the first step.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from simic.contracts.actions import HEADS, OPS, Op
 from simic.contracts.field_report import FieldReport
 from support.builders.reports import EPOCH_ZERO
 
-__all__ = ["CHOICES", "KINDS", "RETURNS", "bandit_branches", "bandit_episodes"]
+__all__ = [
+    "CHOICES",
+    "KINDS",
+    "RETURNS",
+    "bandit_branches",
+    "bandit_episodes",
+    "untrained_at_first",
+    "without_training_losses",
+]
 
 CHOICES = ("wait", "gate", "norm")
 KINDS = ("linear", "curved", "healthy")
@@ -34,7 +43,8 @@ RETURNS = {
     ("healthy", "norm"): -0.10,
 }
 """Change of validation accuracy by (kind, choice); the right choices differ from kind to kind."""
-HORIZON = 3
+STEPS = 3
+HORIZON = STEPS + 1
 
 
 def bandit_episodes(keys: Iterable[int], *, seed: int = 0, noise: float = 0.02) -> list[FieldReport]:
@@ -51,8 +61,27 @@ def bandit_branches(keys: Iterable[int], *, seed: int = 0, noise: float = 0.02) 
         for choice in CHOICES:
             gain = RETURNS[kind, choice] + noise * rng.normal()
             run, of = (parent, None) if choice == "wait" else (_run_id(f"branch/{key}/{seed}/{choice}"), parent)
-            reports += [_report(run, key, kind, choice, step, _accuracies(gain), of) for step in range(HORIZON)]
+            reports += [_report(run, key, kind, choice, step, _accuracies(gain), of) for step in range(STEPS)]
     return reports
+
+
+def untrained_at_first(reports: Iterable[FieldReport]) -> list[FieldReport]:
+    """The same episodes of hosts that have not trained before the first step."""
+    rows = [json.loads(report.model_dump_json()) for report in reports]
+    for row in rows:
+        if row["step"] == 0:
+            row["state"] |= {"epoch": 0, "train_loss": None, "train_accuracy": None, "train_loss_history": []}
+    return [FieldReport.model_validate_json(json.dumps(row)) for row in rows]
+
+
+def without_training_losses(reports: Iterable[FieldReport]) -> list[FieldReport]:
+    """The same episodes from a framework that does not measure how training goes."""
+    rows = [json.loads(report.model_dump_json()) for report in reports]
+    for row in rows:
+        for state in (row["state"], row["final_state"]):
+            if state is not None:
+                state |= {"train_loss": None, "train_accuracy": None, "train_loss_history": []}
+    return [FieldReport.model_validate_json(json.dumps(row)) for row in rows]
 
 
 def _episode(key: int, seed: int, noise: float) -> list[FieldReport]:
@@ -60,7 +89,7 @@ def _episode(key: int, seed: int, noise: float) -> list[FieldReport]:
     kind, choice = KINDS[key % 3], CHOICES[rng.integers(3)]
     gain = RETURNS[kind, choice] + noise * rng.normal()
     run = _run_id(f"bandit/{key}/{seed}")
-    return [_report(run, key, kind, choice, step, _accuracies(gain)) for step in range(HORIZON)]
+    return [_report(run, key, kind, choice, step, _accuracies(gain)) for step in range(STEPS)]
 
 
 def _run_id(name: str) -> str:
@@ -74,7 +103,7 @@ def _accuracies(gain: float) -> list[float]:
 def _report(
     run: str, key: int, kind: str, choice: str, step: int, accuracies: list[float], branch_of: str | None = None
 ) -> FieldReport:
-    is_last = step == HORIZON - 1
+    is_last = step == STEPS - 1
     raw = {
         "report_id": hashlib.sha256(f"{run}:{step}".encode()).hexdigest()[:32],
         "run_id": run,
@@ -133,11 +162,11 @@ def _no_decision() -> dict[str, Any]:
     }
 
 
-def _state(kind: str, epoch: int, accuracies: list[float]) -> dict[str, Any]:
+def _state(kind: str, step: int, accuracies: list[float]) -> dict[str, Any]:
     hidden = {"linear": 2, "curved": 8, "healthy": 16}[kind]
     layer = {"width": 24, "is_linear": kind == "linear", "activation_spread": 0.5, "weight_norm": 1.0}
     return {
-        "epoch": epoch,
+        "epoch": step + 1,
         "horizon": HORIZON,
         "seeds_alive": 0,
         "seeds_max": 1,
@@ -146,8 +175,8 @@ def _state(kind: str, epoch: int, accuracies: list[float]) -> dict[str, Any]:
         "train_accuracy": 0.5,
         "validation_loss": 1.0,
         "validation_accuracy": accuracies[-1],
-        "train_loss_history": [1.0] * epoch,
-        "validation_loss_history": [1.0] * (epoch + 1),
+        "train_loss_history": [1.0] * step,
+        "validation_loss_history": [1.0] * (step + 1),
         "validation_accuracy_history": accuracies,
         "slots": [{"stage": "DORMANT", "stage_epochs": 0}],
         "graph": {

@@ -221,7 +221,7 @@ def test_a_fresh_policy_has_no_opinion() -> None:
     batch, germinate = batch_of(27, 50), OP_INDEX[Op.GERMINATE]
     with torch.no_grad():
         output = PolicyNetwork(SHAPE, 3)(batch)
-    is_new = batch.context_x[:, feature_names(SHAPE.blueprints)["context"].index("train_loss_valid")] == 0
+    is_new = batch.context_x[:, feature_names(SHAPE.blueprints)["context"].index("epoch_fraction")] == 0
     assert 0 < is_new.sum() < len(is_new)
     assert (output.op[is_new, germinate] < -40).all(), "it looks before it grows"
     output.op[is_new, germinate] = 0.0
@@ -297,6 +297,22 @@ def test_lf75_the_restraint_of_the_first_epoch_is_a_setting() -> None:
         kept = network(batch).op
         network.first_epoch_penalty.zero_()
         free = network(batch).op
-    is_new = batch.context_x[:, feature_names(BLUEPRINTS)["context"].index("train_loss_valid")] == 0
+    is_new = batch.context_x[:, feature_names(BLUEPRINTS)["context"].index("epoch_fraction")] == 0
     torch.testing.assert_close((free - kept)[:, germinate], 50.0 * is_new.float())
     assert torch.equal(free[~is_new], kept[~is_new])
+
+
+@pytest.mark.parametrize("loss", [None, 0.7])
+def test_the_epoch_and_not_the_training_loss_tells_whether_a_host_has_trained(loss: float | None) -> None:
+    """A framework may leave the training loss out in every epoch."""
+    scene, network = make_scene(27, 12), lively()
+    measured = {"train_loss": loss, "train_accuracy": loss, "train_loss_history": [] if loss is None else [loss]}
+    states = [one.model_copy(update={**measured, "epoch": index}) for index, one in enumerate(scene.states)]
+    batch = encode(Observations.from_states(states, BLUEPRINTS))
+    with torch.no_grad():
+        kept = network.act(batch).op
+        network.first_epoch_penalty.zero_()
+        free = network.act(batch).op
+    penalty = torch.zeros_like(free)
+    penalty[0, OP_INDEX[Op.GERMINATE]] = 50.0
+    torch.testing.assert_close(free - kept, penalty)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.builders.learning import HORIZON, bandit_episodes
+from support.builders.learning import STEPS, bandit_episodes
 from support.builders.reports import BLUEPRINTS, episode
 from support.builders.snapshots import write_snapshot
 
@@ -52,7 +52,7 @@ def test_it_reaches_the_entropy_of_a_demonstrator_on_hosts_it_never_saw(cloned: 
     """The demonstrator draws one of three choices in the first of three steps, so its entropy is ln 3 per episode."""
     fresh = store_of(tmp_path / "s", range(1000, 1000 + EPISODES))
     batch = fresh.batch(np.arange(len(fresh)))
-    exploration, entropy = CONFIG.network.exploration, math.log(3) / HORIZON
+    exploration, entropy = CONFIG.network.exploration, math.log(3) / STEPS
     networks = (cloned.learner.network, TrainingRun.begin(fresh, CONFIG, None, 0).learner.network)
     found, untrained = (float(cloning_loss(network, batch, exploration).total.detach()) for network in networks)
     assert found == pytest.approx(entropy, abs=0.02)

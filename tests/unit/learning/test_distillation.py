@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.builders.learning import CHOICES, KINDS, RETURNS, bandit_branches, bandit_episodes
+from support.builders.learning import (
+    CHOICES,
+    KINDS,
+    RETURNS,
+    bandit_branches,
+    bandit_episodes,
+    untrained_at_first,
+    without_training_losses,
+)
 from support.builders.snapshots import write_snapshot
 from support.builders.trainings import sealed
 
@@ -23,7 +31,7 @@ from simic.controllers.network import FeatureNoise
 from simic.hosts.plugins import blueprint_names
 from simic.learning import distillation, training_run
 from simic.learning.counted_passes import CountedPasses
-from simic.learning.distillation import BranchedDecisions, branched_decisions, regrets
+from simic.learning.distillation import BranchedDecisions, branched_decisions, have_trained, regrets
 from simic.learning.phases import Record
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
@@ -80,12 +88,7 @@ def test_each_decision_holds_every_tried_action_with_its_own_return(tmp_path: Pa
 
 
 def before_the_first_epoch(root: Path, keys: Iterable[int]) -> GraphDataset:
-    """The same decisions in hosts that have not trained."""
-    rows = [json.loads(report.model_dump_json()) for report in bandit_branches(keys, noise=0.0)]
-    for row in rows:
-        if row["step"] == 0:
-            row["state"] |= {"train_loss": None, "train_accuracy": None}
-    return store_of(root, [FieldReport.model_validate_json(json.dumps(row)) for row in rows])
+    return store_of(root, untrained_at_first(bandit_branches(keys, noise=0.0)))
 
 
 def test_a_germination_before_the_first_epoch_has_to_be_worth_a_point_more_than_waiting(
@@ -119,6 +122,21 @@ def test_lf75_branches_before_the_first_epoch_lift_its_restraint(tmp_path: Path,
     held_back, own = (regrets(one, early, split.held_out)["held_out_greedy_regret"] for one in (restrained, free))
     assert own < 0.1
     assert held_back > 4.0
+
+
+def test_branches_without_training_losses_keep_the_restraint_and_have_no_margin(
+    tmp_path: Path, branched: GraphDataset
+) -> None:
+    """Whether a host has trained follows from its epoch, so such a log teaches what one with losses does."""
+    unmeasured = store_of(tmp_path, without_training_losses(bandit_branches(KEYS)))
+    trained = {}
+    for name, store in (("measured", branched), ("unmeasured", unmeasured)):
+        split = branched_decisions(store)
+        assert split is not None
+        assert have_trained(store, split.learned.rows).all(), name
+        trained[name] = finish(store)
+    assert trained["unmeasured"].learner.network.first_epoch_penalty == 50.0
+    assert trained["unmeasured"].final_metrics["greedy_regret"] < 1.0
 
 
 def test_hosts_of_held_out_decisions_are_not_learned_from(branched: GraphDataset) -> None:

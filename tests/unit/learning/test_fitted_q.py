@@ -10,7 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.builders.learning import CHOICES, KINDS, RETURNS, bandit_branches, bandit_episodes
+from support.builders.learning import (
+    CHOICES,
+    KINDS,
+    RETURNS,
+    bandit_branches,
+    bandit_episodes,
+    without_training_losses,
+)
 from support.builders.snapshots import write_snapshot
 from support.builders.trainings import sealed
 
@@ -94,6 +101,14 @@ def test_the_policy_takes_the_best_action_of_hosts_it_never_saw(trained: Trainin
     kinds = [KINDS[key % 3] for key in fresh.sequences.host_keys.tolist()]
     best = [max(CHOICES, key=lambda choice, kind=kind: RETURNS[kind, choice]) for kind in kinds]
     assert chosen == best
+
+
+def test_a_log_without_training_losses_has_the_same_decisions(store: GraphDataset, tmp_path: Path) -> None:
+    """A framework may leave the training loss out in every epoch."""
+    unmeasured = store_of(tmp_path, without_training_losses(bandit_episodes(range(120), noise=0.01)))
+    expected = fitted_q._rows_of(store)
+    assert len(expected.decisions) == 120
+    np.testing.assert_array_equal(fitted_q._rows_of(unmeasured).decisions, expected.decisions)
 
 
 def test_the_final_metrics_are_those_that_the_gate_reads(trained: TrainingRun, store: GraphDataset) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.builders.learning import HORIZON, KINDS, RETURNS, bandit_episodes
+from support.builders.learning import KINDS, RETURNS, STEPS, bandit_episodes
 from support.builders.reports import episode
 from support.builders.snapshots import write_snapshot
 from support.builders.trainings import sealed
@@ -436,7 +436,7 @@ def test_only_the_training_split_teaches(tmp_path: Path) -> None:
 
 def test_too_little_experience_is_refused(tmp_path: Path) -> None:
     snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(10)), split="train")
-    with pytest.raises(TrainingError, match=rf"{10 * HORIZON} training steps, fewer than train.min_experiences 100"):
+    with pytest.raises(TrainingError, match=rf"{10 * STEPS} training steps, fewer than train.min_experiences 100"):
         sealed(tmp_path, snapshot, SMALL)
     assert not (tmp_path / "policies").exists()
 
