@@ -70,8 +70,14 @@ class Candidates(NamedTuple):
 
 
 def q_config(config: TrainConfig) -> TrainConfig:
-    """Return the settings with the learning rates and the weight decay of Q-functions."""
-    return config.model_copy(update={"policy_lr": RATE, "value_lr": RATE, "weight_decay": DECAY})
+    """Return the settings of Q-functions: their learning rates and weight decay, and no penalty in the first epoch.
+
+    A policy's penalty would be read as hundreds of points of return.
+    """
+    network = config.network.model_copy(update={"first_epoch_penalty": 0.0})
+    return config.model_copy(
+        update={"network": network, "policy_lr": RATE, "value_lr": RATE, "weight_decay": DECAY},
+    )
 
 
 def q_values(output: NetworkOutput, slot_ptr: Tensor, actions: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.builders.learning import KINDS, bandit_episodes
+from support.builders.learning import KINDS, bandit_episodes, untrained_at_first
 from support.builders.snapshots import write_snapshot
 
 from simic.contracts.actions import HEADS, Op
@@ -55,6 +55,22 @@ def test_values_are_those_of_the_target_and_not_of_the_behaviour(store: GraphDat
         assert abs(behaviour - bonus) > 1.5 or kind == "curved"
     assert np.corrcoef(found.q[first], store.steps.returns.numpy()[first])[0, 1] > 0.8
     assert np.abs(found.v[first + 2]).mean() < 1.0, "nothing follows the last step"
+
+
+def test_an_action_that_no_log_of_the_first_epoch_has_is_worth_about_the_mean_return(tmp_path: Path) -> None:
+    """The restraint of a policy before the first epoch is no estimate of a return."""
+    write_snapshot(tmp_path / "s", untrained_at_first(bandit_episodes(range(24))), split="train", gamma=1.0)
+    store = GraphDataset.load(tmp_path / "s", blueprints=blueprint_names())
+    actions = store.steps.actions.numpy()
+    (germinates,) = np.flatnonzero(actions[:, 0] == OP_INDEX[Op.GERMINATE])[:1]
+    target = TargetActions(
+        np.zeros(store.step_count),
+        np.broadcast_to(actions[germinates], (store.step_count, 1, len(HEADS))).astype(np.int64),
+        np.ones((store.step_count, 1)),
+    )
+    found = fit_values(store, target, CONFIG.model_copy(update={"q_updates": 1}), 0)
+    assert found is not None
+    assert np.abs(found.v - float(store.steps.returns.mean())).max() < 15.0
 
 
 def test_each_host_is_told_by_the_network_that_did_not_see_it(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from support.builders.learning import (
     RETURNS,
     bandit_branches,
     bandit_episodes,
+    untrained_at_first,
     without_training_losses,
 )
 from support.builders.snapshots import write_snapshot
@@ -29,6 +30,7 @@ from simic.controllers import heads
 from simic.controllers.network import NetworkOutput
 from simic.hosts.plugins import blueprint_names
 from simic.learning import q_functions
+from simic.learning.distillation import have_trained
 from simic.learning.karn_examples import examples_of
 from simic.learning.objectives import fitted_q
 from simic.learning.training_run import TrainingRun, WarmStart
@@ -144,6 +146,21 @@ def test_q_of_an_action_is_the_value_and_its_own_logits() -> None:
 
 SHAPES = [(2, 6), (3, 6), (3, 4), (3, 3), (3, 3), (3, 4), (3, 3), (2,)]
 """Two graphs with one and two slots, four blueprints."""
+
+
+def test_every_legal_action_of_a_new_q_function_has_about_the_mean_return(tmp_path: Path) -> None:
+    """The restraint of a policy before the first epoch is no estimate of a return."""
+    store = store_of(tmp_path, untrained_at_first(bandit_episodes(range(24))))
+    rows = store.sequences.starts
+    states, _ = store.states(rows)
+    assert not have_trained(store, rows).any()
+    training = TrainingRun.begin(store, CONFIG, None, 0)
+    objective = fitted_q.begin(fitted_q.Log(store, training.learner, CONFIG, 0, True, training._passes))
+    network = objective._scratch_learner("q 0", q_functions.q_config(CONFIG)).network
+    for action in torch.unique(store.steps.actions[torch.from_numpy(rows)], dim=0):
+        with torch.no_grad():
+            q = q_functions.q_values(network(states), states.slot_ptr, action.expand(len(rows), -1))
+        assert (q - store.steps.returns.mean()).abs().max() < 1.0, action.tolist()
 
 
 def test_the_loss_is_huber_in_points(store: GraphDataset) -> None:
