@@ -354,9 +354,12 @@ def _results() -> list[Metric]:
         result(
             "q_explained_variance", "share", "Variance of returns that Q explains on hosts it left out.", ("q_fit",)
         ),
-        result("held_out_regret", "points", "expected_regret on held-out hosts.", ("distillation",), branches),
-        result("held_out_greedy_regret", "points", "greedy_regret on held-out hosts.", ("distillation",), branches),
-        result("regret_before_vtrace", "points", "held_out_regret before V-trace.", ("vtrace",), branches),
+        result(
+            "held_out_regret", "points", "expected_regret on 8 or more held-out hosts.", ("distillation",), branches
+        ),
+        result("held_out_greedy_regret", "points", "greedy_regret on these hosts.", ("distillation",), branches),
+        result("regret_before_vtrace", "points", "Regret on them, or if fewer on learned ones.", ("vtrace",), branches),
+        result("regret_after_vtrace", "points", "The same after V-trace on top.", ("vtrace",), branches),
         result(
             "ewc_samples",
             "states",
@@ -364,7 +367,6 @@ def _results() -> list[Metric]:
             PHASES,
             "train.ewc",
         ),
-        result("regret_after_vtrace", "points", "held_out_regret after V-trace.", ("vtrace",), branches),
     ]
 
 

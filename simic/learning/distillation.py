@@ -44,10 +44,11 @@ __all__ = [
     "have_trained",
     "regrets",
     "updates_of",
+    "without_held_out",
 ]
 
 HELD_OUT_OF, LEAST_HELD_OUT = 8, 8
-"""Share of hosts whose decisions are held out, as a divisor, and the least number of them."""
+"""Share of hosts whose decisions are held out, as a divisor, and the least number of them that measure."""
 MOST_TRIED = 256
 """Largest number of actions of one decision; those with the greatest run ids beyond it are left out."""
 BATCH = 128
@@ -110,13 +111,19 @@ class BranchedDecisions(NamedTuple):
 
 
 class DecisionSplit(NamedTuple):
-    """Decisions to learn from, and decisions of other hosts that only measure."""
+    """Decisions to learn from, and decisions of other hosts that never teach, whatever else a snapshot holds."""
 
     learned: BranchedDecisions
     held_out: BranchedDecisions
-    """One host in ``HELD_OUT_OF``, by hash; all decisions if that is fewer than ``LEAST_HELD_OUT`` hosts."""
+    """One host in ``HELD_OUT_OF``, by hash; none if no other host were left to learn from."""
+    held_out_hosts: int
     episodes: int
     """Distinct episodes of all decisions."""
+
+    @property
+    def measured(self) -> BranchedDecisions | None:
+        """Return the held-out decisions, or None if they are of fewer hosts than ``LEAST_HELD_OUT``."""
+        return self.held_out if self.held_out_hosts >= LEAST_HELD_OUT else None
 
 
 Member = tuple[int, int]
@@ -130,13 +137,27 @@ def branched_decisions(store: GraphDataset) -> DecisionSplit | None:
         return None
     everything = _tensors(store, found)
     episodes = len({sequence for members in found for sequence, _ in members})
-    parents = [members[0][0] for members in found]
-    keys = store.sequences.host_keys[parents].tolist()
+    keys = store.sequences.host_keys[[members[0][0] for members in found]].tolist()
     is_held_out = np.array([derive(key, "held out") % HELD_OUT_OF == 0 for key in keys], dtype=bool)
-    hosts = zip((store.sequences.sets[parent] for parent in parents), keys, is_held_out, strict=True)
-    if len({(set_name, key) for set_name, key, held_out in hosts if held_out}) < LEAST_HELD_OUT:
-        return DecisionSplit(everything, everything, episodes)
-    return DecisionSplit(everything.take(~is_held_out), everything.take(is_held_out), episodes)
+    if is_held_out.all():
+        is_held_out[:] = False
+    held_out = everything.take(is_held_out)
+    return DecisionSplit(everything.take(~is_held_out), held_out, len(_hosts(store, held_out.rows)), episodes)
+
+
+def without_held_out(store: GraphDataset, split: DecisionSplit) -> NDArray[np.int64]:
+    """Return the ordinary sequences of hosts of which no decision is held out."""
+    held_out = _hosts(store, split.held_out.rows)
+    hosts = zip(store.sequences.sets, store.sequences.host_keys.tolist(), strict=True)
+    is_learned: NDArray[np.bool_] = np.array([host not in held_out for host in hosts], dtype=bool)
+    rows: NDArray[np.int64] = store.ordinary[is_learned[store.ordinary]]
+    return rows
+
+
+def _hosts(store: GraphDataset, rows: NDArray[np.int64]) -> set[tuple[str, int]]:
+    """Return set and key of the hosts of some steps."""
+    sequences = np.unique(np.searchsorted(store.sequences.starts, rows, side="right") - 1).tolist()
+    return {(store.sequences.sets[one], int(store.sequences.host_keys[one])) for one in sequences}
 
 
 def _tensors(store: GraphDataset, found: Sequence[Sequence[Member]]) -> BranchedDecisions:

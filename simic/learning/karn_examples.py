@@ -14,7 +14,7 @@ from torch import Tensor
 
 from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX
-from simic.learning.distillation import BranchedDecisions, DecisionSplit, branched_decisions
+from simic.learning.distillation import BranchedDecisions, branched_decisions, without_held_out
 from simic.numerics.ragged import concatenated_ranges
 from simic.replay.dataset import GraphDataset
 
@@ -80,8 +80,8 @@ class KarnExamples(NamedTuple):
 
     compared: Comparisons
     held_out: Comparisons
-    """Comparisons on other hosts, which only measure; the learned ones if too few hosts are compared. Germinations on
-    these hosts are not learned from either."""
+    """Comparisons on other hosts, which only measure; none if too few hosts are held out. Germinations on held-out
+    hosts are not learned from either."""
     germinated: Germinations
     undrawn: int
     """Germinations of ordinary episodes that were left out, because their blueprint was not drawn among several."""
@@ -101,8 +101,8 @@ def examples_of(store: GraphDataset) -> KarnExamples:
     """Return the examples of a data set."""
     split, blueprints = branched_decisions(store), len(store.blueprints)
     compared = _comparisons(None if split is None else split.learned, blueprints)
-    held_out = _comparisons(None if split is None else split.held_out, blueprints)
-    ordinary = store.ordinary if split is None else _without_held_out(store, split)
+    held_out = _comparisons(None if split is None else split.measured, blueprints)
+    ordinary = store.ordinary if split is None else without_held_out(store, split)
     ended = ordinary[store.has_end[ordinary]]  # the return of an episode that was cut off is unknown
     starts, lengths = store.sequences.starts[ended], store.sequences.lengths[ended]
     rows = torch.from_numpy(concatenated_ranges(starts, lengths))
@@ -115,21 +115,6 @@ def examples_of(store: GraphDataset) -> KarnExamples:
         own.numpy(), actions[:, _SLOT], actions[:, _BLUEPRINT], log_probs[is_drawn], store.steps.returns[own]
     )
     return KarnExamples(compared, held_out, germinated, int((~is_drawn).sum()))
-
-
-def _without_held_out(store: GraphDataset, split: DecisionSplit) -> NDArray[np.int64]:
-    """Return the ordinary sequences of hosts that are not held out; a split that holds none out leaves all."""
-    only_measured = _hosts(store, split.held_out.rows) - _hosts(store, split.learned.rows)
-    hosts = zip(store.sequences.sets, store.sequences.host_keys.tolist(), strict=True)
-    is_learned: NDArray[np.bool_] = np.array([host not in only_measured for host in hosts], dtype=bool)
-    rows: NDArray[np.int64] = store.ordinary[is_learned[store.ordinary]]
-    return rows
-
-
-def _hosts(store: GraphDataset, rows: NDArray[np.int64]) -> set[tuple[str, int]]:
-    """Return set and key of the hosts of some steps."""
-    sequences = np.unique(np.searchsorted(store.sequences.starts, rows, side="right") - 1).tolist()
-    return {(store.sequences.sets[one], int(store.sequences.host_keys[one])) for one in sequences}
 
 
 def _comparisons(decisions: BranchedDecisions | None, blueprints: int) -> Comparisons:

@@ -109,12 +109,14 @@ def fitted_scale(learner: Learner, store: GraphDataset, batch_sequences: int) ->
     return max(least, float(torch.cat(residuals).std(correction=0)))
 
 
-def round_rows(store: GraphDataset, sampler: PassSampler, passes: int, replay_ratio: float, seed: int) -> list[Rows]:
-    """Return the rows of each pass: all new episodes, and at most ``replay_ratio`` times as many earlier ones.
+def round_rows(
+    store: GraphDataset, ordinary: Rows, sampler: PassSampler, passes: int, replay_ratio: float, seed: int
+) -> list[Rows]:
+    """Return the rows of each pass over ``ordinary``: all new ones, and at most ``replay_ratio`` times as many others.
 
     Earlier episodes are drawn uniformly for every pass, among those with passes left.
     """
-    run_ids = [store.sequences.run_ids[row] for row in store.ordinary.tolist()]
+    run_ids = [store.sequences.run_ids[row] for row in ordinary.tolist()]
     counts, left = sampler.passes_of(run_ids), sampler.passes_left(run_ids)
     new = np.flatnonzero(counts == 0)
     out: list[Rows] = []
@@ -125,7 +127,7 @@ def round_rows(store: GraphDataset, sampler: PassSampler, passes: int, replay_ra
         left[old] -= 1
         rows = np.concatenate([new[left[new] > index], old])
         if len(rows):
-            out.append(store.ordinary[rows])
+            out.append(ordinary[rows])
     return out
 
 

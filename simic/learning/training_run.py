@@ -25,11 +25,13 @@ from simic.learning.counted_passes import CountedPasses
 from simic.learning.distillation import (
     FEATURE_NOISE,
     BranchedDecisions,
+    DecisionSplit,
     branched_decisions,
     distillation,
     have_trained,
     regrets,
     updates_of,
+    without_held_out,
 )
 from simic.learning.history import History, optimizer_tensors, restore_optimizer
 from simic.learning.learner import Learner
@@ -85,7 +87,9 @@ class TrainingRun:
         """Decisions to distil; None learns from the log."""
         if self._decisions is not None and not have_trained(store, self._decisions.learned.rows).all():
             learner.network.first_epoch_penalty.zero_()  # the branches tell when it pays not to wait
-        rows = store.ordinary
+        rows = store.ordinary if self._decisions is None else without_held_out(store, self._decisions)
+        self._ordinary = rows
+        """Sequences that counted passes learn from."""
         self._passes = PassState(
             PassSampler(
                 seed=derive(seed, "vtrace"), batch_sequences=config.batch_sequences, max_passes=config.max_passes
@@ -158,10 +162,11 @@ class TrainingRun:
             return
         yield from self._distil(split.learned)
         if self._has_vtrace:
-            yield from self._vtrace_if_better(split.held_out)
+            yield from self._vtrace_if_better(split)
         elif self.config.curriculum.enabled:
             _LOG.warning("train.curriculum has no effect, because no V-trace follows the distillation: %s", self._lack)
-        self._final |= regrets(self.learner.network, self.store, split.held_out)
+        if split.measured is not None:
+            self._final |= regrets(self.learner.network, self.store, split.measured)
 
     @cached_property
     def _objective(self) -> Objective:
@@ -181,15 +186,15 @@ class TrainingRun:
     @property
     def _has_vtrace(self) -> bool:
         """Whether V-trace follows the distillation."""
-        return bool(self._passes.plan) and len(self.store.ordinary) >= self.config.batch_sequences
+        return bool(self._passes.plan) and len(self._ordinary) >= self.config.batch_sequences
 
     @property
     def _lack(self) -> str:
         """Why no V-trace follows the distillation."""
-        if len(self.store.ordinary) < self.config.batch_sequences:
+        if len(self._ordinary) < self.config.batch_sequences:
             return (
-                f"the snapshot has {len(self.store.ordinary)} episodes besides branches and what they repeat, fewer "
-                f"than train.batch_sequences {self.config.batch_sequences}"
+                f"the snapshot has {len(self._ordinary)} episodes besides branches and what they repeat, on hosts that "
+                f"are not held out, fewer than train.batch_sequences {self.config.batch_sequences}"
             )
         return "no episode besides branches has a pass left (train.vtrace_passes, round_passes and max_passes)"
 
@@ -221,14 +226,18 @@ class TrainingRun:
             **rates,
         }
 
-    def _vtrace_if_better(self, held_out: BranchedDecisions) -> Iterator[Record]:
-        """Run V-trace on top of the distilled policy; undo it if it fails or the regret on held-out decisions rises."""
+    def _vtrace_if_better(self, split: DecisionSplit) -> Iterator[Record]:
+        """Run V-trace on top of the distilled policy; undo it if it fails or the regret on held-out decisions rises.
+
+        If too few hosts are held out, the regret on the learned decisions must not rise.
+        """
+        kind, decisions = ("learned", split.learned) if split.measured is None else ("held-out", split.measured)
         learner, state, history = self.learner, self._passes, self.learner.history
         weights = history.keep("distilled", learner.network.state_dict)
         moments = history.keep("distilled moments", lambda: optimizer_tensors(learner))
         counts, scale, failure = state.sampler.get_state(), state.advantage_scale, None
         stage = None if state.curriculum is None else state.curriculum.state
-        measured = history.value("before vtrace", lambda: regrets(learner.network, self.store, held_out))
+        measured = history.value("before vtrace", lambda: regrets(learner.network, self.store, decisions))
         before = measured["held_out_regret"]
         try:
             yield from self._objective.run()
@@ -236,13 +245,13 @@ class TrainingRun:
             if isinstance(error, DivergenceError) and not history.recoveries:
                 raise
             failure = error
-        after = regrets(learner.network, self.store, held_out)["held_out_regret"]
+        after = regrets(learner.network, self.store, decisions)["held_out_regret"]
         if failure is None and after <= before:
             self._final |= self._objective.metrics
         else:
             _LOG.warning(
                 "V-trace on top of the distilled policy is undone: %s",
-                failure or f"it raised the regret on held-out decisions from {before:.3f} to {after:.3f} points",
+                failure or f"it raised the regret on {kind} decisions from {before:.3f} to {after:.3f} points",
             )
             learner.network.load_state_dict(weights)
             restore_optimizer(learner, moments)
@@ -281,7 +290,7 @@ class TrainingRun:
 
     @property
     def final_metrics(self) -> dict[str, float]:
-        """Return the means over the last pass of each phase; after a distillation also the regret on held-out hosts."""
+        """Return the means over the last pass of each phase, and the regret on held-out hosts if there are enough."""
         return self._final
 
     @property
@@ -332,7 +341,7 @@ class TrainingRun:
 
     def _plan(self, passes: int, seed: int) -> None:
         state = self._passes
-        state.plan = round_rows(self.store, state.sampler, passes, self.config.replay_ratio, seed)
+        state.plan = round_rows(self.store, self._ordinary, state.sampler, passes, self.config.replay_ratio, seed)
 
 
 def _anchor(

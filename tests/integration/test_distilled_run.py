@@ -73,7 +73,8 @@ def test_the_training_receipts_say_what_was_learned_from(home: Path) -> None:
     receipts = [json.loads(path.read_text()) for path in (home / "data" / "receipts" / "train").glob("*.json")]
     assert len(receipts) == 2
     for receipt in receipts:
-        assert {"expected_regret", "greedy_regret", "held_out_regret", "commit_rate"} <= set(receipt["metrics"])
+        assert {"expected_regret", "greedy_regret", "commit_rate"} <= set(receipt["metrics"])
+        assert "held_out_regret" not in receipt["metrics"], "of so few hosts too few are held out"
         assert "mean_ratio" not in receipt["metrics"]
         assert receipt["episodes"] > 0
 

@@ -70,7 +70,7 @@ def finish(store: GraphDataset, config: TrainConfig = CONFIG, seed: int = 0) -> 
 
 def test_each_decision_holds_every_tried_action_with_its_own_return(tmp_path: Path) -> None:
     """The oracle is the table of the world: each half of an entry comes as 100 points per unit, discounted by 0.99."""
-    store = store_of(tmp_path, bandit_branches(range(6), noise=0.0))
+    store = store_of(tmp_path, bandit_branches(range(5, 11), noise=0.0))
     split = branched_decisions(store)
     assert split is not None
     decisions = split.learned
@@ -147,6 +147,63 @@ def test_hosts_of_held_out_decisions_are_not_learned_from(branched: GraphDataset
     assert not keys[0] & keys[1]
     assert len(keys[0] | keys[1]) == len(KEYS)
     assert len(keys[1]) >= 8
+
+
+def test_few_held_out_hosts_neither_teach_nor_measure(tmp_path: Path, branched: GraphDataset) -> None:
+    """A later round has more of them, and measures on no host that an earlier one learned from."""
+    small = store_of(tmp_path, bandit_branches(range(40)))
+    few, all_of_it = branched_decisions(small), branched_decisions(branched)
+    assert few is not None and all_of_it is not None
+    assert len(_hosts(small, few.held_out.rows)) == 6
+    assert few.measured is None
+    assert len(_hosts(small, few.learned.rows)) == 34
+    assert all_of_it.measured is all_of_it.held_out
+    assert not _hosts(small, few.learned.rows) & _hosts(branched, all_of_it.held_out.rows)
+    final = finish(small, CONFIG.model_copy(update={"distil_passes": 2})).final_metrics
+    assert "expected_regret" in final
+    assert not {"held_out_regret", "held_out_greedy_regret"} & final.keys()
+
+
+def test_held_out_hosts_teach_if_there_are_no_others(tmp_path: Path) -> None:
+    store = store_of(tmp_path, bandit_branches([4, 13, 14]))
+    split = branched_decisions(store)
+    assert split is not None
+    assert _hosts(store, split.learned.rows) == {4, 13, 14}
+    assert not len(split.held_out.rows)
+    assert split.measured is None
+
+
+def test_v_trace_on_top_leaves_out_episodes_of_held_out_hosts(tmp_path: Path) -> None:
+    store = store_of(tmp_path, bandit_branches(KEYS), bandit_episodes(KEYS))
+    split = branched_decisions(store)
+    assert split is not None
+    held_out = _hosts(store, split.held_out.rows)
+    assert len(held_out) >= 8
+    quick = CONFIG.model_copy(update={"distil_passes": 1})
+    training = finish(store, quick)
+    counts = training._passes.sampler.passes_of(store.sequences.run_ids)
+    keys = store.sequences.host_keys[store.ordinary]
+    assert set(keys.tolist()) == set(KEYS)
+    assert set(keys[counts[store.ordinary] == 0].tolist()) == held_out
+    training._plan(1, 0)
+    planned = {int(store.sequences.host_keys[row]) for rows in training._passes.plan for row in rows}
+    assert planned.isdisjoint(held_out), "of a round too"
+
+
+def test_without_enough_held_out_hosts_v_trace_must_not_raise_the_regret_of_what_was_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def spoil(objective: CountedPasses, *_: object) -> object:
+        for parameter in objective.log.learner.network.policy_parameters():
+            parameter.data.zero_()
+        yield Record(0, "vtrace", {"mean_ratio": 1.0, "commit_rate": 9.0, "effective_sample_share": 1.0})
+
+    monkeypatch.setattr(CountedPasses, "_pass", spoil)
+    store = store_of(tmp_path, bandit_branches(range(12)), bandit_episodes(range(100, 140)))
+    final = finish(store).final_metrics
+    assert final["regret_after_vtrace"] > final["regret_before_vtrace"]
+    assert "mean_ratio" not in final and "held_out_regret" not in final
+    assert "it raised the regret on learned decisions" in caplog.text
 
 
 def test_steps_that_follow_belong_to_the_hosts_of_their_decisions(tmp_path: Path) -> None:
