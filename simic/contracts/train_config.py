@@ -86,7 +86,8 @@ class TrainConfig(Contract):
     q_updates: Annotated[int, Field(ge=1, le=1_000_000)] = 450
     """Updates of each Q-function, and about as many of the distillation, with train.objective = fitted_q."""
     vtrace_passes: Annotated[int, Field(ge=0, le=100)] = 8
-    """Passes of V-trace, PPO, AWR or cloning over the log in the first training run."""
+    """Passes of V-trace, PPO, AWR or cloning over the log in the first training run. With 0 a new policy has
+    only ``cloning_passes`` and ``value_passes``."""
     round_passes: Annotated[int, Field(ge=1, le=100)] = 4
     """Passes of V-trace, PPO, AWR or cloning over the new episodes of a round."""
     average: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.6

@@ -26,6 +26,7 @@ from simic.learning.phases import (
     check_commit_rate,
     cloning,
     fitted_scale,
+    logged_commit_rates,
     means,
     supervised_sampler,
     value_fit,
@@ -78,24 +79,50 @@ class CountedPasses(ABC):
     def run(self) -> Iterator[Record]:
         """Run all phases, and yield one record per update.
 
+        An untrained policy without planned passes has only its supervised phases.
+
         Raises:
-            TrainingError: if no episode has a pass left and no round follows, or the commit rate falls too low.
+            TrainingError: if there is nothing to learn from and no round follows, or the commit rate falls too low.
         """
         store, learner, config, seed = self.log.store, self.log.learner, self.log.config, self.log.seed
         if not self.log.passes.plan and self.log.passes.may_be_empty:
             _LOG.info("no episode has a pass left: the policy stays as it is, and the next round trains it")
             return
         if not self.log.passes.plan:
+            self._require_other_phases()
+        if self._is_supervised:
+            samplers = [supervised_sampler(config, seed, phase) for phase in ("cloning", "value_fit")]
+            yield from cloning(learner, store, samplers[0], config, config.cloning_passes)
+            yield from value_fit(learner, store, samplers[1], config, config.value_passes)
+        if self.log.passes.plan:
+            yield from self._passes()
+        else:
+            self.metrics = learner.history.value("commit rates", self._commit_rates)
+            check_commit_rate([self.metrics], config.min_commit_rate)
+
+    def _require_other_phases(self) -> None:
+        """Raise TrainingError unless a training without planned passes has supervised phases; the message says why."""
+        store, config = self.log.store, self.log.config
+        if not len(store.ordinary):
+            raise TrainingError(
+                "the snapshot holds no episode besides branches and what they repeat, and train.objective "
+                f"{config.objective} needs others: collect episodes (`simic collect`), or set train.start to distil"
+            )
+        run_ids = [store.sequences.run_ids[row] for row in store.ordinary.tolist()]
+        if not self.log.passes.sampler.passes_left(run_ids).any():
             raise TrainingError(
                 f"no episode has a pass left: each has had train.max_passes {config.max_passes} passes of this policy "
                 "and those that it started from; collect new episodes, raise train.max_passes, or start from nothing "
                 "(`simic train --start nothing`)"
             )
-        if self._is_supervised:
-            samplers = [supervised_sampler(config, seed, phase) for phase in ("cloning", "value_fit")]
-            yield from cloning(learner, store, samplers[0], config, config.cloning_passes)
-            yield from value_fit(learner, store, samplers[1], config, config.value_passes)
-        yield from self._passes()
+        if not (self._is_supervised and config.cloning_passes + config.value_passes):
+            raise TrainingError(
+                "train.vtrace_passes is 0, and nothing else would be learned: cloning_passes and value_passes are for "
+                "an untrained policy, and not for train.objective cloning; set train.vtrace_passes to 1 or more"
+            )
+
+    def _commit_rates(self) -> dict[str, float]:
+        return logged_commit_rates(self.log.learner.network, self.log.store, self.log.config.batch_sequences)
 
     def _passes(self) -> Iterator[Record]:
         state = self.log.passes
@@ -224,7 +251,12 @@ class CountedPasses(ABC):
 
     @property
     def episodes(self) -> int:
-        """Return the number of episodes with a counted pass of this policy or of those that it started from."""
+        """Return the number of episodes with a counted pass of this policy or of those that it started from.
+
+        Of a policy that has only supervised phases it is the number of all ordinary episodes.
+        """
+        if self._is_supervised and not self.log.passes.plan:
+            return len(self.log.store.ordinary)
         return int(np.count_nonzero(self._counts()))
 
     @property

@@ -25,6 +25,7 @@ __all__ = [
     "RETURNS",
     "bandit_branches",
     "bandit_episodes",
+    "may_fossilise",
     "untrained_at_first",
     "without_training_losses",
 ]
@@ -71,6 +72,18 @@ def untrained_at_first(reports: Iterable[FieldReport]) -> list[FieldReport]:
     for row in rows:
         if row["step"] == 0:
             row["state"] |= {"epoch": 0, "train_loss": None, "train_accuracy": None, "train_loss_history": []}
+    return [FieldReport.model_validate_json(json.dumps(row)) for row in rows]
+
+
+def may_fossilise(reports: Iterable[FieldReport]) -> list[FieldReport]:
+    """The same episodes, in whose second step a seed might have been fossilised."""
+    rows = [json.loads(report.model_dump_json()) for report in reports]
+    for row in rows:
+        if row["step"] == 1:
+            row["available"] |= {
+                "op": [op in (Op.WAIT, Op.FOSSILIZE) for op in OPS],
+                "slot": [[op is Op.FOSSILIZE] for op in OPS],
+            }
     return [FieldReport.model_validate_json(json.dumps(row)) for row in rows]
 
 

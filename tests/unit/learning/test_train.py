@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.builders.learning import KINDS, RETURNS, STEPS, bandit_episodes
+from support.builders.learning import KINDS, RETURNS, STEPS, bandit_episodes, may_fossilise
 from support.builders.reports import episode
 from support.builders.snapshots import write_snapshot
 from support.builders.trainings import sealed
@@ -169,11 +169,12 @@ def test_l7_who_listens_changes_nothing(
     assert observer.ends == [(heard.digest, 0)]
 
 
-def test_the_thread_count_is_given_back(tmp_path: Path, first_snapshot: SnapshotManifest) -> None:
+def test_the_thread_count_is_given_back(tmp_path: Path) -> None:
+    snapshot = write_snapshot(tmp_path / "s", may_fossilise(bandit_episodes(range(40))), split="train")
     torch.set_num_threads(2)
     try:
-        with pytest.raises(TrainingError):
-            sealed(tmp_path, first_snapshot, SMALL.model_copy(update={"min_commit_rate": 1.0, "vtrace_passes": 0}))
+        with pytest.raises(TrainingError, match="the commit rate"):
+            sealed(tmp_path, snapshot, SMALL.model_copy(update={"min_commit_rate": 1.0, "vtrace_passes": 0}))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
