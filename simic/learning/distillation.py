@@ -118,7 +118,7 @@ class DecisionSplit(NamedTuple):
     """One host in ``HELD_OUT_OF``, by hash; none if no other host were left to learn from."""
     held_out_hosts: int
     episodes: int
-    """Distinct episodes of all decisions."""
+    """Distinct episodes of the learned decisions."""
 
     @property
     def measured(self) -> BranchedDecisions | None:
@@ -136,12 +136,13 @@ def branched_decisions(store: GraphDataset) -> DecisionSplit | None:
     if not found:
         return None
     everything = _tensors(store, found)
-    episodes = len({sequence for members in found for sequence, _ in members})
     keys = store.sequences.host_keys[[members[0][0] for members in found]].tolist()
     is_held_out = np.array([derive(key, "held out") % HELD_OUT_OF == 0 for key in keys], dtype=bool)
     if is_held_out.all():
         is_held_out[:] = False
     held_out = everything.take(is_held_out)
+    learned = (members for members, is_out in zip(found, is_held_out, strict=True) if not is_out)
+    episodes = len({sequence for members in learned for sequence, _ in members})
     return DecisionSplit(everything.take(~is_held_out), held_out, len(_hosts(store, held_out.rows)), episodes)
 
 

@@ -357,14 +357,17 @@ def _last_regret(store: GraphDataset) -> float:
 
 
 def test_lf11_every_round_learns_from_the_branches_of_all_rounds(tmp_path: Path) -> None:
-    """No pass count retires them: the second training sees the decisions of the first as often as its own."""
+    """No pass count retires them: the second training sees the decisions of the first as often as its own.
+
+    Episodes of held-out hosts, here 4, 13 and 14, are not learned from.
+    """
     old, new = bandit_branches(range(12)), bandit_branches(range(12, 20))
     quick = CONFIG.model_copy(update={"distil_passes": 3, "max_passes": 2, "min_experiences": 10})
     first = sealed(tmp_path, write_snapshot(tmp_path / "first", old, split="train"), quick, None)
     start = WarmStart(Path(first.path), is_continuation=True)
     second = sealed(tmp_path, write_snapshot(tmp_path / "second", [*old, *new], split="train"), quick, start)
-    assert (first.episodes, first.passes) == (3 * 12, 3.0)
-    assert (second.episodes, second.passes) == (3 * 20, 3.0)
+    assert (first.episodes, first.passes) == (3 * 11, 3.0)
+    assert (second.episodes, second.passes) == (3 * 17, 3.0)
 
 
 def test_lf21_a_catastrophe_counts_as_fifteen_points_and_moves_no_other_regret(branched: GraphDataset) -> None:
