@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from simic.contracts.config import TrainConfig
 from simic.contracts.errors import TrainingError
@@ -19,6 +20,7 @@ from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normalise
 from simic.learning.learner import Learner
 from simic.learning.losses import Loss, cloning_loss, commit_metrics, value_fit_loss
 from simic.learning.rates import LrSchedule
+from simic.numerics.ragged import concatenated_ranges
 from simic.replay.batch import SequenceBatch
 from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
@@ -59,13 +61,24 @@ class Record(NamedTuple):
 
 
 def fresh_network(store: GraphDataset, config: TrainConfig, seed: int) -> PolicyNetwork:
-    """Return an untrained network with the data's feature statistics and value scale."""
+    """Return an untrained network with the data's feature statistics and value scale.
+
+    The scale is that of the returns of episodes that ended; of all, if none did.
+    """
     network = PolicyNetwork(NetworkShape.of(config.network, store.blueprints), seed=derive(seed, "network"))
     network.set_normaliser(fit_normaliser(store.statistics_graphs(), store.blueprints))
-    returns = store.steps.returns.double()
+    returns = _ended_returns(store).double()
     network.set_value_scale(float(returns.mean()), max(LEAST_VALUE_SCALE, float(returns.std(correction=0))))
     network.first_epoch_penalty.fill_(config.network.first_epoch_penalty)
     return network.to(store.device)
+
+
+def _ended_returns(store: GraphDataset) -> Tensor:
+    """Return float32 [steps]: the returns to go of episodes that ended; those of all if none did."""
+    if store.has_end.all() or not store.has_end.any():
+        return store.steps.returns
+    rows = concatenated_ranges(store.sequences.starts[store.has_end], store.sequences.lengths[store.has_end])
+    return store.steps.returns[torch.from_numpy(rows)]
 
 
 def cloning(
@@ -98,11 +111,13 @@ def value_fit(
 def fitted_scale(learner: Learner, store: GraphDataset, batch_sequences: int) -> float:
     """Return the advantage scale in points: the deviation of returns to go around the present values.
 
-    It is at least 1 % of the value scale. Advantages are divided by it in all batches and later rounds.
+    Partial returns of episodes that were cut off do not count unless there are no others. It is at least 1 % of the
+    value scale. Advantages are divided by it in all batches and later rounds.
     """
-    residuals = []
-    for start in range(0, len(store.ordinary), batch_sequences):
-        batch = store.batch(store.ordinary[start : start + batch_sequences])
+    ended, residuals = store.ordinary[store.has_end[store.ordinary]], []
+    rows = ended if len(ended) else store.ordinary
+    for start in range(0, len(rows), batch_sequences):
+        batch = store.batch(rows[start : start + batch_sequences])
         values = batch.to_time_major(learner.network.value(batch.steps))
         residuals.append(batch.valid_only(batch.returns - values).double())
     least = 0.01 * float(learner.network.value_scale)
