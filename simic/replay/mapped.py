@@ -31,6 +31,7 @@ from simic.replay.batch import CHILDREN, COLUMNS, ColumnarExperience, ptr_name
 from simic.replay.graph_table import GraphTable
 from simic.replay.rows import EpisodeBatch, Sequences, episode_batch_of, read_parts
 from simic.runtime.files import publish_dir, sha256_file
+from simic.runtime.locks import exclusive
 from simic.trust.canonical import canonical_bytes, digest_of
 
 __all__ = [
@@ -148,6 +149,8 @@ _FORMAT = 2
 _CHUNK_ROWS = 8192
 """Steps converted at a time."""
 _BUILDING = ".building-"
+LOCK_WAIT_S = 1800.0
+"""Longest wait for another process that writes columns."""
 _SEQUENCES_NAME = "sequences.arrow"
 _FIRST_OF = {child: columns[0] for child, columns in CHILDREN.items()}
 _WHOLE_NUMBERS = ("host_keys", "starts", "lengths", "branch_steps")
@@ -194,10 +197,24 @@ class Pages:
 def map_snapshot(manifest: SnapshotManifest, split: str, blueprints: tuple[str, ...], folder: Path) -> MappedColumns:
     """Map the columns of a split from ``folder``, which is built first if it is missing or damaged.
 
-    The caller holds a lock on the parent of ``folder``; leftovers of killed processes there are removed.
+    Only one process at a time does so in the parent of ``folder``, ``data/columns`` of a home, because leftovers of
+    killed processes there are removed. The others wait for it, at most ``LOCK_WAIT_S`` seconds; its lock is in
+    ``.locks`` beside that parent.
+
+    Raises:
+        TransientError: if another process still writes columns after that time.
+        ContractError: if the rows are no whole episodes, or the split has none.
     """
     key = digest_of([_FORMAT, FEATURE_VERSION, folder.name, list(blueprints), manifest.gamma])
     folder = folder.with_name(f"{folder.name}-{key[:12]}")
+    cache = folder.parent
+    with exclusive(cache.with_name(".locks") / cache.name, "the mapping of snapshots", LOCK_WAIT_S):
+        return _mapped(manifest, split, blueprints, folder, key)
+
+
+def _mapped(
+    manifest: SnapshotManifest, split: str, blueprints: tuple[str, ...], folder: Path, key: str
+) -> MappedColumns:
     if folder.exists():
         try:
             verify_columns(folder, key)

@@ -7,8 +7,12 @@ import logging
 import os
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -89,6 +93,29 @@ def test_columns_are_written_once_and_again_when_damaged(
         caplog.clear()
         assert_same_batch(again.batch(np.arange(15)), in_memory.batch(np.arange(15)))
     assert [path.name for path in cache.iterdir()] == [folder.name]
+
+
+def test_trainings_that_map_at_the_same_time_wait_for_each_other(
+    in_memory: GraphDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Policies and Karn train under locks of their own; neither removes what the other is building."""
+    small_store(tmp_path / "other", 5, first_key=30)
+    write, begun, at_once = mapped._write, threading.Event(), []
+
+    def slow(building: Path, *rest: Any) -> None:
+        at_once.append(len(list((tmp_path / "cache").glob(f"{mapped._BUILDING}*"))))
+        begun.set()
+        time.sleep(0.5)
+        write(building, *rest)
+
+    monkeypatch.setattr(mapped, "_write", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(map_store, tmp_path / "snapshot", tmp_path / "cache")
+        assert begun.wait(30)
+        second = pool.submit(map_store, tmp_path / "other", tmp_path / "cache")
+        assert (len(first.result()), len(second.result())) == (15, 5)
+    assert at_once == [1, 1]
+    assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
 def _flip(path: Path) -> None:
