@@ -216,18 +216,30 @@ def _member(store: GraphDataset, sequence: int, step: int) -> Member | None:
 
 def _repeats(store: GraphDataset, parent: Member, branch: Member, step: int) -> bool:
     """Return whether two sequences are of one host and reach the decision by the same actions in the same state."""
-    sequences, table = store.sequences, store.table
+    sequences = store.sequences
     identities = {(sequences.sets[index], int(sequences.host_keys[index])) for index, _ in (parent, branch)}
     here, there = (slice(row - step, row) for _, row in (parent, branch))
-    (_, one), (_, other) = parent, branch
-    slots = [slice(int(table.slot_ptr[row]), int(table.slot_ptr[row + 1])) for row in (one, other)]
     return (
         len(identities) == 1
         and torch.equal(store.steps.actions[here], store.steps.actions[there])
-        and torch.equal(table.context_x[one], table.context_x[other])
-        and torch.equal(table.slot_x[slots[0]], table.slot_x[slots[1]])
-        and torch.equal(store.masks.slot[slots[0]], store.masks.slot[slots[1]])
+        and _is_same_state(store, parent[1], branch[1])
     )
+
+
+def _is_same_state(store: GraphDataset, one: int, other: int) -> bool:
+    """Return whether two steps have equal features, edges and masks."""
+    table, masks = store.table, store.masks
+    if not all(torch.equal(column[one], column[other]) for column in (table.context_x, masks.op, masks.blueprint)):
+        return False
+    ragged = (
+        (table.slot_ptr, table.slot_x), (table.slot_ptr, masks.slot), (table.layer_ptr, table.layer_x),
+        (table.connects_ptr, table.connects), (table.monitors_ptr, table.monitors),
+    )  # fmt: skip
+    for ptr, column in ragged:
+        here, there = (slice(int(ptr[row]), int(ptr[row + 1])) for row in (one, other))
+        if not torch.equal(column[here], column[there]):
+            return False
+    return True
 
 
 def updates_of(decisions: BranchedDecisions, passes: int) -> int:

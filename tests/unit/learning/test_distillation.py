@@ -299,7 +299,33 @@ def _absent_parent(row: dict[str, Any]) -> None:
     row["branch_of"] = "f" * 32
 
 
-@pytest.mark.parametrize("change", [_other_host, _other_state, _absent_parent])
+def _other_layer(row: dict[str, Any]) -> None:
+    row["state"]["graph"]["layers"][0]["weight_norm"] = 3.25
+
+
+def _other_connections(row: dict[str, Any]) -> None:
+    row["state"]["graph"]["connects"].append([0, 2])
+
+
+def _other_monitored_layers(row: dict[str, Any]) -> None:
+    row["state"]["graph"]["monitors"].append([0, 1])
+
+
+def _other_operations(row: dict[str, Any]) -> None:
+    row["available"]["op"][OP_INDEX[Op.PRUNE]] = True
+
+
+def _other_blueprints(row: dict[str, Any]) -> None:
+    row["available"]["blueprint"] = ["dense", "gate", "norm"]
+
+
+CHANGES = [
+    _other_host, _other_state, _other_layer, _other_connections, _other_monitored_layers, _other_operations,
+    _other_blueprints, _absent_parent,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_what_does_not_repeat_its_parent_is_no_branch_of_it(tmp_path: Path, change: Any) -> None:
     """Reports may come from anywhere; a foreign return must not become that of an action on this host."""
     store = store_of(tmp_path, _changed(bandit_branches(range(6)), change))
