@@ -40,7 +40,9 @@ def open_bus(url: str, spec: BusSpec) -> Bus:
     spool, config = open_spool(spec), spec.config
     server = RedisServer(url, config.connect_attempts, config.deadline_s)
     stream = RedisStreamsBus(server, config, consumer_name(spec.spool))
-    return SpoolFallbackBus(spool, stream, spool.locks) if spec.has_fallback else stream
+    if not spec.has_fallback:
+        return stream
+    return SpoolFallbackBus(spool, stream, spool.locks, is_renewed=spec.conversation is None)
 
 
 def consumer_name(spool: Path) -> str:

@@ -36,9 +36,20 @@ class SpoolFallbackBus:
     """Redis behind a spool, which is empty while Redis answers."""
 
     def __init__(
-        self, spool: SpoolBus, stream: RedisStreamsBus, locks: Path, monotonic: Callable[[], float] = time.monotonic
+        self,
+        spool: SpoolBus,
+        stream: RedisStreamsBus,
+        locks: Path,
+        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        is_renewed: bool = True,
     ) -> None:
+        """Open both; ``is_renewed`` says whether a Redis that used up the deadline is asked again after a pause.
+
+        A command waits for it only once; a producer that lives for days returns to it.
+        """
         self._spool, self.stream, self._locks, self._monotonic = spool, stream, locks, monotonic
+        self._is_renewed = is_renewed
         self._away_until: float | None = None
         self._pause_s = RETRY_AFTER_S
 
@@ -50,7 +61,7 @@ class SpoolFallbackBus:
         check_name(name)
         self._spool.put(topic, self._next_name(topic, name), map(_short_enough, lines), correlation_id=name)
         if self._away_until is None or self._monotonic() >= self._away_until:
-            if self._away_until is not None:
+            if self._away_until is not None and self._is_renewed:
                 self.stream.renew()
             try:
                 self.catch_up()
