@@ -112,8 +112,9 @@ class TrainingComparison(Contract):
         ]
         if len(self.differences) * 2.0 ** (1 - len(self.seeds)) > LEVEL:
             notes.append(f"So few seeds can show no difference, however large: give {self._least_seeds()} or more.")
+            return notes
         for one in self.differences:
-            if one.verdict is Verdict.NOT_SHOWN:
+            if one.verdict is Verdict.NOT_SHOWN and one.detectable > 0.0:
                 notes.append(f"{one.arm}: these seeds show differences from about {one.detectable:.2g} on.")
         return notes
 
