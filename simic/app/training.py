@@ -150,11 +150,12 @@ class _Drawn(NamedTuple):
 def _branched_hosts(config: RunConfig, set_name: str, *, is_first: bool) -> _Drawn:
     """Return the hosts of a set whose decisions are branched, before the first training run or in a round."""
     collected = config.collect
+    named = {one.set: one.branch_hosts if is_first else one.round_branch_hosts for one in collected.further}
     if set_name == config.world.set:
-        return _Drawn(config.world, collected.branch_hosts if is_first else collected.round_branch_hosts)
-    (one,) = (one for one in config.further_collections if one.set == set_name)
+        own = collected.branch_hosts if is_first else collected.round_branch_hosts
+        return _Drawn(config.world, max(own, named.get(set_name, 0)))
     world = further_config(config, set_name).world.model_copy(update={"without": config.world.without})
-    return _Drawn(world, one.branch_hosts if is_first else one.round_branch_hosts)
+    return _Drawn(world, named[set_name])
 
 
 def _collect_branches(

@@ -154,6 +154,19 @@ def test_a_set_is_collected_once_and_not_without_hosts(home: Path) -> None:
         _further(home, **{"collect.further": [FURTHER, FURTHER]})
 
 
+@pytest.mark.parametrize(("named", "expected"), [((20, 10), (20, 10)), ((1, 1), (4, 2))])
+def test_the_own_set_has_at_least_the_hosts_that_it_has_among_the_further_ones(
+    home: Path, asked: _Asked, named: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    first, later = named
+    further = {"set": "varied", "branch_hosts": first, "round_branch_hosts": later}
+    own = {"world.set": "varied", "collect.branch_hosts": 4, "collect.round_branch_hosts": 2}
+    app = _further(home, **own, **{"collect.further": [further]})
+    training.collect_round(app, 0, None)
+    training.collect_round(app, 1, _trained(app, b"one"))
+    assert tuple(len(keys) for _, keys in asked) == expected
+
+
 def test_an_unknown_set_of_further_collections_is_refused_before_a_run_begins(home: Path) -> None:
     app = _further(home, **{"collect.further": [{**FURTHER, "set": "vared"}]})
     with pytest.raises(ConfigError, match=r"collect\.further: 'vared' is not a set of hosts\. Did you mean 'varied'"):
