@@ -126,7 +126,8 @@ class TrainConfig(Contract):
     awr_max_weight: Annotated[float, Field(ge=1.0, le=1e6)] = 20.0
     """Largest weight of a step of AWR."""
     entropy_bonus: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Weight of the entropy of each head, averaged over the steps that use the head."""
+    """Weight of the entropy of each head, averaged over the steps that use the head; fitted_q, cloning and a
+    distillation ignore it."""
     entropy_bonus_last: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     """Weight of the entropy in the last update of the passes of V-trace, PPO or AWR of one training; it falls linearly
     from ``entropy_bonus``. Null keeps that weight."""

@@ -7,6 +7,7 @@ same name if it is the same batch. Readers keep one row per ``quarantine_id``.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
@@ -23,6 +24,9 @@ from simic.runtime.files import atomic_file, os_error_as_transient
 __all__ = ["QUARANTINE_SCHEMA", "RAW_LIMIT_BYTES", "Quarantine", "QuarantineEntry", "Reason"]
 
 RAW_LIMIT_BYTES = 16 * 1024
+SUMMARIES_BYTES = 16_000_000
+"""Size that the files may have beyond the budget, each with some entries that stand for a batch."""
+_LOG = logging.getLogger("simic.run")
 
 
 class Reason(str, Enum):
@@ -95,7 +99,7 @@ class Quarantine:
 
     Beyond the budget, entries lose their raw bytes. Once the files exceed it, one entry per reason and source stands
     for all lines of a batch: a few kB of compressed garbage can be millions of lines, and even tens of bytes for each
-    would fill a disk.
+    would fill a disk. After ``SUMMARIES_BYTES`` of such files nothing more is written: only receipts count the lines.
     """
 
     def __init__(self, directory: Path, tmp: Path, budget_bytes: int) -> None:
@@ -115,6 +119,12 @@ class Quarantine:
         with os_error_as_transient(f"quarantine {name}"):
             if (self._directory / name).exists():
                 return 0
+            if self._room_bytes <= -SUMMARIES_BYTES:
+                _LOG.error(
+                    "%s is full, so %d refused lines are only counted: delete the files of it that are not needed, or "
+                    "raise ingest.quarantine_mb", self._directory, len(entries),
+                )  # fmt: skip
+                return sum(bool(entry.raw) for entry in entries)
             kept = list(self._fitting(entries)) if self._room_bytes > 0 else _summarised(entries)
             with atomic_file(self._directory / name, tmp=self._tmp) as file:
                 pq.write_table(_table(kept), file, compression="zstd", compression_level=3)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from simic.lake.quarantine import QUARANTINE_SCHEMA, Quarantine, QuarantineEntry, Reason
 
@@ -77,6 +78,18 @@ def test_a_full_quarantine_grows_by_batches_and_not_by_lines(tmp_path: Path) -> 
         ("file", "torn", "1"),
     ]
     assert path.stat().st_size < 10_000
+
+
+def test_a_flood_of_batches_is_counted_only_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PD-5: a file for each batch would fill a disk too, and each would slow the view."""
+    monkeypatch.setattr("simic.lake.quarantine.SUMMARIES_BYTES", 20_000)
+    for batch in range(40):  # a later ingest goes on where the one before was
+        assert Quarantine(tmp_path / "q", tmp_path / "tmp", 0).write([entry(batch, 1)]) == 1
+    files = list((tmp_path / "q").iterdir())
+    assert 20_000 <= sum(path.stat().st_size for path in files) < 30_000
+    assert len(files) == 40 - sum("only counted" in record.message for record in caplog.records) < 20
 
 
 def test_room_is_what_earlier_runs_left(tmp_path: Path) -> None:
