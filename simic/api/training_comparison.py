@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -19,6 +20,7 @@ from simic.contracts.trials import Estimate
 from simic.ledgers.ledger import Ledger
 from simic.numerics.comparisons import holm, minimum_detectable_effect, sign_flip_p
 from simic.numerics.intervals import student_interval
+from simic.runtime.locks import exclusive
 from simic.runtime.progress import NoProgress, RichProgress
 
 __all__ = ["ArmDifference", "Training", "TrainingComparison", "compare_trainings"]
@@ -27,6 +29,8 @@ Name = Annotated[str, Field(min_length=1, max_length=64)]
 Train: TypeAlias = Callable[[str, int], float | tuple[float, int]]
 """Trains an arm with a seed and returns its score, or its score and the number of parameters of its network."""
 MOST_TRAININGS = 100_000
+_BEGIN = b'{"arm":'
+"""How every line of a results file begins."""
 _HEADER = ("arm", "score", "difference", "verdict", "adjusted p", "parameters", "seconds")
 
 
@@ -142,25 +146,26 @@ def compare_trainings(
         seeds: Two or more seeds. 6 can show a difference between two arms, 7 among three.
         confidence: Of the intervals, above 0.5 and below 1.
         results: File of JSON lines to which every training is added. Trainings that it holds already are not repeated,
-            so a comparison that was killed continues. Remove it when the code of ``train`` changes.
+            so a comparison that was killed continues. Remove it when the code of ``train`` changes. One comparison at a
+            time uses it; the file with ``.lock`` behind its name says which.
         progress: Show a bar on stderr.
 
     Raises:
         ConfigError: for wrong arguments, or a score that is not finite.
-        ContractError: if ``results`` holds an object that is no training.
-        IntegrityError: if it holds a line that is no object. One that a kill cut off at the end is ignored.
-        TransientError: if it cannot be written.
+        ContractError: if ``results`` holds something else than trainings.
+        IntegrityError: if it holds a line that is no object. A training that a kill cut off at the end is ignored.
+        TransientError: if it cannot be written, or another comparison uses it.
     """
     names, numbers = _checked(arms, seeds, confidence)
-    done = {} if results is None else _read(Path(results))
     shown = RichProgress() if progress else NoProgress()
-    with shown.task("trainings", len(names) * len(numbers)) as advance:
+    with _results(results) as ledger, shown.task("trainings", len(names) * len(numbers)) as advance:
+        done = {} if ledger is None else _read(ledger)
         for seed in numbers:
             for arm in names:
                 if (arm, seed) not in done:
                     done[arm, seed] = found = _train(train, arm, seed)
-                    if results is not None:
-                        Ledger(Path(results)).append(found.model_dump())
+                    if ledger is not None:
+                        ledger.append(found.model_dump())
                 advance(1, note=f"{arm}, seed {seed}")
     return TrainingComparison(
         arms=names,
@@ -199,16 +204,39 @@ def _train(train: Train, arm: str, seed: int) -> Training:
         ) from error
 
 
-def _read(path: Path) -> dict[tuple[str, int], Training]:
-    """Return the trainings of a file by arm and seed."""
+@contextmanager
+def _results(path: str | os.PathLike[str] | None) -> Iterator[Ledger | None]:
+    """Give the file of trainings to one comparison, or None if there is none."""
+    if path is None:
+        yield None
+        return
+    place = Path(path)
+    with exclusive(place.with_name(f"{place.name}.lock"), f"the comparison in {place}"):
+        yield Ledger(place)
+
+
+def _read(ledger: Ledger) -> dict[tuple[str, int], Training]:
+    """Return the trainings of a file by arm and seed; an append will cut off what follows its last line end."""
     found = dict[tuple[str, int], Training]()
-    for number, record in enumerate(Ledger(path).read(), 1):
+    for number, record in enumerate(ledger.read(), 1):
         try:
             one = Training.model_validate(record)
         except ValidationError as error:
-            raise ContractError(f"{path}, line {number}: expected a training, found {str(record)[:80]}") from error
+            what = str(record)[:80]
+            raise ContractError(f"{ledger.path}, line {number}: expected a training, found {what}") from error
         found[one.arm, one.seed] = one
+    if (torn := ledger.torn_bytes()) and not _is_begun(tail := ledger.path.read_bytes()[-torn:]):
+        raise ContractError(
+            f"{ledger.path}: expected lines of trainings, found {tail[:80]!r} without a line end: name another file "
+            "for results"
+        )
     return found
+
+
+def _is_begun(tail: bytes) -> bool:
+    """Return whether a kill may have left ``tail`` of the line of a training."""
+    begin = tail.replace(b" ", b"")[: len(_BEGIN)]
+    return begin == _BEGIN[: len(begin)]
 
 
 def _differences(

@@ -137,3 +137,35 @@ def test_a_training_without_a_finite_score_is_named(score: Any) -> None:
 def test_a_comparison_is_drawn(tmp_path: Path) -> None:
     path = compare(["plain", "better", "same"], seeds=range(6)).plot(tmp_path / "new" / "gains.png")
     assert path.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_file_of_something_else_without_a_line_end_is_kept(tmp_path: Path) -> None:
+    """An append cuts off what a kill left of a line, so nothing else may stand there."""
+    path = tmp_path / "comparison.json"
+    content = compare(["plain", "better"], seeds=range(2)).model_dump_json()
+    path.write_text(content, "utf-8")
+    with pytest.raises(simic.ContractError, match="name another file"):
+        compare(["plain", "better"], seeds=range(2), results=path)
+    assert path.read_text("utf-8") == content
+
+
+@pytest.mark.parametrize("length", [1, 7, 40])
+def test_a_training_that_a_kill_cut_off_is_made_again(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "results.jsonl"
+    whole = compare(["plain", "better"], seeds=range(3), results=path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]) + lines[-1][:length])
+    again = compare(["plain", "better"], seeds=range(3), results=path)
+    assert [one.score for one in again.trainings] == [one.score for one in whole.trainings]
+
+
+def test_one_comparison_at_a_time_uses_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+
+    def trains(_arm: str, _seed: int) -> float:
+        with pytest.raises(simic.TransientError, match=r"the comparison in .*results\.jsonl is busy"):
+            compare(["plain", "better"], seeds=range(2), results=path)
+        return 0.0
+
+    found = simic.compare_trainings(trains, ["plain", "better"], seeds=range(2), results=path, progress=False)
+    assert len(found.trainings) == 4
