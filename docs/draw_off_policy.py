@@ -103,9 +103,11 @@ def log_of(shift: float, gain: float, seed: int) -> LoggedEpisodes:
 def verdicts(logs: int, gain: float) -> dict[float, Counter[str]]:
     """Return the number of each verdict per distance of the target from the behaviour."""
     off_policy.SAMPLES = PAGE_SAMPLES
-    hosts = np.arange(EPISODES)
+    hosts, groups = np.arange(EPISODES), [("simulated", "even odds")] * EPISODES
     return {
-        shift: Counter(off_policy.judge(log_of(shift, gain, seed), hosts, 0, 0.0).verdict.value for seed in range(logs))
+        shift: Counter(
+            off_policy.judge(log_of(shift, gain, seed), hosts, groups, 0, 0.0).verdict.value for seed in range(logs)
+        )
         for shift in SHIFTS
     }
 

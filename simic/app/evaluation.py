@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simic.app.artifacts import resolve_snapshot
 from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
+from simic.app.held_out import TOO_FEW, cut_off_shares, in_groups, undrawn
 from simic.app.trial_controllers import spec_in_set
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
@@ -33,9 +34,9 @@ from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.validation.baselines.plan_book import PLAN_CONTROLLERS
 from simic.validation.episodes import make_controller
-from simic.validation.off_policy import CONFIDENCE, is_sufficient, judge, lower_bounds, no_judgement, support_of
+from simic.validation.off_policy import CONFIDENCE, Group, is_sufficient, judge, lower_bounds, no_judgement
 
-__all__ = ["EvaluationChoice", "actions_in_log", "evaluate", "hosts_of", "undrawn", "weighted"]
+__all__ = ["EvaluationChoice", "actions_in_log", "evaluate", "hosts_of", "weighted"]
 
 _SEARCHED = "its plan book was searched on training hosts; some of them may be among these"
 _UNKNOWN = "it is not known here"
@@ -78,13 +79,19 @@ def evaluate(container: Container, choice: EvaluationChoice) -> OffPolicyReport:
     trained = _training_hosts(container, spec)
     keeps_test = container.config.gate.evidence == "reports" and not choice.with_held_out
     heads = episode_heads(manifest)
-    used, left_out = _select(heads, trained, choice, keeps_test=keeps_test)
+    drawn, left_out = _select(heads, trained, choice, keeps_test=keeps_test)
+    used = in_groups(drawn) or drawn
+    left_out |= {TOO_FEW: len(drawn) - len(used)} if len(used) < len(drawn) else {}
     log = _read(container, manifest, used)
     judgement, bounds = no_judgement(len(used)), list[LowerBound]()
     if log is not None:
-        hosts, cut_off = log.hosts(), _share_cut_off(manifest, heads, used, trained, choice)
-        episodes = _episodes(container, spec, log, choice, hosts)
-        judgement = judge(episodes, hosts, derive(container.seed, "evaluate"), cut_off)
+        last = drawn[-1].run_id if len(drawn) == choice.most_episodes else None
+        hosts, cut_off = log.hosts(), _share_cut_off(manifest, heads, used, last, trained, choice)
+        behaviours = {head.run_id: head.behaviour for head in used}
+        named = log.batch.sequences
+        groups = [(of, behaviours[run]) for of, run in zip(named.sets, named.run_ids, strict=True)]
+        episodes = _episodes(container, spec, log, choice, hosts, groups)
+        judgement = judge(episodes, hosts, groups, derive(container.seed, "evaluate"), cut_off)
         bounds = _bounds(episodes, hosts, choice.return_range)
     report = OffPolicyReport(
         **container.provenance._asdict(),
@@ -197,12 +204,14 @@ def _share_cut_off(
     manifest: SnapshotManifest,
     heads: Sequence[EpisodeHead],
     used: Sequence[EpisodeHead],
+    last: str | None,
     trained: _TrainingHosts,
     choice: EvaluationChoice,
-) -> float:
-    """Return the share of episodes that are not in ``used`` only because they were not logged to their end.
+) -> float | None:
+    """Return the largest share, over sets and groups, of episodes that were left out only because they were cut off.
 
-    They are on hosts of the sets and splits of ``used`` that the policy did not learn from.
+    They are on hosts of the sets and splits of ``used`` that the policy did not learn from, and not beyond the run id
+    ``last``. None if nothing is used.
     """
     sets, splits = {head.set for head in used}, {Split(head.split) for head in used}
     truncated = (
@@ -210,27 +219,15 @@ def _share_cut_off(
         for head in heads
         if head.is_truncated and head.set in sets and Split(head.split) in splits
     )
-    last = max(head.run_id for head in used) if len(used) == choice.most_episodes else None
-    found = {
-        one.run_id
+    found = [
+        one
         for one in (*truncated, *cut_off_episodes(manifest, sets, splits))
         if (trained.known is None or (one.set, one.host_key) not in trained.known)
         and (choice.log is None or _is_of(one, choice.log))
         and (last is None or one.run_id <= last)
-    }
-    return len(found) / (len(found) + len(used))
-
-
-def undrawn(heads: Sequence[EpisodeHead]) -> dict[str, str]:
-    """Return the run ids of episodes whose actions were not drawn from their logged probabilities, with the reason."""
-    repeated = {(head.branch_of, head.set, head.host_key) for head in heads if head.branch_of is not None}
-    found = dict[str, str]()
-    for head in heads:
-        if head.branch_of is not None:
-            found[head.run_id] = "branches, whose action was not drawn"
-        elif (head.run_id, head.set, head.host_key) in repeated:
-            found[head.run_id] = "repeated by branches, without exploration"
-    return found
+    ]
+    by_set, by_group = cut_off_shares(used, found)
+    return max([*by_set.values(), *by_group.values()], default=None)
 
 
 def _is_of(one: EpisodeHead | CutOff, name: str) -> bool:
@@ -249,12 +246,17 @@ def _read(container: Container, manifest: SnapshotManifest, used: list[EpisodeHe
 
 
 def _episodes(
-    container: Container, spec: ControllerSpec, log: Log, choice: EvaluationChoice, hosts: NDArray[np.int64]
+    container: Container,
+    spec: ControllerSpec,
+    log: Log,
+    choice: EvaluationChoice,
+    hosts: NDArray[np.int64],
+    groups: Sequence[Group],
 ) -> LoggedEpisodes:
     """Return the weights of the log under the controller and, if wanted, values of a fitted model."""
     target = actions_in_log(container, spec, log, is_exploring=choice.is_exploring)
     episodes = weighted(log, target)
-    if not (is_sufficient(support_of(episodes, hosts)) if choice.with_model is None else choice.with_model):
+    if not (is_sufficient(episodes, hosts, groups) if choice.with_model is None else choice.with_model):
         return episodes
     seed = derive(container.seed, "evaluate", "values")
     with container.progress.task("fit values", 1) as advance:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from simic.app.evaluation import undrawn
 from simic.contracts.splits import Split
 from simic.replay.cut_off import CutOff
 from simic.replay.logged import EpisodeHead
 from simic.validation.log_evidence import CUT_OFF
-from simic.validation.off_policy import LEAST_HOSTS
+from simic.validation.off_policy import LEAST_HOSTS, Group
 
-__all__ = ["HeldOut", "held_out_episodes"]
+__all__ = ["TOO_FEW", "HeldOut", "cut_off_shares", "held_out_episodes", "in_groups", "undrawn"]
 
-Group: TypeAlias = tuple[str, str]
-"""Set and behaviour."""
+TOO_FEW = f"of a set and controller with fewer than {LEAST_HOSTS} hosts"
+"""Why an episode is left out although it is whole."""
 
 
 class HeldOut(NamedTuple):
@@ -68,13 +67,25 @@ def held_out_episodes(
     cut = [one for one in (*truncated, *(cut_off or ())) if last is None or one.run_id <= last]
     for reason, count in sorted(Counter(reason for _, reason in {(one.run_id, one.reason) for one in cut}).items()):
         left_out[f"{CUT_OFF}{reason}"] = count
-    kept = _in_groups(used)
-    left_out[f"of a set and controller with fewer than {LEAST_HOSTS} hosts"] = len(used) - len(kept)
-    by_set, by_group = _shares(kept, cut) if cut_off is not None else ({}, {})
+    kept = in_groups(used)
+    left_out[TOO_FEW] = len(used) - len(kept)
+    by_set, by_group = cut_off_shares(kept, cut) if cut_off is not None else ({}, {})
     return HeldOut(kept, {why: n for why, n in left_out.items() if n}, max(by_set.values(), default=None), by_group)
 
 
-def _in_groups(heads: Sequence[EpisodeHead]) -> list[EpisodeHead]:
+def undrawn(heads: Sequence[EpisodeHead]) -> dict[str, str]:
+    """Return the run ids of episodes whose actions were not drawn from their logged probabilities, with the reason."""
+    repeated = {(head.branch_of, head.set, head.host_key) for head in heads if head.branch_of is not None}
+    found = dict[str, str]()
+    for head in heads:
+        if head.branch_of is not None:
+            found[head.run_id] = "branches, whose action was not drawn"
+        elif (head.run_id, head.set, head.host_key) in repeated:
+            found[head.run_id] = "repeated by branches, without exploration"
+    return found
+
+
+def in_groups(heads: Sequence[EpisodeHead]) -> list[EpisodeHead]:
     """Return the episodes of sets and behaviours with ``LEAST_HOSTS`` hosts or more."""
     hosts: dict[Group, set[int]] = defaultdict(set)
     for head in heads:
@@ -82,7 +93,7 @@ def _in_groups(heads: Sequence[EpisodeHead]) -> list[EpisodeHead]:
     return [head for head in heads if len(hosts[head.set, head.behaviour]) >= LEAST_HOSTS]
 
 
-def _shares(used: Sequence[EpisodeHead], cut: Sequence[CutOff]) -> tuple[dict[str, float], dict[Group, float]]:
+def cut_off_shares(used: Sequence[EpisodeHead], cut: Sequence[CutOff]) -> tuple[dict[str, float], dict[Group, float]]:
     """Return the share of episodes that were cut off, by set and by set and behaviour, where episodes are used.
 
     That of a set counts all that were cut off, also those of behaviours without a used episode.

@@ -114,8 +114,9 @@ def evaluate(
     insufficient evidence. It is insufficient unless there are 50 hosts or more, the weights are worth 50 hosts or more
     at every step, no host has over a tenth of all weight, at most 1 % of the episodes were cut off before their end,
     the mean weight is 1 within 3 standard errors, and 3 standard errors below it is still 0.85 or more: otherwise the
-    log lacks actions that the policy takes, has too few of them, or lacks what went badly. It says most about policies
-    that act like it.
+    log lacks actions that the policy takes, has too few of them, or lacks what went badly. Mean weight and cut off
+    episodes count for each set and controller, too; those with fewer than 50 hosts are left out. The log says most
+    about policies that act like it.
 
     Example: [bold]simic evaluate champion --log explore --snapshot 150d7590[/bold]
     """

@@ -13,17 +13,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.log_evidence import LogEvidence, LogGroup, LogSupport
+from simic.contracts.log_evidence import LogEvidence, LogSupport
 from simic.contracts.names import CANDIDATE, CHAMPION
 from simic.contracts.state import HostIdentity
 from simic.contracts.trials import Estimate
 from simic.numerics.intervals import student_interval
 from simic.numerics.mean_bounds import lower_bound
-from simic.numerics.off_policy import ESTIMATORS, LoggedEpisodes, logged_mean, mean_weight
+from simic.numerics.off_policy import ESTIMATORS, LoggedEpisodes, logged_mean
 from simic.numerics.ratio_sums import RatioSums, contributions, joined
 from simic.validation.criterion import WAIT
 from simic.validation.gate_bounds import POWER, Bound
-from simic.validation.off_policy import LEAST_HOSTS, group_margin, support_of, weight_of
+from simic.validation.off_policy import Group, log_groups, support_of
 
 __all__ = [
     "BEHAVIOUR",
@@ -31,7 +31,6 @@ __all__ = [
     "ESTIMATOR",
     "RIVALS",
     "LogUse",
-    "farthest_group",
     "gain_bound",
     "log_differences",
     "log_evidence",
@@ -62,7 +61,7 @@ class LogUse(NamedTuple):
     """Horizons of the episodes, in epochs."""
     cut_off: float | None = None
     """As ``LogEvidence.cut_off``."""
-    group_cut_off: Mapping[tuple[str, str], float] = {}
+    group_cut_off: Mapping[Group, float] = {}
     """As ``LogGroup.cut_off``, by set and behaviour; a group that is not there was not counted."""
 
 
@@ -75,6 +74,7 @@ def log_evidence(use: LogUse, episodes: Mapping[str, LoggedEpisodes]) -> LogEvid
     _, first, found = np.unique(names, return_index=True, return_inverse=True)
     labels: NDArray[np.int64] = found.reshape(-1)
     hosts = [use.hosts[row] for row in first.tolist()]
+    groups = [(host.set, behaviour) for host, behaviour in zip(use.hosts, use.behaviours, strict=True)]
     is_enough = CANDIDATE in episodes and len(hosts) > 1
     estimates = {name: ESTIMATORS[ESTIMATOR](one).sums for name, one in episodes.items()} if is_enough else {}
     ours, gains = estimates.get(CANDIDATE), dict[str, list[float]]()
@@ -92,7 +92,7 @@ def log_evidence(use: LogUse, episodes: Mapping[str, LoggedEpisodes]) -> LogEvid
         episodes=len(use.hosts),
         cut_off=use.cut_off,
         horizons=list(use.horizons),
-        groups=_groups(use, episodes, labels) if is_enough else [],
+        groups=log_groups(groups, labels, episodes, use.group_cut_off) if is_enough else [],
         sets=[host.set for host in hosts],
         families=[host.family for host in hosts],
         host_keys=[host.key for host in hosts],
@@ -100,47 +100,6 @@ def log_evidence(use: LogUse, episodes: Mapping[str, LoggedEpisodes]) -> LogEvid
         returns=[] if ours is None else _per_host(ours, labels),
         gains=gains,
     )
-
-
-def _groups(use: LogUse, episodes: Mapping[str, LoggedEpisodes], labels: NDArray[np.int64]) -> list[LogGroup]:
-    """Return the mean weights among the episodes of each set and behaviour; ``labels`` [B] number the hosts."""
-    terms = {name: mean_weight(one) for name, one in episodes.items()}
-    names = [(host.set, behaviour) for host, behaviour in zip(use.hosts, use.behaviours, strict=True)]
-    members: dict[tuple[str, str], list[int]] = {name: [] for name in sorted(set(names))}
-    for row, name in enumerate(names):
-        members[name].append(row)
-    return [
-        LogGroup(
-            set=set_name,
-            behaviour=behaviour,
-            episodes=len(rows),
-            hosts=len(set(labels[rows].tolist())),
-            cut_off=use.group_cut_off.get((set_name, behaviour)),
-            weights={
-                name: weight_of(RatioSums(one.numerators[rows], one.denominators[rows]), labels[rows])
-                for name, one in terms.items()
-            },
-        )
-        for (set_name, behaviour), rows in members.items()
-    ]
-
-
-def farthest_group(groups: Sequence[LogGroup], name: str, comparisons: int) -> tuple[LogGroup, float] | None:
-    """Return the group whose mean weight for a policy is farthest from 1, and that distance over what passes.
-
-    None without groups, or if one of them has fewer than ``LEAST_HOSTS`` hosts or no mean weight. ``comparisons`` is
-    the number of distances that are judged together.
-    """
-    found = [(group, _distance(group, name, comparisons)) for group in groups]
-    known = [(group, distance) for group, distance in found if distance is not None]
-    return max(known, key=lambda one: one[1]) if known and len(known) == len(groups) else None
-
-
-def _distance(group: LogGroup, name: str, comparisons: int) -> float | None:
-    weight = group.weights.get(name)
-    if weight is None or weight.mean is None or weight.error is None or group.hosts < LEAST_HOSTS:
-        return None
-    return abs(weight.mean - 1.0) / group_margin(weight.error, group.hosts, comparisons)
 
 
 def _per_host(sums: RatioSums, labels: NDArray[np.int64]) -> list[float]:

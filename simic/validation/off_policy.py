@@ -6,14 +6,14 @@ for "insufficient evidence". The unit of every interval is a host.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.log_evidence import LogSupport, MeanWeight
+from simic.contracts.log_evidence import LogGroup, LogSupport, MeanWeight
 from simic.contracts.off_policy import EvaluationVerdict, EvidenceCheck, LowerBound, OffPolicyRow, Range
 from simic.numerics.intervals import empirical_bernstein, hoeffding, student_quantile
 from simic.numerics.off_policy import (
@@ -34,13 +34,17 @@ __all__ = [
     "LEAST_WEIGHT",
     "MOST_CUT_OFF",
     "MOST_SHARE",
+    "Group",
     "OffPolicyJudgement",
+    "farthest_group",
     "group_margin",
     "is_sufficient",
     "judge",
+    "log_groups",
     "lower_bounds",
     "no_judgement",
     "support_of",
+    "supports",
     "weight_margin",
     "weight_of",
 ]
@@ -68,6 +72,11 @@ WEIGHT_CUT = 10.0
 """Weights above it are cut in the bounds that hold for any distribution."""
 JUDGES = ("PDWIS", "WDR")
 """Estimators that judge, the second one if there is a model of the values."""
+GROUPS = "mean weight by set and controller"
+TARGET = "target"
+"""Name of the judged policy in its groups."""
+Group: TypeAlias = tuple[str, str]
+"""A set, and the controller or policy that logged episodes on it."""
 
 
 class OffPolicyJudgement(NamedTuple):
@@ -80,11 +89,15 @@ class OffPolicyJudgement(NamedTuple):
     verdict: EvaluationVerdict
 
 
-def judge(episodes: LoggedEpisodes, hosts: NDArray[np.int64], seed: int, cut_off: float) -> OffPolicyJudgement:
+def judge(
+    episodes: LoggedEpisodes, hosts: NDArray[np.int64], groups: Sequence[Group], seed: int, cut_off: float | None
+) -> OffPolicyJudgement:
     """Judge the target against the behaviour; ``hosts`` [B] are labels of the hosts of the episodes.
 
-    ``cut_off`` is the share of episodes that the log lacks because they were not logged to their end: a training that
-    crashes leaves no return, so the others flatter whoever crashes.
+    ``groups`` [B] are set and behaviour of each episode: where one behaviour lacks actions of the target, the estimate
+    rests on the hosts of the others. ``cut_off`` is the largest share, over sets and groups, of episodes that the log
+    lacks because they were not logged to their end, None if nobody counted: a training that crashes leaves no return,
+    so the others flatter whoever crashes.
 
     The verdict is better or worse where the intervals of all judging estimators lie on that side of 0 and every
     condition holds.
@@ -92,7 +105,7 @@ def judge(episodes: LoggedEpisodes, hosts: NDArray[np.int64], seed: int, cut_off
     names = [name for name in ESTIMATORS if episodes.q_values is not None or name not in NEEDS_MODEL]
     estimates = {name: ESTIMATORS[name](episodes) for name in names}
     judged_by = [name for name in JUDGES if name in estimates]
-    checks = [*_checks(support_of(episodes, hosts)), _cut_off_check(cut_off)]
+    checks = [*_checks_of(episodes, hosts, groups), _cut_off_check(cut_off)]
     if len(np.unique(hosts)) < 2:
         return OffPolicyJudgement(None, [], judged_by, checks, EvaluationVerdict.INSUFFICIENT)
     logged = logged_mean(episodes)
@@ -155,9 +168,66 @@ def weight_of(terms: RatioSums, hosts: NDArray[np.int64]) -> MeanWeight:
     return MeanWeight(mean=interval.mean, error=interval.upper - interval.mean)
 
 
-def is_sufficient(support: LogSupport) -> bool:
-    """Return whether a log is sufficient evidence about a policy."""
-    return all(check.passes for check in _checks(support))
+def log_groups(
+    names: Sequence[Group],
+    hosts: NDArray[np.int64],
+    episodes: Mapping[str, LoggedEpisodes],
+    cut_off: Mapping[Group, float],
+) -> list[LogGroup]:
+    """Return the mean weights of each policy among the episodes of each group.
+
+    ``names`` [B] and ``hosts`` [B] are group and label of the host of each episode; ``cut_off`` is the share of a group
+    that was not logged to its end, where somebody counted.
+    """
+    terms = {name: mean_weight(one) for name, one in episodes.items()}
+    members: dict[Group, list[int]] = {name: [] for name in sorted(set(names))}
+    for row, name in enumerate(names):
+        members[name].append(row)
+    return [
+        LogGroup(
+            set=set_name,
+            behaviour=behaviour,
+            episodes=len(rows),
+            hosts=len(set(hosts[rows].tolist())),
+            cut_off=cut_off.get((set_name, behaviour)),
+            weights={
+                name: weight_of(RatioSums(one.numerators[rows], one.denominators[rows]), hosts[rows])
+                for name, one in terms.items()
+            },
+        )
+        for (set_name, behaviour), rows in members.items()
+    ]
+
+
+def farthest_group(groups: Sequence[LogGroup], name: str, comparisons: int) -> tuple[LogGroup, float] | None:
+    """Return the group whose mean weight for a policy is farthest from 1, and that distance over what passes.
+
+    None without groups, or if one of them has fewer than ``LEAST_HOSTS`` hosts or no mean weight. ``comparisons`` is
+    the number of distances that are judged together.
+    """
+    found = [(group, _distance(group, name, comparisons)) for group in groups]
+    known = [(group, distance) for group, distance in found if distance is not None]
+    return max(known, key=lambda one: one[1]) if known and len(known) == len(groups) else None
+
+
+def _distance(group: LogGroup, name: str, comparisons: int) -> float | None:
+    weight = group.weights.get(name)
+    if weight is None or weight.mean is None or weight.error is None or group.hosts < LEAST_HOSTS:
+        return None
+    return abs(weight.mean - 1.0) / group_margin(weight.error, group.hosts, comparisons)
+
+
+def is_sufficient(episodes: LoggedEpisodes, hosts: NDArray[np.int64], groups: Sequence[Group]) -> bool:
+    """Return whether a log is sufficient evidence about a policy, apart from episodes that were cut off.
+
+    Arguments are those of ``judge``.
+    """
+    return all(check.passes for check in _checks_of(episodes, hosts, groups))
+
+
+def supports(support: LogSupport, groups: Sequence[LogGroup], name: str) -> bool:
+    """Return whether the same holds by what is known of a log: all of it, and its groups for the policy ``name``."""
+    return all(check.passes for check in [*_checks(support), _group_check(groups, name)])
 
 
 def weight_margin(error: float | None) -> float:
@@ -175,6 +245,11 @@ def group_margin(error: float, hosts: int, comparisons: int) -> float:
     tail = NormalDist().cdf(-WEIGHT_DEVIATIONS) / comparisons
     reach = student_quantile(1.0 - tail, hosts - 1) / student_quantile(0.5 + STANDARD_ERROR / 2.0, hosts - 1)
     return max(reach * error, WEIGHT_ROUNDING)
+
+
+def _checks_of(episodes: LoggedEpisodes, hosts: NDArray[np.int64], groups: Sequence[Group]) -> list[EvidenceCheck]:
+    found = log_groups(groups, hosts, {TARGET: episodes}, {})
+    return [*_checks(support_of(episodes, hosts)), _group_check(found, TARGET)]
 
 
 def _checks(support: LogSupport) -> list[EvidenceCheck]:
@@ -202,12 +277,24 @@ def _checks(support: LogSupport) -> list[EvidenceCheck]:
     ]
 
 
-def _cut_off_check(share: float) -> EvidenceCheck:
+def _group_check(groups: Sequence[LogGroup], name: str) -> EvidenceCheck:
+    """Return the condition on the group whose mean weight is farthest from 1; one of few hosts has none."""
+    found, expected = farthest_group(groups, name, max(1, len(groups))), "1 within the errors of all groups"
+    weight = None if found is None else found[0].weights[name]
+    if found is None or weight is None or weight.mean is None or weight.error is None:
+        expected = f"{expected}, each of {LEAST_HOSTS} hosts or more"
+        return EvidenceCheck(name=GROUPS, found=None, expected=expected, passes=False)
+    margin = group_margin(weight.error, found[0].hosts, len(groups))
+    expected = f"1 within {margin:.2g} for that of {found[0].behaviour[:12]} on {found[0].set}, the farthest"
+    return EvidenceCheck(name=GROUPS, found=weight.mean, expected=expected, passes=found[1] <= 1.0)
+
+
+def _cut_off_check(share: float | None) -> EvidenceCheck:
     return EvidenceCheck(
         name="share cut off before their end",
         found=share,
-        expected=f"at most {MOST_CUT_OFF:g}",
-        passes=share <= MOST_CUT_OFF,
+        expected=f"at most {MOST_CUT_OFF:g} in each set, and of each controller in it",
+        passes=share is not None and share <= MOST_CUT_OFF,
     )
 
 

@@ -18,8 +18,7 @@ from simic.contracts.names import CANDIDATE
 from simic.contracts.trials import TrialReport
 from simic.numerics.intervals import Interval, student_interval, student_quantile
 from simic.validation.criterion import POLICIES, TRIALS, Case, line
-from simic.validation.log_evidence import farthest_group
-from simic.validation.off_policy import is_sufficient
+from simic.validation.off_policy import supports
 
 __all__ = ["ABSENT", "EVIDENCE", "MODELS", "NAME", "ORDER", "SUMMARY", "judge"]
 
@@ -37,10 +36,7 @@ def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion if a log on held-out hosts is sufficient evidence about the candidate."""
     log = case.report.log
     support = None if log is None else log.support.get(CANDIDATE)
-    if log is None or support is None or not log.returns or not is_sufficient(support):
-        return
-    farthest = farthest_group(log.groups, CANDIDATE, max(1, len(log.groups)))
-    if farthest is None or farthest[1] > 1.0:
+    if log is None or support is None or not log.returns or not supports(support, log.groups, CANDIDATE):
         return
     grown = _in_mix_of(log, case.report.trials)
     if grown is None:

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 from simic.contracts.gate import Criterion
 from simic.validation.criterion import REPORTS, Case, line
-from simic.validation.log_evidence import farthest_group
-from simic.validation.off_policy import LEAST_WEIGHT, weight_margin
+from simic.validation.off_policy import LEAST_WEIGHT, farthest_group, weight_margin
 
 __all__ = ["EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]
 

@@ -120,6 +120,46 @@ def test_a_log_without_its_crashed_trainings_is_insufficient(
     assert passes or found.verdict.value == "insufficient evidence"
 
 
+@pytest.mark.parametrize(
+    ("few", "left_out", "hosts"), [(49, 49, 191), (50, None, 240)], ids=["left out", "judged by itself"]
+)
+def test_each_controller_of_a_log_judges_with_50_hosts_or_not_at_all(
+    tmp_path: Path, report, few: int, left_out: int | None, hosts: int
+) -> None:
+    snapshot = tmp_path / "snapshot"
+    write_snapshot(
+        snapshot,
+        bandit_episodes(KEYS, noise=0.01),
+        change=lambda rows: [
+            {**row, "controller": "guest"} if row["host_key"] < few else row for row in with_terms(rows)
+        ],
+    )
+    write_rejected(snapshot, 0)
+    found = report("wait", snapshot=str(snapshot))
+    assert found.left_out.get("of a set and controller with fewer than 50 hosts") == left_out
+    assert found.hosts == hosts
+    (check,) = (check for check in found.checks if check.name == "mean weight by set and controller")
+    assert check.passes
+    assert ("guest" in found.behaviours) is (left_out is None)
+
+
+@pytest.mark.parametrize(("count", "share"), [(1, 1 / 61), (3, 3 / 63)])
+def test_crashes_of_one_controller_count_against_its_own_episodes(
+    tmp_path: Path, report, count: int, share: float
+) -> None:
+    snapshot = tmp_path / "snapshot"
+    write_snapshot(
+        snapshot,
+        bandit_episodes(KEYS, noise=0.01),
+        change=lambda rows: [
+            {**row, "controller": "guest"} if row["host_key"] >= 60 else row for row in with_terms(rows)
+        ],
+    )
+    write_rejected(snapshot, count)
+    (check,) = (one for one in report("wait", snapshot=str(snapshot)).checks if one.name.startswith("share cut off"))
+    assert (check.found, check.passes) == (pytest.approx(share), False)
+
+
 def test_a_log_that_nobody_made_is_refused_with_those_that_there_are(log: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"--log: no episode of this snapshot is of 'explor'; expected one of explore"
@@ -174,7 +214,7 @@ def test_values_are_fitted_only_where_they_can_change_the_verdict(
 ) -> None:
     if is_sufficient:
         monkeypatch.setattr(off_policy, "LEAST_WEIGHT", -100.0)
-        monkeypatch.setattr(off_policy, "WEIGHT_DEVIATIONS", 30.0)
+        monkeypatch.setattr(off_policy, "WEIGHT_DEVIATIONS", 6.0)
     evaluate("wait", snapshot=str(log), override=["train.q_updates=6", "train.network.hidden=8"])
     printed = " ".join(capsys.readouterr().out.split())
     assert ("WDR and MAGIC" not in printed) is is_sufficient

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import measure_log_gate as world
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from simic.contracts.off_policy import EvaluationVerdict
 from simic.numerics.off_policy import LoggedEpisodes
 from simic.validation import off_policy
-from simic.validation.off_policy import judge, lower_bounds, no_judgement
+from simic.validation.off_policy import GROUPS, LEAST_HOSTS, Group, OffPolicyJudgement, lower_bounds, no_judgement
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +42,13 @@ def bandit(
     )
 
 
+def judge(episodes: LoggedEpisodes, hosts: NDArray[np.int64], groups: list[Group] | None = None) -> OffPolicyJudgement:
+    """Judge a log from which nothing was cut off, of one controller unless ``groups`` are given."""
+    return off_policy.judge(episodes, hosts, groups or [("benchmark", "explore")] * len(hosts), 0, 0.0)
+
+
 def verdict_of(episodes: LoggedEpisodes) -> tuple[EvaluationVerdict, list[str]]:
-    found = judge(episodes, np.arange(episodes.rewards.shape[1]), 0, 0.0)
+    found = judge(episodes, np.arange(episodes.rewards.shape[1]))
     return found.verdict, [check.name for check in found.checks if not check.passes]
 
 
@@ -49,7 +56,7 @@ def test_better_worse_and_equal_policies_are_told_apart() -> None:
     assert verdict_of(bandit(target=0.7)) == (EvaluationVerdict.BETTER, [])
     assert verdict_of(bandit(target=0.3)) == (EvaluationVerdict.WORSE, [])
     assert verdict_of(bandit(target=0.7, gain=0.0)) == (EvaluationVerdict.NOT_SHOWN, [])
-    same = judge(bandit(target=0.5), np.arange(400), 0, 0.0)
+    same = judge(bandit(target=0.5), np.arange(400))
     assert same.verdict is EvaluationVerdict.NOT_SHOWN
     assert same.rows[-1].difference.value == pytest.approx(0.0, abs=1e-9)
     assert same.rows[-1].effective_sample_size == pytest.approx(400)
@@ -104,16 +111,16 @@ def test_one_dominant_host_is_insufficient() -> None:
 
 def test_episodes_of_one_host_count_as_one_unit() -> None:
     episodes = bandit(n=400)
-    verdict = judge(episodes, np.arange(400) % 20, 0, 0.0)
+    verdict = judge(episodes, np.arange(400) % 20)
     assert verdict.verdict is EvaluationVerdict.INSUFFICIENT
     assert verdict.checks[0].found == 20
-    assert judge(episodes, np.zeros(400, dtype=int), 0, 0.0).rows == [], "one host has no spread"
+    assert judge(episodes, np.zeros(400, dtype=int)).rows == [], "one host has no spread"
 
 
 def test_a_model_must_agree_before_there_is_a_verdict() -> None:
     episodes = bandit()
     noise = np.random.default_rng(1).normal(0.0, 200.0, size=episodes.rewards.shape)
-    found = judge(episodes._replace(q_values=noise, state_values=noise), np.arange(400), 0, 0.0)
+    found = judge(episodes._replace(q_values=noise, state_values=noise), np.arange(400))
     assert found.judged_by == ["PDWIS", "WDR"]
     assert found.verdict is EvaluationVerdict.NOT_SHOWN, "the doubly robust interval is wide"
     assert {row.estimator for row in found.rows} == {"IS", "PDIS", "WIS", "PDWIS", "DR", "WDR", "MAGIC"}
@@ -138,3 +145,50 @@ def test_lower_bounds_are_below_the_value_and_the_variance_helps() -> None:
     assert -6.0 <= found["Hoeffding"] < found["empirical Bernstein"] < 2.8
     with pytest.raises(ValueError, match="returns must lie"):
         lower_bounds(episodes, np.arange(4000), 0.0, 1.0)
+
+
+def two_controllers(seed: int, hosts: int) -> world.Log:
+    """Planting changes nothing; a second controller only waits, on hosts that earn 20 points less."""
+    other = world.Other(world.Policy((1.0, 0.0, 0.0), 0.95), hosts, 20.0)
+    return world.log_of(np.random.default_rng(seed), world.flat(0.0), other=other)
+
+
+def judged(log: world.Log) -> OffPolicyJudgement:
+    groups = [(world.SET, behaviour) for behaviour in log.behaviours]
+    return judge(world.weighted(log, world.GROWS), np.arange(len(log.first)), groups)
+
+
+def test_hosts_of_a_controller_that_lacks_the_actions_make_no_policy_better() -> None:
+    """Over the whole log alone most of these logs call a policy better that gains nothing."""
+    found = [judged(two_controllers(seed, LEAST_HOSTS)) for seed in range(20)]
+    assert {one.verdict for one in found} == {EvaluationVerdict.INSUFFICIENT}
+    whole = [check for one in found for check in one.checks if check.name == "mean weight"]
+    assert sum(check.passes for check in whole) > 10
+    groups = [check for one in found for check in one.checks if check.name == GROUPS]
+    assert not any(check.passes for check in groups)
+    assert all("for that of other on graftnet, the farthest" in check.expected for check in groups)
+
+
+def test_a_second_controller_with_the_actions_changes_no_verdict() -> None:
+    found = [
+        judged(world.log_of(np.random.default_rng(seed), world.flat(4.0), other=world.ALIKE)).verdict
+        for seed in range(10)
+    ]
+    assert found.count(EvaluationVerdict.BETTER) >= 8
+
+
+def test_a_group_of_few_hosts_or_of_one_is_insufficient() -> None:
+    for hosts in (1, LEAST_HOSTS - 1):
+        log = two_controllers(0, hosts)
+        groups = [(world.SET, "other" if row < hosts else "logger") for row in range(len(log.first))]
+        found = judge(world.weighted(log, world.LOGGER), np.arange(len(log.first)), groups)
+        (check,) = (check for check in found.checks if check.name == GROUPS)
+        assert (check.found, check.passes, found.verdict) == (None, False, EvaluationVerdict.INSUFFICIENT)
+        assert f"each of {LEAST_HOSTS} hosts or more" in check.expected
+
+
+@pytest.mark.parametrize(("share", "passes"), [(0.01, True), (0.0101, False), (None, False)])
+def test_a_share_cut_off_that_is_large_or_unknown_does_not_pass(share: float | None, passes: bool) -> None:
+    found = off_policy.judge(bandit(), np.arange(400), [("benchmark", "explore")] * 400, 0, share)
+    assert found.checks[-1].passes is passes
+    assert (found.verdict is EvaluationVerdict.INSUFFICIENT) is not passes
