@@ -59,8 +59,9 @@ class ArmDifference(Contract):
     """Two-sided p value of the difference, from sign flips of the pairs."""
     adjusted_p: UnitInterval
     """``p`` adjusted for all arms by Holm's method."""
-    detectable: NonNegative
-    """Smallest mean difference that these seeds show with 80 % power, before the adjustment."""
+    detectable: NonNegative | None
+    """Smallest mean difference that these seeds show with 80 % power in the strictest step of Holm's method; null where
+    so few seeds can show nothing, or all differences are equal."""
 
 
 class TrainingComparison(Contract):
@@ -118,7 +119,11 @@ class TrainingComparison(Contract):
             notes.append(f"So few seeds can show no difference, however large: give {self._least_seeds()} or more.")
             return notes
         for one in self.differences:
-            if one.verdict is Verdict.NOT_SHOWN and one.detectable > 0.0:
+            if one.verdict is not Verdict.NOT_SHOWN:
+                continue
+            if one.detectable is None:
+                notes.append(f"{one.arm}: all seeds differ by the same, so it is unknown which difference they show.")
+            else:
                 notes.append(f"{one.arm}: these seeds show differences from about {one.detectable:.2g} on.")
         return notes
 
@@ -256,7 +261,7 @@ def _differences(
                 difference=Estimate(mean=mean, lower=lower, upper=upper, confidence=confidence, n=len(values)),
                 p=p,
                 adjusted_p=adjusted,
-                detectable=minimum_detectable_effect(values),
+                detectable=minimum_detectable_effect(values, len(pairs), alpha=LEVEL),
             )
         )
     return found

@@ -148,7 +148,7 @@ def compare_pairs(
                 p=p,
                 adjusted_p=float(adjusted_p),
                 probability_of_improvement=probability_of_improvement(first, second),
-                detectable=minimum_detectable_effect(differences),
+                detectable=minimum_detectable_effect(differences, len(pairs), alpha=LEVEL),
                 verdict=_verdict(estimate.mean, float(adjusted_p)),
                 scored_by=by,
             )

@@ -50,14 +50,16 @@ _NOTE = (
     "difference: mean return, paired by host, in points, with its interval. adjusted p: sign flips of the paired "
     "differences, adjusted for all pairs by Holm's method; up to 0.05 a difference is shown. improves: probability "
     "that a return of the controller exceeds one of the other, without pairing. detectable: smallest difference that "
-    "these hosts show with 80 % power, before the adjustment. The interval compares hosts within their families; p and "
+    "these hosts show with 80 % power in the strictest step of the adjustment; nothing if so few hosts can show "
+    "none, or all differences are equal. The interval compares hosts within their families; p and "
     "detectable take all hosts together, which is more cautious where families differ. By family: Student's intervals, "
     "which are wide for few hosts."
 )
 _SEQUENTIAL_NOTE = (
     "adjusted p: adjusted for all pairs by Holm's method; up to 0.05 a difference is shown. improves: probability that "
     "a return of the controller exceeds one of the other, without pairing. detectable: smallest difference that a test "
-    "on just these hosts, at one look, shows with 80 % power; the test at every look needs a larger one. Intervals by "
+    "on just these hosts, at one look, shows with 80 % power; nothing if so few hosts can show none, or all "
+    "differences are equal; the test at every look needs a larger one. Intervals by "
     "family are Student's, of one look, and wide for few hosts."
 )
 
@@ -181,7 +183,7 @@ def pairs_table(pairs: Sequence[PairComparison]) -> Table:
             _marked(pair, interval(pair.difference)),
             f"{pair.adjusted_p:.4f}",
             f"{pair.probability_of_improvement:.2f}",
-            f"{pair.detectable:.1f}",
+            "nothing" if pair.detectable is None else f"{pair.detectable:.1f}",
         )
         for pair in pairs
     ]

@@ -42,8 +42,9 @@ class PairComparison(Contract):
     """``p`` adjusted for all pairs of the comparison by Holm's method."""
     probability_of_improvement: UnitInterval
     """Probability that a return of ``controller`` exceeds one of ``against``, ties half, without pairing."""
-    detectable: NonNegative
-    """Smallest mean difference that these hosts show with 80 % power, before the adjustment."""
+    detectable: NonNegative | None
+    """Smallest mean difference that these hosts show with 80 % power in the strictest step of Holm's method; null where
+    so few hosts can show nothing, or all differences are equal."""
     scored_by: Literal["validation", "test"] = "validation"
     """Accuracy that the returns of both end with; ``test`` if one of them is an arm that searches."""
 

@@ -5,11 +5,13 @@ The unit is a host. Both controllers grow each host under the same random number
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import sqrt
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from simic.numerics.intervals import student_quantile
 
 __all__ = ["holm", "mann_whitney_p", "minimum_detectable_effect", "probability_of_improvement", "sign_flip_p"]
 
@@ -17,6 +19,10 @@ _BLOCK_ELEMENTS = 1 << 20
 """Largest number of drawn signs in memory."""
 _EXACT_PAIRS = 16
 """Most pairs other than zero for which all sign patterns are enumerated."""
+_SAMPLES = 10_000
+"""Sign patterns that are drawn for more of them."""
+_SIMULATED_PAIRS, _DRAWS = 12, 4000
+"""Most pairs for which the detectable difference is simulated, and draws of so many pairs."""
 _TOLERANCE = 1e-9
 """Share of the sum of absolute differences within which two sums count as equal: the order of additions differs."""
 
@@ -38,7 +44,7 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     return adjusted
 
 
-def sign_flip_p(differences: ArrayLike, samples: int = 10_000, seed: int = 0) -> float:
+def sign_flip_p(differences: ArrayLike, samples: int = _SAMPLES, seed: int = 0) -> float:
     """Return the two-sided p value of the mean of paired ``differences`` [n], n >= 1, under random signs.
 
     Under the null hypothesis, each difference is as likely to have either sign (Fisher 1935, The Design of Experiments,
@@ -103,21 +109,58 @@ def mann_whitney_p(ours: ArrayLike, theirs: ArrayLike) -> float:
     return min(1.0, 2.0 * min(float(shares[: found + 1].sum()), float(shares[found:].sum())))
 
 
-def minimum_detectable_effect(differences: ArrayLike, power: float = 0.8, alpha: float = 0.05) -> float:
-    """Return the smallest mean difference that n pairs show with ``power`` in a two-sided test at level ``alpha``.
+def minimum_detectable_effect(
+    differences: ArrayLike, comparisons: int = 1, power: float = 0.8, alpha: float = 0.05
+) -> float | None:
+    """Return the smallest mean difference that sign flips of n pairs show with ``power`` at ``alpha / comparisons``.
 
-    (z(1 - alpha/2) + z(power)) s / sqrt(n), with the sample standard deviation s of ``differences`` [n], n >= 2 (Bloom
-    1995, Minimum Detectable Effects, Evaluation Review 19(5), with normal quantiles). The unit is that of the entries.
+    That is the level which Holm's method requires of the smallest of so many p values. The result is a factor times the
+    sample standard deviation s of ``differences`` [n], n >= 2, in the unit of the entries. Beyond 12 pairs the factor
+    is (t(1 - level/2) + t(power)) / sqrt(n) with quantiles of Student's distribution with n - 1 degrees of freedom
+    (Bloom 1995, Minimum Detectable Effects, Evaluation Review 19(5)). For fewer pairs the levels of the test are
+    coarse, and the factor is simulated for normal differences.
+
+    None where the pairs can show nothing, because even equal signs of all do not reach the level, and where all
+    differences are equal, because their spread is unknown then.
 
     Raises:
-        ValueError: if ``differences`` is not [n] and finite, or a probability is not in (0, 1).
+        ValueError: if ``differences`` is not [n] and finite, a probability is not in (0, 1), ``power`` is below 1/2, or
+            ``comparisons`` is not positive.
     """
     values = _pairs(differences, at_least=2)
-    if not (0.0 < power < 1.0 and 0.0 < alpha < 1.0):
-        raise ValueError(f"power {power} and alpha {alpha} must lie in (0, 1)")
-    normal = NormalDist()
-    factor = normal.inv_cdf(1.0 - alpha / 2.0) + normal.inv_cdf(power)
-    return factor * float(values.std(ddof=1)) / sqrt(len(values))
+    if not (0.5 <= power < 1.0 and 0.0 < alpha < 1.0 and comparisons >= 1):
+        raise ValueError(
+            f"power {power} must lie in [1/2, 1), alpha {alpha} in (0, 1), and comparisons {comparisons} be positive"
+        )
+    n, level = len(values), alpha / comparisons
+    spread = float(values.std(ddof=1)) if np.ptp(values) > 0.0 else 0.0
+    if _smallest_p(n) > level or spread == 0.0:
+        return None
+    return spread * _shown_shift(n, level, power)
+
+
+def _smallest_p(n: int) -> float:
+    """Return the p value of n differences of one sign."""
+    return 2.0 ** (1 - n) if n <= _EXACT_PAIRS else 1.0 / (_SAMPLES + 1)
+
+
+@lru_cache(maxsize=256)
+def _shown_shift(n: int, level: float, power: float) -> float:
+    """Return the mean of n normal differences with standard deviation 1 that sign flips show with ``power``.
+
+    With a shift d of all differences z, flipping a set F of signs gives a sum no smaller than the observed one where
+    sum(z in F) + d |F| <= 0. p <= level allows k = floor(level 2^(n-1)) such sets, the empty one included, so a draw is
+    shown from the k-th largest of -sum(z in F) / |F| over the other sets on.
+    """
+    if n > _SIMULATED_PAIRS:
+        return (student_quantile(1.0 - level / 2.0, n - 1) + student_quantile(power, n - 1)) / sqrt(n)
+    flips = (np.arange(1, 1 << n)[:, None] >> np.arange(n) & 1).astype(np.float64)
+    means, allowed = flips / flips.sum(axis=1, keepdims=True), int(level * 2.0 ** (n - 1) * (1.0 + _TOLERANCE))
+    generator, block, least = np.random.default_rng(0), max(1, _BLOCK_ELEMENTS >> n), list[NDArray[np.float64]]()
+    for start in range(0, _DRAWS, block):
+        draws = generator.normal(size=(min(block, _DRAWS - start), n))
+        least.append(np.partition(-draws @ means.T, -allowed, axis=1)[:, -allowed])
+    return float(np.quantile(np.concatenate(least), power))
 
 
 def _pairs(values: ArrayLike, at_least: int) -> NDArray[np.float64]:

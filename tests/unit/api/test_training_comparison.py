@@ -53,6 +53,14 @@ def test_the_table_says_what_is_shown_and_from_which_size_on() -> None:
     assert not any("So few seeds" in line for line in lines)
 
 
+def test_arms_that_never_differ_have_no_detectable_difference() -> None:
+    found = simic.compare_trainings(lambda _arm, seed: float(seed), ["plain", "same"], seeds=range(8), progress=False)
+    assert found.differences[0].detectable is None
+    assert str(found).splitlines()[-1].startswith("same: all seeds differ by the same")
+    few = compare(["plain", "better"], seeds=range(5))
+    assert few.differences[0].detectable is None
+
+
 @settings(deadline=None, max_examples=20)
 @given(others=st.integers(1, 5), seeds=st.integers(2, 9))
 def test_the_note_on_too_few_seeds_is_right(others: int, seeds: int) -> None:

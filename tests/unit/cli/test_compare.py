@@ -12,7 +12,7 @@ from scipy.stats import ttest_1samp
 
 from simic.app import comparison
 from simic.app.comparison import compare_pairs
-from simic.cli.compare import compare
+from simic.cli.compare import compare, pairs_table
 from simic.contracts.comparison import Comparison
 from simic.contracts.config import TrialConfig
 from simic.contracts.errors import ConfigError
@@ -58,8 +58,9 @@ def test_equal_arms_show_no_difference(capsys: pytest.CaptureFixture[str]) -> No
     row = next(row for row in report.controllers if row.controller == "random")
     report = report.model_copy(update={"controllers": [row, row.model_copy(update={"controller": "again"})]})
     (pair,) = compare_pairs(report, [("random", "again")], TrialConfig())
-    assert (pair.difference.mean, pair.p, pair.adjusted_p, pair.detectable) == (0.0, 1.0, 1.0, 0.0)
+    assert (pair.difference.mean, pair.p, pair.adjusted_p, pair.detectable) == (0.0, 1.0, 1.0, None)
     assert (pair.verdict, pair.probability_of_improvement) == ("no difference shown", 0.5)
+    assert pairs_table([pair]).rows[0][-1] == "nothing"
 
 
 def test_a_shown_difference_has_its_sign_and_three_arms_are_adjusted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,12 +69,47 @@ def test_improvement_is_mann_whitney_u_and_sums_to_one(ours: list[float], theirs
     assert found + probability_of_improvement(theirs, ours) == pytest.approx(1.0)
 
 
-def test_the_detectable_effect_is_found_at_its_power() -> None:
+@pytest.mark.parametrize(
+    ("n", "comparisons", "runs"),
+    [(6, 1, 2000), (7, 3, 2000), (8, 1, 2000), (8, 6, 2000), (10, 3, 1000), (12, 6, 500), (14, 1, 200), (20, 3, 100)],
+)
+def test_sign_flips_find_the_detectable_effect_at_its_power(n: int, comparisons: int, runs: int) -> None:
+    """Pairs with the standard deviation that the effect is computed from, against the test itself."""
+    scale = np.arange(n, dtype=float)
+    effect = minimum_detectable_effect(3.0 * scale / scale.std(ddof=1), comparisons)
+    assert effect is not None
+    random = np.random.default_rng(n)
+    shown = [sign_flip_p(random.normal(effect, 3.0, n)) <= 0.05 / comparisons for _ in range(runs)]
+    error = np.sqrt(0.8 * 0.2 / runs)
+    assert 0.79 - 3.0 * error <= np.mean(shown) <= 0.81 + 3.0 * error
+
+
+@pytest.mark.parametrize(("n", "comparisons"), [(6, 1), (8, 6), (9, 12)])
+def test_where_all_signs_must_agree_the_detectable_effect_is_exact(n: int, comparisons: int) -> None:
+    """P(all n of Normal(d, 1) > 0) = Phi(d)^n."""
+    scale = np.arange(n, dtype=float)
+    found = minimum_detectable_effect(scale / scale.std(ddof=1), comparisons)
+    assert found == pytest.approx(stats.norm.ppf(0.8 ** (1 / n)), rel=0.02)
+
+
+def test_the_detectable_effect_of_many_pairs_is_bloom_s() -> None:
     values = np.random.default_rng(1).normal(0.0, 3.0, 200)
-    error = values.std(ddof=1) / np.sqrt(200)
-    effect = minimum_detectable_effect(values)
-    power = stats.norm.sf(stats.norm.ppf(0.975), loc=effect / error)
-    assert power == pytest.approx(0.8)
+    factor = stats.t.ppf(1.0 - 0.05 / 6, 199) + stats.t.ppf(0.8, 199)
+    assert minimum_detectable_effect(values, 3) == pytest.approx(factor * values.std(ddof=1) / np.sqrt(200))
+
+
+@pytest.mark.parametrize(("n", "comparisons", "is_known"), [(5, 1, False), (6, 1, True), (6, 2, False), (7, 3, True)])
+def test_pairs_that_can_show_nothing_have_no_detectable_effect(n: int, comparisons: int, is_known: bool) -> None:
+    values = np.arange(1.0, n + 1.0)
+    assert (minimum_detectable_effect(values, comparisons) is not None) is is_known
+    assert (sign_flip_p(values) * comparisons <= 0.05) is is_known
+    assert minimum_detectable_effect(np.full(20, 0.1)) is None, "equal differences have no spread"
+
+
+@pytest.mark.parametrize(("comparisons", "power", "alpha"), [(0, 0.8, 0.05), (1, 0.4, 0.05), (1, 1.0, 0.05)])
+def test_a_detectable_effect_needs_probabilities(comparisons: int, power: float, alpha: float) -> None:
+    with pytest.raises(ValueError, match="must lie in"):
+        minimum_detectable_effect([1.0, 2.0], comparisons, power, alpha)
 
 
 def test_a_drawn_p_value_counts_the_observed_signs_and_is_never_zero() -> None:
