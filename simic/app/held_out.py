@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from simic.contracts.splits import Split
@@ -32,7 +33,11 @@ class HeldOut(NamedTuple):
 
 
 def held_out_episodes(
-    heads: Sequence[EpisodeHead], sets: Sequence[str], most: int, cut_off: Sequence[CutOff] | None = None
+    heads: Sequence[EpisodeHead],
+    sets: Sequence[str],
+    most: int,
+    cut_off: Sequence[CutOff] | None = None,
+    without: Mapping[str, str] = MappingProxyType({}),
 ) -> HeldOut:
     """Return the whole episodes on test hosts of ``sets``, of set and behaviour with ``LEAST_HOSTS`` hosts or more.
 
@@ -45,6 +50,7 @@ def held_out_episodes(
         most: Largest number of episodes.
         cut_off: Episodes on test hosts of these sets that the snapshot lacks because they are not whole; None if nobody
             looked.
+        without: Run ids of held-out episodes that cannot judge, with the reason.
     """
     used, left_out, truncated = list[EpisodeHead](), Counter[str](), list[CutOff]()
     reasons, beyond = undrawn(heads), f"beyond the first {most}"
@@ -55,6 +61,8 @@ def held_out_episodes(
             left_out["of another set"] += 1
         elif head.split != Split.TEST.value:
             left_out["not held out"] += 1
+        elif (unfit := without.get(head.run_id)) is not None:
+            left_out[unfit] += 1
         elif head.is_truncated:
             named = head.set, head.behaviour, head.host_key, head.controller
             truncated.append(CutOff(head.run_id, "truncated", *named))

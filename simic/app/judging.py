@@ -24,9 +24,10 @@ from simic.contracts.karn import KarnReport, Trained
 from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, judged_name
 from simic.contracts.receipts import CollectionReceipt, SnapshotManifest, TrainingReport
+from simic.contracts.splits import Split
 from simic.ledgers.judgements import Subject, begin_judgement
 from simic.replay.cut_off import cut_off_episodes
-from simic.replay.logged import Log, episode_heads, read_log
+from simic.replay.logged import Log, episode_heads, horizons_of, read_log
 from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.trust.canonical import digest_of
@@ -46,6 +47,9 @@ MOST_EPISODES = 10_000
 """Largest number of logged episodes that judge alone."""
 MOST_BESIDE = 1000
 """The same beside trials, where the estimate shall take seconds."""
+
+
+_OTHER_HORIZON, _UNREADABLE = "of another horizon than the trials", "that cannot be evaluated on"
 
 
 def begin(
@@ -134,8 +138,9 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
 def log_beside_trials(container: Container, training: TrainingReport) -> LogEvidence | None:
     """Return what the snapshot of a policy says about it on held-out hosts of the set of its trials.
 
-    None without enough such hosts of one controller, as in a run that collects on training hosts alone, for episodes
-    of another horizon than that of the trials, without the snapshot, and for rows that cannot be evaluated on.
+    Episodes of another horizon than that of the trials, and those that cannot be evaluated on, are left out and
+    counted. None without enough others of one controller, as in a run that collects on training hosts alone, and
+    without the snapshot.
     """
     try:
         return _log_beside_trials(container, training)
@@ -147,13 +152,20 @@ def log_beside_trials(container: Container, training: TrainingReport) -> LogEvid
 def _log_beside_trials(container: Container, training: TrainingReport) -> LogEvidence | None:
     world = container.config.world
     manifest = read_manifest(find_folder(container.home, training.snapshot_digest), Verify.ALL)
-    held_out = held_out_episodes(episode_heads(manifest), [world.set], MOST_BESIDE)
-    if not held_out.used:
-        return None
-    run_ids = [head.run_id for head in held_out.used]
-    log = read_log(manifest, run_ids, vocabulary(container.config.ingest), lambda _: None)
-    if log.horizons() != [world.horizon]:
-        return None
+    heads, horizons = episode_heads(manifest), horizons_of(manifest, Split.TEST)
+    without = {run_id: _OTHER_HORIZON for run_id, horizon in horizons.items() if horizon != world.horizon}
+    held_out, log = held_out_episodes(heads, [world.set], MOST_BESIDE, without=without), None
+    while log is None:
+        if not held_out.used:
+            return None
+        run_ids, unreadable = [head.run_id for head in held_out.used], dict[str, str]()
+        log = read_log(manifest, run_ids, vocabulary(container.config.ingest), lambda _: None, unreadable)
+        if unreadable:
+            _LOG.warning("%d held-out episodes cannot be evaluated on: %s", len(unreadable), min(unreadable.values()))
+            without |= dict.fromkeys(unreadable, _UNREADABLE)
+            # Others take no place of theirs, so the second reading is the last.
+            most = MOST_BESIDE - len(unreadable)
+            held_out, log = held_out_episodes(heads, [world.set], most, without=without), None
     spec = learned_spec(Path(training.path), training.digest, container.home.keys)
     return log_evidence(_use(manifest, held_out, log), {CANDIDATE: weighted(log, actions_in_log(container, spec, log))})
 

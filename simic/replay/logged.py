@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -30,11 +30,15 @@ from simic.replay.graph_table import GraphTable
 from simic.replay.rows import EpisodeBatch, Sequences, episode_batch_of, read_parts
 from simic.snapshots.parts import STEPS_NAME
 
-__all__ = ["EpisodeHead", "Log", "episode_heads", "read_log"]
+__all__ = ["EpisodeHead", "Log", "episode_heads", "horizons_of", "read_log"]
 
 _TERMS = ("reward_progress", "reward_rent", "reward_penalty")
 """Terms of ``basic``, which every family has: their undiscounted sum is the return of trials."""
 _BATCH_ROWS = 8192
+
+
+_Part: TypeAlias = tuple[EpisodeBatch, NDArray[np.float64]]
+"""Decoded episodes and the points [N] of their steps."""
 
 
 class EpisodeHead(NamedTuple):
@@ -89,6 +93,21 @@ def episode_heads(manifest: SnapshotManifest) -> list[EpisodeHead]:
     return sorted(heads)
 
 
+def horizons_of(manifest: SnapshotManifest, split: Split) -> dict[str, int]:
+    """Return the horizon of each episode of a split by its run id, without decoding the rows.
+
+    Raises:
+        ContractError: if a first row has no horizon.
+    """
+    found = dict[str, int]()
+    for table in read_parts(manifest, split.value, _BATCH_ROWS, report_columns=("state",)):
+        first = table.filter(pc.equal(column(table, "step"), 0))
+        horizons = numbers(pc.struct_field(column(first, "state"), "horizon"), np.int64, "horizon")
+        run_ids = column(first, "run_id").cast(pa.string()).to_pylist()
+        found |= dict(zip(run_ids, horizons.tolist(), strict=True))
+    return found
+
+
 class Log(NamedTuple):
     """Whole episodes with their rewards in ``basic`` points."""
 
@@ -136,25 +155,55 @@ class Log(NamedTuple):
 
 
 def read_log(
-    manifest: SnapshotManifest, run_ids: Collection[str], blueprints: tuple[str, ...], advance: Callable[[int], None]
+    manifest: SnapshotManifest,
+    run_ids: Collection[str],
+    blueprints: tuple[str, ...],
+    advance: Callable[[int], None],
+    unreadable: dict[str, str] | None = None,
 ) -> Log:
     """Return the given episodes, at least one, in the order of their run ids within each split.
 
-    ``advance`` is called with the number of rows after each part that was read.
+    ``advance`` is called with the number of rows after each part that was read. Given ``unreadable``, episodes whose
+    rows are no log are left out and added to it, by run id with the reason.
 
     Raises:
-        ContractError: for rows that are no log: gaps, missing propensities or final states, infinite rewards.
+        ContractError: for rows that are no log: gaps, missing propensities or final states, infinite rewards; given
+            ``unreadable``, if no episode is left.
     """
-    wanted, found = pa.array(sorted(run_ids), type=pa.string()), list[tuple[EpisodeBatch, NDArray[np.float64]]]()
+
+    def decode(table: pa.Table) -> _Part:
+        return episode_batch_of(table, blueprints, manifest.gamma), _points(table)
+
+    wanted, found = pa.array(sorted(run_ids), type=pa.string()), list[_Part]()
     for split in Split:
         for table in read_parts(manifest, split.value, _BATCH_ROWS, further=_TERMS):
             own = table.filter(pc.is_in(column(table, "run_id").cast(pa.string()), value_set=wanted))
             advance(table.num_rows)
             if own.num_rows:
-                found.append((episode_batch_of(own, blueprints, manifest.gamma), _points(own)))
-    if sum(len(batch.sequences.run_ids) for batch, _ in found) != len(wanted):
+                found += _decoded(own, decode, unreadable)
+    if sum(len(batch.sequences.run_ids) for batch, _ in found) + len(unreadable or ()) != len(wanted):
         raise ContractError(f"snapshot {manifest.path} does not hold all of the {len(wanted)} episodes asked for")
+    if not found:
+        why = next(iter((unreadable or {}).values()), "none was asked for")
+        raise ContractError(f"snapshot {manifest.path} holds no episode to evaluate on: {why}")
     return Log(_joined([batch for batch, _ in found]), np.concatenate([points for _, points in found]))
+
+
+def _decoded(table: pa.Table, decode: Callable[[pa.Table], _Part], unreadable: dict[str, str] | None) -> list[_Part]:
+    """Return the decoded rows; those of single episodes that cannot be decoded go to ``unreadable``, if given."""
+    try:
+        return [decode(table)]
+    except ContractError as error:
+        if unreadable is None:
+            raise
+        run_ids = column(table, "run_id").cast(pa.string())
+        names = pc.unique(run_ids)
+        if len(names) == 1:
+            unreadable[names[0].as_py()] = str(error)
+            return []
+    middle = pc.index(run_ids, names[len(names) // 2]).as_py()
+    halves = table.slice(0, middle), table.slice(middle)
+    return [part for half in halves for part in _decoded(half, decode, unreadable)]
 
 
 def _points(table: pa.Table) -> NDArray[np.float64]:

@@ -68,6 +68,35 @@ def test_the_log_beside_trials_is_that_of_the_held_out_hosts(beside: Callable[..
 
 
 @pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda row: {**row, "log_prob_behaviour": None}, "that cannot be evaluated on"),
+        (lambda row: {**row, "reward_progress": float("nan")}, "that cannot be evaluated on"),
+        (lambda row: {**row, "state": {**row["state"], "horizon": HORIZON + 1}}, "of another horizon than the trials"),
+    ],
+    ids=["no propensity", "no finite reward", "another horizon"],
+)
+def test_an_episode_that_cannot_judge_is_left_out_alone(
+    beside: Callable[..., LogEvidence | None], spoil: Callable[[dict[str, Any]], dict[str, Any]], reason: str
+) -> None:
+    def change(rows: Rows) -> Rows:
+        return [spoil(row) if row["host_key"] == HELD_OUT[7] else row for row in with_terms(rows)]
+
+    found = beside(HELD_OUT, change)
+    assert found is not None
+    assert sorted(found.host_keys) == sorted({*HELD_OUT} - {HELD_OUT[7]})
+    assert found.left_out == {reason: 1}
+    assert found.horizons == [HORIZON]
+
+
+def test_episodes_that_cannot_judge_count_towards_no_controller(beside: Callable[..., LogEvidence | None]) -> None:
+    def change(rows: Rows) -> Rows:
+        return [{**row, "log_prob_behaviour": None} if row["host_key"] in HELD_OUT[:11] else row for row in rows]
+
+    assert beside(HELD_OUT, lambda rows: change(with_terms(rows))) is None, "49 hosts are left"
+
+
+@pytest.mark.parametrize(
     ("keys", "options"),
     [
         (TRAINED, {}),
