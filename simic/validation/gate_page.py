@@ -7,10 +7,11 @@ from pathlib import Path
 
 from simic.contracts.gate import Criterion, GateDecision, ValidationReport, Verdict
 from simic.contracts.log_evidence import LogEvidence
-from simic.contracts.names import MODELS
+from simic.contracts.names import MODEL_NAME, MODELS
 from simic.runtime.files import atomic_write
 from simic.validation.criterion import REPORTS
 from simic.validation.gate_bounds import page_text
+from simic.validation.off_policy import LEAST_HOSTS
 from simic.validation.palette import BLACK, GREEN, GREY, RED
 from simic.validation.plots import new_figure, save, style_axes
 from simic.validation.table import escape_markdown, markdown, render_log
@@ -21,6 +22,10 @@ PAGE_NAME = "gate.md"
 _CRITERIA = "criteria.png"
 _DIFFERENCES = "paired_differences"
 _COLOURS = {Verdict.PASS: GREEN, Verdict.FAIL: RED, Verdict.MISSING: GREY}
+_NO_LOG = (
+    "No estimate from a log stands beside the trials. It takes the snapshot that the policy learned from, with whole "
+    f"episodes of one controller, of the set and horizon of the trials, on {LEAST_HOSTS} or more held-out hosts."
+)
 _CELLS = 5
 """Characters on either side of the bound."""
 
@@ -71,8 +76,8 @@ def write_gate_page(decision: GateDecision, report: ValidationReport, folder: Pa
         parts += ["## Paired differences", f"![Paired differences]({_DIFFERENCES}.png)"]
     if report.log is not None:
         parts += ["## Evidence of the log", _log_text(report, report.log)]
-    else:
-        parts += ["## Evidence of a log", "No estimate beside the trials: the snapshot has too few held-out hosts."]
+    elif report.model == MODEL_NAME:
+        parts += ["## Evidence of a log", _NO_LOG]
     measured = [
         f"| {name} | {probe.value:.4g} | {probe.count} | {escape_markdown(probe.detail)} |"
         for name, probe in report.probes.items()
@@ -114,7 +119,9 @@ def _draw(decision: GateDecision, path: Path) -> None:
     axes.set_xlim(-1.02, 1.02)
     axes.set_xlabel("distance of the value from its bound, as a share of the larger of both; right of 0 passes")
     verdict = "accepted" if decision.accepted else "rejected"
-    axes.set_title(f"Policy {decision.policy_digest[:8]} is {verdict}; x: missing", loc="left")
+    axes.set_title(
+        f"{MODELS[decision.model].capitalize()} {decision.policy_digest[:8]} is {verdict}; x: missing", loc="left"
+    )
     style_axes(axes)
     axes.grid(visible=False, axis="y")
     save(figure, path)

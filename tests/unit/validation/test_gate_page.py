@@ -7,16 +7,20 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from support.builders.judged_candidates import NOW, evidence_of, sealed_policy
 from support.builders.judgements import judgement
 from support.builders.validation_reports import validation_of
 
 from simic.contracts.config import RunConfig
 from simic.contracts.gate import GateDecision, ValidationReport, Verdict
+from simic.contracts.names import KARN, MODEL_NAME
 from simic.contracts.receipts import Provenance
 from simic.runtime.home import Home
+from simic.validation import gate_page
 from simic.validation.criterion import Comparison, line
 from simic.validation.gate_page import gate_text, headroom, write_gate_page
+from simic.validation.off_policy import LEAST_HOSTS
 from simic.validation.promotion_gate import decide
 
 PNG = b"\x89PNG"
@@ -55,6 +59,35 @@ def test_a_judgement_without_its_pictures_still_has_a_page(tmp_path: Path) -> No
     lost = report.model_copy(update={"figures": {}, "probes": {}})
     text = (write_gate_page(decision, lost, tmp_path / "gate") / "gate.md").read_text("utf-8")
     assert "paired_differences.png" not in text and "## Probes" not in text
+
+
+def test_a_page_without_a_log_says_what_one_takes_and_names_no_cause(tmp_path: Path) -> None:
+    decision, report = judged(tmp_path, 2.0)
+    assert report.log is None
+    text = (write_gate_page(decision, report, tmp_path / "gate") / "gate.md").read_text("utf-8")
+    assert "## Evidence of a log\n\nNo estimate from a log stands beside the trials. It takes" in text
+    assert f"{LEAST_HOSTS} or more held-out hosts" in text
+    assert "too few" not in text.partition("## Evidence of a log")[2].partition("## ")[0]
+
+
+@pytest.mark.parametrize(("model", "name"), [(MODEL_NAME, "Policy"), (KARN, "Karn")])
+def test_page_and_picture_name_what_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, name: str
+) -> None:
+    titles = list[str]()
+
+    def drawn(figure: Figure, path: Path) -> None:
+        titles.extend(axes.get_title(loc="left") for axes in figure.axes)
+        path.write_bytes(PNG)
+
+    monkeypatch.setattr(gate_page, "save", drawn)
+    decision, report = judged(tmp_path, 2.0)
+    decision, report = (one.model_copy(update={"model": model}) for one in (decision, report))
+    text = (write_gate_page(decision, report, tmp_path / "gate") / "gate.md").read_text("utf-8")
+    verdict = "accepted" if decision.accepted else "rejected"
+    assert titles == [f"{name} {decision.policy_digest[:8]} is {verdict}; x: missing"]
+    assert f"{name} `{decision.policy_digest}` passes" in text
+    assert ("## Evidence of a log" in text) is (model == MODEL_NAME), "no log is asked about a Karn"
 
 
 NUMBERS = st.floats(-1e6, 1e6)
