@@ -76,7 +76,8 @@ def compare_until_decided(container: Container, arms: Sequence[str], split: Spli
 
     Raises:
         ConfigError: if fewer than 2 arms are named, two arms are the same, an arm is unknown, the episodes are to land
-            and the split is not the test split, or the confidence is so large that the first hosts give no interval.
+            and the split is not the test split, or the hosts of the first look are too few for an interval of the
+            confidence.
     """
     chosen, config, clock = _selected(container, arms), container.config, container.clock
     world, provenance, started_at = config.world, container.provenance, container.clock()
@@ -85,6 +86,7 @@ def compare_until_decided(container: Container, arms: Sequence[str], split: Spli
     most = config.trial.hosts_per_family
     counts = [families * count for count in [*range(each, most, each), most]]
     looks = Looks(counts[0], max(counts[0], min(counts[-1] // 2, 8 * counts[0])))
+    _check_first_look(looks, config.trial)
     reporter = reporter_of_comparison(container, chosen, identify(world.set, draw_keys(world.set, split, counts[0])))
     specs, grown, keys = with_wait(chosen.specs), dict[str, Episodes](), list[int]()
     with container.progress.task("compare", counts[-1] * len(specs)) as advance:
@@ -115,6 +117,25 @@ def compare_until_decided(container: Container, arms: Sequence[str], split: Spli
         bound=BOUND,
     )
     return Comparison(pairs=pairs, trials=container.save_receipt(report), sequential=stop)
+
+
+def _check_first_look(looks: Looks, config: TrialConfig) -> None:
+    """Check that the hosts of the first look can give an interval, before they grow."""
+    if looks.first < 2:
+        raise ConfigError(
+            f"--until-decided: {looks.first} host at the first look; expected 2 or more, set trial.hosts_per_family "
+            "higher"
+        )
+    # Far from all differences, a mean is rejected as 0 is by equal ones.
+    if float(anytime_p(np.ones(looks.first), *looks)) > 1.0 - config.confidence:
+        raise ConfigError(_no_interval(looks.first, config))
+
+
+def _no_interval(hosts: int, config: TrialConfig) -> str:
+    return (
+        f"{hosts} hosts give no interval at trial.confidence {config.confidence:g} that holds at every look; lower it, "
+        "set trial.hosts_per_family higher, or compare without --until-decided"
+    )
 
 
 def compare_pairs(
@@ -175,10 +196,7 @@ def _scored(report: TrialReport, *pair: str) -> _Scored:
 def _anytime_estimate(differences: NDArray[np.float64], config: TrialConfig, looks: Looks) -> Estimate:
     mean, lower, upper = anytime_interval(differences, config.confidence, *looks)
     if not isfinite(upper - lower):
-        raise ConfigError(
-            f"{len(differences)} hosts give no interval at trial.confidence {config.confidence:g} that holds at every "
-            "look; lower it, or compare without --until-decided"
-        )
+        raise ConfigError(_no_interval(len(differences), config))
     return Estimate(mean=mean, lower=lower, upper=upper, confidence=config.confidence, n=len(differences))
 
 

@@ -149,6 +149,25 @@ def test_decided_pairs_stop_the_comparison(capsys: pytest.CaptureFixture[str], m
     assert "After look 1 of at most 2, 32 of 64 hosts" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["trial.hosts_per_family=1"], "1 host at the first look.*expected 2 or more.*trial.hosts_per_family"),
+        (["trial.hosts_per_family=4"], "4 hosts give no interval at trial.confidence 0.95"),
+        (["trial.hosts_per_family=40", "trial.confidence=0.9999999999"], "32 hosts give no interval"),
+    ],
+)
+def test_a_comparison_whose_first_look_has_too_few_hosts_is_refused_before_it_grows_any(
+    monkeypatch: pytest.MonkeyPatch, settings: list[str], message: str
+) -> None:
+    def grows(*_: Any) -> dict[str, Episodes]:
+        pytest.fail("a host has grown")
+
+    monkeypatch.setattr(comparison, "grow_all", grows)
+    with pytest.raises(ConfigError, match=message):
+        compare(["wait", "random"], world_set="cap", until_decided=True, override=settings)
+
+
 def test_a_recipe_that_nothing_was_trained_with_is_refused() -> None:
     with pytest.raises(ConfigError, match="no policy was trained with recipe quick"):
         compare(["quick", "wait"], host_keys=HOSTS)
