@@ -97,6 +97,6 @@ def _hindsight(gains: NDArray[np.float64], tested: NDArray[np.float64]) -> NDArr
 
 
 def _estimate(gains: NDArray[np.float64], seed: int) -> Estimate:
-    """Return the mean gain over [families, hosts]; hosts are resampled within their family."""
+    """Return the mean gain over [families, hosts]; with the spread of hosts within their family."""
     labels = [str(row) for row, own in enumerate(gains) for _ in own]
     return paired_estimate(gains.ravel(), np.zeros(gains.size), TrialConfig(), seed, labels)
