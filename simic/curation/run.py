@@ -58,7 +58,7 @@ _CAUSES = {
     "stale": "of a policy further behind than curate.max_versions_behind",
     "evicted": "beyond curate.max_mb",
     "other_horizon": "of a horizon that neither world.horizon nor curate.also_horizons names, or of two",
-    "mixed_identity": "of episodes with two hosts or two policies",
+    "mixed_identity": "of episodes with two hosts, two policies or two budgets of seeds",
     "unnamed_policy": "of a policy that its reports do not name",
     "overlap": "of episodes with two reports of one step",
     "gap": 'of episodes without all their steps; `simic sql "SELECT * FROM quarantine"` shows refused reports',

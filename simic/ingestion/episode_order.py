@@ -24,6 +24,7 @@ _FIELD_BYTES = 8
 """Bytes of a field's digest: about 500 bytes per open episode in all."""
 _SHARED = (
     "host", "controller", "policy_version", "branch_of", "branch_step", "trial_id", "judgement", "state.horizon",
+    "state.seeds_max",
 )  # fmt: skip
 """Fields that all reports of an episode share."""
 
@@ -31,6 +32,7 @@ _SHARED = (
 class _State(msgspec.Struct, gc=False):
     epoch: int
     horizon: int
+    seeds_max: int
     validation_accuracy: float
 
 
@@ -185,7 +187,7 @@ def _shared(link: Link) -> tuple[object, ...]:
     """Return the values of ``_SHARED``."""
     return (
         bytes(link.host), link.controller, link.policy_version, link.branch_of, link.branch_step, link.trial_id,
-        link.judgement, link.state.horizon,
+        link.judgement, link.state.horizon, link.state.seeds_max,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ SELECT
         WHEN 'judging' THEN 'The episode is judging experience: it belongs to a trial or comparison, and nothing learns from it.'
         WHEN 'expired' THEN 'The episode is older than curate.ttl_days.'
         WHEN 'stale' THEN 'The acting policy is further behind the newest than curate.max_versions_behind.'
-        WHEN 'mixed_identity' THEN 'Reports of the episode name different hosts, controllers or policies.'
+        WHEN 'mixed_identity' THEN 'Reports of the episode name different hosts, controllers, policies, parents or state.seeds_max.'
         WHEN 'unnamed_policy' THEN 'A policy of Simic acted, and the reports do not say which.'
         WHEN 'overlap' THEN 'Two different reports give the same step of the episode.'
         WHEN 'gap' THEN 'A step of the episode is missing; it may be in the quarantine.'

@@ -16,7 +16,7 @@ WITH deduplicated AS (
         row_id,
         hash(
             host."set", host.family, host.key, controller, coalesce(policy_version, ''),
-            coalesce(branch_of, ''), coalesce(branch_step, -1)
+            coalesce(branch_of, ''), coalesce(branch_step, -1), state.seeds_max
         ) AS identity,
         trial_id IS NOT NULL AS is_judging,
         state.horizon::INTEGER AS horizon,

@@ -43,6 +43,13 @@ def lose_epoch(rows: Rows, step: int) -> None:
     rows.pop()
 
 
+def raise_budget(rows: Rows, step: int) -> None:
+    """From this step on the host may have one seed more."""
+    for row in rows[step:]:
+        row["state"]["seeds_max"] += 1
+    rows[-1]["final_state"]["seeds_max"] += 1
+
+
 def keep_other(row: dict[str, Any], accuracy: float) -> None:
     """The network to be kept is another than the one that runs."""
     row["metrics"]["validation_accuracy_after"] = accuracy
@@ -78,6 +85,7 @@ BROKEN: dict[str, tuple[Rows, str]] = {
         edited(lambda rows: rows[6].update(branch_of="a" * 32, branch_step=0)),
         "mixed_identity",
     ),
+    "two budgets of seeds in one run": (edited(lambda rows: raise_budget(rows, 6)), "mixed_identity"),
     "too old": (rows_of(issued_at=NOW - timedelta(days=365, minutes=1)), "expired"),
     "half too old": (rows_of(issued_at=NOW - timedelta(days=365, seconds=10)), "expired"),
 }

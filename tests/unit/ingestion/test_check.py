@@ -91,6 +91,10 @@ def test_every_refusal_names_line_episode_field_value_and_remedy() -> None:
     ("change", "message"),
     [
         ({"controller": "mine"}, "controller: expected that of the episode's report before, found mine"),
+        (
+            {"state__seeds_max": 2},
+            r"state\.seeds_max: expected that of the episode's report before, found 2",
+        ),
         ({"host__key": 8}, "host: expected that of the episode's report before, found .*8"),
         (
             {"state__validation_accuracy": 0.9, "metrics__validation_accuracy_before": 0.9},
