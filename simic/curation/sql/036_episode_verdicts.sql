@@ -1,6 +1,7 @@
 -- Whether an episode may be used: null, or the reason against it. Beyond the byte budget whole episodes are evicted,
 -- the oldest days first, within a day those of lowest quality first. An episode and its branches stay or go together,
 -- by its own quality: branches whose seeds fail are of low quality, and without them their decision looks harmless.
+-- An episode that with its branches exceeds the budget by itself is evicted and takes no room from the others.
 -- grain:  one episode
 -- key:    run_id
 -- inputs: episode_quality, episode_heads; $max_bytes (null: no limit)
@@ -31,13 +32,14 @@ ranked AS (
         parent,
         sum(size_bytes) OVER (ORDER BY day DESC, quality DESC, parent ROWS UNBOUNDED PRECEDING) AS bytes_so_far
     FROM trees
+    WHERE coalesce(size_bytes <= $max_bytes::BIGINT, true)
 ),
 
 evicted AS (
     SELECT usable.run_id
     FROM usable
-    INNER JOIN ranked USING (parent)
-    WHERE ranked.bytes_so_far > $max_bytes::BIGINT
+    LEFT JOIN ranked USING (parent)
+    WHERE ranked.parent IS NULL OR ranked.bytes_so_far > $max_bytes::BIGINT
 )
 
 SELECT

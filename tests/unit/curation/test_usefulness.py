@@ -117,6 +117,24 @@ def test_beyond_the_budget_whole_episodes_leave_the_oldest_and_least_useful_firs
     assert curate_all(home, max_mb=2).rejected == {}
 
 
+def test_what_exceeds_the_budget_by_itself_takes_nothing_else_along(tmp_path: Path) -> None:
+    """The newest decision has more branches than there is room for; older episodes fit."""
+    home, old, new = Home(tmp_path), NOW - timedelta(days=9), NOW - timedelta(days=1)
+    room = 2**20 // (8 * (64 + 63 + 28 + 12) * 20)
+    tree = [plain(report) for report in episode(0, issued_at=new)]
+    for seed in range(1, room + 1):
+        branch = [plain(report) for report in episode(0, issued_at=new, seed=seed)]
+        for row in branch:
+            row.update(branch_of=tree[0]["run_id"], branch_step=2)
+        tree += branch
+    drop(home, "rows", [*tree, *(plain(report) for report in episodes(range(1, 4), issued_at=old))])
+    ingest_all(home)
+    kept = curate_all(home, max_mb=1)
+    assert {row["host_key"] for row in table(kept)} == {1, 2, 3}
+    assert kept.rejected == {"evicted": (room + 1) * 20}
+    assert curate_all(home, max_mb=2).rejected == {}
+
+
 def test_a_branch_leaves_with_its_parent_and_not_because_its_seed_failed(tmp_path: Path) -> None:
     """A decision whose failing branches are evicted would look harmless."""
     home, day = Home(tmp_path), NOW - timedelta(days=1)
