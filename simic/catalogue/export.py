@@ -26,7 +26,8 @@ def export_csv(
 ) -> int:
     """Write the rows of one SELECT as CSV (RFC 4180, UTF-8) and return their number.
 
-    NULL is an empty field, an empty text is ``""``; lists, structs and maps are JSON texts, times ISO 8601.
+    NULL is an empty field, an empty text is ``""``, and in a single column NULL is too, because a blank line is no row;
+    lists, structs and maps are JSON texts, times ISO 8601.
 
     Args:
         home: home whose views are asked.
@@ -76,7 +77,7 @@ def write_csv(columns: list[str], rows: Iterable[Mapping[str, Any]], sink: IO[st
     sink.write(",".join(map(_field, columns)) + "\n")
     row = first
     while row is not None:
-        sink.write(",".join(map(_field, row.values())) + "\n")
+        sink.write((",".join(map(_field, row.values())) or '""') + "\n")
         count += 1
         row = next(remaining, None)
     return count

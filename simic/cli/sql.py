@@ -73,7 +73,8 @@ def sql(
 
     A table that is wider than the screen has one line per value instead.
 
-    --json, --csv and --parquet stream every row in bounded memory. A file appears complete or not at all.
+    --json, --csv and --parquet stream every row in bounded memory. A file appears complete or not at all. In CSV, NULL
+    is an empty field, and "" in a single column.
 
     A query that exceeds --timeout or --memory-mb ends with exit code 1.
 

@@ -106,6 +106,14 @@ def test_csv_rows_out_are_the_rows_in(rows: list[tuple[Any, ...]]) -> None:
     assert sink.getvalue().count('""') >= sum(value == "" for row in rows for value in row)
 
 
+def test_a_column_of_null_keeps_its_rows() -> None:
+    """A blank line is no row to readers of CSV."""
+    sink = io.StringIO()
+    assert write_csv(["a"], [{"a": value} for value in (None, "", 1)], sink) == 3
+    assert sink.getvalue() == 'a\n""\n""\n1\n'
+    assert len(pd.read_csv(io.StringIO(sink.getvalue()))) == 3
+
+
 def test_types_survive_in_parquet(full: Home, tmp_path: Path) -> None:
     sql = """SELECT 1.50::DECIMAL(9, 2) AS d, TIMESTAMPTZ '2026-01-05 01:02:03Z' AS t, {'a': [1, NULL]} AS s,
         MAP {'k': 1.5} AS m, 1 AS a, 2 AS a, '\\xFF'::BLOB AS b"""
