@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from simic.app.bus_admin import examine_bus
@@ -199,13 +200,14 @@ class Doctor:
                     "remove it, and return those deliveries to the spool if they still exist",
                 )
                 continue
+            limit_bytes = self._bus.ingest.max_report_bytes
             lake, line, lost_rows = remove_part(
-                lake, one, lambda source: self._spool.requeue(FIELD_REPORTS, source),
+                lake, one, partial(self._spool.requeue, FIELD_REPORTS, max_line_bytes=limit_bytes),
                 at=self._clock(), code_version=self._code_version,
             )  # fmt: skip
             done = f"removed; {len(line.requeued)} deliveries returned to the spool, `simic ingest` lands them"
             if lost_rows:
-                gone_rows = f"{summarise(line.missing)} no longer exist, so up to {lost_rows} rows are lost"
+                gone_rows = f"{summarise(line.missing)} no longer exist as landed, so up to {lost_rows} rows are lost"
                 yield unrecoverable(name, rows, f"{done}; {gone_rows}")
             else:
                 yield repaired(name, rows, done)

@@ -65,6 +65,8 @@ class Delivery:
     abandon: Callable[[], None] | None = None
     """Tell the transport that the rest will not be read; on acknowledgement it then keeps the delivery separately. If
     None, the transport cannot keep it: the consumer must read every line, or the rest is lost."""
+    has_own_name: bool = True
+    """Whether no delivery of other lines ever has its ``source``."""
 
 
 class BusCounters(NamedTuple):

@@ -7,11 +7,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, Count, UtcDatetime
+from simic.contracts.base import Contract, Count, Digest, UtcDatetime
 
-__all__ = ["Check", "Compaction", "Health", "HealthReport", "LakeStatus", "Retention", "Vacuum"]
+__all__ = ["Check", "Compaction", "Health", "HealthReport", "LakeStatus", "Retention", "Span", "Vacuum"]
 
 Text = Annotated[str, Field(max_length=4096)]
+
+
+class Span(Contract):
+    """Adjacent lines of a delivery."""
+
+    first: Count
+    """Number of the first line, from 1."""
+    last: Count
+    sha256: Digest
+    """SHA-256 over the lines, each with a line end; blank lines do not count."""
 
 
 class LakeStatus(Contract):

@@ -19,12 +19,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from simic.bus.protocol import Bus, Defect, Delivery, Line
+from simic.bus.spans import SpanDigest
 from simic.contracts.config import IngestConfig
 from simic.contracts.names import FIELD_REPORTS
 from simic.contracts.receipts import IngestReceipt, Provenance
@@ -53,6 +54,8 @@ class Batch:
     refused: list[QuarantineEntry] = field(default_factory=list)
     finished: list[Delivery] = field(default_factory=list)
     """Deliveries whose last line is in this batch or an earlier one."""
+    spans: defaultdict[str, SpanDigest] = field(default_factory=lambda: defaultdict(SpanDigest))
+    """Lines of the deliveries whose names may come again with other lines."""
     lines: int = 0
     size_bytes: int = 0
     """Size of the canonical forms, which may be longer than their lines, and of the refused lines."""
@@ -225,6 +228,8 @@ class _Batches:
                 batch = self._begin()
             for line, result in self._checked(delivery):
                 batch.add(delivery.source, line, result)
+                if not delivery.has_own_name:
+                    batch.spans[delivery.source].add(line)
                 if batch.lines >= self.config.batch_reports or batch.size_bytes >= _BATCH_LIMIT_BYTES:
                     self.checkpoint("checked")
                     yield batch
@@ -307,7 +312,7 @@ class _Writer:
         self.raw_dropped += self.quarantine.write(batch.refused)
         self.checkpoint("quarantined")
         if len(rows):
-            self._land(rows, batch.began_at)
+            self._land(rows, batch)
         self.checkpoint("committed")
         for delivery in batch.finished:
             self.bus.ack(delivery)
@@ -328,11 +333,13 @@ class _Writer:
             "simic.processor.raw_dropped": self.raw_dropped,
         }
 
-    def _land(self, rows: AcceptedReports, landed_at: datetime) -> None:
-        table = self.columns.table(rows, landed_at)
+    def _land(self, rows: AcceptedReports, batch: Batch) -> None:
+        table, sources = self.columns.table(rows, batch.began_at), set(rows.sources)
         part = self.lake.append(
-            table, rows.sources, landed_at, code_version=self.provenance.code_version, checkpoint=self.checkpoint
-        )
+            table, sources, batch.began_at, code_version=self.provenance.code_version,
+            spans={name: digest.span() for name, digest in batch.spans.items() if name in sources},
+            checkpoint=self.checkpoint,
+        )  # fmt: skip
         self.parts.append(part)
         self.landed += part.rows
         self.seen.add([self.lake.ids_file(part)])

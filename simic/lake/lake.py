@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
+from simic.contracts.lake import Span
 from simic.lake.log import LedgerState, Part, StoreBound, read_state
 from simic.lake.ownership import check_claims, check_held, claim
 from simic.lake.parts import Checkpoint, schema_digest, write_part
@@ -74,6 +75,7 @@ class Lake:
         landed_at: datetime,
         *,
         code_version: str,
+        spans: Mapping[str, Span] | None = None,
         checkpoint: Checkpoint = lambda _point: None,
     ) -> Part:
         """Write rows as one part, commit it by one ledger line, and return it. The caller holds the lock.
@@ -86,6 +88,7 @@ class Lake:
             sources: deliveries of the rows.
             landed_at: time of landing; its UTC day is the partition.
             code_version: version that the ledger line names.
+            spans: lines read from deliveries whose names may come again with other lines.
             checkpoint: called with ``part-written`` before the part enters the store and ``part-renamed`` after.
 
         Raises:
@@ -107,6 +110,7 @@ class Lake:
             size_bytes=written.size_bytes,
             sha256=written.sha256,
             sources=sorted(set(sources)),
+            spans=dict(spans or {}),
             schema_digest=schema_digest(table.schema),
             landed_at=landed_at,
             code_version=code_version,

@@ -17,6 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from simic.contracts.base import Contract, Count, Digest, UtcDatetime
 from simic.contracts.errors import IntegrityError
+from simic.contracts.lake import Span
 from simic.ledgers.ledger import Ledger
 
 __all__ = [
@@ -57,6 +58,8 @@ class Part(Contract):
     """SHA-256 of the file."""
     sources: list[str]
     """Deliveries of its rows; for a merged part, the first thousand."""
+    spans: dict[str, Span] = Field(default_factory=dict)
+    """Lines read for it from deliveries whose names may come again with other lines; none for a merged part."""
     schema_digest: Digest
     """SHA-256 over names, types and nullability of the columns."""
     landed_at: UtcDatetime

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from simic.contracts.errors import IntegrityError
+from simic.contracts.lake import Span
 from simic.lake.lake import Lake
 from simic.lake.log import Damaged, Part, TombstoneFile, TombstonesExpired, landings
 from simic.lake.parts import check_part
@@ -73,15 +74,17 @@ def find_damaged_tombstones(lake: Lake, *, is_deep: bool) -> list[TombstoneFile]
 
 
 def remove_part(
-    lake: Lake, damaged: DamagedPart, requeue: Callable[[str], bool], *, at: datetime, code_version: str
+    lake: Lake, damaged: DamagedPart, requeue: Callable[[str, Sequence[Span]], bool], *, at: datetime, code_version: str
 ) -> RemovalResult:
     """Requeue the deliveries of a damaged part, remove it by one ledger line, and move its file to ``damaged``.
 
     A kill in between leaves redundant deliveries, which are deduplicated, but never too few. The caller holds the
-    lake's lock. ``requeue`` puts a delivery back on the bus and returns whether it still existed.
+    lake's lock. ``requeue`` puts a delivery with the given spans back on the bus and returns whether it still exists.
     """
     landed = landings(lake.ledger, damaged.part.part)
-    sources = {source: requeue(source) for source in sorted({source for part in landed for source in part.sources})}
+    names = sorted({source for part in landed for source in part.sources})
+    spans = {name: [part.spans[name] for part in landed if name in part.spans] for name in names}
+    sources = {name: requeue(name, spans[name]) for name in names}
     comes_again = sum(part.rows for part in landed if part.sources and all(sources[name] for name in part.sources))
     line = Damaged(
         at=at,

@@ -22,7 +22,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -31,10 +31,12 @@ import zstandard
 
 from simic.bus.envelopes import HEADER_LIMIT_BYTES, LINES_ARE_ENVELOPES, envelope_around, pack_header, read_header
 from simic.bus.protocol import BusCounters, DeadLetter, Defect, Delivery, Line, TopicStatus
+from simic.bus.spans import has_spans
 from simic.bus.spool.files import Entrant, free_name, is_own_fault, listing
 from simic.bus.spool.lines import COMPRESSED_SUFFIX, FileLimits, read_lines, read_start
-from simic.contracts.config import BusConfig
+from simic.contracts.config import BusConfig, IngestConfig
 from simic.contracts.errors import ContractError, TransientError
+from simic.contracts.lake import Span
 from simic.runtime.clock import Clock, utc_now
 from simic.runtime.files import durable_file, fsync_dir, rename_durably
 
@@ -42,6 +44,8 @@ __all__ = ["SpoolBus", "StuckDelivery", "check_name", "check_topic", "spill_lock
 
 _LOG = logging.getLogger(__name__)
 _TOPIC = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+_CONTENT_NAME = re.compile(r"-[0-9a-f]{16}" + re.escape(COMPRESSED_SUFFIX) + r"\Z")
+"""End of the names that ``put`` gives, which tell the content."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _LEVEL = 3
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES})
@@ -110,23 +114,47 @@ class SpoolBus:
         topic, source = delivery.topic, delivery.source
         self._move_on(topic, source, "aside" if (topic, source) in self._bad else "done")
 
-    def requeue(self, topic: str, source: str) -> bool:
+    def requeue(
+        self,
+        topic: str,
+        source: str,
+        spans: Sequence[Span] = (),
+        *,
+        max_line_bytes: int = IngestConfig().max_report_bytes,
+    ) -> bool:
         """Move a delivery back to ``incoming``; return whether it still exists.
 
         The caller ensures that no consumer is running. Lines that landed before are recognised as duplicates.
+
+        Args:
+            topic: its topic.
+            source: its name.
+            spans: lines that it has; another file of its name stays where it is.
+            max_line_bytes: limit with which the spans were read.
         """
         if Path(source).name != source:
             return False
         incoming, *folders = (self.folder(topic, folder) for folder in ("incoming", "claimed", "done", "aside"))
         for folder in folders:
-            if (folder / source).is_file():
+            if self._is_same(folder / source, spans, max_line_bytes):
                 self._made(topic, "incoming")
                 with _storage(f"put {source} of {topic} back"):
                     (folder / source).rename(incoming / free_name(source, incoming))
                     fsync_dir(incoming)
                     fsync_dir(folder)
                 return True
-        return (incoming / source).is_file()
+        return self._is_same(incoming / source, spans, max_line_bytes)
+
+    def _is_same(self, path: Path, spans: Sequence[Span], max_line_bytes: int) -> bool:
+        """Return whether ``path`` is a file with the lines of ``spans``."""
+        if not path.is_file():
+            return False
+        try:
+            return not spans or has_spans(read_lines(path, max_line_bytes, self._limits), spans)
+        except OSError as error:
+            if not is_own_fault(error, path.parent):
+                raise _transient(f"read {path}", error) from error
+            return False
 
     def release(self, topic: str, name: str) -> bool:
         """Move a claimed entry of any type back to ``incoming``; return whether it could be moved.
@@ -248,7 +276,13 @@ class SpoolBus:
         abandon = partial(self._bad.add, (topic, source))
         if fault is not None:
             abandon()
-        return Delivery(topic, source, partial(self._read, topic, source, fault), abandon=abandon)
+        return Delivery(
+            topic,
+            source,
+            partial(self._read, topic, source, fault),
+            abandon=abandon,
+            has_own_name=_CONTENT_NAME.search(source) is not None,
+        )
 
     def _read(self, topic: str, source: str, fault: str | None, max_line_bytes: int) -> Iterator[Line]:
         """Yield the lines; the line that reports an early end also names the new location of the file."""

@@ -17,6 +17,7 @@ from simic.app.health import damaged
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError, TransientError
+from simic.contracts.field_report import FieldReport
 from simic.contracts.lake import Health, HealthReport
 from simic.lake.lake import open_lake
 from simic.lake.ownership import claim
@@ -203,6 +204,38 @@ def test_what_cannot_be_had_again_is_counted(home: Home) -> None:
     assert "e0.jsonl" in lost.remedy and "up to 20 rows are lost" in lost.remedy and not report.is_healthy
     assert open_lake(home).state.damaged[0].missing == ["e0.jsonl"]
     assert findings(examine(home)) == {}, "said once, kept in the ledger"
+
+
+@pytest.mark.parametrize("is_landed", [True, False])
+def test_another_delivery_of_the_same_name_is_not_the_lost_one(tmp_path: Path, is_landed: bool) -> None:
+    """The name of a file that a person puts there says nothing about its lines."""
+    home = Home(tmp_path / "home")
+    drop(home, "reports", episode(0))
+    ingest_all(home)
+    (home.spool / TOPIC / "done" / "reports.jsonl").unlink()
+    drop(home, "reports", episode(1))
+    if is_landed:
+        ingest_all(home)
+    flip(home.experience / open_lake(home).parts[0].part)
+    report = examine(home, deep=True, repair=True)
+    lost = next(check for check in report.checks if check.health is Health.LOST)
+    assert "reports.jsonl" in lost.remedy and "up to 20 rows are lost" in lost.remedy and not report.is_healthy
+    line = open_lake(home).state.damaged[0]
+    assert (line.requeued, line.missing) == ([], ["reports.jsonl"])
+    assert (home.spool / TOPIC / ("done" if is_landed else "incoming") / "reports.jsonl").exists()
+    assert ingest_all(home).landed == (0 if is_landed else 20)
+
+
+def test_a_delivery_of_many_parts_and_of_lines_that_did_not_land_is_found_again(home: Home) -> None:
+    """Each part knows its own lines of the file, refused ones and duplicates included."""
+    rows: list[FieldReport | bytes] = list(episode(7))
+    drop(home, "long", [*rows[:3], b"{", *episode(0)[:2], *rows[3:]])
+    assert len(ingest_all(home, batch_reports=5).parts) == 5
+    for part in open_lake(home).parts[-2:]:
+        flip(home.experience / part.part)
+    assert set(findings(examine(home, deep=True, repair=True)).values()) == {Health.REPAIRED}
+    assert ingest_all(home).landed == 8
+    assert query(home, COUNT) == [{"n": 80, "d": 80}]
 
 
 def test_a_kill_between_asking_again_and_taking_out_is_made_good(home: Home) -> None:
