@@ -1,7 +1,8 @@
 """The quarantine: refused reports with the reason, as Parquet files under ``data/quarantine``.
 
 Entries are written at least once: a batch that is delivered again after a crash writes its entries again, under the
-same name if it is the same batch. Readers keep one row per ``quarantine_id``.
+same name if it is the same batch and is refused for the same reasons. Readers keep one row per ``quarantine_id``: the
+reason that was found last, with the time at which it was found first.
 """
 
 from __future__ import annotations
@@ -108,13 +109,13 @@ class Quarantine:
         self._room_bytes = budget_bytes - sum(path.stat().st_size for path in directory.glob("refused-*.parquet"))
 
     def write(self, entries: Sequence[QuarantineEntry]) -> int:
-        """Write entries durably into one file named by their ids and return how many lost their raw bytes.
+        """Write entries durably into one file named by ids and reasons; return how many lost their raw bytes.
 
         An existing file of that name is kept: it has the same entries, seen earlier.
         """
         if not entries:
             return 0
-        digest = hashlib.sha256("".join(entry.quarantine_id for entry in entries).encode()).hexdigest()
+        digest = hashlib.sha256("".join(map(_said, entries)).encode()).hexdigest()
         name = f"refused-{digest[:16]}.parquet"
         with os_error_as_transient(f"quarantine {name}"):
             if (self._directory / name).exists():
@@ -138,6 +139,12 @@ class Quarantine:
             has_room = len(entry.raw) <= room_bytes
             room_bytes -= len(entry.raw) if has_room else 0
             yield entry if has_room else entry.model_copy(update={"raw": b""})
+
+
+def _said(entry: QuarantineEntry) -> str:
+    """Return id and reason of an entry, as they are when its batch comes again."""
+    message = "" if entry.reason is Reason.ISSUED_AT else entry.message  # its bound moves with the clock
+    return f"{entry.quarantine_id}\n{entry.reason.value}\n{message}\n"
 
 
 def _summarised(entries: Sequence[QuarantineEntry]) -> list[QuarantineEntry]:

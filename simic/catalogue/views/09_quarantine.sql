@@ -3,7 +3,7 @@
 -- key: quarantine_id
 -- inputs: internal.refused
 -- column quarantine_id: Id of the line, the same on every redelivery.
--- column reason: Reason for the refusal; see below.
+-- column reason: Reason for the last refusal; see below.
 -- column message: Explanation with the position in the report; once the quarantine is full, also the number of lines of the batch that this row stands for.
 -- column source: Delivery that contained the line.
 -- column line: Number of the line in the delivery, from 1; 0 stands for the delivery as a whole.
@@ -11,7 +11,13 @@
 -- column size_bytes: Size in bytes of the part that was read.
 -- column raw_sha256: SHA-256 of the part that was read.
 -- column raw: First 16 KiB of the line as text, escaped as \xNN if not UTF-8. Empty for duplicates, and once the quarantine is full.
--- column seen_at: Time at which the line was first refused.
+-- column seen_at: Time at which the line was first refused for this reason.
+WITH told_once AS (
+    SELECT *
+    FROM internal.refused
+    QUALIFY row_number() OVER (PARTITION BY quarantine_id, reason, message ORDER BY seen_at) = 1
+)
+
 SELECT
     quarantine_id,
     reason,
@@ -23,5 +29,5 @@ SELECT
     raw_sha256,
     coalesce(try(decode(raw)), raw::VARCHAR) AS raw,
     seen_at
-FROM internal.refused
-QUALIFY row_number() OVER (PARTITION BY quarantine_id ORDER BY seen_at, reason) = 1
+FROM told_once
+QUALIFY row_number() OVER (PARTITION BY quarantine_id ORDER BY seen_at DESC, reason, message) = 1

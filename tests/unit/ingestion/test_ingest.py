@@ -153,6 +153,28 @@ def test_a_redelivered_batch_is_dropped_without_a_trace_in_the_quarantine(home: 
     assert query(home, "SELECT min(seen_at) AS t FROM quarantine")[0]["t"] < (NOW + timedelta(hours=1)).isoformat()
 
 
+def test_the_quarantine_tells_why_a_line_was_refused_last(home: Home) -> None:
+    """Its first reason is gone, for example because a setting changed; the same batch once more adds no file."""
+    drop(home, "a", [*episode(1), b"[" * 40 + b"]" * 40])
+    done, told = home.spool / TOPIC / "done" / "a.jsonl", []
+    for hours, depth in ((0, 10), (1, 100), (2, 100)):
+        if hours:
+            done.rename(home.spool / TOPIC / "claimed" / "a.jsonl")
+        ingest_all(home, clock=FixedClock(NOW + timedelta(hours=hours)), max_depth=depth)
+        (row,) = query(home, "SELECT reason, seen_at < timestamptz '2026-01-06 09:30:30Z' AS is_early FROM quarantine")
+        told.append((row["reason"], row["is_early"], len(list(home.quarantine.glob("*.parquet")))))
+    assert told == [("too_deep", True, 1), ("contract", True, 2), ("contract", True, 2)]
+
+
+def test_an_untimely_report_that_comes_again_adds_no_file(home: Home) -> None:
+    """The bound that its message names moves with the clock."""
+    drop(home, "a", episode(1, issued_at=NOW + timedelta(days=30)))
+    for hours in (0, 1):
+        ingest_all(home, clock=FixedClock(NOW + timedelta(hours=hours)))
+        (home.spool / TOPIC / "aside" / "a.jsonl").rename(home.spool / TOPIC / "claimed" / "a.jsonl")
+        assert len(list(home.quarantine.glob("*.parquet"))) == 1
+
+
 def test_empty_bus_is_no_event(home: Home) -> None:
     receipt = ingest_all(home)
     assert (receipt.read, receipt.landed, receipt.parts, receipt.ledger_rows) == (0, 0, [], 0)
