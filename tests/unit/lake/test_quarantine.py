@@ -83,7 +83,7 @@ def test_a_full_quarantine_grows_by_batches_and_not_by_lines(tmp_path: Path) -> 
 def test_a_flood_of_batches_is_counted_only_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """PD-5: a file for each batch would fill a disk too, and each would slow the view."""
+    """A file for each batch would fill a disk too, and each would slow the view."""
     monkeypatch.setattr("simic.lake.quarantine.SUMMARIES_BYTES", 20_000)
     for batch in range(40):  # a later ingest goes on where the one before was
         assert Quarantine(tmp_path / "q", tmp_path / "tmp", 0).write([entry(batch, 1)]) == 1
