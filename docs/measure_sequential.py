@@ -14,6 +14,7 @@ from marked_part import replace_part
 from numpy.typing import NDArray
 from scipy import stats
 
+from simic.app.comparison import BEST_ROUNDS
 from simic.numerics.sequential import anytime_p
 
 PAGE = Path(__file__).with_name("trust.md")
@@ -27,7 +28,7 @@ GAINS = (0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 
 def shown(values: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return [looks, draws]: whether the sequential test shows a difference."""
-    return np.array([anytime_p(values[:, :n], EACH, PAIRS // 2) <= LEVEL for n in LOOKS])
+    return np.array([anytime_p(values[:, :n], EACH, BEST_ROUNDS * EACH) <= LEVEL for n in LOOKS])
 
 
 def student(values: NDArray[np.float64]) -> NDArray[np.bool_]:

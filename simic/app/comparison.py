@@ -29,10 +29,12 @@ from simic.numerics.sequential import anytime_interval, anytime_p
 from simic.validation.episodes import Episodes, join
 from simic.validation.trials import crossed_estimate, grow_all, paired_estimate, trial_report, trial_seed, with_wait
 
-__all__ = ["Looks", "compare", "compare_pairs", "compare_until_decided"]
+__all__ = ["Looks", "compare", "compare_pairs", "compare_until_decided", "looks_of"]
 
 ROUND, FEWEST = 8, 32
 """Hosts of each family, and hosts in all, that at least grow between two looks."""
+BEST_ROUNDS = 4
+"""Rounds after which the test of a comparison that stops by itself is most powerful."""
 BOUND = "mixture of self-normalised supermartingales (Howard, Ramdas, McAuliffe and Sekhon 2021)"
 
 
@@ -43,6 +45,17 @@ class Looks(NamedTuple):
     """Pairs at the first look."""
     best_at: int
     """Pairs at which the test is most powerful."""
+
+
+def looks_of(families: int, most: int) -> tuple[list[int], Looks]:
+    """Return the numbers of pairs at all looks, with at most ``most`` hosts of each family, and those of the test.
+
+    The test does not depend on ``most``, so whoever raises it after a comparison continues the same test. Fewer than a
+    round are a look of their own.
+    """
+    each = max(ROUND, ceil(FEWEST / families))
+    counts = [families * count for count in [*range(each, most, each), most]]
+    return counts, Looks(counts[0], BEST_ROUNDS * families * each)
 
 
 def compare(container: Container, arms: Sequence[str], host_keys: Sequence[int] | None, split: Split) -> Comparison:
@@ -82,10 +95,7 @@ def compare_until_decided(container: Container, arms: Sequence[str], split: Spli
     chosen, config, clock = _selected(container, arms), container.config, container.clock
     world, provenance, started_at = config.world, container.provenance, container.clock()
     families = len(host_set(world.set).families)
-    each = max(ROUND, ceil(FEWEST / families))
-    most = config.trial.hosts_per_family
-    counts = [families * count for count in [*range(each, most, each), most]]
-    looks = Looks(counts[0], max(counts[0], min(counts[-1] // 2, 8 * counts[0])))
+    counts, looks = looks_of(families, config.trial.hosts_per_family)
     _check_first_look(looks, config.trial)
     reporter = reporter_of_comparison(container, chosen, identify(world.set, draw_keys(world.set, split, counts[0])))
     specs, grown, keys = with_wait(chosen.specs), dict[str, Episodes](), list[int]()

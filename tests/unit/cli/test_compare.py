@@ -11,13 +11,14 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from simic.app import comparison
-from simic.app.comparison import compare_pairs
+from simic.app.comparison import compare_pairs, looks_of
 from simic.cli.compare import compare, pairs_table
 from simic.contracts.comparison import Comparison
 from simic.contracts.config import TrialConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys
+from simic.numerics.sequential import anytime_p
 from simic.runtime.home import Home
 from simic.validation.episodes import Episodes
 from simic.validation.trials import grow_all
@@ -166,6 +167,19 @@ def test_a_comparison_whose_first_look_has_too_few_hosts_is_refused_before_it_gr
     monkeypatch.setattr(comparison, "grow_all", grows)
     with pytest.raises(ConfigError, match=message):
         compare(["wait", "random"], world_set="cap", until_decided=True, override=settings)
+
+
+@pytest.mark.parametrize("families", [1, 2, 5, 40])
+def test_the_test_of_a_comparison_that_stops_by_itself_does_not_depend_on_the_budget(families: int) -> None:
+    """Else a larger budget, given after the looks of a smaller one, would make a test with another level."""
+    most = [32, 33, 64, 100, 1000, 10_000]
+    found = [looks_of(families, one) for one in most]
+    assert len({looks for _, looks in found}) == 1
+    for (counts, looks), limit in zip(found, most, strict=True):
+        assert (counts[0], counts[-1]) == (looks.first, families * limit)
+        assert counts == sorted(set(counts)) and found[-1][0][: len(counts) - 1] == counts[:-1]
+    differences = np.random.default_rng(0).normal(0.3, 1.0, looks.first)
+    assert len({float(anytime_p(differences, *looks)) for _, looks in found}) == 1
 
 
 def test_a_recipe_that_nothing_was_trained_with_is_refused() -> None:
