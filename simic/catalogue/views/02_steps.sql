@@ -36,6 +36,7 @@
 -- column issued_at: Time at which the report was made.
 -- column landed_at: Time at which the report landed.
 -- column source: Delivery that contained the report.
+-- column line: Number of the line in the delivery, from 1.
 -- column correlation_id: Correlation id of the envelope of that report on the bus; null for a line without one.
 SELECT
     run_id,
@@ -72,5 +73,6 @@ SELECT
     issued_at,
     landed_at,
     source,
+    line,
     correlation_id
 FROM internal.landed

@@ -30,7 +30,7 @@
 WITH told_once AS (
     SELECT *
     FROM steps
-    QUALIFY row_number() OVER (PARTITION BY run_id, step ORDER BY landed_at, source, report_id) = 1
+    QUALIFY row_number() OVER (PARTITION BY run_id, step ORDER BY landed_at, source, line) = 1
 )
 
 SELECT

@@ -1,9 +1,10 @@
 -- All decisions: the chosen action, the legal operations and the log-probabilities.
--- grain: one decision
--- key: run_id, step
+-- grain: one report; a step that was reported under two ids has two rows
+-- key: report_id
 -- inputs: internal.landed
 -- column run_id: Id of the episode.
 -- column step: Number of the decision in the episode, from 0.
+-- column report_id: Id of the report.
 -- column command_id: Id of the decision.
 -- column controller: Name of the acting controller.
 -- column policy_version: Digest of the acting policy; null for a controller without weights.
@@ -27,6 +28,7 @@
 SELECT
     run_id,
     step,
+    report_id,
     command_id,
     controller,
     policy_version,

@@ -88,6 +88,22 @@ def test_episodes_say_how_they_ended(full: Home) -> None:
     assert rows[0]["accuracy_after"] == episode(0)[-1].metrics.validation_accuracy_after
 
 
+def test_a_step_under_two_ids_counts_in_its_episode_as_it_landed_first(tmp_path: Path) -> None:
+    """Both lines landed at the same time; the id of the second sorts before that of the first."""
+    home, rows = Home(tmp_path), [plain(report) for report in episode(1)]
+    rows[-1]["report_id"] = "f" * 32
+    rows.append({**rows[-1], "report_id": "0" * 32, "metrics": {**rows[-1]["metrics"], "test_accuracy": 0.125}})
+    drop(home, "rows", rows)
+    assert ingest_all(home).landed == 21
+    (found,) = query(home, "SELECT steps, test_accuracy FROM episodes")
+    assert found == {"steps": 20, "test_accuracy": rows[-2]["metrics"]["test_accuracy"]}
+    for view in load_views():
+        if view.name in {"reports", "steps", "episodes", "decisions"}:
+            sql = f"SELECT count(*) AS n, count(DISTINCT ({view.key})) AS keys FROM {view.name}"  # noqa: S608
+            (count,) = query(home, sql)
+            assert count["n"] == count["keys"], view.name
+
+
 def test_decisions_name_what_was_legal(full: Home) -> None:
     report = episode(2)[2]
     row = query(full, f"FROM decisions WHERE command_id = '{report.command_id}'")[0]
