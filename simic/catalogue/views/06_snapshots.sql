@@ -41,7 +41,7 @@ SELECT
     reward_family,
     reward_digest,
     gamma,
-    ledger_parts AS parts,
+    len(ledger_parts) AS parts,
     coalesce(readers.policies, []) AS policies,
     manifests.digest IN (SELECT snapshot FROM internal.pins) AS is_pinned,
     ledger_digest,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.builders.judgements import judgement
 from support.builders.reports import episode, episodes, plain
+from support.checks.lake_contents import parts_of
 from support.homes.champions import crown
 from support.homes.pipeline import NOW, curate_all, drop, ingest_all, land
 
@@ -115,6 +116,7 @@ def test_decisions_name_what_was_legal(full: Home) -> None:
 def test_rewards_and_snapshots_belong_together(full: Home) -> None:
     snapshot = query(full, "FROM snapshots")[0]
     assert (snapshot["rows_in"], snapshot["rows_out"], snapshot["rejected"]) == (130, 125, {"unfinished": 5})
+    assert snapshot["parts"] == len(parts_of(full)) > 1
     terms = "reward_progress + reward_rent + reward_penalty + reward_shaping"
     off = f"max(abs({terms} - reward)) < 1e-9 AS adds_up"
     counts = query(full, f"SELECT snapshot, count(*) AS n, {off} FROM rewards GROUP BY ALL")  # noqa: S608
