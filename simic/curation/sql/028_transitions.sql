@@ -3,6 +3,7 @@
 -- skips_epochs: whether the next state is not the one at the end of this step's window.
 -- identity: hash of what all reports of one episode share, a branch's parent and step included.
 -- is_judging: whether the report is judging experience, of a trial or comparison.
+-- size_bytes: 8 bytes per value of the state and its masks, without compression.
 -- content_id: the first 128 bits of the content's digest.
 -- grain:  one report
 -- key:    row_id
@@ -46,7 +47,11 @@ WITH deduplicated AS (
         final_state IS NOT NULL AS has_final_state,
         terminated,
         truncated,
-        issued_at
+        issued_at,
+        8 * (
+            64 + 21 * len(state.slots) + 7 * len(state.graph.layers)
+            + 2 * (len(state.graph.connects) + len(state.graph.monitors))
+        ) AS size_bytes
     FROM reports
     ANTI JOIN (FROM repetitions UNION ALL FROM content_duplicates) USING (row_id)
 )

@@ -1,8 +1,7 @@
--- Host, controller and parent of an episode, from its first report, and the memory that one of its steps takes.
+-- Host, controller and parent of an episode, from its first report.
 -- branch_of, branch_step: the parent of a branch, and the step at which the branch leaves it; null in other episodes.
 -- trial_id: the trial that the episode judges in; null in other episodes.
 -- episode: number in the order of run ids; sorting rows by it is faster than by the ids.
--- bytes_per_step: 8 bytes per value of the state and its masks, without compression.
 -- grain:  one episode that has a step 0
 -- key:    run_id
 -- inputs: reports, repetitions, content_duplicates
@@ -20,11 +19,7 @@ WITH firsts AS (
         trial_id,
         issued_at,
         metrics.validation_accuracy_before AS start_accuracy,
-        row_id,
-        8 * (
-            64 + 21 * len(state.slots) + 7 * len(state.graph.layers)
-            + 2 * (len(state.graph.connects) + len(state.graph.monitors))
-        ) AS bytes_per_step
+        row_id
     FROM reports
     WHERE step = 0
 )

@@ -40,7 +40,8 @@ summaries AS (
         sum(len(probed)) AS probed_seeds,
         sum(len(list_filter(probed, lambda seed: seed.health >= $least_health))) AS healthy_seeds,
         count_if(is_likely) AS likely_steps,
-        sum(rent_parameters) AS parameter_epochs
+        sum(rent_parameters) AS parameter_epochs,
+        sum(size_bytes)::BIGINT AS size_bytes
     FROM counted
     GROUP BY run_id
 )
@@ -55,7 +56,7 @@ SELECT
     * coalesce(summaries.healthy_seeds::DOUBLE / nullif(summaries.probed_seeds, 0)::DOUBLE, 1.0::DOUBLE)
     * (summaries.likely_steps::DOUBLE / summaries.steps::DOUBLE) AS quality,
     policies.versions_behind,
-    summaries.steps * episode_heads.bytes_per_step AS size_bytes,
+    summaries.size_bytes,
     CASE
         WHEN summaries.is_judging THEN 'judging'
         WHEN summaries.first_issued_at < $oldest THEN 'expired'

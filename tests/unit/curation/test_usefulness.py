@@ -117,6 +117,19 @@ def test_beyond_the_budget_whole_episodes_leave_the_oldest_and_least_useful_firs
     assert curate_all(home, max_mb=2).rejected == {}
 
 
+def test_an_episode_takes_the_room_of_all_its_steps(tmp_path: Path) -> None:
+    """Its first report has a small graph, each later one 1,000 layers: 19 x 8 x 7,000 bytes, which exceeds 1 MiB."""
+    home = Home(tmp_path)
+    rows = [plain(report) for report in episode(0)]
+    for row in rows[1:]:
+        layers = row["state"]["graph"]["layers"]
+        row["state"]["graph"]["layers"] = [*layers, *[layers[-1]] * (1000 - len(layers))]
+    drop(home, "rows", [*rows, *map(plain, episode(1))])
+    assert ingest_all(home).landed == 40
+    assert curate_all(home, max_mb=1).rejected == {"evicted": 20}
+    assert curate_all(home, max_mb=2).rejected == {}
+
+
 def test_what_exceeds_the_budget_by_itself_takes_nothing_else_along(tmp_path: Path) -> None:
     """The newest decision has more branches than there is room for; older episodes fit."""
     home, old, new = Home(tmp_path), NOW - timedelta(days=9), NOW - timedelta(days=1)
