@@ -82,8 +82,9 @@ def curate(
 ) -> SnapshotManifest:
     """Make a snapshot of all committed parts and return its manifest.
 
-    The same rows under the same settings give the same digest, whatever parts they lie in; if that snapshot exists,
-    its manifest is returned. Reports older than ``config.ttl_days`` at ``clock()`` are left out. If no row is left,
+    The same rows under the same settings give the same digest, whatever parts they lie in, as long as no policy is
+    promoted: each episode says how many versions its policy is behind. If that snapshot exists, its manifest is
+    returned. Reports older than ``config.ttl_days`` at ``clock()`` are left out. If no row is left,
     the snapshot is empty and a warning names the reasons. Episodes of ``horizon`` epochs are used, and those of
     ``config.also_horizons``. ``on_statement`` is called with the name of each SQL file
     after it ran.
