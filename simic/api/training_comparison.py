@@ -152,7 +152,7 @@ def compare_trainings(
         confidence: Of the intervals, above 0.5 and below 1.
         results: File of JSON lines to which every training is added. Trainings that it holds already are not repeated,
             so a comparison that was killed continues. Remove it when the code of ``train`` changes. One comparison at a
-            time uses it; the file with ``.lock`` behind its name says which.
+            time uses it, as a file beside it says, whose name ends in ``.lock``.
         progress: Show a bar on stderr.
 
     Raises:

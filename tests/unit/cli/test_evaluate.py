@@ -98,6 +98,16 @@ def write_rejected(snapshot: Path, count: int, reason: str = "unfinished") -> No
     reseal(snapshot)
 
 
+def write_log_with_guest(snapshot: Path, keys: range) -> Path:
+    """Write a log in which the controller ``guest`` grew the hosts ``keys``; return its folder."""
+
+    def with_guest(rows: Rows) -> Rows:
+        return [{**row, "controller": "guest"} if row["host_key"] in keys else row for row in with_terms(rows)]
+
+    write_snapshot(snapshot, bandit_episodes(KEYS, noise=0.01), change=with_guest)
+    return snapshot
+
+
 def _typed(name: str) -> pa.Field:
     return pa.field(name, pa.int64() if name == "host_key" else pa.string())
 
@@ -126,14 +136,7 @@ def test_a_log_without_its_crashed_trainings_is_insufficient(
 def test_each_controller_of_a_log_judges_with_50_hosts_or_not_at_all(
     tmp_path: Path, report, few: int, left_out: int | None, hosts: int
 ) -> None:
-    snapshot = tmp_path / "snapshot"
-    write_snapshot(
-        snapshot,
-        bandit_episodes(KEYS, noise=0.01),
-        change=lambda rows: [
-            {**row, "controller": "guest"} if row["host_key"] < few else row for row in with_terms(rows)
-        ],
-    )
+    snapshot = write_log_with_guest(tmp_path / "snapshot", range(few))
     write_rejected(snapshot, 0)
     found = report("wait", snapshot=str(snapshot))
     assert found.left_out.get("of a set and controller with fewer than 50 hosts") == left_out
@@ -147,14 +150,7 @@ def test_each_controller_of_a_log_judges_with_50_hosts_or_not_at_all(
 def test_crashes_of_one_controller_count_against_its_own_episodes(
     tmp_path: Path, report, count: int, share: float
 ) -> None:
-    snapshot = tmp_path / "snapshot"
-    write_snapshot(
-        snapshot,
-        bandit_episodes(KEYS, noise=0.01),
-        change=lambda rows: [
-            {**row, "controller": "guest"} if row["host_key"] >= 60 else row for row in with_terms(rows)
-        ],
-    )
+    snapshot = write_log_with_guest(tmp_path / "snapshot", range(60, 240))
     write_rejected(snapshot, count)
     (check,) = (one for one in report("wait", snapshot=str(snapshot)).checks if one.name.startswith("share cut off"))
     assert (check.found, check.passes) == (pytest.approx(share), False)
