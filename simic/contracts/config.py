@@ -162,9 +162,10 @@ class CollectConfig(Contract):
         FurtherCollection(set="compound", branch_hosts=84, round_branch_hosts=30),
     )
     """Further sets whose training hosts are branched in every collection, with train.start = distil, so that the policy
-    carries over to them. The run's own set, if it is here, has at least as many hosts as it has here, because a set of
-    many families needs more than the default. Families in ``world.without`` are left out here too. A snapshot
-    holds all reports that have landed, so in a home that learned from a set before, its hosts stay among them."""
+    carries over to them. If the run's own set is here, these numbers replace smaller ones of ``branch_hosts`` and
+    ``round_branch_hosts``, because a set of many families needs more than the default. Families in ``world.without``
+    are left out here too. A snapshot holds all reports that have landed, so in a home that learned from a set
+    before, its hosts stay among them."""
 
     stop: EpisodeStopConfig = EpisodeStopConfig()
 
