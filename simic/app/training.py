@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from simic.app.blueprint_vocabulary import vocabulary
@@ -20,7 +20,7 @@ from simic.app.trial_controllers import select_controllers
 from simic.collection import collect as collection
 from simic.collection.branching import BranchChoice
 from simic.contracts.config import RunConfig, WorldConfig
-from simic.contracts.controllers import ControllerSpec
+from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.errors import ConfigError, HopelessError
 from simic.contracts.gate import ValidationReport
 from simic.contracts.judgements import JudgementEntry
@@ -373,10 +373,18 @@ def validate(
 def _begin_judgement(container: Container, policy: TrainingReport, champion: str | None) -> JudgementEntry:
     """Return the judgement of a policy by trials; raise ConfigError if Simic can grow no set that it learned from."""
     check_growable(policy)
-    config = container.config
-    book = comparison_specs(config, container.home.plans)[1]
-    decides = {"world": world_identity(config.world), "plans": None if book is None else digest_of(book)}
+    config, plans = container.config, container.home.plans
+    further = {name: further_config(config, name) for name in further_sets(config)}
+    decides = {
+        **_deciding(config.world, comparison_specs(config, plans)[1]),
+        "further": {name: _deciding(one.world, further_specs(one, plans)[1]) for name, one in further.items()},
+    }
     return begin(container, config.world.set, policy, champion, decides)
+
+
+def _deciding(world: WorldConfig, book: PlanBook | None) -> dict[str, Any]:
+    """Return what decides the trials on a set, besides settings, seed and code."""
+    return {"world": world_identity(world), "plans": None if book is None else digest_of(book)}
 
 
 def try_further(container: Container, policy: TrainingReport, champion: str | None, set_name: str) -> TrialReport:

@@ -10,10 +10,13 @@ from support.builders.judged_candidates import evidence_of, sealed_policy
 
 from simic.app import training
 from simic.app.container import Container
+from simic.contracts.controllers import Plan
 from simic.contracts.receipts import TrainingReport
+from simic.controllers.plans import load_plans
 from simic.ledgers.judgements import judgements
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile
+from simic.validation.baselines.plan_book import write_book
 
 
 class Killed(BaseException):
@@ -63,3 +66,16 @@ def test_a_killed_judgement_goes_on_under_its_number_and_a_reroll_is_another_one
     assert [(entry.ordinal, entry.policy_digest, entry.seed) for entry in entries] == [
         (1, first.digest, 0), (2, first.digest, 1), (3, second.digest, 0)
     ]  # fmt: skip
+
+
+def test_another_plan_book_of_a_further_set_makes_another_judgement(tmp_path: Path, ordinals: list[int]) -> None:
+    """Its trials show other baselines, so whoever judged with both has seen evidence twice."""
+    home = Home(tmp_path)
+    app = Container(home, load_profile("quick", {"trial.also_sets": ["varied"]}), 0)
+    trained = policy(app, b"one")
+    with pytest.raises(Killed):
+        training.validate(app, trained, None, [])
+    write_book(load_plans("varied").model_copy(update={"blind": Plan()}), home.plans / "varied.json")
+    with pytest.raises(Killed):
+        training.try_further(app, trained, None, "varied")
+    assert ordinals == [1, 2]
