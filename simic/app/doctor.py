@@ -200,11 +200,13 @@ class Doctor:
                     "remove it, and return those deliveries to the spool if they still exist",
                 )
                 continue
-            limit_bytes = self._bus.ingest.max_report_bytes
             lake, line, lost_rows = remove_part(
-                lake, one, partial(self._spool.requeue, FIELD_REPORTS, max_line_bytes=limit_bytes),
-                at=self._clock(), code_version=self._code_version,
-            )  # fmt: skip
+                lake,
+                one,
+                partial(self._spool.requeue, FIELD_REPORTS),
+                at=self._clock(),
+                code_version=self._code_version,
+            )
             done = f"removed; {len(line.requeued)} deliveries returned to the spool, `simic ingest` lands them"
             if lost_rows:
                 gone_rows = f"{summarise(line.missing)} no longer exist as landed, so up to {lost_rows} rows are lost"

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from simic.contracts.envelope import EventEnvelope
 
 __all__ = [
+    "ENDS",
     "Bus",
     "BusCounters",
     "DeadLetter",
@@ -32,6 +33,10 @@ class Defect(str, Enum):
     """The source cannot be claimed or read further; ``note`` says why."""
     GIVEN_UP = "given_up"
     """The source exceeds a limit of the reader; ``note`` says which. The rest was not read."""
+
+
+ENDS = frozenset({Defect.TORN, Defect.UNREADABLE, Defect.GIVEN_UP})
+"""Defects of the last line of a source that was not read completely."""
 
 
 class Line(NamedTuple):

@@ -20,8 +20,10 @@ class Span(Contract):
     first: Count
     """Number of the first line, from 1."""
     last: Count
+    limit_bytes: Count
+    """Longest line that was read whole; of a longer one its beginning counts."""
     sha256: Digest
-    """SHA-256 over the lines, each with a line end; blank lines do not count."""
+    """SHA-256 over the lines, each with a line end; blank lines and those at which reading ended do not count."""
 
 
 class LakeStatus(Contract):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import shutil
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -54,7 +54,7 @@ class Batch:
     refused: list[QuarantineEntry] = field(default_factory=list)
     finished: list[Delivery] = field(default_factory=list)
     """Deliveries whose last line is in this batch or an earlier one."""
-    spans: defaultdict[str, SpanDigest] = field(default_factory=lambda: defaultdict(SpanDigest))
+    spans: dict[str, SpanDigest] = field(default_factory=dict)
     """Lines of the deliveries whose names may come again with other lines."""
     lines: int = 0
     size_bytes: int = 0
@@ -229,7 +229,7 @@ class _Batches:
             for line, result in self._checked(delivery):
                 batch.add(delivery.source, line, result)
                 if not delivery.has_own_name:
-                    batch.spans[delivery.source].add(line)
+                    self._span(batch, delivery.source).add(line)
                 if batch.lines >= self.config.batch_reports or batch.size_bytes >= _BATCH_LIMIT_BYTES:
                     self.checkpoint("checked")
                     yield batch
@@ -240,6 +240,11 @@ class _Batches:
                 yield batch
                 batch = self._begin()
         yield batch
+
+    def _span(self, batch: Batch, source: str) -> SpanDigest:
+        if source not in batch.spans:
+            batch.spans[source] = SpanDigest(self.config.max_report_bytes)
+        return batch.spans[source]
 
     def _begin(self) -> Batch:
         now = self.clock()

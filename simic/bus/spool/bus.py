@@ -30,11 +30,11 @@ from pathlib import Path
 import zstandard
 
 from simic.bus.envelopes import HEADER_LIMIT_BYTES, LINES_ARE_ENVELOPES, envelope_around, pack_header, read_header
-from simic.bus.protocol import BusCounters, DeadLetter, Defect, Delivery, Line, TopicStatus
+from simic.bus.protocol import ENDS, BusCounters, DeadLetter, Defect, Delivery, Line, TopicStatus
 from simic.bus.spans import has_spans
-from simic.bus.spool.files import Entrant, free_name, is_own_fault, listing
+from simic.bus.spool.files import Entrant, free_name, is_own_fault, listing, named_after
 from simic.bus.spool.lines import COMPRESSED_SUFFIX, FileLimits, read_lines, read_start
-from simic.contracts.config import BusConfig, IngestConfig
+from simic.contracts.config import BusConfig
 from simic.contracts.errors import ContractError, TransientError
 from simic.contracts.lake import Span
 from simic.runtime.clock import Clock, utc_now
@@ -51,7 +51,6 @@ _LEVEL = 3
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES})
 ABANDONED_S = 24 * 3600.0
 """Age in seconds after which an unfinished file counts as abandoned by its producer."""
-_ENDS = frozenset({Defect.TORN, Defect.UNREADABLE, Defect.GIVEN_UP})
 
 
 class StuckDelivery(Delivery):
@@ -114,14 +113,7 @@ class SpoolBus:
         topic, source = delivery.topic, delivery.source
         self._move_on(topic, source, "aside" if (topic, source) in self._bad else "done")
 
-    def requeue(
-        self,
-        topic: str,
-        source: str,
-        spans: Sequence[Span] = (),
-        *,
-        max_line_bytes: int = IngestConfig().max_report_bytes,
-    ) -> bool:
+    def requeue(self, topic: str, source: str, spans: Sequence[Span] = ()) -> bool:
         """Move a delivery back to ``incoming``; return whether it still exists.
 
         The caller ensures that no consumer is running. Lines that landed before are recognised as duplicates.
@@ -130,27 +122,27 @@ class SpoolBus:
             topic: its topic.
             source: its name.
             spans: lines that it has; another file of its name stays where it is.
-            max_line_bytes: limit with which the spans were read.
         """
         if Path(source).name != source:
             return False
         incoming, *folders = (self.folder(topic, folder) for folder in ("incoming", "claimed", "done", "aside"))
         for folder in folders:
-            if self._is_same(folder / source, spans, max_line_bytes):
+            if self._is_same(folder / source, spans):
                 self._made(topic, "incoming")
                 with _storage(f"put {source} of {topic} back"):
                     (folder / source).rename(incoming / free_name(source, incoming))
                     fsync_dir(incoming)
                     fsync_dir(folder)
                 return True
-        return self._is_same(incoming / source, spans, max_line_bytes)
+        waiting = named_after(source, incoming) if spans else [incoming / source]
+        return any(self._is_same(path, spans) for path in waiting)
 
-    def _is_same(self, path: Path, spans: Sequence[Span], max_line_bytes: int) -> bool:
+    def _is_same(self, path: Path, spans: Sequence[Span]) -> bool:
         """Return whether ``path`` is a file with the lines of ``spans``."""
         if not path.is_file():
             return False
         try:
-            return not spans or has_spans(read_lines(path, max_line_bytes, self._limits), spans)
+            return not spans or has_spans(lambda limit: read_lines(path, limit, self._limits), spans)
         except OSError as error:
             if not is_own_fault(error, path.parent):
                 raise _transient(f"read {path}", error) from error
@@ -294,7 +286,7 @@ class SpoolBus:
             envelope = read_header(read_start(path, HEADER_LIMIT_BYTES))
             for line in read_lines(path, max_line_bytes, self._limits):
                 line = line._replace(envelope=envelope)
-                if line.defect in _ENDS:
+                if line.defect in ENDS:
                     self._bad.add((topic, source))
                     line = line._replace(note=f"{line.note}; set aside as {place}")
                 yield line

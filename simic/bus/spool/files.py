@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import stat
 from pathlib import Path
 from typing import NamedTuple
 
 from simic.bus.spool.lines import COMPRESSED_SUFFIX, PLAIN_SUFFIX
 
-__all__ = ["Entrant", "free_name", "is_own_fault", "listing"]
+__all__ = ["Entrant", "free_name", "is_own_fault", "listing", "named_after"]
 
 _UNFINISHED = (".tmp", ".part", ".partial", ".filepart", ".crdownload")
 _KINDS = {
@@ -79,6 +80,14 @@ def free_name(name: str, *folders: Path) -> str:
         number += 1
         free = _numbered(name, number)
     return free
+
+
+def named_after(name: str, folder: Path) -> list[Path]:
+    """Return the files in ``folder`` with a name that ``free_name`` gives for ``name``, sorted."""
+    stem, suffix = _parted(_numbered(name, 0))
+    numbered = re.compile(f"{re.escape(stem.removesuffix('0'))}[0-9]+{re.escape(suffix)}")
+    paths = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in paths if path.name == name or numbered.fullmatch(path.name))
 
 
 def is_own_fault(error: OSError, *folders: Path) -> bool:

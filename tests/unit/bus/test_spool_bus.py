@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from simic.bus.protocol import Defect, Delivery
+from simic.bus.protocol import Defect, Delivery, Line
+from simic.bus.spans import SpanDigest
 from simic.bus.spool.bus import SpoolBus
 from simic.bus.spool.files import free_name, is_own_fault
 from simic.contracts.errors import ContractError, TransientError
@@ -248,6 +249,40 @@ def test_putting_back_overwrites_nothing_and_leaves_the_spool_alone(bus: SpoolBu
     assert sorted(line for delivery in bus.claim(TOPIC) for line in lines(delivery)) == [b"0", b"new", b"old"]
     for name in ("gone.jsonl", "../x.jsonl", "", "."):
         assert not bus.requeue(TOPIC, name)
+
+
+def test_lines_are_known_again_with_the_limit_they_were_read_with_and_without_what_was_not_read(
+    bus: SpoolBus, tmp_path: Path
+) -> None:
+    """A limit that was raised meanwhile cuts no line, and a file that was still written is whole by now."""
+    done = tmp_path / TOPIC / "done"
+    done.mkdir(parents=True)
+    (done / "a.jsonl").write_bytes(b'"a line beyond the limit"\n2\n3\n')
+    digest = SpanDigest(10)
+    for line in (
+        Line(1, b'"a line be', Defect.TOO_LONG), Line(2, b"2", None), Line(3, b"", Defect.GIVEN_UP),
+        Line(0, b"", Defect.UNREADABLE),
+    ):  # fmt: skip
+        digest.add(line)
+    assert (digest.span().first, digest.span().last, digest.span().limit_bytes) == (1, 2, 10)
+    other = digest.span().model_copy(update={"sha256": "0" * 64})
+    assert not bus.requeue(TOPIC, "a.jsonl", [digest.span(), other])
+    assert bus.requeue(TOPIC, "a.jsonl", [digest.span()])
+
+
+def test_a_delivery_that_waits_under_another_name_is_found_again(bus: SpoolBus, tmp_path: Path) -> None:
+    """Its own name was taken by other lines; a second damaged part of it must not be told that it is gone."""
+    folder = tmp_path / TOPIC
+    for place, lines_of_file in (("done", b"old\n"), ("incoming", b"new\n")):
+        (folder / place).mkdir(parents=True)
+        (folder / place / "a.jsonl").write_bytes(lines_of_file)
+    digest = SpanDigest(100)
+    digest.add(Line(1, b"old", None))
+    assert bus.requeue(TOPIC, "a.jsonl", [digest.span()])
+    assert sorted(path.name for path in (folder / "incoming").iterdir()) == ["a.jsonl", "a~2.jsonl"]
+    assert bus.requeue(TOPIC, "a.jsonl", [digest.span()])
+    (folder / "incoming" / "a~2.jsonl").unlink()
+    assert not bus.requeue(TOPIC, "a.jsonl", [digest.span()])
 
 
 def test_whoever_only_looks_makes_no_folder(bus: SpoolBus, tmp_path: Path) -> None:
