@@ -200,13 +200,8 @@ class Doctor:
                     "remove it, and return those deliveries to the spool if they still exist",
                 )
                 continue
-            lake, line, lost_rows = remove_part(
-                lake,
-                one,
-                partial(self._spool.requeue, FIELD_REPORTS),
-                at=self._clock(),
-                code_version=self._code_version,
-            )
+            requeue = partial(self._spool.requeue, FIELD_REPORTS)
+            lake, line, lost_rows = remove_part(lake, one, requeue, at=self._clock(), code_version=self._code_version)
             done = f"removed; {len(line.requeued)} deliveries returned to the spool, `simic ingest` lands them"
             if lost_rows:
                 gone_rows = f"{summarise(line.missing)} no longer exist as landed, so up to {lost_rows} rows are lost"

@@ -21,8 +21,9 @@ _EXACT_PAIRS = 16
 """Most pairs other than zero for which all sign patterns are enumerated."""
 _SAMPLES = 10_000
 """Sign patterns that are drawn for more of them."""
-_SIMULATED_PAIRS, _DRAWS = 12, 4000
-"""Most pairs for which the detectable difference is simulated, and draws of so many pairs."""
+_DRAWS, _FEW_DRAWS, _MANY_PAIRS = 4000, 1000, 13
+"""Draws of as many pairs as are enumerated, from which the detectable difference is found; fewer from 13 pairs on,
+because each takes longer."""
 _TOLERANCE = 1e-9
 """Share of the sum of absolute differences within which two sums count as equal: the order of additions differs."""
 
@@ -115,7 +116,7 @@ def minimum_detectable_effect(
     """Return the smallest mean difference that sign flips of n pairs show with ``power`` at ``alpha / comparisons``.
 
     That is the level which Holm's method requires of the smallest of so many p values. The result is a factor times the
-    sample standard deviation s of ``differences`` [n], n >= 2, in the unit of the entries. Beyond 12 pairs the factor
+    sample standard deviation s of ``differences`` [n], n >= 2, in the unit of the entries. Beyond 16 pairs the factor
     is (t(1 - level/2) + t(power)) / sqrt(n) with quantiles of Student's distribution with n - 1 degrees of freedom
     (Bloom 1995, Minimum Detectable Effects, Evaluation Review 19(5)). For fewer pairs the levels of the test are
     coarse, and the factor is simulated for normal differences.
@@ -152,13 +153,14 @@ def _shown_shift(n: int, level: float, power: float) -> float:
     sum(z in F) + d |F| <= 0. p <= level allows k = floor(level 2^(n-1)) such sets, the empty one included, so a draw is
     shown from the k-th largest of -sum(z in F) / |F| over the other sets on.
     """
-    if n > _SIMULATED_PAIRS:
+    if n > _EXACT_PAIRS:
         return (student_quantile(1.0 - level / 2.0, n - 1) + student_quantile(power, n - 1)) / sqrt(n)
     flips = (np.arange(1, 1 << n)[:, None] >> np.arange(n) & 1).astype(np.float64)
     means, allowed = flips / flips.sum(axis=1, keepdims=True), int(level * 2.0 ** (n - 1) * (1.0 + _TOLERANCE))
     generator, block, least = np.random.default_rng(0), max(1, _BLOCK_ELEMENTS >> n), list[NDArray[np.float64]]()
-    for start in range(0, _DRAWS, block):
-        draws = generator.normal(size=(min(block, _DRAWS - start), n))
+    count = _DRAWS if n < _MANY_PAIRS else _FEW_DRAWS
+    for start in range(0, count, block):
+        draws = generator.normal(size=(min(block, count - start), n))
         least.append(np.partition(-draws @ means.T, -allowed, axis=1)[:, -allowed])
     return float(np.quantile(np.concatenate(least), power))
 
