@@ -221,7 +221,7 @@ class IngestConfig(Contract):
     max_depth: Annotated[int, Field(ge=4, le=100)] = 16
     quarantine_mb: Annotated[int, Field(ge=0, le=1_048_576)] = 1024
     """Space for refused reports, MB. Bytes that do not fit are omitted; once it is full, each batch keeps one row per
-    reason and source, and after 16 MB of these refused lines are counted only."""
+    reason and source, and once the files exceed the limit by 16 MB, refused lines are counted only."""
     max_file_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 4096
     """Largest size of one spool file in MiB, both on disk and decompressed. A larger file is set aside; lines read
     before count."""

@@ -26,8 +26,8 @@ __all__ = [
 class Estimate(Contract):
     """A paired mean difference with its interval, which contains the mean.
 
-    The interval is a percentile bootstrap's over all hosts of one policy, Student's within a family and over several
-    training seeds.
+    The interval is a percentile bootstrap's over all hosts of one policy, if they are 30 or more. It is Student's for
+    fewer, within a family, and over several training seeds.
     """
 
     mean: Finite

@@ -1,8 +1,8 @@
 """The quarantine: refused reports with the reason, as Parquet files under ``data/quarantine``.
 
 Entries are written at least once: a batch that is delivered again after a crash writes its entries again, under the
-same name if it is the same batch and is refused for the same reasons. Readers keep one row per ``quarantine_id``: the
-reason that was found last, with the time at which it was found first.
+same name if it is the same batch and is refused for the same reasons. Readers keep one row per ``quarantine_id``: of
+several reasons the one that was new last, with the time at which it was found first.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Quarantine:
 
     Beyond the budget, entries lose their raw bytes. Once the files exceed it, one entry per reason and source stands
     for all lines of a batch: a few kB of compressed garbage can be millions of lines, and even tens of bytes for each
-    would fill a disk. After ``SUMMARIES_BYTES`` of such files nothing more is written: only receipts count the lines.
+    would fill a disk. Once they exceed it by ``SUMMARIES_BYTES``, nothing more is written: only receipts count the lines.
     """
 
     def __init__(self, directory: Path, tmp: Path, budget_bytes: int) -> None:

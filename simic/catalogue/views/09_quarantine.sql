@@ -3,7 +3,7 @@
 -- key: quarantine_id
 -- inputs: internal.refused
 -- column quarantine_id: Id of the line, the same on every redelivery.
--- column reason: Reason for the last refusal; see below.
+-- column reason: Reason for the refusal, see below; of several, the one that was new last.
 -- column message: Explanation with the position in the report; once the quarantine is full, also the number of lines of the batch that this row stands for.
 -- column source: Delivery that contained the line.
 -- column line: Number of the line in the delivery, from 1; 0 stands for the delivery as a whole.
@@ -12,10 +12,9 @@
 -- column raw_sha256: SHA-256 of the part that was read.
 -- column raw: First 16 KiB of the line as text, escaped as \xNN if not UTF-8. Empty for duplicates, and once the quarantine is full.
 -- column seen_at: Time at which the line was first refused for this reason.
-WITH told_once AS (
-    SELECT *
+WITH refused AS (
+    SELECT *, min(seen_at) OVER (PARTITION BY quarantine_id, reason) AS first_seen_at
     FROM internal.refused
-    QUALIFY row_number() OVER (PARTITION BY quarantine_id, reason, message ORDER BY seen_at) = 1
 )
 
 SELECT
@@ -28,6 +27,6 @@ SELECT
     size_bytes,
     raw_sha256,
     coalesce(try(decode(raw)), raw::VARCHAR) AS raw,
-    seen_at
-FROM told_once
-QUALIFY row_number() OVER (PARTITION BY quarantine_id ORDER BY seen_at DESC, reason, message) = 1
+    first_seen_at AS seen_at
+FROM refused
+QUALIFY row_number() OVER (PARTITION BY quarantine_id ORDER BY first_seen_at DESC, reason, seen_at DESC, message) = 1

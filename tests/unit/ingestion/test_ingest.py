@@ -175,6 +175,17 @@ def test_an_untimely_report_that_comes_again_adds_no_file(home: Home) -> None:
         assert len(list(home.quarantine.glob("*.parquet"))) == 1
 
 
+def test_an_untimely_report_among_others_was_refused_when_it_first_came(home: Home) -> None:
+    drop(home, "a", episode(1, issued_at=NOW + timedelta(days=30)))
+    ingest_all(home)
+    (home.spool / TOPIC / "aside" / "a.jsonl").rename(home.spool / TOPIC / "incoming" / "a.jsonl")
+    drop(home, "b", [b"{"])
+    ingest_all(home, clock=FixedClock(NOW + timedelta(hours=1)))
+    assert len(list(home.quarantine.glob("*.parquet"))) == 2
+    (row,) = query(home, "SELECT max(seen_at) AS t FROM quarantine WHERE reason = 'issued_at'")
+    assert row["t"] < (NOW + timedelta(minutes=1)).isoformat()
+
+
 def test_empty_bus_is_no_event(home: Home) -> None:
     receipt = ingest_all(home)
     assert (receipt.read, receipt.landed, receipt.parts, receipt.ledger_rows) == (0, 0, [], 0)
