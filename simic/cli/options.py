@@ -59,7 +59,7 @@ POLICY_NAMES = "champion, tamiyo/2, 2, the first 8 or more characters of a diges
 """Names of a policy that every verb accepts."""
 SEARCHED_HELP = (
     "simulate grows every action at the first decision to its end and hindsight every plan of one seed; both take the "
-    "best of the host by validation accuracy and are scored by test accuracy, at about 20 and 37 times the cost"
+    "best of the host by the return and are scored by test accuracy, at about 20 and 37 times the cost"
 )
 """What arms do that search on every host."""
 CONSULTING_HELP = (
