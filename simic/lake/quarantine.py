@@ -100,7 +100,8 @@ class Quarantine:
 
     Beyond the budget, entries lose their raw bytes. Once the files exceed it, one entry per reason and source stands
     for all lines of a batch: a few kB of compressed garbage can be millions of lines, and even tens of bytes for each
-    would fill a disk. Once they exceed it by ``SUMMARIES_BYTES``, nothing more is written: only receipts count the lines.
+    would fill a disk. Once they exceed it by ``SUMMARIES_BYTES``, nothing more is written: only receipts count the
+    lines.
     """
 
     def __init__(self, directory: Path, tmp: Path, budget_bytes: int) -> None:
