@@ -11,7 +11,8 @@ link can be made, because the part lies on another file system or on S3, the par
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,7 +28,8 @@ from simic.lake.lake import Lake, open_lake
 from simic.lake.log import Part
 from simic.lake.schema import LANDED_SCHEMA
 from simic.lake.store import LocalParts, link
-from simic.runtime.files import sha256_file
+from simic.runtime.files import scratch_dir, sha256_file
+from simic.runtime.home import Home
 
 __all__ = [
     "REJECTED_NAME",
@@ -122,7 +124,7 @@ def read_rows(
     *,
     batch_rows: int,
     limit: int | None = None,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Yield the rows of ``split``, sorted by (run_id, step) in bounded memory.
 
     The first batch is empty, so that the columns are known even if there are no rows.
@@ -147,7 +149,7 @@ def read_rows(
         )
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="simic-rows-") as tmp,
+            _spill_dir(folder) as tmp,
             connect(
                 tmp=Path(tmp),
                 memory_limit_mb=_MEMORY_LIMIT_MB,
@@ -166,6 +168,17 @@ def read_rows(
         raise ContractError(f"snapshot {folder} is of another version: {error}; run `simic curate` again") from error
     except duckdb.Error as error:
         raise IntegrityError(f"the rows of snapshot {folder} cannot be read: {error}") from error
+
+
+def _spill_dir(folder: Path) -> AbstractContextManager[Path | str]:
+    """Return a directory for rows that do not fit in memory: in the home of the snapshot, which has room for it.
+
+    A snapshot that lies elsewhere spills into the system's own, which may be small or in memory.
+    """
+    prefix, place = "rows-", folder.resolve()
+    if len(place.parents) > 2 and (home := Home(place.parents[2])).snapshots == place.parent:
+        return scratch_dir(home, prefix)
+    return tempfile.TemporaryDirectory(prefix=f"simic-{prefix}")
 
 
 def _create_relations(connection: duckdb.DuckDBPyConnection, folder: Path, manifest: SnapshotManifest) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from simic.ledgers import PARTS_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.runtime.home import Home
 from simic.snapshots.manifest import Verify, read_manifest
-from simic.snapshots.parts import link_parts
+from simic.snapshots.parts import link_parts, read_rows
 from simic.snapshots.verify import check_snapshot
 
 NESTED = ("state", "final_state", "available", "action")
@@ -51,6 +52,16 @@ def rewrite(manifest: SnapshotManifest, name: str, table: pa.Table) -> SnapshotM
         found[kind] = [new.model_dump() if file["name"] == name else file for file in found[kind]]
     told.write_text(json.dumps(found))
     return read_manifest(Path(manifest.path), Verify.NONE)
+
+
+def test_rows_that_do_not_fit_in_memory_spill_within_the_home(tmp_path: Path) -> None:
+    """The system's own folder for temporary files may be small, and is not the home's to clean."""
+    home = Home(tmp_path / "home")
+    land(home, episodes(range(2)))
+    with closing(read_rows(curate_all(home), Split.TRAIN.value, ["run_id"], [], batch_rows=100)) as rows:
+        next(rows)
+        assert len(list(home.tmp.glob("rows-*"))) == 1
+    assert not list(home.tmp.glob("rows-*"))
 
 
 def test_parts_take_no_disk_and_outlive_merging_and_retention(tmp_path: Path) -> None:
