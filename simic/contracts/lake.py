@@ -20,8 +20,9 @@ class Span(Contract):
     first: Count
     """Number of the first line, from 1."""
     last: Count
-    limit_bytes: Count
-    """Longest line that was read whole; of a longer one its beginning counts."""
+    limit_bytes: Count = 262_144
+    """Longest line that was read whole; of a longer one its beginning counts. The default is that of
+    ``ingest.max_report_bytes``, for lines of a ledger that do not say it."""
     sha256: Digest
     """SHA-256 over the lines, each with a line end; blank lines and those at which reading ended do not count."""
 
