@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -36,6 +37,9 @@ for _name in (
 ):
     os.environ.pop(_name, None)
 os.environ.pop("SIMIC_LAKE_URL", None)
+
+# A run in the background of a shell ignores Ctrl-C, and so would the processes that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A machine may be slow; how long examples take to make is no property of the code.
 settings.register_profile("simic", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
