@@ -71,7 +71,18 @@ def test_improvement_is_mann_whitney_u_and_sums_to_one(ours: list[float], theirs
 
 @pytest.mark.parametrize(
     ("n", "comparisons", "runs"),
-    [(6, 1, 2000), (7, 3, 2000), (8, 6, 2000), (10, 3, 1000), (12, 6, 500), (13, 21, 500), (16, 1, 100), (20, 3, 100)],
+    [
+        (6, 1, 2000),
+        (7, 3, 2000),
+        (8, 1, 2000),
+        (8, 6, 2000),
+        (10, 3, 1000),
+        (12, 6, 500),
+        (14, 1, 200),
+        (20, 3, 100),
+        (13, 21, 500),
+        (16, 1, 100),
+    ],
 )
 def test_sign_flips_find_the_detectable_effect_at_its_power(n: int, comparisons: int, runs: int) -> None:
     """Pairs with the standard deviation that the effect is computed from, against the test itself."""
