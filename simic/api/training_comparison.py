@@ -35,7 +35,7 @@ _HEADER = ("arm", "score", "difference", "verdict", "adjusted p", "parameters", 
 
 
 class Training(Contract):
-    """One training."""
+    """Result of one training of an arm with one random seed."""
 
     arm: Name
     seed: int

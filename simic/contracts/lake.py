@@ -94,7 +94,7 @@ class Health(str, Enum):
 
 
 class Check(Contract):
-    """One finding."""
+    """What an examination by `simic doctor` found about one thing, and what to do about it."""
 
     name: Text
     health: Health
