@@ -127,15 +127,19 @@ class SpoolBus:
             return False
         incoming, *folders = (self.folder(topic, folder) for folder in ("incoming", "claimed", "done", "aside"))
         for folder in folders:
-            if self._is_same(folder / source, spans):
+            for path in self._same(folder, source, spans):
                 self._made(topic, "incoming")
-                with _storage(f"put {source} of {topic} back"):
-                    (folder / source).rename(incoming / free_name(source, incoming))
+                with _storage(f"put {path.name} of {topic} back"):
+                    path.rename(incoming / free_name(path.name, incoming))
                     fsync_dir(incoming)
                     fsync_dir(folder)
                 return True
-        waiting = named_after(source, incoming) if spans else [incoming / source]
-        return any(self._is_same(path, spans) for path in waiting)
+        return any(True for _ in self._same(incoming, source, spans))
+
+    def _same(self, folder: Path, source: str, spans: Sequence[Span]) -> Iterator[Path]:
+        """Yield the files of a delivery; with ``spans`` also those that had to take another name than ``source``."""
+        paths = named_after(source, folder) if spans else [folder / source]
+        return (path for path in paths if self._is_same(path, spans))
 
     def _is_same(self, path: Path, spans: Sequence[Span]) -> bool:
         """Return whether ``path`` is a file with the lines of ``spans``."""

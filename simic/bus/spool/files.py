@@ -27,6 +27,8 @@ _NAME_BYTES = 255
 """Longest file name in bytes that every common file system accepts."""
 _CUT_BYTES = 128
 """Bytes of the beginning of a name that are kept when the whole name is too long."""
+_NUMBERS = re.compile(r"(~[0-9]+)+\Z")
+"""End of a stem to which ``free_name`` added numbers."""
 _OWN_FAULTS = frozenset(
     {
         errno.EACCES, errno.EBADMSG, errno.EBUSY, errno.EFBIG, errno.EINVAL, errno.EIO, errno.EISDIR, errno.ELOOP,
@@ -83,11 +85,11 @@ def free_name(name: str, *folders: Path) -> str:
 
 
 def named_after(name: str, folder: Path) -> list[Path]:
-    """Return the files in ``folder`` with a name that ``free_name`` gives for ``name``, sorted."""
-    stem, suffix = _parted(_numbered(name, 0))
-    numbered = re.compile(f"{re.escape(stem.removesuffix('0'))}[0-9]+{re.escape(suffix)}")
+    """Return the files in ``folder`` that have ``name`` or a number besides it, as ``free_name`` gives, sorted."""
+    stem, suffix = _parted(name)
+    numbered = re.compile(f"{re.escape(_NUMBERS.sub('', stem))}(~[0-9]+)*{re.escape(suffix)}")
     paths = folder.iterdir() if folder.is_dir() else ()
-    return sorted(path for path in paths if path.name == name or numbered.fullmatch(path.name))
+    return sorted(path for path in paths if numbered.fullmatch(path.name))
 
 
 def is_own_fault(error: OSError, *folders: Path) -> bool:

@@ -270,7 +270,7 @@ def test_lines_are_known_again_with_the_limit_they_were_read_with_and_without_wh
     assert bus.requeue(TOPIC, "a.jsonl", [digest.span()])
 
 
-def test_a_delivery_that_waits_under_another_name_is_found_again(bus: SpoolBus, tmp_path: Path) -> None:
+def test_a_delivery_is_found_again_under_another_name(bus: SpoolBus, tmp_path: Path) -> None:
     """Its own name was taken by other lines; a second damaged part of it must not be told that it is gone."""
     folder = tmp_path / TOPIC
     for place, lines_of_file in (("done", b"old\n"), ("incoming", b"new\n")):
@@ -278,10 +278,21 @@ def test_a_delivery_that_waits_under_another_name_is_found_again(bus: SpoolBus, 
         (folder / place / "a.jsonl").write_bytes(lines_of_file)
     digest = SpanDigest(100)
     digest.add(Line(1, b"old", None))
+
+    def names(place: str) -> list[str]:
+        return sorted(path.name for path in (folder / place).iterdir())
+
     assert bus.requeue(TOPIC, "a.jsonl", [digest.span()])
-    assert sorted(path.name for path in (folder / "incoming").iterdir()) == ["a.jsonl", "a~2.jsonl"]
-    assert bus.requeue(TOPIC, "a.jsonl", [digest.span()])
-    (folder / "incoming" / "a~2.jsonl").unlink()
+    assert names("incoming") == ["a.jsonl", "a~2.jsonl"]
+    assert bus.requeue(TOPIC, "a.jsonl", [digest.span()]), "it waits already"
+    for delivery in bus.claim(TOPIC):
+        bus.ack(delivery)
+    assert names("done") == ["a.jsonl", "a~2.jsonl"]
+    assert bus.requeue(TOPIC, "a.jsonl", [digest.span()]), "it was ingested in between"
+    assert (names("done"), names("incoming")) == (["a.jsonl"], ["a~2.jsonl"])
+    (folder / "incoming" / "a~2.jsonl").rename(folder / "incoming" / "a.jsonl")
+    assert bus.requeue(TOPIC, "a~2.jsonl", [digest.span()]), "rows that landed from the other name"
+    (folder / "incoming" / "a.jsonl").unlink()
     assert not bus.requeue(TOPIC, "a.jsonl", [digest.span()])
 
 
