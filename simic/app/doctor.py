@@ -20,6 +20,7 @@ from simic.app.home_location import examine_place
 from simic.app.key_checks import examine_keys
 from simic.app.policy_checks import examine_policies
 from simic.bus.factory import BusSpec
+from simic.bus.plugins.spool import open_spool
 from simic.bus.spool.bus import ABANDONED_S, SpoolBus, spill_lock
 from simic.catalogue.query import build_catalogue
 from simic.contracts.errors import IntegrityError, SimicError, TransientError
@@ -200,7 +201,7 @@ class Doctor:
                     "remove it, and return those deliveries to the spool if they still exist",
                 )
                 continue
-            requeue = partial(self._spool.requeue, FIELD_REPORTS)
+            requeue = partial(self._spool.requeue, FIELD_REPORTS, limit_bytes=self._bus.ingest.max_report_bytes)
             lake, line, lost_rows = remove_part(lake, one, requeue, at=self._clock(), code_version=self._code_version)
             done = f"removed; {len(line.requeued)} deliveries returned to the spool, `simic ingest` lands them"
             if lost_rows:
@@ -321,7 +322,7 @@ def open_doctor(container: Container) -> Doctor:
     """Return the doctor of a home."""
     return Doctor(
         container.home,
-        SpoolBus(container.bus_spec.spool),
+        open_spool(container.bus_spec),
         container.registry_of,
         code_version=container.provenance.code_version,
         clock=container.clock,

@@ -36,18 +36,27 @@ class SpanDigest:
         return Span(first=self._first, last=self._last, limit_bytes=self._limit_bytes, sha256=self._digest.hexdigest())
 
 
-def has_spans(read: Callable[[int], Iterable[Line]], spans: Sequence[Span]) -> bool:
-    """Return whether a source has the content of every span; ``read(limit_bytes)`` gives its lines in their order."""
-    limits = {span.limit_bytes for span in spans}
-    return all(_have(read(limit), [span for span in spans if span.limit_bytes == limit]) for limit in limits)
+def has_spans(read: Callable[[int], Iterable[Line]], spans: Sequence[Span], limit_bytes: int) -> bool:
+    """Return whether a source has the content of every span; ``read(limit_bytes)`` gives its lines in their order.
+
+    ``limit_bytes`` is meant by spans that do not say how long a line may be.
+    """
+    groups: dict[int, list[Span]] = {}
+    for span in spans:
+        groups.setdefault(limit_bytes if span.limit_bytes is None else span.limit_bytes, []).append(span)
+    return all(_have(read(limit), group) for limit, group in groups.items())
 
 
 def _have(lines: Iterable[Line], spans: Sequence[Span]) -> bool:
-    found, last = [SpanDigest(span.limit_bytes) for span in spans], max(span.last for span in spans)
+    """Return whether ``lines`` have every span; a line at which reading ends counts where a span includes its number.
+
+    Newer spans end before such a line.
+    """
+    found, last = [hashlib.sha256() for _ in spans], max(span.last for span in spans)
     for line in lines:
         if line.number > last:
             break
         for span, digest in zip(spans, found, strict=True):
             if span.first <= line.number <= span.last:
-                digest.add(line)
-    return [digest.span() for digest in found] == list(spans)
+                digest.update(line.data + b"\n")
+    return [digest.hexdigest() for digest in found] == [span.sha256 for span in spans]

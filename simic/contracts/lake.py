@@ -20,11 +20,12 @@ class Span(Contract):
     first: Count
     """Number of the first line, from 1."""
     last: Count
-    limit_bytes: Count = 262_144
-    """Longest line that was read whole; of a longer one its beginning counts. The default is that of
-    ``ingest.max_report_bytes``, for lines of a ledger that do not say it."""
+    limit_bytes: Count | None = None
+    """Longest line that was read whole; of a longer one its beginning counts. None in lines of earlier ledgers, which
+    do not say it."""
     sha256: Digest
-    """SHA-256 over the lines, each with a line end; blank lines and those at which reading ended do not count."""
+    """SHA-256 over the lines, each with a line end; blank lines do not count. One at which reading ended counts in
+    earlier ledgers only."""
 
 
 class LakeStatus(Contract):

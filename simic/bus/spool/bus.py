@@ -34,7 +34,7 @@ from simic.bus.protocol import ENDS, BusCounters, DeadLetter, Defect, Delivery, 
 from simic.bus.spans import has_spans
 from simic.bus.spool.files import Entrant, free_name, is_own_fault, listing, named_after
 from simic.bus.spool.lines import COMPRESSED_SUFFIX, FileLimits, read_lines, read_start
-from simic.contracts.config import BusConfig
+from simic.contracts.config import BusConfig, IngestConfig
 from simic.contracts.errors import ContractError, TransientError
 from simic.contracts.lake import Span
 from simic.runtime.clock import Clock, utc_now
@@ -113,7 +113,13 @@ class SpoolBus:
         topic, source = delivery.topic, delivery.source
         self._move_on(topic, source, "aside" if (topic, source) in self._bad else "done")
 
-    def requeue(self, topic: str, source: str, spans: Sequence[Span] = ()) -> bool:
+    def requeue(
+        self,
+        topic: str,
+        source: str,
+        spans: Sequence[Span] = (),
+        limit_bytes: int = IngestConfig().max_report_bytes,
+    ) -> bool:
         """Move a delivery back to ``incoming``; return whether it still exists.
 
         The caller ensures that no consumer is running. Lines that landed before are recognised as duplicates.
@@ -122,31 +128,32 @@ class SpoolBus:
             topic: its topic.
             source: its name.
             spans: lines that it has; another file of its name stays where it is.
+            limit_bytes: longest line that was read whole, for spans that do not say it.
         """
         if Path(source).name != source:
             return False
         incoming, *folders = (self.folder(topic, folder) for folder in ("incoming", "claimed", "done", "aside"))
         for folder in folders:
-            for path in self._same(folder, source, spans):
+            for path in self._same(folder, source, spans, limit_bytes):
                 self._made(topic, "incoming")
                 with _storage(f"put {path.name} of {topic} back"):
                     path.rename(incoming / free_name(path.name, incoming))
                     fsync_dir(incoming)
                     fsync_dir(folder)
                 return True
-        return any(True for _ in self._same(incoming, source, spans))
+        return any(True for _ in self._same(incoming, source, spans, limit_bytes))
 
-    def _same(self, folder: Path, source: str, spans: Sequence[Span]) -> Iterator[Path]:
+    def _same(self, folder: Path, source: str, spans: Sequence[Span], limit_bytes: int) -> Iterator[Path]:
         """Yield the files of a delivery; with ``spans`` also those that had to take another name than ``source``."""
         paths = named_after(source, folder) if spans else [folder / source]
-        return (path for path in paths if self._is_same(path, spans))
+        return (path for path in paths if self._is_same(path, spans, limit_bytes))
 
-    def _is_same(self, path: Path, spans: Sequence[Span]) -> bool:
+    def _is_same(self, path: Path, spans: Sequence[Span], limit_bytes: int) -> bool:
         """Return whether ``path`` is a file with the lines of ``spans``."""
         if not path.is_file():
             return False
         try:
-            return not spans or has_spans(lambda limit: read_lines(path, limit, self._limits), spans)
+            return not spans or has_spans(lambda limit: read_lines(path, limit, self._limits), spans, limit_bytes)
         except OSError as error:
             if not is_own_fault(error, path.parent):
                 raise _transient(f"read {path}", error) from error

@@ -14,8 +14,10 @@ from support.homes.pipeline import PROVENANCE, TOPIC, FixedClock, curate_all, dr
 
 from simic.app.doctor import Doctor, open_doctor
 from simic.app.health import damaged
+from simic.bus.factory import BusSpec
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
+from simic.contracts.config import IngestConfig
 from simic.contracts.errors import IntegrityError, TransientError
 from simic.contracts.field_report import FieldReport
 from simic.contracts.lake import Health, HealthReport
@@ -44,10 +46,10 @@ def no_registry(_model: str) -> Registry:
     raise AssertionError("nothing was recorded here, so there is no reason to open the registry")
 
 
-def examine(home: Home, *, deep: bool = False, repair: bool = False) -> HealthReport:
+def examine(home: Home, *, deep: bool = False, repair: bool = False, **ingest: int) -> HealthReport:
     doctor = Doctor(
         home, SpoolBus(home.spool), no_registry, code_version=PROVENANCE.code_version, clock=FixedClock(),
-        progress=NoProgress(),
+        progress=NoProgress(), bus=BusSpec(home.spool, ingest=IngestConfig(**ingest)),
     )  # fmt: skip
     return doctor.examine(is_deep=deep, is_repair=repair)
 
@@ -236,6 +238,20 @@ def test_a_delivery_of_many_parts_and_of_lines_that_did_not_land_is_found_again(
     assert set(findings(examine(home, deep=True, repair=True)).values()) == {Health.REPAIRED}
     assert ingest_all(home).landed == 8
     assert query(home, COUNT) == [{"n": 80, "d": 80}]
+
+
+@pytest.mark.parametrize("setting, health", [(2**20, Health.REPAIRED), (262_144, Health.LOST)])
+def test_a_span_without_a_limit_of_a_line_means_the_present_setting(
+    tmp_path: Path, setting: int, health: Health
+) -> None:
+    home = Home(tmp_path / "home")
+    rows: list[FieldReport | bytes] = list(episode(0))
+    drop(home, "long", [*rows[:5], b"x" * 300_000, *rows[5:]])
+    ingest_all(home, max_report_bytes=2**20)
+    ledger = home.ledger / "ingest.jsonl"
+    ledger.write_bytes(ledger.read_bytes().replace(b'"limit_bytes":1048576,', b""))
+    flip(home.experience / open_lake(home).parts[0].part)
+    assert set(findings(examine(home, deep=True, repair=True, max_report_bytes=setting)).values()) == {health}
 
 
 def test_a_kill_between_asking_again_and_taking_out_is_made_good(home: Home) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import struct
@@ -16,7 +17,9 @@ from simic.bus.protocol import Defect, Delivery, Line
 from simic.bus.spans import SpanDigest
 from simic.bus.spool.bus import SpoolBus
 from simic.bus.spool.files import free_name, is_own_fault
+from simic.bus.spool.lines import read_lines
 from simic.contracts.errors import ContractError, TransientError
+from simic.contracts.lake import Span
 
 TOPIC = "tamiyo.field_reports"
 
@@ -268,6 +271,35 @@ def test_lines_are_known_again_with_the_limit_they_were_read_with_and_without_wh
     other = digest.span().model_copy(update={"sha256": "0" * 64})
     assert not bus.requeue(TOPIC, "a.jsonl", [digest.span(), other])
     assert bus.requeue(TOPIC, "a.jsonl", [digest.span()])
+
+
+def earlier_span(path: Path, limit_bytes: int) -> Span:
+    """A span as earlier versions wrote it: without the limit of a line, but with one at which reading ended."""
+    found = list(read_lines(path, limit_bytes))
+    content = b"".join(line.data + b"\n" for line in found)
+    return Span.model_validate(
+        {"first": found[0].number, "last": found[-1].number, "sha256": hashlib.sha256(content).hexdigest()}
+    )
+
+
+def test_spans_of_earlier_ledgers_are_read_with_the_present_limit_of_a_line(bus: SpoolBus, tmp_path: Path) -> None:
+    done = tmp_path / TOPIC / "done"
+    done.mkdir(parents=True)
+    (done / "a.jsonl").write_bytes(b"x" * 300_000 + b"\n")
+    span = earlier_span(done / "a.jsonl", 2**20)
+    assert not bus.requeue(TOPIC, "a.jsonl", [span]), "by default, longer lines are cut"
+    assert bus.requeue(TOPIC, "a.jsonl", [span], limit_bytes=2**20)
+
+
+def test_spans_of_earlier_ledgers_have_the_line_at_which_reading_ended(bus: SpoolBus, tmp_path: Path) -> None:
+    aside = tmp_path / TOPIC / "aside"
+    aside.mkdir(parents=True)
+    numbers = b"".join(hashlib.sha256(b"%d" % number).hexdigest().encode() + b"\n" for number in range(10_000))
+    (aside / "a.jsonl.zst").write_bytes(zstandard.compress(numbers)[:-50_000])
+    assert list(read_lines(aside / "a.jsonl.zst", 1000))[-1].defect is Defect.TORN
+    span = earlier_span(aside / "a.jsonl.zst", 1000)
+    assert not bus.requeue(TOPIC, "a.jsonl.zst", [span.model_copy(update={"last": span.last - 1})])
+    assert bus.requeue(TOPIC, "a.jsonl.zst", [span])
 
 
 def test_a_delivery_is_found_again_under_another_name(bus: SpoolBus, tmp_path: Path) -> None:
