@@ -10,7 +10,7 @@
 -- column report_id: Id of the report, if it is readable.
 -- column size_bytes: Size in bytes of the part that was read.
 -- column raw_sha256: SHA-256 of the part that was read.
--- column raw: First 16 KiB of the line as text, escaped as \xNN if not UTF-8. Empty for duplicates, and once the quarantine is full.
+-- column raw: First 16 KiB of the line as text, escaped as \xNN if not UTF-8. Empty for duplicates, and for lines that came once the quarantine was full.
 -- column seen_at: Time at which the line was first refused for this reason.
 WITH refused AS (
     SELECT *, min(seen_at) OVER (PARTITION BY quarantine_id, reason) AS first_seen_at
@@ -29,4 +29,6 @@ SELECT
     coalesce(try(decode(raw)), raw::VARCHAR) AS raw,
     first_seen_at AS seen_at
 FROM refused
-QUALIFY row_number() OVER (PARTITION BY quarantine_id ORDER BY first_seen_at DESC, reason, seen_at DESC, message) = 1
+QUALIFY row_number() OVER (
+    PARTITION BY quarantine_id ORDER BY first_seen_at DESC, reason, octet_length(raw) = 0, seen_at DESC, message
+) = 1

@@ -166,6 +166,17 @@ def test_the_quarantine_tells_why_a_line_was_refused_last(home: Home) -> None:
     assert told == [("too_deep", True, 1), ("contract", True, 2), ("contract", True, 2)]
 
 
+def test_a_line_that_comes_again_to_a_full_quarantine_keeps_its_bytes(home: Home) -> None:
+    drop(home, "a", [b"{broken"])
+    ingest_all(home)
+    (home.spool / TOPIC / "done" / "a.jsonl").rename(home.spool / TOPIC / "incoming" / "a.jsonl")
+    drop(home, "b", [b"{"])
+    ingest_all(home, clock=FixedClock(NOW + timedelta(hours=1)), quarantine_mb=0)
+    assert len(list(home.quarantine.glob("*.parquet"))) == 2
+    rows = query(home, "SELECT source, raw, message LIKE '1 lines of%' AS is_summary FROM quarantine ORDER BY source")
+    assert [tuple(row.values()) for row in rows] == [("a.jsonl", "{broken", False), ("b.jsonl", "", True)]
+
+
 def test_an_untimely_report_that_comes_again_adds_no_file(home: Home) -> None:
     """The bound that its message names moves with the clock."""
     drop(home, "a", episode(1, issued_at=NOW + timedelta(days=30)))
