@@ -30,6 +30,7 @@ from simic.lake.evolution import older_schemas
 from simic.lake.lake import LAKE_LOCK, Lake, open_lake
 from simic.lake.parts import find_orphans, move_orphans_to_damaged
 from simic.lake.repair import (
+    RemovalResult,
     deliveries,
     expire_damaged_tombstones,
     find_damaged_parts,
@@ -202,13 +203,22 @@ class Doctor:
                 )
                 continue
             requeue = partial(self._spool.requeue, FIELD_REPORTS, limit_bytes=self._bus.ingest.max_report_bytes)
-            lake, line, lost_rows = remove_part(lake, one, requeue, at=self._clock(), code_version=self._code_version)
-            done = f"removed; {len(line.requeued)} deliveries returned to the spool, `simic ingest` lands them"
+            removal = remove_part(lake, one, requeue, at=self._clock(), code_version=self._code_version)
+            lake, missing, lost_rows = removal.lake, removal.line.missing, removal.lost_rows
+            done = f"removed; {len(removal.line.requeued)} deliveries returned to the spool, {self._landing(removal)}"
             if lost_rows:
-                gone_rows = f"{summarise(line.missing)} no longer exist as landed, so up to {lost_rows} rows are lost"
+                gone_rows = f"{summarise(missing)} no longer exist as landed, so up to {lost_rows} rows are lost"
                 yield unrecoverable(name, rows, f"{done}; {gone_rows}")
             else:
                 yield repaired(name, rows, done)
+
+    def _landing(self, removal: RemovalResult) -> str:
+        """Say which command lands the requeued deliveries; a limit lowered since would refuse their longer lines."""
+        present = self._bus.ingest.max_report_bytes
+        if removal.limit_bytes <= present:
+            return "`simic ingest` lands them"
+        command = f"`simic ingest -o ingest.max_report_bytes={removal.limit_bytes}`"
+        return f"{command} lands them: with the present {present}, lines that landed may be refused as too long"
 
     def _ids(self, lake: Lake) -> Check:
         broken = find_damaged_tombstones(lake, is_deep=self._is_deep)

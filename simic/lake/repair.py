@@ -38,6 +38,8 @@ class RemovalResult(NamedTuple):
     line: Damaged
     lost_rows: int
     """Largest number of rows that cannot be recovered, because a delivery of the part no longer exists."""
+    limit_bytes: int
+    """Longest line that was read whole when the requeued deliveries landed; 0 if the ledger does not say it."""
 
 
 def deliveries(lake: Lake, part: Part) -> list[str]:
@@ -97,7 +99,8 @@ def remove_part(
     )
     after = lake.commit(line)
     lake.store.move_to_damaged(damaged.part.part)
-    return RemovalResult(after, line, damaged.part.rows - comes_again)
+    limits = [span.limit_bytes or 0 for name in line.requeued for span in spans[name]]
+    return RemovalResult(after, line, damaged.part.rows - comes_again, max(limits, default=0))
 
 
 def expire_damaged_tombstones(lake: Lake, damaged: Sequence[TombstoneFile], *, at: datetime, code_version: str) -> Lake:

@@ -251,7 +251,17 @@ def test_a_span_without_a_limit_of_a_line_means_the_present_setting(
     ledger = home.ledger / "ingest.jsonl"
     ledger.write_bytes(ledger.read_bytes().replace(b'"limit_bytes":1048576,', b""))
     flip(home.experience / open_lake(home).parts[0].part)
-    assert set(findings(examine(home, deep=True, repair=True, max_report_bytes=setting)).values()) == {health}
+    report = examine(home, deep=True, repair=True, max_report_bytes=setting)
+    (check,) = (check for check in report.checks if check.health is not Health.HEALTHY)
+    assert check.health is health and "`simic ingest` lands them" in check.remedy
+
+
+def test_where_the_limit_of_a_line_was_lowered_the_repair_says_with_which_the_reports_land(home: Home) -> None:
+    flip(home.experience / open_lake(home).parts[0].part)
+    report = examine(home, deep=True, repair=True, max_report_bytes=1024)
+    (repaired,) = (check for check in report.checks if check.name.startswith("part "))
+    assert "`simic ingest -o ingest.max_report_bytes=262144` lands them" in repaired.remedy
+    assert ingest_all(home, max_report_bytes=262_144).landed == 20
 
 
 def test_a_kill_between_asking_again_and_taking_out_is_made_good(home: Home) -> None:
