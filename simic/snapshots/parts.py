@@ -173,11 +173,15 @@ def read_rows(
 def _spill_dir(folder: Path) -> AbstractContextManager[Path | str]:
     """Return a directory for rows that do not fit in memory: in the home of the snapshot, which has room for it.
 
-    A snapshot that lies elsewhere spills into the system's own, which may be small or in memory.
+    The path is also looked at as it is given, because ``data`` and ``snapshots`` may be symbolic links. A snapshot that
+    lies elsewhere spills into the system's own directory, which may be small or in memory.
     """
-    prefix, place = "rows-", folder.resolve()
-    if len(place.parents) > 2 and (home := Home(place.parents[2])).snapshots == place.parent:
-        return scratch_dir(home, prefix)
+    prefix = "rows-"
+    for place in (folder.absolute(), folder.resolve()):
+        root = [place, *place.parents][:4][-1]
+        home = Home(root)
+        if root / home.snapshots.relative_to(home.root) == place.parent:
+            return scratch_dir(home, prefix)
     return tempfile.TemporaryDirectory(prefix=f"simic-{prefix}")
 
 

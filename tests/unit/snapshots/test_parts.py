@@ -54,9 +54,15 @@ def rewrite(manifest: SnapshotManifest, name: str, table: pa.Table) -> SnapshotM
     return read_manifest(Path(manifest.path), Verify.NONE)
 
 
-def test_rows_that_do_not_fit_in_memory_spill_within_the_home(tmp_path: Path) -> None:
+@pytest.mark.parametrize("linked", [None, ".", "data", "data/snapshots"])
+def test_rows_that_do_not_fit_in_memory_spill_within_the_home(tmp_path: Path, linked: str | None) -> None:
     """The system's own folder for temporary files may be small, and is not the home's to clean."""
-    home = Home(tmp_path / "home")
+    root = tmp_path / "home"
+    if linked is not None:
+        (tmp_path / "large" / "disk").mkdir(parents=True)
+        (root / linked).parent.mkdir(parents=True, exist_ok=True)
+        (root / linked).symlink_to(tmp_path / "large" / "disk")
+    home = Home(root)
     land(home, episodes(range(2)))
     with closing(read_rows(curate_all(home), Split.TRAIN.value, ["run_id"], [], batch_rows=100)) as rows:
         next(rows)
