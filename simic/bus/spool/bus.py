@@ -145,7 +145,8 @@ class SpoolBus:
 
     def _same(self, folder: Path, source: str, spans: Sequence[Span], limit_bytes: int) -> Iterator[Path]:
         """Yield the files of a delivery; with ``spans`` also those that had to take another name than ``source``."""
-        paths = named_after(source, folder) if spans else [folder / source]
+        with _storage(f"list {folder}"):
+            paths = named_after(source, folder) if spans else [folder / source]
         return (path for path in paths if self._is_same(path, spans, limit_bytes))
 
     def _is_same(self, path: Path, spans: Sequence[Span], limit_bytes: int) -> bool:

@@ -77,17 +77,19 @@ def listing(folder: Path, abandoned_at: float) -> list[Entrant]:
 
 def free_name(name: str, *folders: Path) -> str:
     """Return a name unused in all folders: overwriting loses a file, and a source names only one delivery."""
-    free, number = name, 1
+    free, plain, number = name, _unnumbered(name), 1
     while any(os.path.lexists(folder / free) for folder in folders):
         number += 1
-        free = _numbered(name, number)
+        free = _numbered(plain, number)
     return free
 
 
 def named_after(name: str, folder: Path) -> list[Path]:
     """Return the files in ``folder`` that have ``name`` or a number besides it, as ``free_name`` gives, sorted."""
-    stem, suffix = _parted(name)
-    numbered = re.compile(f"{re.escape(_NUMBERS.sub('', stem))}(~[0-9]+)*{re.escape(suffix)}")
+    plain = _unnumbered(name)
+    stem, suffix = _parted(plain)
+    stems = "|".join(re.escape(each) for each in (stem, _shortened(plain)))
+    numbered = re.compile(f"({stems})(~[0-9]+)*{re.escape(suffix)}")
     paths = folder.iterdir() if folder.is_dir() else ()
     return sorted(path for path in paths if numbered.fullmatch(path.name))
 
@@ -126,7 +128,17 @@ def _numbered(name: str, number: int) -> str:
     numbered = f"{stem}~{number}{suffix}"
     if len(os.fsencode(numbered)) <= _NAME_BYTES:
         return numbered
-    return f"{_cut(stem, _CUT_BYTES)}-{_digest(name)}~{number}{suffix}"
+    return f"{_shortened(name)}~{number}{suffix}"
+
+
+def _unnumbered(name: str) -> str:
+    stem, suffix = _parted(name)
+    return f"{_NUMBERS.sub('', stem)}{suffix}"
+
+
+def _shortened(name: str) -> str:
+    """Return a stem for a name that would be too long with a number."""
+    return f"{_cut(_parted(name)[0], _CUT_BYTES)}-{_digest(name)}"
 
 
 def _parted(name: str) -> tuple[str, str]:

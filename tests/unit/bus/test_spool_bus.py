@@ -16,7 +16,7 @@ import zstandard
 from simic.bus.protocol import Defect, Delivery, Line
 from simic.bus.spans import SpanDigest
 from simic.bus.spool.bus import SpoolBus
-from simic.bus.spool.files import free_name, is_own_fault
+from simic.bus.spool.files import free_name, is_own_fault, named_after
 from simic.bus.spool.lines import read_lines
 from simic.contracts.errors import ContractError, TransientError
 from simic.contracts.lake import Span
@@ -161,6 +161,28 @@ def test_a_free_name_is_free_and_fits(tmp_path: Path, length: int) -> None:
         (tmp_path / found[-1]).touch()
     assert len(set(found)) == 12 and found[0] == name
     assert all(each.endswith(".jsonl") for each in found)
+    (tmp_path / "another.jsonl").touch()
+    assert {path.name for path in named_after(name, tmp_path)} == set(found)
+
+
+def test_a_numbered_name_that_is_taken_gets_the_next_number(tmp_path: Path) -> None:
+    """A number on a number could make a name too long, and then it would no longer tell what it comes from."""
+    for name in ("a.jsonl", "a~2.jsonl", "a~9.jsonl"):
+        (tmp_path / name).touch()
+    assert [free_name(name, tmp_path) for name in ("a.jsonl", "a~2.jsonl", "a~9.jsonl")] == ["a~3.jsonl"] * 3
+
+
+def test_to_look_for_a_delivery_in_a_folder_that_cannot_be_listed_is_transient(
+    bus: SpoolBus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / TOPIC / "done").mkdir(parents=True)
+
+    def refuse(_folder: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(TransientError, match=r"list .*done"):
+        bus.requeue(TOPIC, "a.jsonl", [Span(first=1, last=1, sha256="0" * 64)])
 
 
 def test_a_producer_that_fails_midway_publishes_nothing(bus: SpoolBus) -> None:
