@@ -5,35 +5,38 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
-from simic.bus.protocol import ENDS, Line
+from simic.bus.protocol import Line
 from simic.contracts.lake import Span
 
 __all__ = ["SpanDigest", "has_spans"]
 
 
 class SpanDigest:
-    """Digest of the lines of one delivery, in their order."""
+    """Digest of the lines of one delivery, in their order, up to the last one that was accepted.
+
+    What follows that line does not count, because the file may not have been whole: a later reader may see more of a
+    line at which reading ended, or that its writer had not finished.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         """Begin with no line; longer ones than ``limit_bytes`` were cut."""
         self._limit_bytes = limit_bytes
         self._first = self._last = 0
-        self._digest = hashlib.sha256()
+        self._read, self._accepted = hashlib.sha256(), hashlib.sha256()
 
-    def add(self, line: Line) -> None:
-        """Add the next line.
-
-        One that stands for the delivery as a whole has no content. A later reader may see more of one at which reading
-        ended.
-        """
-        if line.number and line.defect not in ENDS:
-            self._first = self._first or line.number
-            self._last = line.number
-            self._digest.update(line.data + b"\n")
+    def add(self, line: Line, *, is_accepted: bool) -> None:
+        """Add the next line; one that stands for the delivery as a whole has no content."""
+        if not line.number:
+            return
+        self._first = self._first or line.number
+        self._read.update(line.data + b"\n")
+        if is_accepted:
+            self._last, self._accepted = line.number, self._read.copy()
 
     def span(self) -> Span:
-        """Return what was added so far."""
-        return Span(first=self._first, last=self._last, limit_bytes=self._limit_bytes, sha256=self._digest.hexdigest())
+        """Return the lines up to the last accepted one."""
+        digest = self._accepted.hexdigest()
+        return Span(first=self._first, last=self._last, limit_bytes=self._limit_bytes, sha256=digest)
 
 
 def has_spans(read: Callable[[int], Iterable[Line]], spans: Sequence[Span], limit_bytes: int) -> bool:
@@ -48,10 +51,7 @@ def has_spans(read: Callable[[int], Iterable[Line]], spans: Sequence[Span], limi
 
 
 def _have(lines: Iterable[Line], spans: Sequence[Span]) -> bool:
-    """Return whether ``lines`` have every span; a line at which reading ends counts where a span includes its number.
-
-    Newer spans end before such a line.
-    """
+    """Return whether ``lines`` have every span; those of earlier ledgers may include a line at which reading ends."""
     found, last = [hashlib.sha256() for _ in spans], max(span.last for span in spans)
     for line in lines:
         if line.number > last:

@@ -20,12 +20,12 @@ class Span(Contract):
     first: Count
     """Number of the first line, from 1."""
     last: Count
+    """Number of the last line that was accepted; in earlier ledgers, of the last one that was read."""
     limit_bytes: Count | None = None
     """Longest line that was read whole; of a longer one its beginning counts. None in lines of earlier ledgers, which
     do not say it."""
     sha256: Digest
-    """SHA-256 over the lines, each with a line end; blank lines do not count. One at which reading ended counts in
-    earlier ledgers only."""
+    """SHA-256 over the lines, each with a line end; blank lines do not count."""
 
 
 class LakeStatus(Contract):

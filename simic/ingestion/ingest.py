@@ -229,7 +229,7 @@ class _Batches:
             for line, result in self._checked(delivery):
                 batch.add(delivery.source, line, result)
                 if not delivery.has_own_name:
-                    self._span(batch, delivery.source).add(line)
+                    self._span(batch, delivery.source).add(line, is_accepted=isinstance(result, Accepted))
                 if batch.lines >= self.config.batch_reports or batch.size_bytes >= _BATCH_LIMIT_BYTES:
                     self.checkpoint("checked")
                     yield batch

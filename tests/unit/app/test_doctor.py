@@ -240,6 +240,17 @@ def test_a_delivery_of_many_parts_and_of_lines_that_did_not_land_is_found_again(
     assert query(home, COUNT) == [{"n": 80, "d": 80}]
 
 
+def test_a_delivery_whose_writer_finished_its_last_line_later_is_found_again(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    whole = drop(home, "a", episode(0)).read_bytes()
+    drop(home, "a", episode(0)).write_bytes(whole[:-100])
+    assert ingest_all(home).reasons == {"malformed_json": 1}
+    (home.spool / TOPIC / "done" / "a.jsonl").write_bytes(whole)
+    flip(home.experience / open_lake(home).parts[0].part)
+    assert set(findings(examine(home, deep=True, repair=True)).values()) == {Health.REPAIRED}
+    assert ingest_all(home).landed == 20
+
+
 @pytest.mark.parametrize("setting, health", [(2**20, Health.REPAIRED), (262_144, Health.LOST)])
 def test_a_span_without_a_limit_of_a_line_means_the_present_setting(
     tmp_path: Path, setting: int, health: Health

@@ -279,16 +279,19 @@ def test_putting_back_overwrites_nothing_and_leaves_the_spool_alone(bus: SpoolBu
 def test_lines_are_known_again_with_the_limit_they_were_read_with_and_without_what_was_not_read(
     bus: SpoolBus, tmp_path: Path
 ) -> None:
-    """A limit that was raised meanwhile cuts no line, and a file that was still written is whole by now."""
+    """A limit that was raised meanwhile cuts no line, and a file that was still written is whole by now.
+
+    Its last line, which was refused, may have been unfinished.
+    """
     done = tmp_path / TOPIC / "done"
     done.mkdir(parents=True)
-    (done / "a.jsonl").write_bytes(b'"a line beyond the limit"\n2\n3\n')
+    (done / "a.jsonl").write_bytes(b'"a line beyond the limit"\n2\n"whole"\n4\n')
     digest = SpanDigest(10)
-    for line in (
-        Line(1, b'"a line be', Defect.TOO_LONG), Line(2, b"2", None), Line(3, b"", Defect.GIVEN_UP),
-        Line(0, b"", Defect.UNREADABLE),
+    for line, is_accepted in (
+        (Line(1, b'"a line be', Defect.TOO_LONG), False), (Line(2, b"2", None), True), (Line(3, b'"wh', None), False),
+        (Line(4, b"", Defect.GIVEN_UP), False), (Line(0, b"", Defect.UNREADABLE), False),
     ):  # fmt: skip
-        digest.add(line)
+        digest.add(line, is_accepted=is_accepted)
     assert (digest.span().first, digest.span().last, digest.span().limit_bytes) == (1, 2, 10)
     other = digest.span().model_copy(update={"sha256": "0" * 64})
     assert not bus.requeue(TOPIC, "a.jsonl", [digest.span(), other])
@@ -331,7 +334,7 @@ def test_a_delivery_is_found_again_under_another_name(bus: SpoolBus, tmp_path: P
         (folder / place).mkdir(parents=True)
         (folder / place / "a.jsonl").write_bytes(lines_of_file)
     digest = SpanDigest(100)
-    digest.add(Line(1, b"old", None))
+    digest.add(Line(1, b"old", None), is_accepted=True)
 
     def names(place: str) -> list[str]:
         return sorted(path.name for path in (folder / place).iterdir())
