@@ -29,7 +29,7 @@ def simic(profile: str = "nightly", seed: int = 0, overrides: dict[str, Any] | N
     with open_run(profile, seed, overrides or {}) as opened:
         key = opened.key
         policy = opened.learn(stages)
-        further = [stages.try_further(key, 0, policy, name) for name in opened.further_sets]
+        further = [stages.try_further(key, 0, policy, name, opened.judged_with()) for name in opened.further_sets]
         report = stages.validate(key, 0, policy, further)
         decision = stages.decide(key, 0, report)
         candidate = stages.record(key, 0, report, decision)

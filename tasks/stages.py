@@ -327,6 +327,15 @@ def publish(run: RunKey, number: int, version: PolicyVersion) -> PublicationRece
 
 
 @stage(timeout_h=12)
-def try_further(run: RunKey, number: int, policy: TrainingReport, set_name: str) -> TrialReport:
-    """Try the candidate on held-out hosts of a further set."""
+def try_further(
+    run: RunKey,
+    number: int,
+    policy: TrainingReport,
+    set_name: str,
+    judged_with: str,  # noqa: ARG001 - it is part of the key of the stored result
+) -> TrialReport:
+    """Try the candidate on held-out hosts of a further set.
+
+    ``judged_with`` is that of the run: a stored result of an earlier judgement does not stand for trials of this one.
+    """
     return training.try_further(_begin("try_further", run, number, policy), policy, run.champion, set_name)

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from simic.app.container import Container
 from simic.app.plan_books import check_baselines
-from simic.app.training import DISTIL, collected_sets, require_finished
+from simic.app.training import DISTIL, collected_sets, require_finished, trial_inputs
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.config import RunConfig
 from simic.contracts.continual import require_policy
@@ -33,6 +33,7 @@ from simic.runtime.home import resolve_home
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Progress
 from simic.runtime.settings import load_profile
+from simic.trust.canonical import digest_of
 from simic.validation.criterion import TRIALS
 from simic.validation.further import further_sets
 from simic.validation.promotion_gate import applied_criteria, rejection_message
@@ -197,6 +198,15 @@ class Run:
             publication=publication,
         )
         return self._container.save_receipt(receipt)
+
+    def judged_with(self) -> str:
+        """Return the digest of present hosts, plug-ins and plan books; with others, trials are of another judgement.
+
+        Raises:
+            ConfigError: as ``trial_inputs``.
+            ContractError: as ``trial_inputs``.
+        """
+        return digest_of(trial_inputs(self._container))
 
     def champion(self) -> PolicyVersion | None:
         """Return the present champion."""

@@ -59,6 +59,7 @@ __all__ = [
     "run_trials",
     "train",
     "train_round",
+    "trial_inputs",
     "try_further",
     "validate",
 ]
@@ -371,19 +372,32 @@ def validate(
 
 
 def _begin_judgement(container: Container, policy: TrainingReport, champion: str | None) -> JudgementEntry:
-    """Return the judgement of a policy by trials; raise ConfigError if Simic can grow no set that it learned from."""
+    """Return the judgement of a policy by trials.
+
+    Raises:
+        ConfigError: if Simic can grow no set that the policy learned from, or as ``trial_inputs``.
+        ContractError: as ``trial_inputs``.
+    """
     check_growable(policy)
+    return begin(container, container.config.world.set, policy, champion, trial_inputs(container))
+
+
+def trial_inputs(container: Container) -> dict[str, Any]:
+    """Return what decides the trials of a judgement on all its sets, besides settings, seed and code.
+
+    Raises:
+        ConfigError: for a plan book that is missing and required, or outdated.
+        ContractError: for a plan book that is torn.
+    """
     config, plans = container.config, container.home.plans
     further = {name: further_config(config, name) for name in further_sets(config)}
-    decides = {
-        **_deciding(config.world, comparison_specs(config, plans)[1]),
-        "further": {name: _deciding(one.world, further_specs(one, plans)[1]) for name, one in further.items()},
+    return {
+        **_inputs_of_set(config.world, comparison_specs(config, plans)[1]),
+        "further": {name: _inputs_of_set(one.world, further_specs(one, plans)[1]) for name, one in further.items()},
     }
-    return begin(container, config.world.set, policy, champion, decides)
 
 
-def _deciding(world: WorldConfig, book: PlanBook | None) -> dict[str, Any]:
-    """Return what decides the trials on a set, besides settings, seed and code."""
+def _inputs_of_set(world: WorldConfig, book: PlanBook | None) -> dict[str, Any]:
     return {"world": world_identity(world), "plans": None if book is None else digest_of(book)}
 
 

@@ -19,14 +19,17 @@ from support.servers.flow_runs import FlowRuns
 
 from flows.retrain import run
 from simic.app.container import Container
+from simic.contracts.controllers import Plan
 from simic.contracts.errors import ConfigError, TrainingError, TransientError
 from simic.contracts.gate import Verdict
 from simic.contracts.run_receipt import RunReceipt
+from simic.controllers.plans import load_plans
 from simic.registry.mlflow_store import open_client
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Advance, NoProgress
 from simic.runtime.settings import load_profile
+from simic.validation.baselines.plan_book import write_book
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -231,6 +234,17 @@ def test_after_a_kill_a_further_set_is_not_tried_twice(home: Path, flow_runs: Fl
     assert again[0] == before[-1]
     assert _stages(again)[:2] == ["further", "validate"]
     assert [report.set for report in receipt.validation.further] == ["varied", "compound"]
+
+
+def test_after_a_kill_trials_with_another_plan_book_are_done_again(home: Path, flow_runs: FlowRuns) -> None:
+    """They belong to another judgement; the stored ones would be no evidence for it."""
+    also = {"also_sets": ["varied"]}
+    flow_runs.kill_at("validate 1", trial=also)
+    before = calls(home)
+    write_book(load_plans("varied").model_copy(update={"blind": Plan()}), Home(home).plans / "varied.json")
+    assert _run(trial=also).is_resumed
+    again = calls(home)[len(before) :]
+    assert (_stages(before)[-2:], _stages(again)[:2]) == (["further", "validate"], ["further", "validate"])
 
 
 def test_a_stage_whose_files_were_damaged_is_done_again_with_all_that_follows(home: Path, flow_runs: FlowRuns) -> None:

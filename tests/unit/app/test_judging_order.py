@@ -10,6 +10,7 @@ from support.builders.judged_candidates import evidence_of, sealed_policy
 
 from simic.app import training
 from simic.app.container import Container
+from simic.app.runs import open_run_in
 from simic.contracts.controllers import Plan
 from simic.contracts.receipts import TrainingReport
 from simic.controllers.plans import load_plans
@@ -79,3 +80,16 @@ def test_another_plan_book_of_a_further_set_makes_another_judgement(tmp_path: Pa
     with pytest.raises(Killed):
         training.try_further(app, trained, None, "varied")
     assert ordinals == [1, 2]
+
+
+def test_a_run_tells_trials_of_another_judgement_from_its_own(tmp_path: Path) -> None:
+    """A resumed run would else judge with stored trials that a changed plan book of a further set outdates."""
+    home = Home(tmp_path)
+    app = Container(home, load_profile("quick", {"trial.also_sets": ["varied"]}), 0)
+    with open_run_in(app, "quick") as run:
+        before = run.judged_with()
+        assert before == run.judged_with()
+        write_book(load_plans("varied").model_copy(update={"blind": Plan()}), home.plans / "varied.json")
+        assert run.judged_with() != before
+        begun = training._begin_judgement(app, policy(app, b"one"), None)
+        assert begun.world_digest == run.judged_with()
