@@ -78,6 +78,7 @@ def test_improvement_is_mann_whitney_u_and_sums_to_one(ours: list[float], theirs
         (8, 6, 2000),
         (10, 3, 1000),
         (12, 6, 500),
+        (13, 1, 4000),
         (14, 1, 200),
         (20, 3, 100),
         (13, 21, 500),
@@ -101,6 +102,15 @@ def test_where_all_signs_must_agree_the_detectable_effect_is_exact(n: int, compa
     scale = np.arange(n, dtype=float)
     found = minimum_detectable_effect(scale / scale.std(ddof=1), comparisons)
     assert found == pytest.approx(stats.norm.ppf(0.8 ** (1 / n)), rel=0.02)
+
+
+@pytest.mark.parametrize("n", [13, 14])
+def test_in_a_single_comparison_the_simulated_effect_is_nearly_bloom_s(n: int) -> None:
+    """There Bloom's has the power that it promises, so what is further from it was found from too few draws."""
+    scale = np.arange(n, dtype=float)
+    factor = stats.t.ppf(1.0 - 0.05 / 2, n - 1) + stats.t.ppf(0.8, n - 1)
+    found = minimum_detectable_effect(scale / scale.std(ddof=1))
+    assert found == pytest.approx(factor / np.sqrt(n), rel=0.015)
 
 
 def test_the_detectable_effect_of_many_pairs_is_bloom_s() -> None:
