@@ -66,7 +66,7 @@ def test_equal_arguments_give_equal_intervals_and_the_seed_matters() -> None:
 
 @pytest.mark.parametrize(("hosts", "families"), [(2, 1), (4, 1), (8, 1), (29, 1), (30, 1), (10, 5), (20, 5), (4, 4)])
 def test_the_interval_of_few_hosts_contains_the_mean_as_often_as_it_says(hosts: int, families: int) -> None:
-    """A percentile bootstrap contains it in 52 % of the draws of 2 hosts, and in 80 % of those of 4."""
+    """A percentile bootstrap contains it in 50 % of the draws of 2 hosts, and in 80 % of those of 4."""
     generator, labels = np.random.default_rng(hosts), [str(row % families) for row in range(hosts)]
     draws, offsets = 1000 if hosts < FEW else 300, np.arange(hosts) % families if families < hosts else 0
     found = [
