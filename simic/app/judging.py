@@ -53,14 +53,14 @@ _OTHER_HORIZON, _UNREADABLE = "of another horizon than the trials", "that cannot
 
 
 def begin(
-    container: Container, set_name: str, policy: Trained, champion: str | None, decides: Mapping[str, Any]
+    container: Container, set_name: str, policy: Trained, champion: str | None, inputs: Mapping[str, Any]
 ) -> JudgementEntry:
     """Return the judgement of a policy or Karn against a champion of its kind; a repeated one keeps its ordinal.
 
-    ``decides`` is what else decides the evidence, besides settings, seed and code.
+    ``inputs`` is what else decides the evidence, besides settings, seed and code.
     """
     model = KARN if isinstance(policy, KarnReport) else MODEL_NAME
-    subject = Subject(set_name, policy.digest, champion, container.provenance, digest_of(decides), model)
+    subject = Subject(set_name, policy.digest, champion, container.provenance, digest_of(inputs), model)
     budget, signer = container.config.gate.error_budget, lambda: container.signer
     begun = begin_judgement(container.home, subject, budget, container.keyring, signer, container.clock)
     _LOG.info("%s; %s on %s", judgement_text(begun, champion), judged_name(model, policy.digest), set_name)

@@ -342,7 +342,8 @@ def validate(
     sets of ``further_sets``, by ``try_further``.
 
     Raises:
-        ConfigError: if the policy learned from no set of the kind that the evidence needs.
+        ConfigError: if the policy learned from no set of the kind that the evidence needs, or as ``trial_inputs``.
+        ContractError: as ``trial_inputs``.
         HopelessError: if its training ended early.
     """
     home, config = container.home, container.config
@@ -407,7 +408,8 @@ def try_further(container: Container, policy: TrainingReport, champion: str | No
     ``champion`` is the digest of the policy against which the same judgement compares it, if any.
 
     Raises:
-        ConfigError: for a plan book that is missing and required, or out of date.
+        ConfigError: as ``trial_inputs``.
+        ContractError: as ``trial_inputs``.
         IntegrityError: if the policy is not as it was sealed.
     """
     require_finished(policy)

@@ -40,8 +40,7 @@ class Subject(NamedTuple):
     champion_digest: str | None
     provenance: Provenance
     world_digest: str
-    """Digest of hosts, plug-ins and plan books, which the code version does not cover; for Karn also of the policy that
-    consults it."""
+    """As in a ``JudgementEntry``."""
     model: str = MODEL_NAME
     """Registered model of the candidate."""
 
