@@ -50,8 +50,8 @@ _SHAPES = (
     *(f"residual_{size}" for size in ("8x1", "12x3", "36x2")),
 )
 _MAPS = (
-    *(f"conv_{size}" for size in ("4x2", "8x1", "12x1")),
-    *(f"pooled_{size}" for size in ("6x1", "8x2", "12x1")),
+    *(f"conv_{size}" for size in ("4x2", "8x1", "12x1", "normed_8x1", "normed_12x2")),
+    *(f"pooled_{size}" for size in ("6x1", "8x2", "12x1", "normed_8x1")),
 )
 SETS: dict[str, HostSet] = {
     "benchmark": HostSet(_FIVE, seeds_max=1),

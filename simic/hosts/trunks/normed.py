@@ -26,10 +26,10 @@ from simic.hosts.batched.trunk import TrunkPart
 from simic.hosts.trunks.mlp import chain
 from simic.hosts.trunks.plain import PlainTrunk, plain
 
-__all__ = ["TRUNK", "NormedTrunk", "normed"]
+__all__ = ["TRUNK", "NormedTrunk", "normed", "with_norms"]
 
 
-def _with_norms(parts: Sequence[TrunkPart]) -> tuple[TrunkPart, ...]:
+def with_norms(parts: Sequence[TrunkPart]) -> tuple[TrunkPart, ...]:
     """Return the parts of a plain trunk, stem, blocks and head, with a normalisation behind each block's weights."""
     stem, *blocks, head = parts
     middle = [one for part in blocks for one in (part, *norm_parts(part.shape[-1], part.layer, part.depth))]
@@ -39,7 +39,7 @@ def _with_norms(parts: Sequence[TrunkPart]) -> tuple[TrunkPart, ...]:
 class NormedTrunk(PlainTrunk):
     """The plain trunk with batch normalisation in front of every block's ReLU."""
 
-    parts = _with_norms(PlainTrunk.parts)
+    parts = with_norms(PlainTrunk.parts)
     per_block = 1 + NORM_PARTS
 
     def block(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor | None = None) -> Tensor:
@@ -72,7 +72,7 @@ class _Block(NamedTuple):
 
 def normed(width: int, blocks: int) -> type[NormedTrunk]:
     """Return the trunk with other sizes, for a family of its own."""
-    sizes = {"topology": chain(width, blocks), "parts": _with_norms(plain(width, blocks).parts)}
+    sizes = {"topology": chain(width, blocks), "parts": with_norms(plain(width, blocks).parts)}
     return type(f"Normed{width}x{blocks}", (NormedTrunk,), sizes)
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.hosts.batched.block_trunk import BlockTrunk
+from simic.hosts.batched.block_trunk import Block, BlockTrunk
 from simic.hosts.batched.conv import (
     KERNEL,
     band_matrices,
@@ -76,7 +76,7 @@ class PlainCnnTrunk(BlockTrunk):
             self.enter(index, [part[some] for part in parts], x[some], out[some])
         return out
 
-    def enter(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor) -> _Block:
+    def enter(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor) -> Block:
         padded, bands = pad(x), band_matrices(parts[1 + index], x.shape[3])
         unit = by_sample(meet(padded, bands).relu_(), x.shape[1], x.shape[3])
         out.copy_(unit)

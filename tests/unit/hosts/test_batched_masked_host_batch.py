@@ -76,6 +76,8 @@ def _assert_agree(both: Agreement, evaluation: float) -> None:
         ("plain_16x3", 6),
         ("pooled_8x2", 4),
         ("normed_8x3", 6),
+        ("conv_normed_8x1", 4),
+        ("pooled_normed_8x1", 4),
         (EVERYTHING, 12),
     ],
 )

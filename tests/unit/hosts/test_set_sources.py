@@ -32,7 +32,7 @@ def test_a_set_depends_on_its_families_on_what_they_import_and_on_its_trunk() ->
 
 
 def test_a_family_alone_depends_on_itself_on_what_it_imports_and_on_all_trunks() -> None:
-    trunks = {f"trunks/{name}.py" for name in ("__init__", "cnn", "mlp", "normed", "plain", "plain_cnn")}
+    trunks = {f"trunks/{name}.py" for name in ("__init__", "cnn", "mlp", "normed", "normed_cnn", "plain", "plain_cnn")}
     assert optional("both") == {"families/both.py", "families/gain.py", "families/select.py", *trunks}
     assert optional("family_of_another_package") == trunks
 

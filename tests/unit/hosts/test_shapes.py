@@ -46,7 +46,7 @@ def lives(keys: Sequence[int], threads: int = 1, world_set: str = "shapes") -> d
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("world_set", "keys"), [("shapes", [7, 3, 0, 11, 8, 5, 13]), ("maps", [0, 3, 5, 11])])
+@pytest.mark.parametrize(("world_set", "keys"), [("shapes", [7, 3, 0, 11, 8, 5, 13]), ("maps", [0, 3, 4, 5, 8])])
 def test_bits_do_not_depend_on_neighbours_or_threads(threads: int, world_set: str, keys: list[int]) -> None:
     """The host of key 3 has the only seed of its batch: no library may split that product between threads."""
     together = lives(keys, threads, world_set)
@@ -67,7 +67,7 @@ def test_families_have_the_sizes_that_they_name() -> None:
 
 @pytest.mark.parametrize("name", SETS["maps"].families)
 def test_convolutional_families_have_the_sizes_and_the_head_that_they_name(name: str) -> None:
-    kind, size = name.split("_")
+    kind, *_, size = name.split("_")
     channels, blocks = (int(part) for part in size.split("x"))
     trunk = load_family(name).trunk
     assert [(site.width, site.space) for site in trunk.topology.sites] == [(channels, (4, 4))] * (1 + blocks)
@@ -97,10 +97,10 @@ def test_most_hosts_lack_most_causes_and_every_cause_occurs() -> None:
     assert 0.3 < (absent.sum(0) == len(causes) - 1).mean() < 0.5, "one of them"
 
 
-def test_a_third_of_the_hosts_see_a_fainter_second_image() -> None:
+def test_a_third_of_the_hosts_see_no_second_image_and_another_third_a_fainter_one() -> None:
     factors = np.array([recipe.distraction for recipe in recipes_of(identify("maps", range(600)))])
-    assert 0.31 < (factors < 1).mean() < 0.42, "half of those whose label does not read it"
-    assert factors.min() < 0.05
+    assert 0.24 < (factors == 0).mean() < 0.34, "two in five of those whose label does not read it"
+    assert 0.24 < ((factors > 0) & (factors < 1)).mean() < 0.34
 
 
 @pytest.mark.parametrize(("world_set", "is_offered"), [("maps", True), ("shapes", False)])
