@@ -92,9 +92,10 @@ def test_most_hosts_lack_most_causes_and_every_cause_occurs() -> None:
     values = np.array([[getattr(recipe, cause) for recipe in recipes] for cause in causes])
     assert (values >= 0).all()
     absent = values == 0
-    assert ((absent.mean(1) > 0.55) & (absent.mean(1) < 0.9)).all()
-    assert 0.15 < (absent.sum(0) == len(causes)).mean() < 0.35, "none of them"
-    assert 0.3 < (absent.sum(0) == len(causes) - 1).mean() < 0.5, "one of them"
+    assert 0.42 < absent[0].mean() < 0.54, "wrong labels in about half"
+    assert ((absent[1:].mean(1) > 0.7) & (absent[1:].mean(1) < 0.9)).all()
+    assert 0.15 < (absent.sum(0) == len(causes)).mean() < 0.3, "none of them"
+    assert 0.4 < (absent.sum(0) == len(causes) - 1).mean() < 0.6, "one of them"
 
 
 def test_a_third_of_the_hosts_see_no_second_image_and_another_third_a_fainter_one() -> None:
