@@ -38,7 +38,8 @@ def lives(keys: Sequence[int], threads: int = 1, world_set: str = "shapes") -> d
         ]
         outcome: StepOutcome = grown.step(np.stack(rows))
         observed = grown.observe()
-        for row, key in enumerate(keys):
+        for row in np.flatnonzero(outcome.live):  # the governor may end the episode of a host before that of others
+            key = keys[row]
             own = observed.take(np.array([row]))
             shown[key] += [column[row].tobytes() for column in outcome if isinstance(column, np.ndarray)]
             shown[key] += [column.tobytes() for part in (own.system, own.layers, own.slots) for column in part.values()]
