@@ -178,7 +178,7 @@ def _spill_dir(folder: Path) -> AbstractContextManager[Path | str]:
     """
     prefix = "rows-"
     for place in (folder.absolute(), folder.resolve()):
-        root = [place, *place.parents][:4][-1]
+        root = place.parents[2] if len(place.parents) > 2 else place.parent
         home = Home(root)
         if root / home.snapshots.relative_to(home.root) == place.parent:
             return scratch_dir(home, prefix)
