@@ -30,7 +30,6 @@ from simic.lake.evolution import older_schemas
 from simic.lake.lake import LAKE_LOCK, Lake, open_lake
 from simic.lake.parts import find_orphans, move_orphans_to_damaged
 from simic.lake.repair import (
-    RemovalResult,
     deliveries,
     expire_damaged_tombstones,
     find_damaged_parts,
@@ -192,6 +191,7 @@ class Doctor:
             remedy = "check whether it is unmounted or moved, then bring it back or restore it; --repair removes none"
             yield damaged("parts", found, remedy)
             return
+        removals = []
         for one in broken:
             name, rows = f"part {one.part.part}", f"{one.found}; {one.part.rows} rows"
             if not self._is_repair:
@@ -204,21 +204,28 @@ class Doctor:
                 continue
             requeue = partial(self._spool.requeue, FIELD_REPORTS, limit_bytes=self._bus.ingest.max_report_bytes)
             removal = remove_part(lake, one, requeue, at=self._clock(), code_version=self._code_version)
+            removals.append(removal)
             lake, missing, lost_rows = removal.lake, removal.line.missing, removal.lost_rows
-            done = f"removed; {len(removal.line.requeued)} deliveries returned to the spool, {self._landing(removal)}"
+            done = f"removed; {len(removal.line.requeued)} deliveries returned to the spool"
             if lost_rows:
                 gone_rows = f"{summarise(missing)} no longer exist as landed, so up to {lost_rows} rows are lost"
                 yield unrecoverable(name, rows, f"{done}; {gone_rows}")
             else:
                 yield repaired(name, rows, done)
+        requeued = {source for removal in removals for source in removal.line.requeued}
+        if requeued:
+            found = f"{len(requeued)} returned to the spool"
+            yield repaired("deliveries", found, self._landing([removal.limit_bytes for removal in removals]))
 
-    def _landing(self, removal: RemovalResult) -> str:
-        """Say which command lands the requeued deliveries; a limit lowered since would refuse their longer lines."""
+    def _landing(self, limits: Sequence[int | None]) -> str:
+        """Say which command lands all requeued deliveries; a limit lowered since would refuse their longer lines."""
         present = self._bus.ingest.max_report_bytes
-        if removal.limit_bytes <= present:
-            return "`simic ingest` lands them"
-        command = f"`simic ingest -o ingest.max_report_bytes={removal.limit_bytes}`"
-        return f"{command} lands them: with the present {present}, lines that landed may be refused as too long"
+        longest = max((limit for limit in limits if limit is not None), default=0)
+        if longest > present:
+            command = f"`simic ingest -o ingest.max_report_bytes={longest}`"
+            return f"{command} lands them: with the present {present}, lines that landed may be refused as too long"
+        unknown = ", unless ingest.max_report_bytes was lowered since they landed" if None in limits else ""
+        return f"`simic ingest` lands them{unknown}"
 
     def _ids(self, lake: Lake) -> Check:
         broken = find_damaged_tombstones(lake, is_deep=self._is_deep)

@@ -47,8 +47,8 @@ class JudgementEntry(Judgement):
     config_digest: Digest
     seed: Count
     world_digest: Digest
-    """Digest of what else decides the evidence: hosts, plug-ins and the plan books of all judged sets; for Karn also of
-    the policy that consults it, and where reports judge of the snapshot alone."""
+    """Digest of what else decides the evidence. For a policy in trials these are hosts, plug-ins and the plan books of
+    all judged sets; for Karn hosts, plug-ins and the policy that consults it; where reports judge, the snapshot."""
     begun_at: UtcDatetime
 
     @property

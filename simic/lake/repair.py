@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -38,8 +38,8 @@ class RemovalResult(NamedTuple):
     line: Damaged
     lost_rows: int
     """Largest number of rows that cannot be recovered, because a delivery of the part no longer exists."""
-    limit_bytes: int
-    """Longest line that was read whole when the requeued deliveries landed; 0 if the ledger does not say it."""
+    limit_bytes: int | None
+    """Longest line that was read whole when the requeued deliveries landed; None if the ledger lacks it for one."""
 
 
 def deliveries(lake: Lake, part: Part) -> list[str]:
@@ -99,8 +99,19 @@ def remove_part(
     )
     after = lake.commit(line)
     lake.store.move_to_damaged(damaged.part.part)
-    limits = [span.limit_bytes or 0 for name in line.requeued for span in spans[name]]
-    return RemovalResult(after, line, damaged.part.rows - comes_again, max(limits, default=0))
+    limit_bytes = _limit_bytes(spans[name] for name in line.requeued)
+    return RemovalResult(after, line, damaged.part.rows - comes_again, limit_bytes)
+
+
+def _limit_bytes(deliveries: Iterable[Sequence[Span]]) -> int | None:
+    """Return the largest limit of lines in the spans of deliveries; None if one has no span or a span no limit."""
+    largest = 0
+    for spans in deliveries:
+        limits = [span.limit_bytes for span in spans if span.limit_bytes is not None]
+        if not spans or len(limits) < len(spans):
+            return None
+        largest = max(largest, *limits)
+    return largest
 
 
 def expire_damaged_tombstones(lake: Lake, damaged: Sequence[TombstoneFile], *, at: datetime, code_version: str) -> Lake:

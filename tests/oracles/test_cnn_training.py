@@ -48,7 +48,7 @@ def test_trajectories_agree(benchmark: ModuleType, with_seeds: bool) -> None:
 
 
 def test_a_block_of_normalised_convolutions_is_that_of_torch() -> None:
-    """In training and in evaluation, with the gradients of all parts; a host's running values are its own."""
+    """In training, by autograd and by the pass without it, and in evaluation; a host's running values are its own."""
     name, draw = "conv_normed_8x1", torch.Generator().manual_seed(3)
     trunk = load_family(name).trunk(recipes_of(identify(name, [2, 7])))
     shapes = [part.shape for part in trunk.parts_of(0, trunk.parts)]
@@ -67,5 +67,15 @@ def test_a_block_of_normalised_convolutions_is_that_of_torch() -> None:
     ours, theirs = (torch.autograd.grad(one, leaves, above) for one in (found, expected))
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
     with torch.no_grad():
+        out, pulled = torch.empty_like(x), [torch.empty_like(part) for part in parts]
+        block = trunk.enter(0, every, x, out)
+        torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
+        state = block.pull(above, 2, pulled)
+        torch.testing.assert_close((state, *pulled[:3]), theirs, rtol=1e-3, atol=1e-4)
+        z = torch.stack(
+            [conv2d(x[host].permute(0, 3, 1, 2), parts[0][host].permute(3, 2, 0, 1), padding=1) for host in (0, 1)]
+        )
+        away = parts[3] - z.mean(dim=(1, 3, 4)), parts[4] - z.var(dim=(1, 3, 4))
+        torch.testing.assert_close((pulled[3], pulled[4]), away, rtol=1e-4, atol=1e-5)
         evaluated = torch.stack([reference(host, training=False) for host in range(2)])
         torch.testing.assert_close(trunk.block(0, every, x), evaluated, rtol=1e-4, atol=1e-5)

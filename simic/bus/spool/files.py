@@ -27,8 +27,8 @@ _NAME_BYTES = 255
 """Longest file name in bytes that every common file system accepts."""
 _CUT_BYTES = 128
 """Bytes of the beginning of a name that are kept when the whole name is too long."""
-_NUMBERS = re.compile(r"(~[0-9]+)+\Z")
-"""End of a stem to which ``free_name`` added numbers."""
+_NUMBERS = re.compile(r"(~[1-9][0-9]{0,3})+\Z")
+"""End of a stem to which ``free_name`` added numbers; a longer one, such as a date, is part of the name."""
 _OWN_FAULTS = frozenset(
     {
         errno.EACCES, errno.EBADMSG, errno.EBUSY, errno.EFBIG, errno.EINVAL, errno.EIO, errno.EISDIR, errno.ELOOP,

@@ -10,10 +10,14 @@
 -- column report_id: Id of the report, if it is readable.
 -- column size_bytes: Size in bytes of the part that was read.
 -- column raw_sha256: SHA-256 of the part that was read.
--- column raw: First 16 KiB of the line as text, escaped as \xNN if not UTF-8. Empty for duplicates, and for lines that came once the quarantine was full.
+-- column raw: First 16 KiB of the line as text, escaped as \xNN if not UTF-8. Empty if none of its bytes were kept: for duplicates, and for lines that only came once the quarantine was full.
 -- column seen_at: Time at which the line was first refused for this reason.
 WITH refused AS (
-    SELECT *, min(seen_at) OVER (PARTITION BY quarantine_id, reason) AS first_seen_at
+    SELECT
+        *,
+        min(seen_at) OVER (PARTITION BY quarantine_id, reason) AS first_seen_at,
+        -- The newest row of a line may be one that was written without bytes.
+        arg_max(raw, seen_at) FILTER (WHERE octet_length(raw) > 0) OVER (PARTITION BY quarantine_id) AS kept
     FROM internal.refused
 )
 
@@ -26,9 +30,7 @@ SELECT
     report_id,
     size_bytes,
     raw_sha256,
-    coalesce(try(decode(raw)), raw::VARCHAR) AS raw,
+    coalesce(try(decode(kept)), kept::VARCHAR, '') AS raw,
     first_seen_at AS seen_at
 FROM refused
-QUALIFY row_number() OVER (
-    PARTITION BY quarantine_id ORDER BY first_seen_at DESC, reason, octet_length(raw) = 0, seen_at DESC, message
-) = 1
+QUALIFY row_number() OVER (PARTITION BY quarantine_id ORDER BY first_seen_at DESC, reason, seen_at DESC, message) = 1

@@ -130,7 +130,8 @@ def test_a_damaged_part_is_taken_out_and_its_reports_land_again(home: Home, harm
     found = next(check for check in examine(home, deep=deep).checks if check.name == name)
     assert found.health is Health.DAMAGED and "20 rows" in found.found and "e1.jsonl" in found.found
     shared = {} if harm == "missing" else {snapshot: Health.REPAIRED}  # it holds the very file, under a second name
-    assert findings(examine(home, deep=deep, repair=True)) == {name: Health.REPAIRED, **shared}
+    repaired = {name: Health.REPAIRED, "deliveries": Health.REPAIRED, **shared}
+    assert findings(examine(home, deep=deep, repair=True)) == repaired
     assert query(home, COUNT) == [{"n": 40, "d": 40}]
     assert (home.data / "damaged" / part.part).exists() == (harm != "missing")
     receipt = ingest_all(home)
@@ -263,16 +264,35 @@ def test_a_span_without_a_limit_of_a_line_means_the_present_setting(
     ledger.write_bytes(ledger.read_bytes().replace(b'"limit_bytes":1048576,', b""))
     flip(home.experience / open_lake(home).parts[0].part)
     report = examine(home, deep=True, repair=True, max_report_bytes=setting)
-    (check,) = (check for check in report.checks if check.health is not Health.HEALTHY)
-    assert check.health is health and "`simic ingest` lands them" in check.remedy
+    (part,) = (check for check in report.checks if check.name.startswith("part "))
+    assert part.health is health
+    remedies = [check.remedy for check in report.checks if check.name == "deliveries"]
+    expected = "`simic ingest` lands them, unless ingest.max_report_bytes was lowered since they landed"
+    assert remedies == ([expected] if health is Health.REPAIRED else [])
+
+
+def test_a_repair_does_not_promise_what_it_cannot_know_of_deliveries_with_names_of_their_own(tmp_path: Path) -> None:
+    """The ledger has no spans of them, so it does not say how long their lines may have been."""
+    home = Home(tmp_path / "home")
+    SpoolBus(home.spool).put(TOPIC, "own", [row.model_dump_json().encode() for row in episode(0)])
+    ingest_all(home, max_report_bytes=2**20)
+    flip(home.experience / open_lake(home).parts[0].part)
+    report = examine(home, deep=True, repair=True, max_report_bytes=1024)
+    (found,) = (check for check in report.checks if check.name == "deliveries")
+    assert found.remedy.endswith("unless ingest.max_report_bytes was lowered since they landed")
+    assert ingest_all(home, max_report_bytes=1024).landed == 0
 
 
 def test_where_the_limit_of_a_line_was_lowered_the_repair_says_with_which_the_reports_land(home: Home) -> None:
-    flip(home.experience / open_lake(home).parts[0].part)
+    drop(home, "later", episode(7))
+    ingest_all(home, max_report_bytes=2**20)
+    first, *_, last = open_lake(home).parts
+    for part in (last, first):
+        flip(home.experience / part.part)
     report = examine(home, deep=True, repair=True, max_report_bytes=1024)
-    (repaired,) = (check for check in report.checks if check.name.startswith("part "))
-    assert "`simic ingest -o ingest.max_report_bytes=262144` lands them" in repaired.remedy
-    assert ingest_all(home, max_report_bytes=262_144).landed == 20
+    (found,) = (check for check in report.checks if check.name == "deliveries")
+    assert "`simic ingest -o ingest.max_report_bytes=1048576` lands them" in found.remedy
+    assert ingest_all(home, max_report_bytes=1_048_576).landed == 40
 
 
 def test_a_kill_between_asking_again_and_taking_out_is_made_good(home: Home) -> None:

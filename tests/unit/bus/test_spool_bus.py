@@ -170,6 +170,8 @@ def test_a_numbered_name_that_is_taken_gets_the_next_number(tmp_path: Path) -> N
     for name in ("a.jsonl", "a~2.jsonl", "a~9.jsonl"):
         (tmp_path / name).touch()
     assert [free_name(name, tmp_path) for name in ("a.jsonl", "a~2.jsonl", "a~9.jsonl")] == ["a~3.jsonl"] * 3
+    (tmp_path / "run~20240101.jsonl").touch()
+    assert free_name("run~20240101.jsonl", tmp_path) == "run~20240101~2.jsonl", "a date is part of the name"
 
 
 def test_to_look_for_a_delivery_in_a_folder_that_cannot_be_listed_is_transient(

@@ -47,9 +47,17 @@ def lives(keys: Sequence[int], threads: int = 1, world_set: str = "shapes") -> d
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("world_set", "keys"), [("shapes", [7, 3, 0, 11, 8, 5, 13]), ("maps", [0, 3, 4, 5, 8])])
+@pytest.mark.parametrize(
+    ("world_set", "keys"), [("shapes", [7, 3, 0, 11, 8, 5, 13, 20]), ("maps", [3, 8, 5, 12, 17, 14])]
+)
 def test_bits_do_not_depend_on_neighbours_or_threads(threads: int, world_set: str, keys: list[int]) -> None:
-    """The host of key 3 has the only seed of its batch: no library may split that product between threads."""
+    """The host of key 3 of `shapes` has the only seed of its batch: no library may split that product.
+
+    Of the hosts that are compared all others share their batch with one more of their family.
+    """
+    families = [host.family for host in identify(world_set, keys)]
+    alone = [key for key, family in zip(keys, families, strict=True) if families.count(family) == 1]
+    assert set(alone).intersection(keys[:3]) == ({3} if world_set == "shapes" else set())
     together = lives(keys, threads, world_set)
     for key in keys[:3]:
         assert lives([key], world_set=world_set) == {key: together[key]}
