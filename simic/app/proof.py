@@ -1,7 +1,8 @@
 """The proof: trains with several seeds, tries every policy and baseline on the same held-out hosts, compares.
 
 Every training has a home of its own, and every part (a training, or the trial of one controller on one set) ends with
-one receipt that is written atomically. A killed proof continues after its last receipt.
+one receipt that is written atomically. A killed proof continues after its last receipt, and receipts alone are enough
+to compare, so several machines may make parts of one proof.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ class _Proof:
         )
 
     def _try_baselines(self, arena: _Arena) -> dict[str, ProofTrial]:
-        return {name: self._try(arena, name, spec, arena.hosts, None) for name, spec in arena.specs.items()}
+        return {name: self._try(arena, name, arena.hosts, None) for name in arena.specs}
 
     def _try_policies(self, trained: Sequence[ProofTraining], arena: _Arena, wait: ProofTrial) -> list[Tried]:
         """Try the policy of each training on the hosts of ``wait``, which stands for a training that failed."""
@@ -190,9 +191,7 @@ class _Proof:
                 tried.append(Tried(one, wait))
                 continue
             label = _label(one.set, one.seed, one.without)
-            home = self._home(label)
-            spec = learned_spec(home.policies / one.policy_digest, one.policy_digest, home.keys)
-            tried.append(Tried(one, self._try(arena, label, spec, hosts, one.policy_digest)))
+            tried.append(Tried(one, self._try(arena, label, hosts, one.policy_digest)))
         return tried
 
     def _try_strangers(
@@ -205,15 +204,8 @@ class _Proof:
             for family in self._left_out[name]
         }
 
-    def _try(
-        self,
-        arena: _Arena,
-        label: str,
-        spec: ControllerSpec,
-        hosts: Sequence[HostIdentity],
-        policy_digest: str | None,
-    ) -> ProofTrial:
-        """Return the trial of one controller, from its receipt if there is one."""
+    def _try(self, arena: _Arena, label: str, hosts: Sequence[HostIdentity], policy_digest: str | None) -> ProofTrial:
+        """Return the trial of a baseline, or of the policy of a training, from its receipt if there is one."""
         world, container = arena.config.world, self._container
         identity = {
             "code_version": container.provenance.code_version,
@@ -230,6 +222,7 @@ class _Proof:
 
         def make() -> ProofTrial:
             started_at = container.clock()
+            spec = arena.specs[label] if policy_digest is None else self._verified(label, policy_digest)
             with container.progress.task(f"{label} on {world.set}", len(hosts)) as advance:
                 (episodes,) = grow_all(
                     {label: spec}, hosts, world, arena.config.curate.reward.basic, derive(0, "trials"),
@@ -259,6 +252,10 @@ class _Proof:
 
         folder = self._root / "trials" / f"{world.set}-{self._request.hosts}"
         return self._part(folder / f"{label}.json", ProofTrial, identity, make)
+
+    def _verified(self, label: str, digest: str) -> ControllerSpec:
+        home = self._home(label)
+        return learned_spec(home.policies / digest, digest, home.keys)
 
     def _static(
         self, label: str, arena: _Arena, hosts: Sequence[HostIdentity], episodes: Episodes

@@ -129,6 +129,9 @@ def proof(
     per trial: a proof that was killed continues with the same command after the last one, and so does one with more
     seeds, sets or families. Remove data/proof to free the space.
 
+    Machines may share the seeds: give each another --seed, copy data/proof/trainings/*.json and data/proof/trials of
+    all into one home, and run the whole proof there. It makes nothing again. All need the same code and PyTorch.
+
     Example: [bold]simic proof --set benchmark --set varied --seeds 5 --leave-one-out[/bold]
 
     A small one: [bold]simic proof --profile quick --seeds 2 --hosts 4 --out proof.md[/bold]

@@ -115,6 +115,20 @@ def test_figures_are_those_of_the_trials(made: Made) -> None:
     assert stranger.trained_with.mean == pytest.approx(np.mean(learned[:, rows] - wait[rows]))
 
 
+def test_receipts_alone_make_the_page_in_another_home(made: Made, tmp_path: Path) -> None:
+    """So machines may share the trainings of a proof, and its figures may be checked without a training."""
+    home = Home(tmp_path / "elsewhere")
+    for path in made.home.proof.glob("*/**/*.json"):
+        if _is_receipt(made.home, path):
+            copied = home.proof / path.relative_to(made.home.proof)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            copied.write_bytes(path.read_bytes())
+    done = _simic(home, *made.arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    assert Proof.model_validate_json(done.stdout) == made.proof
+    assert not any(path.is_dir() for path in (home.proof / "trainings").iterdir())
+
+
 def test_each_policy_lies_sealed_in_the_home_of_its_training(made: Made) -> None:
     (found,) = made.proof.sets
     digests = set()
