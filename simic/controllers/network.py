@@ -31,6 +31,7 @@ from simic.contracts.network_config import NetworkConfig
 from simic.controllers.features import feature_names, has_trained
 from simic.controllers.graph import EDGE_TYPES, NODE_TYPES, EdgeType, GraphBatch, NodeFeatures
 from simic.numerics.ragged import row_owners
+from simic.numerics.reductions import largest_of_owners, sums_of_owners
 
 __all__ = [
     "FeatureNoise",
@@ -221,7 +222,7 @@ class _MeanMessage(nn.Module):
     def forward(self, source: Tensor, relation: Relation, targets: int) -> Tensor:
         """Return [targets, H] from the states [rows, H] of the sources."""
         begins, ends = relation.edges
-        total = source.new_zeros(targets, source.shape[1]).index_add_(0, ends, source.index_select(0, begins))
+        total = sums_of_owners(source.index_select(0, begins), ends, targets)
         message: Tensor = self.lin_l(total / relation.neighbours)
         return message
 
@@ -489,7 +490,5 @@ def mlp_head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
 
 def strongest_slot(slot_ptr: Tensor, slots: Tensor) -> Tensor:
     """Return [N, H]: per column the largest positive value of a graph's slots [S, H]; 0 if there is none."""
-    index = row_owners(slot_ptr, len(slots)).unsqueeze(1).expand_as(slots)
-    strongest = slots.new_zeros(len(slot_ptr) - 1, slots.shape[1])
     # With the zeros included, a value of 0 ties with them, and the gradient of relu is 0 there anyway.
-    return strongest.scatter_reduce(0, index, slots.relu(), reduce="amax")
+    return largest_of_owners(slots.relu(), row_owners(slot_ptr, len(slots)), len(slot_ptr) - 1)

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from simic.contracts.errors import ContractError
 from simic.numerics.ragged import row_owners
+from simic.numerics.reductions import sums_of_owners
 
 __all__ = ["squared_gradient_sums"]
 
@@ -101,7 +102,7 @@ def _sums(call: _Call, gradient: Tensor, ptr: Tensor) -> dict[str, Tensor]:
 
 def _by_sample(rows: Tensor, ptr: Tensor) -> Tensor:
     """Return [N, O]: the sum of the rows [R, O] of each sample."""
-    return rows.new_zeros(len(ptr) - 1, rows.shape[1]).index_add_(0, row_owners(ptr), rows)
+    return sums_of_owners(rows, row_owners(ptr), len(ptr) - 1)
 
 
 def _products(gradient: Tensor, inputs: Tensor, ptr: Tensor) -> Tensor:
