@@ -118,7 +118,10 @@ def main() -> int:
     torch.set_num_threads(1)
     policy: simic.Policy | str = arguments.policy
     if arguments.policy != "heuristic":
-        policy = simic.load_policy(arguments.policy, trusted_keys=arguments.keys)
+        try:
+            policy = simic.load_policy(arguments.policy, trusted_keys=arguments.keys)
+        except simic.SimicError as error:
+            parser.error(str(error))
     task = {
         "noise": arguments.noise,
         "is_small": arguments.small,

@@ -74,7 +74,8 @@ def compare(container: Container, arms: Sequence[str], host_keys: Sequence[int] 
 
 def _selected(container: Container, arms: Sequence[str]) -> SelectedControllers:
     if len(arms) < 2:
-        raise ConfigError(f"a comparison needs 2 or more arms, found {len(arms)}; name another controller or policy")
+        found = arms[0] if arms else "none"
+        raise ConfigError(f"a comparison needs 2 or more arms, with a space between them; found {found}")
     chosen = select_controllers(container, arms)
     if len(chosen.specs) != len(arms):
         raise ConfigError(f"expected different arms, found {', '.join(arms)}, which are {', '.join(chosen.specs)}")

@@ -34,6 +34,7 @@ __all__ = [
     "stdout",
     "stream_rows",
     "visible",
+    "working",
 ]
 
 SHORT = 12
@@ -104,6 +105,18 @@ def stdout(file: IO[str] | None = None) -> Console:
 def stderr() -> Console:
     """Return the console for progress, remarks and errors."""
     return Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+
+
+@contextmanager
+def working(message: str) -> Iterator[None]:
+    """Show a spinner on stderr, or print one line if stderr is no terminal."""
+    console = stderr()
+    if not console.is_terminal:
+        console.print(message)
+        yield
+        return
+    with console.status(message):
+        yield
 
 
 def emit(

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from simic.cli.console import EXIT_CODES, cell, emit
 from simic.cli.options import AsJson, Overrides, ProfileName, open_container
+from simic.contracts.lake import Health
 from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:
@@ -55,9 +57,15 @@ def doctor(
 
     container = open_container(profile, overrides=override, use=use)
     report = open_doctor(container).examine(is_deep=deep, is_repair=repair)
-    emit(report, as_json, lambda console: console.print(_table(report)))
+    emit(report, as_json, lambda console: _show(console, report))
     if not report.is_healthy:
         raise typer.Exit(FINDINGS)
+
+
+def _show(console: Console, report: HealthReport) -> None:
+    console.print(_table(report))
+    found = sum(check.health is not Health.HEALTHY for check in report.checks)
+    console.print(f"{found} of {len(report.checks)} checks found something" if found else "no problems")
 
 
 def _table(report: HealthReport) -> Table:

@@ -129,8 +129,9 @@ def proof(
     per trial: a proof that was killed continues with the same command after the last one, and so does one with more
     seeds, sets or families. Remove data/proof to free the space.
 
-    Machines may share the seeds: give each another --seed, copy data/proof/trainings/*.json and data/proof/trials of
-    all into one home, and run the whole proof there. It makes nothing again. All need the same code and PyTorch.
+    Machines may share the seeds: --seeds 3 --seed 0 on one and --seeds 2 --seed 3 on another, all else equal. Copy
+    data/proof/trainings/*.json and the folder data/proof/trials of the second into the home of the first, and run
+    --seeds 5 there: it makes nothing again, because receipts alone are enough. Other code or PyTorch is refused.
 
     Example: [bold]simic proof --set benchmark --set varied --seeds 5 --leave-one-out[/bold]
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from simic.app.host_set_names import check_run
-from simic.cli.console import EXIT_CODES, emit, leave_on_interrupt, parse_overrides, short, stderr
+from simic.cli.console import EXIT_CODES, emit, leave_on_interrupt, parse_overrides, short, stderr, working
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, show_progress, whole_number
 from simic.cli.services.environment import prefect_environment, with_signing_key
 from simic.cli.services.ephemeral import EphemeralServer
@@ -40,7 +38,10 @@ NIGHTLY_CODES = (
 )
 QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"}
 """In process, progress bars and messages of the CLI suffice; the run's log has everything."""
-_NEXT_ATTEMPT = "The same command makes another policy, which learns from the episodes of this run and any new ones"
+_NEXT_ATTEMPT = (
+    "The same command makes another policy, which learns from the episodes of this run and any new ones. Its judgement "
+    "takes other hosts and a smaller share of the error budget, so it is stricter"
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -83,7 +84,7 @@ def run(
     config = load_profile(profile, overrides, {"train.seeds": "--training-seeds"})
     check_run(config)
     home = resolve_home()
-    with _working("loading the flow and starting Prefect's server"):
+    with working("loading the flow and starting Prefect's server"):
         leave_on_interrupt("interrupted; the same command continues after the last finished stage")
         flow = _load_flow(home)
     receipt = flow(profile=profile, seed=seed, overrides=overrides, progress=show_progress())
@@ -123,18 +124,6 @@ def nightly(
     result = run_deployment(home, f"{FLOW}/{deployment}", parameters, stderr().print)
     emit(result, as_json, lambda console: console.print(f"{result.name}: {result.state_name}. {result.message}"))
     raise_for_state(result)
-
-
-@contextmanager
-def _working(message: str) -> Iterator[None]:
-    """Show a spinner on stderr, or print one line if stderr is no terminal."""
-    console = stderr()
-    if not console.is_terminal:
-        console.print(message)
-        yield
-        return
-    with console.status(message):
-        yield
 
 
 def _load_flow(home: Home) -> Callable[..., RunReceipt]:

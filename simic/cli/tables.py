@@ -84,8 +84,6 @@ def trial_table(report: TrialReport, title: str | None = None, images: str | Non
     notes = [f"{caption}." for caption in captions if caption]
     if any(row.scored_by == "test" for row in report.controllers):
         notes.append(proof.SCORED_NOTE)
-    if not proof.has_intervals(report):
-        notes.append("[-]: no interval, because each family has only one host; give 2 or more hosts per family.")
     return Group(_Fitting(layouts), *map(Text, notes))
 
 

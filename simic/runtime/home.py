@@ -214,6 +214,8 @@ class Home:
     def create(self) -> None:
         """Create every missing directory; only the owner may enter the one with the private key.
 
+        Git ignores what they hold, wherever the home is: ``git add .`` shall commit neither keys nor databases.
+
         Raises ConfigError if the home cannot be created or written.
         """
         folders = (
@@ -224,6 +226,9 @@ class Home:
             for path in folders:
                 path.mkdir(parents=True, exist_ok=True)
             self.keys.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path in (self.data, self.mlruns, self.prefect):
+                if not (path / ".gitignore").exists():
+                    (path / ".gitignore").write_text("*\n")
         except OSError as error:
             if error.errno not in _WRONG_PLACE:
                 raise

@@ -27,7 +27,6 @@ __all__ = [
     "escape_markdown",
     "families_in_order",
     "fenced",
-    "has_intervals",
     "in_percent_points",
     "markdown",
     "percent",
@@ -147,7 +146,7 @@ def render_table(report: TrialReport) -> Table:
             *_marked(
                 trial,
                 f"{trial.mean_return:.1f}",
-                _over_wait(trial),
+                _interval(trial.over_wait),
                 *(_difference(trial.by_family.get(family)) for family in families),
             ),
             *_kept(trial),
@@ -155,14 +154,6 @@ def render_table(report: TrialReport) -> Table:
         for trial in _in_order(report)
     ]
     return Table(header, rows)
-
-
-def has_intervals(report: TrialReport) -> bool:
-    """Return whether the bootstrap over all hosts has an interval: some family must have 2 or more hosts.
-
-    Every resample keeps the number of hosts per family, so with one host each all resamples are equal.
-    """
-    return any(_has_interval(trial) for trial in report.controllers)
 
 
 def without_families(table: Table, report: TrialReport) -> Table:
@@ -276,7 +267,7 @@ def render_gain(report: TrialReport) -> str:
     """Return one line: the candidate's mean paired differences in points, with the interval of that to ``wait``."""
     trials = _in_order(report)
     ours = next(trial for trial in trials if trial.controller == CANDIDATE)
-    found = [f"{_over_wait(ours)} points over wait"]
+    found = [f"{_interval(ours.over_wait)} points over wait"]
     found += [
         f"{ours.mean_return - trial.mean_return:+.1f} over {trial.controller}"
         for trial in trials
@@ -349,18 +340,6 @@ def _kept(trial: ControllerTrial | FamilyTrial) -> tuple[str, str]:
 
 def _difference(trial: FamilyTrial | None) -> str:
     return "-" if trial is None or trial.over_wait is None else f"{trial.over_wait.mean:+.1f}"
-
-
-def _has_interval(trial: ControllerTrial) -> bool:
-    return not trial.by_family or any(own.episodes > 1 for own in trial.by_family.values())
-
-
-def _over_wait(trial: ControllerTrial) -> str:
-    return _interval(trial.over_wait) if _has_interval(trial) else _mean_only(trial.over_wait)
-
-
-def _mean_only(estimate: Estimate | None) -> str:
-    return "-" if estimate is None else f"{estimate.mean:+.1f} [-]"
 
 
 def _interval(estimate: Estimate | None) -> str:

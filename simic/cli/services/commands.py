@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from simic.cli.console import EXIT_CODES, emit, stderr
+from simic.cli.console import EXIT_CODES, emit, stderr, working
 from simic.cli.options import AsJson, open_container, whole_number
 from simic.cli.services import stack
 from simic.cli.services.environment import mlflow_environment
@@ -49,10 +49,11 @@ def init(as_json: AsJson = False) -> None:
     from simic.app.promotion import initialise_home
 
     container = open_container(use=HomeUse.MAKE)
-    facts = initialise_home(container)
-    with exclusive(container.home.locks / "prefect", "creating the Prefect database", wait_s=300):
-        if not (container.home.prefect / "prefect.db").exists():
-            create_prefect_database(container.home)
+    with working("making the databases of MLflow and Prefect, which takes up to half a minute in a new home"):
+        facts = initialise_home(container)
+        with exclusive(container.home.locks / "prefect", "creating the Prefect database", wait_s=300):
+            if not (container.home.prefect / "prefect.db").exists():
+                create_prefect_database(container.home)
     emit(facts, as_json, lambda console: console.print(f"ready: {facts['home']}, signing key {facts['key_id']}"))
 
 

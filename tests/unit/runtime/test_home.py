@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,16 @@ def test_create_makes_every_directory_and_keeps_the_key_private(tmp_path: Path) 
         assert path.is_relative_to(home.root)
     assert stat.S_IMODE(home.keys.stat().st_mode) == 0o700
     assert os.path.commonpath([home.tmp, home.experience]) == str(home.data)
+
+
+def test_git_ignores_what_a_home_holds(tmp_path: Path) -> None:
+    """Such as the signing key of a home within a repository, which ``git add .`` would commit."""
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    home = Home(tmp_path / "trial")
+    home.create()
+    (home.keys / "signing.key").write_text("secret")
+    (home.root / "own.py").touch()
+    added = subprocess.run(
+        ["git", "-C", str(tmp_path), "add", "--all", "--dry-run"], check=True, capture_output=True, text=True
+    )
+    assert added.stdout == "add 'trial/own.py'\n"
