@@ -170,6 +170,9 @@ def test_what_cannot_be_read_or_holds_nothing_is_no_success(tmp_path: Path, call
     (tmp_path / "wide.jsonl").write_text(json.dumps(json.loads(good()[0]), indent=2))
     done = call(str(tmp_path / "wide.jsonl"))
     assert (done.code, "write each report on a line of its own" in done.out) == (1, True)
+    (tmp_path / "faulty.jsonl").write_text('{"schema_version": 1}\n{"schema_version": 2}\n{broken')
+    done = call(str(tmp_path / "faulty.jsonl"))
+    assert (done.code, "write each report on a line of its own" in done.out) == (1, False)
 
 
 @pytest.mark.parametrize(
