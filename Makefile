@@ -19,7 +19,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export MLFLOW_DISABLE_TELEMETRY := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup run test coverage lint format bench proof ablations demo architecture criteria metrics trust up down ui
+.PHONY: help setup run test coverage lint format bench cartpole ablations demo architecture criteria metrics trust up down ui
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,10 +36,11 @@ $(READY) $(STAMP):
 	  if "$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then break; fi; \
 	done; \
 	if test "$$python" = none; then echo "Simic needs Python 3.11 or 3.12, as python3.11 or python3" >&2; exit 1; fi; \
-	echo "Setting up $(VENV) with $$python (some minutes, once)"; \
+	echo "Setting up $(VENV) with $$python, once: downloading and installing 2.5 GB of packages, some minutes"; \
 	rm -f "$(VENV)"/.ready-*; \
 	"$$python" -m venv "$(VENV)"; \
 	"$(BIN)/pip" install --quiet --no-compile -c constraints.txt -e '$(PACKAGE)'; \
+	echo "compiling them"; \
 	"$(BIN)/python" -m compileall -qq -j 0 "$(VENV)/lib" || true; `# on all cores; pip compiles on one` \
 	"$(BIN)/simic" init; \
 	touch "$(READY)" "$@"
@@ -71,8 +72,8 @@ bench: export OMP_NUM_THREADS := 1
 bench: $(STAMP) ## Measure against named peers, in the same run; what this machine cannot measure (exit 4) is passed over
 	@set -e; for file in benchmarks/*.py; do echo "== $$file"; "$(BIN)/python" "$$file" $(ARGS) || test $$? = 4; done
 
-proof: export OMP_NUM_THREADS := 1
-proof: $(STAMP) ## Train CartPole-v1 with PPO and V-trace until it is solved, three seeds each; fails if one is not
+cartpole: export OMP_NUM_THREADS := 1
+cartpole: $(STAMP) ## Train CartPole-v1 with PPO and V-trace until it is solved, three seeds each; fails if one is not
 	@"$(BIN)/python" benchmarks/cartpole.py --seeds 3 --check $(ARGS)
 
 ablations: export OMP_NUM_THREADS := 1
